@@ -1,0 +1,3 @@
+//! Windlass beside its peers.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Windlass: a Linux event reactor.

@@ -1,0 +1,1 @@
+//! The programs in this folder are its contents; see `examples/README.md`.
