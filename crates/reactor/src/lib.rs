@@ -1,1 +1,98 @@
-//! Windlass: a Linux event reactor.
+//! A Linux event reactor: a ready descriptor costs one pointer load and one indirect call.
+//!
+//! ```no_run
+//! use std::net::TcpListener;
+//! use windlass::{Reactor, Turn, interest};
+//!
+//! fn main() -> std::io::Result<()> {
+//!     let listener = TcpListener::bind("127.0.0.1:0")?;
+//!     listener.set_nonblocking(true)?;
+//!     let mut reactor = Reactor::new()?;
+//!     interest()
+//!         .read()
+//!         .with_fd(listener)
+//!         .with_handler(|listener: &mut TcpListener, mut turn: Turn<'_, _>| {
+//!             if let Ok((_stream, peer)) = listener.accept() {
+//!                 println!("{peer} connected");
+//!                 turn.stop();
+//!             }
+//!         })
+//!         .register_into(&mut reactor)?;
+//!     reactor.run()
+//! }
+//! ```
+//!
+//! - [`interest`] begins a registration; [`Reactor::add`] takes a hand-written [`Subscriber`].
+//! - [`Turn`] is what a handler may do: register, modify, delete (itself too), start timers, defer, stop.
+//! - [`Group`] is one state with several descriptors, timers and signals.
+//! - [`SignalSet`], [`Stop`], [`Reactor::embed`]: signals, an end from another thread, life inside another loop.
+//! - Feature `mock`: `MockReactor` and `turn!`, to test handlers without a reactor.
+//!
+//! How one event travels, and why it is safe: [`technical`].
+
+#![deny(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("windlass is for Linux: it is made of epoll, eventfd, timerfd and signalfd");
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("windlass is for 64-bit targets: an event carries a pointer in 64 bits");
+
+mod arena;
+mod backend;
+mod batch;
+mod books;
+mod builder;
+mod calm;
+mod cell;
+mod clock;
+mod config;
+mod dispatch;
+mod embed;
+mod error;
+mod event;
+mod graves;
+mod group;
+mod groups;
+mod hook;
+mod inject;
+mod interest;
+#[cfg(feature = "mock")]
+mod mock;
+mod reactor;
+mod registry;
+mod signal;
+mod stats;
+mod stop;
+mod timer;
+mod turn;
+mod wheel;
+
+#[doc = include_str!("../../../docs/technical.md")]
+pub mod technical {}
+
+pub use backend::Backend;
+pub use builder::{Registrar, Registration, WithFd, WithHandler};
+pub use cell::Subscription;
+pub use clock::Clock;
+pub use config::Builder;
+pub use embed::{EmbedError, Embedded};
+pub use error::{
+    AddError, AddReason, BuildError, Capacity, DeferError, Errno, HookError, ModifyError, NotFound, TakeError,
+    TimerError, TimerReason,
+};
+pub use event::Event;
+pub use group::{ErasedGroup, Group, GroupError, GroupKey, GroupReason, GroupState, Registered};
+pub use hook::{HOOKS_MAX, HookKey};
+pub use inject::{HandlerFn, MemberFn, MemberTimerFn, TimerFn};
+pub use interest::{Interest, Ready, interest};
+#[cfg(feature = "mock")]
+pub use mock::{MockReactor, mock_turn};
+pub use reactor::Reactor;
+use reactor::attention;
+pub use registry::Key;
+pub use signal::{Received, Signal, SignalSet};
+pub use stats::Stats;
+pub use stop::Stop;
+pub use timer::{Deferred, Schedule, Tick, Timer};
+pub use turn::{ReactorOps, Subscriber, Turn};

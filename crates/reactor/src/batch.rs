@@ -1,0 +1,148 @@
+//! The events of one wait, and how far they have been dispatched.
+//!
+//! The cursor is in memory and not in a register of the loop: so a handler's calls can tell which cell is running, a
+//! deletion of oneself can stop the loop without a test per event, and a panic leaves the rest in place (rule 8).
+//!
+//! # The protocol of this module
+//!
+//! 1. `start <= cursor <= end <= resume <= start + capacity`, all of one allocation that `drop` frees.
+//! 2. Every event in `start..resume` has been written, by the kernel or by [`Batch::push`].
+
+#![allow(unsafe_code, reason = "a cursor of raw pointers spares the loop an index, a multiplication and a check")]
+
+use core::{mem::MaybeUninit, ptr, slice};
+
+pub(crate) use rustix::event::epoll::Event as RawEvent;
+use rustix::event::epoll::{EventData, EventFlags};
+
+pub(crate) struct Batch {
+    cursor: *mut RawEvent,
+    end: *mut RawEvent,
+    /// The true end, while [`halt`](Self::halt) has moved `end`.
+    resume: *mut RawEvent,
+    start: *mut RawEvent,
+    capacity: usize,
+}
+
+impl Batch {
+    /// Room for `capacity` events, at least one.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let room: Box<[MaybeUninit<RawEvent>]> = Box::new_uninit_slice(capacity);
+        let start = Box::into_raw(room).cast::<RawEvent>();
+        Self { cursor: start, end: start, resume: start, start, capacity }
+    }
+
+    /// Whether every event has been dispatched.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cursor == self.resume
+    }
+
+    /// How many events wait.
+    pub(crate) fn len(&self) -> usize {
+        (self.resume.addr() - self.cursor.addr()) / size_of::<RawEvent>()
+    }
+
+    /// The next event's address of a cell and conditions; none at the end, or while halted.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Option<(u64, u32)> {
+        let event = self.cursor;
+        if event == self.end {
+            return None;
+        }
+        // SAFETY: `cursor < end`, so one further is inside the allocation or one past it (protocol 1).
+        self.cursor = unsafe { event.add(1) };
+        // SAFETY: the event before `end` has been written (protocol 2), and only this batch has access to it.
+        let RawEvent { flags, data } = unsafe { *event };
+        Some((data.u64(), flags.bits()))
+    }
+
+    /// The address of the cell whose event was given out last, if one was since the batch was filled.
+    pub(crate) fn running(&self) -> Option<u64> {
+        if self.cursor == self.start {
+            return None;
+        }
+        // SAFETY: `cursor > start`, so one before is inside the allocation (protocol 1).
+        let event = unsafe { self.cursor.sub(1) };
+        // SAFETY: what lies before the cursor has been written (protocol 2).
+        Some(unsafe { (*event).data }.u64())
+    }
+
+    /// Ends the loop after the running handler; the rest stays.
+    pub(crate) fn halt(&mut self) {
+        self.end = self.cursor;
+    }
+
+    /// Lets the loop go on after [`halt`](Self::halt).
+    pub(crate) fn resume(&mut self) {
+        self.end = self.resume;
+    }
+
+    /// Makes the batch ready to be filled. What was left in it is discarded.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.cursor = self.start;
+        self.end = self.start;
+        self.resume = self.start;
+    }
+
+    /// The room behind the events that are there.
+    #[inline]
+    pub(crate) fn room(&mut self) -> &mut [MaybeUninit<RawEvent>] {
+        let used = (self.resume.addr() - self.start.addr()) / size_of::<RawEvent>();
+        // SAFETY: `resume` lies in the allocation and `capacity - used` elements follow it (protocol 1). The slice is
+        // borrowed from `self`, so nothing else uses the memory meanwhile.
+        unsafe { slice::from_raw_parts_mut(self.resume.cast(), self.capacity - used) }
+    }
+
+    /// Takes over events that were written to the [`room`](Self::room).
+    ///
+    /// # Safety
+    /// The first `count` elements of the room have been written, and `count` is not more than its length.
+    #[inline]
+    pub(crate) unsafe fn filled(&mut self, count: usize) {
+        // SAFETY: `count` elements follow `resume` in the allocation (the caller's promise).
+        self.resume = unsafe { self.resume.add(count) };
+        self.end = self.resume;
+    }
+
+    /// Adds an event of the reactor's own; false when there is no room.
+    pub(crate) fn push(&mut self, address: u64, ready: u32) -> bool {
+        let Some(room) = self.room().first_mut() else {
+            return false;
+        };
+        room.write(RawEvent { flags: EventFlags::from_bits_retain(ready), data: EventData::new_u64(address) });
+        // SAFETY: one element has just been written.
+        unsafe { self.filled(1) };
+        true
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let room = ptr::slice_from_raw_parts_mut(self.start.cast::<MaybeUninit<RawEvent>>(), self.capacity);
+        // SAFETY: `start` and `capacity` are those of the box that `new` gave up. Events have no destructor.
+        drop(unsafe { Box::from_raw(room) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_in_order_and_the_running_one_is_known() {
+        let mut batch = Batch::new(3);
+        assert_eq!((batch.next(), batch.running(), batch.is_empty()), (None, None, true));
+        assert!(batch.push(10, 1) && batch.push(20, 2) && batch.push(30, 3));
+        assert!(!batch.push(40, 4), "full");
+        assert_eq!((batch.next(), batch.running(), batch.len()), (Some((10, 1)), Some(10), 2));
+        batch.halt();
+        assert_eq!((batch.next(), batch.running(), batch.is_empty(), batch.len()), (None, Some(10), false, 2));
+        batch.resume();
+        assert_eq!((batch.next(), batch.next(), batch.next()), (Some((20, 2)), Some((30, 3)), None));
+        assert!(batch.is_empty());
+        batch.clear();
+        assert_eq!((batch.running(), batch.room().len()), (None, 3));
+    }
+}

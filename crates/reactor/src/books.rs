@@ -1,0 +1,411 @@
+//! The reactor's books of descriptors: add, modify, delete, and what the epoll set knows of it.
+//!
+//! One live cell has a descriptor's number, as our own table says before the kernel is asked. What the kernel has is
+//! keyed by (file, number) and may disagree as soon as somebody closes or replaces a registered descriptor. Then an entry may
+//! stay behind that carries a cell's address: such a cell is a *ghost*, its block is quarantined and its number tainted,
+//! until the epoll set is built anew (rule 7).
+
+use core::any::TypeId;
+use std::time::Instant;
+
+use crate::{
+    AddError, AddReason, DeferError, Errno, GroupError, GroupState, Interest, Key, ModifyError, NotFound, Reactor,
+    Stats, Subscriber, Subscription, TakeError, TimerError, TimerReason, attention,
+    cell::{CellPtr, Flags, NO_GROUP},
+    clock::nanoseconds,
+    group::ErasedGroup,
+    interest::{ET, EXCLUSIVE, ONESHOT},
+    reactor::{Leaving, Phase},
+    timer::{Deferred, Schedule, Timer},
+    turn::{ReactorOps, Token},
+};
+
+type Cell = CellPtr<Reactor>;
+
+impl Reactor {
+    /// How many subscribers the user has registered: the reactor's own does not count.
+    pub(crate) fn subscribers(&self) -> usize {
+        self.registry.len() - 1
+    }
+
+    /// Registers the reactor's own subscriber, which no key names.
+    pub(crate) fn add_internal(&mut self, subscriber: impl Subscriber<Self>) -> Result<(), Errno> {
+        let subscription = Subscription::new(subscriber);
+        let (fd, interest) = (subscription.fd(), subscription.interest());
+        let cell = subscription.cell();
+        self.watch(cell, fd, interest)?;
+        cell.set_flag(Flags::INTERNAL, true);
+        subscription.into_cell();
+        Ok(())
+    }
+
+    /// Enters a cell into the epoll set and the registry, or leaves it as it was.
+    fn watch(&mut self, cell: Cell, fd: i32, interest: Interest) -> Result<Key, Errno> {
+        let mask = interest.kernel_mask();
+        self.driver.add(fd, mask, cell.expose())?;
+        let key = self.registry.next_key();
+        cell.set_fd(fd);
+        cell.set_key(key);
+        cell.set_interest(interest);
+        cell.set_armed_bits(mask);
+        // Rule 7: what is added under a tainted number is a ghost when it is deleted, whatever the kernel says.
+        cell.set_flag(Flags::TAINTED, self.registry.is_tainted(fd));
+        self.registry.insert(cell);
+        Ok(key)
+    }
+
+    fn admit(&mut self, cell: Cell, fd: i32, interest: Interest) -> Result<Key, AddReason> {
+        if !interest.is_valid() {
+            return Err(AddReason::InvalidInterest);
+        }
+        if self.registry.is_taken(fd) {
+            return Err(AddReason::AlreadyExists);
+        }
+        if self.subscribers() >= self.limits.subscribers_max {
+            return Err(AddReason::LimitReached);
+        }
+        Ok(self.watch(cell, fd, interest)?)
+    }
+
+    /// Changes an interest, at once or merged with others.
+    fn change(&mut self, cell: Cell, interest: Interest) -> Result<(), ModifyError> {
+        if !interest.is_valid() {
+            return Err(ModifyError::InvalidInterest);
+        }
+        let was_mergeable = cell.armed_mask() & (ET | ONESHOT | EXCLUSIVE) == 0;
+        let in_turn = self.phase != Phase::Idle;
+        if in_turn && was_mergeable && interest.is_mergeable() && !cell.has_flag(Flags::ABSENT) {
+            cell.set_interest(interest);
+            if !cell.has_flag(Flags::DIRTY) {
+                cell.set_flag(Flags::DIRTY, true);
+                self.dirty.push(cell.key());
+                self.attention |= attention::DIRTY;
+            }
+            return Ok(());
+        }
+        self.rearm_in_kernel(cell, interest.kernel_mask()).map_err(ModifyError::Os)?;
+        cell.set_interest(interest);
+        Ok(())
+    }
+
+    /// Tells the kernel of a mask, by the call that does it.
+    fn rearm_in_kernel(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
+        let (fd, address) = (cell.fd(), cell.expose());
+        let exclusive = (cell.armed_mask() | mask) & EXCLUSIVE != 0;
+        if !cell.has_flag(Flags::ABSENT) && !exclusive {
+            self.driver.modify(fd, mask, address)?;
+        } else {
+            // The kernel does not modify exclusive entries (epoll_ctl(2)).
+            if !cell.has_flag(Flags::ABSENT) {
+                self.delete_from_set(cell);
+                cell.set_flag(Flags::ABSENT, true);
+            }
+            self.driver.add(fd, mask, address)?;
+        }
+        cell.set_armed_mask(mask);
+        for flag in [Flags::ABSENT, Flags::FIRED, Flags::DIRTY] {
+            cell.set_flag(flag, false);
+        }
+        if self.registry.is_tainted(fd) {
+            cell.set_flag(Flags::TAINTED, true);
+        }
+        Ok(())
+    }
+
+    /// Deletes a cell's entry from the epoll set, and says whether one may be left that has its address.
+    fn delete_from_set(&mut self, cell: Cell) -> bool {
+        // Under a tainted number a DEL that succeeds may have hit another's entry.
+        let ghost = self.driver.delete(cell.fd()).is_err() || cell.has_flag(Flags::TAINTED);
+        if ghost {
+            self.registry.taint(cell.fd());
+            cell.set_flag(Flags::TAINTED, true);
+        }
+        ghost
+    }
+
+    /// Ends the watch of a cell; true when it is a ghost now.
+    pub(crate) fn unwatch(&mut self, cell: Cell) -> bool {
+        let ghost =
+            if cell.has_flag(Flags::ABSENT) { cell.has_flag(Flags::TAINTED) } else { self.delete_from_set(cell) };
+        if ghost && self.graves.quarantined() >= self.limits.quarantine_max {
+            self.attention |= attention::REBUILD;
+        }
+        ghost
+    }
+
+    /// Takes a cell out of all books. Its value goes to the graves, or waits for its handler to return. No code of the user's runs.
+    pub(crate) fn strike(&mut self, cell: Cell) {
+        cell.set_flag(Flags::DIRTY, false);
+        // Rule 14: the destructor may close descriptors that merged changes still name.
+        self.flush();
+        let ghost = self.unwatch(cell);
+        let leaving = self.is_running(cell);
+        self.registry.remove(cell, leaving);
+        if leaving {
+            // Rule 1. The number stays taken, and the loop ends after the handler, without a test for this per event.
+            self.leaving = Some(Leaving { cell, ghost });
+            self.attention |= attention::LEAVING;
+            self.batch.halt();
+        } else {
+            self.graves.dig(cell, ghost);
+        }
+    }
+
+    fn is_running(&self, cell: Cell) -> bool {
+        self.phase == Phase::Events && self.batch.running() == Some(cell.expose())
+    }
+
+    /// Tells the kernel of the merged changes. A refusal becomes an error event.
+    pub(crate) fn flush(&mut self) {
+        self.attention &= !attention::DIRTY;
+        for key in core::mem::take(&mut self.dirty) {
+            let Some(cell) = self.registry.get(key) else {
+                continue;
+            };
+            let mask = cell.interest().kernel_mask();
+            if !cell.has_flag(Flags::DIRTY) {
+                continue;
+            }
+            cell.set_flag(Flags::DIRTY, false);
+            if mask != cell.armed_mask() && self.rearm_in_kernel(cell, mask).is_err() {
+                self.owe_error(cell);
+            }
+        }
+    }
+
+    /// The subscriber gets one error event, in the next turn.
+    fn owe_error(&mut self, cell: Cell) {
+        if !cell.has_flag(Flags::FAULTY) {
+            cell.set_flag(Flags::FAULTY, true);
+            self.faults.push(cell.key());
+            self.attention |= attention::FAULTS;
+        }
+    }
+
+    /// Builds the epoll set anew, without its ghosts (rule 7). Where the kernel has no descriptor or memory for it, the old set
+    /// stays and the next turn tries again.
+    ///
+    /// The batch must be empty: events that were fetched from the old set would be reported again by the new one, except
+    /// one-shot ones, which would be lost.
+    pub(crate) fn rebuild(&mut self) {
+        debug_assert!(self.batch.is_empty(), "rule 7: no rebuild while events of the old set wait");
+        if self.driver.replace().is_err() {
+            return;
+        }
+        self.attention &= !attention::REBUILD;
+        self.counters.rebuilds += 1;
+        self.registry.cleanse();
+        let cells: Vec<Cell> = self.registry.iter().collect();
+        for cell in cells {
+            // A fired one-shot is disabled in the kernel, and to add it would arm it.
+            let absent = cell.has_flag(Flags::FIRED) || cell.has_flag(Flags::ABSENT);
+            cell.set_flag(Flags::ABSENT, true);
+            if absent {
+                continue;
+            }
+            // Re-adding reports the readiness of now, so no edge is lost.
+            if self.driver.add(cell.fd(), cell.armed_mask(), cell.expose()).is_ok() {
+                cell.set_flag(Flags::ABSENT, false);
+            } else {
+                self.owe_error(cell);
+            }
+        }
+        self.graves.forgive();
+        self.graves.free(&self.batch);
+    }
+
+    /// Takes a subscriber out and gives it back.
+    ///
+    /// # Errors
+    /// See [`TakeError`]; what is not taken stays registered.
+    pub fn take<T: Subscriber<Self>>(&mut self, key: Key) -> Result<T, TakeError> {
+        let (cell, ghost) = self.withdraw_if(key, |value| value.type_id() == TypeId::of::<T>())?;
+        Ok(self.exhume(|graves| graves.rob(cell, ghost)))
+    }
+
+    /// Takes a subscriber out and gives its descriptor back: for those made by `with_fd` and `with_handler`, whose own type cannot be written.
+    ///
+    /// # Errors
+    /// See [`TakeError`]; what is not taken stays registered.
+    pub fn take_fd<Fd: 'static>(&mut self, key: Key) -> Result<Fd, TakeError> {
+        let (cell, ghost) = self.withdraw_if(key, |value| value.fd_type(Token(())) == Some(TypeId::of::<Fd>()))?;
+        let fd = self
+            .exhume(|graves| graves.rob_boxed(cell, ghost))
+            .into_fd(Token(()))
+            .expect("the type was compared before");
+        match fd.downcast::<Fd>() {
+            Ok(fd) => Ok(*fd),
+            Err(_) => unreachable!("the type was compared before"),
+        }
+    }
+
+    /// Takes a subscriber out and gives it back in a box: the one it came in, if it came in one.
+    ///
+    /// # Errors
+    /// See [`TakeError`]; what is not taken stays registered.
+    pub fn take_boxed(&mut self, key: Key) -> Result<Box<dyn Subscriber<Self>>, TakeError> {
+        let (cell, ghost) = self.withdraw_if(key, |_| true)?;
+        Ok(self.exhume(|graves| graves.rob_boxed(cell, ghost)))
+    }
+
+    /// Takes a cell out of all books, if its subscriber is the one that is wanted.
+    fn withdraw_if(
+        &mut self,
+        key: Key,
+        wanted: impl FnOnce(&dyn Subscriber<Self>) -> bool,
+    ) -> Result<(Cell, bool), TakeError> {
+        let cell = self.registry.get(key).ok_or(TakeError::NotFound)?;
+        if cell.group() != NO_GROUP {
+            return Err(TakeError::InGroup);
+        }
+        if !self.look_at(cell, wanted) {
+            return Err(TakeError::WrongType);
+        }
+        self.flush();
+        let ghost = self.unwatch(cell);
+        self.registry.remove(cell, false);
+        Ok((cell, ghost))
+    }
+
+    /// Takes the reactor apart: every subscriber with the key it had. Members of groups are dropped with their state, timers,
+    /// closures and hooks as well.
+    #[must_use]
+    pub fn into_subscribers(mut self) -> Vec<(Key, Box<dyn Subscriber<Self>>)> {
+        let keys: Vec<Key> = self.registry.iter().map(CellPtr::key).collect();
+        keys.into_iter().filter_map(|key| Some((key, self.take_boxed(key).ok()?))).collect()
+    }
+
+    /// The turn's clock; outside a turn, the clock.
+    fn now_ns(&mut self) -> u64 {
+        if self.phase == Phase::Idle {
+            return self.time.read_ns();
+        }
+        // The end of the turn must forget the reading.
+        self.attention |= attention::CLOCK;
+        self.time.turn_ns()
+    }
+
+    /// When a timer is to fire, in the reactor's count. Never in the turn that asks (rule 9).
+    fn deadline(&mut self, schedule: Schedule) -> u64 {
+        let in_turn = self.phase != Phase::Idle;
+        let now = self.now_ns();
+        let deadline = match schedule {
+            Schedule::After(delay) | Schedule::Every(delay) => now.saturating_add(nanoseconds(delay)),
+            Schedule::At(moment) => self.time.since_epoch_ns(moment),
+        };
+        if in_turn { deadline.max(now.saturating_add(1)) } else { deadline }
+    }
+
+    fn place_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>> {
+        let period_ns = match timer.schedule {
+            Schedule::Every(period) if period.is_zero() => {
+                return Err(TimerError { reason: TimerReason::ZeroPeriod, handler: timer });
+            }
+            Schedule::Every(period) => nanoseconds(period),
+            Schedule::After(_) | Schedule::At(_) => 0,
+        };
+        if self.timers.len() >= self.limits.timers_max {
+            return Err(TimerError { reason: TimerReason::LimitReached, handler: timer });
+        }
+        let deadline_ns = self.deadline(timer.schedule);
+        self.attention |= attention::TIMERS;
+        Ok(self.timers.start(timer.call, deadline_ns, period_ns, NO_GROUP))
+    }
+}
+
+impl ReactorOps for Reactor {
+    fn add_cell(&mut self, subscription: Subscription<Self>) -> Result<Key, AddError<Subscription<Self>>> {
+        // The only calls of the user's code, before anything is written down (rule 3). Rule 6: asked here, once.
+        let (fd, interest) = (subscription.fd(), subscription.interest());
+        match self.admit(subscription.cell(), fd, interest) {
+            Ok(key) => {
+                subscription.into_cell();
+                Ok(key)
+            }
+            Err(reason) => Err(AddError::new(reason, subscription)),
+        }
+    }
+
+    fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError> {
+        let cell = self.registry.get(key).ok_or(ModifyError::NotFound)?;
+        self.change(cell, interest)
+    }
+
+    fn rearm(&mut self, key: Key) -> Result<(), ModifyError> {
+        let cell = self.registry.get(key).ok_or(ModifyError::NotFound)?;
+        self.change(cell, cell.interest())
+    }
+
+    fn delete(&mut self, key: Key) -> Result<(), NotFound> {
+        let cell = self.registry.get(key).ok_or(NotFound)?;
+        let mark = self.graves.waiting();
+        self.strike(cell);
+        if cell.group() != NO_GROUP {
+            self.leave_group(cell.group(), key);
+        }
+        self.bury_down_to(mark);
+        Ok(())
+    }
+
+    fn add_group(&mut self, group: ErasedGroup<Self>) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>> {
+        self.admit_group(group)
+    }
+
+    fn group_state(&mut self, group: Key) -> Option<GroupState> {
+        self.group_state_of(group)
+    }
+
+    fn delete_group_erased(&mut self, group: Key) -> Result<(), NotFound> {
+        self.strike_group(group)
+    }
+
+    fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>> {
+        self.place_timer(timer)
+    }
+
+    fn cancel(&mut self, key: Key) -> Result<(), NotFound> {
+        let ended = self.timers.remove(key).ok_or(NotFound)?;
+        if ended.group != NO_GROUP {
+            self.leave_group(ended.group, key);
+        }
+        // Without a call it is the running one's, which goes when its handler has returned (rule 1).
+        drop(ended.call);
+        Ok(())
+    }
+
+    fn reset_timer(&mut self, key: Key, schedule: Schedule) -> Result<(), NotFound> {
+        if !self.timers.contains(key) {
+            return Err(NotFound);
+        }
+        let deadline_ns = self.deadline(schedule);
+        self.timers.reset(key, deadline_ns);
+        self.attention |= attention::TIMERS;
+        Ok(())
+    }
+
+    fn defer_boxed(&mut self, closure: Deferred<Self>) -> Result<(), DeferError<Deferred<Self>>> {
+        if self.deferred.len() >= self.limits.deferred_max {
+            return Err(DeferError { closure });
+        }
+        self.deferred.push_back(closure);
+        self.attention |= attention::DEFERRED;
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        self.stop.ask();
+    }
+
+    fn stats(&self) -> Stats {
+        Reactor::stats(self)
+    }
+
+    fn now(&mut self) -> Instant {
+        let ns = self.now_ns();
+        self.time.instant(ns)
+    }
+
+    fn ghost_fired(&mut self, _: Token) {
+        self.attention |= attention::REBUILD;
+    }
+}

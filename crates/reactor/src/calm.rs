@@ -1,0 +1,144 @@
+//! Destructors that may panic, where two panics at once would end the process.
+
+use core::{
+    any::Any,
+    mem::ManuallyDrop,
+    ops::{Deref, DerefMut},
+};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread,
+};
+
+/// A part of a value, dropped so that a panic of its destructor cannot meet another one.
+///
+/// When the parts of a struct are dropped and the destructor of one panics, the others are dropped on the way; a second
+/// panic there would abort. A calm part catches its own while the thread is unwinding already.
+pub(crate) struct Calm<T>(ManuallyDrop<T>);
+
+impl<T> Calm<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        let mut this = ManuallyDrop::new(self);
+        take(&mut this.0)
+    }
+}
+
+/// Moves the value out of a part that is given up.
+#[allow(unsafe_code, reason = "ManuallyDrop has no safe way out by reference, and `Calm` has a destructor")]
+fn take<T>(part: &mut ManuallyDrop<T>) -> T {
+    // SAFETY: both callers give the part up right after: `drop` is the last use of it, and `into_inner` keeps its
+    // `Calm` from being dropped.
+    unsafe { ManuallyDrop::take(part) }
+}
+
+impl<T> Deref for Calm<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Calm<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<T> Drop for Calm<T> {
+    fn drop(&mut self) {
+        let value = take(&mut self.0);
+        if thread::panicking() {
+            discard_panic(catch_unwind(AssertUnwindSafe(|| drop(value))));
+        } else {
+            drop(value);
+        }
+    }
+}
+
+/// Drops what a panic carried. That may panic as well, and so on: the second one's load is leaked.
+fn discard_panic(outcome: Result<(), Box<dyn Any + Send>>) {
+    if let Err(load) = outcome {
+        if let Err(load) = catch_unwind(AssertUnwindSafe(|| drop(load))) {
+            core::mem::forget(load);
+        }
+    }
+}
+
+/// Runs destructors one by one although they panic, and keeps the first panic.
+#[derive(Default)]
+pub(crate) struct Panics(Option<Box<dyn Any + Send>>);
+
+impl Panics {
+    pub(crate) fn catch(&mut self, run: impl FnOnce()) {
+        let outcome = catch_unwind(AssertUnwindSafe(run));
+        if self.0.is_none() {
+            self.0 = outcome.err();
+        } else {
+            discard_panic(outcome);
+        }
+    }
+
+    /// Lets the first panic go on, unless another one is under way.
+    pub(crate) fn resume(self) {
+        if let Some(load) = self.0 {
+            if thread::panicking() {
+                discard_panic(Err(load));
+            } else {
+                std::panic::resume_unwind(load);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{cell::Cell, rc::Rc};
+
+    struct Bomb(Rc<Cell<u32>>);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+            panic!("bomb");
+        }
+    }
+
+    #[test]
+    fn two_parts_that_panic_are_both_dropped_and_one_panic_comes_out() {
+        struct Pair(
+            #[expect(dead_code, reason = "dropped")] Calm<Bomb>,
+            #[expect(dead_code, reason = "dropped")] Calm<Bomb>,
+        );
+        let count = Rc::new(Cell::new(0));
+        let pair = Pair(Calm::new(Bomb(count.clone())), Calm::new(Bomb(count.clone())));
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(pair))).is_err());
+        assert_eq!(count.get(), 2);
+    }
+
+    #[test]
+    fn a_panic_whose_load_panics_is_survived() {
+        let count = Rc::new(Cell::new(0));
+        struct Load;
+        impl Drop for Load {
+            fn drop(&mut self) {
+                panic!("load");
+            }
+        }
+        let mut panics = Panics::default();
+        for _ in 0..3 {
+            let count = count.clone();
+            panics.catch(move || {
+                count.set(count.get() + 1);
+                std::panic::panic_any(Load)
+            });
+        }
+        assert_eq!(count.get(), 3);
+        core::mem::forget(catch_unwind(AssertUnwindSafe(|| panics.resume())).unwrap_err());
+    }
+}

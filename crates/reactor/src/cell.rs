@@ -1,0 +1,487 @@
+//! The cell of a subscriber: one heap block that holds a header and the value, and whose address the kernel carries.
+//!
+//! # The protocol of this module
+//!
+//! A block is `#[repr(C)] { header, value }`. The header is ours alone; the value is the subscriber.
+//!
+//! 1. A [`CellPtr`] points to a block whose header is allocated. The value in it is alive from [`Subscription::new`] until exactly one of
+//!    [`CellPtr::drop_value`], [`CellPtr::take_boxed`] and [`CellPtr::take_as`]; the header until [`CellPtr::free`], which comes after.
+//!    These are `unsafe`: their callers (the reactor's books, `reactor/`, and [`Subscription`]) prove the order.
+//! 2. While a handler runs, the value is mutably borrowed by the trampoline ([`dispatch`]) and nobody else touches it.
+//!    Header fields may be read and written at that time by the reactor's methods: they are reached through the
+//!    raw pointer alone, and no reference to a header is ever made (rule 5 of ARCHITECTURE.md).
+//! 3. The address goes to the kernel by [`CellPtr::expose`] and comes back by [`CellPtr::from_exposed`] (rule 11);
+//!    no other code turns one into the other. It stays valid for as long as the kernel may hand it back, since the books
+//!    call `free` no earlier (rule 2).
+//! 4. A block never moves and belongs to one thread: `CellPtr` is neither `Send` nor `Sync`.
+
+#![allow(unsafe_code, reason = "the header's address is what the kernel carries; the protocol above")]
+
+use core::{
+    alloc::Layout,
+    any::{Any, TypeId},
+    fmt,
+    marker::PhantomData,
+    mem::{self, ManuallyDrop},
+    ptr::{self, NonNull},
+};
+use std::alloc;
+
+use crate::{Event, Interest, Key, ReactorOps, Ready, Subscriber, Turn, turn::Token};
+
+/// What a ready descriptor costs: a load of the header's address, a load of this, and a call of it.
+///
+/// # Safety
+/// The header is that of a block whose value is alive and not borrowed, unless the function does not touch it
+/// (see [`tombstone`]), and the reactor is the one that the block is registered with, not borrowed otherwise.
+pub(crate) type DispatchFn<R> = unsafe fn(*mut Header<R>, u32, *mut R);
+
+/// What the reactor knows of a registration, next to the value.
+#[repr(C)]
+pub(crate) struct Header<R: 'static> {
+    /// First, so that the address in the event is the address of the function to call.
+    dispatch: DispatchFn<R>,
+    table: &'static Table<R>,
+    /// The descriptor's number at registration (rule 6).
+    fd: i32,
+    /// What the user asked for. Here and not in the value, so that `modify` of oneself aliases nothing (rule 5).
+    interest: u32,
+    key: Key,
+    /// The index of the group that the value belongs to, or [`NO_GROUP`].
+    group: u32,
+    /// The mask that the kernel has, and the [`Flags`] in the bits that epoll_ctl(2) leaves free.
+    armed: u32,
+}
+
+/// `Header::group` of a value that belongs to none.
+pub(crate) const NO_GROUP: u32 = u32::MAX;
+
+/// Marks of a registration. They share a word with the kernel's mask, which uses other bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flags(u32);
+
+impl Flags {
+    /// A merged `modify` waits for the flush.
+    pub(crate) const DIRTY: Self = Self(1 << 16);
+    /// A one-shot registration has fired and is disabled in the kernel.
+    pub(crate) const FIRED: Self = Self(1 << 17);
+    /// The epoll set has no entry for this registration: a fired one-shot after a rebuild, or a failed re-add.
+    pub(crate) const ABSENT: Self = Self(1 << 18);
+    /// Added or modified while its number was tainted (rule 7).
+    pub(crate) const TAINTED: Self = Self(1 << 19);
+    /// The reactor's own subscriber, which no key of the user's may name.
+    pub(crate) const INTERNAL: Self = Self(1 << 20);
+    /// It is owed an error event.
+    pub(crate) const FAULTY: Self = Self(1 << 21);
+    const ALL: u32 = 0x3f << 16;
+}
+
+/// The functions that know the value's type.
+pub(crate) struct Table<R: 'static> {
+    layout: Layout,
+    dispatch: DispatchFn<R>,
+    dispatch_one_shot: DispatchFn<R>,
+    value: unsafe fn(NonNull<Header<R>>) -> *mut dyn Subscriber<R>,
+    unbox: unsafe fn(NonNull<Header<R>>) -> Box<dyn Subscriber<R>>,
+}
+
+/// A block as it is in memory.
+#[repr(C)]
+struct Block<T, R: 'static> {
+    header: Header<R>,
+    value: ManuallyDrop<T>,
+}
+
+/// Carries the table of one type as a constant.
+struct TableOf<T, R>(PhantomData<(T, R)>);
+
+impl<T: Subscriber<R>, R: ReactorOps> TableOf<T, R> {
+    const TABLE: &'static Table<R> = &Table {
+        layout: Layout::new::<Block<T, R>>(),
+        dispatch: dispatch::<T, R>,
+        dispatch_one_shot: dispatch_one_shot::<T, R>,
+        value: value::<T, R>,
+        unbox: unbox::<T, R>,
+    };
+}
+
+/// The trampoline from the loop to a handler of type `T`.
+///
+/// # Safety
+/// As [`DispatchFn`] says, and the block's value is a `T`.
+unsafe fn dispatch<T: Subscriber<R>, R: ReactorOps>(header: *mut Header<R>, ready: u32, reactor: *mut R) {
+    // SAFETY: the caller promises an allocated header (protocol 1); the field is copied out, no reference stays.
+    let (key, interest) = unsafe { ((*header).key, (*header).interest) };
+    let block = header.cast::<Block<T, R>>();
+    // SAFETY: the block holds a live `T` that nobody else borrows (the caller's promise, protocol 2).
+    let value: &mut T = unsafe { &mut (*block).value };
+    // SAFETY: the caller promises that the reactor is live and not borrowed otherwise for the time of the call. The
+    // value lies in a block of its own, so the two references do not overlap.
+    let reactor = unsafe { &mut *reactor };
+    let event = Event::new(key, Interest::from_bits(interest), Ready::from_bits(ready));
+    value.handle(event, Turn::new(reactor));
+}
+
+/// The trampoline of a one-shot registration: notes that the kernel has disabled it.
+///
+/// # Safety
+/// As [`dispatch`].
+unsafe fn dispatch_one_shot<T: Subscriber<R>, R: ReactorOps>(header: *mut Header<R>, ready: u32, reactor: *mut R) {
+    // SAFETY: the header is allocated, so not null (the caller's promise).
+    let cell = CellPtr(unsafe { NonNull::new_unchecked(header) });
+    cell.set_flag(Flags::FIRED, true);
+    // SAFETY: the caller's promise is this function's.
+    unsafe { dispatch::<T, R>(header, ready, reactor) }
+}
+
+/// The function of a dead cell: nothing. A deleted subscriber does not fire again (rule 9), without a branch in the loop.
+fn tombstone<R>(_: *mut Header<R>, _: u32, _: *mut R) {}
+
+/// The function of a quarantined cell (rule 7): the kernel still hands its address out, so the set must be rebuilt.
+///
+/// # Safety
+/// The reactor is live and not borrowed otherwise.
+unsafe fn ghost<R: ReactorOps>(_: *mut Header<R>, _: u32, reactor: *mut R) {
+    // SAFETY: the caller's promise.
+    let reactor = unsafe { &mut *reactor };
+    reactor.ghost_fired(Token(()));
+}
+
+/// # Safety
+/// The block's value is a live `T`.
+unsafe fn value<T: Subscriber<R>, R: ReactorOps>(header: NonNull<Header<R>>) -> *mut dyn Subscriber<R> {
+    let block = header.as_ptr().cast::<Block<T, R>>();
+    // SAFETY: the block is allocated as a `Block<T, R>` (the caller's promise), so the field lies inside it.
+    let value: *mut ManuallyDrop<T> = unsafe { &raw mut (*block).value };
+    // `ManuallyDrop` is `repr(transparent)`.
+    value.cast::<T>()
+}
+
+/// # Safety
+/// The block's value is a live `T`, not borrowed, and is not used as one afterwards.
+unsafe fn unbox<T: Subscriber<R>, R: ReactorOps>(header: NonNull<Header<R>>) -> Box<dyn Subscriber<R>> {
+    let block = header.as_ptr().cast::<Block<T, R>>();
+    // SAFETY: the value is live and the caller gives it up.
+    let value = unsafe { ManuallyDrop::take(&mut (*block).value) };
+    let boxed: Box<dyn Any> = Box::new(value);
+    match boxed.downcast::<Box<dyn Subscriber<R>>>() {
+        // It came boxed and goes as it came.
+        Ok(came_boxed) => *came_boxed,
+        Err(boxed) => match boxed.downcast::<T>() {
+            Ok(value) => value,
+            Err(_) => unreachable!("the box was made of a T three lines above"),
+        },
+    }
+}
+
+/// The address of a cell. Copies of it are what the books and the kernel hold; see the module's protocol.
+pub(crate) struct CellPtr<R: 'static>(NonNull<Header<R>>);
+
+impl<R> Clone for CellPtr<R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<R> Copy for CellPtr<R> {}
+impl<R> PartialEq for CellPtr<R> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+impl<R> fmt::Debug for CellPtr<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CellPtr({:p})", self.0)
+    }
+}
+
+/// Declares how a header field is read and written.
+macro_rules! field {
+    ($field:ident: $type:ty, $get:ident, $set:ident) => {
+        pub(crate) fn $get(self) -> $type {
+            // SAFETY: the header is allocated (protocol 1), and its fields are reached in this way alone (protocol 2).
+            unsafe { (*self.0.as_ptr()).$field }
+        }
+
+        pub(crate) fn $set(self, to: $type) {
+            // SAFETY: as for reading; no other thread has the pointer (protocol 4).
+            unsafe { (*self.0.as_ptr()).$field = to }
+        }
+    };
+}
+
+impl<R: ReactorOps> CellPtr<R> {
+    field!(fd: i32, fd, set_fd);
+    field!(key: Key, key, set_key);
+    field!(group: u32, group, set_group);
+    field!(interest: u32, interest_bits, set_interest_bits);
+    field!(armed: u32, armed_bits, set_armed_bits);
+
+    fn set_dispatch_fn(self, to: DispatchFn<R>) {
+        // SAFETY: as for the fields above.
+        unsafe { (*self.0.as_ptr()).dispatch = to }
+    }
+
+    fn table(self) -> &'static Table<R> {
+        // SAFETY: the header is allocated (protocol 1).
+        unsafe { (*self.0.as_ptr()).table }
+    }
+
+    pub(crate) fn interest(self) -> Interest {
+        Interest::from_bits(self.interest_bits())
+    }
+
+    /// Notes what the user wants, and picks the trampoline that goes with it.
+    pub(crate) fn set_interest(self, interest: Interest) {
+        self.set_interest_bits(interest.bits());
+        let table = self.table();
+        self.set_dispatch_fn(if interest.has_one_shot() { table.dispatch_one_shot } else { table.dispatch });
+    }
+
+    /// The mask that the kernel has for this cell.
+    pub(crate) fn armed_mask(self) -> u32 {
+        self.armed_bits() & !Flags::ALL
+    }
+
+    pub(crate) fn set_armed_mask(self, mask: u32) {
+        self.set_armed_bits(self.armed_bits() & Flags::ALL | mask);
+    }
+
+    pub(crate) fn has_flag(self, flag: Flags) -> bool {
+        self.armed_bits() & flag.0 != 0
+    }
+
+    pub(crate) fn set_flag(self, flag: Flags, on: bool) {
+        let bits = self.armed_bits() & !flag.0;
+        self.set_armed_bits(if on { bits | flag.0 } else { bits });
+    }
+
+    /// From now on an event for this cell does nothing (rule 9).
+    pub(crate) fn entomb(self) {
+        self.set_dispatch_fn(tombstone);
+    }
+
+    /// From now on an event for this cell asks for a rebuild of the epoll set (rule 7).
+    pub(crate) fn haunt(self) {
+        self.set_dispatch_fn(ghost::<R>);
+    }
+
+    /// The number that the kernel carries for this cell (rule 11).
+    pub(crate) fn expose(self) -> u64 {
+        self.0.as_ptr().expose_provenance() as u64
+    }
+
+    /// The cell whose address the kernel has handed back (rule 11).
+    ///
+    /// # Safety
+    /// The number is from [`expose`](Self::expose) of a cell that has not been freed (rule 2).
+    #[inline(always)]
+    pub(crate) unsafe fn from_exposed(address: u64) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "a pointer has 64 bits here: lib.rs refuses others")]
+        let header = ptr::with_exposed_provenance_mut(address as usize);
+        // SAFETY: the caller promises that the number was a cell's address, so it is not null.
+        Self(unsafe { NonNull::new_unchecked(header) })
+    }
+
+    /// Calls the cell's function: the handler, or one of those that stand in for it.
+    ///
+    /// # Safety
+    /// No handler runs (so that neither the value nor the reactor is borrowed), and `reactor` is the live reactor with
+    /// which the cell is registered.
+    #[inline(always)]
+    pub(crate) unsafe fn call(self, ready: u32, reactor: *mut R) {
+        // SAFETY: the function is the first field and the header is allocated (protocol 1).
+        let dispatch = unsafe { *self.0.as_ptr().cast::<DispatchFn<R>>() };
+        // SAFETY: a function other than the trampoline touches no value; the trampoline stands there only while the
+        // value is alive, for `entomb` and `haunt` come before `drop_value` and its likes. The rest is the caller's promise.
+        unsafe { dispatch(self.0.as_ptr(), ready, reactor) }
+    }
+
+    /// The value, as what all have in common. Valid while the value is alive; to borrow it is for the caller to prove.
+    ///
+    /// # Safety
+    /// The value is alive.
+    unsafe fn value(self) -> *mut dyn Subscriber<R> {
+        // SAFETY: the table was made for the type of the value in this block.
+        unsafe { (self.table().value)(self.0) }
+    }
+
+    /// Looks at the value.
+    ///
+    /// # Safety
+    /// The value is alive, and no handler of it runs.
+    pub(crate) unsafe fn with_value<U>(self, look: impl FnOnce(&dyn Subscriber<R>) -> U) -> U {
+        // SAFETY: the value is alive (the caller's promise).
+        let value = unsafe { self.value() };
+        // SAFETY: nobody borrows it mutably, since only its handler could (protocol 2).
+        look(unsafe { &*value })
+    }
+
+    /// Runs the value's destructor, which may panic; the block stays.
+    ///
+    /// # Safety
+    /// The value is alive, no handler of it runs (rule 1), it counts as gone from here on, and the cell's function is no longer the trampoline.
+    pub(crate) unsafe fn drop_value(self) {
+        // SAFETY: the value is alive (the caller's promise).
+        let value = unsafe { self.value() };
+        // SAFETY: it is alive, nobody borrows it, and it is not used again (the caller's promise).
+        unsafe { ptr::drop_in_place(value) }
+    }
+
+    /// Moves the value out; the block stays.
+    ///
+    /// # Safety
+    /// As [`drop_value`](Self::drop_value).
+    pub(crate) unsafe fn take_boxed(self) -> Box<dyn Subscriber<R>> {
+        // SAFETY: the table was made for the type of the value; the rest is the caller's promise.
+        unsafe { (self.table().unbox)(self.0) }
+    }
+
+    /// Moves the value out where its type is known; the block stays.
+    ///
+    /// # Safety
+    /// As [`drop_value`](Self::drop_value), and the value is a `T`.
+    pub(crate) unsafe fn take_as<T: Subscriber<R>>(self) -> T {
+        let block = self.0.as_ptr().cast::<Block<T, R>>();
+        // SAFETY: the value is a live `T` and the caller gives it up.
+        unsafe { ManuallyDrop::take(&mut (*block).value) }
+    }
+
+    /// Gives the memory back.
+    ///
+    /// # Safety
+    /// The value is gone, nobody uses a copy of this pointer again, and the kernel cannot hand the address back (rule 2).
+    pub(crate) unsafe fn free(self) {
+        let layout = self.table().layout;
+        // SAFETY: the block was allocated with this layout in `Subscription::new`, and nobody uses it again.
+        unsafe { alloc::dealloc(self.0.as_ptr().cast(), layout) }
+    }
+}
+
+/// An erased subscriber on its way into a reactor or back: one heap block, already of the form in which it is dispatched.
+///
+/// Dropping it drops the subscriber.
+pub struct Subscription<R: ReactorOps> {
+    cell: CellPtr<R>,
+}
+
+impl<R: ReactorOps> Subscription<R> {
+    /// Moves a subscriber into a block of its own.
+    #[must_use]
+    pub fn new<T: Subscriber<R>>(subscriber: T) -> Self {
+        let table = TableOf::<T, R>::TABLE;
+        let header = Header {
+            dispatch: table.dispatch,
+            table,
+            fd: -1,
+            interest: 0,
+            key: Key::UNREGISTERED,
+            group: NO_GROUP,
+            armed: 0,
+        };
+        // SAFETY: a block holds a header, so its layout is not of size zero.
+        let memory = unsafe { alloc::alloc(table.layout) }.cast::<Block<T, R>>();
+        let Some(block) = NonNull::new(memory) else { alloc::handle_alloc_error(table.layout) };
+        // SAFETY: the memory is fresh and has the block's layout.
+        unsafe { block.write(Block { header, value: ManuallyDrop::new(subscriber) }) };
+        Self { cell: CellPtr(block.cast()) }
+    }
+
+    /// Takes a subscriber that is boxed already. It keeps its box: an event then costs one hop more.
+    #[must_use]
+    pub fn from_boxed(subscriber: Box<dyn Subscriber<R>>) -> Self {
+        Self::new(subscriber)
+    }
+
+    /// The subscriber, boxed.
+    #[must_use]
+    pub fn into_boxed(self) -> Box<dyn Subscriber<R>> {
+        let cell = ManuallyDrop::new(self).cell;
+        let block = FreeOnDrop(cell);
+        // SAFETY: a subscription's value is alive and no handler of it runs, for it is not registered. It is not used
+        // again: `self` is not dropped.
+        let boxed = unsafe { cell.take_boxed() };
+        drop(block);
+        boxed
+    }
+
+    /// The subscriber as what it was made from, or `self` again if it was something else.
+    ///
+    /// # Errors
+    /// `Err(self)` when the subscriber is not a `T`.
+    pub fn into_inner<T: Subscriber<R>>(self) -> Result<T, Self> {
+        if self.with(|value| value.type_id()) != TypeId::of::<T>() {
+            return Err(self);
+        }
+        let cell = ManuallyDrop::new(self).cell;
+        // SAFETY: the value is alive and a `T` (just compared), and not used again: `self` is not dropped.
+        let value = unsafe { cell.take_as() };
+        // SAFETY: the value is gone, the cell is not registered (the books have no copy), and the kernel never saw it or
+        // cannot hand it back (whoever made `self` from a registered cell has proved that).
+        unsafe { cell.free() };
+        Ok(value)
+    }
+
+    /// The descriptor that the subscriber waits for, as it says now.
+    #[must_use]
+    pub fn fd(&self) -> std::os::fd::RawFd {
+        self.with(|value| std::os::fd::AsRawFd::as_raw_fd(&value.fd()))
+    }
+
+    /// What the subscriber waits for, as it says now.
+    #[must_use]
+    pub fn interest(&self) -> Interest {
+        self.with(|value| value.interest())
+    }
+
+    fn with<U>(&self, look: impl FnOnce(&dyn Subscriber<R>) -> U) -> U {
+        // SAFETY: a subscription owns its value and is not registered, so no handler of it runs.
+        unsafe { self.cell.with_value(look) }
+    }
+
+    /// Hands the block to the books.
+    pub(crate) fn into_cell(self) -> CellPtr<R> {
+        ManuallyDrop::new(self).cell
+    }
+
+    /// The block, of which the subscription stays the owner.
+    pub(crate) fn cell(&self) -> CellPtr<R> {
+        self.cell
+    }
+}
+
+impl<R: ReactorOps> Drop for Subscription<R> {
+    fn drop(&mut self) {
+        let _block = FreeOnDrop(self.cell);
+        // SAFETY: the value is alive, no handler of it runs (it is not registered), and nobody uses it after this. The
+        // block is freed after it, even if the destructor panics.
+        unsafe { self.cell.drop_value() };
+    }
+}
+
+impl<R: ReactorOps> fmt::Debug for Subscription<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+/// Frees an unregistered block whose value is gone, also when its destructor panics.
+struct FreeOnDrop<R: ReactorOps>(CellPtr<R>);
+
+impl<R: ReactorOps> Drop for FreeOnDrop<R> {
+    fn drop(&mut self) {
+        // SAFETY: made by a `Subscription` that gives its block up: the value is gone or being unwound from, the block
+        // is not registered, and the kernel cannot hand its address back.
+        unsafe { self.0.free() };
+    }
+}
+
+const _: () = {
+    // A registration costs at most 64 bytes beside its value: this header, 16 bytes of a slot and 4 of the
+    // descriptor table, the last two with an eighth of room to grow.
+    assert!(mem::size_of::<Header<crate::Reactor>>() == 40);
+    assert!(mem::offset_of!(Header<crate::Reactor>, dispatch) == 0);
+    assert!(mem::offset_of!(Block<u64, crate::Reactor>, header) == 0);
+    // The flags share a word with the kernel's mask.
+    assert!(Flags::ALL & Interest::from_bits(0).read().write().priority().read_hangup().error().hangup().bits() == 0);
+    assert!(Flags::ALL & Interest::from_bits(0).edge_triggered().one_shot().exclusive().wakeup().bits() == 0);
+};

@@ -1,0 +1,416 @@
+//! The loop: wait, dispatch, and what else a turn has to do.
+//!
+//! One turn ([`Reactor::run_once`]):
+//!
+//! 1. destructors that a panic has left behind, a rebuild of the epoll set if one was asked for, hooks before the wait, merged changes;
+//! 2. the wait, unless events are left over from a turn that panicked: those go first, and nothing is fetched beside them (rules 8, 9);
+//! 3. what the last turn left over: deferred closures, due timers (rule 10);
+//! 4. the events;
+//! 5. timers that are due, deferred closures, hooks after the turn;
+//! 6. blocks of deleted cells are freed, if the batch is empty (rule 2).
+//!
+//! Where nothing but events can be due (`attention` is zero) only the wait and the events remain of it.
+//!
+//! # The protocol of this module
+//!
+//! While the loop runs it reaches the reactor by one raw pointer, made from the `&mut self` of `run_once`; a trampoline turns it into the
+//! handler's [`Turn`](crate::Turn) for the time of a call. No reference to the reactor is alive in the loop at that time.
+
+#![allow(unsafe_code, reason = "the loop calls cells by the addresses that the kernel hands back; the protocol above")]
+
+use std::{
+    io, mem,
+    time::{Duration, Instant},
+};
+
+use rustix::{io::Errno, time::Timespec};
+
+use crate::{
+    Reactor, Tick, Turn, attention,
+    cell::{CellPtr, Flags, NO_GROUP},
+    hook::Moment,
+    interest::ERR,
+    reactor::Phase,
+    timer::{Due, TimerCall},
+};
+
+const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// The longest wait that is asked of the kernel at once; a longer one is asked again.
+const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// Gives the events of the batch to their cells, until the batch ends or is halted. The whole cost of an event is here and in the trampoline.
+///
+/// # Safety
+/// `reactor` is live and not borrowed otherwise, and no handler runs.
+#[inline(never)]
+unsafe fn dispatch_batch(reactor: *mut Reactor) {
+    loop {
+        // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
+        let next = unsafe { &mut (*reactor).batch }.next();
+        let Some((address, ready)) = next else { return };
+        // SAFETY: what an event carries is the address of a cell, for nobody else can add to the set (rule 11); its block
+        // is not freed before the batch is empty, or while the set may have the address (rule 2).
+        let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
+        // SAFETY: no handler runs, and the cell is registered here or a dead one of here, which touches nothing.
+        unsafe { cell.call(ready, reactor) };
+    }
+}
+
+/// The same, with the time of every handler taken.
+///
+/// # Safety
+/// As [`dispatch_batch`].
+unsafe fn dispatch_watched(reactor: *mut Reactor, fetched: Instant) {
+    loop {
+        // SAFETY: as in `dispatch_batch`.
+        let next = unsafe { &mut (*reactor).batch }.next();
+        let Some((address, ready)) = next else { return };
+        // SAFETY: as in `dispatch_batch`.
+        let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
+        let start = Instant::now();
+        // SAFETY: as in `dispatch_batch`.
+        unsafe { cell.call(ready, reactor) };
+        // SAFETY: the handler has returned, so nothing else borrows the reactor.
+        unsafe { &mut (*reactor).counters }.note_handler(fetched, start);
+    }
+}
+
+/// Ends a turn, also by a panic: then what the books need is made right, and nothing of the user's runs (rule 8).
+struct TurnGuard<'r>(&'r mut Reactor);
+
+impl Drop for TurnGuard<'_> {
+    fn drop(&mut self) {
+        let reactor = &mut *self.0;
+        // The value of a cell that has deleted itself and panicked: its destructor runs in the next turn.
+        reactor.dig_leaving();
+        reactor.phase = Phase::Idle;
+        reactor.woken = 0;
+        // Events left over are counted when they are dispatched.
+        reactor.counters.events -= reactor.batch.len() as u64;
+        reactor.time.end_turn();
+        reactor.survey();
+    }
+}
+
+impl Reactor {
+    /// Waits until something is due, or `timeout` is over (`None`: for ever), and runs one turn. Says how many events were
+    /// dispatched; timers, closures and wake-ups are not counted.
+    ///
+    /// A timeout of zero asks and returns. Others are exact to the nanosecond where the kernel is (`epoll_pwait2`, since Linux 5.11),
+    /// rounded up to a millisecond where it is not, and never shorter than asked, unless something is due. `EINTR` neither ends nor
+    /// stretches them. It returns early with 0 when timers, closures or a wake-up were all that came.
+    ///
+    /// # Errors
+    /// What epoll_wait(2) says; that takes a hostile hand at the epoll descriptor.
+    ///
+    /// # Panics
+    /// With the panic of a handler or destructor. The reactor stays usable: the rest of the batch comes first in the next turn, which does not wait (rule 8).
+    #[inline]
+    pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
+        let timeout = timeout.into();
+        let waits_by_clock = timeout.is_some_and(|timeout| !timeout.is_zero());
+        if self.attention != 0 || waits_by_clock { self.turn(timeout) } else { self.short_turn(timeout.is_some()) }
+    }
+
+    /// A turn in which nothing but events can be due.
+    fn short_turn(&mut self, at_once: bool) -> io::Result<usize> {
+        self.batch.clear();
+        match self.driver.wait(self.batch.room(), if at_once { Some(&ZERO) } else { None }) {
+            // SAFETY: the wait has written this many events to the front of the room.
+            Ok(count) => unsafe { self.batch.filled(count) },
+            Err(Errno::INTR) => return self.turn(at_once.then_some(Duration::ZERO)),
+            Err(errno) => return Err(errno.into()),
+        }
+        let count = self.batch.len();
+        self.counters.turns += 1;
+        self.counters.events += count as u64;
+        let guard = TurnGuard(self);
+        guard.0.run_events();
+        if guard.0.attention == 0 {
+            guard.0.phase = Phase::Idle;
+            mem::forget(guard);
+            return Ok(count);
+        }
+        Ok(guard.finish(count, 0))
+    }
+
+    /// A turn with everything in it.
+    #[cold]
+    #[inline(never)]
+    fn turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        let left = self.deferred.len().min(self.limits.deferred_per_turn);
+        let guard = TurnGuard(self);
+        guard.0.prepare();
+        if guard.0.batch.is_empty() {
+            guard.0.fetch(timeout)?;
+        }
+        let reactor = &mut *guard.0;
+        let count = reactor.batch.len();
+        reactor.counters.turns += 1;
+        reactor.counters.events += count as u64;
+        // Timers that are started in this turn do not fire in it (rule 9): where none waits now, none can be due.
+        let has_timers = reactor.timers.waiting() > 0;
+        if has_timers {
+            reactor.time.turn_ns();
+        }
+        reactor.phase = Phase::Calls;
+        reactor.run_deferred(left);
+        let timers_first = mem::take(&mut reactor.timers_left);
+        if has_timers && timers_first {
+            reactor.fire_timers();
+        }
+        reactor.run_events();
+        reactor.phase = Phase::Calls;
+        if has_timers && !timers_first {
+            reactor.fire_timers();
+        }
+        Ok(guard.finish(count, left))
+    }
+
+    /// What comes before the wait.
+    fn prepare(&mut self) {
+        self.bury_all();
+        if self.attention & attention::REBUILD != 0 && self.batch.is_empty() {
+            self.rebuild();
+        }
+        self.phase = Phase::Calls;
+        self.run_hooks(Moment::BeforeWait);
+        self.time.end_turn();
+        self.flush();
+    }
+
+    /// Fills the empty batch: with error events that are owed, then from the kernel.
+    fn fetch(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.graves.free(&self.batch);
+        self.batch.clear();
+        self.push_faults();
+        let has_work =
+            !self.batch.is_empty() || !self.deferred.is_empty() || self.timers_left || self.graves.has_waiting();
+        let timeout = if has_work { Some(Duration::ZERO) } else { timeout };
+        self.wait(timeout)?;
+        if let Some(fetched) = &mut self.watch {
+            *fetched = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn push_faults(&mut self) {
+        self.attention &= !attention::FAULTS;
+        let faults = mem::take(&mut self.faults);
+        for (place, key) in faults.iter().enumerate() {
+            let Some(cell) = self.registry.get(*key) else {
+                continue;
+            };
+            if !self.batch.push(cell.expose(), ERR) {
+                self.faults.extend_from_slice(&faults[place..]);
+                self.attention |= attention::FAULTS;
+                return;
+            }
+            cell.set_flag(Flags::FAULTY, false);
+        }
+    }
+
+    /// Waits into the rest of the batch, until the timeout or the next timer.
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        // A deadline needs a clock: for a finite timeout and for timers, and for nothing else.
+        let waits = timeout != Some(Duration::ZERO);
+        let has_timers = self.timers.waiting() > 0;
+        let start = (waits && (timeout.is_some() || !self.busy_poll.is_zero())).then(Instant::now);
+        let deadline = start.zip(timeout).and_then(|(start, timeout)| start.checked_add(timeout));
+        if let Some(start) = start.filter(|_| !self.busy_poll.is_zero()) {
+            if self.spin(start, deadline)? {
+                return Ok(());
+            }
+        }
+        loop {
+            let timer = if waits && has_timers { self.until_next_timer() } else { None };
+            let until_deadline = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let longest = if waits { until_deadline } else { Some(Duration::ZERO) };
+            let by_timer = timer.is_some_and(|timer| longest.is_none_or(|longest| timer < longest));
+            let span = if by_timer { timer } else { longest };
+            match self.wait_once(span) {
+                Ok(0) => {}
+                Ok(_) => return Ok(()),
+                // The signal's handler has run; what is left of the time is waited for.
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            let timed_out = span.is_some_and(|span| span <= WAIT_MAX);
+            if !timed_out {
+                continue;
+            }
+            // A timer that was cancelled has left its deadline behind: then nothing is due, and the wait goes on.
+            let in_vain = by_timer && !self.time.is_custom() && self.until_next_timer() != Some(Duration::ZERO);
+            if !in_vain {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long until the next timer is due, as far as the wheel knows when it has looked.
+    fn until_next_timer(&mut self) -> Option<Duration> {
+        let now = self.time.read_ns();
+        let next = self.timers.next_deadline_after_advance(now)?;
+        Some(Duration::from_nanos(next.saturating_sub(now)))
+    }
+
+    /// Asks again and again for as long as `busy_poll` says; true when events came.
+    fn spin(&mut self, start: Instant, deadline: Option<Instant>) -> io::Result<bool> {
+        let mut span = self.busy_poll;
+        if self.timers.waiting() > 0 {
+            span = span.min(self.until_next_timer().unwrap_or(span));
+        }
+        let mut end = start.checked_add(span).unwrap_or(start);
+        end = deadline.map_or(end, |deadline| deadline.min(end));
+        loop {
+            match self.wait_once(Some(Duration::ZERO)) {
+                Ok(0) | Err(Errno::INTR) if Instant::now() >= end => return Ok(false),
+                Ok(0) | Err(Errno::INTR) => core::hint::spin_loop(),
+                Ok(_) => return Ok(true),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// One wait of the kernel's, into the rest of the batch.
+    fn wait_once(&mut self, span: Option<Duration>) -> Result<usize, Errno> {
+        let time = span.map(|span| {
+            let span = span.min(WAIT_MAX);
+            Timespec { tv_sec: span.as_secs().cast_signed(), tv_nsec: span.subsec_nanos().into() }
+        });
+        let room = self.batch.room();
+        if room.is_empty() {
+            // Error events have taken all of it. The kernel's wait for the next turn.
+            return Ok(0);
+        }
+        let count = self.driver.wait(room, time.as_ref())?;
+        // SAFETY: the wait has written this many events to the front of the room.
+        unsafe { self.batch.filled(count) };
+        Ok(count)
+    }
+
+    /// Runs the handlers of the batch.
+    #[inline]
+    fn run_events(&mut self) {
+        self.phase = Phase::Events;
+        loop {
+            let watch = self.watch;
+            let this: *mut Self = self;
+            match watch {
+                // SAFETY: `self` is not used during the call, and no handler runs: this is not called from one (rule 4).
+                None => unsafe { dispatch_batch(this) },
+                // SAFETY: the same.
+                Some(fetched) => unsafe { dispatch_watched(this, fetched) },
+            }
+            if self.attention & attention::LEAVING == 0 {
+                return;
+            }
+            self.bury_leaving();
+        }
+    }
+
+    /// Fires the timers that are due, as many as one turn may.
+    fn fire_timers(&mut self) {
+        let now = self.time.turn_ns();
+        for _ in 0..self.limits.timers_per_turn {
+            let Some(due) = self.timers.take_due(now) else {
+                return;
+            };
+            self.fire(due);
+        }
+        self.timers_left = self.timers.next_deadline().is_some_and(|next| next <= now);
+    }
+
+    fn fire(&mut self, due: Due<Self>) {
+        let Due { key, call, deadline_ns, missed } = due;
+        self.counters.timers_fired += 1;
+        let tick = Tick { key, deadline: self.time.instant(deadline_ns), missed };
+        let mut firing = Firing { reactor: self, key, call: Some(call) };
+        let Firing { reactor, call: Some(call), .. } = &mut firing else {
+            return;
+        };
+        reactor.timed(|reactor| call.fire(tick, Turn::new(reactor)));
+        drop(firing);
+    }
+
+    /// Runs deferred closures, the oldest first.
+    fn run_deferred(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some(closure) = self.deferred.pop_front() else {
+                return;
+            };
+            self.timed(|reactor| closure.run(Turn::new(reactor)));
+        }
+    }
+
+    /// Takes the time of a call, if the watchdog is on.
+    fn timed(&mut self, call: impl FnOnce(&mut Self)) {
+        let Some(fetched) = self.watch else {
+            return call(self);
+        };
+        let start = Instant::now();
+        call(self);
+        self.counters.note_handler(fetched, start);
+    }
+
+    /// Sets the bits of `attention` to what there is to do.
+    pub(crate) fn survey(&mut self) {
+        let mut bits = self.attention & attention::LASTING;
+        for (bit, is_so) in [
+            (attention::KEPT, !self.batch.is_empty()),
+            (attention::TIMERS, self.timers.len() > 0),
+            (attention::DEFERRED, !self.deferred.is_empty() || self.timers_left),
+            (attention::DIRTY, !self.dirty.is_empty()),
+            (attention::FAULTS, !self.faults.is_empty()),
+            (attention::GRAVES, self.graves.has_waiting() || self.graves.has_dead()),
+        ] {
+            bits |= if is_so { bit } else { 0 };
+        }
+        self.attention = bits;
+    }
+}
+
+impl TurnGuard<'_> {
+    /// What comes after the events and timers, and the count of the user's events. So many deferred closures have run already.
+    fn finish(self, count: usize, deferred: usize) -> usize {
+        let reactor = &mut *self.0;
+        reactor.phase = Phase::Calls;
+        // Those that are deferred from now on run in the next turn.
+        let waiting = reactor.deferred.len().min(reactor.limits.deferred_per_turn - deferred);
+        reactor.run_deferred(waiting);
+        reactor.run_hooks(Moment::AfterTurn);
+        let count = count - reactor.woken;
+        reactor.graves.free(&reactor.batch);
+        count
+    }
+}
+
+/// A timer whose handler runs. Dropping it settles what becomes of it, by a panic too.
+struct Firing<'r> {
+    reactor: &'r mut Reactor,
+    key: crate::Key,
+    call: Option<Box<dyn TimerCall<Reactor>>>,
+}
+
+impl Drop for Firing<'_> {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        let reactor = &mut *self.reactor;
+        let Some(ended) = reactor.timers.settle(self.key, call) else {
+            return;
+        };
+        if ended.group != NO_GROUP {
+            reactor.leave_group(ended.group, self.key);
+        }
+        let mark = reactor.graves.waiting();
+        if let Some(call) = ended.call {
+            reactor.graves.dig_timer(call);
+        }
+        reactor.attention |= attention::GRAVES;
+        // A destructor must not run while a panic is under way (rule 8).
+        if !std::thread::panicking() {
+            reactor.bury_down_to(mark);
+        }
+    }
+}

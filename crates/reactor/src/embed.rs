@@ -1,0 +1,245 @@
+//! Life inside another loop: one descriptor that is readable whenever the reactor has something to do.
+//!
+//! The descriptor is an outer epoll set over three things: the reactor's own set, an eventfd for work that no
+//! descriptor tells of (events kept after a panic, deferred closures and the like), and a timerfd for the next timer. Nobody trusts what the outer set's
+//! events carry, so it may be shown; the inner one may not (rule 11).
+
+use core::fmt;
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::{
+    event::{
+        EventfdFlags,
+        epoll::{self, CreateFlags, EventData, EventFlags},
+        eventfd,
+    },
+    time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime},
+};
+
+use crate::{
+    Errno, Reactor, attention,
+    builder::Registrar,
+    turn::{Token, sealed::Sealed},
+};
+
+/// A reactor that lives inside another loop.
+///
+/// Watch it for reading, level-triggered, and call [`run_once`](Self::run_once) with a timeout of zero when it is readable: then
+/// something is due, an event, a timer, or work left over. It is a subscriber's descriptor like any other, in another
+/// reactor too.
+///
+/// Chains of epoll sets end at five (epoll_ctl(2), `ELOOP`), and an embedded reactor takes two of them: one embedded reactor inside
+/// another one inside a host is as deep as it goes.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use windlass::{Embedded, Reactor, Turn, interest};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut host = Reactor::new()?;
+/// let guest = Reactor::new()?.embed()?;
+/// interest()
+///     .read()
+///     .with_fd(guest)
+///     .with_handler(|guest: &mut Embedded| drop(guest.run_once(Duration::ZERO)))
+///     .register_into(&mut host)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Embedded {
+    reactor: Reactor,
+    outer: OwnedFd,
+    work: OwnedFd,
+    timer: OwnedFd,
+    /// The inner set that the outer one watches.
+    watched: Option<u64>,
+    /// Whether `work` is readable.
+    raised: bool,
+    /// When `timer` expires, in the reactor's count.
+    armed: Option<u64>,
+    /// The kernel has refused to keep the descriptors up to date; the next `run_once` says so.
+    trouble: Option<Errno>,
+}
+
+/// A reactor that could not be embedded, and why.
+pub struct EmbedError {
+    /// What the kernel said: `EMFILE` when the process has no descriptor left, say.
+    pub errno: Errno,
+    /// The reactor, unharmed.
+    pub reactor: Box<Reactor>,
+}
+
+impl fmt::Debug for EmbedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmbedError").field("errno", &self.errno).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for EmbedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the kernel refused a descriptor of the embedded reactor")
+    }
+}
+
+impl std::error::Error for EmbedError {}
+
+impl From<EmbedError> for io::Error {
+    fn from(e: EmbedError) -> Self {
+        e.errno.into()
+    }
+}
+
+impl Reactor {
+    /// Makes the reactor live inside another loop.
+    ///
+    /// # Errors
+    /// [`EmbedError`], with the reactor in it.
+    pub fn embed(self) -> Result<Embedded, EmbedError> {
+        let parts = (|| {
+            let outer = epoll::create(CreateFlags::CLOEXEC)?;
+            let work = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+            for fd in [&work, &timer] {
+                epoll::add(&outer, fd, EventData::new_u64(0), EventFlags::IN)?;
+            }
+            Ok((outer, work, timer))
+        })();
+        let (outer, work, timer) = match parts {
+            Ok(parts) => parts,
+            Err(errno) => {
+                return Err(EmbedError { errno, reactor: Box::new(self) });
+            }
+        };
+        let mut embedded =
+            Embedded { reactor: self, outer, work, timer, watched: None, raised: false, armed: None, trouble: None };
+        embedded.settle();
+        match embedded.trouble.take() {
+            None => Ok(embedded),
+            Some(errno) => Err(EmbedError { errno, reactor: Box::new(embedded.reactor) }),
+        }
+    }
+
+    /// Whether the next turn has something to do that no descriptor and no timer tells of.
+    fn has_work(&self) -> bool {
+        self.attention & attention::WORK != 0
+    }
+}
+
+impl Embedded {
+    /// Runs one turn; see [`Reactor::run_once`]. The host gives a timeout of zero.
+    ///
+    /// # Errors
+    /// What [`Reactor::run_once`] says, and what the kernel said when the descriptors could not be kept up to date.
+    ///
+    /// # Panics
+    /// With the panic of a handler or destructor; what is left over makes the descriptor readable.
+    pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
+        let timeout = timeout.into();
+        let count = self.with(|reactor| reactor.run_once(timeout))?;
+        match self.trouble.take() {
+            None => Ok(count),
+            Some(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Lends the reactor, and brings the descriptor up to date afterwards.
+    pub fn with<T>(&mut self, run: impl FnOnce(&mut Reactor) -> T) -> T {
+        /// Settles also when `run` panics: what was kept must wake the host.
+        struct Settle<'e>(&'e mut Embedded);
+        impl Drop for Settle<'_> {
+            fn drop(&mut self) {
+                self.0.settle();
+            }
+        }
+        let settle = Settle(self);
+        run(&mut settle.0.reactor)
+    }
+
+    /// Gives the reactor back; the descriptor is closed.
+    #[must_use]
+    pub fn into_reactor(self) -> Reactor {
+        self.reactor
+    }
+
+    fn settle(&mut self) {
+        if let Err(errno) = self.try_settle() {
+            self.trouble = Some(errno);
+        }
+    }
+
+    fn try_settle(&mut self) -> Result<(), Errno> {
+        self.reactor.flush();
+        self.watch_inner()?;
+        self.arm_timer()?;
+        let has_work = self.reactor.has_work() || self.trouble.is_some();
+        if has_work != self.raised {
+            if has_work {
+                rustix::io::write(&self.work, &1u64.to_ne_bytes())?;
+            } else {
+                rustix::io::read(&self.work, &mut [0; 8])?;
+            }
+            self.raised = has_work;
+        }
+        Ok(())
+    }
+
+    /// The inner set is another one after a rebuild (rule 7), or when the owner has put another reactor in its place. A closed
+    /// one has left the outer set by itself.
+    fn watch_inner(&mut self) -> Result<(), Errno> {
+        let (inner, serial) = self.reactor.driver.watchable();
+        if self.watched != Some(serial) {
+            self.watched = None;
+            epoll::add(&self.outer, inner, EventData::new_u64(0), EventFlags::IN)?;
+            self.watched = Some(serial);
+        }
+        Ok(())
+    }
+
+    fn arm_timer(&mut self) -> Result<(), Errno> {
+        let next = self.reactor.timers.next_deadline();
+        if next == self.armed && !self.reactor.time.is_custom() {
+            return Ok(());
+        }
+        if next.is_none() && self.armed.is_none() {
+            return Ok(());
+        }
+        let value = match next {
+            // All zeros disarm a timerfd, so what is due already is due in a nanosecond.
+            Some(next) => {
+                let span = next.saturating_sub(self.reactor.time.read_ns()).max(1);
+                Timespec { tv_sec: (span / 1_000_000_000).cast_signed(), tv_nsec: (span % 1_000_000_000).cast_signed() }
+            }
+            None => Timespec { tv_sec: 0, tv_nsec: 0 },
+        };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+        self.armed = next;
+        Ok(())
+    }
+}
+
+impl AsFd for Embedded {
+    /// The outer set, readable when [`run_once`](Self::run_once) has something to do.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.outer.as_fd()
+    }
+}
+
+impl Sealed for Embedded {}
+impl Registrar for Embedded {
+    type Ops = Reactor;
+
+    fn with_ops<T>(&mut self, _: Token, run: impl FnOnce(&mut Reactor) -> T) -> T {
+        self.with(run)
+    }
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Embedded").field("reactor", &self.reactor).finish_non_exhaustive()
+    }
+}

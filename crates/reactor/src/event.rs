@@ -1,0 +1,86 @@
+//! What a handler is told: which conditions came, for whom, and what was asked.
+
+use crate::{Interest, Key, Ready};
+
+/// One event of one registration. `Copy`, and valid for as long as one likes to keep it.
+///
+/// The conditions are those that the kernel reported when the batch was fetched. An earlier handler of the same batch
+/// may have used them up, so a handler treats them as a hint and `WouldBlock` as an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    key: Key,
+    ready: Ready,
+    interest: Interest,
+}
+
+impl Event {
+    /// An event as a reactor would report it, for unit tests of handlers.
+    #[must_use]
+    #[inline]
+    pub const fn new(key: Key, interest: Interest, ready: Ready) -> Self {
+        Self { key, ready, interest }
+    }
+
+    /// The registration that the event belongs to: what `modify` and `delete` take.
+    #[must_use]
+    #[inline]
+    pub const fn key(&self) -> Key {
+        self.key
+    }
+
+    /// The conditions that came.
+    #[must_use]
+    #[inline]
+    pub const fn ready(&self) -> Ready {
+        self.ready
+    }
+
+    /// The interest in force when the handler was called.
+    #[must_use]
+    #[inline]
+    pub const fn interest(&self) -> Interest {
+        self.interest
+    }
+
+    /// There is data to read, a connection to accept, or the end of a stream.
+    #[must_use]
+    #[inline]
+    pub const fn has_read(&self) -> bool {
+        self.ready.has_read()
+    }
+
+    /// There is room to write, or a connect has finished.
+    #[must_use]
+    #[inline]
+    pub const fn has_write(&self) -> bool {
+        self.ready.has_write()
+    }
+
+    /// There is out-of-band data or another exceptional condition.
+    #[must_use]
+    #[inline]
+    pub const fn has_priority(&self) -> bool {
+        self.ready.has_priority()
+    }
+
+    /// The peer has closed its writing half.
+    #[must_use]
+    #[inline]
+    pub const fn has_read_hangup(&self) -> bool {
+        self.ready.has_read_hangup()
+    }
+
+    /// There is an error to fetch (`SO_ERROR`), or the reactor could not keep up the registration (see `modify`).
+    #[must_use]
+    #[inline]
+    pub const fn has_error(&self) -> bool {
+        self.ready.has_error()
+    }
+
+    /// Both halves are closed.
+    #[must_use]
+    #[inline]
+    pub const fn has_hangup(&self) -> bool {
+        self.ready.has_hangup()
+    }
+}

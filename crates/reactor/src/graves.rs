@@ -1,0 +1,216 @@
+//! What was deleted: values whose destructor has yet to run, and headers whose memory the kernel may still name.
+//!
+//! # The protocol of this module
+//!
+//! 1. A cell comes here by [`Graves::dig`] once: struck from the registry, its function swapped for one that touches no value, its handler
+//!    not running. From here on the graves alone hold its pointer, beside the batch and the kernel, which have only its address.
+//! 2. It is `waiting` until its value has been dropped or taken; then it is `dead`, or `quarantined` if the epoll set may still
+//!    have its address. Being moved on precedes the destructor, which may panic (rule 3).
+//! 3. `dead` cells are freed when the batch is empty: every event that was fetched has been dispatched (rule 2).
+//!    Quarantined ones become dead when the epoll set has been replaced (rule 7).
+
+#![allow(unsafe_code, reason = "values and blocks end here; the protocol above")]
+
+use core::any::TypeId;
+use std::collections::VecDeque;
+
+use crate::{
+    Reactor, Subscriber, attention,
+    batch::Batch,
+    cell::CellPtr,
+    reactor::{Leaving, Phase},
+    timer::TimerCall,
+    turn::ReactorOps,
+};
+
+/// Something with a destructor of the user's that has yet to run.
+enum Waiting<R: ReactorOps> {
+    Cell { cell: CellPtr<R>, ghost: bool },
+    Timer(Box<dyn TimerCall<R>>),
+}
+
+pub(crate) struct Graves<R: ReactorOps> {
+    waiting: VecDeque<Waiting<R>>,
+    dead: Vec<CellPtr<R>>,
+    quarantine: Vec<CellPtr<R>>,
+}
+
+impl<R: ReactorOps> Graves<R> {
+    pub(crate) const fn new() -> Self {
+        Self { waiting: VecDeque::new(), dead: Vec::new(), quarantine: Vec::new() }
+    }
+
+    /// Takes a cell that has been struck from the books and whose handler is not running (protocol 1).
+    pub(crate) fn dig(&mut self, cell: CellPtr<R>, ghost: bool) {
+        seal(cell, ghost);
+        self.waiting.push_back(Waiting::Cell { cell, ghost });
+    }
+
+    /// Takes a timer's handler that is not running.
+    pub(crate) fn dig_timer(&mut self, call: Box<dyn TimerCall<R>>) {
+        self.waiting.push_back(Waiting::Timer(call));
+    }
+
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn has_dead(&self) -> bool {
+        !self.dead.is_empty()
+    }
+
+    pub(crate) fn quarantined(&self) -> usize {
+        self.quarantine.len()
+    }
+
+    /// Runs the destructor that waits longest.
+    pub(crate) fn bury_next(&mut self) {
+        if let Some(next) = self.waiting.pop_front() {
+            self.bury(next);
+        }
+    }
+
+    /// Runs the destructor that came last.
+    pub(crate) fn bury_last(&mut self) {
+        if let Some(last) = self.waiting.pop_back() {
+            self.bury(last);
+        }
+    }
+
+    fn bury(&mut self, waiting: Waiting<R>) {
+        match waiting {
+            Waiting::Cell { cell, ghost } => {
+                self.lay(cell, ghost);
+                // SAFETY: a waiting cell's value is alive, its handler does not run and its function is not the
+                // trampoline (protocol 1); it is not waiting any more, so nobody drops it again.
+                unsafe { cell.drop_value() };
+            }
+            Waiting::Timer(call) => drop(call),
+        }
+    }
+
+    /// Takes the value of a cell that has been struck from the books and whose handler is not running, instead of dropping it.
+    pub(crate) fn rob_boxed(&mut self, cell: CellPtr<R>, ghost: bool) -> Box<dyn Subscriber<R>> {
+        seal(cell, ghost);
+        self.lay(cell, ghost);
+        // SAFETY: the value is alive: it was registered until now, and the cell was never waiting. Its handler does not run.
+        unsafe { cell.take_boxed() }
+    }
+
+    /// The same, where the type is known.
+    ///
+    /// # Panics
+    /// When it is not a `T`.
+    pub(crate) fn rob<T: Subscriber<R>>(&mut self, cell: CellPtr<R>, ghost: bool) -> T {
+        // SAFETY: the value is alive and its handler does not run, as in `rob_boxed`.
+        let is_t = unsafe { cell.with_value(|value| value.type_id() == TypeId::of::<T>()) };
+        assert!(is_t, "the caller has compared the types");
+        seal(cell, ghost);
+        self.lay(cell, ghost);
+        // SAFETY: as above, and it is a `T`.
+        unsafe { cell.take_as() }
+    }
+
+    /// The cell's block waits to be freed.
+    fn lay(&mut self, cell: CellPtr<R>, ghost: bool) {
+        if ghost { &mut self.quarantine } else { &mut self.dead }.push(cell);
+    }
+
+    /// The epoll set has been replaced: what was quarantined is merely dead.
+    pub(crate) fn forgive(&mut self) {
+        self.dead.append(&mut self.quarantine);
+        for waiting in &mut self.waiting {
+            if let Waiting::Cell { ghost, .. } = waiting {
+                *ghost = false;
+            }
+        }
+    }
+
+    /// Frees the blocks of the dead, unless the batch may still name one (rule 2).
+    pub(crate) fn free(&mut self, batch: &Batch) {
+        if !batch.is_empty() {
+            return;
+        }
+        for cell in self.dead.drain(..) {
+            // SAFETY: its value is gone (protocol 2), the registry has no copy (protocol 1), no event of the batch names
+            // it, and the epoll set does not have it: it was deleted from there, or the set has been replaced (protocol 3).
+            unsafe { cell.free() };
+        }
+    }
+}
+
+/// The cell's function touches no value from here on.
+fn seal<R: ReactorOps>(cell: CellPtr<R>, ghost: bool) {
+    if ghost {
+        cell.haunt();
+    } else {
+        cell.entomb();
+    }
+}
+
+impl Reactor {
+    /// Runs the destructors of all that has come to the graves since there were `mark`, the last first.
+    ///
+    /// A panic comes out; the rest waits for the next turn.
+    pub(crate) fn bury_down_to(&mut self, mark: usize) {
+        self.attention |= attention::GRAVES;
+        while self.graves.waiting() > mark {
+            self.graves.bury_last();
+        }
+        self.free_if_idle();
+    }
+
+    /// Runs the destructors that a panic has left behind (rule 8).
+    pub(crate) fn bury_all(&mut self) {
+        while self.graves.has_waiting() {
+            self.graves.bury_next();
+        }
+    }
+
+    fn free_if_idle(&mut self) {
+        if self.phase == Phase::Idle {
+            self.graves.free(&self.batch);
+            self.survey();
+        }
+    }
+
+    /// The handler that has deleted itself has returned: its value's destructor runs now (rule 1).
+    pub(crate) fn bury_leaving(&mut self) {
+        let mark = self.graves.waiting();
+        self.dig_leaving();
+        self.bury_down_to(mark);
+    }
+
+    /// Moves the cell that was leaving to the graves, and lets the batch go on. Runs no code of the user's.
+    pub(crate) fn dig_leaving(&mut self) {
+        self.attention &= !attention::LEAVING;
+        if let Some(Leaving { cell, ghost }) = self.leaving.take() {
+            self.batch.resume();
+            self.registry.release_number(cell.fd());
+            self.graves.dig(cell, ghost);
+            self.attention |= attention::GRAVES;
+        }
+    }
+
+    /// Takes struck cells' values out.
+    pub(crate) fn exhume<T>(&mut self, rob: impl FnOnce(&mut Graves<Self>) -> T) -> T {
+        let value = rob(&mut self.graves);
+        self.attention |= attention::GRAVES;
+        self.free_if_idle();
+        value
+    }
+
+    /// Looks at a registered subscriber, outside a turn.
+    ///
+    /// # Panics
+    /// In a turn: the subscriber may be running.
+    pub(crate) fn look_at<T>(&self, cell: CellPtr<Self>, look: impl FnOnce(&dyn Subscriber<Self>) -> T) -> T {
+        assert_eq!(self.phase, Phase::Idle, "only the owner looks at subscribers");
+        // SAFETY: a registered cell's value is alive, and no handler runs outside a turn.
+        unsafe { cell.with_value(look) }
+    }
+}

@@ -1,0 +1,173 @@
+//! The reactor's books of groups: who belongs to which.
+
+use crate::{
+    AddError, GroupError, GroupReason, GroupState, Key, NotFound, Reactor, Subscription, TimerError, attention,
+    cell::NO_GROUP,
+    group::{ErasedGroup, Member},
+    registry::{Kind, MAX_INDEX},
+    timer::{Schedule, Timer},
+    turn::ReactorOps,
+};
+
+/// A registered group: its state, which the members hold too, and their keys.
+pub(crate) struct GroupRecord {
+    state: GroupState,
+    members: Vec<Key>,
+}
+
+/// A member that has been registered, and how to give it back if a later one cannot be.
+enum Joined {
+    Descriptor(Key),
+    Timer(Key, Schedule),
+}
+
+impl Joined {
+    fn key(&self) -> Key {
+        match self {
+            Self::Descriptor(key) | Self::Timer(key, _) => *key,
+        }
+    }
+}
+
+impl Reactor {
+    pub(crate) fn group_state_of(&self, group: Key) -> Option<GroupState> {
+        let (index, generation) = group.parts(Kind::Group)?;
+        self.groups.get(index, generation).map(|record| record.state.share())
+    }
+
+    /// Registers the members of a group, all or none.
+    pub(crate) fn admit_group(
+        &mut self,
+        group: ErasedGroup<Self>,
+    ) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>> {
+        let (index, generation) = match self.place_for(&group) {
+            Ok(place) => place,
+            Err(reason) => return Err(GroupError { reason, group }),
+        };
+        let ErasedGroup { state, members, joins } = group;
+        let mut joined = Vec::with_capacity(members.len());
+        let mut waiting = members.into_iter();
+        while let Some(member) = waiting.next() {
+            match self.admit_member(member, index) {
+                Ok(member) => joined.push(member),
+                Err((reason, member)) => {
+                    let reason = reason(joined.len());
+                    let back = joined.iter().map(|joined| self.withdraw(joined));
+                    let members = back.chain([member]).chain(waiting).collect();
+                    return Err(GroupError { reason, group: ErasedGroup { state, members, joins } });
+                }
+            }
+        }
+        let keys: Vec<Key> = joined.iter().map(Joined::key).collect();
+        if joins.is_some() {
+            let record = self.groups.get_mut(index, generation).expect("found above, and no user code ran since");
+            record.members.extend_from_slice(&keys);
+        } else {
+            self.groups.insert(GroupRecord { state, members: keys.clone() });
+        }
+        Ok((Key::new(Kind::Group, (index, generation)), keys))
+    }
+
+    /// Where the group stands or is to stand.
+    fn place_for(&self, group: &ErasedGroup<Self>) -> Result<(u32, u32), GroupReason> {
+        if group.members.is_empty() {
+            return Err(GroupReason::Empty);
+        }
+        match group.joins {
+            None if self.groups.len() >= self.limits.subscribers_max => Err(GroupReason::LimitReached),
+            None => Ok(self.groups.next(MAX_INDEX)),
+            Some(key) => {
+                let (index, generation) = key.parts(Kind::Group).ok_or(GroupReason::NotFound)?;
+                let record = self.groups.get(index, generation).ok_or(GroupReason::NotFound)?;
+                // The key may be another reactor's that happens to name something here. Members of two reactors with one
+                // state could run at once, one's handler inside the other's.
+                if record.state.is(&group.state) { Ok((index, generation)) } else { Err(GroupReason::NotFound) }
+            }
+        }
+    }
+
+    #[expect(clippy::type_complexity, reason = "the reason wants the member's place, which the caller knows")]
+    fn admit_member(
+        &mut self,
+        member: Member<Self>,
+        group: u32,
+    ) -> Result<Joined, (Box<dyn FnOnce(usize) -> GroupReason>, Member<Self>)> {
+        match member {
+            Member::Descriptor(subscription) => match self.add_cell(subscription) {
+                Ok(key) => {
+                    self.registry.get(key).expect("added just now").set_group(group);
+                    Ok(Joined::Descriptor(key))
+                }
+                Err(AddError { reason, subscriber }) => {
+                    Err((Box::new(move |place| GroupReason::Descriptor(place, reason)), Member::Descriptor(subscriber)))
+                }
+            },
+            Member::Timer(timer) => {
+                let schedule = timer.schedule;
+                match self.start_timer(timer) {
+                    Ok(key) => {
+                        self.timers.set_group(key, group);
+                        Ok(Joined::Timer(key, schedule))
+                    }
+                    Err(TimerError { reason, handler }) => {
+                        Err((Box::new(move |place| GroupReason::Timer(place, reason)), Member::Timer(handler)))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a member back that has been registered in this very call, before anything else could happen.
+    fn withdraw(&mut self, joined: &Joined) -> Member<Self> {
+        match joined {
+            Joined::Descriptor(key) => {
+                let cell = self.registry.get(*key).expect("registered in this call");
+                let ghost = self.unwatch(cell);
+                self.registry.remove(cell, false);
+                // In a block of its own again: the old one may be quarantined.
+                let value = self.exhume(|graves| graves.rob_boxed(cell, ghost));
+                Member::Descriptor(Subscription::from_boxed(value))
+            }
+            Joined::Timer(key, schedule) => {
+                let ended = self.timers.remove(*key).expect("started in this call");
+                let call = ended.call.expect("a timer started in this call does not run");
+                Member::Timer(Timer { schedule: *schedule, call })
+            }
+        }
+    }
+
+    /// Strikes a member from its group, and the group with its last one. Runs no code of the user's: the member still
+    /// holds the state.
+    pub(crate) fn leave_group(&mut self, group: u32, member: Key) {
+        let Some(record) = self.groups.at_mut(group) else {
+            return;
+        };
+        record.members.retain(|key| *key != member);
+        if record.members.is_empty() {
+            let generation = self.groups.generation(group);
+            self.groups.remove(group, generation);
+        }
+    }
+
+    pub(crate) fn strike_group(&mut self, group: Key) -> Result<(), NotFound> {
+        let (index, generation) = group.parts(Kind::Group).ok_or(NotFound)?;
+        let GroupRecord { state, members } = self.groups.remove(index, generation).ok_or(NotFound)?;
+        let mark = self.graves.waiting();
+        // The last member goes to the graves first, for what came last is buried first.
+        for key in members.into_iter().rev() {
+            if let Some(cell) = self.registry.get(key) {
+                cell.set_group(NO_GROUP);
+                self.strike(cell);
+            } else if let Some(ended) = self.timers.remove(key) {
+                if let Some(call) = ended.call {
+                    self.graves.dig_timer(call);
+                }
+            }
+        }
+        // Not the last reference: the members in the graves, or a running one, have others.
+        drop(state);
+        self.attention |= attention::GRAVES;
+        self.bury_down_to(mark);
+        Ok(())
+    }
+}

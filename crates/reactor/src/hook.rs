@@ -1,0 +1,76 @@
+//! Closures around every turn.
+
+use crate::{HookError, NotFound, Reactor, Turn};
+
+/// How many hooks a reactor takes, of both kinds together.
+pub const HOOKS_MAX: usize = 64;
+
+/// The name of a hook: what [`Reactor::remove_hook`] takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HookKey(u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    BeforeWait,
+    AfterTurn,
+}
+
+type Call = Box<dyn FnMut(Turn<'_, Reactor>)>;
+
+struct Hook {
+    key: HookKey,
+    moment: Moment,
+    call: Call,
+}
+
+/// A reactor's hooks, in the order in which they were added.
+#[derive(Default)]
+pub(crate) struct Hooks {
+    list: Vec<Hook>,
+    next_key: u64,
+}
+
+impl Hooks {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, moment: Moment, call: Call) -> Result<HookKey, HookError> {
+        if self.list.len() >= HOOKS_MAX {
+            return Err(HookError);
+        }
+        let key = HookKey(self.next_key);
+        self.next_key += 1;
+        self.list.push(Hook { key, moment, call });
+        Ok(key)
+    }
+
+    pub(crate) fn remove(&mut self, key: HookKey) -> Result<Call, NotFound> {
+        let place = self.list.iter().position(|hook| hook.key == key).ok_or(NotFound)?;
+        Ok(self.list.remove(place).call)
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Call> {
+        self.list.pop().map(|hook| hook.call)
+    }
+}
+
+impl Reactor {
+    /// Runs the hooks of one moment. They are out of the reactor meanwhile, which no turn notices: a turn reaches no hooks.
+    pub(crate) fn run_hooks(&mut self, moment: Moment) {
+        /// Puts the hooks back, also when one panics.
+        struct Restore<'r>(&'r mut Reactor, Vec<Hook>);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                self.0.hooks.list = core::mem::take(&mut self.1);
+            }
+        }
+
+        let list = core::mem::take(&mut self.hooks.list);
+        let mut restore = Restore(self, list);
+        let Restore(reactor, list) = &mut restore;
+        for hook in list.iter_mut().filter(|hook| hook.moment == moment) {
+            (hook.call)(Turn::new(reactor));
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! The reactor: what it is made of, and what its owner may do with it outside a turn.
+
+use core::fmt;
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    AddError, Backend, BuildError, Builder, DeferError, GroupKey, HookError, HookKey, Interest, Key, ModifyError,
+    NotFound, Stats, Stop, Subscriber, TimerError, Turn,
+    arena::Arena,
+    backend::Driver,
+    batch::Batch,
+    calm::Panics,
+    cell::{CellPtr, Flags},
+    clock::Time,
+    config::Limits,
+    graves::Graves,
+    groups::GroupRecord,
+    hook::{Hooks, Moment},
+    inject::TimerFn,
+    registry::{Registry, first_generation},
+    stats::Counters,
+    timer::{DeferredQueue, Schedule, Timers},
+    turn::{self, ReactorOps, sealed::Sealed},
+};
+
+/// An event loop: descriptors, timers and closures, and one thread that serves them.
+///
+/// It is one concrete type, not `Send`, and may be moved between turns. It owns its subscribers: dropping it drops them,
+/// each one's panic caught and the first resumed (rule 8).
+pub struct Reactor {
+    /// What the loop reads for every event comes first.
+    pub(crate) batch: Batch,
+    /// What a turn must look at beside its events; zero on the shortest path.
+    pub(crate) attention: u32,
+    pub(crate) phase: Phase,
+    pub(crate) counters: Counters,
+    pub(crate) driver: Driver,
+    pub(crate) registry: Registry<Self>,
+    pub(crate) groups: Arena<GroupRecord>,
+    pub(crate) timers: Timers<Self>,
+    pub(crate) deferred: DeferredQueue<Self>,
+    /// Timers were due when the turn had fired as many as it may: they go first in the next.
+    pub(crate) timers_left: bool,
+    pub(crate) graves: Graves<Self>,
+    /// The running cell, if it has deleted itself: its value goes when the handler has returned (rule 1).
+    pub(crate) leaving: Option<Leaving>,
+    /// Registrations with a merged `modify` that the kernel has not heard of.
+    pub(crate) dirty: Vec<Key>,
+    /// Registrations that are owed an error event.
+    pub(crate) faults: Vec<Key>,
+    pub(crate) hooks: Hooks,
+    pub(crate) time: Time,
+    pub(crate) stop: Stop,
+    pub(crate) limits: Limits,
+    pub(crate) busy_poll: Duration,
+    /// When the wait ended, while the watchdog is on.
+    pub(crate) watch: Option<Instant>,
+    /// Wake-ups among this turn's events: not the user's, so not counted for him.
+    pub(crate) woken: usize,
+}
+
+/// What the dispatcher is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing: the owner has the reactor.
+    Idle,
+    /// It runs the handlers of the batch; the running one is the last that the batch gave out.
+    Events,
+    /// It runs a timer, a deferred closure or a hook.
+    Calls,
+}
+
+/// A cell that has deleted itself in its handler.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaving {
+    pub(crate) cell: CellPtr<Reactor>,
+    pub(crate) ghost: bool,
+}
+
+/// Bits of [`Reactor::attention`].
+pub(crate) mod attention {
+    /// The batch has events left over from a turn that panicked.
+    pub(crate) const KEPT: u32 = 1;
+    pub(crate) const TIMERS: u32 = 1 << 1;
+    pub(crate) const DEFERRED: u32 = 1 << 2;
+    pub(crate) const DIRTY: u32 = 1 << 3;
+    pub(crate) const FAULTS: u32 = 1 << 4;
+    pub(crate) const GRAVES: u32 = 1 << 5;
+    pub(crate) const REBUILD: u32 = 1 << 6;
+    pub(crate) const HOOKS: u32 = 1 << 7;
+    pub(crate) const WATCHDOG: u32 = 1 << 8;
+    pub(crate) const BUSY_POLL: u32 = 1 << 9;
+    pub(crate) const WOKEN: u32 = 1 << 10;
+    pub(crate) const LEAVING: u32 = 1 << 11;
+    /// The turn's clock has been read.
+    pub(crate) const CLOCK: u32 = 1 << 12;
+    /// Bits that say how the reactor was built, or hold until somebody clears them.
+    pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD;
+    /// Bits of work that a host of an embedded reactor must come back for at once.
+    pub(crate) const WORK: u32 = KEPT | DEFERRED | DIRTY | FAULTS | GRAVES;
+}
+
+impl Reactor {
+    /// A reactor with the default settings.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn new() -> Result<Self, BuildError> {
+        Self::builder().build()
+    }
+
+    /// Settings to build a reactor from.
+    pub const fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) fn from_builder(builder: Builder) -> Result<Self, BuildError> {
+        let Builder { backend, limits, clock, busy_poll, watchdog } = builder;
+        let first = first_generation();
+        let mut reactor = Self {
+            batch: Batch::new(limits.events_per_turn),
+            attention: if watchdog { attention::WATCHDOG } else { 0 }
+                | if busy_poll.is_zero() { 0 } else { attention::BUSY_POLL },
+            phase: Phase::Idle,
+            counters: Counters::default(),
+            driver: Driver::new(backend).map_err(BuildError::Os)?,
+            registry: Registry::new(first),
+            groups: Arena::new(first),
+            timers: Timers::new(first),
+            deferred: DeferredQueue::new(),
+            timers_left: false,
+            graves: Graves::new(),
+            leaving: None,
+            dirty: Vec::new(),
+            faults: Vec::new(),
+            hooks: Hooks::default(),
+            time: Time::new(clock),
+            stop: Stop::new().map_err(BuildError::Os)?,
+            limits,
+            busy_poll,
+            watch: watchdog.then(Instant::now),
+            woken: 0,
+        };
+        let wake = reactor.stop.subscriber();
+        reactor.add_internal(wake).map_err(BuildError::Os)?;
+        Ok(reactor)
+    }
+
+    /// Runs turns until a [`Stop`] or [`Turn::stop`] asks for the end.
+    ///
+    /// # Errors
+    /// What [`run_once`](Self::run_once) says.
+    pub fn run(&mut self) -> io::Result<()> {
+        while !self.stop.take() {
+            self.run_once(None)?;
+        }
+        Ok(())
+    }
+
+    /// A handle that makes [`run`](Self::run) return, from any thread.
+    #[must_use]
+    pub fn stop_handle(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Whether a stop was asked for that no [`run`](Self::run) has consumed: for those who call `run_once` themselves.
+    #[must_use]
+    pub fn stop_requested(&self) -> bool {
+        self.stop.is_asked()
+    }
+
+    /// See [`Turn::add`].
+    ///
+    /// # Errors
+    /// See [`AddReason`](crate::AddReason); the subscriber comes back, its descriptor open.
+    pub fn add<S: Subscriber<Self>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
+        turn::add(self, subscriber)
+    }
+
+    /// See [`Turn::modify`]; outside a turn, every change reaches the kernel at once.
+    ///
+    /// # Errors
+    /// See [`ModifyError`]; the old interest stays in force.
+    pub fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError> {
+        ReactorOps::modify(self, key, interest)
+    }
+
+    /// See [`Turn::rearm`].
+    ///
+    /// # Errors
+    /// See [`ModifyError`].
+    pub fn rearm(&mut self, key: Key) -> Result<(), ModifyError> {
+        ReactorOps::rearm(self, key)
+    }
+
+    /// Deletes a registration; its destructor runs at once, and its panic comes out here. See [`Turn::delete`].
+    ///
+    /// # Errors
+    /// [`NotFound`] for a key that names no descriptor's registration.
+    pub fn delete(&mut self, key: Key) -> Result<(), NotFound> {
+        ReactorOps::delete(self, key)
+    }
+
+    /// Deletes a group with all its members. See [`Turn::delete_group`].
+    ///
+    /// # Errors
+    /// [`NotFound`] when the group is gone already.
+    pub fn delete_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
+        self.delete_group_erased(group.key())
+    }
+
+    /// The state of a group, or `None` when it is gone.
+    pub fn group_mut<S: 'static>(&mut self, group: GroupKey<S>) -> Option<&mut S> {
+        let state = ReactorOps::group_state(self, group.key())?;
+        state.borrow_through(self)
+    }
+
+    /// See [`Turn::after`].
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    pub fn after<H: TimerFn<Self, Args>, Args: 'static>(
+        &mut self,
+        delay: Duration,
+        handler: H,
+    ) -> Result<Key, TimerError<H>> {
+        turn::start(self, Schedule::After(delay), handler)
+    }
+
+    /// See [`Turn::at`].
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    pub fn at<H: TimerFn<Self, Args>, Args: 'static>(
+        &mut self,
+        deadline: Instant,
+        handler: H,
+    ) -> Result<Key, TimerError<H>> {
+        turn::start(self, Schedule::At(deadline), handler)
+    }
+
+    /// See [`Turn::every`].
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    pub fn every<H: TimerFn<Self, Args>, Args: 'static>(
+        &mut self,
+        period: Duration,
+        handler: H,
+    ) -> Result<Key, TimerError<H>> {
+        turn::start(self, Schedule::Every(period), handler)
+    }
+
+    /// See [`Turn::cancel`].
+    ///
+    /// # Errors
+    /// [`NotFound`] for a key that names no timer.
+    pub fn cancel(&mut self, key: Key) -> Result<(), NotFound> {
+        ReactorOps::cancel(self, key)
+    }
+
+    /// See [`Turn::reset`].
+    ///
+    /// # Errors
+    /// [`NotFound`] for a key that names no timer.
+    pub fn reset(&mut self, key: Key, delay: Duration) -> Result<(), NotFound> {
+        self.reset_timer(key, Schedule::After(delay))
+    }
+
+    /// See [`Turn::reset_at`].
+    ///
+    /// # Errors
+    /// [`NotFound`] for a key that names no timer.
+    pub fn reset_at(&mut self, key: Key, deadline: Instant) -> Result<(), NotFound> {
+        self.reset_timer(key, Schedule::At(deadline))
+    }
+
+    /// Calls a closure first thing in the next turn, which then does not wait. See [`Turn::defer`].
+    ///
+    /// # Errors
+    /// [`DeferError`] when `deferred_max` closures wait; the closure comes back.
+    pub fn defer<F: FnOnce(Turn<'_, Self>) + 'static>(&mut self, closure: F) -> Result<(), DeferError<F>> {
+        turn::defer(self, closure)
+    }
+
+    /// Calls a closure before every wait. What it registers may fire in the turn that follows.
+    ///
+    /// # Errors
+    /// [`HookError`] when [`HOOKS_MAX`](crate::HOOKS_MAX) are there already.
+    pub fn before_wait(&mut self, hook: impl FnMut(Turn<'_, Self>) + 'static) -> Result<HookKey, HookError> {
+        self.add_hook(Moment::BeforeWait, Box::new(hook))
+    }
+
+    /// Calls a closure at the end of every turn, after events, timers and deferred closures.
+    ///
+    /// # Errors
+    /// [`HookError`] when [`HOOKS_MAX`](crate::HOOKS_MAX) are there already.
+    pub fn after_turn(&mut self, hook: impl FnMut(Turn<'_, Self>) + 'static) -> Result<HookKey, HookError> {
+        self.add_hook(Moment::AfterTurn, Box::new(hook))
+    }
+
+    fn add_hook(&mut self, moment: Moment, call: Box<dyn FnMut(Turn<'_, Self>)>) -> Result<HookKey, HookError> {
+        let key = self.hooks.add(moment, call)?;
+        self.attention |= attention::HOOKS;
+        Ok(key)
+    }
+
+    /// Removes a hook; its destructor runs at once.
+    ///
+    /// # Errors
+    /// [`NotFound`] when it is gone already.
+    pub fn remove_hook(&mut self, key: HookKey) -> Result<(), NotFound> {
+        let hook = self.hooks.remove(key)?;
+        if self.hooks.is_empty() {
+            self.attention &= !attention::HOOKS;
+        }
+        drop(hook);
+        Ok(())
+    }
+
+    /// The reactor's counts.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let counters = &self.counters;
+        Stats {
+            turns: counters.turns,
+            events: counters.events,
+            wakes: counters.wakes,
+            timers_fired: counters.timers_fired,
+            rebuilds: counters.rebuilds,
+            subscribers: self.subscribers(),
+            timers: self.timers.len(),
+            quarantined: self.graves.quarantined(),
+            handler_max: counters.handler_max,
+            lag_max: counters.lag_max,
+            backend: self.backend(),
+        }
+    }
+
+    /// The backend at work: never [`Backend::Auto`].
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.driver.backend()
+    }
+
+    pub(crate) fn note_wake(&mut self) {
+        self.counters.wakes += 1;
+        self.woken += 1;
+        self.attention |= attention::WOKEN;
+    }
+}
+
+impl Sealed for Reactor {}
+
+impl fmt::Debug for Reactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reactor").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        let mut panics = Panics::default();
+        // Rule 8: every destructor runs although others panic. A cell leaves the books before its value is dropped (rule 3).
+        while let Some(cell) = self.registry.pop() {
+            cell.set_flag(Flags::ABSENT, true);
+            self.graves.dig(cell, false);
+        }
+        while let Some(call) = self.timers.pop() {
+            panics.catch(|| drop(call));
+        }
+        while self.graves.has_waiting() {
+            panics.catch(|| self.graves.bury_next());
+        }
+        while let Some(closure) = self.deferred.pop_front() {
+            panics.catch(|| drop(closure));
+        }
+        while let Some(hook) = self.hooks.pop() {
+            panics.catch(|| drop(hook));
+        }
+        while let Some((_, _, group)) = self.groups.pop() {
+            panics.catch(|| drop(group));
+        }
+        if let Some(clock) = self.time.take_custom() {
+            panics.catch(|| drop(clock));
+        }
+        // Nobody waits on the epoll set again, so no address comes back (rule 2).
+        self.batch.clear();
+        self.graves.forgive();
+        self.graves.free(&self.batch);
+        panics.resume();
+    }
+}

@@ -1,0 +1,289 @@
+//! Signals as readiness: signalfd(2).
+
+#![allow(unsafe_code, reason = "signalfd and the signal mask come from libc, which rustix lacks")]
+
+use core::{cell::Cell, fmt, marker::PhantomData, mem::MaybeUninit, ptr};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+use rustix::io::Errno;
+
+/// The largest signal number of Linux.
+const LARGEST: usize = 64;
+
+/// The size of `struct signalfd_siginfo`; the number of the signal stands first in it.
+const INFO_SIZE: usize = size_of::<libc::signalfd_siginfo>();
+
+/// The most signals that one [`SignalSet::read`] takes: somebody may send them faster than they are read.
+const READ_MAX: usize = 1024;
+
+/// The number of a signal, signal(7).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Signal(u8);
+
+macro_rules! signals {
+    ($($name:ident = $number:ident),*) => {
+        impl Signal {
+            $(
+                #[doc = concat!("`", stringify!($number), "`.")]
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 64")]
+                pub const $name: Self = Self(libc::$number as u8);
+            )*
+        }
+
+        impl fmt::Debug for Signal {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match *self {
+                    $(Self::$name => f.write_str(stringify!($number)),)*
+                    Self(number) => write!(f, "Signal({number})"),
+                }
+            }
+        }
+    };
+}
+
+signals!(
+    HUP = SIGHUP,
+    INT = SIGINT,
+    QUIT = SIGQUIT,
+    USR1 = SIGUSR1,
+    USR2 = SIGUSR2,
+    PIPE = SIGPIPE,
+    ALRM = SIGALRM,
+    TERM = SIGTERM,
+    CHLD = SIGCHLD,
+    CONT = SIGCONT,
+    TSTP = SIGTSTP,
+    WINCH = SIGWINCH,
+    IO = SIGIO
+);
+
+impl Signal {
+    /// A signal by its number, 1 to 64.
+    #[must_use]
+    pub fn from_raw(number: i32) -> Option<Self> {
+        let number = u8::try_from(number).ok()?;
+        (1..=LARGEST).contains(&number.into()).then_some(Self(number))
+    }
+
+    /// The signal's number.
+    #[must_use]
+    pub const fn as_raw(self) -> i32 {
+        self.0 as i32
+    }
+
+    const fn bit(self) -> u64 {
+        1 << (self.0 - 1)
+    }
+}
+
+/// Which signals came, as a set: see [`SignalSet::read`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received(u64);
+
+impl Received {
+    /// Whether this one came.
+    #[must_use]
+    pub const fn contains(self, signal: Signal) -> bool {
+        self.0 & signal.bit() != 0
+    }
+
+    /// Whether none came.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Those that came, by number.
+    pub fn iter(self) -> impl Iterator<Item = Signal> {
+        (1..=64).map(Signal).filter(move |signal| self.contains(*signal))
+    }
+}
+
+thread_local! {
+    /// How many sets of this thread hold each signal.
+    static HOLDERS: Cell<[u32; LARGEST]> = const { Cell::new([0; LARGEST]) };
+    /// The signals that this module has blocked: those that were blocked before stay so.
+    static BLOCKED_HERE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Signals of this thread as a descriptor: readable when one has come. Register it for reading.
+///
+/// Making it blocks the signals for this thread, so that they wait to be read instead of interrupting. **A signal that is sent to the
+/// process goes to any thread that does not block it**, and then does what it always did: so make the set before
+/// other threads start, which inherit the mask, or block the signals in them too.
+///
+/// Equal signals that come before they are read are one (signal(7): standard signals do not queue): the set says which
+/// came, not how often. After `SIGCHLD`, wait for children until there are no more.
+///
+/// Sets of one thread may overlap; a signal that two of them hold goes to the one that reads first. When the last
+/// holder of a signal is dropped, a pending one is discarded, so that it does not strike as soon as it is unblocked. `!Send`, for the mask is the thread's.
+pub struct SignalSet {
+    fd: OwnedFd,
+    signals: u64,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl SignalSet {
+    /// Blocks the signals for this thread and makes them readable. A signal named twice is named once.
+    ///
+    /// # Errors
+    /// `InvalidInput` for `SIGKILL`, `SIGSTOP` and the two that the C library keeps for itself (32 and 33), which cannot be
+    /// caught; what signalfd(2) says, `EMFILE` say. The mask is then as it was.
+    pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
+        let signals = signals.into_iter().fold(0, |bits, signal| bits | signal.bit());
+        let uncatchable = [libc::SIGKILL, libc::SIGSTOP, 32, 33];
+        if uncatchable.into_iter().filter_map(Signal::from_raw).any(|signal| signals & signal.bit() != 0) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let set = kernel_set(signals);
+        // SAFETY: -1 asks for a new descriptor; the set is initialised and lives through the call.
+        let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: signalfd has just made it, and nobody else has it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        hold(signals);
+        Ok(Self { fd, signals, not_send: PhantomData })
+    }
+
+    /// Takes the signals that have come, without waiting: none if none has. At most 1024 are taken at once; if more wait, the set
+    /// stays readable.
+    ///
+    /// # Errors
+    /// What read(2) says of a signalfd.
+    pub fn read(&mut self) -> io::Result<Received> {
+        let mut received = 0;
+        let mut infos = [0u8; INFO_SIZE * 16];
+        for _ in 0..READ_MAX / 16 {
+            let length = match rustix::io::read(&self.fd, &mut infos) {
+                Ok(length) => length,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            for info in infos[..length].chunks_exact(INFO_SIZE) {
+                let number = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
+                let signal = i32::try_from(number).ok().and_then(Signal::from_raw);
+                received |= signal.map_or(0, Signal::bit);
+            }
+            if length < infos.len() {
+                break;
+            }
+        }
+        Ok(Received(received))
+    }
+}
+
+impl AsFd for SignalSet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl fmt::Debug for SignalSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(Received(self.signals).iter()).finish()
+    }
+}
+
+impl Drop for SignalSet {
+    fn drop(&mut self) {
+        release(self.signals);
+    }
+}
+
+fn each(signals: u64) -> impl Iterator<Item = (usize, u64)> {
+    (0..LARGEST).map(|place| (place, 1 << place)).filter(move |(_, bit)| signals & bit != 0)
+}
+
+/// Counts the signals as held, and blocks those that are not blocked.
+fn hold(signals: u64) {
+    let mut holders = HOLDERS.get();
+    for (place, _) in each(signals) {
+        holders[place] += 1;
+    }
+    HOLDERS.set(holders);
+    let before = change_mask(libc::SIG_BLOCK, signals);
+    BLOCKED_HERE.set(BLOCKED_HERE.get() | signals & !before);
+}
+
+/// Counts the signals as released; pending ones that nobody holds any more are discarded before they are unblocked.
+fn release(signals: u64) {
+    let mut holders = HOLDERS.get();
+    let mut free = 0;
+    for (place, bit) in each(signals) {
+        holders[place] -= 1;
+        if holders[place] == 0 {
+            free |= bit;
+        }
+    }
+    HOLDERS.set(holders);
+    // A signal that was blocked before the set was made is the owner's business.
+    let ours = free & BLOCKED_HERE.get();
+    BLOCKED_HERE.set(BLOCKED_HERE.get() & !ours);
+    discard_pending(ours);
+    change_mask(libc::SIG_UNBLOCK, ours);
+}
+
+fn discard_pending(signals: u64) {
+    if signals == 0 {
+        return;
+    }
+    let set = kernel_set(signals);
+    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    for _ in 0..READ_MAX {
+        // SAFETY: the set and the time are initialised and live through the call; no information is asked for.
+        let taken = unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const zero) };
+        if taken < 0 {
+            return;
+        }
+    }
+}
+
+/// Changes the thread's mask, and returns the one before.
+fn change_mask(how: i32, signals: u64) -> u64 {
+    let set = kernel_set(signals);
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: the set is initialised, and `before` has room for one.
+    let outcome = unsafe { libc::pthread_sigmask(how, &raw const set, before.as_mut_ptr()) };
+    assert_eq!(outcome, 0, "pthread_sigmask(3) fails for a wrong `how` alone");
+    // SAFETY: the call has succeeded, so it has written the mask.
+    let before = unsafe { before.assume_init() };
+    (1..=64).map(Signal).filter(|signal| is_member(&before, *signal)).fold(0, |bits, signal| bits | signal.bit())
+}
+
+fn is_member(set: &libc::sigset_t, signal: Signal) -> bool {
+    // SAFETY: the set is initialised and lives through the call.
+    unsafe { libc::sigismember(set, signal.as_raw()) == 1 }
+}
+
+fn kernel_set(signals: u64) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: there is room for a set.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: sigemptyset(3) has initialised it.
+    let mut set = unsafe { set.assume_init() };
+    for signal in Received(signals).iter() {
+        // SAFETY: the set is initialised, and the number is one of a signal.
+        unsafe { libc::sigaddset(&raw mut set, signal.as_raw()) };
+    }
+    set
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_outside_the_range_are_no_signals() {
+        assert_eq!(Signal::from_raw(0), None);
+        assert_eq!(Signal::from_raw(65), None);
+        assert_eq!(Signal::from_raw(-1), None);
+        assert_eq!(Signal::from_raw(libc::SIGTERM), Some(Signal::TERM));
+        assert_eq!(format!("{:?} {:?}", Signal::TERM, Signal::from_raw(40).unwrap()), "SIGTERM Signal(40)");
+    }
+}

@@ -1,0 +1,283 @@
+//! Timers: what is on a schedule, and what fires when.
+
+use core::{any::Any, fmt, marker::PhantomData};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Key, TimerError, Turn,
+    arena::Arena,
+    calm::Calm,
+    inject::TimerFn,
+    registry::{Kind, MAX_INDEX},
+    turn::ReactorOps,
+    wheel::Wheel,
+};
+
+/// One firing of a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick {
+    /// The timer: what `cancel` and `reset` take.
+    pub key: Key,
+    /// When it was due; it fires no earlier.
+    pub deadline: Instant,
+    /// How many beats of a repeated timer were passed over since it fired last, because the loop was late.
+    pub missed: u64,
+}
+
+/// When a timer fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// Once, this long after the turn's clock.
+    After(Duration),
+    /// Once, at this moment.
+    At(Instant),
+    /// Every so often, first one period after the turn's clock.
+    Every(Duration),
+}
+
+/// What a timer calls, erased.
+pub(crate) trait TimerCall<R: ReactorOps>: Any {
+    fn fire(&mut self, tick: Tick, turn: Turn<'_, R>);
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+/// A handler with the name of its parameter list.
+struct Plain<H, Args>(H, PhantomData<fn(Args)>);
+
+impl<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static> TimerCall<R> for Plain<H, Args> {
+    fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
+        self.0.call(tick, turn);
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// An erased timer on its way into a reactor or back.
+pub struct Timer<R: ReactorOps> {
+    pub(crate) schedule: Schedule,
+    pub(crate) call: Box<dyn TimerCall<R>>,
+}
+
+impl<R: ReactorOps> Timer<R> {
+    pub(crate) fn new<H: TimerFn<R, Args>, Args: 'static>(schedule: Schedule, handler: H) -> Self {
+        Self { schedule, call: Box::new(Plain(handler, PhantomData)) }
+    }
+
+    /// When it is to fire.
+    #[must_use]
+    pub fn schedule(&self) -> Schedule {
+        self.schedule
+    }
+
+    /// Fires it once by hand, as a reactor would: for tests that got it from a mock.
+    pub fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
+        self.call.fire(tick, turn);
+    }
+}
+
+impl<R: ReactorOps> fmt::Debug for Timer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer").field("schedule", &self.schedule).finish_non_exhaustive()
+    }
+}
+
+/// The handler of a timer that `start_timer` has refused.
+pub(crate) fn typed_timer_error<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static>(
+    e: TimerError<Timer<R>>,
+) -> TimerError<H> {
+    let TimerError { reason, handler } = e;
+    let Ok(plain) = handler.call.into_any().downcast::<Plain<H, Args>>() else {
+        panic!("start_timer gave back another timer than it was given: a mock's expectation is wrong");
+    };
+    TimerError { reason, handler: plain.0 }
+}
+
+/// What a deferred closure is, erased.
+trait DeferredCall<R: ReactorOps>: Any {
+    fn run(self: Box<Self>, turn: Turn<'_, R>);
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+impl<R: ReactorOps, F: FnOnce(Turn<'_, R>) + 'static> DeferredCall<R> for Calm<F> {
+    fn run(self: Box<Self>, turn: Turn<'_, R>) {
+        self.into_inner()(turn);
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// An erased closure on its way to the end of a turn.
+pub struct Deferred<R: ReactorOps>(Box<dyn DeferredCall<R>>);
+
+impl<R: ReactorOps> Deferred<R> {
+    pub(crate) fn new<F: FnOnce(Turn<'_, R>) + 'static>(closure: F) -> Self {
+        Self(Box::new(Calm::new(closure)))
+    }
+
+    pub(crate) fn into_inner<F: 'static>(self) -> F {
+        match self.0.into_any().downcast::<Calm<F>>() {
+            Ok(closure) => closure.into_inner(),
+            Err(_) => panic!("defer_boxed gave back another closure than it was given: a mock's expectation is wrong"),
+        }
+    }
+
+    /// Runs the closure, as a reactor would at the end of the turn: for tests that got it from a mock.
+    pub fn run(self, turn: Turn<'_, R>) {
+        self.0.run(turn);
+    }
+}
+
+impl<R: ReactorOps> fmt::Debug for Deferred<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deferred").finish_non_exhaustive()
+    }
+}
+
+/// A timer that has a key.
+struct Entry<R: ReactorOps> {
+    /// `None` while it runs: then the dispatcher has it.
+    call: Option<Box<dyn TimerCall<R>>>,
+    /// Zero for a timer that fires once.
+    period_ns: u64,
+    group: u32,
+}
+
+/// A timer that is due, taken out to be fired.
+pub(crate) struct Due<R: ReactorOps> {
+    pub(crate) key: Key,
+    pub(crate) call: Box<dyn TimerCall<R>>,
+    pub(crate) deadline_ns: u64,
+    pub(crate) missed: u64,
+}
+
+/// A timer that is no more.
+pub(crate) struct Ended<R: ReactorOps> {
+    /// `None` when it is the running one, whose handler the dispatcher has.
+    pub(crate) call: Option<Box<dyn TimerCall<R>>>,
+    pub(crate) group: u32,
+}
+
+/// The timers of a reactor. Times are nanoseconds since the reactor's epoch.
+pub(crate) struct Timers<R: ReactorOps> {
+    entries: Arena<Entry<R>>,
+    wheel: Wheel,
+}
+
+impl<R: ReactorOps> Timers<R> {
+    pub(crate) fn new(first_generation: u32) -> Self {
+        Self { entries: Arena::new(first_generation), wheel: Wheel::new() }
+    }
+
+    /// How many have a key.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// How many wait for their time.
+    pub(crate) fn waiting(&self) -> usize {
+        self.wheel.len()
+    }
+
+    pub(crate) fn start(&mut self, call: Box<dyn TimerCall<R>>, deadline_ns: u64, period_ns: u64, group: u32) -> Key {
+        let (index, generation) = self.entries.next(MAX_INDEX);
+        self.entries.insert(Entry { call: Some(call), period_ns, group });
+        self.wheel.insert(index, deadline_ns);
+        Key::new(Kind::Timer, (index, generation))
+    }
+
+    pub(crate) fn contains(&self, key: Key) -> bool {
+        key.parts(Kind::Timer).is_some_and(|(index, generation)| self.entries.get(index, generation).is_some())
+    }
+
+    /// Moves the next firing; false for a key that names no timer.
+    pub(crate) fn reset(&mut self, key: Key, deadline_ns: u64) -> bool {
+        let Some((index, generation)) = key.parts(Kind::Timer) else {
+            return false;
+        };
+        if self.entries.get(index, generation).is_none() {
+            return false;
+        }
+        self.wheel.remove(index);
+        self.wheel.insert(index, deadline_ns);
+        true
+    }
+
+    /// Strikes a timer: its key is stale from here on.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Ended<R>> {
+        let (index, generation) = key.parts(Kind::Timer)?;
+        let Entry { call, group, .. } = self.entries.remove(index, generation)?;
+        self.wheel.remove(index);
+        Some(Ended { call, group })
+    }
+
+    /// The next deadline, or a moment after `now` before which nothing is due. Brings the wheel up to `now`, so that a
+    /// cancelled timer's deadline, once passed, is forgotten.
+    pub(crate) fn next_deadline_after_advance(&mut self, now_ns: u64) -> Option<u64> {
+        self.wheel.advance(now_ns);
+        self.wheel.next_deadline()
+    }
+
+    /// A time before which nothing is due.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        self.wheel.next_deadline()
+    }
+
+    /// Takes the next timer that is due. A repeated one is on its schedule again already, so that a panic of its handler
+    /// changes nothing (rule 3).
+    pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due<R>> {
+        let (index, deadline_ns) = self.wheel.pop_due(now_ns)?;
+        let generation = self.entries.generation(index);
+        let entry = self.entries.at_mut(index).expect("what is in the wheel has an entry");
+        let call = entry.call.take().expect("a timer that runs is not in the wheel before it is reset");
+        let mut missed = 0;
+        if entry.period_ns > 0 {
+            missed = (now_ns - deadline_ns) / entry.period_ns;
+            let beats = entry.period_ns.saturating_mul(missed + 1);
+            self.wheel.insert(index, deadline_ns.saturating_add(beats));
+        }
+        Some(Due { key: Key::new(Kind::Timer, (index, generation)), call, deadline_ns, missed })
+    }
+
+    /// Gives a fired timer its handler back if it has another round. If not, the key is stale from here on, and what is left
+    /// comes back to be dropped.
+    pub(crate) fn settle(&mut self, key: Key, call: Box<dyn TimerCall<R>>) -> Option<Ended<R>> {
+        let Some((index, generation)) = key.parts(Kind::Timer) else {
+            return None;
+        };
+        let Some(entry) = self.entries.get_mut(index, generation) else {
+            // It cancelled itself; the group was told then.
+            return Some(Ended { call: Some(call), group: crate::cell::NO_GROUP });
+        };
+        if self.wheel.contains(index) {
+            entry.call = Some(call);
+            return None;
+        }
+        let mut ended = self.remove(key)?;
+        ended.call = Some(call);
+        Some(ended)
+    }
+
+    /// Strikes any one timer; for taking the reactor apart.
+    pub(crate) fn pop(&mut self) -> Option<Option<Box<dyn TimerCall<R>>>> {
+        self.entries.pop().map(|(_, _, entry)| entry.call)
+    }
+
+    /// Whom the timer belongs to.
+    pub(crate) fn set_group(&mut self, key: Key, group: u32) {
+        if let Some((index, generation)) = key.parts(Kind::Timer) {
+            if let Some(entry) = self.entries.get_mut(index, generation) {
+                entry.group = group;
+            }
+        }
+    }
+}
+
+/// The closures that wait for the end of a turn.
+pub(crate) type DeferredQueue<R> = VecDeque<Deferred<R>>;
