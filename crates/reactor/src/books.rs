@@ -106,6 +106,7 @@ impl Reactor {
         for flag in [Flags::ABSENT, Flags::FIRED, Flags::DIRTY] {
             cell.set_flag(flag, false);
         }
+        cell.set_flag(Flags::REARMED, mask & ONESHOT != 0 && self.batch.names(address));
         if self.registry.is_tainted(fd) {
             cell.set_flag(Flags::TAINTED, true);
         }

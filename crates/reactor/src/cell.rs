@@ -73,7 +73,9 @@ impl Flags {
     pub(crate) const INTERNAL: Self = Self(1 << 20);
     /// It is owed an error event.
     pub(crate) const FAULTY: Self = Self(1 << 21);
-    const ALL: u32 = 0x3f << 16;
+    /// Armed again while an event that was fetched before still waits: that one must not count as the firing.
+    pub(crate) const REARMED: Self = Self(1 << 22);
+    const ALL: u32 = 0x7f << 16;
 }
 
 /// The functions that know the value's type.
@@ -129,7 +131,8 @@ unsafe fn dispatch<T: Subscriber<R>, R: ReactorOps>(header: *mut Header<R>, read
 unsafe fn dispatch_one_shot<T: Subscriber<R>, R: ReactorOps>(header: *mut Header<R>, ready: u32, reactor: *mut R) {
     // SAFETY: the header is allocated, so not null (the caller's promise).
     let cell = CellPtr(unsafe { NonNull::new_unchecked(header) });
-    cell.set_flag(Flags::FIRED, true);
+    cell.set_flag(Flags::FIRED, !cell.has_flag(Flags::REARMED));
+    cell.set_flag(Flags::REARMED, false);
     // SAFETY: the caller's promise is this function's.
     unsafe { dispatch::<T, R>(header, ready, reactor) }
 }

@@ -59,10 +59,16 @@ fn rule_12_dispatch_allocates_nothing_and_a_registration_costs_at_most_64_bytes(
 fn dispatch_allocates_nothing() {
     let mut reactor = Reactor::new().unwrap();
     for _ in 0..10 {
-        interest().read().with_fd(ready()).with_handler(|_: &mut OwnedFd, _: Event| {}).register_into(&mut reactor).unwrap();
+        interest()
+            .read()
+            .with_fd(ready())
+            .with_handler(|_: &mut OwnedFd, _: Event| {})
+            .register_into(&mut reactor)
+            .unwrap();
     }
     let toggled = interest().read().with_fd(ready()).with_handler(|event: Event, mut turn: Turn<'_, _>| {
-        turn.modify(event.key(), if event.has_write() { interest().read() } else { interest().read().write() }).unwrap();
+        turn.modify(event.key(), if event.has_write() { interest().read() } else { interest().read().write() })
+            .unwrap();
     });
     toggled.register_into(&mut reactor).unwrap();
     Group::new(0u64)
