@@ -20,17 +20,21 @@ static BYTES: AtomicIsize = AtomicIsize::new(0);
 
 struct Counting;
 
+fn signed(size: usize) -> isize {
+    isize::try_from(size).unwrap_or(isize::MAX)
+}
+
 // SAFETY: every call is passed on to the system's allocator as it is.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.fetch_add(1, Ordering::Relaxed);
-        BYTES.fetch_add(layout.size().cast_signed(), Ordering::Relaxed);
+        BYTES.fetch_add(signed(layout.size()), Ordering::Relaxed);
         // SAFETY: the caller's promise is the system's condition.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        BYTES.fetch_sub(layout.size().cast_signed(), Ordering::Relaxed);
+        BYTES.fetch_sub(signed(layout.size()), Ordering::Relaxed);
         // SAFETY: the caller's promise is the system's condition.
         unsafe { System.dealloc(memory, layout) }
     }
@@ -124,7 +128,7 @@ fn a_registration_costs_at_most_64_bytes_beside_its_value() {
         keys.push(add.register_into(&mut reactor).unwrap());
     }
     let ours = keys.capacity() * size_of::<Key>();
-    let held = (BYTES.load(Ordering::Relaxed) - before).cast_unsigned() - ours;
+    let held = usize::try_from(BYTES.load(Ordering::Relaxed) - before).unwrap() - ours;
     // The value: a closure of one pointer, the descriptor, and the interest that it was made with.
     let beside = held / COUNT - 16;
     assert!(beside <= 64, "{beside} bytes beside the value");

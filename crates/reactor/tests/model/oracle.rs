@@ -300,14 +300,15 @@ impl Oracle {
         self.order += 1;
         let (now, order) = (self.now, self.order);
         let timer = &mut self.timers[who];
-        let mut expected = 0;
-        if timer.period > 0 {
-            expected = (now - timer.deadline) / timer.period;
-            timer.deadline += timer.period * (expected + 1);
-            timer.order = order;
-        } else {
-            timer.waits = false;
+        let expected = (now - timer.deadline).checked_div(timer.period);
+        match expected {
+            Some(beats) => {
+                timer.deadline += timer.period * (beats + 1);
+                timer.order = order;
+            }
+            None => timer.waits = false,
         }
+        let expected = expected.unwrap_or(0);
         if missed != expected {
             return Err(format!("timer {who} says {missed} missed beats of {expected}"));
         }
