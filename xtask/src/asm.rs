@@ -164,11 +164,12 @@ impl Function<'_> {
     /// The function without a single address: places inside it become `.1`, `.2` in their order, places outside
     /// their names.
     fn print(&self) -> String {
-        let last = self
+        let body: Vec<(u64, &str)> = self
             .instructions
             .iter()
-            .rposition(|(_, text)| !is_padding(text));
-        let body = &self.instructions[..last.map_or(0, |last| last + 1)];
+            .filter(|(_, text)| !is_padding(text))
+            .copied()
+            .collect();
         let inside: BTreeSet<u64> = body.iter().map(|(address, _)| *address).collect();
         let targets: BTreeSet<u64> = body
             .iter()
@@ -178,7 +179,7 @@ impl Function<'_> {
             .collect();
         let labels: BTreeMap<u64, usize> = targets.into_iter().zip(1..).collect();
         let mut printed = format!("{}:\n", self.name);
-        for (address, text) in body {
+        for (address, text) in &body {
             if let Some(label) = labels.get(address) {
                 let _ = writeln!(printed, ".{label}:");
             }
@@ -188,7 +189,7 @@ impl Function<'_> {
     }
 }
 
-/// What the assembler puts between functions.
+/// What the assembler puts between functions and before loops to align them.
 fn is_padding(text: &str) -> bool {
     let instruction = text.trim_start_matches("data16 ").trim_start_matches("cs ");
     ["nop", "int3", "xchg   ax,ax"]
@@ -246,6 +247,7 @@ Disassembly of section .text:
 0000000000001100 <windlass::dispatch::dispatch_batch>:
     1100:\tpush   rbx
     1101:\tmov    rax,QWORD PTR [rip+0x2f41]        # 4010 <windlass::stats::EVENTS>
+    1107:\tnop
     1108:\ttest   rdi,rdi
     110b:\tje     1117 <windlass::dispatch::dispatch_batch+0x17>
     110d:\tcall   QWORD PTR [rdi]

@@ -2,13 +2,14 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
 use crate::command::Cmd;
@@ -37,14 +38,39 @@ fn build(root: &Path, arguments: &[&str]) -> Result<()> {
         .map_err(anyhow::Error::msg)
 }
 
-/// Kills the program if the stage ends early.
-struct Running(Child);
+/// A started program in a process group of its own. If the stage ends early the group is killed, so that
+/// nothing is left behind.
+struct Running {
+    child: Child,
+    group: Pid,
+    /// Its id may belong to somebody else once it has been waited for.
+    waited: bool,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Result<Self> {
+        let child = command.process_group(0).spawn()?;
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        Ok(Self {
+            group: group.context("the program has no id")?,
+            child,
+            waited: false,
+        })
+    }
+
+    fn wait(&mut self) -> Result<ExitStatus> {
+        self.waited = true;
+        Ok(self.child.wait()?)
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended where all went well, and then both calls do nothing.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        if !self.waited {
+            // The stage has failed already, and a second failure would hide the first.
+            let _ = kill_process_group(self.group, Signal::KILL);
+            let _ = self.child.wait();
+        }
     }
 }
 
@@ -53,14 +79,13 @@ fn echo_once(root: &Path, server: &Cmd) -> Result<()> {
     let (output, writer) = std::io::pipe()?;
     let mut command = server.build(root);
     command.stderr(writer.try_clone()?).stdout(writer);
-    let mut running = Running(command.spawn().context("the server cannot be started")?);
-    // The reading ends see the end of the output only when no writing end is left here.
+    let mut running = Running::start(&mut command).context("the server cannot be started")?;
+    // The reading end sees the end of the output only when no writing end is left here.
     drop(command);
     let lines = lines_of(output);
     let address = announced_address(&lines)?;
     exchange(address)?;
-    let pid = i32::try_from(running.0.id()).ok().and_then(Pid::from_raw);
-    kill_process(pid.context("the server has no id")?, Signal::TERM)?;
+    kill_process(running.group, Signal::TERM)?;
     // The end of its output is the end of the program, and can be waited for with a limit.
     loop {
         match lines.recv_timeout(PATIENCE) {
@@ -71,7 +96,7 @@ fn echo_once(root: &Path, server: &Cmd) -> Result<()> {
             }
         }
     }
-    let status = running.0.wait()?;
+    let status = running.wait()?;
     ensure!(
         status.success(),
         "after SIGTERM the server left with {status}"
