@@ -27,71 +27,28 @@ enum Members {
 /// with the change that brings it.
 const TABLE: &[Row] = &[
     library("windlass-flow", &[], &["rustix", "loom"]),
-    library(
-        "windlass",
-        &["windlass-flow"],
-        &["rustix", "libc", "io-uring", "mockall?"],
-    ),
-    library(
-        "windlass-ws",
-        &[],
-        &[
-            "httparse", "sha1", "base64", "flate2", "zlib-rs", "simdutf8",
-        ],
-    ),
-    library(
-        "windlass-server",
-        &["windlass", "windlass-ws"],
-        &["rustls", "httparse"],
-    ),
-    library(
-        "windlass-task",
-        &["windlass"],
-        &["async-task", "futures-io?", "tokio?", "hyper?"],
-    ),
-    program(
-        "windlass-cli",
-        &["windlass", "windlass-server", "windlass-ws"],
-    ),
+    library("windlass", &["windlass-flow"], &["rustix", "libc", "io-uring", "mockall?"]),
+    library("windlass-ws", &[], &["httparse", "sha1", "base64", "flate2", "zlib-rs", "simdutf8"]),
+    library("windlass-server", &["windlass", "windlass-ws"], &["rustls", "httparse"]),
+    library("windlass-task", &["windlass"], &["async-task", "futures-io?", "tokio?", "hyper?"]),
+    program("windlass-cli", &["windlass", "windlass-server", "windlass-ws"]),
     Row {
         // A library by the look of it only: its programs are the content.
         name: "windlass-examples",
-        members: Members::Only(&[
-            "windlass",
-            "windlass-flow",
-            "windlass-ws",
-            "windlass-server",
-            "windlass-task",
-        ]),
+        members: Members::Only(&["windlass", "windlass-flow", "windlass-ws", "windlass-server", "windlass-task"]),
         outside: None,
     },
     program("conformance", &["windlass-server", "windlass-ws"]),
-    Row {
-        name: "windlass-bench",
-        members: Members::All,
-        outside: None,
-    },
+    Row { name: "windlass-bench", members: Members::All, outside: None },
     program("xtask", &[]),
 ];
 
-const fn library(
-    name: &'static str,
-    members: &'static [&'static str],
-    outside: &'static [&'static str],
-) -> Row {
-    Row {
-        name,
-        members: Members::Only(members),
-        outside: Some(outside),
-    }
+const fn library(name: &'static str, members: &'static [&'static str], outside: &'static [&'static str]) -> Row {
+    Row { name, members: Members::Only(members), outside: Some(outside) }
 }
 
 const fn program(name: &'static str, members: &'static [&'static str]) -> Row {
-    Row {
-        name,
-        members: Members::Only(members),
-        outside: None,
-    }
+    Row { name, members: Members::Only(members), outside: None }
 }
 
 /// Checks the manifests of the workspace; returns one line per forbidden arrow.
@@ -107,15 +64,10 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
 fn check_package(package: &Package) -> Vec<String> {
     let name = &package.name;
     let Some(row) = TABLE.iter().find(|row| row.name == name) else {
-        return vec![format!(
-            "{name} is not in the table of arrows (xtask/src/arrows.rs)"
-        )];
+        return vec![format!("{name} is not in the table of arrows (xtask/src/arrows.rs)")];
     };
-    let mut found: Vec<String> = package
-        .dependencies
-        .iter()
-        .filter_map(|dependency| check_dependency(row, dependency))
-        .collect();
+    let mut found: Vec<String> =
+        package.dependencies.iter().filter_map(|dependency| check_dependency(row, dependency)).collect();
     if row.outside.is_some() && package.rust_version.is_none() {
         found.push(format!("{name} is a library and names no `rust-version`"));
     }
@@ -141,8 +93,7 @@ fn check_dependency(row: &Row, dependency: &Dependency) -> Option<String> {
         return None;
     }
     if outside.contains(&format!("{name}?").as_str()) {
-        return (!dependency.optional)
-            .then(|| format!("{} may use {name} only as an optional dependency", row.name));
+        return (!dependency.optional).then(|| format!("{} may use {name} only as an optional dependency", row.name));
     }
     Some(format!("{} may not use {name} from outside", row.name))
 }
@@ -152,12 +103,7 @@ mod tests {
     use super::*;
 
     fn dependency(name: &str, local: bool) -> Dependency {
-        Dependency {
-            name: name.to_owned(),
-            kind: DependencyKind::Normal,
-            optional: false,
-            local,
-        }
+        Dependency { name: name.to_owned(), kind: DependencyKind::Normal, optional: false, local }
     }
 
     fn check_one(package: &str, dependency: &Dependency) -> Option<String> {
@@ -167,17 +113,11 @@ mod tests {
 
     #[test]
     fn arrows_point_downwards_only() {
-        assert_eq!(
-            check_one("windlass", &dependency("windlass-flow", true)),
-            None
-        );
+        assert_eq!(check_one("windlass", &dependency("windlass-flow", true)), None);
         let up = check_one("windlass", &dependency("windlass-task", true));
         assert_eq!(up.as_deref(), Some("windlass may not use windlass-task"));
         assert!(check_one("xtask", &dependency("windlass", true)).is_some());
-        assert_eq!(
-            check_one("windlass-bench", &dependency("windlass", true)),
-            None
-        );
+        assert_eq!(check_one("windlass-bench", &dependency("windlass", true)), None);
     }
 
     #[test]

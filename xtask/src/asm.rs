@@ -33,10 +33,7 @@ impl HotPath {
             Self::Dispatch => Place {
                 package: "windlass-examples",
                 example: "asm_probe",
-                symbols: &[
-                    ("windlass::dispatch::dispatch_batch", ""),
-                    ("windlass::cell::dispatch::<", "asm_probe::"),
-                ],
+                symbols: &[("windlass::dispatch::dispatch_batch", ""), ("windlass::cell::dispatch::<", "asm_probe::")],
             },
         }
     }
@@ -56,10 +53,8 @@ pub(crate) fn run(what: HotPath, profile: &str) -> Result<bool> {
     let functions = functions(&listing);
     let mut complete = true;
     for (start, part) in place.symbols {
-        let matching: Vec<&Function<'_>> = functions
-            .iter()
-            .filter(|function| is_wanted(function.name, start, part))
-            .collect();
+        let matching: Vec<&Function<'_>> =
+            functions.iter().filter(|function| is_wanted(function.name, start, part)).collect();
         if matching.is_empty() {
             complete = false;
             eprintln!("xtask: no function `{start}…{part}…` in {}", place.example);
@@ -75,32 +70,17 @@ pub(crate) fn run(what: HotPath, profile: &str) -> Result<bool> {
 }
 
 fn is_wanted(name: &str, start: &str, part: &str) -> bool {
-    name.strip_prefix(start)
-        .is_some_and(|rest| rest.contains(part))
+    name.strip_prefix(start).is_some_and(|rest| rest.contains(part))
 }
 
 /// Builds the probe and returns the program's path. Cargo's messages name it, whatever the target directory.
 fn build(root: &Path, place: &Place, profile: &str) -> Result<PathBuf> {
-    let build = Cmd::cargo([
-        "build",
-        "--profile",
-        profile,
-        "-p",
-        place.package,
-        "--example",
-        place.example,
-    ])
-    .args(["--message-format", "json-render-diagnostics"])
-    // Names that keep their type parameters tell one handler's trampoline from another's.
-    .args([
-        "--config",
-        "build.rustflags=['-Csymbol-mangling-version=v0']",
-    ]);
-    let output = build
-        .build(root)
-        .stderr(std::process::Stdio::inherit())
-        .output()
-        .context("cargo cannot be started")?;
+    let build = Cmd::cargo(["build", "--profile", profile, "-p", place.package, "--example", place.example])
+        .args(["--message-format", "json-render-diagnostics"])
+        // Names that keep their type parameters tell one handler's trampoline from another's.
+        .args(["--config", "build.rustflags=['-Csymbol-mangling-version=v0']"]);
+    let output =
+        build.build(root).stderr(std::process::Stdio::inherit()).output().context("cargo cannot be started")?;
     if !output.status.success() {
         bail!("`{build}`: {}", output.status);
     }
@@ -120,10 +100,7 @@ fn disassemble(program: &Path) -> Result<String> {
         .output()
         .context("objdump cannot be started; Debian has it in the package binutils")?;
     if !output.status.success() {
-        bail!(
-            "objdump: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("objdump: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -140,12 +117,8 @@ fn functions(listing: &str) -> Vec<Function<'_>> {
     let mut functions: Vec<Function<'_>> = Vec::new();
     for line in listing.lines() {
         if let Some(name) = function_name(line) {
-            functions.push(Function {
-                name,
-                instructions: Vec::new(),
-            });
-        } else if let (Some(function), Some((address, text))) =
-            (functions.last_mut(), line.split_once(":\t"))
+            functions.push(Function { name, instructions: Vec::new() });
+        } else if let (Some(function), Some((address, text))) = (functions.last_mut(), line.split_once(":\t"))
             && let Ok(address) = u64::from_str_radix(address.trim(), 16)
         {
             function.instructions.push((address, text.trim()));
@@ -164,12 +137,7 @@ impl Function<'_> {
     /// The function without a single address: places inside it become `.1`, `.2` in their order, places outside
     /// their names.
     fn print(&self) -> String {
-        let body: Vec<(u64, &str)> = self
-            .instructions
-            .iter()
-            .filter(|(_, text)| !is_padding(text))
-            .copied()
-            .collect();
+        let body: Vec<(u64, &str)> = self.instructions.iter().filter(|(_, text)| !is_padding(text)).copied().collect();
         let inside: BTreeSet<u64> = body.iter().map(|(address, _)| *address).collect();
         let targets: BTreeSet<u64> = body
             .iter()
@@ -192,9 +160,7 @@ impl Function<'_> {
 /// What the assembler puts between functions and before loops to align them.
 fn is_padding(text: &str) -> bool {
     let instruction = text.trim_start_matches("data16 ").trim_start_matches("cs ");
-    ["nop", "int3", "xchg   ax,ax"]
-        .iter()
-        .any(|padding| instruction.starts_with(padding))
+    ["nop", "int3", "xchg   ax,ax"].iter().any(|padding| instruction.starts_with(padding))
 }
 
 /// An instruction that goes elsewhere: what it is, where to, and that place's name.
@@ -218,16 +184,10 @@ fn plain(text: &str, labels: &BTreeMap<u64, usize>) -> String {
     let Some((operation, comment)) = text.split_once('#') else {
         return text.to_owned();
     };
-    let name = comment
-        .split_once('<')
-        .and_then(|(_, name)| name.trim_end().strip_suffix('>'))
-        .map_or("data", without_offset);
+    let name =
+        comment.split_once('<').and_then(|(_, name)| name.trim_end().strip_suffix('>')).map_or("data", without_offset);
     match (operation.find("[rip"), operation.rfind(']')) {
-        (Some(open), Some(close)) => format!(
-            "{}[{name}]{}",
-            &operation[..open],
-            operation[close + 1..].trim_end()
-        ),
+        (Some(open), Some(close)) => format!("{}[{name}]{}", &operation[..open], operation[close + 1..].trim_end()),
         _ => operation.trim_end().to_owned(),
     }
 }
@@ -289,16 +249,8 @@ Disassembly of section .text:
     #[test]
     fn functions_are_wanted_by_both_ends_of_their_name() {
         let name = "windlass::cell::dispatch::<asm_probe::Probe>";
-        assert!(is_wanted(
-            name,
-            "windlass::cell::dispatch::<",
-            "asm_probe::"
-        ));
+        assert!(is_wanted(name, "windlass::cell::dispatch::<", "asm_probe::"));
         assert!(!is_wanted(name, "windlass::dispatch", ""));
-        assert!(!is_wanted(
-            "windlass::cell::dispatch::<u8>",
-            "windlass::cell::dispatch::<",
-            "asm_probe::"
-        ));
+        assert!(!is_wanted("windlass::cell::dispatch::<u8>", "windlass::cell::dispatch::<", "asm_probe::"));
     }
 }

@@ -48,10 +48,7 @@ pub(crate) fn select(stages: Vec<Stage>, only: &[String]) -> Result<Vec<Stage>> 
         bail!("no stage {unknown}; there are {}", names.join(", "));
     }
     let wanted = |name: &str| only.is_empty() || only.iter().any(|other| other == name);
-    Ok(stages
-        .into_iter()
-        .filter(|stage| wanted(stage.name))
-        .collect())
+    Ok(stages.into_iter().filter(|stage| wanted(stage.name)).collect())
 }
 
 /// Every stage but the tests of the default members, which `ci` runs by the README's command.
@@ -85,9 +82,7 @@ fn fmt(root: &Path) -> Vec<Cmd> {
     for workspace in OTHER_WORKSPACES {
         let manifest = format!("{workspace}/Cargo.toml");
         if root.join(&manifest).exists() {
-            commands.push(
-                Cmd::cargo(["fmt", "--all", "--check", "--manifest-path"]).args([&*manifest]),
-            );
+            commands.push(Cmd::cargo(["fmt", "--all", "--check", "--manifest-path"]).args([&*manifest]));
         }
     }
     commands

@@ -23,11 +23,7 @@ pub(crate) struct Cmd {
 impl Cmd {
     /// `program` without arguments.
     pub(crate) fn new(program: &str) -> Self {
-        Self {
-            program: program.to_owned(),
-            arguments: Vec::new(),
-            variables: Vec::new(),
-        }
+        Self { program: program.to_owned(), arguments: Vec::new(), variables: Vec::new() }
     }
 
     /// `cargo` with these arguments.
@@ -37,8 +33,7 @@ impl Cmd {
 
     /// Adds arguments.
     pub(crate) fn args<'a>(mut self, arguments: impl IntoIterator<Item = &'a str>) -> Self {
-        self.arguments
-            .extend(arguments.into_iter().map(str::to_owned));
+        self.arguments.extend(arguments.into_iter().map(str::to_owned));
         self
     }
 
@@ -67,20 +62,13 @@ impl Cmd {
     /// # Errors
     ///
     /// A sentence that says why the command did not succeed.
-    pub(crate) fn run(
-        &self,
-        root: &Path,
-        limit: Option<Duration>,
-        tally: &mut Tally,
-    ) -> Result<(), String> {
+    pub(crate) fn run(&self, root: &Path, limit: Option<Duration>, tally: &mut Tally) -> Result<(), String> {
         println!("$ {self}");
         let (mut child, output) = self
             .start(root, limit.is_some())
             .map_err(|error| format!("`{}` cannot be started: {error}", self.program))?;
         let timed_out = read_until_end(&child, output, limit, tally);
-        let status = child
-            .wait()
-            .map_err(|error| format!("`{self}` cannot be waited for: {error}"))?;
+        let status = child.wait().map_err(|error| format!("`{self}` cannot be waited for: {error}"))?;
         if timed_out {
             let limit = limit.unwrap_or_default().as_secs();
             return Err(format!("`{self}` was stopped after {limit} s"));
@@ -107,12 +95,7 @@ impl Cmd {
 
 /// Copies the output and counts the tests in it until everybody has closed the pipe. Returns whether the
 /// limit had to be enforced.
-fn read_until_end(
-    child: &Child,
-    output: PipeReader,
-    limit: Option<Duration>,
-    tally: &mut Tally,
-) -> bool {
+fn read_until_end(child: &Child, output: PipeReader, limit: Option<Duration>, tally: &mut Tally) -> bool {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let (finished, watch) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -142,11 +125,7 @@ fn read_until_end(
 impl fmt::Display for Cmd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quote = |text: &str| {
-            if text.contains([' ', '$', '"']) || text.is_empty() {
-                format!("'{text}'")
-            } else {
-                text.to_owned()
-            }
+            if text.contains([' ', '$', '"']) || text.is_empty() { format!("'{text}'") } else { text.to_owned() }
         };
         for (name, value) in &self.variables {
             write!(f, "{name}={} ", quote(value))?;
@@ -170,19 +149,14 @@ mod tests {
     #[test]
     fn both_streams_are_counted() {
         let mut tally = Tally::default();
-        let script =
-            "echo 'Running tests/a.rs (x/a-1)' >&2; echo 'test result: ok. 2 passed; 0 failed'";
-        shell(script)
-            .run(Path::new("."), None, &mut tally)
-            .expect("the shell succeeds");
+        let script = "echo 'Running tests/a.rs (x/a-1)' >&2; echo 'test result: ok. 2 passed; 0 failed'";
+        shell(script).run(Path::new("."), None, &mut tally).expect("the shell succeeds");
         assert_eq!(tally.suites()["a tests/a.rs"].passed, 2);
     }
 
     #[test]
     fn a_failing_command_is_named() {
-        let error = shell("exit 3")
-            .run(Path::new("."), None, &mut Tally::default())
-            .expect_err("the shell fails");
+        let error = shell("exit 3").run(Path::new("."), None, &mut Tally::default()).expect_err("the shell fails");
         assert!(error.contains("sh -c 'exit 3'"), "{error}");
         assert!(error.contains('3'), "{error}");
     }
@@ -190,11 +164,7 @@ mod tests {
     #[test]
     fn a_command_that_hangs_is_killed_with_its_children() {
         let error = shell("sleep 1000 & wait")
-            .run(
-                Path::new("."),
-                Some(Duration::from_millis(50)),
-                &mut Tally::default(),
-            )
+            .run(Path::new("."), Some(Duration::from_millis(50)), &mut Tally::default())
             .expect_err("it is stopped");
         assert!(error.contains("was stopped"), "{error}");
     }
@@ -202,20 +172,13 @@ mod tests {
     #[test]
     fn input_is_closed() {
         shell("cat")
-            .run(
-                Path::new("."),
-                Some(Duration::from_secs(60)),
-                &mut Tally::default(),
-            )
+            .run(Path::new("."), Some(Duration::from_secs(60)), &mut Tally::default())
             .expect("cat sees the end of its input at once");
     }
 
     #[test]
     fn it_is_shown_as_one_would_type_it() {
         let cmd = Cmd::cargo(["test", "-p", "windlass"]).env("RUSTFLAGS", "--cfg x");
-        assert_eq!(
-            cmd.to_string(),
-            "RUSTFLAGS='--cfg x' cargo test -p windlass"
-        );
+        assert_eq!(cmd.to_string(), "RUSTFLAGS='--cfg x' cargo test -p windlass");
     }
 }

@@ -62,16 +62,11 @@ pub(crate) fn workspace(root: &Path) -> Result<Vec<Package>> {
         .output()
         .context("cargo cannot be started")?;
     if !output.status.success() {
-        bail!(
-            "cargo metadata failed: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let metadata: Value = serde_json::from_slice(&output.stdout)?;
     let root = metadata["workspace_root"].as_str().unwrap_or_default();
-    Ok(list(&metadata["packages"])
-        .map(|package| parse_package(package, root))
-        .collect())
+    Ok(list(&metadata["packages"]).map(|package| parse_package(package, root)).collect())
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -86,12 +81,8 @@ fn parse_package(package: &Value, root: &str) -> Package {
     Package {
         name: text(&package["name"]),
         rust_version: package["rust_version"].as_str().map(str::to_owned),
-        targets: list(&package["targets"])
-            .map(|target| parse_target(target, root))
-            .collect(),
-        dependencies: list(&package["dependencies"])
-            .map(parse_dependency)
-            .collect(),
+        targets: list(&package["targets"]).map(|target| parse_target(target, root)).collect(),
+        dependencies: list(&package["dependencies"]).map(parse_dependency).collect(),
     }
 }
 

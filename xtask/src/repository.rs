@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result, bail};
 /// `cargo run` sets `CARGO_MANIFEST_DIR` at run time; it is preferred to the compiled-in value
 /// because several checkouts may share one target directory.
 pub(crate) fn root() -> PathBuf {
-    let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    let manifest_dir =
+        std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     match manifest_dir.parent() {
         Some(parent) => parent.to_path_buf(),
         None => manifest_dir,
@@ -49,10 +49,7 @@ pub(crate) fn text_files(root: &Path) -> Result<Vec<TextFile>> {
         .output()
         .context("git is needed to list the repository's files")?;
     if !output.status.success() {
-        bail!(
-            "git ls-files failed: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let mut files = Vec::new();
     for name in output.stdout.split(|byte| *byte == 0) {
@@ -64,10 +61,7 @@ pub(crate) fn text_files(root: &Path) -> Result<Vec<TextFile>> {
         }
         // A file deleted but not yet committed is still listed: it cannot be read and is no matter.
         if let Ok(text) = std::fs::read_to_string(root.join(path)) {
-            files.push(TextFile {
-                path: path.to_owned(),
-                text,
-            });
+            files.push(TextFile { path: path.to_owned(), text });
         }
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));

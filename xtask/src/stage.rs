@@ -39,34 +39,19 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn commands(name: &'static str, commands: Vec<Cmd>) -> Self {
-        Self {
-            name,
-            work: Work::Commands(commands),
-        }
+        Self { name, work: Work::Commands(commands) }
     }
 
     pub(crate) fn tests(name: &'static str, commands: Vec<Cmd>) -> Self {
-        Self {
-            name,
-            work: Work::Tests(commands),
-        }
+        Self { name, work: Work::Tests(commands) }
     }
 
-    pub(crate) fn inspect(
-        name: &'static str,
-        inspect: impl FnOnce() -> anyhow::Result<Vec<String>> + 'static,
-    ) -> Self {
-        Self {
-            name,
-            work: Work::Inspect(Box::new(inspect)),
-        }
+    pub(crate) fn inspect(name: &'static str, inspect: impl FnOnce() -> anyhow::Result<Vec<String>> + 'static) -> Self {
+        Self { name, work: Work::Inspect(Box::new(inspect)) }
     }
 
     pub(crate) fn skip(name: &'static str, reason: impl Into<String>) -> Self {
-        Self {
-            name,
-            work: Work::Skip(reason.into()),
-        }
+        Self { name, work: Work::Skip(reason.into()) }
     }
 }
 
@@ -88,18 +73,11 @@ impl Ended {
     /// (it did not compile, a program crashed, a suite is missing) counts as one failure more.
     pub(crate) fn counts(&self) -> Counts {
         if self.skipped.is_some() {
-            return Counts {
-                ignored: 1,
-                ..Counts::default()
-            };
+            return Counts { ignored: 1, ..Counts::default() };
         }
         let failed = u64::from(!self.failures.is_empty());
         if !self.counts_tests {
-            return Counts {
-                passed: 1 - failed,
-                failed,
-                ignored: 0,
-            };
+            return Counts { passed: 1 - failed, failed, ignored: 0 };
         }
         let mut counts = self.tally.sum();
         counts.failed = counts.failed.max(failed);
@@ -127,11 +105,7 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(root: PathBuf, limit: Option<Duration>) -> Self {
-        Self {
-            root,
-            limit,
-            ended: Vec::new(),
-        }
+        Self { root, limit, ended: Vec::new() }
     }
 
     /// Runs one stage, prints its line and time, and returns how it ended.
@@ -203,12 +177,7 @@ impl Report {
 }
 
 fn line(ended: &Ended) -> String {
-    let mut line = format!(
-        "{}: {} in {:.1} s",
-        ended.name,
-        ended.verdict(),
-        ended.took.as_secs_f64()
-    );
+    let mut line = format!("{}: {} in {:.1} s", ended.name, ended.verdict(), ended.took.as_secs_f64());
     if ended.counts_tests {
         line.push_str(&format!(" ({})", ended.counts()));
     }
@@ -242,12 +211,7 @@ mod tests {
     #[test]
     fn tests_are_counted_in_place_of_their_stage() {
         let mut report = report();
-        report.run(Stage::tests(
-            "t",
-            vec![echo(
-                "test result: ok. 7 passed; 0 failed; 2 ignored; 0 measured",
-            )],
-        ));
+        report.run(Stage::tests("t", vec![echo("test result: ok. 7 passed; 0 failed; 2 ignored; 0 measured")]));
         assert_eq!(report.counts().to_string(), "7 passed, 0 failed, 2 skipped");
     }
 

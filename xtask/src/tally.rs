@@ -28,11 +28,7 @@ impl Counts {
 /// The plain count that ends a run.
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} passed, {} failed, {} skipped",
-            self.passed, self.failed, self.ignored
-        )
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.ignored)
     }
 }
 
@@ -58,15 +54,9 @@ impl Tally {
         if let Some(suite) = suite_name(line) {
             self.current = suite;
         } else if let Some(counts) = result_counts(line) {
-            self.suites
-                .entry(self.current.clone())
-                .or_default()
-                .add(counts);
+            self.suites.entry(self.current.clone()).or_default().add(counts);
         } else if let Some(ignored) = ignored_test(line) {
-            self.ignored.push(Ignored {
-                test: format!("{}: {}", self.current, ignored.test),
-                reason: ignored.reason,
-            });
+            self.ignored.push(Ignored { test: format!("{}: {}", self.current, ignored.test), reason: ignored.reason });
         }
     }
 
@@ -97,10 +87,7 @@ fn suite_name(line: &str) -> Option<String> {
     if let Some(name) = line.strip_prefix("Doc-tests ") {
         return Some(format!("{name} doc-tests"));
     }
-    let (path, program) = line
-        .strip_prefix("Running ")?
-        .strip_suffix(')')?
-        .split_once(" (")?;
+    let (path, program) = line.strip_prefix("Running ")?.strip_suffix(')')?.split_once(" (")?;
     let path = path.strip_prefix("unittests ").unwrap_or(path);
     let file = program.rsplit('/').next().unwrap_or(program);
     let stem = file.rsplit_once('-').map_or(file, |(stem, _hash)| stem);
@@ -134,11 +121,7 @@ fn ignored_test(line: &str) -> Option<Ignored> {
     let reason = state.trim_start_matches(',').trim();
     Some(Ignored {
         test: test.to_owned(),
-        reason: if reason.is_empty() {
-            "no reason given".to_owned()
-        } else {
-            reason.to_owned()
-        },
+        reason: if reason.is_empty() { "no reason given".to_owned() } else { reason.to_owned() },
     })
 }
 
@@ -175,14 +158,7 @@ test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     fn programs_are_told_apart_and_summed() {
         let tally = tally(OUTPUT);
         let names: Vec<&str> = tally.suites().keys().map(String::as_str).collect();
-        assert_eq!(
-            names,
-            [
-                "suite tests/suite.rs",
-                "windlass doc-tests",
-                "windlass src/lib.rs"
-            ]
-        );
+        assert_eq!(names, ["suite tests/suite.rs", "windlass doc-tests", "windlass src/lib.rs"]);
         assert_eq!(tally.suites()["windlass doc-tests"].passed, 6);
         assert_eq!(tally.sum().to_string(), "47 passed, 1 failed, 1 skipped");
     }

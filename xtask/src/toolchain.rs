@@ -42,11 +42,7 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
         .output()
         .map_err(|error| format!("{program} cannot be started: {error}"))?;
     if !output.status.success() {
-        return Err(format!(
-            "{program} {}: {}",
-            arguments.join(" "),
-            String::from_utf8_lossy(&output.stderr).trim()
-        ));
+        return Err(format!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -56,8 +52,7 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
 fn pick(list: &str, wanted: &str) -> Option<String> {
     let names = || list.lines().filter_map(|line| line.split(' ').next());
     let starts = |name: &str, prefix: &str, next: char| {
-        name.strip_prefix(prefix)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with(next))
+        name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(next))
     };
     names()
         .find(|name| starts(name, wanted, '-'))

@@ -25,8 +25,7 @@ pub(super) fn serve(root: &Path) -> Stage {
     Stage::inspect("serve", move || {
         build(&root, &["build", "--release"])?;
         // On Unix `cargo run` becomes the program it runs: the child's id is the server's.
-        let server = Cmd::cargo(["run", "--release", "--quiet", "--", "serve"])
-            .args(["--listen", "127.0.0.1:0"]);
+        let server = Cmd::cargo(["run", "--release", "--quiet", "--", "serve"]).args(["--listen", "127.0.0.1:0"]);
         echo_once(&root, &server)?;
         Ok(Vec::new())
     })
@@ -51,11 +50,7 @@ impl Running {
     fn start(command: &mut Command) -> Result<Self> {
         let child = command.process_group(0).spawn()?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        Ok(Self {
-            group: group.context("the program has no id")?,
-            child,
-            waited: false,
-        })
+        Ok(Self { group: group.context("the program has no id")?, child, waited: false })
     }
 
     fn wait(&mut self) -> Result<ExitStatus> {
@@ -97,10 +92,7 @@ fn echo_once(root: &Path, server: &Cmd) -> Result<()> {
         }
     }
     let status = running.wait()?;
-    ensure!(
-        status.success(),
-        "after SIGTERM the server left with {status}"
-    );
+    ensure!(status.success(), "after SIGTERM the server left with {status}");
     Ok(())
 }
 
@@ -120,9 +112,7 @@ fn lines_of(output: impl std::io::Read + Send + 'static) -> mpsc::Receiver<Strin
 
 fn announced_address(lines: &mpsc::Receiver<String>) -> Result<SocketAddr> {
     loop {
-        let line = lines
-            .recv_timeout(PATIENCE)
-            .context("the server named no address it listens on")?;
+        let line = lines.recv_timeout(PATIENCE).context("the server named no address it listens on")?;
         if let Some(address) = address_in(&line) {
             return Ok(address);
         }
@@ -146,12 +136,8 @@ fn exchange(address: SocketAddr) -> Result<()> {
     // Both sides' buffers may be smaller than the message: it is written while it is read.
     let sending = std::thread::spawn(move || writer.write_all(&to_send));
     let mut received = vec![0; sent.len()];
-    stream
-        .read_exact(&mut received)
-        .context("the server did not echo")?;
-    let written = sending
-        .join()
-        .map_err(|_| anyhow::anyhow!("writer panicked"))?;
+    stream.read_exact(&mut received).context("the server did not echo")?;
+    let written = sending.join().map_err(|_| anyhow::anyhow!("writer panicked"))?;
     written.context("the server did not take what was sent")?;
     ensure!(received == sent, "the server echoed other bytes");
     Ok(())
@@ -165,20 +151,7 @@ pub(super) fn bench(root: &Path) -> Stage {
         std::fs::create_dir_all(&directory)?;
         let json = directory.join("bench.json");
         let path = json.to_str().context("the path is not UTF-8")?;
-        build(
-            &root,
-            &[
-                "run",
-                "--release",
-                "-p",
-                "windlass-bench",
-                "--",
-                "dispatch",
-                "--quick",
-                "--json",
-                path,
-            ],
-        )?;
+        build(&root, &["run", "--release", "-p", "windlass-bench", "--", "dispatch", "--quick", "--json", path])?;
         let text = std::fs::read_to_string(&json).context("the benchmark wrote no JSON")?;
         Ok(wrong_in(&serde_json::from_str(&text)?))
     })
@@ -262,18 +235,14 @@ mod tests {
         let found = |line: &str| address_in(line).map(|address| address.to_string());
         let announced = found("windlass: echo on 127.0.0.1:40123.");
         assert_eq!(announced.as_deref(), Some("127.0.0.1:40123"));
-        assert_eq!(
-            found("at tcp://127.0.0.1:7/"),
-            Some("127.0.0.1:7".to_owned())
-        );
+        assert_eq!(found("at tcp://127.0.0.1:7/"), Some("127.0.0.1:7".to_owned()));
         assert_eq!(found("version 1.2.3, asked for 127.0.0.1:0"), None);
     }
 
     /// A program that announces `address` as its own and leaves with `status` when it is told to stop.
     fn announcer(address: SocketAddr, status: i32) -> Cmd {
-        let script = format!(
-            "trap 'kill $!; exit {status}' TERM; sleep 1000 >/dev/null 2>&1 & echo at {address}; wait"
-        );
+        let script =
+            format!("trap 'kill $!; exit {status}' TERM; sleep 1000 >/dev/null 2>&1 & echo at {address}; wait");
         Cmd::new("sh").args(["-c", &script])
     }
 

@@ -13,13 +13,7 @@ use crate::toolchain;
 
 /// Packages whose tests run under AddressSanitizer: every library. A crate that does not exist yet is
 /// passed over.
-const SANITIZED: &[&str] = &[
-    "windlass-flow",
-    "windlass",
-    "windlass-ws",
-    "windlass-server",
-    "windlass-task",
-];
+const SANITIZED: &[&str] = &["windlass-flow", "windlass", "windlass-ws", "windlass-server", "windlass-task"];
 
 /// Test programs left out wherever the compiler or its flags are not the pinned ones: they compare the
 /// compiler's messages word for word.
@@ -28,16 +22,9 @@ const COMPILER_TESTS: &[&str] = &["compile_fail"];
 /// What Miri runs. It interprets, a thousand times slower than the machine, so programs whose loops are long
 /// are left out and parts can be skipped by name.
 const MIRI: &[MiriRun] = &[
-    MiriRun {
-        package: "windlass",
-        targets: &["--lib"],
-        skip: &[],
-    },
-    MiriRun {
-        package: "windlass",
-        targets: &["--test", "suite"],
-        skip: &[],
-    },
+    MiriRun { package: "windlass", targets: &["--lib"], skip: &[] },
+    MiriRun { package: "windlass", targets: &["--test", "rules"], skip: &[] },
+    MiriRun { package: "windlass", targets: &["--test", "model"], skip: &[] },
 ];
 
 struct MiriRun {
@@ -74,10 +61,7 @@ fn readme_tests(root: &Path) -> Stage {
     match readme::test_commands(&text) {
         Ok(commands) => Stage::tests(
             "test",
-            commands
-                .iter()
-                .map(|words| Cmd::new(words[0]).args(words[1..].iter().copied()))
-                .collect(),
+            commands.iter().map(|words| Cmd::new(words[0]).args(words[1..].iter().copied())).collect(),
         ),
         Err(reason) => Stage::inspect("test", move || Ok(vec![reason])),
     }
@@ -149,10 +133,7 @@ fn miri(packages: &[Package]) -> Result<Stage, String> {
         let mut command = Cmd::cargo([&*toolchain, "miri", "test", "-p", run.package])
             .args(["--no-fail-fast"])
             .args(run.targets.iter().copied())
-            .env(
-                "MIRIFLAGS",
-                "-Zmiri-permissive-provenance -Zmiri-disable-isolation",
-            )
+            .env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-disable-isolation")
             .env("RUSTFLAGS", FALLBACK);
         if !run.skip.is_empty() {
             command = command.args(["--"]);
@@ -168,14 +149,12 @@ fn miri(packages: &[Package]) -> Result<Stage, String> {
 /// Whether the run's program is there yet. That it stays there is what `.ci/expected-suites` is for.
 fn exists(run: &MiriRun, packages: &[Package]) -> bool {
     let wanted = run.targets.last().copied().unwrap_or_default();
-    packages
-        .iter()
-        .filter(|package| package.name == run.package)
-        .flat_map(|package| &package.targets)
-        .any(|target| match wanted {
+    packages.iter().filter(|package| package.name == run.package).flat_map(|package| &package.targets).any(|target| {
+        match wanted {
             "--lib" => target.kind == "lib",
             name => target.kind == "test" && target.name == name,
-        })
+        }
+    })
 }
 
 #[cfg(test)]
@@ -184,17 +163,15 @@ mod tests {
     use crate::metadata::Target;
 
     fn package() -> Package {
-        let target = |name: &str, kind: &str| Target {
-            name: name.to_owned(),
-            kind: kind.to_owned(),
-            path: String::new(),
-        };
+        let target =
+            |name: &str, kind: &str| Target { name: name.to_owned(), kind: kind.to_owned(), path: String::new() };
         Package {
             name: "windlass".to_owned(),
             rust_version: None,
             targets: vec![
                 target("windlass", "lib"),
-                target("suite", "test"),
+                target("rules", "test"),
+                target("model", "test"),
                 target("compile_fail", "test"),
                 target("b", "bench"),
             ],
@@ -204,18 +181,14 @@ mod tests {
 
     #[test]
     fn tests_of_the_compilers_messages_are_left_out() {
-        assert_eq!(test_targets(&package()), ["--lib", "--test", "suite"]);
+        assert_eq!(test_targets(&package()), ["--lib", "--test", "rules", "--test", "model"]);
     }
 
     #[test]
     fn miri_runs_what_exists() {
         let packages = [package()];
         assert!(MIRI.iter().all(|run| exists(run, &packages)));
-        let missing = MiriRun {
-            package: "windlass",
-            targets: &["--test", "other"],
-            skip: &[],
-        };
+        let missing = MiriRun { package: "windlass", targets: &["--test", "other"], skip: &[] };
         assert!(!exists(&missing, &packages));
     }
 

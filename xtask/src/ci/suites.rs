@@ -42,9 +42,7 @@ impl Expected {
             let [stage, suite, least] = parts[..] else {
                 bail!("{PATH}: `{line}` is not `stage | program | tests`");
             };
-            let least = least
-                .parse()
-                .with_context(|| format!("{PATH}: `{line}` ends in no number"))?;
+            let least = least.parse().with_context(|| format!("{PATH}: `{line}` ends in no number"))?;
             let suites = expected.0.entry(stage.to_owned()).or_default();
             suites.insert(suite.to_owned(), least);
         }
@@ -59,9 +57,7 @@ impl Expected {
         for (suite, least) in expected {
             let total = ran.get(suite).map_or(0, |counts| counts.total());
             if total < *least {
-                wrong.push(format!(
-                    "`{suite}` has {total} tests, {PATH} expects {least}"
-                ));
+                wrong.push(format!("`{suite}` has {total} tests, {PATH} expects {least}"));
             }
         }
         for (suite, counts) in ran {
@@ -114,20 +110,15 @@ mod tests {
         programs
             .iter()
             .map(|(name, passed)| {
-                let counts = Counts {
-                    passed: *passed,
-                    ..Counts::default()
-                };
+                let counts = Counts { passed: *passed, ..Counts::default() };
                 ((*name).to_owned(), counts)
             })
             .collect()
     }
 
     fn expected() -> Expected {
-        Expected::parse(
-            "# x\ntest | a src/lib.rs | 3\n\ntest | b tests/b.rs | 1\nasan | a src/lib.rs | 2\n",
-        )
-        .expect("the list is well formed")
+        Expected::parse("# x\ntest | a src/lib.rs | 3\n\ntest | b tests/b.rs | 1\nasan | a src/lib.rs | 2\n")
+            .expect("the list is well formed")
     }
 
     #[test]
@@ -164,10 +155,7 @@ mod tests {
         let read = Expected::parse(&list.print()).expect("it reads its own writing");
         assert_eq!(read, list);
         assert!(read.compare("test", &ran(&[("a src/lib.rs", 8)])).len() == 1);
-        assert!(
-            read.compare("asan", &ran(&[("a src/lib.rs", 2)]))
-                .is_empty()
-        );
+        assert!(read.compare("asan", &ran(&[("a src/lib.rs", 2)])).is_empty());
     }
 
     #[test]

@@ -38,9 +38,7 @@ fn check_reasons(file: &TextFile, found: &mut Vec<Violation>) {
             (commented, explained) = (false, None);
         } else if in_dependencies {
             let name = line.split(['=', '.', ' ']).next().unwrap_or_default();
-            let in_family = explained
-                .as_deref()
-                .is_some_and(|first| name.starts_with(first));
+            let in_family = explained.as_deref().is_some_and(|first| name.starts_with(first));
             let ours = line.contains("workspace = true") || line.contains("path = ");
             if !ours {
                 report(file, index, name, commented || in_family, found);
@@ -88,10 +86,7 @@ mod tests {
     use super::*;
 
     fn found_in(path: &str, text: &str) -> Vec<usize> {
-        let file = TextFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        };
+        let file = TextFile { path: path.to_owned(), text: text.to_owned() };
         lines(|found| check(&file, found))
     }
 
@@ -103,17 +98,13 @@ mod tests {
 
     #[test]
     fn a_family_shares_one() {
-        let text =
-            "[workspace.dependencies]\n# JSON.\nserde = \"1\"\nserde_json = \"1\"\nother = \"1\"\n";
+        let text = "[workspace.dependencies]\n# JSON.\nserde = \"1\"\nserde_json = \"1\"\nother = \"1\"\n";
         assert_eq!(found_in("Cargo.toml", text), [5]);
     }
 
     #[test]
     fn an_empty_line_separates_a_comment_from_what_follows() {
-        assert_eq!(
-            found_in("a/Cargo.toml", "[dependencies]\n# x\n\na = \"1\"\n"),
-            [4]
-        );
+        assert_eq!(found_in("a/Cargo.toml", "[dependencies]\n# x\n\na = \"1\"\n"), [4]);
     }
 
     #[test]
@@ -130,19 +121,12 @@ mod tests {
 
     #[test]
     fn other_tables_are_not_dependencies() {
-        assert!(
-            found_in(
-                "Cargo.toml",
-                "[package]\nname = \"a\"\n[features]\nmock = []\n"
-            )
-            .is_empty()
-        );
+        assert!(found_in("Cargo.toml", "[package]\nname = \"a\"\n[features]\nmock = []\n").is_empty());
     }
 
     #[test]
     fn a_mirror_in_the_lock_file_is_found() {
-        let text =
-            format!("source = \"{REGISTRY}\"\nsource = \"sparse+https://mirror.example/\"\n");
+        let text = format!("source = \"{REGISTRY}\"\nsource = \"sparse+https://mirror.example/\"\n");
         assert_eq!(found_in("Cargo.lock", &text), [2]);
     }
 }

@@ -31,11 +31,7 @@ pub(crate) struct Violation {
 
 impl Violation {
     fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
-        Self {
-            path: path.to_owned(),
-            line,
-            message: message.into(),
-        }
+        Self { path: path.to_owned(), line, message: message.into() }
     }
 }
 
@@ -62,10 +58,8 @@ struct RustFile<'a> {
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let files = repository::text_files(root)?;
     let packages = metadata::workspace(root)?;
-    let architecture = files
-        .iter()
-        .find(|file| file.path == architecture::PATH)
-        .map(|file| Architecture::parse(&file.text));
+    let architecture =
+        files.iter().find(|file| file.path == architecture::PATH).map(|file| Architecture::parse(&file.text));
     let rust_files: Vec<RustFile<'_>> = files.iter().filter_map(rust_file).collect();
 
     let mut found = Vec::new();
@@ -89,10 +83,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
 }
 
 fn rust_file(file: &TextFile) -> Option<RustFile<'_>> {
-    file.is_rust().then(|| RustFile {
-        path: &file.path,
-        source: Source::new(&file.text),
-    })
+    file.is_rust().then(|| RustFile { path: &file.path, source: Source::new(&file.text) })
 }
 
 #[cfg(test)]
@@ -103,10 +94,7 @@ mod testing {
 
     /// A Rust file from its text.
     pub(super) fn rust<'a>(path: &'a str, text: &str) -> RustFile<'a> {
-        RustFile {
-            path,
-            source: Source::new(text),
-        }
+        RustFile { path, source: Source::new(text) }
     }
 
     /// The lines at which `check` finds something.

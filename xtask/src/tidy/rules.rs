@@ -14,11 +14,7 @@ const CORE_SOURCE: &str = "crates/reactor/src/";
 const RULES: std::ops::RangeInclusive<u32> = 1..=14;
 
 /// Checks ARCHITECTURE.md and the core against each other.
-pub(super) fn check(
-    files: &[RustFile<'_>],
-    architecture: &Architecture,
-    found: &mut Vec<Violation>,
-) {
+pub(super) fn check(files: &[RustFile<'_>], architecture: &Architecture, found: &mut Vec<Violation>) {
     for rule in RULES {
         if !architecture.rules.contains(&rule) {
             let message = format!("rule {rule} is not listed under \"Rules of the core\"");
@@ -113,20 +109,14 @@ mod tests {
         let all = "// rules 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14\n";
         assert!(violations(all, &architecture()).is_empty());
         let found = violations(&format!("{all}\n\nf(); // rule 15"), &architecture());
-        assert_eq!(
-            found,
-            ["crates/reactor/src/cell.rs:4: cites rule 15, which ARCHITECTURE.md lacks"]
-        );
+        assert_eq!(found, ["crates/reactor/src/cell.rs:4: cites rule 15, which ARCHITECTURE.md lacks"]);
     }
 
     #[test]
     fn a_rule_that_nothing_cites_is_found() {
         let some = "// rules 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13";
         let found = violations(some, &architecture());
-        assert_eq!(
-            found,
-            ["ARCHITECTURE.md: no comment in crates/reactor/src/ cites rule 14"]
-        );
+        assert_eq!(found, ["ARCHITECTURE.md: no comment in crates/reactor/src/ cites rule 14"]);
     }
 
     #[test]
