@@ -65,7 +65,11 @@ impl std::str::FromStr for Pin {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "none" { Ok(Self::Nowhere) } else { text.parse().map(Self::To) }
+        if text == "none" {
+            Ok(Self::Nowhere)
+        } else {
+            text.parse().map(Self::To)
+        }
     }
 }
 
@@ -115,7 +119,11 @@ mod tests {
     fn the_list_names_every_suite_and_program() {
         let text = list();
         assert!(plan::SUITES.iter().all(|suite| text.contains(suite)));
-        assert!(program::PROGRAMS.iter().all(|program| text.contains(program.name)));
+        assert!(
+            program::PROGRAMS
+                .iter()
+                .all(|program| text.contains(program.name))
+        );
     }
 
     #[test]

@@ -6,7 +6,6 @@
 
 mod child;
 mod cli;
-mod counts;
 mod html;
 mod instructions;
 mod meta;
@@ -39,5 +38,9 @@ fn main() -> anyhow::Result<ExitCode> {
         std::fs::write(path, html::page(&report))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(if report.failures().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.failures().is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
