@@ -59,12 +59,7 @@ impl Child {
             }
         });
         let version = String::new();
-        let mut child = Self {
-            process,
-            requests: Some(requests),
-            replies,
-            version,
-        };
+        let mut child = Self { process, requests: Some(requests), replies, version };
         let cpu = match pin {
             Pin::Nowhere => None,
             Pin::To(cpu) => Some(cpu),
@@ -96,15 +91,10 @@ impl Child {
             return Err(Refusal::failed("has ended"));
         };
         writeln!(requests, "{line}").map_err(|_| Refusal::failed("has ended"))?;
-        let line = self
-            .replies
-            .recv_timeout(ANSWER_MAX)
-            .map_err(|error| match error {
-                RecvTimeoutError::Timeout => {
-                    Refusal::failed(format!("no answer within {} s", ANSWER_MAX.as_secs()))
-                }
-                RecvTimeoutError::Disconnected => Refusal::failed("has ended without an answer"),
-            })?;
+        let line = self.replies.recv_timeout(ANSWER_MAX).map_err(|error| match error {
+            RecvTimeoutError::Timeout => Refusal::failed(format!("no answer within {} s", ANSWER_MAX.as_secs())),
+            RecvTimeoutError::Disconnected => Refusal::failed("has ended without an answer"),
+        })?;
         parse(&line)
     }
 }
@@ -145,9 +135,6 @@ mod tests {
 
     #[test]
     fn a_program_that_says_nothing_is_a_failure() {
-        assert!(matches!(
-            Child::start(Path::new("/bin/true"), Pin::Nowhere),
-            Err(Refusal::Failed(_))
-        ));
+        assert!(matches!(Child::start(Path::new("/bin/true"), Pin::Nowhere), Err(Refusal::Failed(_))));
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::instructions::Tool;
 use crate::{plan, program};
 
 /// Measures windlass and its peers in one interleaved run and reports ratios.
@@ -47,6 +48,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "CPU")]
     pub(crate) cpu: Option<Pin>,
 
+    /// What counts instructions: the first of these that works here, where none is named.
+    #[arg(long, value_enum)]
+    pub(crate) tool: Option<Tool>,
+
     /// Leaves out the counting of instructions and system calls, which needs valgrind, perf or strace.
     #[arg(long)]
     pub(crate) no_counts: bool,
@@ -65,11 +70,7 @@ impl std::str::FromStr for Pin {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "none" {
-            Ok(Self::Nowhere)
-        } else {
-            text.parse().map(Self::To)
-        }
+        if text == "none" { Ok(Self::Nowhere) } else { text.parse().map(Self::To) }
     }
 }
 
@@ -99,8 +100,7 @@ pub(crate) fn list() -> String {
     writeln!(text, "implementations").expect("writing to a string");
     for program in program::PROGRAMS {
         let (suites, backends) = (program.suites.join(", "), program.backends.join(", "));
-        writeln!(text, "    {:<14} {suites} on {backends}", program.name)
-            .expect("writing to a string");
+        writeln!(text, "    {:<14} {suites} on {backends}", program.name).expect("writing to a string");
     }
     text
 }
@@ -119,11 +119,7 @@ mod tests {
     fn the_list_names_every_suite_and_program() {
         let text = list();
         assert!(plan::SUITES.iter().all(|suite| text.contains(suite)));
-        assert!(
-            program::PROGRAMS
-                .iter()
-                .all(|program| text.contains(program.name))
-        );
+        assert!(program::PROGRAMS.iter().all(|program| text.contains(program.name)));
     }
 
     #[test]

@@ -15,9 +15,7 @@ th,td{border-color:#30363d}small{color:#8b949e}}";
 
 /// Escapes what would otherwise be read as markup.
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// The whole page.
@@ -63,10 +61,7 @@ pub(crate) fn page(report: &Report) -> String {
     if !report.skipped.is_empty() {
         page.push_str("<h2>Not measured</h2>\n<ul>\n");
         for skip in &report.skipped {
-            let line = format!(
-                "{}/{} {}: {}",
-                skip.suite, skip.case, skip.implementation, skip.reason
-            );
+            let line = format!("{}/{} {}: {}", skip.suite, skip.case, skip.implementation, skip.reason);
             writeln!(page, "<li>{}", escape(&line)).expect("writing to a string");
         }
         page.push_str("</ul>\n");

@@ -13,6 +13,7 @@ mod plan;
 mod program;
 mod report;
 mod run;
+mod singlestep;
 mod stats;
 mod syscalls;
 mod timing;
@@ -35,12 +36,7 @@ fn main() -> anyhow::Result<ExitCode> {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     if let Some(path) = &options.html {
-        std::fs::write(path, html::page(&report))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(path, html::page(&report)).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(if report.failures().is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if report.failures().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

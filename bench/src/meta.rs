@@ -22,9 +22,7 @@ pub(crate) struct Meta {
 
 impl Meta {
     pub(crate) fn now(quick: bool) -> Self {
-        let seconds = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_secs());
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             git: git().unwrap_or_else(|| "unknown".to_owned()),
@@ -54,10 +52,7 @@ fn git() -> Option<String> {
 fn cpu_model(cpuinfo: &str) -> String {
     let line = cpuinfo.lines().find(|line| line.starts_with("model name"));
     let model = line.and_then(|line| line.split_once(':'));
-    model.map_or_else(
-        || std::env::consts::ARCH.to_owned(),
-        |(_, name)| name.trim().to_owned(),
-    )
+    model.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }
 
 /// Seconds since 1970 as a date, by the civil-from-days algorithm (Hinnant, "chrono-compatible
@@ -65,16 +60,11 @@ fn cpu_model(cpuinfo: &str) -> String {
 fn rfc3339(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")

@@ -38,14 +38,7 @@ const fn peer(
     package: &'static str,
     binary: &'static str,
 ) -> Program {
-    Program {
-        name,
-        suites,
-        backends: &["epoll"],
-        workspace: Workspace::Peers,
-        package,
-        binary,
-    }
+    Program { name, suites, backends: &["epoll"], workspace: Workspace::Peers, package, binary }
 }
 
 /// All of them. The order is that of the report; the order of the slices is random.
@@ -66,55 +59,18 @@ pub(crate) const PROGRAMS: &[Program] = &[
         package: "windlass-bench-subject",
         binary: "bench-windlass",
     },
-    peer(
-        "eventp",
-        &["dispatch"],
-        "windlass-bench-peer-eventp",
-        "windlass-bench-peer-eventp",
-    ),
-    peer(
-        "event-manager",
-        &["dispatch"],
-        "windlass-bench-peer-event-manager",
-        "windlass-bench-peer-event-manager",
-    ),
-    peer(
-        "mio",
-        &["dispatch"],
-        "windlass-bench-peer-mio",
-        "windlass-bench-peer-mio",
-    ),
-    peer(
-        "mio-slab",
-        &["dispatch"],
-        "windlass-bench-peer-mio",
-        "windlass-bench-peer-mio-slab",
-    ),
-    peer(
-        "polling",
-        &["dispatch"],
-        "windlass-bench-peer-polling",
-        "windlass-bench-peer-polling",
-    ),
-    peer(
-        "calloop",
-        &["dispatch", "timers"],
-        "windlass-bench-peer-calloop",
-        "windlass-bench-peer-calloop",
-    ),
-    peer(
-        "tokio",
-        &["timers"],
-        "windlass-bench-peer-tokio",
-        "windlass-bench-peer-tokio",
-    ),
+    peer("eventp", &["dispatch"], "windlass-bench-peer-eventp", "windlass-bench-peer-eventp"),
+    peer("event-manager", &["dispatch"], "windlass-bench-peer-event-manager", "windlass-bench-peer-event-manager"),
+    peer("mio", &["dispatch"], "windlass-bench-peer-mio", "windlass-bench-peer-mio"),
+    peer("mio-slab", &["dispatch"], "windlass-bench-peer-mio", "windlass-bench-peer-mio-slab"),
+    peer("polling", &["dispatch"], "windlass-bench-peer-polling", "windlass-bench-peer-polling"),
+    peer("calloop", &["dispatch", "timers"], "windlass-bench-peer-calloop", "windlass-bench-peer-calloop"),
+    peer("tokio", &["timers"], "windlass-bench-peer-tokio", "windlass-bench-peer-tokio"),
 ];
 
 /// Those that `--peer` can name.
 pub(crate) fn peer_names() -> PossibleValuesParser {
-    let peers = PROGRAMS
-        .iter()
-        .filter(|program| program.workspace == Workspace::Peers);
+    let peers = PROGRAMS.iter().filter(|program| program.workspace == Workspace::Peers);
     PossibleValuesParser::new(peers.map(|program| program.name))
 }
 
@@ -127,9 +83,7 @@ pub(crate) fn backend_names() -> PossibleValuesParser {
 impl Program {
     /// True if the command line lets it take part; windlass and the raw loop always do.
     pub(crate) fn is_wanted(&self, peers: &[String]) -> bool {
-        self.workspace == Workspace::Root
-            || peers.is_empty()
-            || peers.iter().any(|peer| peer == self.name)
+        self.workspace == Workspace::Root || peers.is_empty() || peers.iter().any(|peer| peer == self.name)
     }
 
     /// Builds it with a profile and says where the executable is, or why there is none.
@@ -141,20 +95,8 @@ impl Program {
         };
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let output = Command::new(cargo)
-            .args([
-                "build",
-                "--quiet",
-                "--locked",
-                "--message-format=json-render-diagnostics",
-            ])
-            .args([
-                "--profile",
-                profile,
-                "--package",
-                self.package,
-                "--bin",
-                self.binary,
-            ])
+            .args(["build", "--quiet", "--locked", "--message-format=json-render-diagnostics"])
+            .args(["--profile", profile, "--package", self.package, "--bin", self.binary])
             .current_dir(directory)
             .stdin(Stdio::null())
             .output()
@@ -162,10 +104,7 @@ impl Program {
         if !output.status.success() {
             let text = String::from_utf8_lossy(&output.stderr);
             let error = text.lines().find(|line| line.starts_with("error"));
-            return Err(format!(
-                "does not build: {}",
-                error.unwrap_or("cargo said nothing")
-            ));
+            return Err(format!("does not build: {}", error.unwrap_or("cargo said nothing")));
         }
         executable(&String::from_utf8_lossy(&output.stdout), self.binary)
             .ok_or_else(|| "cargo named no executable".to_owned())
@@ -177,9 +116,7 @@ fn executable(messages: &str, binary: &str) -> Option<PathBuf> {
     messages.lines().find_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
         let named = message["target"]["name"] == binary;
-        named
-            .then(|| message["executable"].as_str().map(PathBuf::from))
-            .flatten()
+        named.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
     })
 }
 
@@ -192,10 +129,7 @@ mod tests {
         let messages = r#"{"reason":"compiler-artifact","target":{"name":"other"},"executable":null}
 {"reason":"compiler-artifact","target":{"name":"wanted"},"executable":"/x/wanted"}
 {"reason":"build-finished","success":true}"#;
-        assert_eq!(
-            executable(messages, "wanted"),
-            Some(PathBuf::from("/x/wanted"))
-        );
+        assert_eq!(executable(messages, "wanted"), Some(PathBuf::from("/x/wanted")));
         assert_eq!(executable(messages, "other"), None);
     }
 

@@ -51,12 +51,7 @@ pub(crate) struct Json<'a> {
 
 impl Report {
     pub(crate) fn new(meta: Meta) -> Self {
-        Self {
-            meta,
-            results: Vec::new(),
-            skipped: Vec::new(),
-            failures: Vec::new(),
-        }
+        Self { meta, results: Vec::new(), skipped: Vec::new(), failures: Vec::new() }
     }
 
     /// Notes what was not measured; a failure is skipped too, and makes the whole run fail.
@@ -65,12 +60,7 @@ impl Report {
             Refusal::Unsupported(reason) => (reason, false),
             Refusal::Failed(reason) => (format!("failed: {reason}"), true),
         };
-        let skip = Skip {
-            suite: suite.to_owned(),
-            case: case.to_owned(),
-            implementation: name.to_owned(),
-            reason,
-        };
+        let skip = Skip { suite: suite.to_owned(), case: case.to_owned(), implementation: name.to_owned(), reason };
         if self.skipped.contains(&skip) {
             return;
         }
@@ -87,11 +77,7 @@ impl Report {
     }
 
     pub(crate) fn json(&self) -> Json<'_> {
-        Json {
-            meta: &self.meta,
-            results: &self.results,
-            skipped: &self.skipped,
-        }
+        Json { meta: &self.meta, results: &self.results, skipped: &self.skipped }
     }
 
     /// Entries of the same case with the same parameters, in the order in which they were measured.
@@ -124,14 +110,8 @@ impl Report {
             table(&mut text, &title, &entries);
         }
         for skip in &self.skipped {
-            let Skip {
-                suite,
-                case,
-                implementation,
-                reason,
-            } = skip;
-            writeln!(text, "skipped: {suite}/{case} {implementation}: {reason}")
-                .expect("writing to a string");
+            let Skip { suite, case, implementation, reason } = skip;
+            writeln!(text, "skipped: {suite}/{case} {implementation}: {reason}").expect("writing to a string");
         }
         text
     }
@@ -152,10 +132,7 @@ fn title(entry: &Entry) -> String {
 
 /// Names of all metrics of some entries, in order.
 pub(crate) fn metric_names<'a>(entries: &[&'a Entry]) -> Vec<&'a str> {
-    let mut names: Vec<&str> = entries
-        .iter()
-        .flat_map(|entry| entry.metrics.keys().map(String::as_str))
-        .collect();
+    let mut names: Vec<&str> = entries.iter().flat_map(|entry| entry.metrics.keys().map(String::as_str)).collect();
     names.sort_unstable();
     names.dedup();
     names
@@ -179,12 +156,7 @@ fn cell(spread: Option<&Spread>) -> String {
     if spread.low == spread.high {
         return number(spread.median);
     }
-    format!(
-        "{} ({}–{})",
-        number(spread.median),
-        number(spread.low),
-        number(spread.high)
-    )
+    format!("{} ({}–{})", number(spread.median), number(spread.low), number(spread.high))
 }
 
 fn table(text: &mut String, title: &str, entries: &[&Entry]) {
@@ -198,9 +170,7 @@ fn table(text: &mut String, title: &str, entries: &[&Entry]) {
         rows.push(row);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..=names.len())
-        .map(|column| width(column).unwrap_or(0))
-        .collect();
+    let widths: Vec<usize> = (0..=names.len()).map(|column| width(column).unwrap_or(0)).collect();
     for row in &rows {
         let mut line = format!("    {:<1$}", row[0], widths[0]);
         for (value, width) in row.iter().zip(&widths).skip(1) {
@@ -225,11 +195,7 @@ pub(crate) mod tests {
             quick: true,
         };
         let mut report = Report::new(meta);
-        let spread = Spread {
-            median: 2.0,
-            low: 1.0,
-            high: 3.0,
-        };
+        let spread = Spread { median: 2.0, low: 1.0, high: 3.0 };
         report.results.push(Entry {
             suite: "dispatch".into(),
             case: "one_ready".into(),
@@ -239,12 +205,7 @@ pub(crate) mod tests {
             version: "1".into(),
             metrics: [("ns_per_event".to_owned(), spread)].into(),
         });
-        report.refuse(
-            "dispatch",
-            "one_ready",
-            "mio",
-            Refusal::Unsupported("no".into()),
-        );
+        report.refuse("dispatch", "one_ready", "mio", Refusal::Unsupported("no".into()));
         report
     }
 
@@ -253,10 +214,7 @@ pub(crate) mod tests {
         let value = serde_json::to_value(sample().json()).unwrap();
         assert_eq!(value["meta"]["quick"], true);
         let result = &value["results"][0];
-        assert_eq!(
-            (&result["impl"], &result["params"]["registered"]),
-            (&"raw".into(), &1.into())
-        );
+        assert_eq!((&result["impl"], &result["params"]["registered"]), (&"raw".into(), &1.into()));
         assert_eq!(result["metrics"]["ns_per_event"]["median"], 2.0);
         assert_eq!(value["skipped"][0]["impl"], "mio");
     }
@@ -265,12 +223,7 @@ pub(crate) mod tests {
     fn only_failures_fail_the_run() {
         let mut report = sample();
         assert!(report.failures().is_empty());
-        report.refuse(
-            "dispatch",
-            "one_ready",
-            "mio",
-            Refusal::Failed("wrong handler".into()),
-        );
+        report.refuse("dispatch", "one_ready", "mio", Refusal::Failed("wrong handler".into()));
         assert_eq!(report.failures().len(), 1);
         assert_eq!(report.skipped.len(), 2);
     }

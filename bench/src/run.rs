@@ -28,11 +28,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
         slice_ns: if options.quick { 2_000_000 } else { 10_000_000 },
         slices: if options.quick { 8 } else { 31 },
     };
-    let suites: Vec<&str> = plan::SUITES
-        .iter()
-        .copied()
-        .filter(|suite| options.wants_suite(suite))
-        .collect();
+    let suites: Vec<&str> = plan::SUITES.iter().copied().filter(|suite| options.wants_suite(suite)).collect();
     let mut contenders = contenders(options, &suites, PROFILES[0], &mut report);
     for suite in suites {
         time_suite(suite, options, &settings, &mut contenders, &mut report);
@@ -51,12 +47,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
 }
 
 /// Builds every program that takes part.
-fn contenders(
-    options: &Options,
-    suites: &[&str],
-    profile: &str,
-    report: &mut Report,
-) -> Vec<Contender> {
+fn contenders(options: &Options, suites: &[&str], profile: &str, report: &mut Report) -> Vec<Contender> {
     let mut contenders = Vec::new();
     for program in PROGRAMS {
         let takes_part = program.suites.iter().any(|suite| suites.contains(suite));
@@ -80,35 +71,20 @@ fn contenders(
 fn backends(program: &'static Program, options: &Options, path: &Path) -> Vec<Contender> {
     // `--backend` chooses among windlass's; what the peers run on is what they have.
     let wanted = |backend: &&str| {
-        program.name != WINDLASS
-            || options.backends.is_empty()
-            || options.backends.iter().any(|name| name == backend)
+        program.name != WINDLASS || options.backends.is_empty() || options.backends.iter().any(|name| name == backend)
     };
     let backends = program.backends.iter().copied().filter(wanted);
-    backends
-        .map(|backend| Contender::new(program, backend, path.to_owned()))
-        .collect()
+    backends.map(|backend| Contender::new(program, backend, path.to_owned())).collect()
 }
 
-fn time_suite(
-    suite: &str,
-    options: &Options,
-    settings: &Settings,
-    contenders: &mut [Contender],
-    report: &mut Report,
-) {
+fn time_suite(suite: &str, options: &Options, settings: &Settings, contenders: &mut [Contender], report: &mut Report) {
     let cases = plan::cases(suite, options.quick);
-    for case in cases
-        .iter()
-        .filter(|case| options.wants_case(&plan::describe(case).0))
-    {
+    for case in cases.iter().filter(|case| options.wants_case(&plan::describe(case).0)) {
         let (name, params) = plan::describe(case);
         let params: Vec<String> = params.values().map(Value::to_string).collect();
         eprintln!("{suite}/{name} {}", params.join(" "));
-        let mut taking_part: Vec<&mut Contender> = contenders
-            .iter_mut()
-            .filter(|c| c.program.suites.contains(&suite))
-            .collect();
+        let mut taking_part: Vec<&mut Contender> =
+            contenders.iter_mut().filter(|c| c.program.suites.contains(&suite)).collect();
         time(case, &mut taking_part, settings, report);
     }
     contenders.iter_mut().for_each(Contender::rest);
@@ -116,51 +92,26 @@ fn time_suite(
 
 /// Numbers of ready sources through which the line is laid.
 fn ready_counts(quick: bool) -> &'static [u64] {
-    if quick {
-        &[1, 16, 64]
-    } else {
-        &[1, 4, 16, 64, 256]
-    }
+    if quick { &[1, 16, 64] } else { &[1, 4, 16, 64, 256] }
 }
 
 /// Cases whose instructions per event are counted beside the line.
 fn counted_cases() -> Vec<(Counted, u64)> {
     let trigger = Trigger::Edge;
-    let one = |case| (Counted::new(case, 1, 256), 1);
+    let one = |case| (Counted::new(case, 1), 1);
     vec![
-        one(Case::OneReady {
-            registered: 400,
-            trigger,
-        }),
-        one(Case::FourFds {
-            subscribers: 100,
-            trigger,
-        }),
-        (
-            Counted::new(
-                Case::EightTypes {
-                    registered: 256,
-                    ready: 64,
-                },
-                64,
-                1_024,
-            ),
-            64,
-        ),
+        one(Case::OneReady { registered: 400, trigger }),
+        one(Case::FourFds { subscribers: 100, trigger }),
+        (Counted::new(Case::EightTypes { registered: 256, ready: 64 }, 64), 64),
     ]
 }
 
 /// Counts instructions in both builds.
 fn instructions(options: &Options, timed: &[Contender], report: &mut Report) {
-    let tool = match Tool::find() {
+    let tool = match options.tool.map_or_else(Tool::find, Ok) {
         Ok(tool) => tool,
         Err(reason) => {
-            report.refuse(
-                "dispatch",
-                "instructions",
-                "*",
-                Refusal::Unsupported(reason),
-            );
+            report.refuse("dispatch", "instructions", "*", Refusal::Unsupported(reason));
             return;
         }
     };
@@ -173,15 +124,8 @@ fn instructions(options: &Options, timed: &[Contender], report: &mut Report) {
             &built
         };
         let mut counts = Vec::new();
-        for contender in contenders
-            .iter()
-            .filter(|c| c.program.suites.contains(&"dispatch"))
-        {
-            eprintln!(
-                "dispatch/instructions {} ({profile}, {})",
-                contender.program.name,
-                tool.name()
-            );
+        for contender in contenders.iter().filter(|c| c.program.suites.contains(&"dispatch")) {
+            eprintln!("dispatch/instructions {} ({profile}, {})", contender.program.name, tool.name());
             match count(tool, contender, options.quick) {
                 Ok(count) => counts.push((contender, count)),
                 Err(refusal) => {
@@ -189,22 +133,12 @@ fn instructions(options: &Options, timed: &[Contender], report: &mut Report) {
                 }
             }
         }
-        let version = |name: &str| {
-            timed
-                .iter()
-                .find(|c| c.program.name == name)
-                .map(|c| c.version.clone())
-        };
-        let raw = counts
-            .iter()
-            .find(|(c, _)| c.program.name == RAW)
-            .map(|(_, count)| count.clone());
+        let version = |name: &str| timed.iter().find(|c| c.program.name == name).map(|c| c.version.clone());
+        let raw = counts.iter().find(|(c, _)| c.program.name == RAW).map(|(_, count)| count.clone());
         for (contender, count) in counts {
             let version = version(contender.program.name).unwrap_or_default();
             let raw = raw.as_ref().filter(|_| contender.program.name != RAW);
-            report
-                .results
-                .extend(count.entries(contender, &version, profile, tool, raw));
+            report.results.extend(count.entries(contender, &version, profile, tool, raw));
         }
     }
 }
@@ -220,34 +154,16 @@ struct Counts {
 fn count(tool: Tool, contender: &Contender, quick: bool) -> Result<Counts, Refusal> {
     let ready = ready_counts(quick);
     let trigger = Trigger::Edge;
-    let mut all: Vec<Counted> = ready
-        .iter()
-        .map(|&n| {
-            Counted::new(
-                Case::AllReady {
-                    registered: n as usize,
-                    trigger,
-                },
-                n,
-                512,
-            )
-        })
-        .collect();
+    let mut all: Vec<Counted> =
+        ready.iter().map(|&n| Counted::new(Case::AllReady { registered: n as usize, trigger }, n)).collect();
     let others = counted_cases();
     all.extend(others.iter().map(|(counted, _)| counted.clone()));
     let counts = tool.count(&contender.path, contender.backend, &all)?;
-    let points: Vec<(f64, f64)> = ready
-        .iter()
-        .zip(&counts)
-        .map(|(&n, &count)| (n as f64, count))
-        .collect();
+    let points: Vec<(f64, f64)> = ready.iter().zip(&counts).map(|(&n, &count)| (n as f64, count)).collect();
     let line = Line::fit(&points).ok_or_else(|| Refusal::Failed("no line".into()))?;
     let cases = others.into_iter().zip(&counts[ready.len()..]);
     let cases = cases.map(|((counted, ready), count)| (counted.case, count / ready as f64));
-    Ok(Counts {
-        line,
-        cases: cases.collect(),
-    })
+    Ok(Counts { line, cases: cases.collect() })
 }
 
 impl Counts {
@@ -259,23 +175,20 @@ impl Counts {
         tool: Tool,
         raw: Option<&Self>,
     ) -> Vec<Entry> {
-        let entry =
-            |case: String, mut params: BTreeMap<String, Value>, metrics: Vec<(&str, f64)>| {
-                params.insert("profile".to_owned(), profile.into());
-                params.insert("tool".to_owned(), tool.name().into());
-                let metrics = metrics.into_iter();
-                Entry {
-                    suite: "dispatch".to_owned(),
-                    case,
-                    params,
-                    implementation: contender.program.name.to_owned(),
-                    backend: contender.backend.to_owned(),
-                    version: version.to_owned(),
-                    metrics: metrics
-                        .map(|(k, v)| (k.to_owned(), Spread::exact(v)))
-                        .collect(),
-                }
-            };
+        let entry = |case: String, mut params: BTreeMap<String, Value>, metrics: Vec<(&str, f64)>| {
+            params.insert("profile".to_owned(), profile.into());
+            params.insert("tool".to_owned(), tool.name().into());
+            let metrics = metrics.into_iter();
+            Entry {
+                suite: "dispatch".to_owned(),
+                case,
+                params,
+                implementation: contender.program.name.to_owned(),
+                backend: contender.backend.to_owned(),
+                version: version.to_owned(),
+                metrics: metrics.map(|(k, v)| (k.to_owned(), Spread::exact(v))).collect(),
+            }
+        };
         let mut metrics = vec![
             ("user_instructions_per_turn", self.line.base),
             ("user_instructions_per_event", self.line.slope),
@@ -283,14 +196,8 @@ impl Counts {
         ];
         if let Some(raw) = raw {
             let over = [
-                (
-                    "over_raw_user_instructions_per_turn",
-                    self.line.base - raw.line.base,
-                ),
-                (
-                    "over_raw_user_instructions_per_event",
-                    self.line.slope - raw.line.slope,
-                ),
+                ("over_raw_user_instructions_per_turn", self.line.base - raw.line.base),
+                ("over_raw_user_instructions_per_event", self.line.slope - raw.line.slope),
             ];
             metrics.extend(over);
         }
@@ -312,31 +219,12 @@ impl Counts {
 /// What is traced of a suite: the case, the metric's name, and the calls that are the workload's own.
 fn traced(suite: &str) -> (Counted, &'static str, f64) {
     if suite == "dispatch" {
-        let case = Case::OneReady {
-            registered: 100,
-            trigger: Trigger::Edge,
-        };
+        let case = Case::OneReady { registered: 100, trigger: Trigger::Edge };
         // The write that fires the source.
-        return (
-            Counted {
-                case,
-                few: 100,
-                many: 300,
-            },
-            "syscalls_per_event",
-            1.0,
-        );
+        return (Counted { case, few: 100, many: 300 }, "syscalls_per_event", 1.0);
     }
     let case = Case::InsertCancel { alive: 1_000 };
-    (
-        Counted {
-            case,
-            few: 100,
-            many: 300,
-        },
-        "syscalls_per_pair",
-        0.0,
-    )
+    (Counted { case, few: 100, many: 300 }, "syscalls_per_pair", 0.0)
 }
 
 fn count_syscalls(suite: &str, contenders: &[Contender], report: &mut Report) {
@@ -347,10 +235,7 @@ fn count_syscalls(suite: &str, contenders: &[Contender], report: &mut Report) {
         report.refuse(suite, "system_calls", "*", Refusal::Unsupported(reason));
         return;
     }
-    for contender in contenders
-        .iter()
-        .filter(|c| c.program.suites.contains(&suite))
-    {
+    for contender in contenders.iter().filter(|c| c.program.suites.contains(&suite)) {
         match syscalls::per_round(&contender.path, contender.backend, &counted) {
             Ok(calls) => report.results.push(Entry {
                 suite: suite.to_owned(),
@@ -369,9 +254,7 @@ fn count_syscalls(suite: &str, contenders: &[Contender], report: &mut Report) {
 /// The last processor that we may run on: interrupts and the shell are more often on the first.
 fn last_allowed_cpu() -> Pin {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let list = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     let last = list.and_then(|list| list.trim().rsplit([',', '-']).next()?.parse().ok());
     last.map_or(Pin::Nowhere, Pin::To)
 }

@@ -13,11 +13,7 @@ pub(crate) struct Spread {
 impl Spread {
     /// Of a figure that is counted, not sampled.
     pub(crate) fn exact(value: f64) -> Self {
-        Self {
-            median: value,
-            low: value,
-            high: value,
-        }
+        Self { median: value, low: value, high: value }
     }
 
     /// Of samples in any order; `None` where there is none.
@@ -29,17 +25,10 @@ impl Spread {
         samples.sort_by(f64::total_cmp);
         let rank = |share: f64| {
             let place = share * (samples.len() - 1) as f64;
-            let (below, above) = (
-                samples[place.floor() as usize],
-                samples[place.ceil() as usize],
-            );
+            let (below, above) = (samples[place.floor() as usize], samples[place.ceil() as usize]);
             below + (above - below) * place.fract()
         };
-        Some(Self {
-            median: rank(0.5),
-            low: rank(0.1),
-            high: rank(0.9),
-        })
+        Some(Self { median: rank(0.5), low: rank(0.1), high: rank(0.9) })
     }
 }
 
@@ -67,11 +56,7 @@ impl Line {
         let base = mean_y - slope * mean_x;
         let distance = |p: &(f64, f64)| (p.1 - base - slope * p.0).abs();
         let residual_max = points.iter().map(distance).fold(0.0, f64::max);
-        Some(Self {
-            base,
-            slope,
-            residual_max,
-        })
+        Some(Self { base, slope, residual_max })
     }
 }
 

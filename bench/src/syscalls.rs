@@ -29,19 +29,14 @@ fn total(program: &Path, backend: &str, counted: &Counted, rounds: u64) -> Resul
     let file = Scratch::new("strace").map_err(|error| Refusal::Failed(error.to_string()))?;
     let mut command = Command::new("strace");
     command.args(["-f", "-c", "-o"]).arg(&file.0).arg(program);
-    run_script(
-        &mut command,
-        &[counted.prepare(backend, false), Request::Slice { rounds }],
-    )?;
+    run_script(&mut command, &[counted.prepare(backend, false), Request::Slice { rounds }])?;
     let text = std::fs::read_to_string(&file.0).unwrap_or_default();
     calls(&text).ok_or_else(|| Refusal::Failed("strace's summary has no total".into()))
 }
 
 /// The fourth column of the last line of `strace -c`.
 fn calls(text: &str) -> Option<u64> {
-    let line = text
-        .lines()
-        .rfind(|line| line.trim_end().ends_with("total"))?;
+    let line = text.lines().rfind(|line| line.trim_end().ends_with("total"))?;
     line.split_whitespace().nth(3)?.parse().ok()
 }
 
@@ -54,10 +49,7 @@ mod tests {
         let text = "% time  seconds  usecs/call  calls  errors syscall\n\
                     100.00    0.000000           0        29         1 total\n";
         assert_eq!(calls(text), Some(29));
-        assert_eq!(
-            calls("100.00    0.000000           0        31           total\n"),
-            Some(31)
-        );
+        assert_eq!(calls("100.00    0.000000           0        31           total\n"), Some(31));
         assert_eq!(calls("nothing"), None);
     }
 }

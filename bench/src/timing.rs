@@ -24,13 +24,7 @@ pub(crate) struct Contender {
 
 impl Contender {
     pub(crate) fn new(program: &'static Program, backend: &'static str, path: PathBuf) -> Self {
-        Self {
-            program,
-            backend,
-            path,
-            version: String::new(),
-            child: None,
-        }
+        Self { program, backend, path, version: String::new(), child: None }
     }
 
     /// Ends the program until it is needed again.
@@ -46,11 +40,7 @@ impl Contender {
         };
         self.version.clone_from(&child.version);
         let backend = self.backend.to_owned();
-        match child.ask(&Request::Prepare {
-            case: case.clone(),
-            backend,
-            idle: false,
-        })? {
+        match child.ask(&Request::Prepare { case: case.clone(), backend, idle: false })? {
             Reply::Ready => calibrate(child, settings.slice_ns),
             reply => Err(Refusal::Failed(format!("not ready but {reply:?}"))),
         }
@@ -68,12 +58,7 @@ impl Contender {
         if matches!(refusal, Refusal::Failed(_)) {
             self.child = None;
         }
-        report.refuse(
-            case.suite(),
-            &plan::describe(case).0,
-            self.program.name,
-            refusal,
-        );
+        report.refuse(case.suite(), &plan::describe(case).0, self.program.name, refusal);
     }
 }
 
@@ -107,28 +92,17 @@ struct Samples {
 
 impl Samples {
     fn ns_per_unit(&self) -> impl Iterator<Item = f64> {
-        self.outcomes
-            .iter()
-            .map(|outcome| outcome.ns as f64 / outcome.units.max(1) as f64)
+        self.outcomes.iter().map(|outcome| outcome.ns as f64 / outcome.units.max(1) as f64)
     }
 }
 
 /// Runs a case on every contender and adds what came out to the report.
-pub(crate) fn time(
-    case: &Case,
-    contenders: &mut [&mut Contender],
-    settings: &Settings,
-    report: &mut Report,
-) {
+pub(crate) fn time(case: &Case, contenders: &mut [&mut Contender], settings: &Settings, report: &mut Report) {
     let mut samples = Vec::new();
     for (number, contender) in contenders.iter_mut().enumerate() {
         match contender.prepare(case, settings) {
             Ok(rounds) => {
-                samples.push(Samples {
-                    contender: number,
-                    rounds,
-                    outcomes: Vec::new(),
-                });
+                samples.push(Samples { contender: number, rounds, outcomes: Vec::new() });
             }
             Err(refusal) => contender.refused(case, refusal, report),
         }
@@ -161,11 +135,7 @@ pub(crate) fn time(
 }
 
 fn entries(case: &Case, samples: &[Samples], contenders: &[&mut Contender]) -> Vec<Entry> {
-    let of = |name| {
-        samples
-            .iter()
-            .find(|s| contenders[s.contender].program.name == name)
-    };
+    let of = |name| samples.iter().find(|s| contenders[s.contender].program.name == name);
     let (raw, windlass) = (of(RAW), of(WINDLASS));
     let unit = plan::unit(case);
     let (name, mut params) = plan::describe(case);
@@ -185,16 +155,10 @@ fn entries(case: &Case, samples: &[Samples], contenders: &[&mut Contender]) -> V
                 put("ns_over_raw_ratio".into(), ratio(sample, raw));
             }
             if let Some(windlass) = windlass.filter(|_| this != WINDLASS && this != RAW) {
-                put(
-                    "windlass_ns_over_this_ratio".into(),
-                    ratio(windlass, sample),
-                );
+                put("windlass_ns_over_this_ratio".into(), ratio(windlass, sample));
             }
         }
-        let allocations = sample
-            .outcomes
-            .iter()
-            .map(|o| o.allocations as f64 / o.units as f64);
+        let allocations = sample.outcomes.iter().map(|o| o.allocations as f64 / o.units as f64);
         put(format!("allocations_per_{unit}"), Spread::of(allocations));
         if let Some(outcome) = sample.outcomes.last() {
             for (name, &value) in &outcome.gauges {
@@ -216,11 +180,7 @@ fn entries(case: &Case, samples: &[Samples], contenders: &[&mut Contender]) -> V
 
 /// Ratio of two contenders, taken within each repetition: what slows the machine slows both.
 fn ratio(one: &Samples, other: &Samples) -> Option<Spread> {
-    Spread::of(
-        one.ns_per_unit()
-            .zip(other.ns_per_unit())
-            .map(|(one, other)| one / other),
-    )
+    Spread::of(one.ns_per_unit().zip(other.ns_per_unit()).map(|(one, other)| one / other))
 }
 
 /// Orders the contenders anew in each repetition, so that none always runs after the same one.
@@ -230,10 +190,7 @@ impl Shuffle {
     fn apply<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             // Knuth's linear congruential generator (MMIX); the high bits are the random ones.
-            self.0 = self
-                .0
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             items.swap(last, (self.0 >> 33) as usize % (last + 1));
         }
     }
@@ -244,16 +201,8 @@ mod tests {
     use super::*;
 
     fn samples(ns: &[u64]) -> Samples {
-        let outcome = |&ns| Outcome {
-            ns,
-            units: 10,
-            ..Outcome::default()
-        };
-        Samples {
-            contender: 0,
-            rounds: 1,
-            outcomes: ns.iter().map(outcome).collect(),
-        }
+        let outcome = |&ns| Outcome { ns, units: 10, ..Outcome::default() };
+        Samples { contender: 0, rounds: 1, outcomes: ns.iter().map(outcome).collect() }
     }
 
     #[test]

@@ -1,8 +1,5 @@
 //! A global allocator that counts, in every measured program.
-#![allow(
-    unsafe_code,
-    reason = "a global allocator is an unsafe trait by nature"
-)]
+#![allow(unsafe_code, reason = "a global allocator is an unsafe trait by nature")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -32,10 +29,7 @@ pub struct Tally {
 
 /// The state of the counters now.
 pub fn tally() -> Tally {
-    Tally {
-        allocations: ALLOCATIONS.load(Relaxed),
-        live_bytes: LIVE_BYTES.load(Relaxed),
-    }
+    Tally { allocations: ALLOCATIONS.load(Relaxed), live_bytes: LIVE_BYTES.load(Relaxed) }
 }
 
 fn note(bytes: i64, allocations: u64) {

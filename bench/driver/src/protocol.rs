@@ -191,30 +191,16 @@ mod tests {
     #[test]
     fn requests_are_one_line_and_come_back_the_same() {
         let request = Request::Prepare {
-            case: Case::OneReady {
-                registered: 3,
-                trigger: Trigger::Edge,
-            },
+            case: Case::OneReady { registered: 3, trigger: Trigger::Edge },
             backend: "epoll".into(),
             idle: false,
         };
         let line = serde_json::to_string(&request).unwrap();
         assert!(!line.contains('\n'));
-        let Request::Prepare {
-            case,
-            backend,
-            idle,
-        } = serde_json::from_str(&line).unwrap()
-        else {
+        let Request::Prepare { case, backend, idle } = serde_json::from_str(&line).unwrap() else {
             panic!("another request: {line}");
         };
-        assert_eq!(
-            case,
-            Case::OneReady {
-                registered: 3,
-                trigger: Trigger::Edge
-            }
-        );
+        assert_eq!(case, Case::OneReady { registered: 3, trigger: Trigger::Edge });
         assert_eq!((backend.as_str(), idle), ("epoll", false));
     }
 }

@@ -1,11 +1,9 @@
 //! The main loop of a measured program.
-#![allow(
-    unsafe_code,
-    reason = "sched_setaffinity, and an exported name that callgrind can find"
-)]
+#![allow(unsafe_code, reason = "sched_setaffinity, and an exported name that callgrind can find")]
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use crate::Error;
 use crate::dispatch::{self, Subject};
@@ -32,27 +30,19 @@ type Prepare = fn(&Case, &str, bool) -> Result<Box<dyn Measured>, Error>;
 
 impl std::fmt::Debug for Suite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Suite")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Suite").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 impl Suite {
     /// The suite `dispatch` over a reactor.
     pub fn dispatch<S: Subject>() -> Self {
-        Self {
-            name: "dispatch",
-            prepare: dispatch::prepare::<S>,
-        }
+        Self { name: "dispatch", prepare: dispatch::prepare::<S> }
     }
 
     /// The suite `timers` over something that keeps timers.
     pub fn timers<T: TimerSubject>() -> Self {
-        Self {
-            name: "timers",
-            prepare: timers::prepare::<T>,
-        }
+        Self { name: "timers", prepare: timers::prepare::<T> }
     }
 }
 
@@ -75,9 +65,7 @@ impl Program {
             };
             let reply = match serde_json::from_str(&line) {
                 Ok(request) => self.answer(request, &mut prepared),
-                Err(error) => Reply::Failed {
-                    reason: format!("no request: {error}"),
-                },
+                Err(error) => Reply::Failed { reason: format!("no request: {error}") },
             };
             let text = serde_json::to_string(&reply).expect("replies are plain data");
             // Whoever started us has gone if the line cannot be written, and there is nobody to tell.
@@ -90,18 +78,10 @@ impl Program {
 
     fn answer(&self, request: Request, prepared: &mut Option<Box<dyn Measured>>) -> Reply {
         match request {
-            Request::Hello { cpu } => Reply::Hello {
-                version: self.version.clone(),
-                pinned: cpu.is_some_and(pin),
-            },
-            Request::Prepare {
-                case,
-                backend,
-                idle,
-            } => {
+            Request::Hello { cpu } => Reply::Hello { version: self.version.clone(), pinned: cpu.is_some_and(pin) },
+            Request::Prepare { case, backend, idle } => {
                 *prepared = None;
-                let Some(suite) = self.suites.iter().find(|suite| suite.name == case.suite())
-                else {
+                let Some(suite) = self.suites.iter().find(|suite| suite.name == case.suite()) else {
                     let reason = format!("no part in the suite `{}`", case.suite());
                     return Reply::Unsupported { reason };
                 };
@@ -118,9 +98,7 @@ impl Program {
                     Ok(outcome) => Reply::Slice(outcome),
                     Err(error) => refusal(error),
                 },
-                None => Reply::Failed {
-                    reason: "nothing is prepared".into(),
-                },
+                None => Reply::Failed { reason: "nothing is prepared".into() },
             },
         }
     }
@@ -140,21 +118,34 @@ impl std::error::Error for Unsupported {}
 
 fn refusal(error: Error) -> Reply {
     let reason = error.to_string();
-    if error.is::<Unsupported>() {
-        Reply::Unsupported { reason }
-    } else {
-        Reply::Failed { reason }
-    }
+    if error.is::<Unsupported>() { Reply::Unsupported { reason } } else { Reply::Failed { reason } }
 }
 
+/// Set in the environment of a program whose instructions are counted step by step: the measured part
+/// is then enclosed by two signals, `SIGUSR1`, that tell the tracer where to begin and to end.
+pub const STEPPED: &str = "WINDLASS_BENCH_STEPPED";
+
 /// Runs the measured part of a slice.
-///
+pub(crate) fn counted(part: &mut dyn FnMut()) {
+    mark();
+    enclosed(part);
+    mark();
+}
+
 /// Under callgrind the counters are set to zero when this function is entered and dumped when it is
 /// left, which is why it has a plain exported name and is never inlined.
 #[unsafe(export_name = "windlass_bench_counted")]
 #[inline(never)]
-pub(crate) fn counted(part: &mut dyn FnMut()) {
+fn enclosed(part: &mut dyn FnMut()) {
     part();
+}
+
+fn mark() {
+    static IS_STEPPED: OnceLock<bool> = OnceLock::new();
+    if *IS_STEPPED.get_or_init(|| std::env::var_os(STEPPED).is_some()) {
+        // SAFETY: raise(3) takes a number; the tracer keeps the signal from being delivered.
+        unsafe { libc::raise(libc::SIGUSR1) };
+    }
 }
 
 /// Pins the calling thread to one processor; false if that is not allowed.
@@ -174,13 +165,8 @@ fn pin(cpu: usize) -> bool {
 pub fn locked_version(lock: &str, name: &str) -> String {
     let package = format!("name = \"{name}\"");
     let mut lines = lock.lines().skip_while(|line| *line != package).skip(1);
-    let version = lines
-        .next()
-        .and_then(|line| line.strip_prefix("version = "));
-    version.map_or_else(
-        || "unknown".to_owned(),
-        |version| version.trim_matches('"').to_owned(),
-    )
+    let version = lines.next().and_then(|line| line.strip_prefix("version = "));
+    version.map_or_else(|| "unknown".to_owned(), |version| version.trim_matches('"').to_owned())
 }
 
 #[cfg(test)]

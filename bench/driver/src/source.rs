@@ -1,8 +1,5 @@
 //! The descriptors that are watched, and the counters that handlers bump.
-#![allow(
-    unsafe_code,
-    reason = "eventfd, its read and write, and lending a descriptor by number"
-)]
+#![allow(unsafe_code, reason = "eventfd, its read and write, and lending a descriptor by number")]
 
 use std::cell::Cell;
 use std::io;
@@ -25,12 +22,7 @@ impl Source {
         let one = 1_u64;
         // SAFETY: the buffer is eight readable bytes for the length of the call (eventfd(2)).
         let written = unsafe { libc::write(self.0, (&raw const one).cast(), 8) };
-        assert_eq!(
-            written,
-            8,
-            "eventfd refused a write: {}",
-            io::Error::last_os_error()
-        );
+        assert_eq!(written, 8, "eventfd refused a write: {}", io::Error::last_os_error());
     }
 
     /// Reads the counter back to zero; true if it was above.
@@ -63,10 +55,7 @@ pub(crate) struct Pool(Vec<OwnedFd>);
 impl Pool {
     /// Opens `count` eventfds, non-blocking, at zero.
     pub(crate) fn new(count: usize) -> io::Result<Self> {
-        (0..count)
-            .map(|_| eventfd())
-            .collect::<io::Result<_>>()
-            .map(Self)
+        (0..count).map(|_| eventfd()).collect::<io::Result<_>>().map(Self)
     }
 
     pub(crate) fn sources(&self) -> Vec<Source> {
@@ -165,11 +154,7 @@ pub struct Device {
 
 impl Device {
     pub(crate) fn new(queues: [Hits; 4], drain: bool) -> Self {
-        Self {
-            total: 0,
-            queues,
-            drain,
-        }
+        Self { total: 0, queues, drain }
     }
 
     /// Called once per event of the descriptor number `queue`.

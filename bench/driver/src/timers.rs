@@ -58,11 +58,7 @@ pub trait TimerSubject: Sized + 'static {
 }
 
 /// Sets a case of this suite up.
-pub(crate) fn prepare<T: TimerSubject>(
-    case: &Case,
-    backend: &str,
-    idle: bool,
-) -> Result<Box<dyn Measured>, Error> {
+pub(crate) fn prepare<T: TimerSubject>(case: &Case, backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
     if idle {
         return Err("no case of the suite `timers` can be idle".into());
     }
@@ -84,10 +80,7 @@ struct Far {
 
 impl Far {
     fn new() -> Self {
-        Self {
-            random: Random::new(7),
-            base: Instant::now() + Duration::from_secs(3600),
-        }
+        Self { random: Random::new(7), base: Instant::now() + Duration::from_secs(3600) }
     }
 
     fn next(&mut self) -> Instant {
@@ -127,14 +120,7 @@ impl<T: TimerSubject> Alive<T> {
         }
         let bytes = alloc::tally().live_bytes - before;
         let bytes_per_timer = bytes as f64 / alive.max(1) as f64;
-        Ok(Self {
-            subject,
-            keys,
-            fired,
-            far,
-            step,
-            bytes_per_timer,
-        })
+        Ok(Self { subject, keys, fired, far, step, bytes_per_timer })
     }
 
     fn run(&mut self, rounds: u64, drawn: &[(Instant, usize)]) -> Result<(), Error> {
@@ -171,13 +157,7 @@ impl<T: TimerSubject> Measured for Alive<T> {
             return Err(format!("{} timers fired an hour early", self.fired.count()).into());
         }
         let gauges = [("bytes_per_timer".to_owned(), self.bytes_per_timer)].into();
-        Ok(Outcome {
-            ns,
-            units: rounds,
-            turns: 0,
-            allocations,
-            gauges,
-        })
+        Ok(Outcome { ns, units: rounds, turns: 0, allocations, gauges })
     }
 }
 
@@ -190,11 +170,7 @@ struct Insert<T> {
 
 impl<T: TimerSubject> Insert<T> {
     fn new(count: usize, backend: &str) -> Self {
-        Self {
-            count,
-            backend: backend.into(),
-            subject: std::marker::PhantomData,
-        }
+        Self { count, backend: backend.into(), subject: std::marker::PhantomData }
     }
 }
 
@@ -242,11 +218,7 @@ struct Fire<T> {
 
 impl<T: TimerSubject> Fire<T> {
     fn new(count: usize, backend: &str) -> Self {
-        Self {
-            count,
-            backend: backend.into(),
-            subject: std::marker::PhantomData,
-        }
+        Self { count, backend: backend.into(), subject: std::marker::PhantomData }
     }
 }
 
@@ -332,12 +304,6 @@ impl<T: TimerSubject> Measured for Every<T> {
         let allocations = alloc::tally().allocations - before.allocations;
         result?;
         let units = self.fired.count() - from;
-        Ok(Outcome {
-            ns,
-            units,
-            turns,
-            allocations,
-            ..Outcome::default()
-        })
+        Ok(Outcome { ns, units, turns, allocations, ..Outcome::default() })
     }
 }

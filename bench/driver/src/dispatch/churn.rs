@@ -44,9 +44,7 @@ impl<S: Subject> RegisterDelete<S> {
     fn run(&mut self, rounds: u64) -> Result<(), Error> {
         for _ in 0..rounds {
             for (&source, hits) in self.churn.iter().zip(&self.hits) {
-                let key = self
-                    .subject
-                    .add(source, Trigger::Edge, Count(hits.clone()))?;
+                let key = self.subject.add(source, Trigger::Edge, Count(hits.clone()))?;
                 self.keys.push(key);
             }
             for key in self.keys.drain(..) {
@@ -59,10 +57,7 @@ impl<S: Subject> RegisterDelete<S> {
     /// Registered, fires; deleted, stays silent while another is called.
     fn check(&mut self) -> Result<(), Error> {
         for (&source, hits) in self.churn.iter().zip(&self.hits) {
-            self.keys.push(
-                self.subject
-                    .add(source, Trigger::Edge, Count(hits.clone()))?,
-            );
+            self.keys.push(self.subject.add(source, Trigger::Edge, Count(hits.clone()))?);
             source.fire();
         }
         self.subject.turn()?;
@@ -98,11 +93,6 @@ impl<S: Subject> Measured for RegisterDelete<S> {
         result?;
         self.check()?;
         let units = rounds * CHURN as u64;
-        Ok(Outcome {
-            ns,
-            units,
-            allocations,
-            ..Outcome::default()
-        })
+        Ok(Outcome { ns, units, allocations, ..Outcome::default() })
     }
 }

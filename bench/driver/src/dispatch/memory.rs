@@ -15,11 +15,7 @@ pub(super) struct Memory<S> {
 
 impl<S: Subject> Memory<S> {
     pub(super) fn new(registered: usize, backend: &str) -> Self {
-        Self {
-            registered,
-            backend: backend.into(),
-            subject: None,
-        }
+        Self { registered, backend: backend.into(), subject: None }
     }
 }
 
@@ -39,10 +35,7 @@ impl<S: Subject> Measured for Memory<S> {
         let bytes = (after.live_bytes - before.live_bytes) as f64 / self.registered as f64;
         // The value is what the user gave: the descriptor and the handler that holds its counter.
         let value = size_of::<(Source, Count)>() as f64;
-        sources
-            .iter()
-            .take(crate::EVENTS_PER_TURN)
-            .for_each(|source| source.fire());
+        sources.iter().take(crate::EVENTS_PER_TURN).for_each(|source| source.fire());
         subject.turn()?;
         let expected = self.registered.min(crate::EVENTS_PER_TURN) as u64;
         if hits.count() != expected {
@@ -54,10 +47,7 @@ impl<S: Subject> Measured for Memory<S> {
             allocations: after.allocations - before.allocations,
             gauges: [
                 ("bytes_per_registration".to_owned(), bytes),
-                (
-                    "beside_value_bytes_per_registration".to_owned(),
-                    bytes - value,
-                ),
+                ("beside_value_bytes_per_registration".to_owned(), bytes - value),
             ]
             .into(),
             ..Outcome::default()

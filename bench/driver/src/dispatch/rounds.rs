@@ -28,29 +28,13 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn of(case: &Case) -> Option<Self> {
         let (sources, ready, trigger, handlers) = match *case {
-            Case::OneReady {
-                registered,
-                trigger,
-            } => (registered, 1, trigger, Handlers::Plain),
-            Case::AllReady {
-                registered,
-                trigger,
-            } => (registered, registered, trigger, Handlers::Plain),
-            Case::FourFds {
-                subscribers,
-                trigger,
-            } => (subscribers * 4, 1, trigger, Handlers::Devices),
-            Case::EightTypes { registered, ready } => {
-                (registered, ready, Trigger::Edge, Handlers::EightTypes)
-            }
+            Case::OneReady { registered, trigger } => (registered, 1, trigger, Handlers::Plain),
+            Case::AllReady { registered, trigger } => (registered, registered, trigger, Handlers::Plain),
+            Case::FourFds { subscribers, trigger } => (subscribers * 4, 1, trigger, Handlers::Devices),
+            Case::EightTypes { registered, ready } => (registered, ready, Trigger::Edge, Handlers::EightTypes),
             _ => return None,
         };
-        Some(Self {
-            sources,
-            ready,
-            trigger,
-            handlers,
-        })
+        Some(Self { sources, ready, trigger, handlers })
     }
 }
 
@@ -159,13 +143,7 @@ fn kind_of(number: usize) -> u64 {
     number as u64 % 8
 }
 
-fn add_one<S: Subject>(
-    subject: &mut S,
-    plan: &Plan,
-    number: usize,
-    source: Source,
-    hits: Hits,
-) -> Result<(), Error> {
+fn add_one<S: Subject>(subject: &mut S, plan: &Plan, number: usize, source: Source, hits: Hits) -> Result<(), Error> {
     let trigger = plan.trigger;
     if plan.handlers == Handlers::EightTypes {
         match kind_of(number) {
@@ -208,25 +186,13 @@ impl<S: Subject> Measured for Rounds<S> {
         let started = Instant::now();
         let mut result = Ok(());
         counted(&mut || {
-            result = run(
-                &mut self.subject,
-                &self.sequence,
-                self.plan.ready,
-                &mut self.position,
-                rounds,
-            );
+            result = run(&mut self.subject, &self.sequence, self.plan.ready, &mut self.position, rounds);
         });
         let ns = started.elapsed().as_nanos() as u64;
         let allocations = alloc::tally().allocations - before.allocations;
         result?;
         self.check(from, rounds)?;
-        Ok(Outcome {
-            ns,
-            units: rounds * self.plan.ready as u64,
-            turns: rounds,
-            allocations,
-            ..Outcome::default()
-        })
+        Ok(Outcome { ns, units: rounds * self.plan.ready as u64, turns: rounds, allocations, ..Outcome::default() })
     }
 }
 
@@ -262,12 +228,7 @@ mod tests {
     #[test]
     fn a_round_never_fires_a_source_twice_and_a_pass_is_fair() {
         for (sources, ready) in [(1, 1), (10, 1), (256, 64), (16, 16)] {
-            let plan = Plan {
-                sources,
-                ready,
-                trigger: Trigger::Edge,
-                handlers: Handlers::Plain,
-            };
+            let plan = Plan { sources, ready, trigger: Trigger::Edge, handlers: Handlers::Plain };
             let targets = targets(&plan);
             assert_eq!(targets.len() % ready, 0);
             for round in targets.chunks_exact(ready) {
@@ -283,12 +244,7 @@ mod tests {
     /// A subject that forgets its events must be caught.
     #[test]
     fn a_silent_subject_fails_the_check() {
-        let plan = Plan {
-            sources: 4,
-            ready: 2,
-            trigger: Trigger::Edge,
-            handlers: Handlers::Plain,
-        };
+        let plan = Plan { sources: 4, ready: 2, trigger: Trigger::Edge, handlers: Handlers::Plain };
         let mut rounds = Rounds::<Idle>::new(plan, "epoll", false).unwrap();
         assert!(rounds.slice(3).is_err());
     }

@@ -63,18 +63,11 @@ impl Subject for Calloop {
         self.watch(source, trigger, move || handler.handle(source))
     }
 
-    fn add_device(
-        &mut self,
-        sources: [Source; 4],
-        trigger: Trigger,
-        device: Device,
-    ) -> Result<(), Error> {
+    fn add_device(&mut self, sources: [Source; 4], trigger: Trigger, device: Device) -> Result<(), Error> {
         let device = Rc::new(RefCell::new(device));
         for (queue, source) in sources.into_iter().enumerate() {
             let device = Rc::clone(&device);
-            self.watch(source, trigger, move || {
-                device.borrow_mut().handle(queue, source)
-            })?;
+            self.watch(source, trigger, move || device.borrow_mut().handle(queue, source))?;
         }
         Ok(())
     }
@@ -105,13 +98,10 @@ impl TimerSubject for Calloop {
     }
 
     fn every(&mut self, period: Duration, fired: Hits) -> Result<(), Error> {
-        let inserted = self
-            .0
-            .handle()
-            .insert_source(Timer::immediate(), move |due, (), ()| {
-                fired.add();
-                TimeoutAction::ToInstant(due + period)
-            });
+        let inserted = self.0.handle().insert_source(Timer::immediate(), move |due, (), ()| {
+            fired.add();
+            TimeoutAction::ToInstant(due + period)
+        });
         inserted.map(drop).map_err(|refused| refused.error.into())
     }
 

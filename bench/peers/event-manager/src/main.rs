@@ -2,9 +2,7 @@
 
 use std::process::ExitCode;
 
-use event_manager::{
-    EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberId, SubscriberOps,
-};
+use event_manager::{EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberId, SubscriberOps};
 use windlass_bench_driver::dispatch::Subject;
 use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Source};
@@ -12,11 +10,7 @@ use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite, locked_versi
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "event-manager");
-    Program {
-        version,
-        suites: vec![Suite::dispatch::<Manager>()],
-    }
-    .serve()
+    Program { version, suites: vec![Suite::dispatch::<Manager>()] }.serve()
 }
 
 /// Subscribers of many types, as its users have them.
@@ -77,30 +71,12 @@ impl Subject for Manager {
         Ok(Self(EventManager::new_with_capacity(EVENTS_PER_TURN)?))
     }
 
-    fn add<H: Handler>(
-        &mut self,
-        source: Source,
-        trigger: Trigger,
-        handler: H,
-    ) -> Result<SubscriberId, Error> {
-        Ok(self.0.add_subscriber(Box::new(OneSource {
-            source,
-            trigger,
-            handler,
-        })))
+    fn add<H: Handler>(&mut self, source: Source, trigger: Trigger, handler: H) -> Result<SubscriberId, Error> {
+        Ok(self.0.add_subscriber(Box::new(OneSource { source, trigger, handler })))
     }
 
-    fn add_device(
-        &mut self,
-        sources: [Source; 4],
-        trigger: Trigger,
-        device: Device,
-    ) -> Result<(), Error> {
-        self.0.add_subscriber(Box::new(FourSources {
-            sources,
-            trigger,
-            device,
-        }));
+    fn add_device(&mut self, sources: [Source; 4], trigger: Trigger, device: Device) -> Result<(), Error> {
+        self.0.add_subscriber(Box::new(FourSources { sources, trigger, device }));
         Ok(())
     }
 

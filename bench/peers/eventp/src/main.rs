@@ -15,11 +15,7 @@ use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite, locked_versi
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "eventp");
-    Program {
-        version,
-        suites: vec![Suite::dispatch::<Eventp>()],
-    }
-    .serve()
+    Program { version, suites: vec![Suite::dispatch::<Eventp>()] }.serve()
 }
 
 struct Eventp(eventp::Eventp);
@@ -36,18 +32,10 @@ impl Subject for Eventp {
     type Key = RawFd;
 
     fn new(_backend: &str) -> Result<Self, Error> {
-        Ok(Self(eventp::Eventp::new(
-            EVENTS_PER_TURN,
-            EpollCreateFlags::EPOLL_CLOEXEC,
-        )?))
+        Ok(Self(eventp::Eventp::new(EVENTS_PER_TURN, EpollCreateFlags::EPOLL_CLOEXEC)?))
     }
 
-    fn add<H: Handler>(
-        &mut self,
-        source: Source,
-        trigger: Trigger,
-        mut handler: H,
-    ) -> Result<RawFd, Error> {
+    fn add<H: Handler>(&mut self, source: Source, trigger: Trigger, mut handler: H) -> Result<RawFd, Error> {
         interest(trigger)
             .with_fd(source)
             .with_handler(move |source: &mut Source| handler.handle(*source))
@@ -56,12 +44,7 @@ impl Subject for Eventp {
     }
 
     /// A subscriber has one descriptor, so four of them share the state by `Rc<RefCell<_>>`.
-    fn add_device(
-        &mut self,
-        sources: [Source; 4],
-        trigger: Trigger,
-        device: Device,
-    ) -> Result<(), Error> {
+    fn add_device(&mut self, sources: [Source; 4], trigger: Trigger, device: Device) -> Result<(), Error> {
         let device = Rc::new(RefCell::new(device));
         for (queue, source) in sources.into_iter().enumerate() {
             let device = Rc::clone(&device);

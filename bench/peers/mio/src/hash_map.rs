@@ -12,11 +12,7 @@ use subject::{Callback, MioWith, Table};
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "mio");
-    Program {
-        version,
-        suites: vec![Suite::dispatch::<MioWith<HashMapTable>>()],
-    }
-    .serve()
+    Program { version, suites: vec![Suite::dispatch::<MioWith<HashMapTable>>()] }.serve()
 }
 
 #[derive(Default)]

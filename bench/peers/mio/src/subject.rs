@@ -31,9 +31,7 @@ impl<T: Table> MioWith<T> {
     fn watch(&mut self, source: Source, handler: Callback) -> Result<(Token, Source), Error> {
         let token = self.handlers.insert(handler);
         let fd = source.as_raw_fd();
-        self.poll
-            .registry()
-            .register(&mut SourceFd(&fd), token, Interest::READABLE)?;
+        self.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)?;
         Ok((token, source))
     }
 }
@@ -43,43 +41,24 @@ impl<T: Table> Subject for MioWith<T> {
     type Key = (Token, Source);
 
     fn new(_backend: &str) -> Result<Self, Error> {
-        Ok(Self {
-            poll: Poll::new()?,
-            events: Events::with_capacity(EVENTS_PER_TURN),
-            handlers: T::default(),
-        })
+        Ok(Self { poll: Poll::new()?, events: Events::with_capacity(EVENTS_PER_TURN), handlers: T::default() })
     }
 
-    fn add<H: Handler>(
-        &mut self,
-        source: Source,
-        _trigger: Trigger,
-        mut handler: H,
-    ) -> Result<Self::Key, Error> {
+    fn add<H: Handler>(&mut self, source: Source, _trigger: Trigger, mut handler: H) -> Result<Self::Key, Error> {
         self.watch(source, Box::new(move || handler.handle(source)))
     }
 
-    fn add_device(
-        &mut self,
-        sources: [Source; 4],
-        _trigger: Trigger,
-        device: Device,
-    ) -> Result<(), Error> {
+    fn add_device(&mut self, sources: [Source; 4], _trigger: Trigger, device: Device) -> Result<(), Error> {
         let device = Rc::new(RefCell::new(device));
         for (queue, source) in sources.into_iter().enumerate() {
             let device = Rc::clone(&device);
-            self.watch(
-                source,
-                Box::new(move || device.borrow_mut().handle(queue, source)),
-            )?;
+            self.watch(source, Box::new(move || device.borrow_mut().handle(queue, source)))?;
         }
         Ok(())
     }
 
     fn delete(&mut self, (token, source): Self::Key) -> Result<(), Error> {
-        self.poll
-            .registry()
-            .deregister(&mut SourceFd(&source.as_raw_fd()))?;
+        self.poll.registry().deregister(&mut SourceFd(&source.as_raw_fd()))?;
         drop(self.handlers.remove(token).ok_or("no such token")?);
         Ok(())
     }

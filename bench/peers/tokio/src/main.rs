@@ -20,11 +20,7 @@ use windlass_bench_driver::{Error, Program, Suite, Unsupported, locked_version};
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "tokio");
-    Program {
-        version,
-        suites: vec![Suite::timers::<Tokio>()],
-    }
-    .serve()
+    Program { version, suites: vec![Suite::timers::<Tokio>()] }.serve()
 }
 
 /// Wakers must be `Send`, counters of the driver are not: firings are counted here and handed on in
@@ -56,12 +52,7 @@ impl TimerSubject for Tokio {
         let fired = Arc::new(Fired::default());
         let waker = Waker::from(Arc::clone(&fired));
         let runtime = Builder::new_current_thread().enable_time().build()?;
-        Ok(Self {
-            runtime,
-            fired,
-            waker,
-            hits: None,
-        })
+        Ok(Self { runtime, fired, waker, hits: None })
     }
 
     fn insert(&mut self, deadline: Instant, fired: Hits) -> Result<Self::Key, Error> {

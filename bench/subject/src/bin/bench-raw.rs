@@ -17,26 +17,15 @@ use windlass_bench_driver::source::{Device, Handler, Source};
 use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite};
 
 fn main() -> ExitCode {
-    let suite = if has_epoll_pwait2() {
-        Suite::dispatch::<Raw<true>>()
-    } else {
-        Suite::dispatch::<Raw<false>>()
-    };
-    Program {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        suites: vec![suite],
-    }
-    .serve()
+    let suite = if has_epoll_pwait2() { Suite::dispatch::<Raw<true>>() } else { Suite::dispatch::<Raw<false>>() };
+    Program { version: env!("CARGO_PKG_VERSION").to_owned(), suites: vec![suite] }.serve()
 }
 
 fn has_epoll_pwait2() -> bool {
     let Ok(epoll) = epoll::create(epoll::CreateFlags::CLOEXEC) else {
         return false;
     };
-    let zero = rustix::event::Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut events = [MaybeUninit::uninit()];
     epoll::wait(&epoll, &mut events, Some(&zero)).is_ok()
 }
@@ -83,13 +72,7 @@ fn own<T>(value: T) -> (*mut T, Allocation) {
         drop(unsafe { Box::from_raw(address.cast::<T>()) });
     }
     let address = Box::into_raw(Box::new(value));
-    (
-        address,
-        Allocation {
-            address: address.cast(),
-            free: free::<T>,
-        },
-    )
+    (address, Allocation { address: address.cast(), free: free::<T> })
 }
 
 unsafe fn call_node<H: Handler>(head: *mut Head) {
@@ -132,12 +115,7 @@ impl<const PWAIT2: bool> Raw<PWAIT2> {
             Trigger::Level => epoll::EventFlags::IN,
             Trigger::Edge => epoll::EventFlags::IN | epoll::EventFlags::ET,
         };
-        epoll::add(
-            &self.epoll,
-            source,
-            epoll::EventData::new_ptr(head.cast()),
-            flags,
-        )?;
+        epoll::add(&self.epoll, source, epoll::EventData::new_ptr(head.cast()), flags)?;
         Ok(())
     }
 
@@ -146,18 +124,13 @@ impl<const PWAIT2: bool> Raw<PWAIT2> {
     fn wait(&mut self) -> Result<(), Error> {
         self.events.clear();
         if PWAIT2 {
-            epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut self.events),
-                None,
-            )?;
+            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), None)?;
             return Ok(());
         }
         let (buffer, room) = (self.events.as_mut_ptr(), self.events.capacity());
         // SAFETY: rustix's event has the layout of the kernel's, and the buffer has room for as many as
         // are said (epoll_wait(2)).
-        let count =
-            unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), buffer.cast(), room as i32, -1) };
+        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), buffer.cast(), room as i32, -1) };
         if count < 0 {
             return Err(std::io::Error::last_os_error().into());
         }
@@ -179,40 +152,19 @@ impl<const PWAIT2: bool> Subject for Raw<PWAIT2> {
         })
     }
 
-    fn add<H: Handler>(
-        &mut self,
-        source: Source,
-        trigger: Trigger,
-        handler: H,
-    ) -> Result<Self::Key, Error> {
-        let head = Head {
-            call: call_node::<H>,
-        };
-        let (node, allocation) = own(Node {
-            head,
-            source,
-            handler,
-        });
+    fn add<H: Handler>(&mut self, source: Source, trigger: Trigger, handler: H) -> Result<Self::Key, Error> {
+        let head = Head { call: call_node::<H> };
+        let (node, allocation) = own(Node { head, source, handler });
         self.watch(source, trigger, node.cast())?;
         Ok((self.keep(allocation), source))
     }
 
-    fn add_device(
-        &mut self,
-        sources: [Source; 4],
-        trigger: Trigger,
-        device: Device,
-    ) -> Result<(), Error> {
+    fn add_device(&mut self, sources: [Source; 4], trigger: Trigger, device: Device) -> Result<(), Error> {
         let (device, allocation) = own(device);
         self.keep(allocation);
         for (queue, source) in sources.into_iter().enumerate() {
             let head = Head { call: call_queue };
-            let (node, allocation) = own(QueueNode {
-                head,
-                queue,
-                source,
-                device,
-            });
+            let (node, allocation) = own(QueueNode { head, queue, source, device });
             self.watch(source, trigger, node.cast())?;
             self.keep(allocation);
         }
