@@ -4,6 +4,8 @@ mod churn;
 mod memory;
 mod rounds;
 
+use std::io;
+
 use crate::Error;
 use crate::protocol::{Case, Trigger};
 use crate::serve::Measured;
@@ -46,12 +48,13 @@ pub trait Subject: Sized + 'static {
     fn delete(&mut self, key: Self::Key) -> Result<(), Error>;
 
     /// Waits without a time limit, then has the handlers called of up to
-    /// [`EVENTS_PER_TURN`](crate::EVENTS_PER_TURN) events.
+    /// [`EVENTS_PER_TURN`](crate::EVENTS_PER_TURN) events. Every implementation marks it
+    /// `#[inline(always)]`: it stands for the call in its user's own loop, and is no layer of its own.
     ///
     /// # Errors
     ///
     /// If the wait fails.
-    fn turn(&mut self) -> Result<(), Error>;
+    fn turn(&mut self) -> io::Result<()>;
 }
 
 /// Takes no turns: what the workload itself costs.
@@ -76,7 +79,8 @@ impl Subject for Idle {
         Ok(())
     }
 
-    fn turn(&mut self) -> Result<(), Error> {
+    #[inline(always)]
+    fn turn(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

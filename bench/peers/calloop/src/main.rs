@@ -77,8 +77,9 @@ impl Subject for Calloop {
         Ok(())
     }
 
-    fn turn(&mut self) -> Result<(), Error> {
-        Ok(self.0.dispatch(None, &mut ())?)
+    #[inline(always)]
+    fn turn(&mut self) -> std::io::Result<()> {
+        self.0.dispatch(None, &mut ()).map_err(std::io::Error::other)
     }
 }
 

@@ -63,7 +63,8 @@ impl<T: Table> Subject for MioWith<T> {
         Ok(())
     }
 
-    fn turn(&mut self) -> Result<(), Error> {
+    #[inline(always)]
+    fn turn(&mut self) -> std::io::Result<()> {
         self.poll.poll(&mut self.events, None)?;
         for event in &self.events {
             if let Some(handler) = self.handlers.get(event.token()) {

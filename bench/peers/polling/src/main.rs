@@ -68,7 +68,8 @@ impl Subject for Polling {
         Ok(())
     }
 
-    fn turn(&mut self) -> Result<(), Error> {
+    #[inline(always)]
+    fn turn(&mut self) -> std::io::Result<()> {
         self.events.clear();
         self.poller.wait(&mut self.events, None)?;
         for event in self.events.iter() {

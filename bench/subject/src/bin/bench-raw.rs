@@ -120,8 +120,8 @@ impl<const PWAIT2: bool> Raw<PWAIT2> {
     }
 
     /// Waits without a time limit.
-    #[inline]
-    fn wait(&mut self) -> Result<(), Error> {
+    #[inline(always)]
+    fn wait(&mut self) -> std::io::Result<()> {
         self.events.clear();
         if PWAIT2 {
             epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), None)?;
@@ -132,7 +132,7 @@ impl<const PWAIT2: bool> Raw<PWAIT2> {
         // are said (epoll_wait(2)).
         let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), buffer.cast(), room as i32, -1) };
         if count < 0 {
-            return Err(std::io::Error::last_os_error().into());
+            return Err(std::io::Error::last_os_error());
         }
         // SAFETY: the kernel has filled that many, which is no more than there is room for.
         unsafe { self.events.set_len(count as usize) };
@@ -178,7 +178,8 @@ impl<const PWAIT2: bool> Subject for Raw<PWAIT2> {
         Ok(())
     }
 
-    fn turn(&mut self) -> Result<(), Error> {
+    #[inline(always)]
+    fn turn(&mut self) -> std::io::Result<()> {
         self.wait()?;
         for event in &self.events {
             let head = event.data.ptr().cast::<Head>();

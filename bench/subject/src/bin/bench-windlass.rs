@@ -65,7 +65,8 @@ impl Subject for Windlass {
         Ok(self.0.delete(key)?)
     }
 
-    fn turn(&mut self) -> Result<(), Error> {
+    #[inline(always)]
+    fn turn(&mut self) -> std::io::Result<()> {
         self.0.run_once(None)?;
         Ok(())
     }
