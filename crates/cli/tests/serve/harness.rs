@@ -29,9 +29,26 @@ pub(crate) fn windlass_under_ulimit(ulimit: &str, arguments: &[&str]) -> Command
     command
 }
 
-/// A server that listens. Killed when dropped, so that a test that fails leaves nothing behind.
+/// A process that is killed when dropped, so that a test that fails leaves nothing behind.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only if it has ended and was waited for, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server that listens.
 pub(crate) struct Server {
-    child: Child,
+    running: Running,
     pub(crate) address: SocketAddr,
     output: Receiver<String>,
     errors: Receiver<String>,
@@ -54,7 +71,7 @@ impl Server {
         let output = lines_of(child.stdout.take().expect("piped"));
         let errors = lines_of(child.stderr.take().expect("piped"));
         // In a server already, so that a panic kills the child.
-        let mut server = Self { child, address: ([0; 4], 0).into(), output, errors };
+        let mut server = Self { running: Running(child), address: ([0; 4], 0).into(), output, errors };
         let line = server.output.recv_timeout(PATIENCE).unwrap_or_else(|_| {
             panic!("the server said nothing on its output; errors: {:?}", server.errors.try_iter().collect::<Vec<_>>())
         });
@@ -72,7 +89,7 @@ impl Server {
     }
 
     pub(crate) fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
+        self.running.pid()
     }
 
     /// The next line that the server writes to its standard error.
@@ -86,7 +103,7 @@ impl Server {
         let line = self.output.recv_timeout(PATIENCE).expect("a line of statistics");
         let end = self.output.recv_timeout(PATIENCE);
         assert_eq!(end, Err(RecvTimeoutError::Disconnected), "nothing comes after the statistics");
-        (self.child.wait().expect("it can be waited for"), line)
+        (self.running.0.wait().expect("it can be waited for"), line)
     }
 
     /// Stops it, checks that this was clean, and returns the statistics.
@@ -94,14 +111,6 @@ impl Server {
         let (status, line) = self.stop(Signal::TERM);
         assert_eq!(status.code(), Some(0), "{line}");
         line
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Both fail only if it has ended and was waited for, which is what is wanted.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

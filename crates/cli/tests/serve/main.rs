@@ -5,15 +5,16 @@ mod harness;
 use std::{
     io::{ErrorKind, Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
+    process::Stdio,
     thread,
     time::Duration,
 };
 
-use harness::{PATIENCE, Server, number_before, pattern, windlass, windlass_under_ulimit};
+use harness::{Running, Server, number_before, pattern, windlass, windlass_under_ulimit};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::sockopt,
-    process::{Resource, Rlimit, Signal, prlimit},
+    process::{Resource, Rlimit, Signal, getrlimit, kill_process, prlimit},
 };
 
 /// Sends all of it and reads it back at the same time; the client's half is closed afterwards.
@@ -60,10 +61,10 @@ fn many_clients_at_once_each_get_their_own_bytes_back() {
 
 #[test]
 fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
+    // More than the four socket buffers on the way hold at their largest (net.ipv4.tcp_rmem, tcp_wmem).
     const LENGTH: usize = 64 << 20;
     let server = Server::start(&["--buffer", "10000"]);
     let mut client = server.connect();
-    sockopt::set_socket_recv_buffer_size(&client, 4096).expect("the buffer can be set");
     let sent = pattern(1, LENGTH);
 
     // Writes until the kernel takes nothing for a while. If the server were late, the test would only be easier for it.
@@ -157,20 +158,15 @@ fn without_descriptors_accepting_pauses_until_a_connection_closes() {
 #[test]
 fn without_descriptors_accepting_resumes_by_itself_when_there_are_some_again() {
     let server = Server::start(&["--connections", "1000"]);
-    let few = Rlimit { current: Some(32), maximum: None };
-    let before = prlimit(Some(server.pid()), Resource::Nofile, Rlimit { maximum: limit_of(&server).maximum, ..few })
-        .expect("the limit of one's own process can be lowered");
+    // The hard limit stays as it is, which the server has from this process.
+    let few = Rlimit { current: Some(32), maximum: getrlimit(Resource::Nofile).maximum };
+    let before = prlimit(Some(server.pid()), Resource::Nofile, few).expect("a soft limit can be lowered");
     let mut clients: Vec<TcpStream> = (0..60).map(|_| server.connect()).collect();
     assert!(server.next_error_line().contains("accepting is paused"));
     prlimit(Some(server.pid()), Resource::Nofile, before).expect("the soft limit can be raised again");
     // None of them closes: only time can make the server try again.
     clients.iter_mut().for_each(ping);
     assert_eq!(number_before("at most at once", &server.stop_cleanly()), 60);
-}
-
-/// The server's limit of open files, which is this process's own: it was inherited, and its hard part never changes.
-fn limit_of(_: &Server) -> Rlimit {
-    rustix::process::getrlimit(Resource::Nofile)
 }
 
 #[test]
@@ -220,13 +216,10 @@ fn wrong_arguments_are_refused_with_status_2() {
 #[test]
 fn it_stops_cleanly_though_nobody_reads_its_output() {
     let mut command = windlass(&["serve", "--listen", "127.0.0.1:0"]);
-    let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("the program starts");
-    let mut first = [0; 13];
-    let mut output = child.stdout.take().expect("piped");
-    output.read_exact(&mut first).expect("the line comes");
+    let mut running = Running(command.stdout(Stdio::piped()).spawn().expect("the program starts"));
+    let mut output = running.0.stdout.take().expect("piped");
+    output.read_exact(&mut [0; 13]).expect("the line comes");
     drop(output);
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).expect("it still runs");
-    assert_eq!(child.wait().expect("it can be waited for").code(), Some(0));
-    // The same patience as everywhere is not needed: nothing can hold it up.
-    assert!(PATIENCE > Duration::ZERO);
+    kill_process(running.pid(), Signal::TERM).expect("it still runs");
+    assert_eq!(running.0.wait().expect("it can be waited for").code(), Some(0));
 }
