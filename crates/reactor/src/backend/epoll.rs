@@ -16,8 +16,8 @@ use rustix::{
 
 use crate::batch::RawEvent;
 
-/// Whether the tests force the path for kernels before 5.11, or Miri knows no other.
-const FORCE_EPOLL_WAIT: bool = cfg!(any(windlass_force_epoll_wait, miri));
+/// Whether the tests force the path for kernels before 5.11.
+const FORCE_EPOLL_WAIT: bool = cfg!(windlass_force_epoll_wait);
 
 pub(crate) struct Epoll {
     /// Never lent, duplicated or shown (rule 11), but to the outer set of an embedded reactor.

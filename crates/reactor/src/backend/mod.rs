@@ -8,6 +8,7 @@ use rustix::{io::Errno, time::Timespec};
 
 use crate::batch::RawEvent;
 
+#[cfg_attr(miri, path = "under_miri.rs")]
 mod epoll;
 
 use epoll::Epoll;
