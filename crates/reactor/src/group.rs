@@ -368,3 +368,26 @@ where
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GroupReason, Turn};
+
+    /// A key of another reactor may happen to name a group here: with it, members of two reactors could share one state.
+    #[test]
+    fn joining_a_group_by_a_key_that_names_another_one_is_refused() {
+        fn member(group: Group<u64>) -> Group<u64> {
+            group.after(Duration::from_secs(60), |_: &mut u64, _: Turn<'_, Reactor>| {})
+        }
+        let mut reactor = Reactor::new().unwrap();
+        let [one, two] = [1, 2].map(|state| member(Group::new(state)).register_into(&mut reactor).unwrap().group);
+        let mut joining = member(Group::joining(one, &mut reactor).unwrap());
+        joining.joins = Some(two.key());
+        let mut refused = joining.register_into(&mut reactor).unwrap_err();
+        assert_eq!(refused.reason, GroupReason::NotFound);
+        refused.group.joins = Some(one.key());
+        assert_eq!(refused.group.register_into(&mut reactor).unwrap().group, one);
+        assert_eq!(reactor.stats().timers, 3);
+    }
+}

@@ -288,6 +288,32 @@ fn a_rebuild_loses_no_edge_and_arms_no_fired_one_shot() {
 }
 
 #[test]
+fn a_one_shot_armed_again_before_its_fetched_event_came_is_armed_after_a_rebuild() {
+    let _alone = alone();
+    let mut reactor = Reactor::new().unwrap();
+    let ghost = make_ghost(&mut reactor);
+    let (fired, target) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None::<Key>)));
+    // Ready before the one-shot, so reported before it.
+    let (count, armed) = (fired.clone(), target.clone());
+    let rearm = move |mut turn: windlass::Turn<'_, Reactor>| {
+        if let Some(target) = armed.take() {
+            assert_eq!(count.get(), 0, "the one-shot's event waits in the batch");
+            turn.rearm(target).unwrap();
+        }
+    };
+    interest().read().with_fd(ready()).with_handler(rearm).register_into(&mut reactor).unwrap();
+    let count = fired.clone();
+    let one_shot = interest().read().one_shot().with_fd(ready()).with_handler(move || count.set(count.get() + 1));
+    target.set(Some(one_shot.register_into(&mut reactor).unwrap()));
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 3);
+    assert_eq!(fired.get(), 1, "by the event that was fetched before it was armed again");
+    drop(ghost);
+    reactor.run_once(Duration::ZERO).unwrap();
+    assert_eq!((fired.get(), reactor.stats().rebuilds), (2, 1));
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "and now it has fired");
+}
+
+#[test]
 fn a_cell_that_cannot_be_added_to_the_new_set_gets_one_error_event() {
     let _alone = alone();
     let mut reactor = Reactor::new().unwrap();
