@@ -46,15 +46,31 @@ const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 /// `reactor` is live and not borrowed otherwise, and no handler runs.
 #[inline(never)]
 unsafe fn dispatch_batch(reactor: *mut Reactor) {
+    // SAFETY: the caller's promise is the same.
+    unsafe { dispatch_events(reactor) }
+}
+
+/// [`dispatch_batch`], for the one place where the call would cost as much as an event.
+///
+/// # Safety
+/// As [`dispatch_batch`].
+#[inline(always)]
+unsafe fn dispatch_events(reactor: *mut Reactor) {
+    // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
+    let mut next = unsafe { &mut (*reactor).batch }.next();
+    if next.is_none() {
+        return;
+    }
+    // The test stands at the end, or an inlined loop has a jump more for each event.
     loop {
-        // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
-        let next = unsafe { &mut (*reactor).batch }.next();
         let Some((address, ready)) = next else { return };
         // SAFETY: what an event carries is the address of a cell, for nobody else can add to the set (rule 11); its block
         // is not freed before the batch is empty, or while the set may have the address (rule 2).
         let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
         // SAFETY: no handler runs, and the cell is registered here or a dead one of here, which touches nothing.
         unsafe { cell.call(ready, reactor) };
+        // SAFETY: the handler has returned, so as above.
+        next = unsafe { &mut (*reactor).batch }.next();
     }
 }
 
@@ -107,33 +123,38 @@ impl Reactor {
     ///
     /// # Panics
     /// With the panic of a handler or destructor. The reactor stays usable: the rest of the batch comes first in the next turn, which does not wait (rule 8).
-    #[inline]
+    #[inline(always)]
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
-        let timeout = timeout.into();
-        let waits_by_clock = timeout.is_some_and(|timeout| !timeout.is_zero());
-        if self.attention != 0 || waits_by_clock { self.turn(timeout) } else { self.short_turn(timeout.is_some()) }
+        match timeout.into() {
+            None if self.attention == 0 => self.short_turn::<false>(),
+            Some(Duration::ZERO) if self.attention == 0 => self.short_turn::<true>(),
+            timeout => self.turn(timeout),
+        }
     }
 
     /// A turn in which nothing but events can be due.
-    fn short_turn(&mut self, at_once: bool) -> io::Result<usize> {
-        self.batch.clear();
-        match self.driver.wait(self.batch.room(), if at_once { Some(&ZERO) } else { None }) {
-            // SAFETY: the wait has written this many events to the front of the room.
-            Ok(count) => unsafe { self.batch.filled(count) },
-            Err(Errno::INTR) => return self.turn(at_once.then_some(Duration::ZERO)),
+    #[inline(always)]
+    fn short_turn<const AT_ONCE: bool>(&mut self) -> io::Result<usize> {
+        let timeout = if AT_ONCE { Some(&ZERO) } else { None };
+        let count = match self.driver.wait(self.batch.whole_room(), timeout) {
+            Ok(count) => count,
+            Err(Errno::INTR) => return self.turn(AT_ONCE.then_some(Duration::ZERO)),
             Err(errno) => return Err(errno.into()),
-        }
-        let count = self.batch.len();
+        };
+        // SAFETY: the wait has written this many events to the front of the room.
+        unsafe { self.batch.refilled(count) };
         self.counters.turns += 1;
         self.counters.events += count as u64;
+        self.phase = Phase::Events;
         let guard = TurnGuard(self);
-        guard.0.run_events();
-        if guard.0.attention == 0 {
-            guard.0.phase = Phase::Idle;
-            mem::forget(guard);
-            return Ok(count);
+        // SAFETY: the guard is not used during the call, and no handler runs: this is not called from one (rule 4).
+        unsafe { dispatch_events(guard.0) };
+        if guard.0.attention != 0 {
+            return Ok(guard.finish_short(count));
         }
-        Ok(guard.finish(count, 0))
+        guard.0.phase = Phase::Idle;
+        mem::forget(guard);
+        Ok(count)
     }
 
     /// A turn with everything in it.
@@ -370,6 +391,17 @@ impl Reactor {
 }
 
 impl TurnGuard<'_> {
+    /// What comes after events that have left something to do.
+    #[cold]
+    #[inline(never)]
+    fn finish_short(self, count: usize) -> usize {
+        if self.0.attention & attention::LEAVING != 0 {
+            self.0.bury_leaving();
+            self.0.run_events();
+        }
+        self.finish(count, 0)
+    }
+
     /// What comes after the events and timers, and the count of the user's events. So many deferred closures have run already.
     fn finish(self, count: usize, deferred: usize) -> usize {
         let reactor = &mut *self.0;
