@@ -94,17 +94,23 @@ unsafe fn dispatch_watched(reactor: *mut Reactor, fetched: Instant) {
 }
 
 /// Ends a turn, also by a panic: then what the books need is made right, and nothing of the user's runs (rule 8).
-struct TurnGuard<'r>(&'r mut Reactor);
+struct TurnGuard<'r> {
+    reactor: &'r mut Reactor,
+    /// The batch's events have been counted as dispatched.
+    counted: bool,
+}
 
 impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
-        let reactor = &mut *self.0;
+        let reactor = &mut *self.reactor;
         // The value of a cell that has deleted itself and panicked: its destructor runs in the next turn.
         reactor.dig_leaving();
         reactor.phase = Phase::Idle;
         reactor.woken = 0;
         // Events left over are counted when they are dispatched.
-        reactor.counters.events -= reactor.batch.len() as u64;
+        if self.counted {
+            reactor.counters.events -= reactor.batch.len() as u64;
+        }
         reactor.time.end_turn();
         reactor.survey();
     }
@@ -146,13 +152,13 @@ impl Reactor {
         self.counters.turns += 1;
         self.counters.events += count as u64;
         self.phase = Phase::Events;
-        let guard = TurnGuard(self);
+        let guard = TurnGuard { reactor: self, counted: true };
         // SAFETY: the guard is not used during the call, and no handler runs: this is not called from one (rule 4).
-        unsafe { dispatch_events(guard.0) };
-        if guard.0.attention != 0 {
+        unsafe { dispatch_events(guard.reactor) };
+        if guard.reactor.attention != 0 {
             return Ok(guard.finish_short(count));
         }
-        guard.0.phase = Phase::Idle;
+        guard.reactor.phase = Phase::Idle;
         mem::forget(guard);
         Ok(count)
     }
@@ -162,12 +168,13 @@ impl Reactor {
     #[inline(never)]
     fn turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         let left = self.deferred.len().min(self.limits.deferred_per_turn);
-        let guard = TurnGuard(self);
-        guard.0.prepare();
-        if guard.0.batch.is_empty() {
-            guard.0.fetch(timeout)?;
+        let mut guard = TurnGuard { reactor: self, counted: false };
+        guard.reactor.prepare();
+        if guard.reactor.batch.is_empty() {
+            guard.reactor.fetch(timeout)?;
         }
-        let reactor = &mut *guard.0;
+        guard.counted = true;
+        let reactor = &mut *guard.reactor;
         let count = reactor.batch.len();
         reactor.counters.turns += 1;
         reactor.counters.events += count as u64;
@@ -192,6 +199,8 @@ impl Reactor {
 
     /// What comes before the wait.
     fn prepare(&mut self) {
+        // Rule 14, then rule 8.
+        self.flush();
         self.bury_all();
         if self.attention & attention::REBUILD != 0 && self.batch.is_empty() {
             self.rebuild();
@@ -207,8 +216,7 @@ impl Reactor {
         self.graves.free(&self.batch);
         self.batch.clear();
         self.push_faults();
-        let has_work =
-            !self.batch.is_empty() || !self.deferred.is_empty() || self.timers_left || self.graves.has_waiting();
+        let has_work = !self.batch.is_empty() || !self.deferred.is_empty() || self.timers_left;
         let timeout = if has_work { Some(Duration::ZERO) } else { timeout };
         self.wait(timeout)?;
         if let Some(fetched) = &mut self.watch {
@@ -395,16 +403,16 @@ impl TurnGuard<'_> {
     #[cold]
     #[inline(never)]
     fn finish_short(self, count: usize) -> usize {
-        if self.0.attention & attention::LEAVING != 0 {
-            self.0.bury_leaving();
-            self.0.run_events();
+        if self.reactor.attention & attention::LEAVING != 0 {
+            self.reactor.bury_leaving();
+            self.reactor.run_events();
         }
         self.finish(count, 0)
     }
 
     /// What comes after the events and timers, and the count of the user's events. So many deferred closures have run already.
     fn finish(self, count: usize, deferred: usize) -> usize {
-        let reactor = &mut *self.0;
+        let reactor = &mut *self.reactor;
         reactor.phase = Phase::Calls;
         // Those that are deferred from now on run in the next turn.
         let waiting = reactor.deferred.len().min(reactor.limits.deferred_per_turn - deferred);
@@ -437,10 +445,6 @@ impl Drop for Firing<'_> {
         if let Some(call) = ended.call {
             reactor.graves.dig_timer(call);
         }
-        reactor.attention |= attention::GRAVES;
-        // A destructor must not run while a panic is under way (rule 8).
-        if !std::thread::panicking() {
-            reactor.bury_down_to(mark);
-        }
+        reactor.bury_down_to(mark);
     }
 }

@@ -136,7 +136,7 @@ impl Reactor {
             leaving: None,
             dirty: Vec::new(),
             faults: Vec::new(),
-            hooks: Hooks::default(),
+            hooks: Hooks::new(first),
             time: Time::new(clock),
             stop: Stop::new().map_err(BuildError::Os)?,
             limits,
@@ -214,8 +214,7 @@ impl Reactor {
 
     /// The state of a group, or `None` when it is gone.
     pub fn group_mut<S: 'static>(&mut self, group: GroupKey<S>) -> Option<&mut S> {
-        let state = ReactorOps::group_state(self, group.key())?;
-        state.borrow_through(self)
+        self.borrow_state(group)
     }
 
     /// See [`Turn::after`].

@@ -347,28 +347,51 @@ fn too_many_ghosts_are_a_reason_to_rebuild_although_none_fires() {
     assert_eq!(reactor.stats().rebuilds, 2);
 }
 
+/// No further descriptor can be had while it lives. Puts the limit back, also when the test fails.
+struct Exhausted(Rlimit);
+
+impl Exhausted {
+    fn new() -> Self {
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum: limit.maximum }).unwrap();
+        Self(limit)
+    }
+}
+
+impl Drop for Exhausted {
+    fn drop(&mut self) {
+        setrlimit(Resource::Nofile, self.0).unwrap();
+    }
+}
+
 #[test]
 fn without_a_descriptor_for_a_new_set_the_old_one_stays_and_it_is_tried_again() {
-    /// Puts the limit back, also when the test fails.
-    struct Restore(Rlimit);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            setrlimit(Resource::Nofile, self.0).unwrap();
-        }
-    }
     let _alone = alone();
     let mut reactor = Reactor::new().unwrap();
     let other = Subject::new(&mut reactor, ready(), interest().read());
-    let ghost = make_ghost(&mut reactor);
-    let restore = Restore(getrlimit(Resource::Nofile));
-    setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum: restore.0.maximum }).unwrap();
+    let file = ready();
+    let subject = Subject::new(&mut reactor, dup(&file), interest().read());
+    subject.close(&mut reactor);
+    let exhausted = Exhausted::new();
+    reactor.delete(subject.key).unwrap();
     for _ in 0..3 {
         reactor.run_once(Duration::ZERO).unwrap();
     }
     assert_eq!((reactor.stats().rebuilds, reactor.stats().quarantined), (0, 1));
     assert!(other.fired.get() >= 3, "the others are served as before");
-    drop(restore);
+    drop(exhausted);
     reactor.run_once(Duration::ZERO).unwrap();
     assert_eq!((reactor.stats().rebuilds, reactor.stats().quarantined), (1, 0));
-    drop(ghost);
+}
+
+#[test]
+fn a_descriptor_for_a_new_set_is_held_from_the_moment_when_there_is_a_ghost() {
+    let _alone = alone();
+    let mut reactor = Reactor::new().unwrap();
+    let ghost = make_ghost(&mut reactor);
+    let exhausted = Exhausted::new();
+    reactor.run_once(Duration::ZERO).unwrap();
+    reactor.run_once(Duration::ZERO).unwrap();
+    assert_eq!((reactor.stats().rebuilds, reactor.stats().quarantined), (1, 0));
+    drop((exhausted, ghost));
 }

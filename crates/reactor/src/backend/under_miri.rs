@@ -44,6 +44,13 @@ impl Epoll {
         (self.set.as_fd(), self.serial)
     }
 
+    pub(crate) fn reserve(&mut self) {}
+
+    pub(crate) fn replace(&mut self) -> Result<(), Errno> {
+        *self = Self::new()?;
+        Ok(())
+    }
+
     pub(crate) fn add(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
         let mask = EventFlags::from_bits_retain(mask);
         epoll::add(&self.set, borrow(fd), EventData::new_u64(address), mask & KNOWN | EventFlags::ET)?;
@@ -96,6 +103,11 @@ impl Epoll {
         }
         Ok(count)
     }
+}
+
+/// Takes a number out of an epoll set, if it is in there.
+pub(crate) fn forget(set: BorrowedFd<'_>, fd: i32) {
+    let _ = epoll::delete(set, borrow(fd));
 }
 
 fn borrow(fd: i32) -> BorrowedFd<'static> {
