@@ -1,1 +1,3 @@
-//! The programs in this folder are its contents; see `examples/README.md`.
+//! The programs in `examples/examples/` are this package's contents; `examples/README.md` lists them.
+
+#![deny(unsafe_code)]

@@ -15,27 +15,31 @@ pub(crate) enum Moment {
     AfterTurn,
 }
 
-type Call = Box<dyn FnMut(Turn<'_, Reactor>)>;
+pub(crate) type HookCall = Box<dyn FnMut(Turn<'_, Reactor>)>;
 
 struct Hook {
     key: HookKey,
     moment: Moment,
-    call: Call,
+    call: HookCall,
 }
 
 /// A reactor's hooks, in the order in which they were added.
-#[derive(Default)]
 pub(crate) struct Hooks {
     list: Vec<Hook>,
     next_key: u64,
 }
 
 impl Hooks {
+    /// No hooks. Keys begin elsewhere in every reactor, as all keys do.
+    pub(crate) fn new(first_generation: u32) -> Self {
+        Self { list: Vec::new(), next_key: u64::from(first_generation) << 32 }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    pub(crate) fn add(&mut self, moment: Moment, call: Call) -> Result<HookKey, HookError> {
+    pub(crate) fn add(&mut self, moment: Moment, call: HookCall) -> Result<HookKey, HookError> {
         if self.list.len() >= HOOKS_MAX {
             return Err(HookError);
         }
@@ -45,12 +49,12 @@ impl Hooks {
         Ok(key)
     }
 
-    pub(crate) fn remove(&mut self, key: HookKey) -> Result<Call, NotFound> {
+    pub(crate) fn remove(&mut self, key: HookKey) -> Result<HookCall, NotFound> {
         let place = self.list.iter().position(|hook| hook.key == key).ok_or(NotFound)?;
         Ok(self.list.remove(place).call)
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Call> {
+    pub(crate) fn pop(&mut self) -> Option<HookCall> {
         self.list.pop().map(|hook| hook.call)
     }
 }

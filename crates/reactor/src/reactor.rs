@@ -18,7 +18,7 @@ use crate::{
     config::Limits,
     graves::Graves,
     groups::GroupRecord,
-    hook::{Hooks, Moment},
+    hook::{HookCall, Hooks, Moment},
     inject::TimerFn,
     registry::{Registry, first_generation},
     stats::Counters,
@@ -136,7 +136,7 @@ impl Reactor {
             leaving: None,
             dirty: Vec::new(),
             faults: Vec::new(),
-            hooks: Hooks::default(),
+            hooks: Hooks::new(first),
             time: Time::new(clock),
             stop: Stop::new().map_err(BuildError::Os)?,
             limits,
@@ -214,8 +214,7 @@ impl Reactor {
 
     /// The state of a group, or `None` when it is gone.
     pub fn group_mut<S: 'static>(&mut self, group: GroupKey<S>) -> Option<&mut S> {
-        let state = ReactorOps::group_state(self, group.key())?;
-        state.borrow_through(self)
+        self.borrow_state(group)
     }
 
     /// See [`Turn::after`].
@@ -302,7 +301,7 @@ impl Reactor {
         self.add_hook(Moment::AfterTurn, Box::new(hook))
     }
 
-    fn add_hook(&mut self, moment: Moment, call: Box<dyn FnMut(Turn<'_, Self>)>) -> Result<HookKey, HookError> {
+    fn add_hook(&mut self, moment: Moment, call: HookCall) -> Result<HookKey, HookError> {
         let key = self.hooks.add(moment, call)?;
         self.attention |= attention::HOOKS;
         Ok(key)

@@ -45,7 +45,7 @@ pub(crate) trait TimerCall<R: ReactorOps>: Any {
 }
 
 /// A handler with the name of its parameter list.
-struct Plain<H, Args>(H, PhantomData<fn(Args)>);
+struct Plain<H, Args>(Calm<H>, PhantomData<fn(Args)>);
 
 impl<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static> TimerCall<R> for Plain<H, Args> {
     fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
@@ -65,7 +65,7 @@ pub struct Timer<R: ReactorOps> {
 
 impl<R: ReactorOps> Timer<R> {
     pub(crate) fn new<H: TimerFn<R, Args>, Args: 'static>(schedule: Schedule, handler: H) -> Self {
-        Self { schedule, call: Box::new(Plain(handler, PhantomData)) }
+        Self { schedule, call: Box::new(Plain(Calm::new(handler), PhantomData)) }
     }
 
     /// When it is to fire.
@@ -94,7 +94,7 @@ pub(crate) fn typed_timer_error<R: ReactorOps, H: TimerFn<R, Args>, Args: 'stati
     let Ok(plain) = handler.call.into_any().downcast::<Plain<H, Args>>() else {
         panic!("start_timer gave back another timer than it was given: a mock's expectation is wrong");
     };
-    TimerError { reason, handler: plain.0 }
+    TimerError { reason, handler: plain.0.into_inner() }
 }
 
 /// What a deferred closure is, erased.
@@ -236,21 +236,20 @@ impl<R: ReactorOps> Timers<R> {
         let generation = self.entries.generation(index);
         let entry = self.entries.at_mut(index).expect("what is in the wheel has an entry");
         let call = entry.call.take().expect("a timer that runs is not in the wheel before it is reset");
-        let mut missed = 0;
-        if entry.period_ns > 0 {
-            missed = (now_ns - deadline_ns) / entry.period_ns;
-            let beats = entry.period_ns.saturating_mul(missed + 1);
+        // A period of zero is a timer that fires once.
+        let missed = (now_ns - deadline_ns).checked_div(entry.period_ns);
+        if let Some(missed) = missed {
+            let beats = entry.period_ns.saturating_mul(missed.saturating_add(1));
             self.wheel.insert(index, deadline_ns.saturating_add(beats));
         }
+        let missed = missed.unwrap_or(0);
         Some(Due { key: Key::new(Kind::Timer, (index, generation)), call, deadline_ns, missed })
     }
 
     /// Gives a fired timer its handler back if it has another round. If not, the key is stale from here on, and what is left
     /// comes back to be dropped.
     pub(crate) fn settle(&mut self, key: Key, call: Box<dyn TimerCall<R>>) -> Option<Ended<R>> {
-        let Some((index, generation)) = key.parts(Kind::Timer) else {
-            return None;
-        };
+        let (index, generation) = key.parts(Kind::Timer)?;
         let Some(entry) = self.entries.get_mut(index, generation) else {
             // It cancelled itself; the group was told then.
             return Some(Ended { call: Some(call), group: crate::cell::NO_GROUP });

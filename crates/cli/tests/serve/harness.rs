@@ -1,0 +1,150 @@
+//! Starts the real program and talks to it.
+
+use std::{
+    io::{BufRead as _, BufReader, Read},
+    net::{SocketAddr, TcpStream},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long anything may take before the test counts as hung.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The program, not started yet.
+pub(crate) fn windlass(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command.args(arguments);
+    command
+}
+
+/// The same after `ulimit`, of which the shell replaces itself by the program.
+pub(crate) fn windlass_under_ulimit(ulimit: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit {ulimit} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_windlass")]);
+    command.args(arguments);
+    command
+}
+
+/// A process that is killed when dropped, so that a test that fails leaves nothing behind.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only if it has ended and was waited for, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server that listens.
+pub(crate) struct Server {
+    running: Running,
+    pub(crate) address: SocketAddr,
+    output: Receiver<String>,
+    errors: Receiver<String>,
+}
+
+impl Server {
+    /// Starts `windlass serve` on a free port.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::of(windlass(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat()))
+    }
+
+    /// Starts a command and waits until it says where it listens.
+    pub(crate) fn of(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let output = lines_of(child.stdout.take().expect("piped"));
+        let errors = lines_of(child.stderr.take().expect("piped"));
+        // In a server already, so that a panic kills the child.
+        let mut server = Self { running: Running(child), address: ([0; 4], 0).into(), output, errors };
+        let line = server.output.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            panic!("the server said nothing on its output; errors: {:?}", server.errors.try_iter().collect::<Vec<_>>())
+        });
+        let address = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("not an address: {line}"));
+        server.address = address.parse().expect("an address");
+        server
+    }
+
+    /// A connected client. What it waits for in vain fails instead of hanging.
+    pub(crate) fn connect(&self) -> TcpStream {
+        let client = TcpStream::connect_timeout(&self.address, PATIENCE).expect("the server takes connections");
+        client.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        client.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        client
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.running.pid()
+    }
+
+    /// The next line that the server writes to its standard error.
+    pub(crate) fn next_error_line(&self) -> String {
+        self.errors.recv_timeout(PATIENCE).expect("the server complains")
+    }
+
+    /// Sends the signal and waits for the end: the status and the line of statistics.
+    pub(crate) fn stop(mut self, signal: Signal) -> (ExitStatus, String) {
+        kill_process(self.pid(), signal).expect("the server still runs");
+        let line = self.output.recv_timeout(PATIENCE).expect("a line of statistics");
+        let end = self.output.recv_timeout(PATIENCE);
+        assert_eq!(end, Err(RecvTimeoutError::Disconnected), "nothing comes after the statistics");
+        (self.running.0.wait().expect("it can be waited for"), line)
+    }
+
+    /// Stops it, checks that this was clean, and returns the statistics.
+    pub(crate) fn stop_cleanly(self) -> String {
+        let (status, line) = self.stop(Signal::TERM);
+        assert_eq!(status.code(), Some(0), "{line}");
+        line
+    }
+}
+
+/// The number that stands before these words.
+pub(crate) fn number_before(words: &str, line: &str) -> u64 {
+    let before = line.split_once(words).unwrap_or_else(|| panic!("no `{words}` in: {line}")).0;
+    let number = before.trim_end().rsplit(' ').next().expect("a split has at least one part");
+    number.parse().unwrap_or_else(|_| panic!("`{number}` before `{words}` is no number: {line}"))
+}
+
+/// Reads lines in a thread of its own, so that waiting for one has a limit.
+fn lines_of(source: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(source).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Bytes in which every place can be told from its neighbours, different for each seed.
+pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        // Xorshift: any generator of which no short piece repeats would do.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}

@@ -1,0 +1,223 @@
+//! `windlass serve` as its users see it: the real program, real sockets.
+
+mod harness;
+
+use std::{
+    io::{ErrorKind, Read as _, Write as _},
+    net::{Shutdown, TcpListener, TcpStream},
+    process::Stdio,
+    thread,
+    time::Duration,
+};
+
+use harness::{Running, Server, number_before, pattern, windlass, windlass_under_ulimit};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::sockopt,
+    process::{Resource, Rlimit, Signal, getrlimit, kill_process, prlimit},
+};
+
+/// Sends all of it and reads it back at the same time; the client's half is closed afterwards.
+fn exchange(client: &mut TcpStream, bytes: &[u8]) -> Vec<u8> {
+    let mut writer = client.try_clone().expect("a socket can be cloned");
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            writer.write_all(bytes).expect("the server takes it");
+            writer.shutdown(Shutdown::Write).expect("the half can be closed");
+        });
+        let mut received = Vec::with_capacity(bytes.len());
+        client.read_to_end(&mut received).expect("the server sends it back");
+        received
+    })
+}
+
+/// Sends one byte and reads it back: the server has accepted the client by then.
+fn ping(client: &mut TcpStream) {
+    client.write_all(b"!").expect("the server takes a byte");
+    let mut byte = [0];
+    client.read_exact(&mut byte).expect("the server sends the byte back");
+    assert_eq!(&byte, b"!");
+}
+
+#[test]
+fn many_clients_at_once_each_get_their_own_bytes_back() {
+    const CLIENTS: u64 = 32;
+    const LENGTH: usize = 512 * 1024 + 13;
+    let server = Server::start(&[]);
+    thread::scope(|scope| {
+        for seed in 0..CLIENTS {
+            let mut client = server.connect();
+            scope.spawn(move || {
+                let sent = pattern(seed, LENGTH);
+                assert!(exchange(&mut client, &sent) == sent, "client {seed} got other bytes");
+            });
+        }
+    });
+    let line = server.stop_cleanly();
+    assert_eq!(number_before("connections", &line), CLIENTS);
+    assert_eq!(number_before("bytes echoed", &line), CLIENTS * LENGTH as u64);
+    assert_eq!(number_before("broken off", &line), 0);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
+    // More than the four socket buffers on the way hold at their largest (net.ipv4.tcp_rmem, tcp_wmem).
+    const LENGTH: usize = 64 << 20;
+    let server = Server::start(&["--buffer", "10000"]);
+    let mut client = server.connect();
+    let sent = pattern(1, LENGTH);
+
+    // Writes until the kernel takes nothing for a while. If the server were late, the test would only be easier for it.
+    client.set_nonblocking(true).expect("it can be set");
+    let mut written = 0;
+    loop {
+        match client.write(&sent[written..]) {
+            Ok(count) => written += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let a_while = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+                if poll(&mut [PollFd::new(&client, PollFlags::OUT)], Some(&a_while)).expect("poll works") == 0 {
+                    break;
+                }
+            }
+            Err(error) => panic!("the server broke off: {error}"),
+        }
+        assert!(written < LENGTH, "the server keeps without bound what its client does not read");
+    }
+    // Another client is served meanwhile.
+    ping(&mut server.connect());
+
+    client.set_nonblocking(false).expect("it can be set");
+    let received = exchange(&mut client, &sent[written..]);
+    assert!(received == sent, "{} of {LENGTH} bytes came back, or others", received.len());
+    let line = server.stop_cleanly();
+    assert!(number_before("times, accepting", &line) > 0, "reading was never paused: {line}");
+}
+
+#[test]
+fn a_half_closed_client_gets_the_rest_and_then_the_end() {
+    let server = Server::start(&[]);
+    for length in [0, 1, 65_536, 65_537, 3_000_000] {
+        let mut client = server.connect();
+        let sent = pattern(2, length);
+        assert!(exchange(&mut client, &sent) == sent, "{length} bytes");
+    }
+    assert_eq!(number_before("broken off", &server.stop_cleanly()), 0);
+}
+
+#[test]
+fn resets_do_not_harm_the_server() {
+    const RESETS: u64 = 50;
+    let server = Server::start(&[]);
+    let mut witness = server.connect();
+    ping(&mut witness);
+    for _ in 0..RESETS {
+        let mut client = server.connect();
+        ping(&mut client);
+        // Closing with this discards what is unsent and resets the connection, socket(7).
+        sockopt::set_socket_linger(&client, Some(Duration::ZERO)).expect("it can be set");
+        drop(client);
+        ping(&mut witness);
+    }
+    let line = server.stop_cleanly();
+    assert_eq!(number_before("connections", &line), RESETS + 1);
+    assert_eq!(number_before("broken off", &line), RESETS);
+}
+
+#[test]
+fn no_more_connections_than_allowed_are_served_at_once() {
+    const CLIENTS: usize = 12;
+    let server = Server::start(&["--connections", "3"]);
+    let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| server.connect()).collect();
+    for mut client in clients {
+        // In the order in which they came; each that goes makes room for one that waits.
+        ping(&mut client);
+    }
+    let line = server.stop_cleanly();
+    assert_eq!(number_before("connections", &line), CLIENTS as u64);
+    assert_eq!(number_before("at most at once", &line), 3);
+}
+
+#[test]
+fn without_descriptors_accepting_pauses_until_a_connection_closes() {
+    let server =
+        Server::of(windlass_under_ulimit("-n 32", &["serve", "--listen", "127.0.0.1:0", "--connections", "1000"]));
+    let clients: Vec<TcpStream> = (0..60).map(|_| server.connect()).collect();
+    let complaint = server.next_error_line();
+    assert!(complaint.contains("accepting is paused") && complaint.contains("os error 24"), "{complaint}");
+    for mut client in clients {
+        ping(&mut client);
+    }
+    let line = server.stop_cleanly();
+    assert_eq!(number_before("connections", &line), 60);
+    let at_once = number_before("at most at once", &line);
+    assert!((2..32).contains(&at_once), "{line}");
+}
+
+#[test]
+fn without_descriptors_accepting_resumes_by_itself_when_there_are_some_again() {
+    let server = Server::start(&["--connections", "1000"]);
+    // The hard limit stays as it is, which the server has from this process.
+    let few = Rlimit { current: Some(32), maximum: getrlimit(Resource::Nofile).maximum };
+    let before = prlimit(Some(server.pid()), Resource::Nofile, few).expect("a soft limit can be lowered");
+    let mut clients: Vec<TcpStream> = (0..60).map(|_| server.connect()).collect();
+    assert!(server.next_error_line().contains("accepting is paused"));
+    prlimit(Some(server.pid()), Resource::Nofile, before).expect("the soft limit can be raised again");
+    // None of them closes: only time can make the server try again.
+    clients.iter_mut().for_each(ping);
+    assert_eq!(number_before("at most at once", &server.stop_cleanly()), 60);
+}
+
+#[test]
+fn the_default_limit_of_connections_fits_the_limit_of_open_files() {
+    let server = Server::of(windlass_under_ulimit("-n 32", &["--listen", "127.0.0.1:0"]));
+    let mut clients: Vec<TcpStream> = (0..16).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(ping);
+    let mut waiting = server.connect();
+    drop(clients);
+    ping(&mut waiting);
+    assert_eq!(number_before("at most at once", &server.stop_cleanly()), 16);
+}
+
+#[test]
+fn a_signal_stops_it_cleanly_with_connections_open() {
+    for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
+        let server = Server::start(&[]);
+        let mut client = server.connect();
+        ping(&mut client);
+        let (status, line) = server.stop(signal);
+        assert_eq!(status.code(), Some(0), "{line}");
+        assert!(line.starts_with(&format!("stopped by {name}: 1 connections")), "{line}");
+        assert_eq!(client.read(&mut [0; 8]).expect("the connection was closed in order"), 0);
+    }
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let occupied = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = occupied.local_addr().expect("it has an address").to_string();
+    let output = windlass(&["serve", "--listen", &address]).output().expect("the program starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains(&format!("cannot listen on {address}: Address already in use")), "{errors}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn wrong_arguments_are_refused_with_status_2() {
+    for wrong in [&["serve", "--listen", "nowhere"][..], &["--connections", "none"], &["no-such-command"]] {
+        let output = windlass(wrong).output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: "), "{wrong:?}");
+    }
+}
+
+#[test]
+fn it_stops_cleanly_though_nobody_reads_its_output() {
+    let mut command = windlass(&["serve", "--listen", "127.0.0.1:0"]);
+    let mut running = Running(command.stdout(Stdio::piped()).spawn().expect("the program starts"));
+    let mut output = running.0.stdout.take().expect("piped");
+    output.read_exact(&mut [0; 13]).expect("the line comes");
+    drop(output);
+    kill_process(running.pid(), Signal::TERM).expect("it still runs");
+    assert_eq!(running.0.wait().expect("it can be waited for").code(), Some(0));
+}
