@@ -3,7 +3,8 @@
 //! Checked are: every value is dropped once, and not used after; nothing that was deleted fires; a state is lent once at a time; no
 //! panic comes out but those that were put in; another loop is woken when there is something to do. The sanitizers see the rest.
 //!
-//! A program is made from a seed and runs in a time of its own, so that a seed that fails does so again:
+//! A program is made from a seed and runs in a time of its own, so that a seed that fails does so again. Only the descriptors' numbers are
+//! not its own; with `--test-threads=1` they are the same each time.
 //!
 //! - `WINDLASS_HOSTILE_SEEDS`: how many programs each test runs;
 //! - `WINDLASS_HOSTILE_FIRST`: the first one's seed;
