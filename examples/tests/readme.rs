@@ -8,5 +8,8 @@ fn the_readme_shows_the_first_example() {
     let (_, program) = example.split_once("\nuse std").expect("the program begins with its imports");
     let (program, _) = program.split_once("\n\n#[cfg(test)]").expect("its test comes last");
     let readme = include_str!("../../README.md");
-    assert!(readme.contains(&format!("```rust\nuse std{program}\n```")), "README.md and examples/examples/first.rs differ");
+    assert!(
+        readme.contains(&format!("```rust\nuse std{program}\n```")),
+        "README.md and examples/examples/first.rs differ"
+    );
 }

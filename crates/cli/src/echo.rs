@@ -109,7 +109,12 @@ impl Pending {
     }
 }
 
-fn step(pending: &mut Pending, stream: &mut (impl Read + Write), scratch: &mut [u8], sent: &mut u64) -> io::Result<Next> {
+fn step(
+    pending: &mut Pending,
+    stream: &mut (impl Read + Write),
+    scratch: &mut [u8],
+    sent: &mut u64,
+) -> io::Result<Next> {
     if !pending.flush(stream, sent)? {
         return Ok(Next::Write);
     }
@@ -252,10 +257,9 @@ mod tests {
 
     #[test]
     fn a_reset_closes_whether_it_reads_or_writes() {
-        for (sends, takes) in [
-            (Err(ErrorKind::ConnectionReset.into()), Ok(9)),
-            (Ok(b"x".to_vec()), Err(ErrorKind::BrokenPipe.into())),
-        ] {
+        for (sends, takes) in
+            [(Err(ErrorKind::ConnectionReset.into()), Ok(9)), (Ok(b"x".to_vec()), Err(ErrorKind::BrokenPipe.into()))]
+        {
             let mut echo = connection();
             let mut client = Client { sends: [sends].into(), takes: [takes].into(), ..Client::default() };
             echo.on_ready(&mut client, event(interest().read()), turn!(expecting_delete()));

@@ -133,7 +133,8 @@ impl Server {
     fn pause_with<R: ReactorOps>(&self, listener: Key, retry: Option<Key>, turn: &mut Turn<'_, R>) {
         self.count(|counts| counts.accepting_paused += 1);
         self.paused.set(Some(Paused { listener, retry }));
-        if let Err(error) = turn.modify(listener, interest()).map_err(io::Error::from).context("cannot pause accepting") {
+        if let Err(error) = turn.modify(listener, interest()).map_err(io::Error::from).context("cannot pause accepting")
+        {
             self.fail(error, turn);
         }
     }
@@ -147,7 +148,8 @@ impl Server {
             // It may be the timer itself that calls, and cancelling it is as good as letting it end.
             let _ = turn.cancel(retry);
         }
-        if let Err(error) = turn.modify(listener, ACCEPTING).map_err(io::Error::from).context("cannot resume accepting") {
+        if let Err(error) = turn.modify(listener, ACCEPTING).map_err(io::Error::from).context("cannot resume accepting")
+        {
             self.fail(error, turn);
         }
     }

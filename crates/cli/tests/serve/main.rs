@@ -139,10 +139,8 @@ fn no_more_connections_than_allowed_are_served_at_once() {
 
 #[test]
 fn without_descriptors_accepting_pauses_until_a_connection_closes() {
-    let server = Server::of(windlass_under_ulimit(
-        "-n 32",
-        &["serve", "--listen", "127.0.0.1:0", "--connections", "1000"],
-    ));
+    let server =
+        Server::of(windlass_under_ulimit("-n 32", &["serve", "--listen", "127.0.0.1:0", "--connections", "1000"]));
     let clients: Vec<TcpStream> = (0..60).map(|_| server.connect()).collect();
     let complaint = server.next_error_line();
     assert!(complaint.contains("accepting is paused") && complaint.contains("os error 24"), "{complaint}");
