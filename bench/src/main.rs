@@ -1,3 +1,42 @@
-//! Windlass beside its peers.
+//! Windlass beside its peers: runs suites by name and reports ratios.
+//!
+//! Nothing is measured in this process. Each implementation is a small program that shares the driver
+//! (`bench/driver`); this one builds them, runs their slices interleaved, counts instructions and
+//! system calls with the tools that are there, and writes the report. See `bench/README.md`.
 
-fn main() {}
+mod child;
+mod cli;
+mod html;
+mod instructions;
+mod meta;
+mod plan;
+mod program;
+mod report;
+mod run;
+mod singlestep;
+mod stats;
+mod syscalls;
+mod timing;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+
+fn main() -> anyhow::Result<ExitCode> {
+    let options = cli::Options::parse();
+    if options.list {
+        print!("{}", cli::list());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = run::run(&options)?;
+    print!("{}", report.text());
+    if let Some(path) = &options.json {
+        let text = serde_json::to_string_pretty(&report.json())? + "\n";
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(path) = &options.html {
+        std::fs::write(path, html::page(&report)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(if report.failures().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -68,6 +68,14 @@ impl Batch {
         Some(unsafe { (*event).data }.u64())
     }
 
+    /// Whether an event of this cell waits to be dispatched.
+    pub(crate) fn names(&self, address: u64) -> bool {
+        // SAFETY: the events from the cursor to the true end have been written (protocol 2), and nobody writes to them
+        // while `self` is borrowed.
+        let waiting = unsafe { slice::from_raw_parts(self.cursor, self.len()) };
+        waiting.iter().any(|event| { event.data }.u64() == address)
+    }
+
     /// Ends the loop after the running handler; the rest stays.
     pub(crate) fn halt(&mut self) {
         self.end = self.cursor;
@@ -139,6 +147,7 @@ mod tests {
         assert_eq!((batch.next(), batch.running(), batch.len()), (Some((10, 1)), Some(10), 2));
         batch.halt();
         assert_eq!((batch.next(), batch.running(), batch.is_empty(), batch.len()), (None, Some(10), false, 2));
+        assert_eq!((batch.names(10), batch.names(30)), (false, true));
         batch.resume();
         assert_eq!((batch.next(), batch.next(), batch.next()), (Some((20, 2)), Some((30, 3)), None));
         assert!(batch.is_empty());

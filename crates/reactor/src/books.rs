@@ -106,6 +106,7 @@ impl Reactor {
         for flag in [Flags::ABSENT, Flags::FIRED, Flags::DIRTY] {
             cell.set_flag(flag, false);
         }
+        cell.set_flag(Flags::REARMED, mask & ONESHOT != 0 && self.batch.names(address));
         if self.registry.is_tainted(fd) {
             cell.set_flag(Flags::TAINTED, true);
         }
@@ -158,7 +159,8 @@ impl Reactor {
     /// Tells the kernel of the merged changes. A refusal becomes an error event.
     pub(crate) fn flush(&mut self) {
         self.attention &= !attention::DIRTY;
-        for key in core::mem::take(&mut self.dirty) {
+        let mut dirty = core::mem::take(&mut self.dirty);
+        for key in dirty.drain(..) {
             let Some(cell) = self.registry.get(key) else {
                 continue;
             };
@@ -171,6 +173,8 @@ impl Reactor {
                 self.owe_error(cell);
             }
         }
+        // Nothing was added meanwhile. The list keeps its memory (rule 12).
+        self.dirty = dirty;
     }
 
     /// The subscriber gets one error event, in the next turn.

@@ -61,13 +61,17 @@ impl<T> Drop for Calm<T> {
     }
 }
 
-/// Drops what a panic carried. That may panic as well, and so on: the second one's load is leaked.
+/// Drops what a panic carried. That may panic in its turn, with a load that does so too: an endless chain of them is cut, and
+/// its last one leaked.
 fn discard_panic(outcome: Result<(), Box<dyn Any + Send>>) {
-    if let Err(load) = outcome {
-        if let Err(load) = catch_unwind(AssertUnwindSafe(|| drop(load))) {
-            core::mem::forget(load);
+    let Err(mut load) = outcome else { return };
+    for _ in 0..8 {
+        match catch_unwind(AssertUnwindSafe(|| drop(load))) {
+            Ok(()) => return,
+            Err(next) => load = next,
         }
     }
+    core::mem::forget(load);
 }
 
 /// Runs destructors one by one although they panic, and keeps the first panic.

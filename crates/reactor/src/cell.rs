@@ -73,7 +73,9 @@ impl Flags {
     pub(crate) const INTERNAL: Self = Self(1 << 20);
     /// It is owed an error event.
     pub(crate) const FAULTY: Self = Self(1 << 21);
-    const ALL: u32 = 0x3f << 16;
+    /// Armed again while an event that was fetched before still waits: that one must not count as the firing.
+    pub(crate) const REARMED: Self = Self(1 << 22);
+    const ALL: u32 = 0x7f << 16;
 }
 
 /// The functions that know the value's type.
@@ -110,15 +112,15 @@ impl<T: Subscriber<R>, R: ReactorOps> TableOf<T, R> {
 /// # Safety
 /// As [`DispatchFn`] says, and the block's value is a `T`.
 unsafe fn dispatch<T: Subscriber<R>, R: ReactorOps>(header: *mut Header<R>, ready: u32, reactor: *mut R) {
-    // SAFETY: the caller promises an allocated header (protocol 1); the field is copied out, no reference stays.
-    let (key, interest) = unsafe { ((*header).key, (*header).interest) };
+    // SAFETY: the header is allocated, so not null (the caller's promise).
+    let cell = CellPtr(unsafe { NonNull::new_unchecked(header) });
     let block = header.cast::<Block<T, R>>();
     // SAFETY: the block holds a live `T` that nobody else borrows (the caller's promise, protocol 2).
     let value: &mut T = unsafe { &mut (*block).value };
     // SAFETY: the caller promises that the reactor is live and not borrowed otherwise for the time of the call. The
     // value lies in a block of its own, so the two references do not overlap.
     let reactor = unsafe { &mut *reactor };
-    let event = Event::new(key, Interest::from_bits(interest), Ready::from_bits(ready));
+    let event = Event::new(cell.key(), cell.interest(), Ready::from_bits(ready));
     value.handle(event, Turn::new(reactor));
 }
 
@@ -129,7 +131,8 @@ unsafe fn dispatch<T: Subscriber<R>, R: ReactorOps>(header: *mut Header<R>, read
 unsafe fn dispatch_one_shot<T: Subscriber<R>, R: ReactorOps>(header: *mut Header<R>, ready: u32, reactor: *mut R) {
     // SAFETY: the header is allocated, so not null (the caller's promise).
     let cell = CellPtr(unsafe { NonNull::new_unchecked(header) });
-    cell.set_flag(Flags::FIRED, true);
+    cell.set_flag(Flags::FIRED, !cell.has_flag(Flags::REARMED));
+    cell.set_flag(Flags::REARMED, false);
     // SAFETY: the caller's promise is this function's.
     unsafe { dispatch::<T, R>(header, ready, reactor) }
 }
@@ -160,9 +163,8 @@ unsafe fn value<T: Subscriber<R>, R: ReactorOps>(header: NonNull<Header<R>>) -> 
 /// # Safety
 /// The block's value is a live `T`, not borrowed, and is not used as one afterwards.
 unsafe fn unbox<T: Subscriber<R>, R: ReactorOps>(header: NonNull<Header<R>>) -> Box<dyn Subscriber<R>> {
-    let block = header.as_ptr().cast::<Block<T, R>>();
-    // SAFETY: the value is live and the caller gives it up.
-    let value = unsafe { ManuallyDrop::take(&mut (*block).value) };
+    // SAFETY: the value is a live `T` and the caller gives it up.
+    let value: T = unsafe { CellPtr(header).take_as() };
     let boxed: Box<dyn Any> = Box::new(value);
     match boxed.downcast::<Box<dyn Subscriber<R>>>() {
         // It came boxed and goes as it came.
@@ -342,8 +344,10 @@ impl<R: ReactorOps> CellPtr<R> {
     /// As [`drop_value`](Self::drop_value), and the value is a `T`.
     pub(crate) unsafe fn take_as<T: Subscriber<R>>(self) -> T {
         let block = self.0.as_ptr().cast::<Block<T, R>>();
-        // SAFETY: the value is a live `T` and the caller gives it up.
-        unsafe { ManuallyDrop::take(&mut (*block).value) }
+        // SAFETY: the block is allocated as one of `T` (the caller's promise), so the field lies inside it.
+        let value = unsafe { &raw const (*block).value };
+        // SAFETY: the value is alive and the caller gives it up.
+        ManuallyDrop::into_inner(unsafe { value.read() })
     }
 
     /// Gives the memory back.

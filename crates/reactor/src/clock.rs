@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::time::Timespec;
+
 use crate::calm::Calm;
 
 /// A source of time for a reactor's timers; `Fn() -> Instant` is one.
@@ -80,6 +82,12 @@ impl Time {
 /// A duration in nanoseconds; what is longer than 64 bits of them is the end of time.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A duration as the kernel takes it; one beyond its seconds is cut to them.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    Timespec { tv_sec, tv_nsec: duration.subsec_nanos().into() }
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ use rustix::{io::Errno, time::Timespec};
 use crate::{
     Reactor, Tick, Turn, attention,
     cell::{CellPtr, Flags, NO_GROUP},
+    clock::timespec,
     hook::Moment,
     interest::ERR,
     reactor::Phase,
@@ -275,10 +276,7 @@ impl Reactor {
 
     /// One wait of the kernel's, into the rest of the batch.
     fn wait_once(&mut self, span: Option<Duration>) -> Result<usize, Errno> {
-        let time = span.map(|span| {
-            let span = span.min(WAIT_MAX);
-            Timespec { tv_sec: span.as_secs().cast_signed(), tv_nsec: span.subsec_nanos().into() }
-        });
+        let time = span.map(|span| timespec(span.min(WAIT_MAX)));
         let room = self.batch.room();
         if room.is_empty() {
             // Error events have taken all of it. The kernel's wait for the next turn.

@@ -23,6 +23,7 @@ use rustix::{
 use crate::{
     Errno, Reactor, attention,
     builder::Registrar,
+    clock::timespec,
     turn::{Token, sealed::Sealed},
 };
 
@@ -209,10 +210,7 @@ impl Embedded {
         }
         let value = match next {
             // All zeros disarm a timerfd, so what is due already is due in a nanosecond.
-            Some(next) => {
-                let span = next.saturating_sub(self.reactor.time.read_ns()).max(1);
-                Timespec { tv_sec: (span / 1_000_000_000).cast_signed(), tv_nsec: (span % 1_000_000_000).cast_signed() }
-            }
+            Some(next) => timespec(Duration::from_nanos(next.saturating_sub(self.reactor.time.read_ns()).max(1))),
             None => Timespec { tv_sec: 0, tv_nsec: 0 },
         };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };

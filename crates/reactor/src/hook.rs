@@ -15,12 +15,12 @@ pub(crate) enum Moment {
     AfterTurn,
 }
 
-type Call = Box<dyn FnMut(Turn<'_, Reactor>)>;
+pub(crate) type HookCall = Box<dyn FnMut(Turn<'_, Reactor>)>;
 
 struct Hook {
     key: HookKey,
     moment: Moment,
-    call: Call,
+    call: HookCall,
 }
 
 /// A reactor's hooks, in the order in which they were added.
@@ -35,7 +35,7 @@ impl Hooks {
         self.list.is_empty()
     }
 
-    pub(crate) fn add(&mut self, moment: Moment, call: Call) -> Result<HookKey, HookError> {
+    pub(crate) fn add(&mut self, moment: Moment, call: HookCall) -> Result<HookKey, HookError> {
         if self.list.len() >= HOOKS_MAX {
             return Err(HookError);
         }
@@ -45,12 +45,12 @@ impl Hooks {
         Ok(key)
     }
 
-    pub(crate) fn remove(&mut self, key: HookKey) -> Result<Call, NotFound> {
+    pub(crate) fn remove(&mut self, key: HookKey) -> Result<HookCall, NotFound> {
         let place = self.list.iter().position(|hook| hook.key == key).ok_or(NotFound)?;
         Ok(self.list.remove(place).call)
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Call> {
+    pub(crate) fn pop(&mut self) -> Option<HookCall> {
         self.list.pop().map(|hook| hook.call)
     }
 }

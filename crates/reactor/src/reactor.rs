@@ -18,7 +18,7 @@ use crate::{
     config::Limits,
     graves::Graves,
     groups::GroupRecord,
-    hook::{Hooks, Moment},
+    hook::{HookCall, Hooks, Moment},
     inject::TimerFn,
     registry::{Registry, first_generation},
     stats::Counters,
@@ -302,7 +302,7 @@ impl Reactor {
         self.add_hook(Moment::AfterTurn, Box::new(hook))
     }
 
-    fn add_hook(&mut self, moment: Moment, call: Box<dyn FnMut(Turn<'_, Self>)>) -> Result<HookKey, HookError> {
+    fn add_hook(&mut self, moment: Moment, call: HookCall) -> Result<HookKey, HookError> {
         let key = self.hooks.add(moment, call)?;
         self.attention |= attention::HOOKS;
         Ok(key)

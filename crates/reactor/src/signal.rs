@@ -28,8 +28,7 @@ macro_rules! signals {
         impl Signal {
             $(
                 #[doc = concat!("`", stringify!($number), "`.")]
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 64")]
-                pub const $name: Self = Self(libc::$number as u8);
+                                pub const $name: Self = Self(libc::$number as u8);
             )*
         }
 

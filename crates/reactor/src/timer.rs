@@ -236,21 +236,20 @@ impl<R: ReactorOps> Timers<R> {
         let generation = self.entries.generation(index);
         let entry = self.entries.at_mut(index).expect("what is in the wheel has an entry");
         let call = entry.call.take().expect("a timer that runs is not in the wheel before it is reset");
-        let mut missed = 0;
-        if entry.period_ns > 0 {
-            missed = (now_ns - deadline_ns) / entry.period_ns;
+        // A period of zero is a timer that fires once.
+        let missed = (now_ns - deadline_ns).checked_div(entry.period_ns);
+        if let Some(missed) = missed {
             let beats = entry.period_ns.saturating_mul(missed + 1);
             self.wheel.insert(index, deadline_ns.saturating_add(beats));
         }
+        let missed = missed.unwrap_or(0);
         Some(Due { key: Key::new(Kind::Timer, (index, generation)), call, deadline_ns, missed })
     }
 
     /// Gives a fired timer its handler back if it has another round. If not, the key is stale from here on, and what is left
     /// comes back to be dropped.
     pub(crate) fn settle(&mut self, key: Key, call: Box<dyn TimerCall<R>>) -> Option<Ended<R>> {
-        let Some((index, generation)) = key.parts(Kind::Timer) else {
-            return None;
-        };
+        let (index, generation) = key.parts(Kind::Timer)?;
         let Some(entry) = self.entries.get_mut(index, generation) else {
             // It cancelled itself; the group was told then.
             return Some(Ended { call: Some(call), group: crate::cell::NO_GROUP });

@@ -294,8 +294,9 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         self.reactor.reset_timer(key, Schedule::At(deadline))
     }
 
-    /// Calls a closure at the end of this turn, after its events and timers; in the next turn, without a wait before it, if this
-    /// is called from a deferred closure or too many wait already (`deferred_per_turn`).
+    /// Calls a closure at the end of this turn, after its events and timers.
+    ///
+    /// What is deferred there, or is more than `deferred_per_turn`, goes first in the next turn, which does not wait.
     ///
     /// # Errors
     /// [`DeferError`] when `deferred_max` closures wait; the closure comes back.

@@ -1,0 +1,56 @@
+//! What a registration costs in memory.
+
+use super::Subject;
+use crate::protocol::{Outcome, Trigger};
+use crate::serve::Measured;
+use crate::source::{Count, Hits, Pool, Source};
+use crate::{Error, alloc};
+
+pub(super) struct Memory<S> {
+    registered: usize,
+    backend: String,
+    /// Kept until the next slice, so that a reading of the process from outside sees it.
+    subject: Option<(S, Pool)>,
+}
+
+impl<S: Subject> Memory<S> {
+    pub(super) fn new(registered: usize, backend: &str) -> Self {
+        Self { registered, backend: backend.into(), subject: None }
+    }
+}
+
+impl<S: Subject> Measured for Memory<S> {
+    fn slice(&mut self, _rounds: u64) -> Result<Outcome, Error> {
+        self.subject = None;
+        let pool = Pool::new(self.registered)?;
+        let sources = pool.sources();
+        let hits = Hits::default();
+        let mut keys = Vec::with_capacity(sources.len());
+        let mut subject = S::new(&self.backend)?;
+        let before = alloc::tally();
+        for &source in &sources {
+            keys.push(subject.add(source, Trigger::Edge, Count(hits.clone()))?);
+        }
+        let after = alloc::tally();
+        let bytes = (after.live_bytes - before.live_bytes) as f64 / self.registered as f64;
+        // The value is what the user gave: the descriptor and the handler that holds its counter.
+        let value = size_of::<(Source, Count)>() as f64;
+        sources.iter().take(crate::EVENTS_PER_TURN).for_each(|source| source.fire());
+        subject.turn()?;
+        let expected = self.registered.min(crate::EVENTS_PER_TURN) as u64;
+        if hits.count() != expected {
+            return Err(format!("{} handlers ran, not {expected}", hits.count()).into());
+        }
+        self.subject = Some((subject, pool));
+        Ok(Outcome {
+            units: self.registered as u64,
+            allocations: after.allocations - before.allocations,
+            gauges: [
+                ("bytes_per_registration".to_owned(), bytes),
+                ("beside_value_bytes_per_registration".to_owned(), bytes - value),
+            ]
+            .into(),
+            ..Outcome::default()
+        })
+    }
+}

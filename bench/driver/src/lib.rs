@@ -1,0 +1,25 @@
+//! What every measured program shares.
+//!
+//! `windlass-bench` starts one small program per implementation and talks to it in lines of JSON
+//! ([`protocol`]). The workload itself is here, once, generic over the implementation: a program
+//! only says how its library registers, deletes and takes one turn ([`dispatch::Subject`]), or how
+//! it keeps timers ([`timers::TimerSubject`]). So the work is the same by construction, and every
+//! slice ends with a check that exactly the expected handlers ran.
+
+#![deny(unsafe_code)]
+
+pub mod alloc;
+pub mod dispatch;
+pub mod protocol;
+mod random;
+mod serve;
+pub mod source;
+pub mod timers;
+
+pub use serve::{Measured, Program, STEPPED, Suite, Unsupported, locked_version};
+
+/// Any failure of a measured program; its text is sent to `windlass-bench` and reported there.
+pub type Error = Box<dyn std::error::Error>;
+
+/// Most events that one turn takes from the kernel, in every implementation that lets us choose.
+pub const EVENTS_PER_TURN: usize = 1024;

@@ -1,0 +1,206 @@
+//! What `windlass-bench` and a measured program say to each other, one JSON object a line.
+//!
+//! `windlass-bench` writes [`Request`]s to the program's standard input and reads one [`Reply`] for
+//! each from its standard output. A case is prepared once and then measured in slices, so that the
+//! slices of several programs can be interleaved. At the end of its input a program ends.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What is asked of a program.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Request {
+    /// Says who you are, after pinning yourself to the processor, if one is named.
+    Hello {
+        /// Number of the processor, as sched_setaffinity(2) counts them.
+        cpu: Option<usize>,
+    },
+    /// Sets the case up; whatever was prepared before is torn down.
+    Prepare {
+        /// What to set up.
+        case: Case,
+        /// Kernel interface to use, `epoll` unless the implementation has several.
+        backend: String,
+        /// Does everything but the turns: what the workload itself costs.
+        idle: bool,
+    },
+    /// Runs some rounds of the prepared case and checks which handlers ran.
+    Slice {
+        /// How many.
+        rounds: u64,
+    },
+}
+
+/// What a program answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub enum Reply {
+    /// To [`Request::Hello`].
+    Hello {
+        /// Version of the library that is measured.
+        version: String,
+        /// True if the processor could be pinned as asked.
+        pinned: bool,
+    },
+    /// To [`Request::Prepare`].
+    Ready,
+    /// To [`Request::Slice`].
+    Slice(Outcome),
+    /// The implementation has no such thing; not a failure.
+    Unsupported {
+        /// Why.
+        reason: String,
+    },
+    /// It went wrong: a call failed or the wrong handlers ran.
+    Failed {
+        /// What happened.
+        reason: String,
+    },
+}
+
+/// What one slice came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Time of all rounds together.
+    pub ns: u64,
+    /// Things done in that time, to divide by: events, pairs of calls, timers.
+    pub units: u64,
+    /// Turns taken in that time.
+    pub turns: u64,
+    /// Calls to the allocator in that time.
+    pub allocations: u64,
+    /// Figures of another kind, by the name they have in the report.
+    #[serde(default)]
+    pub gauges: BTreeMap<String, f64>,
+}
+
+/// Level- or edge-triggered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trigger {
+    /// The handler reads the eventfd to zero.
+    Level,
+    /// The handler never reads: every write is a new edge.
+    Edge,
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Level => "level",
+            Self::Edge => "edge",
+        })
+    }
+}
+
+/// One workload with its sizes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "case", rename_all = "snake_case")]
+pub enum Case {
+    /// One of `registered` sources is ready in each turn, a random one.
+    OneReady {
+        /// Number of sources.
+        registered: usize,
+        /// How they are watched.
+        trigger: Trigger,
+    },
+    /// All `registered` sources are ready in each turn.
+    AllReady {
+        /// Number of sources.
+        registered: usize,
+        /// How they are watched.
+        trigger: Trigger,
+    },
+    /// Each subscriber has four sources and one state; one source is ready in each turn.
+    FourFds {
+        /// Number of subscribers, so a quarter of the number of sources.
+        subscribers: usize,
+        /// How they are watched.
+        trigger: Trigger,
+    },
+    /// Eight types of handler; `ready` of `registered` sources are ready in each turn, in random order.
+    EightTypes {
+        /// Number of sources.
+        registered: usize,
+        /// How many are ready at once.
+        ready: usize,
+    },
+    /// Registers and deletes sources beside `registered` others; the unit is one such pair.
+    RegisterDelete {
+        /// Number of sources that stay.
+        registered: usize,
+    },
+    /// What registering costs in memory.
+    RegistrationMemory {
+        /// Number of registrations to divide by.
+        registered: usize,
+    },
+    /// Starts a timer and cancels it before it fires, with `alive` others waiting.
+    InsertCancel {
+        /// Number of timers that wait.
+        alive: usize,
+    },
+    /// Starts `count` timers with random deadlines, none of which comes.
+    Insert {
+        /// Number of timers.
+        count: usize,
+    },
+    /// Fires `count` timers that are all due.
+    Fire {
+        /// Number of timers.
+        count: usize,
+    },
+    /// One periodic timer that is always due.
+    Every {
+        /// Its period.
+        period_ns: u64,
+    },
+    /// Moves a random one of `alive` timers to another deadline.
+    Reset {
+        /// Number of timers that wait.
+        alive: usize,
+    },
+}
+
+impl Case {
+    /// Name of the suite it belongs to.
+    pub fn suite(&self) -> &'static str {
+        match self {
+            Self::OneReady { .. }
+            | Self::AllReady { .. }
+            | Self::FourFds { .. }
+            | Self::EightTypes { .. }
+            | Self::RegisterDelete { .. }
+            | Self::RegistrationMemory { .. } => "dispatch",
+            Self::InsertCancel { .. }
+            | Self::Insert { .. }
+            | Self::Fire { .. }
+            | Self::Every { .. }
+            | Self::Reset { .. } => "timers",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_one_line_and_come_back_the_same() {
+        let request = Request::Prepare {
+            case: Case::OneReady { registered: 3, trigger: Trigger::Edge },
+            backend: "epoll".into(),
+            idle: false,
+        };
+        let line = serde_json::to_string(&request).unwrap();
+        assert!(!line.contains('\n'));
+        let Request::Prepare { case, backend, idle } = serde_json::from_str(&line).unwrap() else {
+            panic!("another request: {line}");
+        };
+        assert_eq!(case, Case::OneReady { registered: 3, trigger: Trigger::Edge });
+        assert_eq!((backend.as_str(), idle), ("epoll", false));
+    }
+}

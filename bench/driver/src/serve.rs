@@ -1,0 +1,182 @@
+//! The main loop of a measured program.
+#![allow(unsafe_code, reason = "sched_setaffinity, and an exported name that callgrind can find")]
+
+use std::io::{self, BufRead, Write};
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use crate::Error;
+use crate::dispatch::{self, Subject};
+use crate::protocol::{Case, Outcome, Reply, Request};
+use crate::timers::{self, TimerSubject};
+
+/// A prepared case.
+pub trait Measured {
+    /// Runs `rounds` rounds and checks that exactly the expected handlers ran.
+    ///
+    /// # Errors
+    ///
+    /// If a call failed, or other handlers ran.
+    fn slice(&mut self, rounds: u64) -> Result<Outcome, Error>;
+}
+
+/// What a program measures: the name of a suite, and how to set up its cases.
+pub struct Suite {
+    name: &'static str,
+    prepare: Prepare,
+}
+
+type Prepare = fn(&Case, &str, bool) -> Result<Box<dyn Measured>, Error>;
+
+impl std::fmt::Debug for Suite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Suite").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Suite {
+    /// The suite `dispatch` over a reactor.
+    pub fn dispatch<S: Subject>() -> Self {
+        Self { name: "dispatch", prepare: dispatch::prepare::<S> }
+    }
+
+    /// The suite `timers` over something that keeps timers.
+    pub fn timers<T: TimerSubject>() -> Self {
+        Self { name: "timers", prepare: timers::prepare::<T> }
+    }
+}
+
+/// A measured program.
+#[derive(Debug)]
+pub struct Program {
+    /// Version of the library that is measured.
+    pub version: String,
+    /// What it can be asked for.
+    pub suites: Vec<Suite>,
+}
+
+impl Program {
+    /// Answers requests from standard input until it ends.
+    pub fn serve(self) -> ExitCode {
+        let mut prepared: Option<Box<dyn Measured>> = None;
+        for line in io::stdin().lock().lines() {
+            let Ok(line) = line else {
+                return ExitCode::FAILURE;
+            };
+            let reply = match serde_json::from_str(&line) {
+                Ok(request) => self.answer(request, &mut prepared),
+                Err(error) => Reply::Failed { reason: format!("no request: {error}") },
+            };
+            let text = serde_json::to_string(&reply).expect("replies are plain data");
+            // Whoever started us has gone if the line cannot be written, and there is nobody to tell.
+            if writeln!(io::stdout(), "{text}").is_err() {
+                return ExitCode::FAILURE;
+            }
+        }
+        ExitCode::SUCCESS
+    }
+
+    fn answer(&self, request: Request, prepared: &mut Option<Box<dyn Measured>>) -> Reply {
+        match request {
+            Request::Hello { cpu } => Reply::Hello { version: self.version.clone(), pinned: cpu.is_some_and(pin) },
+            Request::Prepare { case, backend, idle } => {
+                *prepared = None;
+                let Some(suite) = self.suites.iter().find(|suite| suite.name == case.suite()) else {
+                    let reason = format!("no part in the suite `{}`", case.suite());
+                    return Reply::Unsupported { reason };
+                };
+                match (suite.prepare)(&case, &backend, idle) {
+                    Ok(measured) => {
+                        *prepared = Some(measured);
+                        Reply::Ready
+                    }
+                    Err(error) => refusal(error),
+                }
+            }
+            Request::Slice { rounds } => match prepared {
+                Some(measured) => match measured.slice(rounds) {
+                    Ok(outcome) => Reply::Slice(outcome),
+                    Err(error) => refusal(error),
+                },
+                None => Reply::Failed { reason: "nothing is prepared".into() },
+            },
+        }
+    }
+}
+
+/// The implementation has no such thing, as an error.
+#[derive(Debug)]
+pub struct Unsupported(pub &'static str);
+
+impl std::fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Unsupported {}
+
+fn refusal(error: Error) -> Reply {
+    let reason = error.to_string();
+    if error.is::<Unsupported>() { Reply::Unsupported { reason } } else { Reply::Failed { reason } }
+}
+
+/// Set in the environment of a program whose instructions are counted step by step: the measured part
+/// is then enclosed by two signals, `SIGUSR1`, that tell the tracer where to begin and to end.
+pub const STEPPED: &str = "WINDLASS_BENCH_STEPPED";
+
+/// Runs the measured part of a slice.
+pub(crate) fn counted(part: &mut dyn FnMut()) {
+    mark();
+    enclosed(part);
+    mark();
+}
+
+/// Under callgrind the counters are set to zero when this function is entered and dumped when it is
+/// left, which is why it has a plain exported name and is never inlined.
+#[unsafe(export_name = "windlass_bench_counted")]
+#[inline(never)]
+fn enclosed(part: &mut dyn FnMut()) {
+    part();
+}
+
+fn mark() {
+    static IS_STEPPED: OnceLock<bool> = OnceLock::new();
+    if *IS_STEPPED.get_or_init(|| std::env::var_os(STEPPED).is_some()) {
+        // SAFETY: raise(3) takes a number; the tracer keeps the signal from being delivered.
+        unsafe { libc::raise(libc::SIGUSR1) };
+    }
+}
+
+/// Pins the calling thread to one processor; false if that is not allowed.
+fn pin(cpu: usize) -> bool {
+    if cpu >= libc::CPU_SETSIZE as usize {
+        return false;
+    }
+    // SAFETY: a set of processors is an array of integers, for which zero is a value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the number is below the size of the set, checked above.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the set is readable for its size, and 0 means the calling thread (sched_setaffinity(2)).
+    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0 }
+}
+
+/// Version of the package `name` according to the text of a Cargo.lock, or `unknown`.
+pub fn locked_version(lock: &str, name: &str) -> String {
+    let package = format!("name = \"{name}\"");
+    let mut lines = lock.lines().skip_while(|line| *line != package).skip(1);
+    let version = lines.next().and_then(|line| line.strip_prefix("version = "));
+    version.map_or_else(|| "unknown".to_owned(), |version| version.trim_matches('"').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::locked_version;
+
+    #[test]
+    fn the_version_stands_after_the_name() {
+        let lock = "[[package]]\nname = \"mio\"\nversion = \"1.2.4\"\nsource = \"x\"\n";
+        assert_eq!(locked_version(lock, "mio"), "1.2.4");
+        assert_eq!(locked_version(lock, "tokio"), "unknown");
+    }
+}

@@ -1,0 +1,309 @@
+//! The suite `timers`: starting, cancelling, moving and firing, with many timers waiting.
+
+use std::time::{Duration, Instant};
+
+use crate::protocol::{Case, Outcome};
+use crate::random::Random;
+use crate::serve::{Measured, counted};
+use crate::source::Hits;
+use crate::{Error, alloc};
+
+/// Something that keeps timers.
+pub trait TimerSubject: Sized + 'static {
+    /// What cancels a timer; dropping one must not.
+    type Key;
+
+    /// Makes one on the named backend.
+    ///
+    /// # Errors
+    ///
+    /// If it has no such backend, or the kernel refuses.
+    fn new(backend: &str) -> Result<Self, Error>;
+
+    /// Starts a timer that adds one to `fired` at `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started.
+    fn insert(&mut self, deadline: Instant, fired: Hits) -> Result<Self::Key, Error>;
+
+    /// Starts a timer that adds one to `fired` in every period; [`Unsupported`](crate::Unsupported)
+    /// if the library's own resolution is coarser than the period.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started.
+    fn every(&mut self, period: Duration, fired: Hits) -> Result<(), Error>;
+
+    /// Ends a timer that has not fired.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    fn cancel(&mut self, key: Self::Key) -> Result<(), Error>;
+
+    /// Moves a timer that has not fired.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    fn reset(&mut self, key: &mut Self::Key, deadline: Instant) -> Result<(), Error>;
+
+    /// Fires what is due, without waiting where nothing is.
+    ///
+    /// # Errors
+    ///
+    /// If the wait fails.
+    fn turn(&mut self) -> Result<(), Error>;
+}
+
+/// Sets a case of this suite up.
+pub(crate) fn prepare<T: TimerSubject>(case: &Case, backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
+    if idle {
+        return Err("no case of the suite `timers` can be idle".into());
+    }
+    Ok(match *case {
+        Case::InsertCancel { alive } => Box::new(Alive::<T>::new(alive, backend, Step::Pair)?),
+        Case::Reset { alive } => Box::new(Alive::<T>::new(alive, backend, Step::Reset)?),
+        Case::Insert { count } => Box::new(Insert::<T>::new(count, backend)),
+        Case::Fire { count } => Box::new(Fire::<T>::new(count, backend)),
+        Case::Every { period_ns } => Box::new(Every::<T>::new(period_ns, backend)?),
+        _ => return Err("no case of the suite `timers`".into()),
+    })
+}
+
+/// Deadlines that do not come while anything is measured: between one and two hours away.
+struct Far {
+    random: Random,
+    base: Instant,
+}
+
+impl Far {
+    fn new() -> Self {
+        Self { random: Random::new(7), base: Instant::now() + Duration::from_secs(3600) }
+    }
+
+    fn next(&mut self) -> Instant {
+        self.base + Duration::from_nanos(self.random.next() % 3_600_000_000_000)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    /// Starts one and cancels it.
+    Pair,
+    /// Moves one.
+    Reset,
+}
+
+/// Deadlines and targets drawn before a slice is timed, so that the generator is not.
+const DRAWN: usize = 4096;
+
+struct Alive<T: TimerSubject> {
+    subject: T,
+    keys: Vec<T::Key>,
+    fired: Hits,
+    far: Far,
+    step: Step,
+    bytes_per_timer: f64,
+}
+
+impl<T: TimerSubject> Alive<T> {
+    fn new(alive: usize, backend: &str, step: Step) -> Result<Self, Error> {
+        let mut subject = T::new(backend)?;
+        let fired = Hits::default();
+        let mut far = Far::new();
+        let mut keys = Vec::with_capacity(alive);
+        let before = alloc::tally().live_bytes;
+        for _ in 0..alive {
+            keys.push(subject.insert(far.next(), fired.clone())?);
+        }
+        let bytes = alloc::tally().live_bytes - before;
+        let bytes_per_timer = bytes as f64 / alive.max(1) as f64;
+        Ok(Self { subject, keys, fired, far, step, bytes_per_timer })
+    }
+
+    fn run(&mut self, rounds: u64, drawn: &[(Instant, usize)]) -> Result<(), Error> {
+        for (_, &(deadline, target)) in (0..rounds).zip(drawn.iter().cycle()) {
+            match self.step {
+                Step::Pair => {
+                    let key = self.subject.insert(deadline, self.fired.clone())?;
+                    self.subject.cancel(key)?;
+                }
+                Step::Reset => self.subject.reset(&mut self.keys[target], deadline)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: TimerSubject> Measured for Alive<T> {
+    fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
+        let drawn: Vec<(Instant, usize)> = (0..DRAWN)
+            .map(|_| {
+                let target = self.far.random.below(self.keys.len().max(1));
+                (self.far.next(), target)
+            })
+            .collect();
+        let before = alloc::tally();
+        let started = Instant::now();
+        let mut result = Ok(());
+        counted(&mut || result = self.run(rounds, &drawn));
+        let ns = started.elapsed().as_nanos() as u64;
+        let allocations = alloc::tally().allocations - before.allocations;
+        result?;
+        self.subject.turn()?;
+        if self.fired.count() != 0 {
+            return Err(format!("{} timers fired an hour early", self.fired.count()).into());
+        }
+        let gauges = [("bytes_per_timer".to_owned(), self.bytes_per_timer)].into();
+        Ok(Outcome { ns, units: rounds, turns: 0, allocations, gauges })
+    }
+}
+
+/// Starts `count` timers in an empty subject; a round is all of them.
+struct Insert<T> {
+    count: usize,
+    backend: String,
+    subject: std::marker::PhantomData<T>,
+}
+
+impl<T: TimerSubject> Insert<T> {
+    fn new(count: usize, backend: &str) -> Self {
+        Self { count, backend: backend.into(), subject: std::marker::PhantomData }
+    }
+}
+
+impl<T: TimerSubject> Measured for Insert<T> {
+    fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
+        let mut outcome = Outcome::default();
+        for _ in 0..rounds {
+            let mut subject = T::new(&self.backend)?;
+            let fired = Hits::default();
+            let mut far = Far::new();
+            let deadlines: Vec<Instant> = (0..self.count).map(|_| far.next()).collect();
+            let mut keys = Vec::with_capacity(self.count);
+            let before = alloc::tally();
+            let started = Instant::now();
+            let mut result = Ok(());
+            counted(&mut || {
+                for &deadline in &deadlines {
+                    match subject.insert(deadline, fired.clone()) {
+                        Ok(key) => keys.push(key),
+                        Err(error) => {
+                            result = Err(error);
+                            return;
+                        }
+                    }
+                }
+            });
+            outcome.ns += started.elapsed().as_nanos() as u64;
+            outcome.allocations += alloc::tally().allocations - before.allocations;
+            result?;
+            outcome.units += self.count as u64;
+            for key in keys {
+                subject.cancel(key)?;
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+/// Fires `count` timers that are all due when the clock starts; a round is all of them.
+struct Fire<T> {
+    count: usize,
+    backend: String,
+    subject: std::marker::PhantomData<T>,
+}
+
+impl<T: TimerSubject> Fire<T> {
+    fn new(count: usize, backend: &str) -> Self {
+        Self { count, backend: backend.into(), subject: std::marker::PhantomData }
+    }
+}
+
+/// Span over which the deadlines of the timers to fire are spread.
+const FIRE_SPAN: Duration = Duration::from_millis(50);
+
+impl<T: TimerSubject> Measured for Fire<T> {
+    fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
+        let mut outcome = Outcome::default();
+        for _ in 0..rounds {
+            let mut subject = T::new(&self.backend)?;
+            let fired = Hits::default();
+            let mut random = Random::new(11);
+            // Far enough away that all are started before the first is due, which libraries that
+            // fire at once what is already late would otherwise answer differently.
+            let base = Instant::now() + Duration::from_micros(4 * self.count as u64);
+            let span = FIRE_SPAN.as_nanos() as u64;
+            let mut keys = Vec::with_capacity(self.count);
+            for _ in 0..self.count {
+                let deadline = base + Duration::from_nanos(random.next() % span);
+                keys.push(subject.insert(deadline, fired.clone())?);
+            }
+            // Two milliseconds more, for those who round deadlines up to one.
+            let all_due = base + FIRE_SPAN + Duration::from_millis(2);
+            std::thread::sleep(all_due.saturating_duration_since(Instant::now()));
+            if fired.count() != 0 {
+                return Err("a timer fired outside a turn".into());
+            }
+            let before = alloc::tally();
+            let started = Instant::now();
+            let expected = self.count as u64;
+            let mut result = Ok(());
+            let mut turns = 0;
+            counted(&mut || {
+                while fired.count() < expected && result.is_ok() {
+                    result = subject.turn();
+                    turns += 1;
+                }
+            });
+            outcome.ns += started.elapsed().as_nanos() as u64;
+            outcome.allocations += alloc::tally().allocations - before.allocations;
+            result?;
+            subject.turn()?;
+            if fired.count() != expected {
+                return Err(format!("{} timers fired, not {expected}", fired.count()).into());
+            }
+            outcome.units += expected;
+            outcome.turns += turns;
+        }
+        Ok(outcome)
+    }
+}
+
+/// One periodic timer that is due in every turn; a round is one firing.
+struct Every<T> {
+    subject: T,
+    fired: Hits,
+}
+
+impl<T: TimerSubject> Every<T> {
+    fn new(period_ns: u64, backend: &str) -> Result<Self, Error> {
+        let mut subject = T::new(backend)?;
+        let fired = Hits::default();
+        subject.every(Duration::from_nanos(period_ns), fired.clone())?;
+        Ok(Self { subject, fired })
+    }
+}
+
+impl<T: TimerSubject> Measured for Every<T> {
+    fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
+        let from = self.fired.count();
+        let before = alloc::tally();
+        let started = Instant::now();
+        let mut result = Ok(());
+        let mut turns = 0;
+        counted(&mut || {
+            while self.fired.count() < from + rounds && result.is_ok() {
+                result = self.subject.turn();
+                turns += 1;
+            }
+        });
+        let ns = started.elapsed().as_nanos() as u64;
+        let allocations = alloc::tally().allocations - before.allocations;
+        result?;
+        let units = self.fired.count() - from;
+        Ok(Outcome { ns, units, turns, allocations, ..Outcome::default() })
+    }
+}

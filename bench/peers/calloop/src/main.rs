@@ -1,0 +1,122 @@
+//! calloop under the workload of `windlass-bench`: events and timers.
+
+use std::cell::RefCell;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use calloop::generic::Generic;
+use calloop::timer::{TimeoutAction, Timer};
+use calloop::{Dispatcher, EventLoop, Interest, Mode, PostAction, RegistrationToken};
+use windlass_bench_driver::dispatch::Subject;
+use windlass_bench_driver::protocol::Trigger;
+use windlass_bench_driver::source::{Device, Handler, Hits, Source};
+use windlass_bench_driver::timers::TimerSubject;
+use windlass_bench_driver::{Error, Program, Suite, locked_version};
+
+fn main() -> ExitCode {
+    let version = locked_version(include_str!("../../Cargo.lock"), "calloop");
+    let suites = vec![Suite::dispatch::<Calloop>(), Suite::timers::<Calloop>()];
+    Program { version, suites }.serve()
+}
+
+/// calloop chooses its own number of events per turn; it is the 1024 that the others are given.
+struct Calloop(EventLoop<'static, ()>);
+
+impl Calloop {
+    fn make() -> Result<Self, Error> {
+        Ok(Self(EventLoop::try_new()?))
+    }
+
+    fn watch(
+        &mut self,
+        source: Source,
+        trigger: Trigger,
+        mut handler: impl FnMut() + 'static,
+    ) -> Result<RegistrationToken, Error> {
+        let mode = match trigger {
+            Trigger::Level => Mode::Level,
+            Trigger::Edge => Mode::Edge,
+        };
+        let watched = Generic::new(source, Interest::READ, mode);
+        let token = self.0.handle().insert_source(watched, move |_, _, ()| {
+            handler();
+            Ok(PostAction::Continue)
+        });
+        token.map_err(|refused| refused.error.into())
+    }
+}
+
+impl Subject for Calloop {
+    type Key = RegistrationToken;
+
+    fn new(_backend: &str) -> Result<Self, Error> {
+        Self::make()
+    }
+
+    fn add<H: Handler>(
+        &mut self,
+        source: Source,
+        trigger: Trigger,
+        mut handler: H,
+    ) -> Result<RegistrationToken, Error> {
+        self.watch(source, trigger, move || handler.handle(source))
+    }
+
+    fn add_device(&mut self, sources: [Source; 4], trigger: Trigger, device: Device) -> Result<(), Error> {
+        let device = Rc::new(RefCell::new(device));
+        for (queue, source) in sources.into_iter().enumerate() {
+            let device = Rc::clone(&device);
+            self.watch(source, trigger, move || device.borrow_mut().handle(queue, source))?;
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, key: RegistrationToken) -> Result<(), Error> {
+        self.0.handle().remove(key);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn turn(&mut self) -> std::io::Result<()> {
+        self.0.dispatch(None, &mut ()).map_err(std::io::Error::other)
+    }
+}
+
+impl TimerSubject for Calloop {
+    type Key = (RegistrationToken, Dispatcher<'static, Timer, ()>);
+
+    fn new(_backend: &str) -> Result<Self, Error> {
+        Self::make()
+    }
+
+    fn insert(&mut self, deadline: Instant, fired: Hits) -> Result<Self::Key, Error> {
+        let timer = Dispatcher::new(Timer::from_deadline(deadline), move |_, (), ()| {
+            fired.add();
+            TimeoutAction::Drop
+        });
+        Ok((self.0.handle().register_dispatcher(timer.clone())?, timer))
+    }
+
+    fn every(&mut self, period: Duration, fired: Hits) -> Result<(), Error> {
+        let inserted = self.0.handle().insert_source(Timer::immediate(), move |due, (), ()| {
+            fired.add();
+            TimeoutAction::ToInstant(due + period)
+        });
+        inserted.map(drop).map_err(|refused| refused.error.into())
+    }
+
+    fn cancel(&mut self, (token, _): Self::Key) -> Result<(), Error> {
+        self.0.handle().remove(token);
+        Ok(())
+    }
+
+    fn reset(&mut self, (token, timer): &mut Self::Key, deadline: Instant) -> Result<(), Error> {
+        timer.as_source_mut().set_deadline(deadline);
+        Ok(self.0.handle().update(token)?)
+    }
+
+    fn turn(&mut self) -> Result<(), Error> {
+        Ok(self.0.dispatch(Duration::ZERO, &mut ())?)
+    }
+}

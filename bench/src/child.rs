@@ -1,0 +1,140 @@
+//! A measured program that is running.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use windlass_bench_driver::protocol::{Outcome, Reply, Request};
+
+use crate::cli::Pin;
+
+/// Longest time that a program may take to answer. Setting up a million timers takes some seconds in
+/// the slowest of them; a lost event would make it wait for ever.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The implementation has no such thing.
+    Unsupported(String),
+    /// It failed: wrong handlers, an error, a crash or silence.
+    Failed(String),
+}
+
+impl Refusal {
+    fn failed(reason: impl Into<String>) -> Self {
+        Self::Failed(reason.into())
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Child {
+    process: std::process::Child,
+    /// `None` once it has been closed, which is what ends the program.
+    requests: Option<ChildStdin>,
+    /// Lines from a thread that reads them, so that waiting for one can have an end.
+    replies: Receiver<String>,
+    pub(crate) version: String,
+}
+
+impl Child {
+    /// Starts a program and pins it.
+    pub(crate) fn start(path: &Path, pin: Pin) -> Result<Self, Refusal> {
+        let mut process = Command::new(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| Refusal::failed(format!("does not start: {error}")))?;
+        let (Some(requests), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err(Refusal::failed("has no standard streams"));
+        };
+        let (sender, replies) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let version = String::new();
+        let mut child = Self { process, requests: Some(requests), replies, version };
+        let cpu = match pin {
+            Pin::Nowhere => None,
+            Pin::To(cpu) => Some(cpu),
+        };
+        match child.ask(&Request::Hello { cpu })? {
+            Reply::Hello { version, pinned } => {
+                if cpu.is_some() && !pinned {
+                    eprintln!("{}: not allowed to pin", path.display());
+                }
+                child.version = version;
+                Ok(child)
+            }
+            reply => Err(Refusal::failed(format!("no greeting but {reply:?}"))),
+        }
+    }
+
+    /// Has rounds of the prepared case run.
+    pub(crate) fn slice(&mut self, rounds: u64) -> Result<Outcome, Refusal> {
+        match self.ask(&Request::Slice { rounds })? {
+            Reply::Slice(outcome) => Ok(outcome),
+            reply => Err(Refusal::failed(format!("no outcome but {reply:?}"))),
+        }
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<Reply, Refusal> {
+        let line = serde_json::to_string(request).expect("requests are plain data");
+        let Some(requests) = &mut self.requests else {
+            return Err(Refusal::failed("has ended"));
+        };
+        writeln!(requests, "{line}").map_err(|_| Refusal::failed("has ended"))?;
+        let line = self.replies.recv_timeout(ANSWER_MAX).map_err(|error| match error {
+            RecvTimeoutError::Timeout => Refusal::failed(format!("no answer within {} s", ANSWER_MAX.as_secs())),
+            RecvTimeoutError::Disconnected => Refusal::failed("has ended without an answer"),
+        })?;
+        parse(&line)
+    }
+}
+
+/// An answer, with those that mean no taken out.
+pub(crate) fn parse(line: &str) -> Result<Reply, Refusal> {
+    match serde_json::from_str(line) {
+        Ok(Reply::Unsupported { reason }) => Err(Refusal::Unsupported(reason)),
+        Ok(Reply::Failed { reason }) => Err(Refusal::Failed(reason)),
+        Ok(reply) => Ok(reply),
+        Err(error) => Err(Refusal::failed(format!("says what is no reply: {error}"))),
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.requests = None;
+        // A program that hangs would not see the end of its input. Both calls fail only when it has
+        // ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_no_is_told_from_a_failure() {
+        let line = r#"{"reply":"unsupported","reason":"x"}"#;
+        assert_eq!(parse(line).unwrap_err(), Refusal::Unsupported("x".into()));
+        let line = r#"{"reply":"failed","reason":"y"}"#;
+        assert_eq!(parse(line).unwrap_err(), Refusal::Failed("y".into()));
+        assert!(matches!(parse("nonsense"), Err(Refusal::Failed(_))));
+        assert!(matches!(parse(r#"{"reply":"ready"}"#), Ok(Reply::Ready)));
+    }
+
+    #[test]
+    fn a_program_that_says_nothing_is_a_failure() {
+        assert!(matches!(Child::start(Path::new("/bin/true"), Pin::Nowhere), Err(Refusal::Failed(_))));
+    }
+}

@@ -1,0 +1,131 @@
+//! The command line.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::instructions::Tool;
+use crate::{plan, program};
+
+/// Measures windlass and its peers in one interleaved run and reports ratios.
+#[derive(Debug, Parser)]
+#[command(name = "windlass-bench", version)]
+pub(crate) struct Options {
+    /// Suites to run; all of them where none is named.
+    #[arg(value_parser = plan::suite_names())]
+    pub(crate) suites: Vec<String>,
+
+    /// Lists suites, cases and implementations, and does nothing else.
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// Fewer cases and shorter slices: under a minute once everything is built.
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Measures only these peers beside windlass and the raw loop. Repeatable.
+    #[arg(long = "peer", value_name = "NAME", value_parser = program::peer_names())]
+    pub(crate) peers: Vec<String>,
+
+    /// Measures windlass only on these backends. Repeatable.
+    #[arg(long = "backend", value_name = "NAME", value_parser = program::backend_names())]
+    pub(crate) backends: Vec<String>,
+
+    /// Runs only the cases whose name contains this. `instructions` is the fit of instruction counts.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) case: Option<String>,
+
+    /// Writes the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Writes the results as a page that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
+    /// Processor to pin the measured programs to: a number, or `none`. The last allowed one by default.
+    #[arg(long, value_name = "CPU")]
+    pub(crate) cpu: Option<Pin>,
+
+    /// What counts instructions: the first of these that works here, where none is named.
+    #[arg(long, value_enum)]
+    pub(crate) tool: Option<Tool>,
+
+    /// Leaves out the counting of instructions and system calls, which needs valgrind, perf or strace.
+    #[arg(long)]
+    pub(crate) no_counts: bool,
+}
+
+/// Where the measured programs run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pin {
+    /// Wherever the scheduler puts them.
+    Nowhere,
+    /// On this processor.
+    To(usize),
+}
+
+impl std::str::FromStr for Pin {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "none" { Ok(Self::Nowhere) } else { text.parse().map(Self::To) }
+    }
+}
+
+impl Options {
+    /// True if cases of this name are asked for.
+    pub(crate) fn wants_case(&self, name: &str) -> bool {
+        self.case.as_deref().is_none_or(|text| name.contains(text))
+    }
+
+    /// True if this suite is asked for.
+    pub(crate) fn wants_suite(&self, name: &str) -> bool {
+        self.suites.is_empty() || self.suites.iter().any(|suite| suite == name)
+    }
+}
+
+/// What `--list` prints.
+pub(crate) fn list() -> String {
+    let mut text = String::new();
+    for suite in plan::SUITES {
+        writeln!(text, "{suite}").expect("writing to a string");
+        for case in plan::cases(suite, false) {
+            let (name, params) = plan::describe(&case);
+            let params: Vec<String> = params.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            writeln!(text, "    {name} {}", params.join(" ")).expect("writing to a string");
+        }
+    }
+    writeln!(text, "implementations").expect("writing to a string");
+    for program in program::PROGRAMS {
+        let (suites, backends) = (program.suites.join(", "), program.backends.join(", "));
+        writeln!(text, "    {:<14} {suites} on {backends}", program.name).expect("writing to a string");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn the_list_names_every_suite_and_program() {
+        let text = list();
+        assert!(plan::SUITES.iter().all(|suite| text.contains(suite)));
+        assert!(program::PROGRAMS.iter().all(|program| text.contains(program.name)));
+    }
+
+    #[test]
+    fn a_processor_is_a_number_or_none() {
+        assert_eq!("none".parse(), Ok(Pin::Nowhere));
+        assert_eq!("3".parse(), Ok(Pin::To(3)));
+        assert!("x".parse::<Pin>().is_err());
+    }
+}

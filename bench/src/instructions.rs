@@ -1,0 +1,279 @@
+//! User-space instructions, exactly counted.
+//!
+//! A program runs the same case for two different numbers of rounds; the difference between the
+//! counts, divided by the difference between the rounds, is what one round costs. What the workload
+//! itself costs (the writes that fire the sources) is counted in the same program with the turns left
+//! out, and taken off. Rounds with different numbers of ready sources then give a line: instructions
+//! per turn, and per event.
+//!
+//! `perf stat` counts where the processor's counters can be had. Where they cannot (most virtual
+//! machines), the program is single-stepped ([`singlestep`](crate::singlestep)). Where tracing is
+//! forbidden, callgrind counts: it sets its counter to zero when the measured part is entered and dumps
+//! it when it is left. Both answer for all cases in one run of a program.
+
+use std::fmt::Write;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use windlass_bench_driver::protocol::{Case, Reply, Request};
+
+use crate::child::{Refusal, parse};
+use crate::singlestep;
+
+/// What counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Tool {
+    /// `perf stat -e instructions:u`.
+    Perf,
+    /// ptrace(2), one instruction at a time.
+    Singlestep,
+    /// valgrind's callgrind.
+    Callgrind,
+}
+
+impl Tool {
+    /// The best of the tools that work here, or why there is none.
+    pub(crate) fn find() -> Result<Self, String> {
+        let works = |tool: &Self| match tool {
+            Self::Perf => perf(Path::new("true"), &[]).is_ok(),
+            Self::Singlestep => stepped(Path::new("true"), &[]).is_ok(),
+            Self::Callgrind => {
+                Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
+            }
+        };
+        let tools = [Self::Perf, Self::Singlestep, Self::Callgrind];
+        let none = "neither `perf stat -e instructions:u`, ptrace nor valgrind works here";
+        tools.into_iter().find(works).ok_or_else(|| none.to_owned())
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Perf => "perf",
+            Self::Singlestep => "singlestep",
+            Self::Callgrind => "callgrind",
+        }
+    }
+
+    /// Instructions per round of each case, the workload's own taken off.
+    pub(crate) fn count(self, program: &Path, backend: &str, cases: &[Counted]) -> Result<Vec<f64>, Refusal> {
+        let count_slices = match self {
+            Self::Perf => {
+                let both = cases.iter().map(|counted| {
+                    let turns = perf_difference(program, backend, counted, false)?;
+                    Ok(turns - perf_difference(program, backend, counted, true)?)
+                });
+                return both.collect();
+            }
+            Self::Singlestep => stepped,
+            Self::Callgrind => callgrind,
+        };
+        let counts = count_slices(program, &slices_of(backend, cases))?;
+        if counts.len() != cases.len() * SLICES {
+            let expected = cases.len() * SLICES;
+            return Err(Refusal::Failed(format!("{} slices were counted, not {expected}", counts.len())));
+        }
+        let per_round = cases
+            .iter()
+            .zip(counts.chunks_exact(SLICES))
+            .map(|(counted, counts)| counted.per_round(counts[4], counts[5]) - counted.per_round(counts[1], counts[2]));
+        Ok(per_round.collect())
+    }
+}
+
+/// Slices that are counted of a case: three without turns, three with.
+const SLICES: usize = 6;
+
+/// What a program is asked for, so that each case is counted in [`SLICES`] slices.
+fn slices_of(backend: &str, cases: &[Counted]) -> Vec<Request> {
+    let mut requests = Vec::new();
+    for counted in cases {
+        for idle in [true, false] {
+            requests.push(counted.prepare(backend, idle));
+            // Once to warm up: what is done the first time only is not part of a round.
+            requests.extend([counted.few, counted.few, counted.many].map(|rounds| Request::Slice { rounds }));
+        }
+    }
+    requests
+}
+
+/// A case to count, and its numbers of rounds.
+#[derive(Clone, Debug)]
+pub(crate) struct Counted {
+    pub(crate) case: Case,
+    pub(crate) few: u64,
+    pub(crate) many: u64,
+}
+
+impl Counted {
+    /// Enough rounds for some hundred events.
+    pub(crate) fn new(case: Case, ready: u64) -> Self {
+        let few = (128 / ready).max(2);
+        Self { case, few, many: few * 3 }
+    }
+
+    pub(crate) fn per_round(&self, few: u64, many: u64) -> f64 {
+        (many as f64 - few as f64) / (self.many - self.few) as f64
+    }
+
+    pub(crate) fn prepare(&self, backend: &str, idle: bool) -> Request {
+        Request::Prepare { case: self.case.clone(), backend: backend.to_owned(), idle }
+    }
+}
+
+/// Runs a command that gives these requests to a program; returns how many slices it ran.
+pub(crate) fn run_script(command: &mut Command, requests: &[Request]) -> Result<usize, Refusal> {
+    slices(&run(command, &script(requests))?)
+}
+
+/// How many slices a program's replies tell of; an error if one tells of a failure.
+fn slices(replies: &str) -> Result<usize, Refusal> {
+    let mut slices = 0;
+    for line in replies.lines() {
+        slices += usize::from(matches!(parse(line)?, Reply::Slice(_)));
+    }
+    Ok(slices)
+}
+
+/// Requests as a program reads them.
+fn script(requests: &[Request]) -> String {
+    let mut script = String::new();
+    for request in requests {
+        let line = serde_json::to_string(request).expect("requests are plain data");
+        writeln!(script, "{line}").expect("writing to a string");
+    }
+    script
+}
+
+/// Runs a command to its end with the script as its input.
+fn run(command: &mut Command, input: &str) -> Result<String, Refusal> {
+    let failed = |what: String| Refusal::Failed(what);
+    // A file, for a pipe would have to be written while the output is read.
+    let file = Scratch::new("script").map_err(|error| failed(format!("no scratch file: {error}")))?;
+    std::fs::write(&file.0, input).map_err(|error| failed(format!("no script: {error}")))?;
+    let input = File::open(&file.0).map_err(|error| failed(error.to_string()))?;
+    let output = command
+        .stdin(input)
+        .stderr(Stdio::null())
+        .output()
+        .map_err(|error| failed(format!("{:?} does not start: {error}", command.get_program())))?;
+    if !output.status.success() {
+        return Err(failed(format!("{:?} ended with {}", command.get_program(), output.status)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A file name of our own that is gone when this is dropped, with the dumps that stand beside it.
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(what: &str) -> std::io::Result<Self> {
+        use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Relaxed);
+        let name = format!("windlass-bench-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir(&directory)?;
+        Ok(Self(directory.join(what)))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some(directory) = self.0.parent() {
+            // Nothing depends on it being gone, so an error is no reason to fail a measurement.
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
+}
+
+fn perf_difference(program: &Path, backend: &str, counted: &Counted, idle: bool) -> Result<f64, Refusal> {
+    let total = |rounds| {
+        let requests = [counted.prepare(backend, idle), Request::Slice { rounds }];
+        perf(program, &requests)
+    };
+    // Starting up varies by some thousand instructions from run to run, so the slices are long.
+    let (few, many) = (counted.few, counted.few + (counted.many - counted.few) * 100);
+    Ok((total(many)? as f64 - total(few)? as f64) / (many - few) as f64)
+}
+
+fn perf(program: &Path, requests: &[Request]) -> Result<u64, Refusal> {
+    let file = Scratch::new("perf").map_err(|error| Refusal::Failed(error.to_string()))?;
+    let mut command = Command::new("perf");
+    command.args(["stat", "-x", ",", "-e", "instructions:u", "-o"]).arg(&file.0);
+    run_script(command.arg("--").arg(program), requests)?;
+    let text = std::fs::read_to_string(&file.0).unwrap_or_default();
+    perf_count(&text).ok_or_else(|| Refusal::Failed("perf counts no instructions here".into()))
+}
+
+/// Finds the count in `perf stat -x,`: the first field of the line that names the event.
+fn perf_count(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let mut fields = line.split(',');
+        let count = fields.next()?.parse().ok()?;
+        line.contains("instructions").then_some(count)
+    })
+}
+
+fn stepped(program: &Path, requests: &[Request]) -> Result<Vec<u64>, Refusal> {
+    let failed = |error: std::io::Error| Refusal::Failed(format!("cannot be stepped: {error}"));
+    let (input, output) = (Scratch::new("script").map_err(failed)?, Scratch::new("replies").map_err(failed)?);
+    std::fs::write(&input.0, script(requests)).map_err(failed)?;
+    let replies = File::create(&output.0).map_err(failed)?;
+    let counts = singlestep::run(program, File::open(&input.0).map_err(failed)?, replies).map_err(failed)?;
+    slices(&std::fs::read_to_string(&output.0).map_err(failed)?)?;
+    Ok(counts)
+}
+
+fn callgrind(program: &Path, requests: &[Request]) -> Result<Vec<u64>, Refusal> {
+    let file = Scratch::new("dump").map_err(|error| Refusal::Failed(error.to_string()))?;
+    let mut out = std::ffi::OsString::from("--callgrind-out-file=");
+    out.push(&file.0);
+    let mut command = Command::new("valgrind");
+    command
+        .args(["--tool=callgrind", "--quiet"])
+        .arg(out)
+        .args(["--zero-before=windlass_bench_counted", "--dump-after=windlass_bench_counted"]);
+    let slices = run_script(command.arg(program), requests)?;
+    (1..=slices).map(|number| dumped(&file.0, number)).collect()
+}
+
+/// The total of dump `number`: callgrind appends it to the name it was given.
+fn dumped(file: &Path, number: usize) -> Result<u64, Refusal> {
+    let path = file.with_extension(number.to_string());
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| Refusal::Failed(format!("callgrind dumped nothing: {error}")))?;
+    let total = text.lines().find_map(|line| line.strip_prefix("summary:"));
+    let total = total.and_then(|total| total.trim().parse().ok());
+    total.ok_or_else(|| Refusal::Failed("callgrind's dump has no summary".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_bench_driver::protocol::Trigger;
+
+    #[test]
+    fn a_round_costs_the_difference() {
+        let case = Case::AllReady { registered: 16, trigger: Trigger::Edge };
+        let counted = Counted::new(case, 16);
+        assert_eq!((counted.few, counted.many), (8, 24));
+        assert_eq!(counted.per_round(1_000 + 8 * 87, 1_000 + 24 * 87), 87.0);
+    }
+
+    #[test]
+    fn perf_says_the_count_first_or_that_it_has_none() {
+        let text = "# started\n\n123456,,instructions:u,1000,100.00,,\n";
+        assert_eq!(perf_count(text), Some(123_456));
+        assert_eq!(perf_count("<not supported>,,instructions:u,0,100.00,,\n"), None);
+    }
+
+    #[test]
+    fn a_scratch_file_is_gone_afterwards() {
+        let scratch = Scratch::new("x").unwrap();
+        let directory = scratch.0.parent().unwrap().to_owned();
+        std::fs::write(&scratch.0, "x").unwrap();
+        drop(scratch);
+        assert!(!directory.exists());
+    }
+}

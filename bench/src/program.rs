@@ -1,0 +1,143 @@
+//! The measured programs, and how they come to be.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::builder::PossibleValuesParser;
+use serde_json::Value;
+
+/// The raw loop, which everything is read against.
+pub(crate) const RAW: &str = "raw";
+/// What this is all about.
+pub(crate) const WINDLASS: &str = "windlass";
+
+/// Which workspace a program belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Workspace {
+    /// The repository's own.
+    Root,
+    /// `bench/peers`.
+    Peers,
+}
+
+/// One implementation.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// `impl` in the report.
+    pub(crate) name: &'static str,
+    pub(crate) suites: &'static [&'static str],
+    pub(crate) backends: &'static [&'static str],
+    workspace: Workspace,
+    package: &'static str,
+    binary: &'static str,
+}
+
+const fn peer(
+    name: &'static str,
+    suites: &'static [&'static str],
+    package: &'static str,
+    binary: &'static str,
+) -> Program {
+    Program { name, suites, backends: &["epoll"], workspace: Workspace::Peers, package, binary }
+}
+
+/// All of them. The order is that of the report; the order of the slices is random.
+pub(crate) const PROGRAMS: &[Program] = &[
+    Program {
+        name: RAW,
+        suites: &["dispatch"],
+        backends: &["epoll"],
+        workspace: Workspace::Root,
+        package: "windlass-bench-subject",
+        binary: "bench-raw",
+    },
+    Program {
+        name: WINDLASS,
+        suites: &["dispatch", "timers"],
+        backends: &["epoll"],
+        workspace: Workspace::Root,
+        package: "windlass-bench-subject",
+        binary: "bench-windlass",
+    },
+    peer("eventp", &["dispatch"], "windlass-bench-peer-eventp", "windlass-bench-peer-eventp"),
+    peer("event-manager", &["dispatch"], "windlass-bench-peer-event-manager", "windlass-bench-peer-event-manager"),
+    peer("mio", &["dispatch"], "windlass-bench-peer-mio", "windlass-bench-peer-mio"),
+    peer("mio-slab", &["dispatch"], "windlass-bench-peer-mio", "windlass-bench-peer-mio-slab"),
+    peer("polling", &["dispatch"], "windlass-bench-peer-polling", "windlass-bench-peer-polling"),
+    peer("calloop", &["dispatch", "timers"], "windlass-bench-peer-calloop", "windlass-bench-peer-calloop"),
+    peer("tokio", &["timers"], "windlass-bench-peer-tokio", "windlass-bench-peer-tokio"),
+];
+
+/// Those that `--peer` can name.
+pub(crate) fn peer_names() -> PossibleValuesParser {
+    let peers = PROGRAMS.iter().filter(|program| program.workspace == Workspace::Peers);
+    PossibleValuesParser::new(peers.map(|program| program.name))
+}
+
+/// Those that `--backend` can name.
+pub(crate) fn backend_names() -> PossibleValuesParser {
+    let windlass = PROGRAMS.iter().find(|program| program.name == WINDLASS);
+    PossibleValuesParser::new(windlass.map_or(&[][..], |program| program.backends))
+}
+
+impl Program {
+    /// True if the command line lets it take part; windlass and the raw loop always do.
+    pub(crate) fn is_wanted(&self, peers: &[String]) -> bool {
+        self.workspace == Workspace::Root || peers.is_empty() || peers.iter().any(|peer| peer == self.name)
+    }
+
+    /// Builds it with a profile and says where the executable is, or why there is none.
+    pub(crate) fn build(&self, profile: &str) -> Result<PathBuf, String> {
+        let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let directory = match self.workspace {
+            Workspace::Root => bench.join(".."),
+            Workspace::Peers => bench.join("peers"),
+        };
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let output = Command::new(cargo)
+            .args(["build", "--quiet", "--locked", "--message-format=json-render-diagnostics"])
+            .args(["--profile", profile, "--package", self.package, "--bin", self.binary])
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("cargo does not start: {error}"))?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            let error = text.lines().find(|line| line.starts_with("error"));
+            return Err(format!("does not build: {}", error.unwrap_or("cargo said nothing")));
+        }
+        executable(&String::from_utf8_lossy(&output.stdout), self.binary)
+            .ok_or_else(|| "cargo named no executable".to_owned())
+    }
+}
+
+/// Finds the executable in cargo's messages, one JSON object a line.
+fn executable(messages: &str, binary: &str) -> Option<PathBuf> {
+    messages.lines().find_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let named = message["target"]["name"] == binary;
+        named.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_executable_is_that_of_the_binary_asked_for() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"other"},"executable":null}
+{"reason":"compiler-artifact","target":{"name":"wanted"},"executable":"/x/wanted"}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(executable(messages, "wanted"), Some(PathBuf::from("/x/wanted")));
+        assert_eq!(executable(messages, "other"), None);
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = PROGRAMS.iter().map(|program| program.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), PROGRAMS.len());
+    }
+}

@@ -1,0 +1,238 @@
+//! What a run found, as JSON and as text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::child::Refusal;
+use crate::meta::Meta;
+use crate::stats::Spread;
+
+/// One implementation in one case.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Entry {
+    pub(crate) suite: String,
+    pub(crate) case: String,
+    pub(crate) params: BTreeMap<String, Value>,
+    #[serde(rename = "impl")]
+    pub(crate) implementation: String,
+    pub(crate) backend: String,
+    pub(crate) version: String,
+    pub(crate) metrics: BTreeMap<String, Spread>,
+}
+
+/// What was not measured, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Skip {
+    pub(crate) suite: String,
+    pub(crate) case: String,
+    #[serde(rename = "impl")]
+    pub(crate) implementation: String,
+    pub(crate) reason: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) meta: Meta,
+    pub(crate) results: Vec<Entry>,
+    pub(crate) skipped: Vec<Skip>,
+    failures: Vec<Skip>,
+}
+
+/// The object that is written: the same for every suite.
+#[derive(Debug, Serialize)]
+pub(crate) struct Json<'a> {
+    meta: &'a Meta,
+    results: &'a [Entry],
+    skipped: &'a [Skip],
+}
+
+impl Report {
+    pub(crate) fn new(meta: Meta) -> Self {
+        Self { meta, results: Vec::new(), skipped: Vec::new(), failures: Vec::new() }
+    }
+
+    /// Notes what was not measured; a failure is skipped too, and makes the whole run fail.
+    pub(crate) fn refuse(&mut self, suite: &str, case: &str, name: &str, refusal: Refusal) {
+        let (reason, failed) = match refusal {
+            Refusal::Unsupported(reason) => (reason, false),
+            Refusal::Failed(reason) => (format!("failed: {reason}"), true),
+        };
+        let skip = Skip { suite: suite.to_owned(), case: case.to_owned(), implementation: name.to_owned(), reason };
+        if self.skipped.contains(&skip) {
+            return;
+        }
+        if failed {
+            eprintln!("  {name}: {}", skip.reason);
+            self.failures.push(skip.clone());
+        }
+        self.skipped.push(skip);
+    }
+
+    /// What went wrong, as opposed to what an implementation cannot do or a machine does not have.
+    pub(crate) fn failures(&self) -> &[Skip] {
+        &self.failures
+    }
+
+    pub(crate) fn json(&self) -> Json<'_> {
+        Json { meta: &self.meta, results: &self.results, skipped: &self.skipped }
+    }
+
+    /// Entries of the same case with the same parameters, in the order in which they were measured.
+    pub(crate) fn groups(&self) -> Vec<(String, Vec<&Entry>)> {
+        let mut groups: Vec<(String, Vec<&Entry>)> = Vec::new();
+        for entry in &self.results {
+            let title = title(entry);
+            match groups.iter_mut().find(|(other, _)| *other == title) {
+                Some((_, entries)) => entries.push(entry),
+                None => groups.push((title, vec![entry])),
+            }
+        }
+        groups
+    }
+
+    /// Tables for people.
+    pub(crate) fn text(&self) -> String {
+        let meta = &self.meta;
+        let mut text = format!(
+            "windlass {} ({}), Linux {}, {} × {}, {}{}\n",
+            meta.version,
+            meta.git,
+            meta.kernel,
+            meta.cores,
+            meta.cpu,
+            meta.date,
+            if meta.quick { ", quick" } else { "" },
+        );
+        for (title, entries) in self.groups() {
+            table(&mut text, &title, &entries);
+        }
+        for skip in &self.skipped {
+            let Skip { suite, case, implementation, reason } = skip;
+            writeln!(text, "skipped: {suite}/{case} {implementation}: {reason}").expect("writing to a string");
+        }
+        text
+    }
+}
+
+/// Suite, case and parameters in one line.
+fn title(entry: &Entry) -> String {
+    let mut title = format!("{}/{}", entry.suite, entry.case);
+    for (name, value) in &entry.params {
+        match value {
+            Value::String(value) => write!(title, " {name}={value}"),
+            value => write!(title, " {name}={value}"),
+        }
+        .expect("writing to a string");
+    }
+    title
+}
+
+/// Names of all metrics of some entries, in order.
+pub(crate) fn metric_names<'a>(entries: &[&'a Entry]) -> Vec<&'a str> {
+    let mut names: Vec<&str> = entries.iter().flat_map(|entry| entry.metrics.keys().map(String::as_str)).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// A figure with as many digits as mean something.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1_000.0 => format!("{value:.0}"),
+        size if size >= 100.0 => format!("{value:.1}"),
+        size if size >= 10.0 => format!("{value:.2}"),
+        _ if value == value.trunc() => format!("{value:.0}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn cell(spread: Option<&Spread>) -> String {
+    let Some(spread) = spread else {
+        return String::new();
+    };
+    if spread.low == spread.high {
+        return number(spread.median);
+    }
+    format!("{} ({}–{})", number(spread.median), number(spread.low), number(spread.high))
+}
+
+fn table(text: &mut String, title: &str, entries: &[&Entry]) {
+    writeln!(text, "\n{title}").expect("writing to a string");
+    let names = metric_names(entries);
+    let mut rows = vec![vec![String::new()]];
+    rows[0].extend(names.iter().map(|&name| name.to_owned()));
+    for entry in entries {
+        let mut row = vec![format!("{} {}", entry.implementation, entry.version)];
+        row.extend(names.iter().map(|&name| cell(entry.metrics.get(name))));
+        rows.push(row);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..=names.len()).map(|column| width(column).unwrap_or(0)).collect();
+    for row in &rows {
+        let mut line = format!("    {:<1$}", row[0], widths[0]);
+        for (value, width) in row.iter().zip(&widths).skip(1) {
+            write!(line, "  {value:>width$}").expect("writing to a string");
+        }
+        writeln!(text, "{}", line.trim_end()).expect("writing to a string");
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn sample() -> Report {
+        let meta = Meta {
+            version: "1".into(),
+            git: "abc".into(),
+            kernel: "6".into(),
+            cpu: "c <&>".into(),
+            cores: 2,
+            date: "2026-01-01T00:00:00Z".into(),
+            quick: true,
+        };
+        let mut report = Report::new(meta);
+        let spread = Spread { median: 2.0, low: 1.0, high: 3.0 };
+        report.results.push(Entry {
+            suite: "dispatch".into(),
+            case: "one_ready".into(),
+            params: [("registered".to_owned(), Value::from(1))].into(),
+            implementation: "raw".into(),
+            backend: "epoll".into(),
+            version: "1".into(),
+            metrics: [("ns_per_event".to_owned(), spread)].into(),
+        });
+        report.refuse("dispatch", "one_ready", "mio", Refusal::Unsupported("no".into()));
+        report
+    }
+
+    #[test]
+    fn the_json_has_the_shape_that_all_suites_share() {
+        let value = serde_json::to_value(sample().json()).unwrap();
+        assert_eq!(value["meta"]["quick"], true);
+        let result = &value["results"][0];
+        assert_eq!((&result["impl"], &result["params"]["registered"]), (&"raw".into(), &1.into()));
+        assert_eq!(result["metrics"]["ns_per_event"]["median"], 2.0);
+        assert_eq!(value["skipped"][0]["impl"], "mio");
+    }
+
+    #[test]
+    fn only_failures_fail_the_run() {
+        let mut report = sample();
+        assert!(report.failures().is_empty());
+        report.refuse("dispatch", "one_ready", "mio", Refusal::Failed("wrong handler".into()));
+        assert_eq!(report.failures().len(), 1);
+        assert_eq!(report.skipped.len(), 2);
+    }
+
+    #[test]
+    fn the_text_names_case_implementation_and_reason() {
+        let text = sample().text();
+        assert!(text.contains("dispatch/one_ready registered=1"));
+        assert!(text.contains("2 (1–3)"));
+        assert!(text.contains("mio: no"));
+    }
+}

@@ -1,0 +1,132 @@
+//! Counts instructions by running a program one step at a time (ptrace(2)).
+//!
+//! Exact, like callgrind, and the program makes its real system calls: valgrind 3.19 does not know
+//! epoll_pwait2(2), so a program that prefers it takes its fall-back path there. A repeated string
+//! instruction counts once per repetition, which hardware counters see as one.
+#![allow(unsafe_code, reason = "ptrace(2) and waitpid(2) have no safe form")]
+
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use windlass_bench_driver::STEPPED;
+
+/// Ends the program with its tracer.
+const OPTIONS: libc::c_int = libc::PTRACE_O_EXITKILL;
+
+/// How a traced program has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// By this signal, which it has not received yet.
+    Signal(libc::c_int),
+    /// It has ended, well or not.
+    Ended(bool),
+}
+
+/// Runs a program whose input and output are files, and counts the instructions of each of its
+/// measured parts.
+///
+/// # Errors
+///
+/// If it cannot be traced, or ends badly.
+pub(crate) fn run(program: &Path, input: File, output: File) -> io::Result<Vec<u64>> {
+    let mut command = Command::new(program);
+    command.env(STEPPED, "1").stdin(input).stdout(output).stderr(Stdio::null());
+    // SAFETY: between fork and exec only ptrace(2) is called, which allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(|| trace(libc::PTRACE_TRACEME, 0, 0));
+    }
+    let child = command.spawn()?;
+    let counts = step_through(&child);
+    if counts.is_err() {
+        end(child);
+    }
+    counts
+}
+
+/// From the stop at exec to the end.
+fn step_through(child: &Child) -> io::Result<Vec<u64>> {
+    let pid = pid(child);
+    let mut stop = wait(pid)?;
+    trace(libc::PTRACE_SETOPTIONS, pid, OPTIONS)?;
+    let mut counts = Vec::new();
+    let mut counting: Option<u64> = None;
+    loop {
+        let signal = match stop {
+            Stop::Ended(true) => return Ok(counts),
+            Stop::Ended(false) => return Err(io::Error::other("the traced program failed")),
+            Stop::Signal(libc::SIGUSR1) => {
+                match counting.take() {
+                    Some(count) => counts.push(count),
+                    None => counting = Some(0),
+                }
+                0
+            }
+            // A step done, or the stop at exec.
+            Stop::Signal(libc::SIGTRAP) => 0,
+            Stop::Signal(signal) => signal,
+        };
+        if let Some(count) = &mut counting {
+            *count += 1;
+            trace(libc::PTRACE_SINGLESTEP, pid, signal)?;
+        } else {
+            trace(libc::PTRACE_CONT, pid, signal)?;
+        }
+        stop = wait(pid)?;
+    }
+}
+
+fn pid(child: &Child) -> libc::pid_t {
+    libc::pid_t::try_from(child.id()).expect("a process number is a pid_t")
+}
+
+fn trace(request: libc::c_uint, pid: libc::pid_t, data: libc::c_int) -> io::Result<()> {
+    // SAFETY: the requests used here take numbers and no addresses (ptrace(2)).
+    let done = unsafe { libc::ptrace(request, pid, 0_usize, libc::c_long::from(data)) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn wait(pid: libc::pid_t) -> io::Result<Stop> {
+    let mut status = 0;
+    loop {
+        // SAFETY: the status is a writable integer for the length of the call (waitpid(2)).
+        let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        if waited == pid {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(if libc::WIFSTOPPED(status) {
+        Stop::Signal(libc::WSTOPSIG(status))
+    } else {
+        Stop::Ended(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0)
+    })
+}
+
+fn end(mut child: Child) {
+    // Both fail only if it has ended already.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_without_measured_parts_has_no_counts() {
+        let null = || File::options().read(true).write(true).open("/dev/null").unwrap();
+        match run(Path::new("/bin/true"), null(), null()) {
+            Ok(counts) => assert!(counts.is_empty()),
+            // A sandbox may forbid to trace; that must be said, not hidden.
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
+        }
+        let failed = run(Path::new("/bin/false"), null(), null());
+        assert!(failed.is_err());
+    }
+}

@@ -1,0 +1,83 @@
+//! Medians, and a line through points.
+
+use serde::{Deserialize, Serialize};
+
+/// A figure with its spread: the median, the tenth and the ninetieth percentile of the slices.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+impl Spread {
+    /// Of a figure that is counted, not sampled.
+    pub(crate) fn exact(value: f64) -> Self {
+        Self { median: value, low: value, high: value }
+    }
+
+    /// Of samples in any order; `None` where there is none.
+    pub(crate) fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut samples: Vec<f64> = samples.into_iter().collect();
+        if samples.is_empty() {
+            return None;
+        }
+        samples.sort_by(f64::total_cmp);
+        let rank = |share: f64| {
+            let place = share * (samples.len() - 1) as f64;
+            let (below, above) = (samples[place.floor() as usize], samples[place.ceil() as usize]);
+            below + (above - below) * place.fract()
+        };
+        Some(Self { median: rank(0.5), low: rank(0.1), high: rank(0.9) })
+    }
+}
+
+/// `y = base + slope · x`, by least squares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Line {
+    pub(crate) base: f64,
+    pub(crate) slope: f64,
+    /// Largest distance of a point from the line.
+    pub(crate) residual_max: f64,
+}
+
+impl Line {
+    /// Through at least two points with different `x`.
+    pub(crate) fn fit(points: &[(f64, f64)]) -> Option<Self> {
+        let count = points.len() as f64;
+        let mean_x = points.iter().map(|p| p.0).sum::<f64>() / count;
+        let mean_y = points.iter().map(|p| p.1).sum::<f64>() / count;
+        let spread: f64 = points.iter().map(|p| (p.0 - mean_x).powi(2)).sum();
+        if points.len() < 2 || spread == 0.0 {
+            return None;
+        }
+        let common: f64 = points.iter().map(|p| (p.0 - mean_x) * (p.1 - mean_y)).sum();
+        let slope = common / spread;
+        let base = mean_y - slope * mean_x;
+        let distance = |p: &(f64, f64)| (p.1 - base - slope * p.0).abs();
+        let residual_max = points.iter().map(distance).fold(0.0, f64::max);
+        Some(Self { base, slope, residual_max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_lies_between_low_and_high() {
+        let spread = Spread::of([5.0, 1.0, 3.0, 2.0, 4.0]).unwrap();
+        assert_eq!(spread.median, 3.0);
+        assert!((spread.low - 1.4).abs() < 1e-9 && (spread.high - 4.6).abs() < 1e-9);
+        assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn a_line_is_found_again() {
+        let line = Line::fit(&[(1.0, 13.0), (16.0, 58.0), (64.0, 202.0)]).unwrap();
+        assert!((line.base - 10.0).abs() < 1e-9 && (line.slope - 3.0).abs() < 1e-9);
+        assert!(line.residual_max < 1e-9);
+        assert_eq!(Line::fit(&[(1.0, 2.0)]), None);
+        assert_eq!(Line::fit(&[(1.0, 2.0), (1.0, 3.0)]), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! System calls, counted by strace as the difference between two numbers of rounds.
+
+use std::path::Path;
+use std::process::Command;
+
+use windlass_bench_driver::protocol::Request;
+
+use crate::child::Refusal;
+use crate::instructions::{Counted, Scratch, run_script};
+
+/// Says why strace cannot be used here, if it cannot: it may be missing, or tracing forbidden.
+pub(crate) fn unavailable() -> Option<String> {
+    let output = Command::new("strace").args(["-c", "true"]).output();
+    match output {
+        Ok(output) if output.status.success() => None,
+        Ok(_) => Some("strace may not trace here".to_owned()),
+        Err(_) => Some("strace is not installed".to_owned()),
+    }
+}
+
+/// System calls per round of a case.
+pub(crate) fn per_round(program: &Path, backend: &str, counted: &Counted) -> Result<f64, Refusal> {
+    let few = total(program, backend, counted, counted.few)?;
+    let many = total(program, backend, counted, counted.many)?;
+    Ok(counted.per_round(few, many))
+}
+
+fn total(program: &Path, backend: &str, counted: &Counted, rounds: u64) -> Result<u64, Refusal> {
+    let file = Scratch::new("strace").map_err(|error| Refusal::Failed(error.to_string()))?;
+    let mut command = Command::new("strace");
+    command.args(["-f", "-c", "-o"]).arg(&file.0).arg(program);
+    run_script(&mut command, &[counted.prepare(backend, false), Request::Slice { rounds }])?;
+    let text = std::fs::read_to_string(&file.0).unwrap_or_default();
+    calls(&text).ok_or_else(|| Refusal::Failed("strace's summary has no total".into()))
+}
+
+/// The fourth column of the last line of `strace -c`.
+fn calls(text: &str) -> Option<u64> {
+    let line = text.lines().rfind(|line| line.trim_end().ends_with("total"))?;
+    line.split_whitespace().nth(3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::calls;
+
+    #[test]
+    fn the_total_is_found_with_and_without_errors() {
+        let text = "% time  seconds  usecs/call  calls  errors syscall\n\
+                    100.00    0.000000           0        29         1 total\n";
+        assert_eq!(calls(text), Some(29));
+        assert_eq!(calls("100.00    0.000000           0        31           total\n"), Some(31));
+        assert_eq!(calls("nothing"), None);
+    }
+}

@@ -1,0 +1,194 @@
+//! The raw epoll loop: what a careful hand writes, and what all instruction counts are read against.
+//!
+//! `epoll_event.data` is the address of a node whose first field is a function; a ready event is a
+//! load, a load and a call. There is no registry, no guard and no way to delete safely from inside a
+//! handler. The wait is epoll_pwait2(2) through rustix, as in windlass; where the kernel (or
+//! valgrind) has none it is epoll_wait(2) through libc, chosen before the loop starts, so that the
+//! loop itself has no branch for it.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::ExitCode;
+
+use rustix::event::epoll;
+use windlass_bench_driver::dispatch::Subject;
+use windlass_bench_driver::protocol::Trigger;
+use windlass_bench_driver::source::{Device, Handler, Source};
+use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite};
+
+fn main() -> ExitCode {
+    let suite = if has_epoll_pwait2() { Suite::dispatch::<Raw<true>>() } else { Suite::dispatch::<Raw<false>>() };
+    Program { version: env!("CARGO_PKG_VERSION").to_owned(), suites: vec![suite] }.serve()
+}
+
+fn has_epoll_pwait2() -> bool {
+    let Ok(epoll) = epoll::create(epoll::CreateFlags::CLOEXEC) else {
+        return false;
+    };
+    let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut events = [MaybeUninit::uninit()];
+    epoll::wait(&epoll, &mut events, Some(&zero)).is_ok()
+}
+
+/// What `epoll_event.data` points to.
+#[repr(C)]
+struct Head {
+    call: unsafe fn(*mut Head),
+}
+
+#[repr(C)]
+struct Node<H> {
+    head: Head,
+    source: Source,
+    handler: H,
+}
+
+/// The four nodes of a device share its state by pointer, as in C.
+#[repr(C)]
+struct QueueNode {
+    head: Head,
+    queue: usize,
+    source: Source,
+    device: *mut Device,
+}
+
+/// An allocation that goes when it is dropped, whatever its type was.
+struct Allocation {
+    address: *mut (),
+    free: unsafe fn(*mut ()),
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: `own` made both fields, for the same type, and nobody else frees.
+        unsafe { (self.free)(self.address) }
+    }
+}
+
+/// Moves a value to the heap; the address stays good until the allocation is dropped.
+fn own<T>(value: T) -> (*mut T, Allocation) {
+    unsafe fn free<T>(address: *mut ()) {
+        // SAFETY: only called by `Allocation::drop`, once, with the address that `own` got from the box.
+        drop(unsafe { Box::from_raw(address.cast::<T>()) });
+    }
+    let address = Box::into_raw(Box::new(value));
+    (address, Allocation { address: address.cast(), free: free::<T> })
+}
+
+unsafe fn call_node<H: Handler>(head: *mut Head) {
+    let node = head.cast::<Node<H>>();
+    // SAFETY: `head` is the first field of a `Node<H>`, for `add` pairs this function with that type,
+    // and the node is alive: nothing is deleted during a turn here.
+    let node = unsafe { &mut *node };
+    node.handler.handle(node.source);
+}
+
+unsafe fn call_queue(head: *mut Head) {
+    // SAFETY: as in `call_node`.
+    let node = unsafe { &mut *head.cast::<QueueNode>() };
+    // SAFETY: the device is freed with the subject, and its four nodes are called one after another.
+    let device = unsafe { &mut *node.device };
+    device.handle(node.queue, node.source);
+}
+
+struct Raw<const PWAIT2: bool> {
+    /// First, so that it is closed before the nodes it points to are freed.
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+    /// What the nodes and devices live in; a registration's key is its place here.
+    allocations: Vec<Option<Allocation>>,
+    free: Vec<usize>,
+}
+
+impl<const PWAIT2: bool> Raw<PWAIT2> {
+    fn keep(&mut self, allocation: Allocation) -> usize {
+        if let Some(place) = self.free.pop() {
+            self.allocations[place] = Some(allocation);
+            return place;
+        }
+        self.allocations.push(Some(allocation));
+        self.allocations.len() - 1
+    }
+
+    fn watch(&self, source: Source, trigger: Trigger, head: *mut Head) -> Result<(), Error> {
+        let flags = match trigger {
+            Trigger::Level => epoll::EventFlags::IN,
+            Trigger::Edge => epoll::EventFlags::IN | epoll::EventFlags::ET,
+        };
+        epoll::add(&self.epoll, source, epoll::EventData::new_ptr(head.cast()), flags)?;
+        Ok(())
+    }
+
+    /// Waits without a time limit.
+    #[inline(always)]
+    fn wait(&mut self) -> std::io::Result<()> {
+        self.events.clear();
+        if PWAIT2 {
+            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), None)?;
+            return Ok(());
+        }
+        let (buffer, room) = (self.events.as_mut_ptr(), self.events.capacity());
+        // SAFETY: rustix's event has the layout of the kernel's, and the buffer has room for as many as
+        // are said (epoll_wait(2)).
+        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), buffer.cast(), room as i32, -1) };
+        if count < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has filled that many, which is no more than there is room for.
+        unsafe { self.events.set_len(count as usize) };
+        Ok(())
+    }
+}
+
+impl<const PWAIT2: bool> Subject for Raw<PWAIT2> {
+    type Key = (usize, Source);
+
+    fn new(_backend: &str) -> Result<Self, Error> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            events: Vec::with_capacity(EVENTS_PER_TURN),
+            allocations: Vec::new(),
+            free: Vec::new(),
+        })
+    }
+
+    fn add<H: Handler>(&mut self, source: Source, trigger: Trigger, handler: H) -> Result<Self::Key, Error> {
+        let head = Head { call: call_node::<H> };
+        let (node, allocation) = own(Node { head, source, handler });
+        self.watch(source, trigger, node.cast())?;
+        Ok((self.keep(allocation), source))
+    }
+
+    fn add_device(&mut self, sources: [Source; 4], trigger: Trigger, device: Device) -> Result<(), Error> {
+        let (device, allocation) = own(device);
+        self.keep(allocation);
+        for (queue, source) in sources.into_iter().enumerate() {
+            let head = Head { call: call_queue };
+            let (node, allocation) = own(QueueNode { head, queue, source, device });
+            self.watch(source, trigger, node.cast())?;
+            self.keep(allocation);
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, (place, source): Self::Key) -> Result<(), Error> {
+        epoll::delete(&self.epoll, source)?;
+        self.allocations[place] = None;
+        self.free.push(place);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn turn(&mut self) -> std::io::Result<()> {
+        self.wait()?;
+        for event in &self.events {
+            let head = event.data.ptr().cast::<Head>();
+            // SAFETY: the address is that of a live node's head, given to nobody but this epoll set;
+            // nodes are freed by `delete` alone, which also ends their watch, and never during a turn.
+            let call = unsafe { (*head).call };
+            // SAFETY: `add` and `add_device` pair each function with the node it was made for.
+            unsafe { call(head) };
+        }
+        Ok(())
+    }
+}

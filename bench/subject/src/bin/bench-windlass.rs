@@ -1,0 +1,104 @@
+//! windlass under the workload of `windlass-bench`: events and timers.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use windlass::{Backend, Group, Interest, Key, Reactor, interest};
+use windlass_bench_driver::dispatch::Subject;
+use windlass_bench_driver::protocol::Trigger;
+use windlass_bench_driver::source::{Device, Handler, Hits, Source};
+use windlass_bench_driver::timers::TimerSubject;
+use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite, Unsupported};
+
+fn main() -> ExitCode {
+    let suites = vec![Suite::dispatch::<Windlass>(), Suite::timers::<Windlass>()];
+    Program { version: env!("CARGO_PKG_VERSION").to_owned(), suites }.serve()
+}
+
+struct Windlass(Reactor);
+
+impl Windlass {
+    fn make(backend: &str) -> Result<Self, Error> {
+        let backend = match backend {
+            "epoll" => Backend::Epoll,
+            _ => return Err(Unsupported("windlass has no such backend").into()),
+        };
+        Ok(Self(Reactor::builder().backend(backend).events_per_turn(EVENTS_PER_TURN).build()?))
+    }
+}
+
+fn watched(trigger: Trigger) -> Interest {
+    match trigger {
+        Trigger::Level => interest().read(),
+        Trigger::Edge => interest().read().edge_triggered(),
+    }
+}
+
+impl Subject for Windlass {
+    type Key = Key;
+
+    fn new(backend: &str) -> Result<Self, Error> {
+        Self::make(backend)
+    }
+
+    fn add<H: Handler>(&mut self, source: Source, trigger: Trigger, mut handler: H) -> Result<Key, Error> {
+        let key = watched(trigger)
+            .with_fd(source)
+            .with_handler(move |source: &mut Source| handler.handle(*source))
+            .register_into(&mut self.0);
+        key.map_err(|refused| std::io::Error::from(refused).into())
+    }
+
+    /// A group: one state, four descriptors.
+    fn add_device(&mut self, sources: [Source; 4], trigger: Trigger, device: Device) -> Result<(), Error> {
+        let mut group = Group::new(device);
+        for (queue, source) in sources.into_iter().enumerate() {
+            group = group.fd(watched(trigger), source, move |device: &mut Device, source: &mut Source| {
+                device.handle(queue, *source);
+            });
+        }
+        let registered = group.register_into(&mut self.0);
+        registered.map(drop).map_err(|refused| std::io::Error::from(refused).into())
+    }
+
+    fn delete(&mut self, key: Key) -> Result<(), Error> {
+        Ok(self.0.delete(key)?)
+    }
+
+    #[inline(always)]
+    fn turn(&mut self) -> std::io::Result<()> {
+        self.0.run_once(None)?;
+        Ok(())
+    }
+}
+
+impl TimerSubject for Windlass {
+    type Key = Key;
+
+    fn new(backend: &str) -> Result<Self, Error> {
+        Self::make(backend)
+    }
+
+    fn insert(&mut self, deadline: Instant, fired: Hits) -> Result<Key, Error> {
+        let key = self.0.at(deadline, move || fired.add());
+        key.map_err(|refused| std::io::Error::from(refused).into())
+    }
+
+    fn every(&mut self, period: Duration, fired: Hits) -> Result<(), Error> {
+        let key = self.0.every(period, move || fired.add());
+        key.map(drop).map_err(|refused| std::io::Error::from(refused).into())
+    }
+
+    fn cancel(&mut self, key: Key) -> Result<(), Error> {
+        Ok(self.0.cancel(key)?)
+    }
+
+    fn reset(&mut self, key: &mut Key, deadline: Instant) -> Result<(), Error> {
+        Ok(self.0.reset_at(*key, deadline)?)
+    }
+
+    fn turn(&mut self) -> Result<(), Error> {
+        self.0.run_once(Duration::ZERO)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! Rule 12: dispatch allocates nothing; and what a registration costs.
+//!
+//! A program of its own with one test, for the allocator counts the whole process.
+
+#![allow(unsafe_code, reason = "a global allocator is unsafe to write")]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    os::fd::OwnedFd,
+    rc::Rc,
+    sync::atomic::{AtomicIsize, AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+use windlass::{Event, Group, Key, Reactor, Tick, Turn, interest};
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicIsize = AtomicIsize::new(0);
+
+struct Counting;
+
+fn signed(size: usize) -> isize {
+    isize::try_from(size).unwrap_or(isize::MAX)
+}
+
+// SAFETY: every call is passed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        BYTES.fetch_add(signed(layout.size()), Ordering::Relaxed);
+        // SAFETY: the caller's promise is the system's condition.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(signed(layout.size()), Ordering::Relaxed);
+        // SAFETY: the caller's promise is the system's condition.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn ready() -> OwnedFd {
+    eventfd(1, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()
+}
+
+fn allocations(run: impl FnOnce()) -> usize {
+    let before = CALLS.load(Ordering::Relaxed);
+    run();
+    CALLS.load(Ordering::Relaxed) - before
+}
+
+#[test]
+fn rule_12_dispatch_allocates_nothing_and_a_registration_costs_at_most_64_bytes() {
+    dispatch_allocates_nothing();
+    deletion_in_a_turn_allocates_nothing_once_warm();
+    a_registration_costs_at_most_64_bytes_beside_its_value();
+}
+
+fn dispatch_allocates_nothing() {
+    let mut reactor = Reactor::new().unwrap();
+    for _ in 0..10 {
+        interest()
+            .read()
+            .with_fd(ready())
+            .with_handler(|_: &mut OwnedFd, _: Event| {})
+            .register_into(&mut reactor)
+            .unwrap();
+    }
+    let toggled = interest().read().with_fd(ready()).with_handler(|event: Event, mut turn: Turn<'_, _>| {
+        turn.modify(event.key(), if event.has_write() { interest().read() } else { interest().read().write() })
+            .unwrap();
+    });
+    toggled.register_into(&mut reactor).unwrap();
+    Group::new(0u64)
+        .fd(interest().read(), ready(), |count: &mut u64| *count += 1)
+        .every(Duration::from_nanos(1), |count: &mut u64| *count += 1)
+        .after(Duration::ZERO, |count: &mut u64, tick: Tick, mut turn: Turn<'_, _>| {
+            *count += 1;
+            turn.reset(tick.key, Duration::ZERO).unwrap();
+        })
+        .register_into(&mut reactor)
+        .map(drop)
+        .unwrap();
+    for _ in 0..10 {
+        reactor.run_once(None).unwrap();
+    }
+    let count = allocations(|| {
+        for _ in 0..100 {
+            assert_eq!(reactor.run_once(None).unwrap(), 12);
+        }
+    });
+    assert_eq!(count, 0, "events, merged changes, timers");
+    assert!(reactor.stats().timers_fired > 100);
+}
+
+/// What a turn keeps of a deleted cell lies in lists that have grown before.
+fn deletion_in_a_turn_allocates_nothing_once_warm() {
+    let mut reactor = Reactor::new().unwrap();
+    let round = |reactor: &mut Reactor| {
+        for _ in 0..8 {
+            interest()
+                .read()
+                .with_fd(ready())
+                .with_handler(|event: Event, mut turn: Turn<'_, Reactor>| turn.delete(event.key()).unwrap())
+                .register_into(reactor)
+                .unwrap();
+        }
+        allocations(|| assert_eq!(reactor.run_once(None).unwrap(), 8))
+    };
+    round(&mut reactor);
+    assert_eq!(round(&mut reactor), 0);
+}
+
+fn a_registration_costs_at_most_64_bytes_beside_its_value() {
+    const COUNT: usize = 5_000;
+    let mut reactor = Reactor::builder().build().unwrap();
+    let value = Rc::new(());
+    let fds: Vec<OwnedFd> = (0..COUNT).map(|_| ready()).collect();
+    let before = BYTES.load(Ordering::Relaxed);
+    let mut keys: Vec<Key> = Vec::new();
+    for fd in fds {
+        let value = value.clone();
+        let add = interest().with_fd(fd).with_handler(move || drop(value.clone()));
+        keys.push(add.register_into(&mut reactor).unwrap());
+    }
+    let ours = keys.capacity() * size_of::<Key>();
+    let held = usize::try_from(BYTES.load(Ordering::Relaxed) - before).unwrap() - ours;
+    // The value: a closure of one pointer, the descriptor, and the interest that it was made with.
+    let beside = held / COUNT - 16;
+    assert!(beside <= 64, "{beside} bytes beside the value");
+}

@@ -1,0 +1,29 @@
+//! Rule 4: what must not compile, and what the compiler says of it.
+//!
+//! The messages are those of one compiler. With another one the test is ignored, and says why.
+
+use std::process::{Command, ExitCode};
+
+use libtest_mimic::{Arguments, Trial};
+
+/// The compiler whose messages are pinned.
+const PINNED: &str = "rustc 1.95.";
+
+fn main() -> ExitCode {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = match Command::new(rustc).arg("--version").output() {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        Err(e) => format!("no compiler: {e}"),
+    };
+    let is_pinned = version.starts_with(PINNED) && !version.contains("nightly");
+    let name = if is_pinned {
+        "what_must_not_compile_does_not".to_owned()
+    } else {
+        format!("what_must_not_compile_does_not (ignored: the messages are those of {PINNED}x, this is {version})")
+    };
+    let trial = Trial::test(name, || {
+        trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
+        Ok(())
+    });
+    libtest_mimic::run(&Arguments::from_args(), vec![trial.with_ignored_flag(!is_pinned)]).exit_code()
+}

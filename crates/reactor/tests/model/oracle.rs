@@ -1,0 +1,331 @@
+//! Says whether a record of what happened is one that the rules allow.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::{Act, FILES, Mode, Note, Step, Thing};
+
+#[derive(Clone)]
+struct Subscriber {
+    file: usize,
+    mode: Mode,
+    alive: bool,
+    /// Has deleted itself in its handler; destroyed when that has returned.
+    acts: Vec<Act>,
+    /// The kernel has an event for it: an edge that was not reported, or an armed one-shot.
+    pending: bool,
+}
+
+#[derive(Clone)]
+struct Timer {
+    deadline: u64,
+    order: usize,
+    period: u64,
+    alive: bool,
+    /// On its schedule: not so while a timer that fires once runs.
+    waits: bool,
+    acts: Vec<Act>,
+    /// Started or reset in this turn, so not due in it.
+    fresh: bool,
+}
+
+/// The naive model: no addresses, no batches, only what is alive and what may come.
+#[derive(Default)]
+pub(crate) struct Oracle {
+    counts: [u64; FILES],
+    subscribers: Vec<Subscriber>,
+    timers: Vec<Timer>,
+    deferred: Vec<Vec<Act>>,
+    queue: VecDeque<usize>,
+    /// Fetched and not dispatched, of the living.
+    fetched: BTreeSet<usize>,
+    /// How many of the dead may be left in the batch after a panic: their events are silent, so nobody knows.
+    dead: usize,
+    now: u64,
+    order: usize,
+    in_turn: bool,
+    dropped: BTreeSet<Thing>,
+    notes: VecDeque<Note>,
+}
+
+type Verdict = Result<(), String>;
+
+impl Oracle {
+    pub(crate) fn judge(program: &[Step], notes: &[Note]) -> Verdict {
+        let mut oracle = Self { notes: notes.iter().cloned().collect(), ..Self::default() };
+        for (place, step) in program.iter().enumerate() {
+            let outcome = match step {
+                Step::Act(act) => oracle.act(act, None).map(drop),
+                Step::Advance(by) => {
+                    oracle.now += by;
+                    Ok(())
+                }
+                Step::Turn => oracle.turn(),
+            };
+            outcome.map_err(|e| format!("step {place}: {e}"))?;
+        }
+        oracle.end()
+    }
+
+    /// The next note that is not a destruction; those are counted on the way.
+    fn next(&mut self) -> Option<Note> {
+        while let Some(note) = self.notes.pop_front() {
+            match note {
+                Note::Dropped(thing) => assert!(self.dropped.insert(thing), "{thing:?} destroyed twice"),
+                other => return Some(other),
+            }
+        }
+        None
+    }
+
+    fn did(&mut self, expected: bool) -> Verdict {
+        match self.next() {
+            Some(Note::Did(did)) if did == expected => Ok(()),
+            other => Err(format!("expected an act with outcome {expected}, got {other:?}")),
+        }
+    }
+
+    fn readable(&self, file: usize) -> bool {
+        self.counts[file] > 0
+    }
+
+    /// Replays one act; false if it panics.
+    fn act(&mut self, act: &Act, own: Option<usize>) -> Result<bool, String> {
+        match act {
+            Act::Add(file, mode, acts) => {
+                let pending = self.readable(*file) || *mode == Mode::OneShot;
+                self.subscribers.push(Subscriber {
+                    file: *file,
+                    mode: *mode,
+                    alive: true,
+                    acts: acts.clone(),
+                    pending,
+                });
+            }
+            Act::Modify(who, mode) => {
+                let readable = self.subscribers.get(*who).is_some_and(|s| self.readable(s.file));
+                let known = self.subscribers.get_mut(*who).filter(|s| s.alive);
+                let found = known.is_some();
+                if let Some(subscriber) = known {
+                    subscriber.mode = *mode;
+                    subscriber.pending = readable || *mode == Mode::OneShot;
+                }
+                self.did(found)?;
+            }
+            Act::Delete(who) => {
+                let found = self.kill(*who);
+                self.did(found)?;
+                // Whoever deletes another hears of its end at once.
+                if found && own != Some(*who) && !self.dropped.contains(&Thing::Subscriber(*who)) {
+                    return Err(format!("subscriber {who} was deleted and not destroyed"));
+                }
+            }
+            Act::DeleteSelf => {
+                let found = own.is_some_and(|own| self.kill(own));
+                self.did(found)?;
+            }
+            Act::Start(delay, period, acts) => {
+                let first = if *period > 0 { *period } else { *delay };
+                self.order += 1;
+                let (deadline, order) = (self.now + first, self.order);
+                let fresh = self.in_turn;
+                let timer =
+                    Timer { deadline, order, period: *period, alive: true, waits: true, acts: acts.clone(), fresh };
+                self.timers.push(self.at_the_earliest(timer));
+            }
+            Act::Cancel(who) => {
+                let found = self.timers.get_mut(*who).is_some_and(|t| std::mem::take(&mut t.alive));
+                if let Some(timer) = self.timers.get_mut(*who) {
+                    timer.waits = false;
+                }
+                self.did(found)?;
+            }
+            Act::Reset(who, delay) => {
+                let found = self.timers.get(*who).is_some_and(|t| t.alive);
+                if found {
+                    self.order += 1;
+                    let timer = self.timers[*who].clone();
+                    let (deadline, order, fresh) = (self.now + delay, self.order, self.in_turn);
+                    self.timers[*who] = self.at_the_earliest(Timer { deadline, order, waits: true, fresh, ..timer });
+                }
+                self.did(found)?;
+            }
+            Act::Defer(acts) => {
+                self.queue.push_back(self.deferred.len());
+                self.deferred.push(acts.clone());
+            }
+            Act::Drain(file) => self.counts[*file] = 0,
+            Act::Fire(file) => {
+                self.counts[*file] += 1;
+                for subscriber in self.subscribers.iter_mut().filter(|s| s.file == *file && s.mode == Mode::Edge) {
+                    subscriber.pending = true;
+                }
+            }
+            Act::Panic => return Ok(own.is_none()),
+        }
+        Ok(true)
+    }
+
+    /// Rule 9: what is started in a turn is due in the next one at the earliest.
+    fn at_the_earliest(&self, mut timer: Timer) -> Timer {
+        if self.in_turn {
+            timer.deadline = timer.deadline.max(self.now + 1);
+        }
+        timer
+    }
+
+    fn kill(&mut self, who: usize) -> bool {
+        self.dead += usize::from(self.fetched.remove(&who));
+        self.subscribers.get_mut(who).is_some_and(|s| std::mem::take(&mut s.alive))
+    }
+
+    /// Runs a handler's acts; false if it panics.
+    fn acts(&mut self, acts: &[Act], own: Option<usize>) -> Result<bool, String> {
+        for act in acts {
+            if !self.act(act, own)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn fetch(&mut self) {
+        for who in 0..self.subscribers.len() {
+            let readable = self.readable(self.subscribers[who].file);
+            let subscriber = &mut self.subscribers[who];
+            if !subscriber.alive {
+                continue;
+            }
+            let reported = match subscriber.mode {
+                Mode::Off => false,
+                Mode::Level => readable,
+                Mode::Edge | Mode::OneShot => readable && subscriber.pending,
+            };
+            // A one-shot stays armed until it is reported; an edge that has gone is forgotten.
+            if reported || subscriber.mode == Mode::Edge {
+                subscriber.pending = false;
+            }
+            if reported {
+                self.fetched.insert(who);
+            }
+        }
+    }
+
+    fn turn(&mut self) -> Verdict {
+        match self.next() {
+            Some(Note::Turn) => {}
+            other => return Err(format!("expected a turn, got {other:?}")),
+        }
+        self.in_turn = true;
+        for timer in &mut self.timers {
+            timer.fresh = false;
+        }
+        let kept = !self.fetched.is_empty() || self.dead > 0 && self.only_the_dead_are_kept();
+        let dead = self.dead;
+        if !kept {
+            self.dead = 0;
+            self.fetch();
+        }
+        let least = self.fetched.len();
+        // Where nobody would have fired, a turn through the dead alone looks like one that has fetched nothing.
+        let most = if kept || least == 0 { least + dead } else { least };
+        loop {
+            match self.next() {
+                Some(Note::Fired(who)) => {
+                    if !self.fetched.remove(&who) {
+                        return Err(format!("subscriber {who} fired out of turn"));
+                    }
+                    let acts = self.subscribers[who].acts.clone();
+                    if !self.acts(&acts, Some(who))? {
+                        return self.panicked();
+                    }
+                }
+                Some(Note::Ticked(who, missed)) => {
+                    if !self.fetched.is_empty() {
+                        return Err(format!("timer {who} fired before {:?}", self.fetched));
+                    }
+                    self.tick(who, missed)?;
+                }
+                Some(Note::Deferred(which)) => {
+                    if self.queue.pop_front() != Some(which) {
+                        return Err(format!("closure {which} ran out of order"));
+                    }
+                    let acts = self.deferred[which].clone();
+                    self.acts(&acts, None)?;
+                }
+                Some(Note::TurnEnded { events }) => {
+                    if self.due().is_some() {
+                        return Err(format!("timer {:?} was due", self.due()));
+                    }
+                    if !self.fetched.is_empty() {
+                        return Err(format!("{:?} did not fire", self.fetched));
+                    }
+                    (self.in_turn, self.dead) = (false, 0);
+                    let told = events.is_some_and(|events| (least..=most).contains(&events));
+                    return if told { Ok(()) } else { Err(format!("{events:?} events of {least} to {most}")) };
+                }
+                other => return Err(format!("unexpected {other:?}")),
+            }
+        }
+    }
+
+    /// After a panic that left nobody alive in the batch: whether this turn had dead ones to go through and fetched nothing. It
+    /// is seen by nobody's having fired although somebody would have.
+    fn only_the_dead_are_kept(&self) -> bool {
+        let mut fetching = Self { subscribers: self.subscribers.clone(), counts: self.counts, ..Self::default() };
+        fetching.fetch();
+        let ahead = self.notes.iter().take_while(|note| !matches!(note, Note::TurnEnded { .. }));
+        !fetching.fetched.is_empty() && !ahead.into_iter().any(|note| matches!(note, Note::Fired(_)))
+    }
+
+    /// The turn has ended by a panic: what was fetched is kept.
+    fn panicked(&mut self) -> Verdict {
+        self.in_turn = false;
+        match self.next() {
+            Some(Note::TurnEnded { events: None }) => Ok(()),
+            other => Err(format!("expected the turn to end by a panic, got {other:?}")),
+        }
+    }
+
+    /// The timer that must fire next in this turn.
+    fn due(&self) -> Option<usize> {
+        let due =
+            self.timers.iter().enumerate().filter(|(_, t)| t.alive && t.waits && !t.fresh && t.deadline <= self.now);
+        due.min_by_key(|(_, t)| (t.deadline, t.order)).map(|(who, _)| who)
+    }
+
+    fn tick(&mut self, who: usize, missed: u64) -> Verdict {
+        if self.due() != Some(who) {
+            return Err(format!("timer {who} fired, {:?} was due", self.due()));
+        }
+        self.order += 1;
+        let (now, order) = (self.now, self.order);
+        let timer = &mut self.timers[who];
+        let expected = (now - timer.deadline).checked_div(timer.period);
+        match expected {
+            Some(beats) => {
+                timer.deadline += timer.period * (beats + 1);
+                timer.order = order;
+            }
+            None => timer.waits = false,
+        }
+        let expected = expected.unwrap_or(0);
+        if missed != expected {
+            return Err(format!("timer {who} says {missed} missed beats of {expected}"));
+        }
+        let acts = timer.acts.clone();
+        self.acts(&acts, None)?;
+        let timer = &mut self.timers[who];
+        timer.alive &= timer.waits;
+        Ok(())
+    }
+
+    /// After the reactor was dropped: everything was destroyed, once.
+    fn end(mut self) -> Verdict {
+        if let Some(note) = self.next() {
+            return Err(format!("left over: {note:?}"));
+        }
+        let subscribers = (0..self.subscribers.len()).map(Thing::Subscriber);
+        let all: BTreeSet<Thing> = subscribers.chain((0..self.timers.len()).map(Thing::Timer)).collect();
+        if self.dropped == all { Ok(()) } else { Err(format!("destroyed {:?} of {all:?}", self.dropped)) }
+    }
+}

@@ -1,0 +1,348 @@
+//! Rule 7: descriptors that are closed and replaced under their registration.
+//!
+//! These tests play with descriptor numbers, which are the process's, so each holds a lock for its whole time; that is why they
+//! are a program of their own.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    rc::Rc,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
+use windlass::{AddReason, Event, Interest, Key, ModifyError, Reactor, interest};
+
+fn alone() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An eventfd that is readable, and stays so.
+fn ready() -> OwnedFd {
+    eventfd(1, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()
+}
+
+fn dup(fd: impl AsFd) -> OwnedFd {
+    rustix::io::fcntl_dupfd_cloexec(fd, 3).unwrap()
+}
+
+/// A duplicate under this very number, which must be free or the descriptor's own.
+fn at(fd: OwnedFd, number: i32) -> OwnedFd {
+    if fd.as_raw_fd() == number {
+        return fd;
+    }
+    let dup = rustix::io::fcntl_dupfd_cloexec(fd, number).unwrap();
+    assert_eq!(dup.as_raw_fd(), number, "the number is free: the lock is held");
+    dup
+}
+
+/// A descriptor that its own handler can close and replace, as any safe code can.
+struct Slot(Option<OwnedFd>);
+
+impl AsFd for Slot {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_ref().expect("asked for at registration only").as_fd()
+    }
+}
+
+type Acts = Rc<RefCell<VecDeque<Box<dyn FnOnce(&mut Slot)>>>>;
+
+/// A registered slot: what it is to do when it next fires, and how often it has fired.
+struct Subject {
+    key: Key,
+    number: i32,
+    acts: Acts,
+    fired: Rc<Cell<u32>>,
+    errors: Rc<Cell<u32>>,
+}
+
+impl Subject {
+    fn new(reactor: &mut Reactor, fd: OwnedFd, interest: Interest) -> Self {
+        let (acts, fired, errors) = (Acts::default(), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let number = fd.as_raw_fd();
+        let (todo, count, bad) = (acts.clone(), fired.clone(), errors.clone());
+        let handler = move |slot: &mut Slot, event: Event| {
+            count.set(count.get() + 1);
+            bad.set(bad.get() + u32::from(event.has_error()));
+            let act = todo.borrow_mut().pop_front();
+            if let Some(act) = act {
+                act(slot);
+            }
+        };
+        let key = interest.with_fd(Slot(Some(fd))).with_handler(handler).register_into(reactor).unwrap();
+        Self { key, number, acts, fired, errors }
+    }
+
+    /// Does something to the descriptor, from inside the handler.
+    fn act(&self, reactor: &mut Reactor, act: impl FnOnce(&mut Slot) + 'static) {
+        self.acts.borrow_mut().push_back(Box::new(act));
+        reactor.run_once(Duration::ZERO).unwrap();
+        assert!(self.acts.borrow().is_empty(), "it has fired");
+    }
+
+    fn close(&self, reactor: &mut Reactor) {
+        self.act(reactor, |slot| drop(slot.0.take()));
+    }
+
+    /// dup2(2) of another file onto the registered number.
+    fn replace(&self, reactor: &mut Reactor, by: OwnedFd) {
+        self.act(reactor, move |slot| rustix::io::dup2(&by, slot.0.as_mut().unwrap()).unwrap());
+    }
+}
+
+/// Turns until nothing comes any more.
+fn quiet(reactor: &mut Reactor) {
+    for _ in 0..4 {
+        if reactor.run_once(Duration::ZERO).unwrap() == 0 {
+            return;
+        }
+    }
+    panic!("the loop does not come to rest");
+}
+
+#[test]
+fn a_descriptor_closed_while_a_duplicate_lives_is_deletable_and_silent_and_its_number_is_usable() {
+    let _alone = alone();
+    let mut reactor = Reactor::new().unwrap();
+    let subject = Subject::new(&mut reactor, ready(), interest().read());
+    let duplicate = Rc::new(RefCell::new(None));
+    let out = duplicate.clone();
+    subject.act(&mut reactor, move |slot| *out.borrow_mut() = Some(dup(&*slot)));
+    subject.close(&mut reactor);
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "the file is still ready under the duplicate");
+    let fired = subject.fired.get();
+    reactor.delete(subject.key).unwrap();
+    assert_eq!(reactor.stats().quarantined, 1);
+    // Taken before the new set takes it.
+    let again = at(ready(), subject.number);
+    quiet(&mut reactor);
+    assert_eq!((subject.fired.get(), reactor.stats().quarantined, reactor.stats().rebuilds), (fired, 0, 1));
+    let again = Subject::new(&mut reactor, again, interest().read());
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1);
+    assert_eq!(again.fired.get(), 1);
+    drop(duplicate);
+}
+
+#[test]
+fn a_delete_that_hits_the_wrong_entry_frees_nothing() {
+    let _alone = alone();
+    let mut reactor = Reactor::new().unwrap();
+    let (a, b) = (ready(), ready());
+    let first = Subject::new(&mut reactor, dup(&a), interest().read());
+    // The number names b now; the set has (a, number) for the first.
+    first.replace(&mut reactor, dup(&b));
+    assert_eq!(
+        reactor.modify(first.key, interest().read().edge_triggered()),
+        Err(ModifyError::Os(rustix::io::Errno::NOENT))
+    );
+    reactor.delete(first.key).unwrap();
+    assert_eq!(reactor.stats().quarantined, 1);
+    // The second is registered with (b, number); then a is brought back under the number.
+    let second = Subject::new(&mut reactor, at(dup(&b), first.number), interest().read().edge_triggered());
+    let mut ran = 0;
+    while second.fired.get() == 0 {
+        second.acts.borrow_mut().clear();
+        let back = dup(&a);
+        second
+            .acts
+            .borrow_mut()
+            .push_back(Box::new(move |slot| rustix::io::dup2(&back, slot.0.as_mut().unwrap()).unwrap()));
+        reactor.run_once(Duration::ZERO).unwrap();
+        ran += 1;
+        assert!(ran < 4);
+    }
+    let (fired_first, fired_second) = (first.fired.get(), second.fired.get());
+    let rebuilt = reactor.stats().rebuilds;
+    // The DEL of this succeeds if the first one's entry is still there, and hits that.
+    reactor.delete(second.key).unwrap();
+    assert!(reactor.stats().quarantined >= 1 || reactor.stats().rebuilds > rebuilt);
+    rustix::io::write(&b, &1u64.to_ne_bytes()).unwrap();
+    quiet(&mut reactor);
+    assert_eq!((first.fired.get(), second.fired.get()), (fired_first, fired_second), "both are silent");
+    let third = Subject::new(&mut reactor, dup(&b), interest().read());
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1);
+    assert_eq!(third.fired.get(), 1);
+}
+
+/// The same with nothing that fires in between, so that no rebuild comes to help.
+#[test]
+fn a_cell_added_under_a_tainted_number_is_quarantined_whatever_the_kernel_says() {
+    let _alone = alone();
+    let mut reactor = Reactor::new().unwrap();
+    let silent = || eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+    let (a, b) = (silent(), silent());
+    let fire = |fd: &OwnedFd| rustix::io::write(fd, &1u64.to_ne_bytes()).unwrap();
+    let first = Subject::new(&mut reactor, dup(&a), interest().read().edge_triggered());
+    fire(&a);
+    first.replace(&mut reactor, dup(&b));
+    reactor.delete(first.key).unwrap();
+    assert_eq!((reactor.stats().quarantined, reactor.stats().rebuilds), (1, 0));
+    let second = Subject::new(&mut reactor, at(dup(&b), first.number), interest().read().edge_triggered());
+    fire(&b);
+    second.replace(&mut reactor, dup(&a));
+    // (a, number) is the first's entry: the kernel deletes it and says yes. The second's, (b, number), stays.
+    reactor.delete(second.key).unwrap();
+    assert_eq!(
+        (reactor.stats().quarantined, reactor.stats().rebuilds),
+        (2, 0),
+        "a yes of the kernel's is not believed"
+    );
+    let number = at(dup(&b), first.number);
+    fire(&b);
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "the ghost fires");
+    quiet(&mut reactor);
+    assert_eq!((reactor.stats().quarantined, reactor.stats().rebuilds), (0, 1));
+    assert_eq!((first.fired.get(), second.fired.get()), (1, 1));
+    // The number is clean again: a delete is believed.
+    let third = Subject::new(&mut reactor, number, interest().read());
+    reactor.delete(third.key).unwrap();
+    assert_eq!(reactor.stats().quarantined, 0);
+}
+
+#[test]
+fn a_modify_under_a_tainted_number_taints_the_cell() {
+    let _alone = alone();
+    let mut reactor = Reactor::new().unwrap();
+    let silent = || eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+    let (a, b) = (silent(), silent());
+    let fire = |fd: &OwnedFd| rustix::io::write(fd, &1u64.to_ne_bytes()).unwrap();
+    let first = Subject::new(&mut reactor, dup(&a), interest().read().edge_triggered());
+    fire(&a);
+    first.replace(&mut reactor, dup(&b));
+    reactor.delete(first.key).unwrap();
+    let second = Subject::new(&mut reactor, at(dup(&b), first.number), interest().read().edge_triggered());
+    fire(&b);
+    second.replace(&mut reactor, dup(&a));
+    // Hits the first's entry, (a, number), which carries the second's address from now on, as does (b, number).
+    reactor.modify(second.key, interest().read().edge_triggered()).unwrap();
+    reactor.delete(second.key).unwrap();
+    assert_eq!(reactor.stats().quarantined, 2);
+    fire(&b);
+    quiet(&mut reactor);
+    assert_eq!(reactor.stats().rebuilds, 1);
+}
+
+#[test]
+fn the_first_file_brought_back_under_its_number_can_be_registered_again() {
+    let _alone = alone();
+    let mut reactor = Reactor::new().unwrap();
+    let a = ready();
+    let first = Subject::new(&mut reactor, dup(&a), interest().read());
+    first.close(&mut reactor);
+    reactor.delete(first.key).unwrap();
+    // The set still has (a, number), so a plain ADD would be EEXIST.
+    let second = Subject::new(&mut reactor, at(dup(&a), first.number), interest().read().exclusive());
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1);
+    assert_eq!((first.fired.get(), second.fired.get()), (1, 1));
+}
+
+#[test]
+fn a_live_registration_keeps_its_number_even_when_its_file_is_gone() {
+    let _alone = alone();
+    let mut reactor = Reactor::new().unwrap();
+    let subject = Subject::new(&mut reactor, ready(), interest().read());
+    subject.close(&mut reactor);
+    let other = at(ready(), subject.number);
+    let refused = interest().read().with_fd(other).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+    assert_eq!(refused.reason, AddReason::AlreadyExists);
+    reactor.delete(subject.key).unwrap();
+    refused.subscriber.register_into(&mut reactor).unwrap();
+}
+
+/// Makes a ghost that is ready, so that the next turn but one rebuilds the set.
+fn make_ghost(reactor: &mut Reactor) -> OwnedFd {
+    let a = ready();
+    let subject = Subject::new(reactor, dup(&a), interest().read());
+    subject.close(reactor);
+    reactor.delete(subject.key).unwrap();
+    a
+}
+
+#[test]
+fn a_rebuild_loses_no_edge_and_arms_no_fired_one_shot() {
+    let _alone = alone();
+    let mut reactor = Reactor::new().unwrap();
+    let (shot, edge) = (ready(), ready());
+    let one_shot = Subject::new(&mut reactor, dup(&shot), interest().read().one_shot());
+    let edges = Subject::new(&mut reactor, dup(&edge), interest().read().edge_triggered());
+    reactor.run_once(Duration::ZERO).unwrap();
+    assert_eq!((one_shot.fired.get(), edges.fired.get()), (1, 1));
+    let ghost = make_ghost(&mut reactor);
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "the ghost");
+    drop(ghost);
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "the new set reports what is ready now");
+    assert_eq!((one_shot.fired.get(), edges.fired.get(), reactor.stats().rebuilds), (1, 2, 1));
+    rustix::io::write(&edge, &1u64.to_ne_bytes()).unwrap();
+    reactor.rearm(one_shot.key).unwrap();
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 2);
+    assert_eq!((one_shot.fired.get(), edges.fired.get()), (2, 3));
+    reactor.delete(one_shot.key).unwrap();
+    reactor.delete(edges.key).unwrap();
+    assert_eq!(reactor.stats().quarantined, 0, "both were in the new set");
+}
+
+#[test]
+fn a_cell_that_cannot_be_added_to_the_new_set_gets_one_error_event() {
+    let _alone = alone();
+    let mut reactor = Reactor::new().unwrap();
+    let broken = Subject::new(&mut reactor, ready(), interest().read());
+    let ghost = make_ghost(&mut reactor);
+    // Last, so that nothing else has the number when the new set is made; that one may take it, and is no file to add to itself.
+    broken.close(&mut reactor);
+    for _ in 0..4 {
+        reactor.run_once(Duration::ZERO).unwrap();
+    }
+    drop(ghost);
+    assert_eq!((broken.errors.get(), reactor.stats().rebuilds), (1, 1));
+    reactor.delete(broken.key).unwrap();
+    assert_eq!(reactor.stats().quarantined, 0, "the new set never had it");
+}
+
+#[test]
+fn too_many_ghosts_are_a_reason_to_rebuild_although_none_fires() {
+    let _alone = alone();
+    let mut reactor = Reactor::builder().quarantine_max(3).build().unwrap();
+    let mut files = Vec::new();
+    for round in 0..8 {
+        let a = ready();
+        let subject = Subject::new(&mut reactor, dup(&a), interest().read().edge_triggered());
+        subject.close(&mut reactor);
+        reactor.delete(subject.key).unwrap();
+        files.push(a);
+        assert!(reactor.stats().quarantined <= 4, "round {round}");
+    }
+    quiet(&mut reactor);
+    assert_eq!(reactor.stats().rebuilds, 2);
+}
+
+#[test]
+fn without_a_descriptor_for_a_new_set_the_old_one_stays_and_it_is_tried_again() {
+    /// Puts the limit back, also when the test fails.
+    struct Restore(Rlimit);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            setrlimit(Resource::Nofile, self.0).unwrap();
+        }
+    }
+    let _alone = alone();
+    let mut reactor = Reactor::new().unwrap();
+    let other = Subject::new(&mut reactor, ready(), interest().read());
+    let ghost = make_ghost(&mut reactor);
+    let restore = Restore(getrlimit(Resource::Nofile));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum: restore.0.maximum }).unwrap();
+    for _ in 0..3 {
+        reactor.run_once(Duration::ZERO).unwrap();
+    }
+    assert_eq!((reactor.stats().rebuilds, reactor.stats().quarantined), (0, 1));
+    assert!(other.fired.get() >= 3, "the others are served as before");
+    drop(restore);
+    reactor.run_once(Duration::ZERO).unwrap();
+    assert_eq!((reactor.stats().rebuilds, reactor.stats().quarantined), (1, 0));
+    drop(ghost);
+}

@@ -1,0 +1,8 @@
+//! One test, or more, for every rule of ARCHITECTURE.md: it breaks when the rule is dropped.
+
+mod attacks;
+mod deletion;
+mod identity;
+mod panics;
+mod tools;
+mod turns;

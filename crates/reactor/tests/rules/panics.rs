@@ -1,0 +1,299 @@
+//! Rules 3 and 8: a panic costs one event, and the books are right before it.
+
+use std::{
+    cell::Cell,
+    os::fd::OwnedFd,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    time::Duration,
+};
+
+use windlass::{Event, Group, Reactor, Turn, interest};
+
+use crate::tools::{Log, Pair, Witness, counter, drain, on_ready, ready, turn, turn_panics};
+
+#[test]
+fn rule_8_a_handlers_panic_keeps_the_rest_of_the_batch() {
+    let mut reactor = Reactor::new().unwrap();
+    let (count, seen) = counter();
+    for _ in 0..4 {
+        let count = count.clone();
+        let mut fd = Some(ready());
+        let dup = rustix::io::dup(fd.as_ref().unwrap()).unwrap();
+        on_ready(&mut reactor, fd.take().unwrap(), move |_, _| {
+            drain(&dup);
+            count.set(count.get() + 1);
+            assert_ne!(count.get(), 2, "the second one panics");
+        });
+    }
+    let fresh = Pair::new();
+    let (late, late_seen) = counter();
+    let key = {
+        let mut pair = Pair { ours: rustix::io::dup(&fresh.ours).unwrap(), theirs: None };
+        pair.theirs = Some(rustix::io::dup(&fresh.ours).unwrap());
+        on_ready(&mut reactor, pair.take(), move |_, _| late.set(late.get() + 1))
+    };
+    turn_panics(&mut reactor);
+    assert_eq!(seen.get(), 2);
+    // What becomes ready now does not come before what was kept, and the turn does not wait.
+    fresh.fire();
+    assert_eq!(reactor.run_once(None).unwrap(), 2, "for ever, were there nothing kept");
+    assert_eq!((seen.get(), late_seen.get()), (4, 0));
+    assert_eq!((turn(&mut reactor), late_seen.get()), (1, 1));
+    assert_eq!(reactor.stats().events, 5);
+    reactor.delete(key).unwrap();
+}
+
+#[test]
+fn rule_8_due_timers_and_deferred_closures_survive_a_handlers_panic() {
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    let said = log.clone();
+    on_ready(&mut reactor, ready(), move |mut turn, event| {
+        let said = said.clone();
+        turn.defer(move |_: Turn<'_, Reactor>| said.say("deferred")).unwrap();
+        turn.delete(event.key()).unwrap();
+        panic!("after deferring");
+    });
+    let said = log.clone();
+    reactor.after(Duration::ZERO, move || said.say("timer")).unwrap();
+    assert_eq!(turn_panics(&mut reactor), "after deferring");
+    assert!(log.take().is_empty());
+    reactor.run_once(None).unwrap();
+    let mut said = log.take();
+    said.sort();
+    assert_eq!(said, ["deferred", "timer"]);
+}
+
+#[test]
+fn rule_8_who_deletes_itself_and_panics_is_destroyed_in_the_next_turn() {
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    // Its destructor panics as well: at once, that would abort.
+    let witness = Witness::bomb(&log, "value");
+    on_ready(&mut reactor, ready(), move |mut turn, event| {
+        witness.here();
+        turn.delete(event.key()).unwrap();
+        panic!("handler");
+    });
+    assert_eq!(turn_panics(&mut reactor), "handler");
+    assert!(log.take().is_empty(), "not while the panic was under way");
+    assert_eq!(turn_panics(&mut reactor), "the destructor of value panics");
+    assert_eq!(log.take(), ["drop value"]);
+    assert_eq!((turn(&mut reactor), reactor.stats().subscribers), (0, 0));
+}
+
+#[test]
+fn rule_8_who_deletes_itself_and_panics_is_destroyed_at_drop_if_no_turn_comes() {
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    let witness = Witness::new(&log, "value");
+    on_ready(&mut reactor, ready(), move |mut turn, event| {
+        witness.here();
+        turn.delete(event.key()).unwrap();
+        panic!("handler");
+    });
+    turn_panics(&mut reactor);
+    drop(reactor);
+    assert_eq!(log.take(), ["drop value"]);
+}
+
+#[test]
+fn rule_3_a_destructor_that_panics_in_a_cross_delete_leaves_no_trace() {
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    let keys = Rc::new(Cell::new([None; 2]));
+    let both = [0, 1].map(|me| {
+        let (said, keys, witness) = (log.clone(), keys.clone(), Witness::bomb(&log, "victim"));
+        Some(on_ready(&mut reactor, ready(), move |mut turn, event| {
+            witness.here();
+            let other = keys.get()[1 - me].unwrap();
+            let outcome = catch_unwind(AssertUnwindSafe(|| turn.delete(other)));
+            assert!(outcome.is_err(), "the panic comes out of delete");
+            assert!(turn.delete(other).is_err(), "and the victim is gone");
+            turn.modify(event.key(), interest()).unwrap();
+            said.say("goes on");
+        }))
+    });
+    keys.set(both);
+    assert_eq!(turn(&mut reactor), 2);
+    assert_eq!(log.take(), ["drop victim", "goes on"]);
+    let last = catch_unwind(AssertUnwindSafe(|| drop(reactor)));
+    assert!(last.is_err(), "the survivor's destructor panics too");
+    assert_eq!(log.take(), ["drop victim"]);
+}
+
+#[test]
+fn rule_3_a_destructor_that_panics_in_a_self_delete_keeps_the_rest_of_the_batch() {
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    for _ in 0..3 {
+        let (said, witness) = (log.clone(), Witness::bomb(&log, "value"));
+        on_ready(&mut reactor, ready(), move |mut turn, event| {
+            witness.here();
+            said.say("run");
+            turn.delete(event.key()).unwrap();
+        });
+    }
+    for left in [2, 1, 0] {
+        assert_eq!(turn_panics(&mut reactor), "the destructor of value panics");
+        assert_eq!(log.take(), ["run", "drop value"]);
+        assert_eq!(reactor.stats().subscribers, left);
+    }
+    assert_eq!(turn(&mut reactor), 0);
+}
+
+#[test]
+fn rule_8_dropping_the_reactor_runs_every_destructor_and_resumes_the_first_panic() {
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    for name in ["a", "b", "c"] {
+        let witness = Witness::bomb(&log, name);
+        on_ready(&mut reactor, ready(), move |_, _| witness.here());
+        let witness = Witness::bomb(&log, name);
+        reactor.after(Duration::from_secs(1), move || witness.here()).unwrap();
+        let witness = Witness::bomb(&log, name);
+        reactor.defer(move |_: Turn<'_, Reactor>| drop(witness)).unwrap();
+        let witness = Witness::bomb(&log, name);
+        reactor.before_wait(move |_| witness.here()).unwrap();
+        let witness = Witness::bomb(&log, name);
+        Group::new(witness).fd(interest(), ready(), |_: &mut Witness| {}).register_into(&mut reactor).unwrap();
+    }
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(reactor))).is_err());
+    assert_eq!(log.take().len(), 15);
+}
+
+#[test]
+fn rule_8_a_reactor_dropped_by_a_panic_does_not_abort() {
+    let log = Log::default();
+    let said = log.clone();
+    let outcome = catch_unwind(AssertUnwindSafe(move || {
+        let mut reactor = Reactor::new().unwrap();
+        let witness = Witness::bomb(&said, "value");
+        on_ready(&mut reactor, ready(), move |_, _| witness.here());
+        panic!("outside");
+    }));
+    assert_eq!(crate::tools::message(&*outcome.unwrap_err()), "outside");
+    assert_eq!(log.take(), ["drop value"]);
+}
+
+/// A descriptor and a closure whose destructors both panic: dropped by the compiler's glue alone they would abort.
+#[test]
+fn two_parts_of_one_subscriber_that_panic_when_they_are_dropped_do_not_abort() {
+    struct Fd(OwnedFd, #[expect(dead_code, reason = "dropped")] Witness);
+    impl std::os::fd::AsFd for Fd {
+        fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    let closure = Witness::bomb(&log, "closure");
+    let fd = Fd(ready(), Witness::bomb(&log, "descriptor"));
+    let key = interest().read().with_fd(fd).with_handler(move || closure.here()).register_into(&mut reactor).unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| reactor.delete(key))).is_err());
+    assert_eq!(log.take(), ["drop closure", "drop descriptor"]);
+    let (closure, state) = (Witness::bomb(&log, "closure"), Witness::bomb(&log, "state"));
+    let fd = Fd(ready(), Witness::bomb(&log, "descriptor"));
+    let group = Group::new(state)
+        .fd(interest().read(), fd, move |_: &mut Witness| closure.here())
+        .register_into(&mut reactor)
+        .unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| reactor.delete_group(group.group))).is_err());
+    assert_eq!(log.take(), ["drop closure", "drop descriptor", "drop state"]);
+    assert_eq!(turn(&mut reactor), 0);
+}
+
+#[test]
+fn rule_8_a_timers_panic_consumes_that_firing_alone() {
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    let (said, witness) = (log.clone(), Witness::bomb(&log, "once"));
+    let once = reactor
+        .after(Duration::ZERO, move || {
+            witness.here();
+            said.say("once");
+            panic!("timer");
+        })
+        .unwrap();
+    let said = log.clone();
+    reactor.after(Duration::ZERO, move || said.say("behind it")).unwrap();
+    assert_eq!(turn_panics(&mut reactor), "timer");
+    assert_eq!(log.take(), ["once"]);
+    assert!(reactor.reset(once, Duration::ZERO).is_err(), "it has fired, so its key is stale");
+    assert_eq!(turn_panics(&mut reactor), "the destructor of once panics");
+    assert_eq!(log.take(), ["drop once"]);
+    reactor.run_once(None).unwrap();
+    assert_eq!(log.take(), ["behind it"]);
+}
+
+#[test]
+fn rule_3_a_repeated_timer_that_panics_keeps_its_beat() {
+    let mut reactor = Reactor::new().unwrap();
+    let (count, seen) = counter();
+    let key = reactor
+        .every(Duration::from_nanos(1), move || {
+            count.set(count.get() + 1);
+            assert_ne!(count.get(), 1, "the first beat panics");
+        })
+        .unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| reactor.run_once(None))).is_err());
+    reactor.run_once(None).unwrap();
+    assert_eq!(seen.get(), 2);
+    reactor.cancel(key).unwrap();
+}
+
+#[test]
+fn a_panic_in_a_deferred_closure_or_a_hook_keeps_the_others() {
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    for name in ["one", "two"] {
+        let said = log.clone();
+        reactor
+            .defer(move |_: Turn<'_, Reactor>| {
+                said.say(name);
+                assert_ne!(name, "one");
+            })
+            .unwrap();
+    }
+    turn_panics(&mut reactor);
+    turn(&mut reactor);
+    assert_eq!(log.take(), ["one", "two"]);
+    let said = log.clone();
+    let mut first = true;
+    reactor
+        .after_turn(move |_| {
+            said.say("hook");
+            assert!(!std::mem::take(&mut first));
+        })
+        .unwrap();
+    turn_panics(&mut reactor);
+    turn(&mut reactor);
+    assert_eq!(log.take(), ["hook", "hook"]);
+}
+
+#[test]
+fn a_kept_event_whose_subscriber_is_deleted_between_turns_is_silent() {
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    let keys: Vec<_> = (0..3)
+        .map(|_| {
+            let (said, witness) = (log.clone(), Witness::new(&log, "value"));
+            on_ready(&mut reactor, ready(), move |_, event: Event| {
+                witness.here();
+                said.say(format!("{:?}", event.key()));
+                panic!("every one");
+            })
+        })
+        .collect();
+    turn_panics(&mut reactor);
+    let first = log.take();
+    for key in &keys {
+        if first != [format!("{key:?}")] {
+            reactor.delete(*key).unwrap();
+            assert_eq!(log.take(), ["drop value"]);
+        }
+    }
+    assert_eq!(reactor.run_once(None).unwrap(), 2, "the kept events are used up");
+    assert!(log.take().is_empty());
+}

@@ -1,0 +1,263 @@
+//! Rules 9, 10, 13 and 14: what a turn sees, how long it is, and in which order things happen.
+
+use std::{
+    cell::Cell,
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use windlass::{Event, Interest, Reactor, Tick, Turn, interest};
+
+use crate::tools::{Log, Pair, Witness, counter, drain, on_ready, ready, turn};
+
+#[test]
+fn rule_9_a_timer_started_in_a_turn_does_not_fire_in_it() {
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    let said = log.clone();
+    // A timer is due already, so that the turn has a timer phase.
+    reactor
+        .after(Duration::ZERO, move |mut turn: Turn<'_, _>| {
+            said.say("first");
+            for _ in 0..2 {
+                let said = said.clone();
+                turn.after(Duration::ZERO, move || said.say("child")).unwrap();
+            }
+            let said = said.clone();
+            let past = turn.now().checked_sub(Duration::from_secs(1)).unwrap_or(Instant::now());
+            turn.at(past, move || said.say("past")).unwrap();
+        })
+        .unwrap();
+    turn(&mut reactor);
+    assert_eq!(log.take(), ["first"]);
+    reactor.run_once(None).unwrap();
+    assert_eq!(log.take(), ["child", "child", "past"]);
+}
+
+#[test]
+fn rule_9_a_timer_that_resets_itself_to_now_fires_once_a_turn() {
+    let mut reactor = Reactor::new().unwrap();
+    let (count, seen) = counter();
+    let key = reactor
+        .after(Duration::ZERO, move |tick: Tick, mut turn: Turn<'_, _>| {
+            count.set(count.get() + 1);
+            turn.reset(tick.key, Duration::ZERO).unwrap();
+        })
+        .unwrap();
+    for round in 1..=3 {
+        reactor.run_once(None).unwrap();
+        assert_eq!(seen.get(), round);
+    }
+    reactor.cancel(key).unwrap();
+}
+
+#[test]
+fn rule_10_a_turn_fires_no_more_timers_than_it_may_and_the_rest_comes_first_in_the_next() {
+    let mut reactor = Reactor::builder().timers_per_turn(3).build().unwrap();
+    let log = Log::default();
+    for name in ["1", "2", "3", "4", "5"] {
+        let said = log.clone();
+        reactor.after(Duration::ZERO, move || said.say(name)).unwrap();
+    }
+    turn(&mut reactor);
+    assert_eq!(log.take(), ["1", "2", "3"]);
+    let said = log.clone();
+    on_ready(&mut reactor, ready(), move |_, _| said.say("event"));
+    reactor.run_once(None).unwrap();
+    assert_eq!(log.take(), ["4", "5", "event"]);
+}
+
+#[test]
+fn rule_10_a_turn_runs_no_more_closures_than_it_may_and_the_rest_comes_first_in_the_next() {
+    let mut reactor = Reactor::builder().deferred_per_turn(2).build().unwrap();
+    let log = Log::default();
+    for name in ["1", "2", "3"] {
+        let said = log.clone();
+        reactor.defer(move |_: Turn<'_, Reactor>| said.say(name)).unwrap();
+    }
+    turn(&mut reactor);
+    assert_eq!(log.take(), ["1", "2"]);
+    let said = log.clone();
+    on_ready(&mut reactor, ready(), move |_, _| said.say("event"));
+    assert_eq!(reactor.run_once(None).unwrap(), 1);
+    assert_eq!(log.take(), ["3", "event"]);
+}
+
+#[test]
+fn rule_10_a_closure_that_defers_itself_for_ever_starves_nothing() {
+    fn again(log: Log, mut turn: Turn<'_, Reactor>) {
+        log.say("closure");
+        turn.defer(move |turn: Turn<'_, Reactor>| again(log, turn)).unwrap();
+    }
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    let said = log.clone();
+    reactor.defer(move |turn: Turn<'_, Reactor>| again(said, turn)).unwrap();
+    let said = log.clone();
+    reactor.every(Duration::from_nanos(1), move || said.say("timer")).unwrap();
+    let said = log.clone();
+    on_ready(&mut reactor, ready(), move |_, _| said.say("event"));
+    for _ in 0..3 {
+        assert_eq!(reactor.run_once(None).unwrap(), 1);
+        let said = log.take();
+        for who in ["closure", "timer", "event"] {
+            // A closure that was left over may defer one for the end of the same turn.
+            let most = if who == "closure" { 2 } else { 1 };
+            assert!((1..=most).contains(&said.iter().filter(|s| *s == who).count()), "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn rule_10_more_ready_descriptors_than_a_turn_takes_are_all_served() {
+    let mut reactor = Reactor::builder().events_per_turn(2).build().unwrap();
+    let (count, seen) = counter();
+    for _ in 0..7 {
+        let count = count.clone();
+        let fd = ready();
+        let dup = rustix::io::dup(&fd).unwrap();
+        on_ready(&mut reactor, fd, move |_, _| {
+            drain(&dup);
+            count.set(count.get() + 1);
+        });
+    }
+    let turns: Vec<usize> = (0..5).map(|_| turn(&mut reactor)).collect();
+    assert_eq!((turns, seen.get()), (vec![2, 2, 2, 1, 0], 7));
+}
+
+#[test]
+fn rule_13_what_a_handler_causes_comes_after_it_has_returned() {
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    let said = log.clone();
+    on_ready(&mut reactor, ready(), move |mut turn, event| {
+        let later = said.clone();
+        turn.defer(move |_: Turn<'_, Reactor>| later.say("deferred")).unwrap();
+        let witness = Witness::new(&said, "self");
+        turn.defer(move |_: Turn<'_, Reactor>| drop(witness)).unwrap();
+        turn.delete(event.key()).unwrap();
+        said.say("handler ends");
+    });
+    turn(&mut reactor);
+    assert_eq!(log.take(), ["handler ends", "deferred", "drop self"]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no /proc")]
+fn rule_14_merged_changes_reach_the_kernel_before_a_destructor_runs() {
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    let fd = Pair::new().take();
+    let number = std::os::fd::AsRawFd::as_raw_fd(&fd);
+    let key = on_ready(&mut reactor, fd, |_, _| {});
+    let victim = {
+        let log = log.clone();
+        let observer = SetObserver { number, log };
+        on_ready(&mut reactor, Pair::new().take(), move |_, _| observer.here())
+    };
+    on_ready(&mut reactor, ready(), move |mut turn, event| {
+        turn.modify(key, interest().read().write()).unwrap();
+        turn.delete(victim).unwrap();
+        turn.delete(event.key()).unwrap();
+    });
+    turn(&mut reactor);
+    assert_eq!(log.take(), ["5"], "EPOLLIN | EPOLLOUT");
+}
+
+/// Reads the mask that some epoll set of the process has for a number, when it is dropped.
+struct SetObserver {
+    number: i32,
+    log: Log,
+}
+
+impl SetObserver {
+    fn here(&self) {}
+}
+
+impl Drop for SetObserver {
+    fn drop(&mut self) {
+        for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap() {
+            let Ok(text) = std::fs::read_to_string(entry.unwrap().path()) else { continue };
+            for line in text.lines() {
+                let mut words = line.split_whitespace();
+                if words.next() == Some("tfd:") && words.next() == Some(&self.number.to_string()) {
+                    let mask = u32::from_str_radix(words.nth(1).unwrap(), 16).unwrap();
+                    self.log.say((mask & 0x7).to_string());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn level_triggered_changes_of_one_turn_are_merged_and_take_effect() {
+    let mut reactor = Reactor::new().unwrap();
+    let (count, seen) = counter();
+    let mut pair = Pair::new();
+    let target = on_ready(&mut reactor, pair.take(), move |_, event: Event| count.set(event.ready().bits() as usize));
+    on_ready(&mut reactor, ready(), move |mut turn, event| {
+        for _ in 0..5 {
+            turn.modify(target, interest()).unwrap();
+            turn.modify(target, interest().write()).unwrap();
+        }
+        turn.delete(event.key()).unwrap();
+    });
+    assert_eq!((turn(&mut reactor), seen.get()), (1, 0));
+    assert_eq!(turn(&mut reactor), 1);
+    assert_eq!(seen.get(), interest().write().bits() as usize);
+}
+
+#[test]
+fn rule_5_modify_of_oneself_is_seen_at_once_and_aliases_nothing() {
+    let mut reactor = Reactor::new().unwrap();
+    let seen = Rc::new(Cell::new(interest()));
+    let out = seen.clone();
+    let handler = move |_: &mut OwnedFd, asked: Interest, event: Event, mut turn: Turn<'_, _>| {
+        assert_eq!(asked, event.interest());
+        out.set(asked);
+        turn.modify(event.key(), asked.priority()).unwrap();
+    };
+    interest().read().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    turn(&mut reactor);
+    assert_eq!(seen.get(), interest().read());
+    turn(&mut reactor);
+    assert_eq!(seen.get(), interest().read().priority());
+}
+
+#[test]
+fn an_empty_interest_on_a_closed_peer_is_told_once_and_does_not_spin() {
+    let mut reactor = Reactor::new().unwrap();
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (count, seen) = counter();
+    interest()
+        .with_fd(ours)
+        .with_handler(move |event: Event| {
+            assert!(event.has_hangup());
+            count.set(count.get() + 1);
+        })
+        .register_into(&mut reactor)
+        .unwrap();
+    drop(theirs);
+    assert_eq!([turn(&mut reactor), turn(&mut reactor), turn(&mut reactor)], [1, 0, 0]);
+    assert_eq!(seen.get(), 1);
+}
+
+#[test]
+fn a_one_shot_fires_once_until_it_is_armed_again() {
+    let mut reactor = Reactor::new().unwrap();
+    let (count, seen) = counter();
+    let key = interest()
+        .read()
+        .one_shot()
+        .with_fd(ready())
+        .with_handler(move || count.set(count.get() + 1))
+        .register_into(&mut reactor)
+        .unwrap();
+    assert_eq!([turn(&mut reactor), turn(&mut reactor)], [1, 0]);
+    reactor.rearm(key).unwrap();
+    assert_eq!([turn(&mut reactor), turn(&mut reactor)], [1, 0]);
+    reactor.modify(key, interest().read()).unwrap();
+    assert_eq!([turn(&mut reactor), turn(&mut reactor)], [1, 1]);
+    assert_eq!(seen.get(), 4);
+}

@@ -1,0 +1,173 @@
+//! The dependency arrows: which crate may use which. ARCHITECTURE.md says why; this table decides.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::metadata::{self, Dependency, DependencyKind, Package};
+
+/// What one workspace member may use.
+struct Row {
+    name: &'static str,
+    /// Members of this workspace, always further down.
+    members: Members,
+    /// What a library may take from outside. A name that ends in `?` must be optional there. Programs choose
+    /// freely, and so do tests: `None`.
+    outside: Option<&'static [&'static str]>,
+}
+
+/// Which members a member may use.
+enum Members {
+    Only(&'static [&'static str]),
+    /// The benchmarks measure everything.
+    All,
+}
+
+/// Libraries from the bottom up, then programs. A new member, and a library's new dependency, is entered here
+/// with the change that brings it.
+const TABLE: &[Row] = &[
+    library("windlass-flow", &[], &["rustix", "loom"]),
+    library("windlass", &["windlass-flow"], &["rustix", "libc", "io-uring", "mockall?"]),
+    library("windlass-ws", &[], &["httparse", "sha1", "base64", "flate2", "zlib-rs", "simdutf8"]),
+    library("windlass-server", &["windlass", "windlass-ws"], &["rustls", "httparse"]),
+    library("windlass-task", &["windlass"], &["async-task", "futures-io?", "tokio?", "hyper?"]),
+    program("windlass-cli", &["windlass", "windlass-server", "windlass-ws"]),
+    Row {
+        // A library by the look of it only: its programs are the content.
+        name: "windlass-examples",
+        members: Members::Only(&["windlass", "windlass-flow", "windlass-ws", "windlass-server", "windlass-task"]),
+        outside: None,
+    },
+    program("conformance", &["windlass-server", "windlass-ws"]),
+    Row { name: "windlass-bench", members: Members::All, outside: None },
+    program("xtask", &[]),
+];
+
+const fn library(name: &'static str, members: &'static [&'static str], outside: &'static [&'static str]) -> Row {
+    Row { name, members: Members::Only(members), outside: Some(outside) }
+}
+
+const fn program(name: &'static str, members: &'static [&'static str]) -> Row {
+    Row { name, members: Members::Only(members), outside: None }
+}
+
+/// Checks the manifests of the workspace; returns one line per forbidden arrow.
+///
+/// # Errors
+///
+/// When cargo refuses the manifests.
+pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
+    let packages = metadata::workspace(root)?;
+    Ok(packages.iter().flat_map(check_package).collect())
+}
+
+fn check_package(package: &Package) -> Vec<String> {
+    let name = &package.name;
+    let Some(row) = TABLE.iter().find(|row| row.name == name) else {
+        return vec![format!("{name} is not in the table of arrows (xtask/src/arrows.rs)")];
+    };
+    let mut found: Vec<String> =
+        package.dependencies.iter().filter_map(|dependency| check_dependency(row, dependency)).collect();
+    if row.outside.is_some() && package.rust_version.is_none() {
+        found.push(format!("{name} is a library and names no `rust-version`"));
+    }
+    if row.outside.is_some() && !package.is_library() {
+        found.push(format!("{name} is entered as a library and has none"));
+    }
+    found
+}
+
+fn check_dependency(row: &Row, dependency: &Dependency) -> Option<String> {
+    let name = dependency.name.as_str();
+    let is_dev = dependency.kind == DependencyKind::Dev;
+    if dependency.local {
+        // Its own tests may use it with other features.
+        let allowed = match row.members {
+            Members::All => true,
+            Members::Only(members) => members.contains(&name) || (is_dev && name == row.name),
+        };
+        return (!allowed).then(|| format!("{} may not use {name}", row.name));
+    }
+    let outside = row.outside?;
+    if is_dev || outside.contains(&name) {
+        return None;
+    }
+    if outside.contains(&format!("{name}?").as_str()) {
+        return (!dependency.optional).then(|| format!("{} may use {name} only as an optional dependency", row.name));
+    }
+    Some(format!("{} may not use {name} from outside", row.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dependency(name: &str, local: bool) -> Dependency {
+        Dependency { name: name.to_owned(), kind: DependencyKind::Normal, optional: false, local }
+    }
+
+    fn check_one(package: &str, dependency: &Dependency) -> Option<String> {
+        let row = TABLE.iter().find(|row| row.name == package);
+        check_dependency(row.expect("the table has it"), dependency)
+    }
+
+    #[test]
+    fn arrows_point_downwards_only() {
+        assert_eq!(check_one("windlass", &dependency("windlass-flow", true)), None);
+        let up = check_one("windlass", &dependency("windlass-task", true));
+        assert_eq!(up.as_deref(), Some("windlass may not use windlass-task"));
+        assert!(check_one("xtask", &dependency("windlass", true)).is_some());
+        assert_eq!(check_one("windlass-bench", &dependency("windlass", true)), None);
+    }
+
+    #[test]
+    fn the_table_itself_has_no_cycle() {
+        for (at, row) in TABLE.iter().enumerate() {
+            if let Members::Only(members) = row.members {
+                for member in members {
+                    let below = TABLE[..at].iter().any(|other| other.name == *member);
+                    assert!(below, "{member} does not stand below {}", row.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_library_takes_from_outside_what_the_table_has() {
+        assert_eq!(check_one("windlass", &dependency("rustix", false)), None);
+        assert!(check_one("windlass", &dependency("tokio", false)).is_some());
+        assert_eq!(check_one("windlass-cli", &dependency("clap", false)), None);
+    }
+
+    #[test]
+    fn what_must_be_optional_is_checked_to_be() {
+        let mut mockall = dependency("mockall", false);
+        assert!(check_one("windlass", &mockall).is_some());
+        mockall.optional = true;
+        assert_eq!(check_one("windlass", &mockall), None);
+    }
+
+    #[test]
+    fn tests_choose_their_tools_but_keep_to_the_arrows() {
+        let mut tool = dependency("proptest", false);
+        tool.kind = DependencyKind::Dev;
+        assert_eq!(check_one("windlass", &tool), None);
+        let mut own = dependency("windlass", true);
+        own.kind = DependencyKind::Dev;
+        assert_eq!(check_one("windlass", &own), None);
+        let mut up = dependency("windlass-task", true);
+        up.kind = DependencyKind::Dev;
+        assert!(check_one("windlass", &up).is_some());
+    }
+
+    #[test]
+    fn a_member_without_a_row_is_found() {
+        let package = Package {
+            name: "windlass-new".to_owned(),
+            rust_version: None,
+            targets: Vec::new(),
+            dependencies: Vec::new(),
+        };
+        assert_eq!(check_package(&package).len(), 1);
+    }
+}

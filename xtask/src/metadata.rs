@@ -1,0 +1,136 @@
+//! What `cargo metadata` says of the workspace, reduced to what the checks ask for.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+/// One workspace member.
+#[derive(Debug, Clone)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    /// The oldest compiler it promises to build with.
+    pub(crate) rust_version: Option<String>,
+    pub(crate) targets: Vec<Target>,
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+/// One compiled target of a package.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    /// Path of its root file from the repository's root.
+    pub(crate) path: String,
+}
+
+/// One dependency as declared in a manifest.
+#[derive(Debug, Clone)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    pub(crate) kind: DependencyKind,
+    pub(crate) optional: bool,
+    /// Whether it is a path in this repository.
+    pub(crate) local: bool,
+}
+
+/// When a dependency is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DependencyKind {
+    Normal,
+    Build,
+    Dev,
+}
+
+impl Package {
+    /// Whether it has a library, which makes it part of what users build.
+    pub(crate) fn is_library(&self) -> bool {
+        self.targets.iter().any(|target| target.kind == "lib")
+    }
+}
+
+/// Asks cargo for the workspace's members.
+///
+/// # Errors
+///
+/// When cargo fails, for instance because a manifest is malformed.
+pub(crate) fn workspace(root: &Path) -> Result<Vec<Package>> {
+    let output = Command::new("cargo")
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .current_dir(root)
+        .output()
+        .context("cargo cannot be started")?;
+    if !output.status.success() {
+        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let root = metadata["workspace_root"].as_str().unwrap_or_default();
+    Ok(list(&metadata["packages"]).map(|package| parse_package(package, root)).collect())
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn parse_package(package: &Value, root: &str) -> Package {
+    Package {
+        name: text(&package["name"]),
+        rust_version: package["rust_version"].as_str().map(str::to_owned),
+        targets: list(&package["targets"]).map(|target| parse_target(target, root)).collect(),
+        dependencies: list(&package["dependencies"]).map(parse_dependency).collect(),
+    }
+}
+
+fn parse_target(target: &Value, root: &str) -> Target {
+    let path = text(&target["src_path"]);
+    let relative = path.strip_prefix(root).unwrap_or(&path);
+    Target {
+        name: text(&target["name"]),
+        kind: text(&target["kind"][0]),
+        path: relative.trim_start_matches('/').to_owned(),
+    }
+}
+
+fn parse_dependency(dependency: &Value) -> Dependency {
+    Dependency {
+        name: text(&dependency["name"]),
+        kind: match dependency["kind"].as_str() {
+            Some("dev") => DependencyKind::Dev,
+            Some("build") => DependencyKind::Build,
+            _ => DependencyKind::Normal,
+        },
+        optional: dependency["optional"].as_bool().unwrap_or(false),
+        local: dependency["path"].is_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_package_is_read_with_targets_and_kinds() {
+        let value = json!({
+            "name": "windlass", "rust_version": "1.85",
+            "targets": [{"name": "windlass", "kind": ["lib"], "src_path": "/r/crates/reactor/src/lib.rs"}],
+            "dependencies": [
+                {"name": "rustix", "kind": null, "optional": false},
+                {"name": "mockall", "kind": null, "optional": true},
+                {"name": "windlass", "kind": "dev", "optional": false, "path": "/r/crates/reactor"},
+            ],
+        });
+        let package = parse_package(&value, "/r");
+        assert!(package.is_library());
+        assert_eq!(package.rust_version.as_deref(), Some("1.85"));
+        assert_eq!(package.targets[0].path, "crates/reactor/src/lib.rs");
+        assert!(package.dependencies[1].optional);
+        assert_eq!(package.dependencies[2].kind, DependencyKind::Dev);
+        assert!(package.dependencies[2].local);
+    }
+}

@@ -1,0 +1,70 @@
+//! Where the repository is and which files belong to it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+/// The repository's root: the parent of `xtask/`.
+///
+/// `cargo run` sets `CARGO_MANIFEST_DIR` at run time; it is preferred to the compiled-in value
+/// because several checkouts may share one target directory.
+pub(crate) fn root() -> PathBuf {
+    let manifest_dir =
+        std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    match manifest_dir.parent() {
+        Some(parent) => parent.to_path_buf(),
+        None => manifest_dir,
+    }
+}
+
+/// One text file of the repository.
+#[derive(Debug)]
+pub(crate) struct TextFile {
+    /// Path from the root, with `/` between its parts.
+    pub(crate) path: String,
+    /// The whole content.
+    pub(crate) text: String,
+}
+
+impl TextFile {
+    /// Whether this is Rust source.
+    pub(crate) fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+}
+
+/// Every text file that is tracked, or would be after `git add --all`; files that are not UTF-8 are
+/// left out, for none of the rules is about them.
+///
+/// # Errors
+///
+/// When git is missing or `root` is no checkout.
+pub(crate) fn text_files(root: &Path) -> Result<Vec<TextFile>> {
+    let output = Command::new("git")
+        // A checkout that belongs to another user is common in containers; only names are read.
+        .args(["-c", "safe.directory=*", "ls-files", "-z"])
+        .args(["--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("git is needed to list the repository's files")?;
+    if !output.status.success() {
+        bail!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let mut files = Vec::new();
+    for name in output.stdout.split(|byte| *byte == 0) {
+        let Ok(path) = std::str::from_utf8(name) else {
+            continue;
+        };
+        if path.is_empty() {
+            continue;
+        }
+        // A file deleted but not yet committed is still listed: it cannot be read and is no matter.
+        if let Ok(text) = std::fs::read_to_string(root.join(path)) {
+            files.push(TextFile { path: path.to_owned(), text });
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    files.dedup_by(|a, b| a.path == b.path);
+    Ok(files)
+}

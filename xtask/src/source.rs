@@ -1,0 +1,255 @@
+//! Splits Rust source into code and comments, so that a rule about one is not misled by the other or
+//! by a string.
+
+/// One file's text twice over, with the same lines and columns.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// The code: comments, and the insides of strings and character literals, are blank.
+    pub(crate) code: Vec<String>,
+    /// The comments: all else is blank.
+    pub(crate) comments: Vec<String>,
+}
+
+impl Source {
+    /// Splits `text`. Text that is not Rust gives some answer, never a panic.
+    pub(crate) fn new(text: &str) -> Self {
+        let mut splitter = Splitter::default();
+        let characters: Vec<char> = text.chars().collect();
+        let mut at = 0;
+        while at < characters.len() {
+            at = splitter.step(&characters, at);
+        }
+        Self {
+            code: splitter.code.lines().map(str::to_owned).collect(),
+            comments: splitter.comments.lines().map(str::to_owned).collect(),
+        }
+    }
+
+    /// The comment lines directly above line `index` (from 0), nearest first; attributes between them
+    /// and the line are stepped over.
+    pub(crate) fn comments_above(&self, index: usize) -> impl Iterator<Item = &str> {
+        (0..index)
+            .rev()
+            .take_while(|above| {
+                let code = self.code[*above].trim();
+                let comment = self.comments[*above].trim();
+                code.starts_with("#[") || (code.is_empty() && !comment.is_empty())
+            })
+            .map(|above| self.comments[above].trim())
+    }
+}
+
+/// What the text under the cursor is part of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Code,
+    Comment,
+    Literal,
+}
+
+#[derive(Default)]
+struct Splitter {
+    code: String,
+    comments: String,
+}
+
+impl Splitter {
+    fn push(&mut self, character: char, kind: Kind) {
+        let blank = if character == '\n' { '\n' } else { ' ' };
+        let pick = |wanted| if kind == wanted { character } else { blank };
+        self.code.push(pick(Kind::Code));
+        self.comments.push(pick(Kind::Comment));
+    }
+
+    fn push_all(&mut self, characters: &[char], kind: Kind) {
+        for character in characters {
+            self.push(*character, kind);
+        }
+    }
+
+    /// Takes the token at `at` and returns the place after it.
+    fn step(&mut self, text: &[char], at: usize) -> usize {
+        let rest = &text[at..];
+        let end = match rest {
+            ['/', '/', ..] => {
+                let end = length_until(rest, '\n');
+                self.push_all(&rest[..end], Kind::Comment);
+                end
+            }
+            ['/', '*', ..] => {
+                let end = block_comment_length(rest);
+                self.push_all(&rest[..end], Kind::Comment);
+                end
+            }
+            ['"', ..] => self.literal(rest, 1, string_length(rest)),
+            ['r', '"' | '#', ..] if !continues_identifier(text, at) => match raw_string(rest) {
+                Some((open, end)) => self.literal(rest, open, end),
+                None => self.one(rest[0]),
+            },
+            ['\'', ..] => match character_literal_length(rest) {
+                Some(end) => self.literal(rest, 1, end),
+                None => self.one('\''),
+            },
+            [character, ..] => self.one(*character),
+            [] => 1,
+        };
+        at + end
+    }
+
+    fn one(&mut self, character: char) -> usize {
+        self.push(character, Kind::Code);
+        1
+    }
+
+    /// A literal of `end` characters, of which `open` belong to its opening; the quotes stay code, so
+    /// that `""` still looks like an expression.
+    fn literal(&mut self, rest: &[char], open: usize, end: usize) -> usize {
+        self.push_all(&rest[..open], Kind::Code);
+        let close = end.saturating_sub(1).max(open);
+        self.push_all(&rest[open..close], Kind::Literal);
+        self.push_all(&rest[close..end], Kind::Code);
+        end
+    }
+}
+
+fn length_until(text: &[char], stop: char) -> usize {
+    text.iter().position(|character| *character == stop).unwrap_or(text.len())
+}
+
+/// Block comments nest.
+fn block_comment_length(text: &[char]) -> usize {
+    let mut depth = 0_usize;
+    let mut at = 0;
+    while at < text.len() {
+        match text[at..] {
+            ['/', '*', ..] => {
+                depth += 1;
+                at += 2;
+            }
+            ['*', '/', ..] => {
+                depth -= 1;
+                at += 2;
+                if depth == 0 {
+                    return at;
+                }
+            }
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+fn string_length(text: &[char]) -> usize {
+    let mut at = 1;
+    while at < text.len() {
+        match text[at] {
+            '\\' => at += 2,
+            '"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+/// For `r"…"` and `r#"…"#`: the length of the opening and of the whole.
+fn raw_string(text: &[char]) -> Option<(usize, usize)> {
+    let hashes = text[1..].iter().take_while(|c| **c == '#').count();
+    let open = 1 + hashes + 1;
+    if text.get(open - 1) != Some(&'"') {
+        return None;
+    }
+    let closes = |at: usize| {
+        text[at] == '"' && text.len() >= at + 1 + hashes && text[at + 1..=at + hashes].iter().all(|c| *c == '#')
+    };
+    let end = (open..text.len()).find(|at| closes(*at)).map_or(text.len(), |at| at + 1 + hashes);
+    Some((open, end))
+}
+
+/// `'x'` and `'\n'` are literals, `'static` is a lifetime.
+fn character_literal_length(text: &[char]) -> Option<usize> {
+    if text.get(1) == Some(&'\\') {
+        let close = text.iter().skip(3).position(|c| *c == '\'')?;
+        return Some(3 + close + 1);
+    }
+    (text.get(2) == Some(&'\'')).then_some(3)
+}
+
+/// Whether the `r` at `at` only ends a longer name such as `bar"`; `br"` and `cr"` are raw strings.
+fn continues_identifier(text: &[char], at: usize) -> bool {
+    let name_before = text[..at].iter().rev().take_while(|c| c.is_alphanumeric() || **c == '_').count();
+    match name_before {
+        0 => false,
+        1 => !matches!(text[at - 1], 'b' | 'c'),
+        _ => true,
+    }
+}
+
+/// Whether `line` has `word` standing alone, not as part of a longer name.
+pub(crate) fn has_word(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(start, found)| {
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        let before = line[..start].chars().next_back();
+        let after = line[start + found.len()..].chars().next();
+        !before.is_some_and(is_part) && !after.is_some_and(is_part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_and_comments_are_blank_in_the_code() {
+        let source = Source::new("let a = \"unsafe { }\"; // unsafe\nunsafe { b() }");
+        assert!(!has_word(&source.code[0], "unsafe"));
+        assert!(has_word(&source.comments[0], "unsafe"));
+        assert!(has_word(&source.code[1], "unsafe"));
+        assert_eq!(source.comments[1].trim(), "");
+    }
+
+    #[test]
+    fn escapes_and_raw_strings_end_where_they_should() {
+        let source = Source::new(r##"f("\"todo", r#"a "todo" b"#, br"todo", 'x', '\'', done)"##);
+        assert!(!source.code[0].contains("todo"));
+        assert!(source.code[0].contains("done"));
+    }
+
+    #[test]
+    fn a_lifetime_is_not_a_character() {
+        let source = Source::new("fn f<'a>(x: &'a str) -> &'static str { \"y\" }");
+        assert!(source.code[0].contains("static str {"));
+    }
+
+    #[test]
+    fn block_comments_nest_and_keep_their_lines() {
+        let source = Source::new("/* a /* b */\n c */ code");
+        assert_eq!(source.code[1].trim(), "code");
+        assert_eq!(source.comments[1].trim(), "c */");
+    }
+
+    #[test]
+    fn a_name_that_ends_in_r_does_not_open_a_raw_string() {
+        let source = Source::new("for\"x\" + code");
+        assert!(source.code[0].contains("+ code"));
+    }
+
+    #[test]
+    fn unfinished_text_is_no_panic() {
+        for text in ["\"", "r#\"", "/*", "'", "'\\", "\"\\", "r", "r#", "b'"] {
+            let _ = Source::new(text);
+        }
+    }
+
+    #[test]
+    fn comments_above_step_over_attributes_and_stop_at_code() {
+        let source = Source::new("x();\n// one\n// two\n#[inline]\nfn f() {}");
+        let above: Vec<&str> = source.comments_above(4).collect();
+        assert_eq!(above, ["", "// two", "// one"]);
+    }
+
+    #[test]
+    fn words_are_whole() {
+        assert!(has_word("a unsafe{", "unsafe"));
+        assert!(!has_word("deny(unsafe_code)", "unsafe"));
+    }
+}

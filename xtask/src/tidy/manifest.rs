@@ -1,0 +1,132 @@
+//! Rules about manifests: each dependency has its reason, and comes from where everybody gets it.
+
+use super::Violation;
+use crate::repository::TextFile;
+
+/// Checks one file, if it is a manifest or a lock file.
+pub(super) fn check(file: &TextFile, found: &mut Vec<Violation>) {
+    let name = file.path.rsplit('/').next().unwrap_or_default();
+    match name {
+        "Cargo.toml" => check_reasons(file, found),
+        "Cargo.lock" => check_sources(file, found),
+        _ => {}
+    }
+}
+
+/// A dependency that is taken from outside the repository has a comment above it that says what for. One
+/// comment serves a family whose names begin alike, such as `serde` and `serde_json`; what a member inherits
+/// from the workspace is explained there.
+fn check_reasons(file: &TextFile, found: &mut Vec<Violation>) {
+    let mut in_dependencies = false;
+    let mut depth = 0_usize;
+    let mut commented = false;
+    let mut explained: Option<String> = None;
+    for (index, line) in file.text.lines().enumerate() {
+        let line = line.trim();
+        if depth > 0 {
+            depth = depth_after(line, depth);
+        } else if let Some(header) = line.strip_prefix('[') {
+            let header = header.trim_end_matches(']');
+            in_dependencies = header.ends_with("dependencies");
+            if let Some((_table, name)) = header.split_once("dependencies.") {
+                report(file, index, name, commented, found);
+            }
+            (commented, explained) = (false, None);
+        } else if line.starts_with('#') {
+            commented = true;
+        } else if line.is_empty() {
+            (commented, explained) = (false, None);
+        } else if in_dependencies {
+            let name = line.split(['=', '.', ' ']).next().unwrap_or_default();
+            let in_family = explained.as_deref().is_some_and(|first| name.starts_with(first));
+            let ours = line.contains("workspace = true") || line.contains("path = ");
+            if !ours {
+                report(file, index, name, commented || in_family, found);
+            }
+            if commented {
+                explained = Some(name.to_owned());
+            }
+            commented = false;
+            depth = depth_after(line, 0);
+        }
+    }
+}
+
+fn report(file: &TextFile, index: usize, name: &str, has_reason: bool, found: &mut Vec<Violation>) {
+    if !has_reason {
+        let message = format!("dependency `{name}` needs a comment above it that says what for");
+        found.push(Violation::new(&file.path, index + 1, message));
+    }
+}
+
+/// Brackets that are still open after `line`; a dependency's value may span lines.
+fn depth_after(line: &str, depth: usize) -> usize {
+    let count = |wanted: [char; 2]| line.chars().filter(|c| wanted.contains(c)).count();
+    (depth + count(['{', '['])).saturating_sub(count(['}', ']']))
+}
+
+/// The registry that everybody reaches. A mirror's address would work on one network only.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+fn check_sources(file: &TextFile, found: &mut Vec<Violation>) {
+    for (index, line) in file.text.lines().enumerate() {
+        let Some(source) = line.strip_prefix("source = ") else {
+            continue;
+        };
+        if source.trim_matches('"') != REGISTRY {
+            let message = format!("{source} is not the public registry");
+            found.push(Violation::new(&file.path, index + 1, message));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::lines;
+    use super::*;
+
+    fn found_in(path: &str, text: &str) -> Vec<usize> {
+        let file = TextFile { path: path.to_owned(), text: text.to_owned() };
+        lines(|found| check(&file, found))
+    }
+
+    #[test]
+    fn a_dependency_needs_its_reason() {
+        let text = "[workspace.dependencies]\nours = { path = \"x\" }\n\n# Sockets.\na = \"1\"\nb = \"1\"\n";
+        assert_eq!(found_in("Cargo.toml", text), [6]);
+    }
+
+    #[test]
+    fn a_family_shares_one() {
+        let text = "[workspace.dependencies]\n# JSON.\nserde = \"1\"\nserde_json = \"1\"\nother = \"1\"\n";
+        assert_eq!(found_in("Cargo.toml", text), [5]);
+    }
+
+    #[test]
+    fn an_empty_line_separates_a_comment_from_what_follows() {
+        assert_eq!(found_in("a/Cargo.toml", "[dependencies]\n# x\n\na = \"1\"\n"), [4]);
+    }
+
+    #[test]
+    fn what_is_inherited_is_explained_in_the_workspace() {
+        let text = "[dependencies]\na.workspace = true\nb = { workspace = true, optional = true }\n[lints]\nworkspace = true\n";
+        assert!(found_in("a/Cargo.toml", text).is_empty());
+    }
+
+    #[test]
+    fn values_over_lines_and_tables_are_followed() {
+        let text = "[dependencies]\n# x\na = { version = \"1\", features = [\n  \"f\",\n] }\nb = \"1\"\n[dependencies.c]\nversion = \"1\"\n";
+        assert_eq!(found_in("a/Cargo.toml", text), [6, 7]);
+    }
+
+    #[test]
+    fn other_tables_are_not_dependencies() {
+        assert!(found_in("Cargo.toml", "[package]\nname = \"a\"\n[features]\nmock = []\n").is_empty());
+    }
+
+    #[test]
+    fn a_mirror_in_the_lock_file_is_found() {
+        let text = format!("source = \"{REGISTRY}\"\nsource = \"sparse+https://mirror.example/\"\n");
+        assert_eq!(found_in("Cargo.lock", &text), [2]);
+    }
+}

@@ -1,0 +1,106 @@
+//! The house rules that neither the compiler nor clippy knows.
+//!
+//! Each module holds one family of rules as functions from text to violations, with a unit test that
+//! breaks each rule. `CONTRIBUTING.md` lists the rules for people.
+
+mod architecture;
+mod manifest;
+mod rules;
+mod rust;
+mod text;
+mod unsafe_code;
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::Result;
+
+use self::architecture::Architecture;
+use crate::metadata;
+use crate::repository::{self, TextFile};
+use crate::source::Source;
+
+/// One broken house rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    path: String,
+    /// From 1; 0 where the whole file is meant.
+    line: usize,
+    message: String,
+}
+
+impl Violation {
+    fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, message: message.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path, self.message),
+            line => write!(f, "{}:{line}: {}", self.path, self.message),
+        }
+    }
+}
+
+/// A Rust file with its code and comments told apart.
+struct RustFile<'a> {
+    path: &'a str,
+    source: Source,
+}
+
+/// Checks the whole repository; returns one line per violation.
+///
+/// # Errors
+///
+/// When the files cannot be listed or cargo refuses the manifests.
+pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
+    let files = repository::text_files(root)?;
+    let packages = metadata::workspace(root)?;
+    let architecture =
+        files.iter().find(|file| file.path == architecture::PATH).map(|file| Architecture::parse(&file.text));
+    let rust_files: Vec<RustFile<'_>> = files.iter().filter_map(rust_file).collect();
+
+    let mut found = Vec::new();
+    for file in &files {
+        text::check(file, &mut found);
+        manifest::check(file, &mut found);
+    }
+    for file in &rust_files {
+        rust::check(file, &mut found);
+        unsafe_code::check_safety_comments(file, &mut found);
+    }
+    match &architecture {
+        Some(architecture) => {
+            unsafe_code::check_list(&rust_files, architecture, &mut found);
+            rules::check(&rust_files, architecture, &mut found);
+        }
+        None => found.push(Violation::new(architecture::PATH, 0, "is missing")),
+    }
+    unsafe_code::check_roots(&rust_files, &packages, &mut found);
+    Ok(found.iter().map(ToString::to_string).collect())
+}
+
+fn rust_file(file: &TextFile) -> Option<RustFile<'_>> {
+    file.is_rust().then(|| RustFile { path: &file.path, source: Source::new(&file.text) })
+}
+
+#[cfg(test)]
+mod testing {
+    //! Shorthands for the rules' tests.
+
+    use super::*;
+
+    /// A Rust file from its text.
+    pub(super) fn rust<'a>(path: &'a str, text: &str) -> RustFile<'a> {
+        RustFile { path, source: Source::new(text) }
+    }
+
+    /// The lines at which `check` finds something.
+    pub(super) fn lines(check: impl FnOnce(&mut Vec<Violation>)) -> Vec<usize> {
+        let mut found = Vec::new();
+        check(&mut found);
+        found.iter().map(|violation| violation.line).collect()
+    }
+}

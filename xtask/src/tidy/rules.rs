@@ -1,0 +1,127 @@
+//! The core's numbered rules: what a comment cites exists, and what exists is cited where it is kept.
+
+use std::collections::BTreeSet;
+
+use super::architecture::{self, Architecture};
+use super::{RustFile, Violation};
+
+/// The crate whose rules they are.
+const CORE: &str = "crates/reactor/";
+/// Where each rule must be cited.
+const CORE_SOURCE: &str = "crates/reactor/src/";
+
+/// How many rules the design numbers.
+const RULES: std::ops::RangeInclusive<u32> = 1..=14;
+
+/// Checks ARCHITECTURE.md and the core against each other.
+pub(super) fn check(files: &[RustFile<'_>], architecture: &Architecture, found: &mut Vec<Violation>) {
+    for rule in RULES {
+        if !architecture.rules.contains(&rule) {
+            let message = format!("rule {rule} is not listed under \"Rules of the core\"");
+            found.push(Violation::new(architecture::PATH, 0, message));
+        }
+    }
+    let mut cited = BTreeSet::new();
+    for file in files.iter().filter(|file| file.path.starts_with(CORE)) {
+        for (line, rule) in citations(&file.source.comments) {
+            if !architecture.rules.contains(&rule) {
+                let message = format!("cites rule {rule}, which {} lacks", architecture::PATH);
+                found.push(Violation::new(file.path, line, message));
+            }
+            if file.path.starts_with(CORE_SOURCE) {
+                cited.insert(rule);
+            }
+        }
+    }
+    for rule in architecture.rules.difference(&cited) {
+        let message = format!("no comment in {CORE_SOURCE} cites rule {rule}");
+        found.push(Violation::new(architecture::PATH, 0, message));
+    }
+}
+
+/// Line (from 1) and number of every `rule 7` and `rules 3, 4 and 8`. A citation may be broken over two lines.
+fn citations(comments: &[String]) -> Vec<(usize, u32)> {
+    let mut words = Vec::new();
+    for (index, line) in comments.iter().enumerate() {
+        words.extend(line.split_whitespace().map(|word| (index + 1, word)));
+    }
+    let mut found = Vec::new();
+    let mut in_list = false;
+    for (line, word) in words {
+        let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
+        if matches!(bare, "rule" | "rules" | "Rule" | "Rules") {
+            in_list = true;
+        } else if bare.is_empty() || bare == "and" || bare == "or" {
+            // The marks of a comment, or a list that goes on.
+        } else if let (true, Ok(rule)) = (in_list, bare.parse()) {
+            found.push((line, rule));
+            // `rule 3: 4 bytes` cites one rule only.
+            in_list = word.ends_with(',') || word.ends_with(char::is_numeric);
+        } else {
+            in_list = false;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::rust;
+    use super::*;
+
+    fn cited(text: &str) -> Vec<u32> {
+        let file = rust("a.rs", text);
+        let found = citations(&file.source.comments);
+        found.into_iter().map(|(_, rule)| rule).collect()
+    }
+
+    fn architecture() -> Architecture {
+        let mut text = "## Rules of the core\n".to_owned();
+        for rule in RULES {
+            text.push_str(&format!("{rule}. Text.\n"));
+        }
+        Architecture::parse(&text)
+    }
+
+    fn violations(text: &str, architecture: &Architecture) -> Vec<String> {
+        let file = rust("crates/reactor/src/cell.rs", text);
+        let mut found = Vec::new();
+        check(&[file], architecture, &mut found);
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn citations_come_single_in_lists_and_over_two_lines() {
+        assert_eq!(cited("// Rule 4: no way back."), [4]);
+        assert_eq!(cited("// kept (rules 3, 4 and 8)."), [3, 4, 8]);
+        assert_eq!(cited("// as rule\n// 12 asks"), [12]);
+        assert_eq!(cited("// rule 3: 4 bytes"), [3]);
+    }
+
+    #[test]
+    fn code_and_other_numbers_cite_nothing() {
+        assert!(cited("let rule = 99; \"rule 98\"; // 14 events").is_empty());
+        assert!(cited("// as a rule of thumb 3 times").is_empty());
+    }
+
+    #[test]
+    fn a_rule_that_does_not_exist_cannot_be_cited() {
+        let all = "// rules 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14\n";
+        assert!(violations(all, &architecture()).is_empty());
+        let found = violations(&format!("{all}\n\nf(); // rule 15"), &architecture());
+        assert_eq!(found, ["crates/reactor/src/cell.rs:4: cites rule 15, which ARCHITECTURE.md lacks"]);
+    }
+
+    #[test]
+    fn a_rule_that_nothing_cites_is_found() {
+        let some = "// rules 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13";
+        let found = violations(some, &architecture());
+        assert_eq!(found, ["ARCHITECTURE.md: no comment in crates/reactor/src/ cites rule 14"]);
+    }
+
+    #[test]
+    fn a_rule_that_is_not_listed_is_found() {
+        let found = violations("", &Architecture::default());
+        assert_eq!(found.len(), 14);
+    }
+}

@@ -1,0 +1,117 @@
+//! Rules about Rust code: nothing unfinished, no test that is silently left out, no sleep without a reason.
+
+use super::text::UNFINISHED;
+use super::{RustFile, Violation};
+use crate::source::has_word;
+
+/// Checks one file.
+pub(super) fn check(file: &RustFile<'_>, found: &mut Vec<Violation>) {
+    check_unfinished(file, found);
+    check_ignored(file, found);
+    check_sleeps(file, found);
+}
+
+/// Macros that stand for code nobody has written.
+const UNFINISHED_MACROS: &[&str] = &["todo", "unimplemented"];
+
+fn check_unfinished(file: &RustFile<'_>, found: &mut Vec<Violation>) {
+    for (index, line) in file.source.code.iter().enumerate() {
+        for name in UNFINISHED_MACROS {
+            if line.contains(&format!("{name}!")) && has_word(line, name) {
+                let message = format!("`{name}!`: write it or leave it out");
+                found.push(Violation::new(file.path, index + 1, message));
+            }
+        }
+    }
+    for (index, line) in file.source.comments.iter().enumerate() {
+        for (start, end) in UNFINISHED {
+            if has_word(line, &format!("{start}{end}")) {
+                let message = format!("`{start}{end}`: finish it or open an issue");
+                found.push(Violation::new(file.path, index + 1, message));
+            }
+        }
+    }
+}
+
+/// `#[ignore]` and `cfg_attr(.., ignore)` need `= "reason"`; a documentation test is `no_run` or `text`, never
+/// `ignore`.
+fn check_ignored(file: &RustFile<'_>, found: &mut Vec<Violation>) {
+    for (index, line) in file.source.code.iter().enumerate() {
+        let attribute = line.contains("#[ignore") || line.contains("cfg_attr(");
+        if attribute && has_word(line, "ignore") && !has_reason(line) {
+            let message = "an ignored test needs a reason: `#[ignore = \"why\"]`";
+            found.push(Violation::new(file.path, index + 1, message));
+        }
+    }
+    for (index, line) in file.source.comments.iter().enumerate() {
+        let fence = line.split("```").nth(1).unwrap_or_default();
+        if has_word(fence, "ignore") {
+            let message = "a documentation test is never ignored: take `no_run` or `text`";
+            found.push(Violation::new(file.path, index + 1, message));
+        }
+    }
+}
+
+fn has_reason(line: &str) -> bool {
+    line.match_indices("ignore").any(|(at, word)| line[at + word.len()..].trim_start().starts_with('='))
+}
+
+/// A sleep is a race that has not been lost yet; where it is right all the same, a comment `// sleep: why` above
+/// says so. The rule holds in all code, for a loop that sleeps is as suspect as a test that does.
+fn check_sleeps(file: &RustFile<'_>, found: &mut Vec<Violation>) {
+    for (index, line) in file.source.code.iter().enumerate() {
+        if !line.contains("thread::sleep") {
+            continue;
+        }
+        let excused = file.source.comments_above(index).any(|comment| comment.starts_with("// sleep: "));
+        if !excused {
+            let message = "`thread::sleep` needs `// sleep: why` above it";
+            found.push(Violation::new(file.path, index + 1, message));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{lines, rust};
+    use super::*;
+
+    fn found_in(text: &str) -> Vec<usize> {
+        lines(|found| check(&rust("crates/a/src/a.rs", text), found))
+    }
+
+    #[test]
+    fn unfinished_code_is_found_and_strings_are_not() {
+        assert_eq!(found_in("fn f() {\n    todo!()\n}"), [2]);
+        assert_eq!(found_in("unimplemented!(\"x\")"), [1]);
+        assert!(found_in("print(\"todo!\"); // todo! is a macro").is_empty());
+    }
+
+    #[test]
+    fn unfinished_comments_are_found() {
+        assert_eq!(found_in(&format!("// {}{} later", "FIX", "ME")), [1]);
+        assert!(found_in("let template = \"fileXXXXXX XXX\";").is_empty());
+    }
+
+    #[test]
+    fn an_ignored_test_needs_a_reason() {
+        assert_eq!(found_in("#[ignore]\nfn a() {}"), [1]);
+        assert_eq!(found_in("#[cfg_attr(miri, ignore)]\nfn a() {}"), [1]);
+        assert!(found_in("#[ignore = \"needs a second core\"]").is_empty());
+        assert!(found_in("#[cfg_attr(miri, ignore = \"no signalfd\")]").is_empty());
+    }
+
+    #[test]
+    fn a_documentation_test_is_not_ignored() {
+        assert_eq!(found_in("/// ```ignore\n/// x\n/// ```"), [1]);
+        assert_eq!(found_in("//! ```rust,ignore"), [1]);
+        assert!(found_in("/// ```no_run\n/// ```").is_empty());
+    }
+
+    #[test]
+    fn a_sleep_needs_its_reason_above() {
+        assert_eq!(found_in("fn t() {\n    std::thread::sleep(d);\n}"), [2]);
+        assert!(found_in("// sleep: the kernel's timer is what is tested.\nstd::thread::sleep(d);").is_empty());
+        assert_eq!(found_in("// sleep: why\n\nlet a = 1;\nthread::sleep(d);"), [4]);
+    }
+}

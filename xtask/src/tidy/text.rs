@@ -1,0 +1,101 @@
+//! Rules about every text file: its length, and nothing in it that is true on one machine only.
+
+use super::Violation;
+use crate::repository::TextFile;
+use crate::source::has_word;
+
+/// The longest file, in lines. Past this nobody reads it from end to end.
+const LINES_MAX: usize = 1000;
+
+/// Directories of one machine or one user; in two pieces, or this file would break its own rule.
+const MACHINE_PATHS: &[(&str, &str)] =
+    &[("/wo", "rk/"), ("/ro", "ot/"), ("/ho", "me/"), ("/tmp", "/w/"), ("../", "shared"), ("/Us", "ers/")];
+
+/// Marks of unfinished work, in two pieces for the same reason. Rust files are looked at in `rust`, where
+/// comments and strings are told apart.
+pub(super) const UNFINISHED: &[(&str, &str)] = &[("FIX", "ME"), ("XX", "X"), ("HA", "CK")];
+
+/// Files whose length is nobody's choice.
+fn is_generated(path: &str) -> bool {
+    path.ends_with("Cargo.lock") || path.contains("corpus/") || path.contains("/generated/")
+}
+
+/// Checks one file.
+pub(super) fn check(file: &TextFile, found: &mut Vec<Violation>) {
+    check_length(file, found);
+    check_lines(file, found);
+}
+
+fn check_length(file: &TextFile, found: &mut Vec<Violation>) {
+    let lines = file.text.lines().count();
+    if lines > LINES_MAX && !is_generated(&file.path) {
+        let message = format!("{lines} lines, more than {LINES_MAX}: split it");
+        found.push(Violation::new(&file.path, 0, message));
+    }
+}
+
+fn check_lines(file: &TextFile, found: &mut Vec<Violation>) {
+    for (index, line) in file.text.lines().enumerate() {
+        for (start, end) in MACHINE_PATHS {
+            if names_path(line, &format!("{start}{end}")) {
+                let message = format!("`{start}{end}` is a path of one machine");
+                found.push(Violation::new(&file.path, index + 1, message));
+            }
+        }
+        if !file.is_rust() {
+            for (start, end) in UNFINISHED {
+                if has_word(line, &format!("{start}{end}")) {
+                    let message = format!("`{start}{end}`: finish it or open an issue");
+                    found.push(Violation::new(&file.path, index + 1, message));
+                }
+            }
+        }
+    }
+}
+
+/// Whether `line` has `path` at the start of a path, not inside a longer one such as an address of the web.
+fn names_path(line: &str, path: &str) -> bool {
+    line.match_indices(path).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '}' | '$'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::lines;
+    use super::*;
+
+    fn file(path: &str, text: &str) -> TextFile {
+        TextFile { path: path.to_owned(), text: text.to_owned() }
+    }
+
+    #[test]
+    fn a_file_may_have_the_longest_length_and_no_more() {
+        let longest = "x\n".repeat(LINES_MAX);
+        assert!(lines(|found| check(&file("a.rs", &longest), found)).is_empty());
+        let longer = "x\n".repeat(LINES_MAX + 1);
+        assert_eq!(lines(|found| check(&file("a.rs", &longer), found)), [0]);
+        assert!(lines(|found| check(&file("Cargo.lock", &longer), found)).is_empty());
+    }
+
+    #[test]
+    fn a_path_of_one_machine_is_found() {
+        let text = format!("good\nsee {}{}DESIGN.md\n", "/wo", "rk/");
+        assert_eq!(lines(|found| check(&file("a.md", &text), found)), [2]);
+        let text = format!("see {}{}/DESIGN.md", "../", "shared");
+        assert_eq!(lines(|found| check(&file("a.rs", &text), found)), [1]);
+    }
+
+    #[test]
+    fn a_part_of_a_longer_path_is_not() {
+        let text = "https://example.org/home/page and crates/work/lib.rs and $DIR/root/x";
+        assert!(lines(|found| check(&file("a.md", text), found)).is_empty());
+    }
+
+    #[test]
+    fn marks_of_unfinished_work_are_found_as_words() {
+        let text = format!("{}{}: later\nXXXXXX HACKING", "FIX", "ME");
+        assert_eq!(lines(|found| check(&file("a.sh", &text), found)), [1]);
+    }
+}

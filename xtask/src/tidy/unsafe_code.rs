@@ -1,0 +1,159 @@
+//! Rules about unsafe code: only in the files that ARCHITECTURE.md lists, and argued where it stands.
+
+use std::collections::BTreeSet;
+
+use super::architecture::{self, Architecture};
+use super::{RustFile, Violation};
+use crate::metadata::Package;
+use crate::source::has_word;
+
+/// How far above an unsafe block its argument may begin when code stands between (a `let` that spans lines).
+const LINES_TO_SAFETY_MAX: usize = 6;
+
+/// Whether this line of code opens something unsafe; `#[unsafe(no_mangle)]` is meant as well.
+fn opens_unsafe(line: &str) -> bool {
+    has_word(line, "unsafe") && !line.contains("unsafe fn(")
+}
+
+/// Every unsafe block and impl has a SAFETY comment.
+pub(super) fn check_safety_comments(file: &RustFile<'_>, found: &mut Vec<Violation>) {
+    for (index, line) in file.source.code.iter().enumerate() {
+        let needs_one = has_word(line, "unsafe") && (line.contains("unsafe {") || line.contains("unsafe impl"));
+        if needs_one && !is_argued(file, index) {
+            let message = "unsafe code without a `// SAFETY:` comment above it";
+            found.push(Violation::new(file.path, index + 1, message));
+        }
+    }
+}
+
+fn is_argued(file: &RustFile<'_>, index: usize) -> bool {
+    let is_safety = |comment: &str| comment.contains("SAFETY:");
+    let first = index.saturating_sub(LINES_TO_SAFETY_MAX);
+    file.source.comments_above(index).any(is_safety)
+        || (first..=index)
+            .any(|above| is_safety(&file.source.comments[above]) || file.source.comments_above(above).any(is_safety))
+}
+
+/// The files with unsafe code and the list in ARCHITECTURE.md are the same.
+pub(super) fn check_list(files: &[RustFile<'_>], architecture: &Architecture, found: &mut Vec<Violation>) {
+    let mut with_unsafe = BTreeSet::new();
+    for file in files {
+        let Some(line) = first_unsafe(file) else {
+            continue;
+        };
+        with_unsafe.insert(file.path);
+        if !architecture.unsafe_files.contains_key(file.path) {
+            let message = format!(
+                "unsafe code, but {} does not list this file under \"Modules with unsafe code\"",
+                architecture::PATH
+            );
+            found.push(Violation::new(file.path, line, message));
+        }
+    }
+    for (path, line) in &architecture.unsafe_files {
+        if !with_unsafe.contains(path.as_str()) {
+            let message = format!("lists `{path}`, which has no unsafe code");
+            found.push(Violation::new(architecture::PATH, *line, message));
+        }
+    }
+}
+
+/// The first line (from 1) with unsafe code, or where the file as a whole is allowed to have it.
+fn first_unsafe(file: &RustFile<'_>) -> Option<usize> {
+    let index = file
+        .source
+        .code
+        .iter()
+        .position(|line| opens_unsafe(line) || (line.contains("#![allow") && has_word(line, "unsafe_code")))?;
+    Some(index + 1)
+}
+
+/// Every library and program denies unsafe code at its root, so that a module needs an exception to have it.
+pub(super) fn check_roots(files: &[RustFile<'_>], packages: &[Package], found: &mut Vec<Violation>) {
+    let roots = packages
+        .iter()
+        .flat_map(|package| &package.targets)
+        .filter(|target| matches!(target.kind.as_str(), "lib" | "bin" | "proc-macro"));
+    for root in roots {
+        let denies = files
+            .iter()
+            .find(|file| file.path == root.path)
+            .is_some_and(|file| file.source.code.iter().any(|line| denies_unsafe(line)));
+        if !denies {
+            let message = format!("the root of `{}` needs `#![deny(unsafe_code)]`", root.name);
+            found.push(Violation::new(&root.path, 0, message));
+        }
+    }
+}
+
+fn denies_unsafe(line: &str) -> bool {
+    (line.contains("#![deny(") || line.contains("#![forbid(")) && has_word(line, "unsafe_code")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{lines, rust};
+    use super::*;
+    use crate::metadata::Target;
+
+    fn safety(text: &str) -> Vec<usize> {
+        lines(|found| check_safety_comments(&rust("a.rs", text), found))
+    }
+
+    fn listed(text: &str, list: &str) -> Vec<String> {
+        let architecture = Architecture::parse(&format!("## Modules with unsafe code\n{list}\n"));
+        let mut found = Vec::new();
+        check_list(&[rust("src/a.rs", text)], &architecture, &mut found);
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn an_unsafe_block_or_impl_needs_its_argument() {
+        assert_eq!(safety("f();\nlet x = unsafe { g() };"), [2]);
+        assert_eq!(safety("unsafe impl Send for A {}"), [1]);
+        assert!(safety("// SAFETY: `g` asks for nothing.\nlet x = unsafe { g() };").is_empty());
+        assert!(safety("// SAFETY: long\n// argument.\n#[x]\nunsafe impl Send for A {}").is_empty());
+        assert!(safety("// SAFETY: it is so.\nlet a =\n    unsafe { g() };").is_empty());
+    }
+
+    #[test]
+    fn an_argument_far_away_is_none() {
+        let text = format!("// SAFETY: x\n{}unsafe {{ g() }};", "f();\n".repeat(8));
+        assert_eq!(safety(&text), [10]);
+    }
+
+    #[test]
+    fn an_unsafe_function_states_its_contract_elsewhere() {
+        assert!(safety("unsafe fn f() {}\ntype F = unsafe fn(*mut u8);").is_empty());
+    }
+
+    #[test]
+    fn a_file_with_unsafe_code_must_be_listed() {
+        assert_eq!(listed("unsafe { f() }", "").len(), 1);
+        assert_eq!(listed("#![allow(unsafe_code, reason = \"x\")]", "").len(), 1);
+        assert!(listed("unsafe { f() }", "- `src/a.rs`: why").is_empty());
+        assert!(listed("// unsafe\n#![deny(unsafe_code)]\nf();", "").is_empty());
+    }
+
+    #[test]
+    fn a_listed_file_must_have_unsafe_code() {
+        let found = listed("f();", "- `src/a.rs`: why");
+        assert_eq!(found, ["ARCHITECTURE.md:2: lists `src/a.rs`, which has no unsafe code"]);
+    }
+
+    #[test]
+    fn a_root_must_deny_unsafe_code() {
+        let package = Package {
+            name: "a".to_owned(),
+            rust_version: None,
+            targets: vec![Target { name: "a".to_owned(), kind: "lib".to_owned(), path: "src/lib.rs".to_owned() }],
+            dependencies: Vec::new(),
+        };
+        let check = |text: &str| {
+            let file = [rust("src/lib.rs", text)];
+            lines(|found| check_roots(&file, std::slice::from_ref(&package), found))
+        };
+        assert_eq!(check("//! #![deny(unsafe_code)]"), [0]);
+        assert!(check("#![deny(unsafe_code)]").is_empty());
+    }
+}

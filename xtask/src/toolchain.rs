@@ -1,0 +1,83 @@
+//! Which toolchains and components are here. None is installed by the checks: `.ci/install` does that.
+
+use std::process::Command;
+
+/// Full name of the installed toolchain that `wanted` (`nightly`, `1.85.0`) stands for.
+///
+/// # Errors
+///
+/// The reason why there is none, fit for a line that says "skipped".
+pub(crate) fn find(wanted: &str) -> Result<String, String> {
+    let list = rustup(&["toolchain", "list"])?;
+    pick(&list, wanted).ok_or_else(|| format!("toolchain {wanted} is not installed"))
+}
+
+/// Whether `component` of `toolchain` is there; the reason where it is not.
+pub(crate) fn need_component(toolchain: &str, component: &str) -> Result<(), String> {
+    let list = rustup(&["component", "list", "--installed", "--toolchain", toolchain])?;
+    if list.lines().any(|line| line.starts_with(component)) {
+        Ok(())
+    } else {
+        Err(format!("{toolchain} has no component {component}"))
+    }
+}
+
+/// The triple this machine compiles for by default.
+pub(crate) fn host() -> Result<String, String> {
+    let version = output("rustc", &["-vV"])?;
+    version
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .map(str::to_owned)
+        .ok_or_else(|| "rustc does not name its host".to_owned())
+}
+
+fn rustup(arguments: &[&str]) -> Result<String, String> {
+    output("rustup", arguments)
+}
+
+fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|error| format!("{program} cannot be started: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// `rustup toolchain list` prints `nightly-x86_64-unknown-linux-gnu (active)`; a version that is asked for
+/// without its last number (`1.85`) may be installed with it.
+fn pick(list: &str, wanted: &str) -> Option<String> {
+    let names = || list.lines().filter_map(|line| line.split(' ').next());
+    let starts = |name: &str, prefix: &str, next: char| {
+        name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(next))
+    };
+    names()
+        .find(|name| starts(name, wanted, '-'))
+        .or_else(|| names().find(|name| starts(name, wanted, '.')))
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "stable-x86_64-unknown-linux-gnu (active, default)\n\
+        nightly-x86_64-unknown-linux-gnu\n1.85.0-x86_64-unknown-linux-gnu\n";
+
+    #[test]
+    fn a_toolchain_is_found_by_channel_and_by_version() {
+        let nightly = pick(LIST, "nightly");
+        assert_eq!(nightly.as_deref(), Some("nightly-x86_64-unknown-linux-gnu"));
+        let oldest = pick(LIST, "1.85");
+        assert_eq!(oldest.as_deref(), Some("1.85.0-x86_64-unknown-linux-gnu"));
+    }
+
+    #[test]
+    fn another_version_is_not_taken_for_it() {
+        assert_eq!(pick(LIST, "1.8"), None);
+        assert_eq!(pick(LIST, "beta"), None);
+    }
+}
