@@ -142,7 +142,8 @@ impl Reactor {
     fn turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         let left = self.deferred.len().min(self.limits.deferred_per_turn);
         let guard = TurnGuard(self);
-        guard.0.prepare();
+        let ends = guard.0.prepare();
+        let timeout = if ends { Some(Duration::ZERO) } else { timeout };
         if guard.0.batch.is_empty() {
             guard.0.fetch(timeout)?;
         }
@@ -169,16 +170,18 @@ impl Reactor {
         Ok(guard.finish(count, left))
     }
 
-    /// What comes before the wait.
-    fn prepare(&mut self) {
+    /// What comes before the wait; true when a hook has asked for the end, which nothing would wake the wait for.
+    fn prepare(&mut self) -> bool {
         self.bury_all();
         if self.attention & attention::REBUILD != 0 && self.batch.is_empty() {
             self.rebuild();
         }
         self.phase = Phase::Calls;
+        let was_asked = self.stop.is_asked();
         self.run_hooks(Moment::BeforeWait);
         self.time.end_turn();
         self.flush();
+        !was_asked && self.stop.is_asked()
     }
 
     /// Fills the empty batch: with error events that are owed, then from the kernel.
