@@ -133,7 +133,7 @@ impl Reactor {
             mem::forget(guard);
             return Ok(count);
         }
-        Ok(guard.finish(count, 0))
+        Ok(guard.finish(count, Progress::default()))
     }
 
     /// A turn with everything in it.
@@ -157,7 +157,9 @@ impl Reactor {
             reactor.time.turn_ns();
         }
         reactor.phase = Phase::Calls;
+        let rest = reactor.deferred.len() - left;
         reactor.run_deferred(left);
+        let progress = Progress { run: left, rest, next: reactor.deferred.len() - rest };
         let timers_first = mem::take(&mut reactor.timers_left);
         if has_timers && timers_first {
             reactor.fire_timers();
@@ -167,7 +169,7 @@ impl Reactor {
         if has_timers && !timers_first {
             reactor.fire_timers();
         }
-        Ok(guard.finish(count, left))
+        Ok(guard.finish(count, progress))
     }
 
     /// What comes before the wait; true when a hook has asked for the end, which nothing would wake the wait for.
@@ -372,13 +374,27 @@ impl Reactor {
     }
 }
 
+/// How far a turn has come with the deferred closures when its handlers have run. The queue is then: what is left of
+/// earlier turns and of hooks (`rest`), what the closures that have run deferred (`next`), what the handlers deferred.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    run: usize,
+    rest: usize,
+    next: usize,
+}
+
 impl TurnGuard<'_> {
-    /// What comes after the events and timers, and the count of the user's events. So many deferred closures have run already.
-    fn finish(self, count: usize, deferred: usize) -> usize {
+    /// What comes after the events and timers, and the count of the user's events.
+    fn finish(self, count: usize, progress: Progress) -> usize {
         let reactor = &mut *self.0;
         reactor.phase = Phase::Calls;
-        // Those that are deferred from now on run in the next turn.
-        let waiting = reactor.deferred.len().min(reactor.limits.deferred_per_turn - deferred);
+        let Progress { run, rest, next } = progress;
+        if next > 0 {
+            // What a closure defers runs in the next turn, so it goes behind what the handlers have deferred.
+            reactor.deferred.make_contiguous()[rest..].rotate_left(next);
+        }
+        // The same holds for what is deferred from now on.
+        let waiting = (reactor.deferred.len() - next).min(reactor.limits.deferred_per_turn - run);
         reactor.run_deferred(waiting);
         reactor.run_hooks(Moment::AfterTurn);
         let count = count - reactor.woken;
