@@ -22,7 +22,7 @@ use rustix::{
     event::{EventfdFlags, eventfd},
     fd::FromRawFd,
 };
-use windlass::{Clock, Key, Reactor, Registrar, interest};
+use windlass::{Clock, Interest, Key, Reactor, Registrar, interest};
 
 /// A turn that does not wait.
 pub(crate) const NOW: Duration = Duration::ZERO;
@@ -71,6 +71,14 @@ pub(crate) fn slot<T>() -> Slot<T> {
     Rc::new(Cell::new(None))
 }
 
+/// Waits for data, where it does not matter how.
+///
+/// Level-triggered, but under Miri, whose epoll knows edge-triggered registrations alone.
+pub(crate) const fn readable() -> Interest {
+    let read = interest().read();
+    if cfg!(miri) { read.edge_triggered() } else { read }
+}
+
 /// An eventfd whose number several owners share: the reactor and the test, say.
 pub(crate) type Shared = Rc<OwnedFd>;
 
@@ -117,8 +125,7 @@ pub(crate) fn noting<T: Copy + 'static>(
     name: T,
 ) -> Key {
     let log = log.clone();
-    interest()
-        .read()
+    readable()
         .with_fd(Rc::clone(fd))
         .with_handler(move |fd: &mut Shared| {
             drain(fd);

@@ -2,11 +2,11 @@
 
 use std::{cell::Cell, os::fd::AsFd, rc::Rc, time::Duration};
 
-use windlass::{Event, Key, Reactor, Turn, interest};
+use windlass::{Event, Key, Reactor, Turn};
 
 use crate::{
     Build,
-    bed::{HandClock, Log, NOW, Noted, Shared, Slot, counter, drain, noting, panic_of, ready, run_dry, slot},
+    bed::{HandClock, Log, NOW, Noted, Shared, Slot, counter, drain, idle, noting, panic_of, readable, ready, ring, run_dry, slot},
 };
 
 /// Counts that it was dropped, and panics.
@@ -45,7 +45,7 @@ fn of_one_that_deletes_itself(build: Build) {
             log.note(());
             turn.delete(event.key()).unwrap();
         };
-        interest().read().with_fd(fd.clone()).with_handler(handler).register_into(&mut reactor).unwrap();
+        readable().with_fd(fd.clone()).with_handler(handler).register_into(&mut reactor).unwrap();
     }
     assert_eq!(panic_of(|| reactor.run_once(None)), "bomb");
     assert_eq!((count.get(), log.len()), (1, 1), "the rest of the batch waits");
@@ -59,13 +59,12 @@ fn of_one_that_another_deletes(build: Build) {
     let mut reactor = build().build().unwrap();
     let (count, bomb) = bombs();
     let log = Log::new();
-    let victim_fd = ready();
+    let victim_fd = idle();
     let bomb = bomb();
     let handler = move || {
         let _ = &bomb;
     };
-    let victim =
-        interest().priority().with_fd(victim_fd.clone()).with_handler(handler).register_into(&mut reactor).unwrap();
+    let victim = readable().with_fd(victim_fd.clone()).with_handler(handler).register_into(&mut reactor).unwrap();
     let killer = {
         let log = log.clone();
         move |fd: &mut Shared, mut turn: Turn<'_, Reactor>| {
@@ -75,11 +74,12 @@ fn of_one_that_another_deletes(build: Build) {
             log.note("unreachable");
         }
     };
-    interest().read().with_fd(ready()).with_handler(killer).register_into(&mut reactor).unwrap();
+    readable().with_fd(ready()).with_handler(killer).register_into(&mut reactor).unwrap();
     assert_eq!(panic_of(|| reactor.run_once(None)), "bomb", "out of the handler that deleted it");
     assert_eq!((count.get(), log.take()), (1, vec!["killer"]));
     assert_eq!(Rc::strong_count(&victim_fd), 1);
     assert_eq!(reactor.delete(victim), Err(windlass::NotFound));
+    ring(&victim_fd);
     noting(&mut reactor, &victim_fd, &log, "again");
     assert_eq!((run_dry(&mut reactor), log.take()), (1, vec!["again"]));
 }
@@ -92,7 +92,7 @@ fn caught_by_the_handler_that_deletes(build: Build) {
     let handler = move || {
         let _ = &bomb;
     };
-    let victim = interest().read().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    let victim = readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
     let killer = {
         let log = log.clone();
         move |event: Event, mut turn: Turn<'_, Reactor>| {
@@ -102,7 +102,7 @@ fn caught_by_the_handler_that_deletes(build: Build) {
             turn.delete(event.key()).unwrap();
         }
     };
-    interest().read().with_fd(ready()).with_handler(killer).register_into(&mut reactor).unwrap();
+    readable().with_fd(ready()).with_handler(killer).register_into(&mut reactor).unwrap();
     assert_eq!(run_dry(&mut reactor), 3, "the killer, the victim's event or its own first one, the added one");
     assert_eq!((count.get(), log.take(), reactor.stats().subscribers), (1, vec!["added"], 1));
 }
@@ -114,7 +114,7 @@ fn outside_a_turn(build: Build) {
     let handler = move || {
         let _ = &bomb;
     };
-    let key = interest().read().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    let key = readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
     assert_eq!(panic_of(|| reactor.delete(key)), "bomb");
     assert_eq!((count.get(), reactor.stats().subscribers), (1, 0));
     assert_eq!(reactor.delete(key), Err(windlass::NotFound));
@@ -131,7 +131,7 @@ fn of_handler_and_descriptor_both(build: Build) {
         let _ = &bomb;
         turn.delete(event.key()).unwrap();
     };
-    interest().read().with_fd(fd).with_handler(handler).register_into(&mut reactor).unwrap();
+    readable().with_fd(fd).with_handler(handler).register_into(&mut reactor).unwrap();
     assert_eq!(panic_of(|| reactor.run_once(None)), "bomb");
     assert_eq!((count.get(), Rc::strong_count(&shared)), (2, 1), "both ran, one panic came out, nothing aborted");
     assert_eq!(reactor.run_once(NOW).unwrap(), 0);
@@ -146,7 +146,7 @@ fn beside_a_panic_of_the_handler(build: Build) {
         turn.delete(event.key()).unwrap();
         panic!("handler");
     };
-    interest().read().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
     assert_eq!(panic_of(|| reactor.run_once(None)), "handler");
     assert_eq!(count.get(), 0);
     assert_eq!(panic_of(|| reactor.run_once(None)), "bomb", "in the next turn");
@@ -164,7 +164,7 @@ fn beside_a_panic_of_the_handler_and_then_the_end(build: Build) {
             turn.delete(event.key()).unwrap();
             panic!("handler");
         };
-        interest().read().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+        readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
     }
     assert_eq!(panic_of(|| reactor.run_once(None)), "handler");
     assert_eq!(panic_of(|| drop(reactor)), "bomb");
@@ -180,7 +180,7 @@ fn of_all_at_the_end(build: Build) {
         let handler = move || {
             let _ = &bomb;
         };
-        interest().read().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+        readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
     }
     let (timer, deferred, before, after) = (bomb(), bomb(), bomb(), bomb());
     let keep = |bomb: Bomb| {
@@ -193,7 +193,7 @@ fn of_all_at_the_end(build: Build) {
     reactor.before_wait(keep(before)).unwrap();
     reactor.after_turn(keep(after)).unwrap();
     windlass::Group::new(bomb())
-        .fd(interest().read(), counter(0), |_: &mut Bomb| {})
+        .fd(readable(), counter(0), |_: &mut Bomb| {})
         .every(Duration::from_secs(1), |_: &mut Bomb| {})
         .register_into(&mut reactor)
         .unwrap();
@@ -218,7 +218,7 @@ fn at_the_end_while_another_panic_is_under_way(build: Build) {
             let handler = move || {
                 let _ = &bomb;
             };
-            interest().read().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+            readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
         }
         panic!("the owner's");
     });
@@ -297,7 +297,7 @@ fn of_a_groups_members_and_state(build: Build) {
     let (count, bomb) = bombs();
     let (a, b) = (bomb(), bomb());
     let registered = windlass::Group::new(bomb())
-        .fd(interest().read(), ready(), move |_: &mut Bomb| {
+        .fd(readable(), ready(), move |_: &mut Bomb| {
             let _ = &a;
         })
         .after(Duration::from_secs(1), move |_: &mut Bomb| {
@@ -323,7 +323,7 @@ fn of_one_taken_out_is_the_owners_business(build: Build) {
     let handler = move || {
         let _ = &bomb;
     };
-    keys.set(Some(interest().read().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap()));
+    keys.set(Some(readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap()));
     let boxed = reactor.take_boxed(keys.take().unwrap()).unwrap();
     assert_eq!((count.get(), reactor.stats().subscribers), (0, 0));
     assert_eq!(panic_of(|| drop(boxed)), "bomb");

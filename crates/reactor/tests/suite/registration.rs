@@ -8,13 +8,14 @@ use std::{
     rc::Rc,
 };
 
-use windlass::{
-    AddReason, Event, Interest, Key, ModifyError, NotFound, Reactor, Ready, Subscriber, Turn, interest,
-};
+use windlass::{AddReason, Event, Interest, Key, ModifyError, NotFound, Reactor, Ready, Subscriber, Turn, interest};
 
 use crate::{
     Build,
-    bed::{Log, NOW, Numbered, Shared, counter, drain, duplicate_from, idle, noting, own_numbers, ready, ring, run_dry, slot},
+    bed::{
+        Log, NOW, Numbered, Shared, counter, drain, duplicate_from, idle, noting, own_numbers, readable, ready, ring,
+        run_dry, slot,
+    },
 };
 
 /// A subscriber written by hand.
@@ -43,7 +44,7 @@ fn a_registered_descriptor_is_called_for_what_it_is_ready_for(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     let fd = idle();
-    let key = reactor.add(ByHand { fd: fd.clone(), interest: interest().read(), log: log.clone() }).unwrap();
+    let key = reactor.add(ByHand { fd: fd.clone(), interest: readable(), log: log.clone() }).unwrap();
     assert_eq!(reactor.run_once(NOW).unwrap(), 0);
     ring(&fd);
     assert_eq!(reactor.run_once(None).unwrap(), 1);
@@ -59,16 +60,16 @@ fn a_number_that_is_registered_is_refused_and_its_subscriber_comes_back(build: B
     let mut reactor = build().build().unwrap();
     let (fd, log) = (idle(), Log::new());
     let first = noting(&mut reactor, &fd, &log, "first");
-    let second = ByHand { fd: fd.clone(), interest: interest().read(), log: Log::new() };
+    let second = ByHand { fd: fd.clone(), interest: readable(), log: Log::new() };
     let error = reactor.add(second).unwrap_err();
     assert_eq!(error.reason, AddReason::AlreadyExists);
     assert_eq!(io::Error::from(error.reason).kind(), io::ErrorKind::AlreadyExists);
     assert!(Rc::ptr_eq(&error.subscriber.fd, &fd), "the very subscriber comes back");
 
-    let error = interest().read().with_fd(fd.clone()).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+    let error = readable().with_fd(fd.clone()).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
     assert_eq!(error.reason, AddReason::AlreadyExists);
     let (was, theirs, _) = error.subscriber.into_parts();
-    assert_eq!(was, interest().read());
+    assert_eq!(was, readable());
     assert!(Rc::ptr_eq(&theirs, &fd));
 
     ring(&fd);
@@ -79,7 +80,7 @@ fn a_number_that_is_registered_is_refused_and_its_subscriber_comes_back(build: B
 }
 
 fn error_free(fd: &Shared) -> ByHand {
-    ByHand { fd: fd.clone(), interest: interest().read(), log: Log::new() }
+    ByHand { fd: fd.clone(), interest: readable(), log: Log::new() }
 }
 
 // Two numbers of one file are two registrations.
@@ -91,7 +92,7 @@ fn two_numbers_of_one_file_both_fire(build: Build) {
     for (fd, name) in [(&a, 'a'), (&b, 'b')] {
         let log = log.clone();
         let handler = move || log.note(name);
-        interest().read().with_fd(fd.clone()).with_handler(handler).register_into(&mut reactor).unwrap();
+        readable().with_fd(fd.clone()).with_handler(handler).register_into(&mut reactor).unwrap();
     }
     assert_eq!(reactor.run_once(NOW).unwrap(), 2);
     let mut names = log.take();
@@ -103,8 +104,7 @@ fn two_numbers_of_one_file_both_fire(build: Build) {
 fn a_descriptor_that_is_not_open_is_refused(build: Build) {
     let mut reactor = build().build().unwrap();
     // Nobody opens a number as large as this one.
-    let error =
-        interest().read().with_fd(Numbered(0x7fff_0000)).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+    let error = readable().with_fd(Numbered(0x7fff_0000)).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
     assert_eq!(error.reason, AddReason::BadDescriptor);
     assert_eq!(io::Error::from(error).raw_os_error(), Some(libc::EBADF));
     assert_eq!(reactor.stats().subscribers, 0);
@@ -113,7 +113,7 @@ fn a_descriptor_that_is_not_open_is_refused(build: Build) {
 fn a_regular_file_cannot_be_polled(build: Build) {
     let mut reactor = build().build().unwrap();
     let file = File::open(std::env::current_exe().unwrap()).unwrap();
-    let error = interest().read().with_fd(file).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+    let error = readable().with_fd(file).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
     assert_eq!(error.reason, AddReason::NotPollable);
     let (_, file, _) = error.subscriber.into_parts();
     assert!(file.metadata().unwrap().len() > 0, "the file comes back open");
@@ -190,7 +190,7 @@ fn the_limit_of_subscribers_is_kept_and_a_deletion_makes_room(build: Build) {
     let (a, b, c) = (ready(), ready(), ready());
     let key = noting(&mut reactor, &a, &log, 'a');
     noting(&mut reactor, &b, &log, 'b');
-    let error = interest().read().with_fd(c.clone()).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+    let error = readable().with_fd(c.clone()).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
     assert_eq!(error.reason, AddReason::LimitReached);
     assert_eq!(io::Error::from(error).kind(), io::ErrorKind::QuotaExceeded);
     reactor.delete(key).unwrap();
@@ -206,7 +206,7 @@ fn deleting_closes_the_descriptor_and_leaves_nothing_behind(build: Build) {
     let mut reactor = build().build().unwrap();
     let owned = duplicate_from(counter(1), own_numbers());
     let number = owned.as_raw_fd();
-    let key = interest().read().with_fd(owned).with_handler(|| {}).register_into(&mut reactor).unwrap();
+    let key = readable().with_fd(owned).with_handler(|| {}).register_into(&mut reactor).unwrap();
     reactor.delete(key).unwrap();
     assert_eq!(rustix::io::fcntl_getfd(Numbered(number)), Err(rustix::io::Errno::BADF), "closed by the deletion");
     assert_eq!(reactor.run_once(NOW).unwrap(), 0);
@@ -292,7 +292,7 @@ fn a_handler_without_state_and_a_subscriber_without_size_work(build: Build) {
     assert_eq!(drain(&open), 0, "the handler has read it");
     assert_eq!(reactor.stats().subscribers, 0);
     ring(&open);
-    interest().read().with_fd(Nothing).with_handler(drain_nothing).register_into(&mut reactor).unwrap();
+    readable().with_fd(Nothing).with_handler(drain_nothing).register_into(&mut reactor).unwrap();
     assert_eq!(run_dry(&mut reactor), 1);
 
     fn drain_nothing(nothing: &mut Nothing) {
@@ -317,7 +317,7 @@ fn values_of_every_alignment_stand_where_they_must(build: Build) {
                 drain(&*fd);
                 log.note($align);
             };
-            interest().read().with_fd(state).with_handler(handler).register_into(&mut $reactor).unwrap();
+            readable().with_fd(state).with_handler(handler).register_into(&mut $reactor).unwrap();
         })* };
     }
     let mut reactor = build().build().unwrap();
@@ -333,13 +333,12 @@ fn a_handler_registers_with_its_turn_in_both_orders(build: Build) {
     let mut reactor = build().build().unwrap();
     let (log, keys) = (Log::new(), slot());
     let (a, b) = (ready(), ready());
-    interest()
-        .read()
+    readable()
         .with_handler({
             let (log, keys) = (log.clone(), keys.clone());
             move |fd: &mut Shared, mut turn: Turn<'_, Reactor>| {
                 drain(fd);
-                let first = interest().read().with_fd(a.clone()).with_handler({
+                let first = readable().with_fd(a.clone()).with_handler({
                     let log = log.clone();
                     move |fd: &mut Shared| {
                         drain(fd);
@@ -347,7 +346,7 @@ fn a_handler_registers_with_its_turn_in_both_orders(build: Build) {
                     }
                 });
                 let a = first.register_into(&mut turn).unwrap();
-                let second = ByHand { fd: b.clone(), interest: interest().read(), log: Log::new() };
+                let second = ByHand { fd: b.clone(), interest: readable(), log: Log::new() };
                 keys.set(Some((a, turn.add(second).unwrap())));
             }
         })
@@ -372,7 +371,7 @@ fn the_same_descriptor_is_refused_from_a_handler_too(build: Build) {
             log.note(turn.add(error_free(&fd)).unwrap_err().reason);
         }
     };
-    interest().read().with_fd(fd).with_handler(handler).register_into(&mut reactor).unwrap();
+    readable().with_fd(fd).with_handler(handler).register_into(&mut reactor).unwrap();
     run_dry(&mut reactor);
     assert_eq!(log.take(), [AddReason::AlreadyExists]);
 }

@@ -2,11 +2,11 @@
 
 use std::{cell::Cell, io, rc::Rc, time::Duration};
 
-use windlass::{Reactor, Tick, TimerReason, Turn, interest};
+use windlass::{Reactor, Tick, TimerReason, Turn};
 
 use crate::{
     Build,
-    bed::{HandClock, Log, NOW, drain, noting, ready, run_dry},
+    bed::{HandClock, Log, NOW, drain, noting, readable, ready, run_dry},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -118,7 +118,7 @@ fn an_always_due_timer_starves_neither_events_nor_other_timers_nor_closures(buil
 fn a_descriptor_that_is_always_ready_does_not_starve_timers(build: Build) {
     let mut reactor = build().events_per_turn(1).build().unwrap();
     let log = Log::new();
-    interest().read().with_fd(ready()).with_handler(|| {}).register_into(&mut reactor).unwrap();
+    readable().with_fd(ready()).with_handler(|| {}).register_into(&mut reactor).unwrap();
     let fired = log.clone();
     reactor.after(MS, move || fired.note(())).unwrap();
     while log.len() == 0 {
@@ -206,6 +206,7 @@ scenarios! {
     one_turn_fires_so_many_and_the_rest_go_first_in_the_next,
     timers_left_over_go_before_the_events_of_the_next_turn,
     an_always_due_timer_starves_neither_events_nor_other_timers_nor_closures,
+    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
     a_descriptor_that_is_always_ready_does_not_starve_timers,
     a_thousand_timers_are_started_moved_and_cancelled,
     a_delay_beyond_all_counting_never_ends,

@@ -6,7 +6,7 @@ use windlass::{ModifyError, NotFound, Reactor, Tick, Turn, interest};
 
 use crate::{
     Build,
-    bed::{HandClock, Log, NOW, Noted, Slot, idle, noting, ready, run_dry, slot},
+    bed::{HandClock, Log, NOW, Noted, Slot, idle, noting, readable, ready, run_dry, slot},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -344,7 +344,7 @@ fn the_turns_clock_stands_still_in_a_turn(build: Build) {
             clock.advance(MS);
             log.note(turn.now());
         };
-        interest().read().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+        readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
     }
     run_dry(&mut reactor);
     let first = log.take();
