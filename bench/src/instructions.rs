@@ -7,7 +7,7 @@
 //! per turn, and per event.
 //!
 //! `perf stat` counts where the processor's counters can be had. Where they cannot (most virtual
-//! machines), the program is single-stepped ([`singlestep`](crate::singlestep)). Where tracing is
+//! machines), the program is single-stepped ([`singlestep`]). Where tracing is
 //! forbidden, callgrind counts: it sets its counter to zero when the measured part is entered and dumps
 //! it when it is left. Both answer for all cases in one run of a program.
 

@@ -4,6 +4,8 @@
 //! (`bench/driver`); this one builds them, runs their slices interleaved, counts instructions and
 //! system calls with the tools that are there, and writes the report. See `bench/README.md`.
 
+#![deny(unsafe_code)]
+
 mod child;
 mod cli;
 mod html;

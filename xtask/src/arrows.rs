@@ -40,6 +40,8 @@ const TABLE: &[Row] = &[
     },
     program("conformance", &["windlass-server", "windlass-ws"]),
     Row { name: "windlass-bench", members: Members::All, outside: None },
+    program("windlass-bench-driver", &[]),
+    program("windlass-bench-subject", &["windlass", "windlass-bench-driver"]),
     program("xtask", &[]),
 ];
 

@@ -243,6 +243,7 @@ impl<T: TimerSubject> Measured for Fire<T> {
             }
             // Two milliseconds more, for those who round deadlines up to one.
             let all_due = base + FIRE_SPAN + Duration::from_millis(2);
+            // sleep: the deadlines themselves must pass before the measurement begins.
             std::thread::sleep(all_due.saturating_duration_since(Instant::now()));
             if fired.count() != 0 {
                 return Err("a timer fired outside a turn".into());

@@ -5,8 +5,9 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. `start <= cursor <= end <= resume <= start + capacity`, all of one allocation that `drop` frees.
-//! 2. Every event in `start..resume` has been written, by the kernel or by [`Batch::push`].
+//! 1. `start <= cursor <= end <= true end <= start + capacity`, all of one allocation that `drop` frees. The true end is
+//!    `end`, or `resume` while the batch is halted: so a turn that nobody halts writes one pointer less.
+//! 2. Every event in `start..true end` has been written, by the kernel or by [`Batch::push`].
 
 #![allow(unsafe_code, reason = "a cursor of raw pointers spares the loop an index, a multiplication and a check")]
 
@@ -18,7 +19,7 @@ use rustix::event::epoll::{EventData, EventFlags};
 pub(crate) struct Batch {
     cursor: *mut RawEvent,
     end: *mut RawEvent,
-    /// The true end, while [`halt`](Self::halt) has moved `end`.
+    /// The true end, while [`halt`](Self::halt) has moved `end`; null otherwise.
     resume: *mut RawEvent,
     start: *mut RawEvent,
     capacity: usize,
@@ -29,18 +30,23 @@ impl Batch {
     pub(crate) fn new(capacity: usize) -> Self {
         let room: Box<[MaybeUninit<RawEvent>]> = Box::new_uninit_slice(capacity);
         let start = Box::into_raw(room).cast::<RawEvent>();
-        Self { cursor: start, end: start, resume: start, start, capacity }
+        Self { cursor: start, end: start, resume: ptr::null_mut(), start, capacity }
     }
 
     /// Whether every event has been dispatched.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.cursor == self.resume
+        self.cursor == self.true_end()
+    }
+
+    #[inline]
+    fn true_end(&self) -> *mut RawEvent {
+        if self.resume.is_null() { self.end } else { self.resume }
     }
 
     /// How many events wait.
     pub(crate) fn len(&self) -> usize {
-        (self.resume.addr() - self.cursor.addr()) / size_of::<RawEvent>()
+        (self.true_end().addr() - self.cursor.addr()) / size_of::<RawEvent>()
     }
 
     /// The next event's address of a cell and conditions; none at the end, or while halted.
@@ -78,12 +84,14 @@ impl Batch {
 
     /// Ends the loop after the running handler; the rest stays.
     pub(crate) fn halt(&mut self) {
+        self.resume = self.true_end();
         self.end = self.cursor;
     }
 
     /// Lets the loop go on after [`halt`](Self::halt).
     pub(crate) fn resume(&mut self) {
-        self.end = self.resume;
+        self.end = self.true_end();
+        self.resume = ptr::null_mut();
     }
 
     /// Makes the batch ready to be filled. What was left in it is discarded.
@@ -91,16 +99,37 @@ impl Batch {
     pub(crate) fn clear(&mut self) {
         self.cursor = self.start;
         self.end = self.start;
-        self.resume = self.start;
+        self.resume = ptr::null_mut();
     }
 
     /// The room behind the events that are there.
     #[inline]
     pub(crate) fn room(&mut self) -> &mut [MaybeUninit<RawEvent>] {
-        let used = (self.resume.addr() - self.start.addr()) / size_of::<RawEvent>();
-        // SAFETY: `resume` lies in the allocation and `capacity - used` elements follow it (protocol 1). The slice is
+        let end = self.true_end();
+        let used = (end.addr() - self.start.addr()) / size_of::<RawEvent>();
+        // SAFETY: the true end lies in the allocation and `capacity - used` elements follow it (protocol 1). The slice is
         // borrowed from `self`, so nothing else uses the memory meanwhile.
-        unsafe { slice::from_raw_parts_mut(self.resume.cast(), self.capacity - used) }
+        unsafe { slice::from_raw_parts_mut(end.cast(), self.capacity - used) }
+    }
+
+    /// The room of an empty batch: all of it.
+    #[inline]
+    pub(crate) fn whole_room(&mut self) -> &mut [MaybeUninit<RawEvent>] {
+        debug_assert!(self.is_empty() && self.resume.is_null(), "events that were not dispatched would be lost");
+        // SAFETY: the allocation has `capacity` elements (protocol 1). The slice is borrowed from `self`, so nothing
+        // else uses the memory meanwhile.
+        unsafe { slice::from_raw_parts_mut(self.start.cast(), self.capacity) }
+    }
+
+    /// Takes over events that were written to the [`whole_room`](Self::whole_room).
+    ///
+    /// # Safety
+    /// The first `count` elements of the room have been written, and `count` is not more than its length.
+    #[inline]
+    pub(crate) unsafe fn refilled(&mut self, count: usize) {
+        self.cursor = self.start;
+        // SAFETY: the allocation has that many elements (the caller's promise).
+        self.end = unsafe { self.start.add(count) };
     }
 
     /// Takes over events that were written to the [`room`](Self::room).
@@ -109,9 +138,9 @@ impl Batch {
     /// The first `count` elements of the room have been written, and `count` is not more than its length.
     #[inline]
     pub(crate) unsafe fn filled(&mut self, count: usize) {
-        // SAFETY: `count` elements follow `resume` in the allocation (the caller's promise).
-        self.resume = unsafe { self.resume.add(count) };
-        self.end = self.resume;
+        // SAFETY: `count` elements follow the true end in the allocation (the caller's promise).
+        self.end = unsafe { self.true_end().add(count) };
+        self.resume = ptr::null_mut();
     }
 
     /// Adds an event of the reactor's own; false when there is no room.

@@ -11,6 +11,7 @@ use std::time::Instant;
 use crate::{
     AddError, AddReason, DeferError, Errno, GroupError, GroupState, Interest, Key, ModifyError, NotFound, Reactor,
     Stats, Subscriber, Subscription, TakeError, TimerError, TimerReason, attention,
+    calm::Panics,
     cell::{CellPtr, Flags, NO_GROUP},
     clock::nanoseconds,
     group::ErasedGroup,
@@ -42,8 +43,8 @@ impl Reactor {
     /// Enters a cell into the epoll set and the registry, or leaves it as it was.
     fn watch(&mut self, cell: Cell, fd: i32, interest: Interest) -> Result<Key, Errno> {
         let mask = interest.kernel_mask();
-        self.driver.add(fd, mask, cell.expose())?;
         let key = self.registry.next_key();
+        self.driver.add(fd, mask, cell.expose())?;
         cell.set_fd(fd);
         cell.set_key(key);
         cell.set_interest(interest);
@@ -54,7 +55,8 @@ impl Reactor {
         Ok(key)
     }
 
-    fn admit(&mut self, cell: Cell, fd: i32, interest: Interest) -> Result<Key, AddReason> {
+    /// Registers a cell, whose descriptor and interest were asked for before (rule 3).
+    pub(crate) fn admit(&mut self, cell: Cell, fd: i32, interest: Interest) -> Result<Key, AddReason> {
         if !interest.is_valid() {
             return Err(AddReason::InvalidInterest);
         }
@@ -100,17 +102,33 @@ impl Reactor {
                 self.delete_from_set(cell);
                 cell.set_flag(Flags::ABSENT, true);
             }
-            self.driver.add(fd, mask, address)?;
+            if let Err(errno) = self.driver.add(fd, mask, address) {
+                self.add_again(cell);
+                return Err(errno);
+            }
         }
         cell.set_armed_mask(mask);
         for flag in [Flags::ABSENT, Flags::FIRED, Flags::DIRTY] {
             cell.set_flag(flag, false);
         }
         cell.set_flag(Flags::REARMED, mask & ONESHOT != 0 && self.batch.names(address));
-        if self.registry.is_tainted(fd) {
-            cell.set_flag(Flags::TAINTED, true);
-        }
+        // Rule 7 wants what is modified under a tainted number to be tainted. It is: it was added under that number, or
+        // has tainted it itself just now.
+        debug_assert!(cell.has_flag(Flags::TAINTED) || !self.registry.is_tainted(fd));
         Ok(())
+    }
+
+    /// Enters a cell as it was, after it was deleted for a change that the kernel then refused.
+    fn add_again(&mut self, cell: Cell) {
+        // To add a fired one-shot would arm it.
+        if cell.has_flag(Flags::FIRED) {
+            return;
+        }
+        if self.driver.add(cell.fd(), cell.armed_mask(), cell.expose()).is_ok() {
+            cell.set_flag(Flags::ABSENT, false);
+        } else {
+            self.owe_error(cell);
+        }
     }
 
     /// Deletes a cell's entry from the epoll set, and says whether one may be left that has its address.
@@ -120,6 +138,8 @@ impl Reactor {
         if ghost {
             self.registry.taint(cell.fd());
             cell.set_flag(Flags::TAINTED, true);
+            // While there is a descriptor to be had: a ghost that cannot be laid would keep the loop awake.
+            self.driver.reserve();
         }
         ghost
     }
@@ -210,6 +230,10 @@ impl Reactor {
             // Re-adding reports the readiness of now, so no edge is lost.
             if self.driver.add(cell.fd(), cell.armed_mask(), cell.expose()).is_ok() {
                 cell.set_flag(Flags::ABSENT, false);
+            } else if cell.has_flag(Flags::INTERNAL) {
+                // Without it no other thread could wake the loop: the next turn tries again.
+                self.attention |= attention::REBUILD;
+                cell.set_flag(Flags::ABSENT, false);
             } else {
                 self.owe_error(cell);
             }
@@ -273,14 +297,28 @@ impl Reactor {
 
     /// Takes the reactor apart: every subscriber with the key it had. Members of groups are dropped with their state, timers,
     /// closures and hooks as well.
+    ///
+    /// # Panics
+    /// With the first panic of what is dropped; then the subscribers are dropped too.
     #[must_use]
     pub fn into_subscribers(mut self) -> Vec<(Key, Box<dyn Subscriber<Self>>)> {
         let keys: Vec<Key> = self.registry.iter().map(CellPtr::key).collect();
-        keys.into_iter().filter_map(|key| Some((key, self.take_boxed(key).ok()?))).collect()
+        let mut subscribers: Vec<_> =
+            keys.into_iter().filter_map(|key| Some((key, self.take_boxed(key).ok()?))).collect();
+        let mut panics = Panics::default();
+        panics.catch(|| drop(self));
+        if panics.any() {
+            // A panic must come out, so what was taken cannot be given back.
+            while let Some(subscriber) = subscribers.pop() {
+                panics.catch(|| drop(subscriber));
+            }
+        }
+        panics.resume();
+        subscribers
     }
 
     /// The turn's clock; outside a turn, the clock.
-    fn now_ns(&mut self) -> u64 {
+    pub(crate) fn now_ns(&mut self) -> u64 {
         if self.phase == Phase::Idle {
             return self.time.read_ns();
         }
@@ -290,9 +328,8 @@ impl Reactor {
     }
 
     /// When a timer is to fire, in the reactor's count. Never in the turn that asks (rule 9).
-    fn deadline(&mut self, schedule: Schedule) -> u64 {
+    fn deadline(&self, now: u64, schedule: Schedule) -> u64 {
         let in_turn = self.phase != Phase::Idle;
-        let now = self.now_ns();
         let deadline = match schedule {
             Schedule::After(delay) | Schedule::Every(delay) => now.saturating_add(nanoseconds(delay)),
             Schedule::At(moment) => self.time.since_epoch_ns(moment),
@@ -300,7 +337,8 @@ impl Reactor {
         if in_turn { deadline.max(now.saturating_add(1)) } else { deadline }
     }
 
-    fn place_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>> {
+    /// Starts a timer, with the clock's reading: the clock may be the user's, and is asked before anything is written down.
+    pub(crate) fn place_timer(&mut self, now: u64, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>> {
         let period_ns = match timer.schedule {
             Schedule::Every(period) if period.is_zero() => {
                 return Err(TimerError { reason: TimerReason::ZeroPeriod, handler: timer });
@@ -311,7 +349,7 @@ impl Reactor {
         if self.timers.len() >= self.limits.timers_max {
             return Err(TimerError { reason: TimerReason::LimitReached, handler: timer });
         }
-        let deadline_ns = self.deadline(timer.schedule);
+        let deadline_ns = self.deadline(now, timer.schedule);
         self.attention |= attention::TIMERS;
         Ok(self.timers.start(timer.call, deadline_ns, period_ns, NO_GROUP))
     }
@@ -364,7 +402,8 @@ impl ReactorOps for Reactor {
     }
 
     fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>> {
-        self.place_timer(timer)
+        let now = self.now_ns();
+        self.place_timer(now, timer)
     }
 
     fn cancel(&mut self, key: Key) -> Result<(), NotFound> {
@@ -372,8 +411,12 @@ impl ReactorOps for Reactor {
         if ended.group != NO_GROUP {
             self.leave_group(ended.group, key);
         }
+        let mark = self.graves.waiting();
         // Without a call it is the running one's, which goes when its handler has returned (rule 1).
-        drop(ended.call);
+        if let Some(call) = ended.call {
+            self.graves.dig_timer(call);
+        }
+        self.bury_down_to(mark);
         Ok(())
     }
 
@@ -381,17 +424,19 @@ impl ReactorOps for Reactor {
         if !self.timers.contains(key) {
             return Err(NotFound);
         }
-        let deadline_ns = self.deadline(schedule);
+        let now = self.now_ns();
+        let deadline_ns = self.deadline(now, schedule);
         self.timers.reset(key, deadline_ns);
         self.attention |= attention::TIMERS;
         Ok(())
     }
 
     fn defer_boxed(&mut self, closure: Deferred<Self>) -> Result<(), DeferError<Deferred<Self>>> {
-        if self.deferred.len() >= self.limits.deferred_max {
+        if self.deferred.len() + self.deferred_later.len() >= self.limits.deferred_max {
             return Err(DeferError { closure });
         }
-        self.deferred.push_back(closure);
+        let queue = if self.is_deferring { &mut self.deferred_later } else { &mut self.deferred };
+        queue.push_back(closure);
         self.attention |= attention::DEFERRED;
         Ok(())
     }

@@ -143,7 +143,10 @@ where
     }
 
     fn into_fd(self: Box<Self>, _: Token) -> Option<Box<dyn Any>> {
-        Some(Box::new(self.fd.into_inner()))
+        let Self { handler, fd, .. } = *self;
+        // While the descriptor is a local of its own: should this panic, it is closed.
+        drop(handler);
+        Some(Box::new(fd.into_inner()))
     }
 }
 

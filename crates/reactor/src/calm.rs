@@ -1,5 +1,7 @@
 //! Destructors that may panic, where two panics at once would end the process.
 
+#![allow(unsafe_code, reason = "ManuallyDrop has no safe way out by reference, and `Calm` has a destructor")]
+
 use core::{
     any::Any,
     mem::ManuallyDrop,
@@ -23,15 +25,17 @@ impl<T> Calm<T> {
 
     pub(crate) fn into_inner(self) -> T {
         let mut this = ManuallyDrop::new(self);
-        take(&mut this.0)
+        // SAFETY: `this` is neither used nor dropped after.
+        unsafe { take(&mut this.0) }
     }
 }
 
-/// Moves the value out of a part that is given up.
-#[allow(unsafe_code, reason = "ManuallyDrop has no safe way out by reference, and `Calm` has a destructor")]
-fn take<T>(part: &mut ManuallyDrop<T>) -> T {
-    // SAFETY: both callers give the part up right after: `drop` is the last use of it, and `into_inner` keeps its
-    // `Calm` from being dropped.
+/// Moves the value out of a part.
+///
+/// # Safety
+/// The part is given up: its value is not used again.
+unsafe fn take<T>(part: &mut ManuallyDrop<T>) -> T {
+    // SAFETY: the caller's promise.
     unsafe { ManuallyDrop::take(part) }
 }
 
@@ -52,7 +56,8 @@ impl<T> DerefMut for Calm<T> {
 
 impl<T> Drop for Calm<T> {
     fn drop(&mut self) {
-        let value = take(&mut self.0);
+        // SAFETY: the last use of it.
+        let value = unsafe { take(&mut self.0) };
         if thread::panicking() {
             discard_panic(catch_unwind(AssertUnwindSafe(|| drop(value))));
         } else {
@@ -86,6 +91,11 @@ impl Panics {
         } else {
             discard_panic(outcome);
         }
+    }
+
+    /// Whether one was caught.
+    pub(crate) fn any(&self) -> bool {
+        self.0.is_some()
     }
 
     /// Lets the first panic go on, unless another one is under way.

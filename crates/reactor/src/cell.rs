@@ -13,6 +13,7 @@
 //! 3. The address goes to the kernel by [`CellPtr::expose`] and comes back by [`CellPtr::from_exposed`] (rule 11);
 //!    no other code turns one into the other. It stays valid for as long as the kernel may hand it back, since the books
 //!    call `free` no earlier (rule 2).
+//!    After `free` no copy of the pointer is used, be it by the safe accessors of [`CellPtr`].
 //! 4. A block never moves and belongs to one thread: `CellPtr` is neither `Send` nor `Sync`.
 
 #![allow(unsafe_code, reason = "the header's address is what the kernel carries; the protocol above")]
@@ -27,7 +28,7 @@ use core::{
 };
 use std::alloc;
 
-use crate::{Event, Interest, Key, ReactorOps, Ready, Subscriber, Turn, turn::Token};
+use crate::{Event, Interest, Key, ReactorOps, Ready, Subscriber, Turn, calm::Panics, turn::Token};
 
 /// What a ready descriptor costs: a load of the header's address, a load of this, and a call of it.
 ///
@@ -294,7 +295,8 @@ impl<R: ReactorOps> CellPtr<R> {
         // SAFETY: the function is the first field and the header is allocated (protocol 1).
         let dispatch = unsafe { *self.0.as_ptr().cast::<DispatchFn<R>>() };
         // SAFETY: a function other than the trampoline touches no value; the trampoline stands there only while the
-        // value is alive, for `entomb` and `haunt` come before `drop_value` and its likes. The rest is the caller's promise.
+        // value is alive, for `entomb` and `haunt` come before `drop_value` and its likes. (A cell that has deleted itself keeps the
+        // trampoline until its handler has returned, and the batch is halted meanwhile.) The rest is the caller's promise.
         unsafe { dispatch(self.0.as_ptr(), ready, reactor) }
     }
 
@@ -456,9 +458,18 @@ impl<R: ReactorOps> Subscription<R> {
 impl<R: ReactorOps> Drop for Subscription<R> {
     fn drop(&mut self) {
         let _block = FreeOnDrop(self.cell);
+        let cell = self.cell;
         // SAFETY: the value is alive, no handler of it runs (it is not registered), and nobody uses it after this. The
         // block is freed after it, even if the destructor panics.
-        unsafe { self.cell.drop_value() };
+        let destroy = || unsafe { cell.drop_value() };
+        if std::thread::panicking() {
+            // A second panic would abort.
+            let mut panics = Panics::default();
+            panics.catch(destroy);
+            panics.resume();
+        } else {
+            destroy();
+        }
     }
 }
 

@@ -46,15 +46,31 @@ const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 /// `reactor` is live and not borrowed otherwise, and no handler runs.
 #[inline(never)]
 unsafe fn dispatch_batch(reactor: *mut Reactor) {
+    // SAFETY: the caller's promise is the same.
+    unsafe { dispatch_events(reactor) }
+}
+
+/// [`dispatch_batch`], for the one place where the call would cost as much as an event.
+///
+/// # Safety
+/// As [`dispatch_batch`].
+#[inline(always)]
+unsafe fn dispatch_events(reactor: *mut Reactor) {
+    // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
+    let mut next = unsafe { &mut (*reactor).batch }.next();
+    if next.is_none() {
+        return;
+    }
+    // The test stands at the end, or an inlined loop has a jump more for each event.
     loop {
-        // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
-        let next = unsafe { &mut (*reactor).batch }.next();
         let Some((address, ready)) = next else { return };
         // SAFETY: what an event carries is the address of a cell, for nobody else can add to the set (rule 11); its block
         // is not freed before the batch is empty, or while the set may have the address (rule 2).
         let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
         // SAFETY: no handler runs, and the cell is registered here or a dead one of here, which touches nothing.
         unsafe { cell.call(ready, reactor) };
+        // SAFETY: the handler has returned, so as above.
+        next = unsafe { &mut (*reactor).batch }.next();
     }
 }
 
@@ -78,17 +94,24 @@ unsafe fn dispatch_watched(reactor: *mut Reactor, fetched: Instant) {
 }
 
 /// Ends a turn, also by a panic: then what the books need is made right, and nothing of the user's runs (rule 8).
-struct TurnGuard<'r>(&'r mut Reactor);
+struct TurnGuard<'r> {
+    reactor: &'r mut Reactor,
+    /// The batch's events have been counted as dispatched.
+    counted: bool,
+}
 
 impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
-        let reactor = &mut *self.0;
+        let reactor = &mut *self.reactor;
         // The value of a cell that has deleted itself and panicked: its destructor runs in the next turn.
         reactor.dig_leaving();
         reactor.phase = Phase::Idle;
         reactor.woken = 0;
+        reactor.is_deferring = false;
         // Events left over are counted when they are dispatched.
-        reactor.counters.events -= reactor.batch.len() as u64;
+        if self.counted {
+            reactor.counters.events -= reactor.batch.len() as u64;
+        }
         reactor.time.end_turn();
         reactor.survey();
     }
@@ -107,46 +130,54 @@ impl Reactor {
     ///
     /// # Panics
     /// With the panic of a handler or destructor. The reactor stays usable: the rest of the batch comes first in the next turn, which does not wait (rule 8).
-    #[inline]
+    #[inline(always)]
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
-        let timeout = timeout.into();
-        let waits_by_clock = timeout.is_some_and(|timeout| !timeout.is_zero());
-        if self.attention != 0 || waits_by_clock { self.turn(timeout) } else { self.short_turn(timeout.is_some()) }
+        match timeout.into() {
+            None if self.attention == 0 => self.short_turn::<false>(),
+            Some(Duration::ZERO) if self.attention == 0 => self.short_turn::<true>(),
+            timeout => self.turn(timeout),
+        }
     }
 
     /// A turn in which nothing but events can be due.
-    fn short_turn(&mut self, at_once: bool) -> io::Result<usize> {
-        self.batch.clear();
-        match self.driver.wait(self.batch.room(), if at_once { Some(&ZERO) } else { None }) {
-            // SAFETY: the wait has written this many events to the front of the room.
-            Ok(count) => unsafe { self.batch.filled(count) },
-            Err(Errno::INTR) => return self.turn(at_once.then_some(Duration::ZERO)),
+    #[inline(always)]
+    fn short_turn<const AT_ONCE: bool>(&mut self) -> io::Result<usize> {
+        let timeout = if AT_ONCE { Some(&ZERO) } else { None };
+        let count = match self.driver.wait(self.batch.whole_room(), timeout) {
+            Ok(count) => count,
+            Err(Errno::INTR) => return self.turn(AT_ONCE.then_some(Duration::ZERO)),
             Err(errno) => return Err(errno.into()),
-        }
-        let count = self.batch.len();
+        };
+        // SAFETY: the wait has written this many events to the front of the room.
+        unsafe { self.batch.refilled(count) };
         self.counters.turns += 1;
         self.counters.events += count as u64;
-        let guard = TurnGuard(self);
-        guard.0.run_events();
-        if guard.0.attention == 0 {
-            guard.0.phase = Phase::Idle;
-            mem::forget(guard);
-            return Ok(count);
+        self.phase = Phase::Events;
+        let guard = TurnGuard { reactor: self, counted: true };
+        // SAFETY: the guard is not used during the call, and no handler runs: this is not called from one (rule 4).
+        unsafe { dispatch_events(guard.reactor) };
+        if guard.reactor.attention != 0 {
+            return Ok(guard.finish_short(count));
         }
-        Ok(guard.finish(count, 0))
+        guard.reactor.phase = Phase::Idle;
+        mem::forget(guard);
+        Ok(count)
     }
 
     /// A turn with everything in it.
     #[cold]
     #[inline(never)]
     fn turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        self.deferred.append(&mut self.deferred_later);
         let left = self.deferred.len().min(self.limits.deferred_per_turn);
-        let guard = TurnGuard(self);
-        guard.0.prepare();
-        if guard.0.batch.is_empty() {
-            guard.0.fetch(timeout)?;
+        let mut guard = TurnGuard { reactor: self, counted: false };
+        let ends = guard.reactor.prepare();
+        let timeout = if ends { Some(Duration::ZERO) } else { timeout };
+        if guard.reactor.batch.is_empty() {
+            guard.reactor.fetch(timeout)?;
         }
-        let reactor = &mut *guard.0;
+        guard.counted = true;
+        let reactor = &mut *guard.reactor;
         let count = reactor.batch.len();
         reactor.counters.turns += 1;
         reactor.counters.events += count as u64;
@@ -169,16 +200,20 @@ impl Reactor {
         Ok(guard.finish(count, left))
     }
 
-    /// What comes before the wait.
-    fn prepare(&mut self) {
+    /// What comes before the wait; true when a hook has asked for the end, which nothing would wake the wait for.
+    fn prepare(&mut self) -> bool {
+        // Rule 14, then rule 8.
+        self.flush();
         self.bury_all();
         if self.attention & attention::REBUILD != 0 && self.batch.is_empty() {
             self.rebuild();
         }
         self.phase = Phase::Calls;
+        let was_asked = self.stop.is_asked();
         self.run_hooks(Moment::BeforeWait);
         self.time.end_turn();
         self.flush();
+        !was_asked && self.stop.is_asked()
     }
 
     /// Fills the empty batch: with error events that are owed, then from the kernel.
@@ -186,8 +221,7 @@ impl Reactor {
         self.graves.free(&self.batch);
         self.batch.clear();
         self.push_faults();
-        let has_work =
-            !self.batch.is_empty() || !self.deferred.is_empty() || self.timers_left || self.graves.has_waiting();
+        let has_work = !self.batch.is_empty() || !self.deferred.is_empty() || self.timers_left;
         let timeout = if has_work { Some(Duration::ZERO) } else { timeout };
         self.wait(timeout)?;
         if let Some(fetched) = &mut self.watch {
@@ -332,14 +366,14 @@ impl Reactor {
         drop(firing);
     }
 
-    /// Runs deferred closures, the oldest first.
+    /// Runs deferred closures, the oldest first. What they defer waits for the next turn.
     fn run_deferred(&mut self, count: usize) {
+        self.is_deferring = true;
         for _ in 0..count {
-            let Some(closure) = self.deferred.pop_front() else {
-                return;
-            };
+            let Some(closure) = self.deferred.pop_front() else { break };
             self.timed(|reactor| closure.run(Turn::new(reactor)));
         }
+        self.is_deferring = false;
     }
 
     /// Takes the time of a call, if the watchdog is on.
@@ -358,7 +392,7 @@ impl Reactor {
         for (bit, is_so) in [
             (attention::KEPT, !self.batch.is_empty()),
             (attention::TIMERS, self.timers.len() > 0),
-            (attention::DEFERRED, !self.deferred.is_empty() || self.timers_left),
+            (attention::DEFERRED, !self.deferred.is_empty() || !self.deferred_later.is_empty() || self.timers_left),
             (attention::DIRTY, !self.dirty.is_empty()),
             (attention::FAULTS, !self.faults.is_empty()),
             (attention::GRAVES, self.graves.has_waiting() || self.graves.has_dead()),
@@ -370,11 +404,21 @@ impl Reactor {
 }
 
 impl TurnGuard<'_> {
+    /// What comes after events that have left something to do.
+    #[cold]
+    #[inline(never)]
+    fn finish_short(self, count: usize) -> usize {
+        if self.reactor.attention & attention::LEAVING != 0 {
+            self.reactor.bury_leaving();
+            self.reactor.run_events();
+        }
+        self.finish(count, 0)
+    }
+
     /// What comes after the events and timers, and the count of the user's events. So many deferred closures have run already.
     fn finish(self, count: usize, deferred: usize) -> usize {
-        let reactor = &mut *self.0;
+        let reactor = &mut *self.reactor;
         reactor.phase = Phase::Calls;
-        // Those that are deferred from now on run in the next turn.
         let waiting = reactor.deferred.len().min(reactor.limits.deferred_per_turn - deferred);
         reactor.run_deferred(waiting);
         reactor.run_hooks(Moment::AfterTurn);
@@ -405,10 +449,6 @@ impl Drop for Firing<'_> {
         if let Some(call) = ended.call {
             reactor.graves.dig_timer(call);
         }
-        reactor.attention |= attention::GRAVES;
-        // A destructor must not run while a panic is under way (rule 8).
-        if !std::thread::panicking() {
-            reactor.bury_down_to(mark);
-        }
+        reactor.bury_down_to(mark);
     }
 }

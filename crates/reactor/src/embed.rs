@@ -7,7 +7,7 @@
 use core::fmt;
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     time::Duration,
 };
 
@@ -21,7 +21,7 @@ use rustix::{
 };
 
 use crate::{
-    Errno, Reactor, attention,
+    Errno, Reactor, attention, backend,
     builder::Registrar,
     clock::timespec,
     turn::{Token, sealed::Sealed},
@@ -56,8 +56,8 @@ pub struct Embedded {
     outer: OwnedFd,
     work: OwnedFd,
     timer: OwnedFd,
-    /// The inner set that the outer one watches.
-    watched: Option<u64>,
+    /// The inner set that the outer one watches: its serial, and its number.
+    watched: Option<(u64, RawFd)>,
     /// Whether `work` is readable.
     raised: bool,
     /// When `timer` expires, in the reactor's count.
@@ -172,11 +172,18 @@ impl Embedded {
         }
     }
 
+    /// Does all of it although a part fails: what is not watched must not keep the rest from waking the host.
     fn try_settle(&mut self) -> Result<(), Errno> {
         self.reactor.flush();
-        self.watch_inner()?;
-        self.arm_timer()?;
-        let has_work = self.reactor.has_work() || self.trouble.is_some();
+        let watched = self.watch_inner();
+        let armed = self.arm_timer();
+        let failed = watched.is_err() || armed.is_err();
+        self.raise_work(failed)?;
+        watched.and(armed)
+    }
+
+    fn raise_work(&mut self, failed: bool) -> Result<(), Errno> {
+        let has_work = self.reactor.has_work() || failed;
         if has_work != self.raised {
             if has_work {
                 rustix::io::write(&self.work, &1u64.to_ne_bytes())?;
@@ -188,32 +195,37 @@ impl Embedded {
         Ok(())
     }
 
-    /// The inner set is another one after a rebuild (rule 7), or when the owner has put another reactor in its place. A closed
-    /// one has left the outer set by itself.
+    /// The inner set is another one after a rebuild (rule 7), when it has left the outer set by being closed; and when the owner
+    /// has put another reactor in this one's place, where it must be made to leave.
     fn watch_inner(&mut self) -> Result<(), Errno> {
         let (inner, serial) = self.reactor.driver.watchable();
-        if self.watched != Some(serial) {
-            self.watched = None;
-            epoll::add(&self.outer, inner, EventData::new_u64(0), EventFlags::IN)?;
-            self.watched = Some(serial);
+        let now = (serial, inner.as_raw_fd());
+        if self.watched == Some(now) {
+            return Ok(());
         }
+        if let Some((_, number)) = self.watched.take() {
+            backend::forget(self.outer.as_fd(), number);
+            // Another reactor counts from another epoch.
+            self.armed = None;
+        }
+        epoll::add(&self.outer, inner, EventData::new_u64(0), EventFlags::IN)?;
+        self.watched = Some(now);
         Ok(())
     }
 
     fn arm_timer(&mut self) -> Result<(), Errno> {
         let next = self.reactor.timers.next_deadline();
-        if next == self.armed && !self.reactor.time.is_custom() {
+        let is_custom = self.reactor.time.is_custom();
+        // A clock of the owner's may run as it likes, so the span to the same deadline is another one each time.
+        if next == self.armed && (next.is_none() || !is_custom) {
             return Ok(());
         }
-        if next.is_none() && self.armed.is_none() {
-            return Ok(());
-        }
-        let value = match next {
-            // All zeros disarm a timerfd, so what is due already is due in a nanosecond.
-            Some(next) => timespec(Duration::from_nanos(next.saturating_sub(self.reactor.time.read_ns()).max(1))),
-            None => Timespec { tv_sec: 0, tv_nsec: 0 },
-        };
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        // All zeros disarm a timerfd, so what is due already is due in a nanosecond; where the clock may stand still, in a
+        // millisecond, or the host would spin.
+        let least = if is_custom { 1_000_000 } else { 1 };
+        let span = next.map(|next| next.saturating_sub(self.reactor.time.read_calm_ns()).max(least));
+        let it_value = timespec(Duration::from_nanos(span.unwrap_or(0)));
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
         self.armed = next;
         Ok(())

@@ -155,10 +155,11 @@ fn seal<R: ReactorOps>(cell: CellPtr<R>, ghost: bool) {
 impl Reactor {
     /// Runs the destructors of all that has come to the graves since there were `mark`, the last first.
     ///
-    /// A panic comes out; the rest waits for the next turn.
+    /// A panic comes out; the rest waits for the next turn. So does all of it while a panic is under way already: a second
+    /// one would abort (rule 8).
     pub(crate) fn bury_down_to(&mut self, mark: usize) {
         self.attention |= attention::GRAVES;
-        while self.graves.waiting() > mark {
+        while self.graves.waiting() > mark && !std::thread::panicking() {
             self.graves.bury_last();
         }
         self.free_if_idle();
@@ -180,6 +181,8 @@ impl Reactor {
 
     /// The handler that has deleted itself has returned: its value's destructor runs now (rule 1).
     pub(crate) fn bury_leaving(&mut self) {
+        // Rule 14: what the handler has changed after it deleted itself.
+        self.flush();
         let mark = self.graves.waiting();
         self.dig_leaving();
         self.bury_down_to(mark);

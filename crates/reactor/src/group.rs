@@ -95,13 +95,15 @@ impl GroupState {
     pub(crate) fn share(&self) -> Self {
         Self(Rc::clone(&self.0))
     }
+}
 
-    /// Borrows the state of a registered group for as long as the reactor is borrowed.
-    pub(crate) fn borrow_through<'r, S: 'static>(&self, _: &'r mut Reactor) -> Option<&'r mut S> {
-        let shared = self.typed::<S>()?;
+impl Reactor {
+    /// Borrows the state of a group for as long as the reactor is borrowed.
+    pub(crate) fn borrow_state<S: 'static>(&mut self, group: GroupKey<S>) -> Option<&mut S> {
+        let shared = self.group_state_of(group.key)?.typed::<S>()?;
         let state = shared.state.get();
-        // SAFETY: the reactor is mutably borrowed for `'r`, so no handler runs (protocol 2) and no member is deleted: the
-        // state is alive and not borrowed otherwise.
+        // SAFETY: the group is this reactor's, and the reactor is mutably borrowed for as long as the result lives: no
+        // handler runs (protocol 2) and no member is deleted, so the state is alive and not borrowed otherwise.
         Some(unsafe { &mut *state })
     }
 }
@@ -339,8 +341,9 @@ where
     #[inline(always)]
     fn handle(&mut self, event: Event, turn: Turn<'_, R>) {
         let Self { handler, fd, shared, .. } = self;
-        // SAFETY: `handle` is called by the dispatcher alone (the type is private), one at a time; the turn leads to no
-        // other borrow of the state (protocol 2).
+        // SAFETY: `handle` is called by the dispatcher alone, one at a time, and the turn leads to no other borrow of the
+        // state (protocol 2). Nobody else has a member to call: the type is private, an `ErasedGroup` gives none away,
+        // and no registered member can be taken out of the reactor (`TakeError::InGroup`).
         unsafe { shared.with(|state| handler.call(state, fd, event, turn)) };
     }
 }
@@ -366,5 +369,28 @@ where
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GroupReason, Turn};
+
+    /// A key of another reactor may happen to name a group here: with it, members of two reactors could share one state.
+    #[test]
+    fn joining_a_group_by_a_key_that_names_another_one_is_refused() {
+        fn member(group: Group<u64>) -> Group<u64> {
+            group.after(Duration::from_secs(60), |_: &mut u64, _: Turn<'_, Reactor>| {})
+        }
+        let mut reactor = Reactor::new().unwrap();
+        let [one, two] = [1, 2].map(|state| member(Group::new(state)).register_into(&mut reactor).unwrap().group);
+        let mut joining = member(Group::joining(one, &mut reactor).unwrap());
+        joining.joins = Some(two.key());
+        let mut refused = joining.register_into(&mut reactor).unwrap_err();
+        assert_eq!(refused.reason, GroupReason::NotFound);
+        refused.group.joins = Some(one.key());
+        assert_eq!(refused.group.register_into(&mut reactor).unwrap().group, one);
+        assert_eq!(reactor.stats().timers, 3);
     }
 }

@@ -1,12 +1,12 @@
 //! The reactor's books of groups: who belongs to which.
 
 use crate::{
-    AddError, GroupError, GroupReason, GroupState, Key, NotFound, Reactor, Subscription, TimerError, attention,
+    AddReason, GroupError, GroupReason, GroupState, Interest, Key, NotFound, Reactor, Subscription, TimerError,
+    TimerReason, attention,
     cell::NO_GROUP,
     group::{ErasedGroup, Member},
     registry::{Kind, MAX_INDEX},
     timer::{Schedule, Timer},
-    turn::ReactorOps,
 };
 
 /// A registered group: its state, which the members hold too, and their keys.
@@ -19,6 +19,31 @@ pub(crate) struct GroupRecord {
 enum Joined {
     Descriptor(Key),
     Timer(Key, Schedule),
+}
+
+/// Why a member was refused.
+enum Refused {
+    Descriptor(AddReason),
+    Timer(TimerReason),
+}
+
+impl Refused {
+    fn at(self, place: usize) -> GroupReason {
+        match self {
+            Self::Descriptor(reason) => GroupReason::Descriptor(place, reason),
+            Self::Timer(reason) => GroupReason::Timer(place, reason),
+        }
+    }
+}
+
+impl Member<Reactor> {
+    /// Asks a descriptor's member for its number and interest.
+    fn ask(&self) -> Option<(i32, Interest)> {
+        match self {
+            Self::Descriptor(subscription) => Some((subscription.fd(), subscription.interest())),
+            Self::Timer(_) => None,
+        }
+    }
 }
 
 impl Joined {
@@ -44,16 +69,19 @@ impl Reactor {
             Ok(place) => place,
             Err(reason) => return Err(GroupError { reason, group }),
         };
+        // All calls of the user's code, which may panic, before anything is written down (rule 3).
+        let now = self.now_ns();
+        let asked: Vec<_> = group.members.iter().map(Member::ask).collect();
         let ErasedGroup { state, members, joins } = group;
         let mut joined = Vec::with_capacity(members.len());
-        let mut waiting = members.into_iter();
-        while let Some(member) = waiting.next() {
-            match self.admit_member(member, index) {
+        let mut waiting = members.into_iter().zip(asked);
+        while let Some((member, asked)) = waiting.next() {
+            match self.admit_member(member, asked, now, index) {
                 Ok(member) => joined.push(member),
                 Err((reason, member)) => {
-                    let reason = reason(joined.len());
+                    let reason = reason.at(joined.len());
                     let back = joined.iter().map(|joined| self.withdraw(joined));
-                    let members = back.chain([member]).chain(waiting).collect();
+                    let members = back.chain([member]).chain(waiting.map(|(member, _)| member)).collect();
                     return Err(GroupError { reason, group: ErasedGroup { state, members, joins } });
                 }
             }
@@ -86,32 +114,32 @@ impl Reactor {
         }
     }
 
-    #[expect(clippy::type_complexity, reason = "the reason wants the member's place, which the caller knows")]
     fn admit_member(
         &mut self,
         member: Member<Self>,
+        asked: Option<(i32, Interest)>,
+        now: u64,
         group: u32,
-    ) -> Result<Joined, (Box<dyn FnOnce(usize) -> GroupReason>, Member<Self>)> {
+    ) -> Result<Joined, (Refused, Member<Self>)> {
         match member {
-            Member::Descriptor(subscription) => match self.add_cell(subscription) {
-                Ok(key) => {
-                    self.registry.get(key).expect("added just now").set_group(group);
-                    Ok(Joined::Descriptor(key))
+            Member::Descriptor(subscription) => {
+                let (fd, interest) = asked.expect("a descriptor was asked");
+                match self.admit(subscription.cell(), fd, interest) {
+                    Ok(key) => {
+                        subscription.into_cell().set_group(group);
+                        Ok(Joined::Descriptor(key))
+                    }
+                    Err(reason) => Err((Refused::Descriptor(reason), Member::Descriptor(subscription))),
                 }
-                Err(AddError { reason, subscriber }) => {
-                    Err((Box::new(move |place| GroupReason::Descriptor(place, reason)), Member::Descriptor(subscriber)))
-                }
-            },
+            }
             Member::Timer(timer) => {
                 let schedule = timer.schedule;
-                match self.start_timer(timer) {
+                match self.place_timer(now, timer) {
                     Ok(key) => {
                         self.timers.set_group(key, group);
                         Ok(Joined::Timer(key, schedule))
                     }
-                    Err(TimerError { reason, handler }) => {
-                        Err((Box::new(move |place| GroupReason::Timer(place, reason)), Member::Timer(handler)))
-                    }
+                    Err(TimerError { reason, handler }) => Err((Refused::Timer(reason), Member::Timer(handler))),
                 }
             }
         }
@@ -142,7 +170,9 @@ impl Reactor {
         let Some(record) = self.groups.at_mut(group) else {
             return;
         };
-        record.members.retain(|key| *key != member);
+        if let Some(place) = record.members.iter().position(|key| *key == member) {
+            record.members.remove(place);
+        }
         if record.members.is_empty() {
             let generation = self.groups.generation(group);
             self.groups.remove(group, generation);

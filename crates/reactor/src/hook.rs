@@ -24,13 +24,17 @@ struct Hook {
 }
 
 /// A reactor's hooks, in the order in which they were added.
-#[derive(Default)]
 pub(crate) struct Hooks {
     list: Vec<Hook>,
     next_key: u64,
 }
 
 impl Hooks {
+    /// No hooks. Keys begin elsewhere in every reactor, as all keys do.
+    pub(crate) fn new(first_generation: u32) -> Self {
+        Self { list: Vec::new(), next_key: u64::from(first_generation) << 32 }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

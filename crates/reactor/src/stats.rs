@@ -33,11 +33,15 @@ pub struct Stats {
 }
 
 /// The counts that only grow.
+///
+/// In this order: were `turns` and `events` neighbours, the compiler would add to both in a vector register, which
+/// takes six instructions a turn in place of two.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Counters {
     pub(crate) turns: u64,
-    pub(crate) events: u64,
     pub(crate) wakes: u64,
+    pub(crate) events: u64,
     pub(crate) timers_fired: u64,
     pub(crate) rebuilds: u64,
     pub(crate) handler_max: Duration,

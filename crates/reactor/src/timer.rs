@@ -45,7 +45,7 @@ pub(crate) trait TimerCall<R: ReactorOps>: Any {
 }
 
 /// A handler with the name of its parameter list.
-struct Plain<H, Args>(H, PhantomData<fn(Args)>);
+struct Plain<H, Args>(Calm<H>, PhantomData<fn(Args)>);
 
 impl<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static> TimerCall<R> for Plain<H, Args> {
     fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
@@ -65,7 +65,7 @@ pub struct Timer<R: ReactorOps> {
 
 impl<R: ReactorOps> Timer<R> {
     pub(crate) fn new<H: TimerFn<R, Args>, Args: 'static>(schedule: Schedule, handler: H) -> Self {
-        Self { schedule, call: Box::new(Plain(handler, PhantomData)) }
+        Self { schedule, call: Box::new(Plain(Calm::new(handler), PhantomData)) }
     }
 
     /// When it is to fire.
@@ -94,7 +94,7 @@ pub(crate) fn typed_timer_error<R: ReactorOps, H: TimerFn<R, Args>, Args: 'stati
     let Ok(plain) = handler.call.into_any().downcast::<Plain<H, Args>>() else {
         panic!("start_timer gave back another timer than it was given: a mock's expectation is wrong");
     };
-    TimerError { reason, handler: plain.0 }
+    TimerError { reason, handler: plain.0.into_inner() }
 }
 
 /// What a deferred closure is, erased.
@@ -239,7 +239,7 @@ impl<R: ReactorOps> Timers<R> {
         // A period of zero is a timer that fires once.
         let missed = (now_ns - deadline_ns).checked_div(entry.period_ns);
         if let Some(missed) = missed {
-            let beats = entry.period_ns.saturating_mul(missed + 1);
+            let beats = entry.period_ns.saturating_mul(missed.saturating_add(1));
             self.wheel.insert(index, deadline_ns.saturating_add(beats));
         }
         let missed = missed.unwrap_or(0);

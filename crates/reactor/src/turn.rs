@@ -296,7 +296,7 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
 
     /// Calls a closure at the end of this turn, after its events and timers.
     ///
-    /// What is deferred there, or is more than `deferred_per_turn`, goes first in the next turn, which does not wait.
+    /// What a deferred closure defers, or is more than `deferred_per_turn`, goes first in the next turn, which does not wait.
     ///
     /// # Errors
     /// [`DeferError`] when `deferred_max` closures wait; the closure comes back.

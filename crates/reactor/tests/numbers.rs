@@ -288,6 +288,32 @@ fn a_rebuild_loses_no_edge_and_arms_no_fired_one_shot() {
 }
 
 #[test]
+fn a_one_shot_armed_again_before_its_fetched_event_came_is_armed_after_a_rebuild() {
+    let _alone = alone();
+    let mut reactor = Reactor::new().unwrap();
+    let ghost = make_ghost(&mut reactor);
+    let (fired, target) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None::<Key>)));
+    // Ready before the one-shot, so reported before it.
+    let (count, armed) = (fired.clone(), target.clone());
+    let rearm = move |mut turn: windlass::Turn<'_, Reactor>| {
+        if let Some(target) = armed.take() {
+            assert_eq!(count.get(), 0, "the one-shot's event waits in the batch");
+            turn.rearm(target).unwrap();
+        }
+    };
+    interest().read().with_fd(ready()).with_handler(rearm).register_into(&mut reactor).unwrap();
+    let count = fired.clone();
+    let one_shot = interest().read().one_shot().with_fd(ready()).with_handler(move || count.set(count.get() + 1));
+    target.set(Some(one_shot.register_into(&mut reactor).unwrap()));
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 3);
+    assert_eq!(fired.get(), 1, "by the event that was fetched before it was armed again");
+    drop(ghost);
+    reactor.run_once(Duration::ZERO).unwrap();
+    assert_eq!((fired.get(), reactor.stats().rebuilds), (2, 1));
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "and now it has fired");
+}
+
+#[test]
 fn a_cell_that_cannot_be_added_to_the_new_set_gets_one_error_event() {
     let _alone = alone();
     let mut reactor = Reactor::new().unwrap();
@@ -321,28 +347,51 @@ fn too_many_ghosts_are_a_reason_to_rebuild_although_none_fires() {
     assert_eq!(reactor.stats().rebuilds, 2);
 }
 
+/// No further descriptor can be had while it lives. Puts the limit back, also when the test fails.
+struct Exhausted(Rlimit);
+
+impl Exhausted {
+    fn new() -> Self {
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum: limit.maximum }).unwrap();
+        Self(limit)
+    }
+}
+
+impl Drop for Exhausted {
+    fn drop(&mut self) {
+        setrlimit(Resource::Nofile, self.0).unwrap();
+    }
+}
+
 #[test]
 fn without_a_descriptor_for_a_new_set_the_old_one_stays_and_it_is_tried_again() {
-    /// Puts the limit back, also when the test fails.
-    struct Restore(Rlimit);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            setrlimit(Resource::Nofile, self.0).unwrap();
-        }
-    }
     let _alone = alone();
     let mut reactor = Reactor::new().unwrap();
     let other = Subject::new(&mut reactor, ready(), interest().read());
-    let ghost = make_ghost(&mut reactor);
-    let restore = Restore(getrlimit(Resource::Nofile));
-    setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum: restore.0.maximum }).unwrap();
+    let file = ready();
+    let subject = Subject::new(&mut reactor, dup(&file), interest().read());
+    subject.close(&mut reactor);
+    let exhausted = Exhausted::new();
+    reactor.delete(subject.key).unwrap();
     for _ in 0..3 {
         reactor.run_once(Duration::ZERO).unwrap();
     }
     assert_eq!((reactor.stats().rebuilds, reactor.stats().quarantined), (0, 1));
     assert!(other.fired.get() >= 3, "the others are served as before");
-    drop(restore);
+    drop(exhausted);
     reactor.run_once(Duration::ZERO).unwrap();
     assert_eq!((reactor.stats().rebuilds, reactor.stats().quarantined), (1, 0));
-    drop(ghost);
+}
+
+#[test]
+fn a_descriptor_for_a_new_set_is_held_from_the_moment_when_there_is_a_ghost() {
+    let _alone = alone();
+    let mut reactor = Reactor::new().unwrap();
+    let ghost = make_ghost(&mut reactor);
+    let exhausted = Exhausted::new();
+    reactor.run_once(Duration::ZERO).unwrap();
+    reactor.run_once(Duration::ZERO).unwrap();
+    assert_eq!((reactor.stats().rebuilds, reactor.stats().quarantined), (1, 0));
+    drop((exhausted, ghost));
 }

@@ -6,6 +6,9 @@
 //! valgrind) has none it is epoll_wait(2) through libc, chosen before the loop starts, so that the
 //! loop itself has no branch for it.
 
+#![deny(unsafe_code)]
+#![allow(unsafe_code, reason = "it is the hand-written loop, with all that a hand takes upon itself")]
+
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::ExitCode;

@@ -1,5 +1,7 @@
 //! windlass under the workload of `windlass-bench`: events and timers.
 
+#![deny(unsafe_code)]
+
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 

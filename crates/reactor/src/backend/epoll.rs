@@ -1,23 +1,26 @@
 //! epoll(7): one epoll_ctl(2) per change, one epoll_pwait2(2) per turn.
 
-#![allow(unsafe_code, reason = "epoll_ctl takes numbers here, which may be closed; epoll_wait(2) comes from libc")]
+#![allow(unsafe_code, reason = "epoll_ctl(2) by numbers, which may be closed, and epoll_wait(2), both from libc")]
 
 use core::{
     mem::MaybeUninit,
     sync::atomic::{AtomicU64, Ordering},
 };
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::{
-    event::epoll::{self, CreateFlags, EventData, EventFlags},
+    event::epoll::{self, CreateFlags},
     io::Errno,
     time::Timespec,
 };
 
 use crate::batch::RawEvent;
 
-/// Whether the tests force the path for kernels before 5.11, or Miri knows no other.
-const FORCE_EPOLL_WAIT: bool = cfg!(any(windlass_force_epoll_wait, miri));
+/// Whether the tests force the path for kernels before 5.11.
+const FORCE_EPOLL_WAIT: bool = cfg!(windlass_force_epoll_wait);
+
+/// Where [`create_high`] looks for a number.
+const HIGH_NUMBER: i32 = 512;
 
 pub(crate) struct Epoll {
     /// Never lent, duplicated or shown (rule 11), but to the outer set of an embedded reactor.
@@ -25,48 +28,58 @@ pub(crate) struct Epoll {
     /// Tells this set from any other that the process has had.
     serial: u64,
     has_pwait2: bool,
+    /// For a rebuild, held from the moment when one may become necessary.
+    spare: Option<OwnedFd>,
 }
 
 impl Epoll {
     pub(crate) fn new() -> Result<Self, Errno> {
-        static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
         let set = epoll::create(CreateFlags::CLOEXEC)?;
         let has_pwait2 = !FORCE_EPOLL_WAIT && probe_pwait2(&set);
-        Ok(Self { set, serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed), has_pwait2 })
+        Ok(Self { set, serial: next_serial(), has_pwait2, spare: None })
     }
 
     pub(crate) fn watchable(&self) -> (BorrowedFd<'_>, u64) {
         (self.set.as_fd(), self.serial)
     }
 
+    pub(crate) fn reserve(&mut self) {
+        if self.spare.is_none() {
+            self.spare = create_high().ok();
+        }
+    }
+
+    pub(crate) fn replace(&mut self) -> Result<(), Errno> {
+        self.set = match self.spare.take() {
+            Some(spare) => spare,
+            None => create_high()?,
+        };
+        self.serial = next_serial();
+        Ok(())
+    }
+
     pub(crate) fn add(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
-        match self.control(fd, |set, fd| epoll::add(set, fd, data(address), flags(mask))) {
+        match self.control(libc::EPOLL_CTL_ADD, fd, mask, address) {
             // The number is free in our table, so the entry is a ghost's, whose file has come back under the number
             // (rule 7). DEL names exactly it: (file, number).
             Err(Errno::EXIST) => {
                 self.delete(fd)?;
-                self.control(fd, |set, fd| epoll::add(set, fd, data(address), flags(mask)))
+                self.control(libc::EPOLL_CTL_ADD, fd, mask, address)
             }
             done => done,
         }
     }
 
     pub(crate) fn modify(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
-        self.control(fd, |set, fd| epoll::modify(set, fd, data(address), flags(mask)))
+        self.control(libc::EPOLL_CTL_MOD, fd, mask, address)
     }
 
     pub(crate) fn delete(&mut self, fd: i32) -> Result<(), Errno> {
-        self.control(fd, |set, fd| epoll::delete(set, fd))
+        self.control(libc::EPOLL_CTL_DEL, fd, 0, 0)
     }
 
-    fn control(&self, fd: i32, call: impl FnOnce(&OwnedFd, BorrowedFd<'_>) -> Result<(), Errno>) -> Result<(), Errno> {
-        if fd < 0 {
-            return Err(Errno::BADF);
-        }
-        // SAFETY: not -1. That the number is open is not known here, and the kernel does not need it for memory
-        // safety: epoll_ctl(2) answers EBADF for one that is not, and the borrow ends with the call.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        call(&self.set, fd)
+    fn control(&self, operation: i32, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
+        control(self.set.as_fd(), operation, fd, mask, address)
     }
 
     #[inline]
@@ -84,12 +97,34 @@ impl Epoll {
     }
 }
 
-fn data(address: u64) -> EventData {
-    EventData::new_u64(address)
+/// Makes a set with a high number, if it can be had. One is made when somebody plays with descriptors' numbers, and the low ones are
+/// those that he has freed and may take again by dup2(2).
+fn create_high() -> Result<OwnedFd, Errno> {
+    let set = epoll::create(CreateFlags::CLOEXEC)?;
+    Ok(rustix::io::fcntl_dupfd_cloexec(&set, HIGH_NUMBER).unwrap_or(set))
 }
 
-fn flags(mask: u32) -> EventFlags {
-    EventFlags::from_bits_retain(mask)
+fn next_serial() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Takes a number out of an epoll set, if it is in there.
+pub(crate) fn forget(set: BorrowedFd<'_>, fd: i32) {
+    // Whether it was in is not the question.
+    let _ = control(set, libc::EPOLL_CTL_DEL, fd, 0, 0);
+}
+
+/// epoll_ctl(2). By number, for the descriptor may have been closed behind our back: then the kernel says `EBADF`.
+fn control(set: BorrowedFd<'_>, operation: i32, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
+    let mut event = libc::epoll_event { events: mask, u64: address };
+    // SAFETY: the set is open, and the event lives through the call, which writes no memory of ours.
+    let outcome = unsafe { libc::epoll_ctl(set.as_raw_fd(), operation, fd, &raw mut event) };
+    if outcome == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 /// Whether the kernel has epoll_pwait2(2): since Linux 5.11, and where no seccomp filter forbids it.
@@ -111,13 +146,12 @@ fn wait_in_milliseconds(
         i32::try_from(whole.saturating_add((time.tv_nsec + 999_999) / 1_000_000)).unwrap_or(i32::MAX)
     });
     let length = i32::try_from(room.len()).unwrap_or(i32::MAX);
-    let fd = std::os::fd::AsRawFd::as_raw_fd(set);
     // SAFETY: the set is open, and the kernel writes at most `length` events to the room, which is that large.
     // rustix's `Event` has the layout of `struct epoll_event`.
-    let count = unsafe { libc::epoll_wait(fd, room.as_mut_ptr().cast(), length, milliseconds) };
+    let count = unsafe { libc::epoll_wait(set.as_raw_fd(), room.as_mut_ptr().cast(), length, milliseconds) };
     match usize::try_from(count) {
         Ok(count) => Ok(count),
-        Err(_) => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        Err(_) => Err(last_errno()),
     }
 }
 

@@ -8,9 +8,11 @@ use rustix::{io::Errno, time::Timespec};
 
 use crate::batch::RawEvent;
 
+#[cfg_attr(miri, path = "under_miri.rs")]
 mod epoll;
 
 use epoll::Epoll;
+pub(crate) use epoll::forget;
 
 /// How the reactor learns of readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -81,11 +83,14 @@ impl Driver {
         fn wait(&mut self, room: &mut [MaybeUninit<RawEvent>], timeout: Option<&Timespec>) -> Result<usize, Errno>
     );
 
-    /// A new, empty set of watches in place of the old one, which is forgotten with all its entries.
-    pub(crate) fn replace(&mut self) -> Result<(), Errno> {
-        *self = Self::new(self.backend())?;
-        Ok(())
-    }
+    each!(
+        /// Gets hold of what a later [`replace`](Self::replace) needs, if it can be had.
+        fn reserve(&mut self) -> ()
+    );
+    each!(
+        /// A new, empty set of watches in place of the old one, which is forgotten with all its entries.
+        fn replace(&mut self) -> Result<(), Errno>
+    );
 
     /// The descriptor by which another loop can wait for this one, and a number that changes with it.
     ///

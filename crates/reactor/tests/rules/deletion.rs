@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, os::fd::OwnedFd, rc::Rc};
 
-use windlass::{AddReason, Event, Group, NotFound, Reactor, Turn, interest};
+use windlass::{AddReason, Event, Group, NotFound, Reactor, TakeError, Turn, interest};
 
 use crate::tools::{Log, Pair, Witness, counter, on_ready, ready, turn};
 
@@ -220,4 +220,18 @@ fn a_groups_timer_that_fires_once_takes_the_state_along_if_it_was_the_last() {
         .unwrap();
     turn(&mut reactor);
     assert_eq!(log.take(), ["fired", "drop state"]);
+}
+
+#[test]
+fn a_member_is_not_taken_out_of_its_group() {
+    let mut reactor = Reactor::new().unwrap();
+    let registered = Group::new(0u64)
+        .fd(interest().read(), ready(), |count: &mut u64| *count += 1)
+        .register_into(&mut reactor)
+        .unwrap();
+    let member = registered.members[0];
+    assert_eq!(reactor.take_fd::<OwnedFd>(member).unwrap_err(), TakeError::InGroup);
+    assert_eq!(reactor.take_boxed(member).err(), Some(TakeError::InGroup));
+    assert_eq!((turn(&mut reactor), reactor.group_mut(registered.group)), (1, Some(&mut 1)));
+    assert!(reactor.into_subscribers().is_empty());
 }

@@ -102,9 +102,7 @@ fn rule_10_a_closure_that_defers_itself_for_ever_starves_nothing() {
         assert_eq!(reactor.run_once(None).unwrap(), 1);
         let said = log.take();
         for who in ["closure", "timer", "event"] {
-            // A closure that was left over may defer one for the end of the same turn.
-            let most = if who == "closure" { 2 } else { 1 };
-            assert!((1..=most).contains(&said.iter().filter(|s| *s == who).count()), "{said:?}");
+            assert_eq!(said.iter().filter(|s| *s == who).count(), 1, "{said:?}");
         }
     }
 }
@@ -260,4 +258,38 @@ fn a_one_shot_fires_once_until_it_is_armed_again() {
     reactor.modify(key, interest().read()).unwrap();
     assert_eq!([turn(&mut reactor), turn(&mut reactor)], [1, 1]);
     assert_eq!(seen.get(), 4);
+}
+
+#[test]
+fn the_turns_clock_is_read_once_a_turn_and_no_clock_is_read_without_need() {
+    let mut start = None;
+    let (reads, seen) = counter();
+    let mut reactor = Reactor::builder()
+        .clock(move || {
+            reads.set(reads.get() + 1);
+            Instant::now() + Duration::from_secs(reads.get() as u64)
+        })
+        .build()
+        .unwrap();
+    let before = seen.get();
+    let key = on_ready(&mut reactor, ready(), |_, _| {});
+    for _ in 0..3 {
+        assert_eq!(reactor.run_once(None).unwrap(), 1);
+        assert_eq!(turn(&mut reactor), 1);
+    }
+    assert_eq!(seen.get(), before, "neither a timer nor a question");
+    reactor.delete(key).unwrap();
+    let times = Log::default();
+    let said = times.clone();
+    on_ready(&mut reactor, ready(), move |mut turn, _| {
+        let now = turn.now();
+        assert_eq!(turn.now(), now);
+        let since = now.duration_since(*start.get_or_insert(now)).as_secs();
+        said.say(since.to_string());
+    });
+    for _ in 0..3 {
+        turn(&mut reactor);
+    }
+    assert_eq!(times.take(), ["0", "1", "2"]);
+    assert_eq!(seen.get(), before + 3);
 }
