@@ -34,7 +34,7 @@ macro_rules! scenarios {
 mod bed;
 
 mod batches;
-// mod building;
+mod building;
 // mod contention;
 // mod conversions;
 mod deferral;
@@ -53,5 +53,5 @@ mod registration;
 mod stopping;
 mod timer_limits;
 mod timers;
-// mod turns;
-// mod waits;
+mod turns;
+mod waits;
