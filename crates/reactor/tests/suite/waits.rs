@@ -117,7 +117,9 @@ fn a_cancelled_timer_neither_fires_nor_ends_a_wait(build: Build) {
 
 // libuv: huge timeouts. A wait of all time is one for ever, and events end it.
 fn a_huge_timeout_is_one_for_ever(build: Build) {
-    for span in [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_secs(1 << 40), Duration::from_secs(1 << 31)] {
+    for span in
+        [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_secs(1 << 40), Duration::from_secs(1 << 31)]
+    {
         let mut reactor = build().build().unwrap();
         let log = Log::new();
         noting(&mut reactor, &ready(), &log, ());
