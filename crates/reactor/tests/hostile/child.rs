@@ -1,0 +1,24 @@
+//! Tests whose failure would end the process.
+
+use std::process::Command;
+
+const VARIABLE: &str = "WINDLASS_HOSTILE_CHILD";
+
+/// Runs the body in a process of its own, so that an abort fails one test and not all. `name` is the calling test's.
+///
+/// Miri starts no processes; there the body runs at once.
+pub(crate) fn survives(name: &str, body: impl FnOnce()) {
+    if cfg!(miri) || std::env::var(VARIABLE).is_ok_and(|asked| asked == name) {
+        body();
+        return;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(VARIABLE, name)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{said}\n{errors}", output.status);
+    assert!(said.contains("1 passed"), "no test is called {name}:\n{said}");
+}

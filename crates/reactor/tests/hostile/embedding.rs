@@ -1,0 +1,101 @@
+//! A reactor inside another loop.
+
+use std::{
+    cell::Cell,
+    os::fd::AsFd,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use windlass::{Embedded, Reactor, Turn, interest};
+
+use crate::{
+    child::survives,
+    tools::{counter, on_ready, ready, turn},
+};
+
+pub(crate) fn is_readable(fd: impl AsFd) -> bool {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&at_once)).unwrap() == 1
+}
+
+fn embedded() -> Embedded {
+    Reactor::new().unwrap().embed().unwrap()
+}
+
+/// Arming the timer descriptor read the clock on the way out, and its panic met the handler's: an abort.
+#[test]
+#[cfg_attr(miri, ignore = "Miri knows no timerfd")]
+fn no_clock_of_the_owners_is_read_while_an_embedded_reactor_unwinds() {
+    survives("embedding::no_clock_of_the_owners_is_read_while_an_embedded_reactor_unwinds", || {
+        let armed = Rc::new(Cell::new(false));
+        let is_armed = armed.clone();
+        let clock = move || {
+            assert!(!is_armed.get(), "the clock panics");
+            Instant::now()
+        };
+        let mut reactor = Reactor::builder().clock(clock).build().unwrap();
+        reactor.after(Duration::from_secs(100), || {}).unwrap();
+        let (arm, fuse) = (armed.clone(), ready());
+        on_ready(&mut reactor, fuse, move |_, _| {
+            arm.set(true);
+            panic!("handler");
+        });
+        let mut guest = reactor.embed().unwrap();
+        let run = std::panic::AssertUnwindSafe(|| guest.run_once(Duration::ZERO));
+        let load = std::panic::catch_unwind(run).unwrap_err();
+        assert_eq!(crate::tools::message(&*load), "handler");
+        armed.set(false);
+    });
+}
+
+/// The old reactor's set stayed in the outer one: its descriptors woke a host that could not serve them, for ever.
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no epoll sets in epoll sets")]
+fn a_reactor_that_was_swapped_out_of_an_embedded_one_does_not_wake_the_host() {
+    let mut guest = embedded();
+    let mut other = Reactor::new().unwrap();
+    guest.with(|inner| std::mem::swap(inner, &mut other));
+    on_ready(&mut other, ready(), |_, _| {});
+    guest.run_once(Duration::ZERO).unwrap();
+    assert!(!is_readable(&guest));
+    assert_eq!(turn(&mut other), 1);
+}
+
+/// Adding its set a second time failed in every turn, and so did everything behind it.
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no epoll sets in epoll sets")]
+fn a_reactor_that_is_swapped_out_and_back_wakes_the_host_as_before() {
+    let mut guest = embedded();
+    let mut other = Reactor::new().unwrap();
+    for _ in 0..2 {
+        guest.with(|inner| std::mem::swap(inner, &mut other));
+        guest.run_once(Duration::ZERO).unwrap();
+    }
+    assert!(!is_readable(&guest));
+    guest.with(|inner| inner.defer(|_: Turn<'_, _>| {}).unwrap());
+    assert!(is_readable(&guest), "there is a closure to run");
+    guest.run_once(Duration::ZERO).unwrap();
+    assert!(!is_readable(&guest));
+    guest.with(|inner| on_ready(inner, ready(), |_, _| {}));
+    assert!(is_readable(&guest), "and a descriptor");
+}
+
+/// EPOLLEXCLUSIVE cannot be set by a change, so the entry is deleted and added; the kernel refuses to add an epoll set so, and the
+/// registration was gone without a word.
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no epoll sets in epoll sets")]
+fn a_change_to_exclusive_that_the_kernel_refuses_leaves_the_old_interest() {
+    let mut reactor = Reactor::new().unwrap();
+    let mut guest = embedded();
+    guest.with(|inner| inner.defer(|_: Turn<'_, _>| {}).unwrap());
+    let (count, seen) = counter();
+    let handler = move |_: &mut Embedded| count.set(count.get() + 1);
+    let key = interest().read().with_fd(guest).with_handler(handler).register_into(&mut reactor).unwrap();
+    turn(&mut reactor);
+    assert_eq!(seen.get(), 1);
+    assert!(reactor.modify(key, interest().read().exclusive()).is_err());
+    turn(&mut reactor);
+    assert_eq!(seen.get(), 2);
+}

@@ -1,0 +1,142 @@
+//! Groups that are registered by halves, twice, elsewhere or too late.
+
+use std::{
+    cell::{Cell, RefCell},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    time::Duration,
+};
+
+use windlass::{
+    Group, GroupError, GroupKey, GroupReason, MockReactor, Reactor, ReactorOps, Turn, interest, turn as mocked,
+};
+
+use crate::tools::{counter, on_ready, ready, turn, turn_panics};
+
+const LATER: Duration = Duration::from_secs(100);
+
+/// Panics when it is asked for its descriptor.
+struct Rude(OwnedFd);
+
+impl AsFd for Rude {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        panic!("{:?} is not told", self.0)
+    }
+}
+
+/// The members before the rude one were registered, in a group that nobody had the key of.
+#[test]
+fn a_member_that_panics_when_it_is_asked_leaves_no_half_of_a_group() {
+    let mut reactor = Reactor::new().unwrap();
+    let (count, seen) = counter();
+    let ticks = count.clone();
+    let group = Group::new(())
+        .fd(interest().read(), ready(), move |_: &mut ()| count.set(count.get() + 1))
+        .after(Duration::ZERO, move |_: &mut ()| ticks.set(ticks.get() + 1))
+        .fd(interest().read(), Rude(ready()), |_: &mut ()| {});
+    assert!(catch_unwind(AssertUnwindSafe(|| group.register_into(&mut reactor))).is_err());
+    turn(&mut reactor);
+    let stats = reactor.stats();
+    assert_eq!((stats.subscribers, stats.timers, seen.get()), (0, 0, 0));
+}
+
+/// A member that had joined by halves outlived its group, and fired after that was deleted.
+#[test]
+fn a_member_that_panics_when_it_is_asked_leaves_no_half_of_a_join() {
+    let mut reactor = Reactor::new().unwrap();
+    let (count, seen) = counter();
+    let key = Group::new(()).after(LATER, |_: &mut ()| {}).register_into(&mut reactor).unwrap().group;
+    let join = move |mut turn: Turn<'_, Reactor>| {
+        let group = turn
+            .group(key)
+            .unwrap()
+            .fd(interest().read(), ready(), move |_: &mut ()| count.set(count.get() + 1))
+            .fd(interest().read(), Rude(ready()), |_: &mut ()| {});
+        let _ = group.register_into(&mut turn);
+    };
+    reactor.defer(join).unwrap();
+    turn_panics(&mut reactor);
+    reactor.delete_group(key).unwrap();
+    turn(&mut reactor);
+    turn(&mut reactor);
+    assert_eq!((seen.get(), reactor.stats().subscribers), (0, 0));
+}
+
+/// Did no harm: members of two reactors with one state could run inside each other.
+#[test]
+fn a_join_that_is_kept_beyond_its_turn_registers_in_no_other_reactor() {
+    let (mut home, mut other) = (Reactor::new().unwrap(), Reactor::new().unwrap());
+    let key = Group::new(String::new()).after(LATER, |_: &mut String| {}).register_into(&mut home).unwrap().group;
+    // So that the key's place is taken in the other one, too.
+    Group::new(String::new()).after(LATER, |_: &mut String| {}).register_into(&mut other).unwrap();
+    let kept: Rc<RefCell<Option<Group<String>>>> = Rc::default();
+    let keep = kept.clone();
+    let join = move |mut turn: Turn<'_, Reactor>| {
+        let group = turn.group(key).unwrap();
+        let group = group.fd(interest().read().edge_triggered(), ready(), |state: &mut String| state.push('x'));
+        *keep.borrow_mut() = Some(group);
+    };
+    home.defer(join).unwrap();
+    turn(&mut home);
+    let refused = kept.take().unwrap().register_into(&mut other).unwrap_err();
+    assert_eq!(refused.reason, GroupReason::NotFound);
+    assert!(other.group_mut(key).is_none());
+    // The same in a third one that lives inside a handler, and then at last at home.
+    let come_home = move |mut turn: Turn<'_, Reactor>| {
+        let refused = refused.group.register_into(&mut Reactor::new().unwrap()).unwrap_err();
+        refused.group.register_into(&mut turn).unwrap();
+    };
+    home.defer(come_home).unwrap();
+    turn(&mut home);
+    turn(&mut home);
+    assert_eq!(home.group_mut(key).unwrap(), "x");
+}
+
+/// Did no harm: the state must outlive the handler that deletes its group, and nothing may be added to what is deleted.
+#[test]
+fn a_running_member_can_join_its_own_group_and_delete_it_and_go_on() {
+    let mut reactor = Reactor::new().unwrap();
+    let slot: Rc<Cell<Option<GroupKey<Vec<u8>>>>> = Rc::default();
+    let own = slot.clone();
+    let handler = move |state: &mut Vec<u8>, _: &mut OwnedFd, mut turn: Turn<'_, Reactor>| {
+        let key = own.get().unwrap();
+        state[0] += 1;
+        let joining = turn.group(key).unwrap().after(Duration::ZERO, |state: &mut Vec<u8>| state[1] = 1);
+        state[0] += 1;
+        joining.register_into(&mut turn).unwrap();
+        state[0] += 1;
+        turn.delete_group(key).unwrap();
+        state[0] += 1;
+        state.push(9);
+        assert!(turn.group(key).is_err());
+        let fresh = Group::new(vec![1]).after(Duration::ZERO, |state: &mut Vec<u8>| state[0] = 1);
+        let fresh = fresh.register_into(&mut turn).unwrap();
+        turn.delete_group(fresh.group).unwrap();
+        assert_eq!(*state, [4, 0, 9]);
+    };
+    let group = Group::new(vec![0, 0]).fd(interest().read().edge_triggered(), ready(), handler);
+    let key = group.register_into(&mut reactor).unwrap().group;
+    slot.set(Some(key));
+    assert_eq!(turn(&mut reactor), 1);
+    assert!(reactor.group_mut(key).is_none());
+    assert_eq!((reactor.stats().subscribers, reactor.stats().timers), (0, 0));
+}
+
+/// Did no harm: nobody runs the members that a mock was given.
+#[test]
+fn a_real_groups_state_is_not_reached_through_a_mock() {
+    let mut reactor = Reactor::new().unwrap();
+    let key = Group::new(7).after(LATER, |_: &mut u32| {}).register_into(&mut reactor).unwrap().group;
+    let state = RefCell::new(ReactorOps::group_state(&mut reactor, key.key()));
+    let mut mock = MockReactor::new();
+    mock.expect_group_state().returning_st(move |_| state.take());
+    mock.expect_add_group().returning(|group| Err(GroupError { reason: GroupReason::NotFound, group }));
+    let mut turn = mocked!(mock);
+    let joining = turn.group(key).unwrap().fd(interest().read(), ready(), |state: &mut u32| *state += 1);
+    drop(joining.register_into(&mut turn).unwrap_err());
+    drop(mock);
+    on_ready(&mut reactor, ready(), |_, _| {});
+    reactor.run_once(Duration::ZERO).unwrap();
+    assert_eq!(reactor.group_mut(key), Some(&mut 7));
+}

@@ -1,0 +1,44 @@
+//! Keys and clocks that are none of this reactor's.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use windlass::{NotFound, Reactor, Tick, Turn};
+
+use crate::tools::{counter, turn};
+
+/// The count of the beats that were missed went over its end.
+#[test]
+fn a_clock_that_leaps_a_thousand_years_makes_no_timer_panic() {
+    let start = Instant::now();
+    let passed = Rc::new(Cell::new(Duration::ZERO));
+    let reading = passed.clone();
+    let mut reactor = Reactor::builder().clock(move || start + reading.get()).build().unwrap();
+    let missed = Rc::new(RefCell::new(Vec::new()));
+    let told = missed.clone();
+    let key = reactor.every(Duration::from_nanos(1), move |tick: Tick| told.borrow_mut().push(tick.missed)).unwrap();
+    reactor.reset_at(key, start).unwrap();
+    passed.set(Duration::from_secs(1000 * 366 * 24 * 3600));
+    turn(&mut reactor);
+    assert!(!missed.take().is_empty());
+    // At the end of time there is no later deadline.
+    reactor.reset(key, Duration::ZERO).unwrap();
+    turn(&mut reactor);
+    reactor.cancel(key).unwrap();
+}
+
+/// Hooks were counted from the same number in every reactor, so the key named another one's.
+#[test]
+fn a_hooks_key_names_nothing_in_another_reactor() {
+    let (mut one, mut other) = (Reactor::new().unwrap(), Reactor::new().unwrap());
+    let (count, seen) = counter();
+    let key = one.before_wait(|_: Turn<'_, _>| {}).unwrap();
+    other.before_wait(move |_: Turn<'_, _>| count.set(count.get() + 1)).unwrap();
+    assert_eq!(other.remove_hook(key), Err(NotFound));
+    turn(&mut other);
+    assert_eq!(seen.get(), 1);
+    one.remove_hook(key).unwrap();
+}

@@ -1,0 +1,197 @@
+//! Random hostile programs: groups, timers, hooks, deletions in every order, panics everywhere, replaced descriptors.
+//!
+//! Checked are: every value is dropped once, and not used after; nothing that was deleted fires; a state is lent once at a time; no
+//! panic comes out but those that were put in; another loop is woken when there is something to do. The sanitizers see the rest.
+//!
+//! A program is made from a seed and runs in a time of its own, so that a seed that fails does so again:
+//!
+//! - `WINDLASS_HOSTILE_SEEDS`: how many programs each test runs;
+//! - `WINDLASS_HOSTILE_FIRST`: the first one's seed;
+//! - `WINDLASS_HOSTILE_SHOW`: if set, each seed is told before it runs, for failures that end the process.
+
+mod acts;
+mod world;
+
+use std::{
+    io::Write,
+    ops::AddAssign,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use windlass::{Embedded, Reactor};
+
+use self::{
+    acts::between_turns,
+    world::{World, survive},
+};
+use crate::embedding::is_readable;
+
+const STEPS: u32 = if cfg!(miri) { 25 } else { 60 };
+
+/// How a program is run.
+#[derive(Clone, Copy)]
+struct Mode {
+    panics: bool,
+    embedded: bool,
+}
+
+/// What happened in a program, so that a test can see that something did.
+#[derive(Default)]
+struct Counts {
+    events: u64,
+    ticks: u64,
+    panics: u64,
+    rebuilds: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.events += other.events;
+        self.ticks += other.ticks;
+        self.panics += other.panics;
+        self.rebuilds += other.rebuilds;
+    }
+}
+
+/// The reactor, in another loop or not.
+enum Host {
+    Plain(Reactor),
+    Embedded(Embedded),
+}
+
+impl Host {
+    fn with<T>(&mut self, run: impl FnOnce(&mut Reactor) -> T) -> T {
+        match self {
+            Self::Plain(reactor) => run(reactor),
+            Self::Embedded(guest) => guest.with(run),
+        }
+    }
+
+    fn between_turns(&mut self, world: &Rc<World>) {
+        self.with(|reactor| {
+            world.rebuilds.set(reactor.stats().rebuilds);
+            between_turns(world, reactor);
+        });
+    }
+
+    fn run_once(&mut self, world: &World) {
+        match self {
+            Self::Plain(reactor) => {
+                reactor.run_once(Duration::ZERO).unwrap();
+            }
+            Self::Embedded(guest) => {
+                // A hook may add something before the wait, and a panic of the clock's may have come between the work and the wake.
+                let may_be_late = !world.hooks.borrow().is_empty() || world.clock_failed.take();
+                let is_woken = is_readable(&*guest) || may_be_late;
+                let count = guest.run_once(Duration::ZERO).unwrap();
+                if count > 0 && !is_woken {
+                    // A new set reports edges again, and nobody is woken to make one.
+                    let rebuilds = guest.with(|reactor| reactor.stats().rebuilds);
+                    world.check(rebuilds > world.rebuilds.get(), "there were events, and the host was not woken");
+                }
+            }
+        }
+    }
+
+    fn into_reactor(self) -> Reactor {
+        match self {
+            Self::Plain(reactor) => reactor,
+            Self::Embedded(guest) => guest.into_reactor(),
+        }
+    }
+}
+
+fn build(world: &Rc<World>, mode: Mode) -> Host {
+    let (start, time) = (Instant::now(), world.clone());
+    let reactor = Reactor::builder()
+        .events_per_turn(1 + world.index(7))
+        .timers_per_turn(1 + world.index(5))
+        .deferred_per_turn(1 + world.index(5))
+        .subscribers_max(40)
+        .timers_max(40)
+        .deferred_max(20)
+        .quarantine_max(world.index(6))
+        .watchdog(world.one_in(4))
+        .clock(move || start + time.passed())
+        .build()
+        .unwrap();
+    if mode.embedded { Host::Embedded(reactor.embed().unwrap()) } else { Host::Plain(reactor) }
+}
+
+fn program(seed: u64, mode: Mode) -> Counts {
+    let world = Rc::new(World::new(seed));
+    let mut host = build(&world, mode);
+    world.may_panic(mode.panics);
+    let mut panics = 0;
+    for _ in 0..STEPS {
+        panics += u64::from(survive(|| host.between_turns(&world)));
+        for _ in 0..2 {
+            panics += u64::from(survive(|| host.run_once(&world)));
+        }
+    }
+    world.may_panic(false);
+    let rebuilds = host.with(|reactor| reactor.stats().rebuilds);
+    world.may_panic(mode.panics);
+    let reactor = host.into_reactor();
+    if world.one_in(2) {
+        survive(|| drop(reactor));
+    } else {
+        survive(|| drop(reactor.into_subscribers()));
+    }
+    world.verdict();
+    Counts { events: world.events.get(), ticks: world.ticks.get(), panics, rebuilds }
+}
+
+/// Names the seed when its program fails.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the program that failed: WINDLASS_HOSTILE_FIRST={} WINDLASS_HOSTILE_SEEDS=1", self.0);
+        }
+    }
+}
+
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")))
+}
+
+fn run(mode: Mode, seeds: u64) {
+    let first = setting("WINDLASS_HOSTILE_FIRST").unwrap_or(1);
+    let count = setting("WINDLASS_HOSTILE_SEEDS").unwrap_or(if cfg!(miri) { 3 } else { seeds });
+    let shows = std::env::var_os("WINDLASS_HOSTILE_SHOW").is_some();
+    let mut sum = Counts::default();
+    for seed in first..first + count {
+        if shows {
+            // Past the test harness, which would keep it for itself when the process ends.
+            std::io::stderr().write_all(format!("seed {seed}\n").as_bytes()).unwrap();
+        }
+        let named = Named(seed);
+        sum += program(seed, mode);
+        drop(named);
+    }
+    println!("{} events, {} ticks, {} panics, {} rebuilds", sum.events, sum.ticks, sum.panics, sum.rebuilds);
+    // One program alone may well do nothing of a kind.
+    let is_idle = sum.events == 0 || sum.ticks == 0 || (sum.panics > 0) != mode.panics;
+    let is_still = sum.rebuilds == 0 && !cfg!(miri);
+    assert!(count < 20 && !cfg!(miri) || !is_idle && !is_still, "the programs do nothing");
+}
+
+#[test]
+fn a_random_program_is_cleared_away_to_the_last_value() {
+    run(Mode { panics: false, embedded: false }, 300);
+}
+
+#[test]
+fn a_random_program_that_panics_everywhere_is_cleared_away_to_the_last_value() {
+    run(Mode { panics: true, embedded: false }, 900);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri knows no timerfd")]
+fn a_random_program_in_another_loop_is_cleared_away_to_the_last_value() {
+    run(Mode { panics: true, embedded: true }, 300);
+}
