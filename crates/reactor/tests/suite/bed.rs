@@ -262,11 +262,13 @@ pub(crate) fn close(number: i32) {
 
 /// Runs one test of this program in a process of its own, for what a process has once: limits and the disposition of signals.
 ///
-/// Called first thing by the test, with its full name. In the parent it runs the child, checks that its one test has passed, and answers `false`; in
+/// Called first thing by the scenario, with its module and its name. In the parent it runs the child, checks that its one test has passed, and answers `false`; in
 /// the child it answers `true`, and the test goes on.
-pub(crate) fn in_own_process(test: &str) -> bool {
+pub(crate) fn in_own_process(build: crate::Build, module: &str, scenario: &str) -> bool {
     const MARK: &str = "WINDLASS_SUITE_CHILD";
-    if std::env::var_os(MARK).is_some_and(|name| name == *test) {
+    // `scenarios!` names its modules as the backends call themselves.
+    let test = &format!("{module}::{}::{scenario}", build().build().unwrap().backend());
+    if std::env::var_os(MARK).is_some_and(|name| name == **test) {
         return true;
     }
     let output = Command::new(std::env::current_exe().unwrap())

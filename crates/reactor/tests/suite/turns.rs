@@ -43,7 +43,7 @@ fn a_turn_with_timers_reads_the_clock_a_few_times_however_many_there_are(build: 
     let clock = HandClock::new();
     let mut reactor = build().clock(clock.clone()).build().unwrap();
     for _ in 0..100 {
-        reactor.after(NOW, |mut turn: Turn<'_, _>| drop(turn.now())).unwrap();
+        reactor.after(NOW, |mut turn: Turn<'_, _>| _ = turn.now()).unwrap();
     }
     clock.reads();
     reactor.run_once(None).unwrap();
@@ -221,7 +221,7 @@ fn a_busy_polling_reactor_is_woken_in_and_after_its_spin(build: Build) {
         let mut reactor = build().busy_poll(spin).build().unwrap();
         let fd = sendable();
         let theirs = fd.clone();
-        let handler = |fd: &mut std::sync::Arc<std::os::fd::OwnedFd>| drop(drain(fd));
+        let handler = |fd: &mut std::sync::Arc<std::os::fd::OwnedFd>| _ = drain(fd);
         readable().with_fd(fd).with_handler(handler).register_into(&mut reactor).unwrap();
         let writer = thread::spawn(move || ring(&theirs));
         assert_eq!(reactor.run_once(None).unwrap(), 1);
