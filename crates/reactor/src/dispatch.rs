@@ -14,7 +14,7 @@
 //! # The protocol of this module
 //!
 //! While the loop runs it reaches the reactor by one raw pointer, made from the `&mut self` of `run_once`; a trampoline turns it into the
-//! handler's [`Turn`](crate::Turn) for the time of a call. No reference to the reactor is alive in the loop at that time.
+//! handler's [`Turn`] for the time of a call. No reference to the reactor is alive in the loop at that time.
 
 #![allow(unsafe_code, reason = "the loop calls cells by the addresses that the kernel hands back; the protocol above")]
 

@@ -21,7 +21,7 @@ pub struct Token(pub(crate) ());
 
 /// A value that waits for a descriptor and handles its events.
 ///
-/// Most are made by [`interest`](crate::interest)`().with_fd(..).with_handler(..)`; write one by hand where a type is its own subscriber.
+/// Most are made by [`interest`](crate::interest())`().with_fd(..).with_handler(..)`; write one by hand where a type is its own subscriber.
 /// The value moves into a heap cell when it is registered and stays there until it is deleted or taken back.
 pub trait Subscriber<R: ReactorOps = Reactor>: Any {
     /// The descriptor to wait for. Asked once, at registration: what it says later is not trusted (rule 6).

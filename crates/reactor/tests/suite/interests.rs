@@ -320,7 +320,8 @@ fn a_registration_may_change_its_manner_again_and_again(build: Build) {
     let fd = ready();
     let key = watch(&mut reactor, interest().read(), fd.clone(), &log);
     let read = interest().read();
-    for manner in [read.edge_triggered(), read.one_shot(), read.edge_triggered().one_shot(), interest(), read.exclusive()]
+    for manner in
+        [read.edge_triggered(), read.one_shot(), read.edge_triggered().one_shot(), interest(), read.exclusive()]
     {
         reactor.modify(key, manner).unwrap();
         log.take();

@@ -324,11 +324,11 @@ fn values_of_every_alignment_stand_where_they_must(build: Build) {
     }
     let mut reactor = build().build().unwrap();
     let log = Log::new();
-    aligned!(reactor, log, 1 2 4 8 16 32 64 128);
+    aligned!(reactor, log, 2 4 8 16 32 64 128);
     run_dry(&mut reactor);
     let mut seen = log.take();
     seen.sort_unstable();
-    assert_eq!(seen, [1u8, 2, 4, 8, 16, 32, 64, 128]);
+    assert_eq!(seen, [2u8, 4, 8, 16, 32, 64, 128]);
 }
 
 fn a_handler_registers_with_its_turn_in_both_orders(build: Build) {

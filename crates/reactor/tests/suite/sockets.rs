@@ -291,7 +291,8 @@ fn a_process_without_descriptors_keeps_its_loop(build: Build) {
     listener.set_nonblocking(true).unwrap();
     let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let noted = log.clone();
-    let on_accept = move |listener: &mut TcpListener| noted.note(listener.accept().map(drop).map_err(|e| e.raw_os_error()));
+    let on_accept =
+        move |listener: &mut TcpListener| noted.note(listener.accept().map(drop).map_err(|e| e.raw_os_error()));
     interest().read().with_fd(listener).with_handler(on_accept).register_into(&mut reactor).unwrap();
     let fd = ready();
     let others = Log::new();
