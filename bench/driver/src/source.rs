@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 /// A watched eventfd, lent by number.
 ///
-/// The [`Pool`] owns every descriptor and outlives the implementation that watches them, so that an
+/// The `Pool` owns every descriptor and outlives the implementation that watches them, so that an
 /// implementation neither closes nor duplicates one: with 10 000 sources and a limit of 20 000 open
 /// files there is no room for a writing duplicate per source. Firing writes to the same number that
 /// is watched.

@@ -432,10 +432,11 @@ impl ReactorOps for Reactor {
     }
 
     fn defer_boxed(&mut self, closure: Deferred<Self>) -> Result<(), DeferError<Deferred<Self>>> {
-        if self.deferred.len() >= self.limits.deferred_max {
+        if self.deferred.len() + self.deferred_later.len() >= self.limits.deferred_max {
             return Err(DeferError { closure });
         }
-        self.deferred.push_back(closure);
+        let queue = if self.is_deferring { &mut self.deferred_later } else { &mut self.deferred };
+        queue.push_back(closure);
         self.attention |= attention::DEFERRED;
         Ok(())
     }

@@ -14,7 +14,7 @@
 //! # The protocol of this module
 //!
 //! While the loop runs it reaches the reactor by one raw pointer, made from the `&mut self` of `run_once`; a trampoline turns it into the
-//! handler's [`Turn`](crate::Turn) for the time of a call. No reference to the reactor is alive in the loop at that time.
+//! handler's [`Turn`] for the time of a call. No reference to the reactor is alive in the loop at that time.
 
 #![allow(unsafe_code, reason = "the loop calls cells by the addresses that the kernel hands back; the protocol above")]
 
@@ -107,6 +107,7 @@ impl Drop for TurnGuard<'_> {
         reactor.dig_leaving();
         reactor.phase = Phase::Idle;
         reactor.woken = 0;
+        reactor.is_deferring = false;
         // Events left over are counted when they are dispatched.
         if self.counted {
             reactor.counters.events -= reactor.batch.len() as u64;
@@ -167,9 +168,11 @@ impl Reactor {
     #[cold]
     #[inline(never)]
     fn turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        self.deferred.append(&mut self.deferred_later);
         let left = self.deferred.len().min(self.limits.deferred_per_turn);
         let mut guard = TurnGuard { reactor: self, counted: false };
-        guard.reactor.prepare();
+        let ends = guard.reactor.prepare();
+        let timeout = if ends { Some(Duration::ZERO) } else { timeout };
         if guard.reactor.batch.is_empty() {
             guard.reactor.fetch(timeout)?;
         }
@@ -197,8 +200,8 @@ impl Reactor {
         Ok(guard.finish(count, left))
     }
 
-    /// What comes before the wait.
-    fn prepare(&mut self) {
+    /// What comes before the wait; true when a hook has asked for the end, which nothing would wake the wait for.
+    fn prepare(&mut self) -> bool {
         // Rule 14, then rule 8.
         self.flush();
         self.bury_all();
@@ -206,9 +209,11 @@ impl Reactor {
             self.rebuild();
         }
         self.phase = Phase::Calls;
+        let was_asked = self.stop.is_asked();
         self.run_hooks(Moment::BeforeWait);
         self.time.end_turn();
         self.flush();
+        !was_asked && self.stop.is_asked()
     }
 
     /// Fills the empty batch: with error events that are owed, then from the kernel.
@@ -361,14 +366,14 @@ impl Reactor {
         drop(firing);
     }
 
-    /// Runs deferred closures, the oldest first.
+    /// Runs deferred closures, the oldest first. What they defer waits for the next turn.
     fn run_deferred(&mut self, count: usize) {
+        self.is_deferring = true;
         for _ in 0..count {
-            let Some(closure) = self.deferred.pop_front() else {
-                return;
-            };
+            let Some(closure) = self.deferred.pop_front() else { break };
             self.timed(|reactor| closure.run(Turn::new(reactor)));
         }
+        self.is_deferring = false;
     }
 
     /// Takes the time of a call, if the watchdog is on.
@@ -387,7 +392,7 @@ impl Reactor {
         for (bit, is_so) in [
             (attention::KEPT, !self.batch.is_empty()),
             (attention::TIMERS, self.timers.len() > 0),
-            (attention::DEFERRED, !self.deferred.is_empty() || self.timers_left),
+            (attention::DEFERRED, !self.deferred.is_empty() || !self.deferred_later.is_empty() || self.timers_left),
             (attention::DIRTY, !self.dirty.is_empty()),
             (attention::FAULTS, !self.faults.is_empty()),
             (attention::GRAVES, self.graves.has_waiting() || self.graves.has_dead()),
@@ -414,7 +419,6 @@ impl TurnGuard<'_> {
     fn finish(self, count: usize, deferred: usize) -> usize {
         let reactor = &mut *self.reactor;
         reactor.phase = Phase::Calls;
-        // Those that are deferred from now on run in the next turn.
         let waiting = reactor.deferred.len().min(reactor.limits.deferred_per_turn - deferred);
         reactor.run_deferred(waiting);
         reactor.run_hooks(Moment::AfterTurn);

@@ -82,7 +82,7 @@ impl fmt::Debug for EmbedError {
 
 impl fmt::Display for EmbedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the kernel refused a descriptor of the embedded reactor")
+        write!(f, "the kernel refused a descriptor of the embedded reactor: {}", self.errno)
     }
 }
 

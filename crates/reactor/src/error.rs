@@ -41,6 +41,9 @@ impl From<Errno> for AddReason {
 }
 
 /// A subscriber that was not registered, and why.
+///
+/// `?` turns it into an [`io::Error`], whatever the subscriber is. Error types that want `Send` (those of `anyhow`, say) take
+/// [`reason`](Self::reason) or the [`io::Error`], for a handler may hold what is not.
 pub struct AddError<S> {
     /// Why.
     pub reason: AddReason,
@@ -129,6 +132,18 @@ pub enum Capacity {
     TimersMax,
 }
 
+impl fmt::Display for Capacity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::EventsPerTurn => "events_per_turn",
+            Self::TimersPerTurn => "timers_per_turn",
+            Self::DeferredPerTurn => "deferred_per_turn",
+            Self::SubscribersMax => "subscribers_max",
+            Self::TimersMax => "timers_max",
+        })
+    }
+}
+
 /// Why a reactor could not be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -144,10 +159,17 @@ pub enum BuildError {
 /// Writes `Display`, `Error` and the way into [`io::Error`] for a type without parameters.
 macro_rules! plain_error {
     ($type:ident, |$e:ident| $text:expr, $kind:expr) => {
+        plain_error!($type, |$e| $text, $kind, None::<Errno>);
+    };
+    ($type:ident, |$e:ident| $text:expr, $kind:expr, $detail:expr) => {
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let $e = self;
-                f.write_str($text)
+                f.write_str($text)?;
+                match $detail {
+                    Some(detail) => write!(f, ": {detail}"),
+                    None => Ok(()),
+                }
             }
         }
         impl std::error::Error for $type {}
@@ -213,6 +235,10 @@ plain_error!(
         AddReason::NotPollable => Ok(Errno::PERM),
         AddReason::NestedTooDeep => Ok(Errno::LOOP),
         AddReason::Os(errno) => Ok(*errno),
+    },
+    match e {
+        AddReason::Os(errno) => Some(errno),
+        _ => None,
     }
 );
 
@@ -227,6 +253,10 @@ plain_error!(
         ModifyError::NotFound => Err(io::ErrorKind::NotFound),
         ModifyError::InvalidInterest => Err(io::ErrorKind::InvalidInput),
         ModifyError::Os(errno) => Ok(*errno),
+    },
+    match e {
+        ModifyError::Os(errno) => Some(errno),
+        _ => None,
     }
 );
 
@@ -272,6 +302,10 @@ plain_error!(
     match e {
         BuildError::ZeroCapacity(_) | BuildError::CapacityTooLarge(_) => Err(io::ErrorKind::InvalidInput),
         BuildError::Os(errno) => Ok(*errno),
+    },
+    match e {
+        BuildError::ZeroCapacity(capacity) | BuildError::CapacityTooLarge(capacity) => Some(capacity.to_string()),
+        BuildError::Os(errno) => Some(errno.to_string()),
     }
 );
 
@@ -302,6 +336,9 @@ mod tests {
         let e = io::Error::from(AddReason::from(Errno::NOSPC));
         assert_eq!(e.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
         assert_eq!(AddReason::from(Errno::BADF), AddReason::BadDescriptor);
+        assert!(AddReason::Os(Errno::NOSPC).to_string().contains(&Errno::NOSPC.to_string()));
+        let zero = BuildError::ZeroCapacity(Capacity::TimersPerTurn);
+        assert_eq!(zero.to_string(), "a capacity of the reactor is zero: timers_per_turn");
         let e = io::Error::from(ModifyError::Os(Errno::NOENT));
         assert_eq!(e.raw_os_error(), Some(Errno::NOENT.raw_os_error()));
     }

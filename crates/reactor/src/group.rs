@@ -37,6 +37,12 @@ pub struct GroupKey<S> {
 }
 
 impl<S> GroupKey<S> {
+    /// A key of a state that is said to be an `S`: one that names nothing, or a state of another type, is `NotFound`.
+    #[must_use]
+    pub const fn from_key(key: Key) -> Self {
+        Self { key, state: PhantomData }
+    }
+
     /// The key without the type.
     #[must_use]
     pub const fn key(self) -> Key {
@@ -83,6 +89,12 @@ impl<S> Shared<S> {
 pub struct GroupState(Rc<dyn Any>);
 
 impl GroupState {
+    /// A state as a reactor would keep it, to be given out by a mock's `group_state`.
+    #[must_use]
+    pub fn new<S: 'static>(state: S) -> Self {
+        Self(Rc::new(Shared { state: UnsafeCell::new(Calm::new(state)) }))
+    }
+
     fn typed<S: 'static>(&self) -> Option<Rc<Shared<S>>> {
         Rc::clone(&self.0).downcast().ok()
     }

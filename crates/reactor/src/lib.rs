@@ -22,7 +22,7 @@
 //! }
 //! ```
 //!
-//! - [`interest`] begins a registration; [`Reactor::add`] takes a hand-written [`Subscriber`].
+//! - [`interest()`] begins a registration; [`Reactor::add`] takes a hand-written [`Subscriber`].
 //! - [`Turn`] is what a handler may do: register, modify, delete (itself too), start timers, defer, stop.
 //! - [`Group`] is one state with several descriptors, timers and signals.
 //! - [`SignalSet`], [`Stop`], [`Reactor::embed`]: signals, an end from another thread, life inside another loop.

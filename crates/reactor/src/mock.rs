@@ -8,10 +8,11 @@ use crate::{
 };
 
 mockall::mock! {
-    /// A mock of [`ReactorOps`]: say what a handler is expected to do with its turn, then call it with [`turn!`](crate::turn).
+    /// A mock of [`ReactorOps`]: say what a handler is expected to do with its turn, then call it with [`turn!`](macro@crate::turn).
     ///
-    /// Subscribers, timers and closures arrive erased: [`Subscription::into_inner`] tells what one is, [`Timer::fire`] and
-    /// [`Deferred::run`] run it.
+    /// Subscribers, timers and closures arrive erased: [`Subscription::into_inner`] tells what one is;
+    /// `into_boxed().handle(event, turn!(mock))`, [`Timer::fire`] and [`Deferred::run`] run it. Expectations whose closures hold an `Rc` are set
+    /// by `returning_st`.
     pub Reactor {}
 
     impl ReactorOps for Reactor {
@@ -34,7 +35,7 @@ mockall::mock! {
 
 impl Sealed for MockReactor {}
 
-/// What [`turn!`](crate::turn) calls: a turn on a mock, and on nothing else.
+/// What [`turn!`](macro@crate::turn) calls: a turn on a mock, and on nothing else.
 pub fn mock_turn(mock: &mut MockReactor) -> Turn<'_, MockReactor> {
     Turn::new(mock)
 }

@@ -42,6 +42,10 @@ pub struct Reactor {
     pub(crate) groups: Arena<GroupRecord>,
     pub(crate) timers: Timers<Self>,
     pub(crate) deferred: DeferredQueue<Self>,
+    /// What deferred closures have deferred: it joins the others when the next turn begins.
+    pub(crate) deferred_later: DeferredQueue<Self>,
+    /// A deferred closure runs.
+    pub(crate) is_deferring: bool,
     /// Timers were due when the turn had fired as many as it may: they go first in the next.
     pub(crate) timers_left: bool,
     pub(crate) graves: Graves<Self>,
@@ -131,6 +135,8 @@ impl Reactor {
             groups: Arena::new(first),
             timers: Timers::new(first),
             deferred: DeferredQueue::new(),
+            deferred_later: DeferredQueue::new(),
+            is_deferring: false,
             timers_left: false,
             graves: Graves::new(),
             leaving: None,
@@ -374,6 +380,7 @@ impl Drop for Reactor {
         while self.graves.has_waiting() {
             panics.catch(|| self.graves.bury_next());
         }
+        self.deferred.append(&mut self.deferred_later);
         while let Some(closure) = self.deferred.pop_front() {
             panics.catch(|| drop(closure));
         }

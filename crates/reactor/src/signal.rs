@@ -101,6 +101,13 @@ impl Received {
     }
 }
 
+impl FromIterator<Signal> for Received {
+    /// Signals as if they had come, for unit tests of handlers.
+    fn from_iter<I: IntoIterator<Item = Signal>>(signals: I) -> Self {
+        Self(signals.into_iter().fold(0, |bits, signal| bits | signal.bit()))
+    }
+}
+
 thread_local! {
     /// How many sets of this thread hold each signal.
     static HOLDERS: Cell<[u32; LARGEST]> = const { Cell::new([0; LARGEST]) };
@@ -113,6 +120,8 @@ thread_local! {
 /// Making it blocks the signals for this thread, so that they wait to be read instead of interrupting. **A signal that is sent to the
 /// process goes to any thread that does not block it**, and then does what it always did: so make the set before
 /// other threads start, which inherit the mask, or block the signals in them too.
+///
+/// When two threads hold a signal that is sent to the process, either may get it, or discard it by dropping its set.
 ///
 /// Equal signals that come before they are read are one (signal(7): standard signals do not queue): the set says which
 /// came, not how often. After `SIGCHLD`, wait for children until there are no more.
@@ -132,7 +141,7 @@ impl SignalSet {
     /// `InvalidInput` for `SIGKILL`, `SIGSTOP` and the two that the C library keeps for itself (32 and 33), which cannot be
     /// caught; what signalfd(2) says, `EMFILE` say. The mask is then as it was.
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
-        let signals = signals.into_iter().fold(0, |bits, signal| bits | signal.bit());
+        let Received(signals) = signals.into_iter().collect();
         let uncatchable = [libc::SIGKILL, libc::SIGSTOP, 32, 33];
         if uncatchable.into_iter().filter_map(Signal::from_raw).any(|signal| signals & signal.bit() != 0) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -283,6 +292,8 @@ mod tests {
         assert_eq!(Signal::from_raw(65), None);
         assert_eq!(Signal::from_raw(-1), None);
         assert_eq!(Signal::from_raw(libc::SIGTERM), Some(Signal::TERM));
+        let received: Received = [Signal::INT, Signal::TERM, Signal::INT].into_iter().collect();
+        assert!(received.iter().eq([Signal::INT, Signal::TERM]));
         assert_eq!(format!("{:?} {:?}", Signal::TERM, Signal::from_raw(40).unwrap()), "SIGTERM Signal(40)");
     }
 }

@@ -21,7 +21,7 @@ pub struct Token(pub(crate) ());
 
 /// A value that waits for a descriptor and handles its events.
 ///
-/// Most are made by [`interest`](crate::interest)`().with_fd(..).with_handler(..)`; write one by hand where a type is its own subscriber.
+/// Most are made by [`interest`](crate::interest())`().with_fd(..).with_handler(..)`; write one by hand where a type is its own subscriber.
 /// The value moves into a heap cell when it is registered and stays there until it is deleted or taken back.
 pub trait Subscriber<R: ReactorOps = Reactor>: Any {
     /// The descriptor to wait for. Asked once, at registration: what it says later is not trusted (rule 6).
@@ -147,7 +147,8 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
 /// value that is running (rule 4). Calls that would run other callbacks queue them; the one exception is the destructor of
 /// a subscriber that another one deletes, which runs at once (rule 13).
 ///
-/// `!Send`, `!Sync`, not `Clone`.
+/// `!Send`, `!Sync`, not `Clone`. A function for real reactors alone writes `Turn<'_>`, one that a mock can test `Turn<'_, impl
+/// ReactorOps>`, a closure `Turn<'_, _>`.
 pub struct Turn<'a, R: ReactorOps = Reactor> {
     reactor: &'a mut R,
     not_send: PhantomData<*mut ()>,
@@ -183,7 +184,8 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// Edge-triggered and one-shot interests reach the kernel at once and re-arm, even if nothing else changes.
     /// Level-triggered changes of one turn are merged into one system call before the next wait; if the kernel refuses
     /// one then (the descriptor was closed meanwhile, say), the subscriber gets an event with the error condition.
-    /// An event that was fetched before the change may still come.
+    /// An empty interest ([`interest()`](crate::interest())) pauses a registration: it hears of an error or hang-up, once, and of
+    /// nothing else. An event that was fetched before the change may still come.
     ///
     /// # Errors
     /// See [`ModifyError`]; the old interest stays in force.
@@ -199,7 +201,7 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         self.reactor.rearm(key)
     }
 
-    /// Deletes a registration. It does not fire again, not even for an event fetched already (rule 9).
+    /// Deletes a registration, one's own by `event.key()`. It does not fire again, not even for an event fetched already (rule 9).
     ///
     /// Another's destructor runs at once, and its panic comes out here. One's own runs after the handler has returned; until then its
     /// descriptor's number stays taken ([`AlreadyExists`](crate::AddReason::AlreadyExists)).
@@ -296,7 +298,7 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
 
     /// Calls a closure at the end of this turn, after its events and timers.
     ///
-    /// What is deferred there, or is more than `deferred_per_turn`, goes first in the next turn, which does not wait.
+    /// What a deferred closure defers, or is more than `deferred_per_turn`, goes first in the next turn, which does not wait.
     ///
     /// # Errors
     /// [`DeferError`] when `deferred_max` closures wait; the closure comes back.

@@ -12,7 +12,7 @@ use windlass_bench_driver::dispatch::Subject;
 use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Hits, Source};
 use windlass_bench_driver::timers::TimerSubject;
-use windlass_bench_driver::{Error, Program, Suite, locked_version};
+use windlass_bench_driver::{Error, Program, Suite, Unsupported, locked_version};
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "calloop");
@@ -20,12 +20,19 @@ fn main() -> ExitCode {
     Program { version, suites }.serve()
 }
 
+/// Most timers at once: starting and cancelling take time that grows with their number here, 20 µs each
+/// at a hundred thousand, so that a million would keep a run waiting for minutes.
+const TIMERS_MAX: usize = 10_000;
+
 /// calloop chooses its own number of events per turn; it is the 1024 that the others are given.
-struct Calloop(EventLoop<'static, ()>);
+struct Calloop {
+    events: EventLoop<'static, ()>,
+    timers: usize,
+}
 
 impl Calloop {
     fn make() -> Result<Self, Error> {
-        Ok(Self(EventLoop::try_new()?))
+        Ok(Self { events: EventLoop::try_new()?, timers: 0 })
     }
 
     fn watch(
@@ -39,7 +46,7 @@ impl Calloop {
             Trigger::Edge => Mode::Edge,
         };
         let watched = Generic::new(source, Interest::READ, mode);
-        let token = self.0.handle().insert_source(watched, move |_, _, ()| {
+        let token = self.events.handle().insert_source(watched, move |_, _, ()| {
             handler();
             Ok(PostAction::Continue)
         });
@@ -73,13 +80,13 @@ impl Subject for Calloop {
     }
 
     fn delete(&mut self, key: RegistrationToken) -> Result<(), Error> {
-        self.0.handle().remove(key);
+        self.events.handle().remove(key);
         Ok(())
     }
 
     #[inline(always)]
     fn turn(&mut self) -> std::io::Result<()> {
-        self.0.dispatch(None, &mut ()).map_err(std::io::Error::other)
+        self.events.dispatch(None, &mut ()).map_err(std::io::Error::other)
     }
 }
 
@@ -91,15 +98,19 @@ impl TimerSubject for Calloop {
     }
 
     fn insert(&mut self, deadline: Instant, fired: Hits) -> Result<Self::Key, Error> {
+        if self.timers == TIMERS_MAX {
+            return Err(Unsupported("calloop's time per timer grows with their number: 10 000 at most here").into());
+        }
+        self.timers += 1;
         let timer = Dispatcher::new(Timer::from_deadline(deadline), move |_, (), ()| {
             fired.add();
             TimeoutAction::Drop
         });
-        Ok((self.0.handle().register_dispatcher(timer.clone())?, timer))
+        Ok((self.events.handle().register_dispatcher(timer.clone())?, timer))
     }
 
     fn every(&mut self, period: Duration, fired: Hits) -> Result<(), Error> {
-        let inserted = self.0.handle().insert_source(Timer::immediate(), move |due, (), ()| {
+        let inserted = self.events.handle().insert_source(Timer::immediate(), move |due, (), ()| {
             fired.add();
             TimeoutAction::ToInstant(due + period)
         });
@@ -107,16 +118,17 @@ impl TimerSubject for Calloop {
     }
 
     fn cancel(&mut self, (token, _): Self::Key) -> Result<(), Error> {
-        self.0.handle().remove(token);
+        self.events.handle().remove(token);
+        self.timers -= 1;
         Ok(())
     }
 
     fn reset(&mut self, (token, timer): &mut Self::Key, deadline: Instant) -> Result<(), Error> {
         timer.as_source_mut().set_deadline(deadline);
-        Ok(self.0.handle().update(token)?)
+        Ok(self.events.handle().update(token)?)
     }
 
     fn turn(&mut self) -> Result<(), Error> {
-        Ok(self.0.dispatch(Duration::ZERO, &mut ())?)
+        Ok(self.events.dispatch(Duration::ZERO, &mut ())?)
     }
 }

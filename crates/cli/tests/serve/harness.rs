@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
+};
 
 /// How long anything may take before the test counts as hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,6 +38,15 @@ pub(crate) struct Running(pub(crate) Child);
 impl Running {
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.0)
+    }
+
+    /// Waits for the end, but not for ever.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let pidfd = pidfd_open(self.pid(), PidfdFlags::empty()).expect("the process is not waited for yet");
+        let patience = Timespec::try_from(PATIENCE).expect("seconds fit");
+        let ended = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&patience)).expect("poll works");
+        assert_eq!(ended, 1, "the program does not end");
+        self.0.wait().expect("it can be waited for")
     }
 }
 
@@ -103,7 +115,7 @@ impl Server {
         let line = self.output.recv_timeout(PATIENCE).expect("a line of statistics");
         let end = self.output.recv_timeout(PATIENCE);
         assert_eq!(end, Err(RecvTimeoutError::Disconnected), "nothing comes after the statistics");
-        (self.running.0.wait().expect("it can be waited for"), line)
+        (self.running.wait(), line)
     }
 
     /// Stops it, checks that this was clean, and returns the statistics.

@@ -219,5 +219,5 @@ fn it_stops_cleanly_though_nobody_reads_its_output() {
     output.read_exact(&mut [0; 13]).expect("the line comes");
     drop(output);
     kill_process(running.pid(), Signal::TERM).expect("it still runs");
-    assert_eq!(running.0.wait().expect("it can be waited for").code(), Some(0));
+    assert_eq!(running.wait().code(), Some(0));
 }

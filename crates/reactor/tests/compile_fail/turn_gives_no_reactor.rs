@@ -1,5 +1,5 @@
 //! Rule 4: there is no way from a turn to the reactor, be it to move it, to replace it or to wait in it.
-use windlass::{Reactor, ReactorOps, Turn};
+use windlass::{Reactor, Turn};
 
 fn by_field(turn: Turn<'_, Reactor>) {
     let _ = turn.reactor;
@@ -11,10 +11,6 @@ fn by_deref(mut turn: Turn<'_, Reactor>) {
 
 fn by_wait(mut turn: Turn<'_, Reactor>) {
     let _ = turn.run_once(None);
-}
-
-fn by_erased_method(mut turn: Turn<'_, impl ReactorOps>) {
-    let _ = ReactorOps::delete(&mut turn, windlass::Key::from_bits(0));
 }
 
 fn by_registrar(mut turn: Turn<'_, Reactor>) {

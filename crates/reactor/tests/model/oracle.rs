@@ -36,6 +36,9 @@ pub(crate) struct Oracle {
     timers: Vec<Timer>,
     deferred: Vec<Vec<Act>>,
     queue: VecDeque<usize>,
+    /// What deferred closures have deferred: for the next turn.
+    later: VecDeque<usize>,
+    is_deferring: bool,
     /// Fetched and not dispatched, of the living.
     fetched: BTreeSet<usize>,
     /// How many of the dead may be left in the batch after a panic: their events are silent, so nobody knows.
@@ -150,7 +153,8 @@ impl Oracle {
                 self.did(found)?;
             }
             Act::Defer(acts) => {
-                self.queue.push_back(self.deferred.len());
+                let queue = if self.is_deferring { &mut self.later } else { &mut self.queue };
+                queue.push_back(self.deferred.len());
                 self.deferred.push(acts.clone());
             }
             Act::Drain(file) => self.counts[*file] = 0,
@@ -216,6 +220,7 @@ impl Oracle {
             other => return Err(format!("expected a turn, got {other:?}")),
         }
         self.in_turn = true;
+        self.queue.append(&mut self.later);
         for timer in &mut self.timers {
             timer.fresh = false;
         }
@@ -250,9 +255,14 @@ impl Oracle {
                         return Err(format!("closure {which} ran out of order"));
                     }
                     let acts = self.deferred[which].clone();
+                    self.is_deferring = true;
                     self.acts(&acts, None)?;
+                    self.is_deferring = false;
                 }
                 Some(Note::TurnEnded { events }) => {
+                    if !self.queue.is_empty() {
+                        return Err(format!("{:?} did not run", self.queue));
+                    }
                     if self.due().is_some() {
                         return Err(format!("timer {:?} was due", self.due()));
                     }

@@ -102,9 +102,7 @@ fn rule_10_a_closure_that_defers_itself_for_ever_starves_nothing() {
         assert_eq!(reactor.run_once(None).unwrap(), 1);
         let said = log.take();
         for who in ["closure", "timer", "event"] {
-            // A closure that was left over may defer one for the end of the same turn.
-            let most = if who == "closure" { 2 } else { 1 };
-            assert!((1..=most).contains(&said.iter().filter(|s| *s == who).count()), "{said:?}");
+            assert_eq!(said.iter().filter(|s| *s == who).count(), 1, "{said:?}");
         }
     }
 }

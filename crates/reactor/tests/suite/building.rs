@@ -1,0 +1,85 @@
+//! The builder: limits that are refused, and what the reactor says of itself.
+
+use std::{io, time::Duration};
+
+use windlass::{Backend, BuildError, Capacity, Reactor};
+
+use crate::Build;
+
+fn each_capacity_of_zero_is_an_error(build: Build) {
+    let zero = [
+        (build().events_per_turn(0), Capacity::EventsPerTurn),
+        (build().timers_per_turn(0), Capacity::TimersPerTurn),
+        (build().deferred_per_turn(0), Capacity::DeferredPerTurn),
+        (build().subscribers_max(0), Capacity::SubscribersMax),
+    ];
+    for (builder, capacity) in zero {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error, BuildError::ZeroCapacity(capacity));
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::InvalidInput);
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+fn capacities_beyond_what_a_key_or_the_kernel_takes_are_errors(build: Build) {
+    let large = [
+        (build().events_per_turn(usize::MAX), Capacity::EventsPerTurn),
+        (build().subscribers_max(usize::MAX), Capacity::SubscribersMax),
+        (build().timers_max(usize::MAX), Capacity::TimersMax),
+    ];
+    for (builder, capacity) in large {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error, BuildError::CapacityTooLarge(capacity));
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::InvalidInput);
+    }
+    build().deferred_max(usize::MAX).quarantine_max(usize::MAX).build().expect("these need no room of their own");
+}
+
+fn the_smallest_capacities_do(build: Build) {
+    let builder = build().events_per_turn(1).timers_per_turn(1).deferred_per_turn(1).subscribers_max(1);
+    let mut reactor = builder.timers_max(1).deferred_max(1).quarantine_max(0).build().unwrap();
+    let log = crate::bed::Log::new();
+    crate::bed::noting(&mut reactor, &crate::bed::ready(), &log, "event");
+    let (timer, closure) = (log.clone(), log.clone());
+    reactor.after(Duration::ZERO, move || timer.note("timer")).unwrap();
+    reactor.defer(move |_: windlass::Turn<'_, _>| closure.note("closure")).unwrap();
+    reactor.run_once(None).unwrap();
+    assert_eq!(log.take(), ["closure", "event", "timer"]);
+}
+
+fn a_reactor_says_what_it_was_built_with(build: Build) {
+    let reactor = build().build().unwrap();
+    assert_eq!(reactor.backend(), reactor.stats().backend);
+    assert_ne!(reactor.backend(), Backend::Auto, "what is at work, not what was asked for");
+    assert_ne!(reactor.backend().to_string(), "");
+    assert!(format!("{reactor:?}").contains("subscribers: 0"), "{reactor:?}");
+    assert!(format!("{:?}", build()).contains("events_per_turn"));
+}
+
+fn a_reactor_may_be_moved_between_turns(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = crate::bed::Log::new();
+    let fd = crate::bed::ready();
+    crate::bed::noting(&mut reactor, &fd, &log, ());
+    let mut boxed: Box<Reactor> = Box::new(reactor);
+    assert_eq!(boxed.run_once(None).unwrap(), 1);
+    let mut moved = *boxed;
+    crate::bed::ring(&fd);
+    assert_eq!(moved.run_once(None).unwrap(), 1);
+}
+
+scenarios! {
+    each_capacity_of_zero_is_an_error,
+    capacities_beyond_what_a_key_or_the_kernel_takes_are_errors,
+    the_smallest_capacities_do,
+    a_reactor_says_what_it_was_built_with,
+    a_reactor_may_be_moved_between_turns,
+}
+
+/// Not a scenario: what `Auto` chooses is this machine's affair.
+#[test]
+fn auto_and_the_default_choose_epoll() {
+    assert_eq!(Reactor::builder().backend(Backend::Auto).build().unwrap().backend(), Backend::Epoll);
+    assert_eq!(Reactor::new().unwrap().backend(), Backend::Epoll);
+    assert_eq!((Backend::default(), Backend::Epoll.to_string().as_str()), (Backend::Auto, "epoll"));
+}

@@ -1,0 +1,421 @@
+//! Timers: order, beats, cancel and reset, and how long a key lives.
+
+use std::time::{Duration, Instant};
+
+use windlass::{ModifyError, NotFound, Reactor, Tick, Turn, interest};
+
+use crate::{
+    Build,
+    bed::{HandClock, Log, NOW, Noted, Slot, idle, noting, readable, ready, run_dry, slot},
+};
+
+const MS: Duration = Duration::from_millis(1);
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A reactor whose time the test moves.
+fn by_hand(build: Build) -> (HandClock, Reactor) {
+    let clock = HandClock::new();
+    let reactor = build().clock(clock.clone()).build().unwrap();
+    (clock, reactor)
+}
+
+/// A handler that notes a name.
+fn note<T: Copy + 'static>(log: &Log<T>, name: T) -> impl FnMut() + use<T> {
+    let log = log.clone();
+    move || log.note(name)
+}
+
+fn a_timer_fires_once_when_its_time_has_come(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let key = reactor.after(3 * MS, note(&log, ())).unwrap();
+    clock.advance(3 * MS - Duration::from_nanos(1));
+    assert_eq!((reactor.run_once(NOW).unwrap(), log.len()), (0, 0), "a nanosecond too early");
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!((reactor.run_once(NOW).unwrap(), log.len()), (0, 1), "timers are no events");
+    clock.advance(LONG);
+    assert_eq!((reactor.run_once(NOW).unwrap(), log.len()), (0, 1));
+    assert_eq!(reactor.cancel(key), Err(NotFound));
+    assert_eq!(reactor.stats().timers, 0);
+    assert_eq!(reactor.stats().timers_fired, 1);
+}
+
+// libuv: timer order.
+fn they_fire_by_deadline_then_by_insertion(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let start = clock.time();
+    for (name, after) in [("d", 7), ("a", 2), ("e", 7), ("b", 2), ("c", 5)] {
+        reactor.after(after * MS, note(&log, name)).unwrap();
+    }
+    reactor.at(start + 7 * MS, note(&log, "f")).unwrap();
+    reactor.every(7 * MS, note(&log, "g")).unwrap();
+    clock.advance(10 * MS);
+    reactor.run_once(None).unwrap();
+    assert_eq!(log.take(), ["a", "b", "c", "d", "e", "f", "g"]);
+}
+
+fn a_reset_counts_as_a_new_insertion(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let first = reactor.after(2 * MS, note(&log, "first")).unwrap();
+    reactor.after(2 * MS, note(&log, "second")).unwrap();
+    reactor.reset(first, 2 * MS).unwrap();
+    clock.advance(2 * MS);
+    reactor.run_once(None).unwrap();
+    assert_eq!(log.take(), ["second", "first"]);
+}
+
+fn deadlines_of_every_magnitude_fire_in_order(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let spans: Vec<u64> = (0..60).map(|bits| 1u64 << bits).collect();
+    for span in spans.iter().rev() {
+        reactor.after(Duration::from_nanos(*span), note(&log, *span)).unwrap();
+    }
+    let start = clock.time();
+    for span in &spans {
+        let to = start + Duration::from_nanos(*span);
+        let fired = log.len();
+        clock.advance(to - clock.time() - Duration::from_nanos(1));
+        reactor.run_once(NOW).unwrap();
+        assert_eq!(log.len(), fired, "{span} a nanosecond too early");
+        clock.advance(Duration::from_nanos(1));
+        reactor.run_once(None).unwrap();
+        assert_eq!(log.len(), fired + 1, "{span}");
+    }
+    assert_eq!(log.take(), spans);
+}
+
+fn a_deadline_that_has_passed_fires_in_the_next_turn_without_a_wait(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    clock.advance(LONG);
+    reactor.at(clock.time() - LONG / 2, note(&log, "past")).unwrap();
+    reactor.after(NOW, note(&log, "now")).unwrap();
+    reactor.at(clock.time() - LONG - LONG, note(&log, "before the reactor")).unwrap();
+    assert_eq!(reactor.run_once(None).unwrap(), 0);
+    assert_eq!(log.take(), ["before the reactor", "past", "now"]);
+}
+
+fn a_tick_tells_the_key_and_the_deadline(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let start = clock.time();
+    let handler = {
+        let log = log.clone();
+        move |tick: Tick| log.note(tick)
+    };
+    let key = reactor.after(2 * MS, handler).unwrap();
+    clock.advance(5 * MS);
+    reactor.run_once(None).unwrap();
+    assert_eq!(log.take(), [Tick { key, deadline: start + 2 * MS, missed: 0 }]);
+}
+
+fn beats_keep_their_places_and_missed_ones_are_counted(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let start = clock.time();
+    let handler = {
+        let log = log.clone();
+        move |tick: Tick| log.note(((tick.deadline - start).as_millis(), tick.missed))
+    };
+    let key = reactor.every(10 * MS, handler).unwrap();
+    for advance in [10, 12, 7, 1, 35, 5] {
+        clock.advance(advance * MS);
+        reactor.run_once(NOW).unwrap();
+    }
+    // At 10, at 22, at 29 none, at 30, at 65 (40, 50 and 60 were due: two are passed over), at 70.
+    assert_eq!(log.take(), [(10, 0), (20, 0), (30, 0), (40, 2), (70, 0)]);
+    assert_eq!(reactor.stats().timers, 1);
+    reactor.cancel(key).unwrap();
+    clock.advance(LONG);
+    assert_eq!((reactor.run_once(NOW).unwrap(), log.len()), (0, 0));
+}
+
+fn a_cancelled_timer_is_dropped_at_once_and_silent(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let noted = Noted(log.clone(), "dropped");
+    let key = reactor.after(MS, move || noted.0.note("fired")).unwrap();
+    reactor.cancel(key).unwrap();
+    assert_eq!(log.take(), ["dropped"]);
+    assert_eq!(reactor.cancel(key), Err(NotFound));
+    assert_eq!(reactor.reset(key, MS), Err(NotFound));
+    clock.advance(LONG);
+    assert_eq!((reactor.run_once(NOW).unwrap(), log.len()), (0, 0));
+}
+
+// libuv: one timer closes another that is due in the same turn.
+fn a_timer_cancels_another_that_is_due_in_the_same_turn(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let victim: Slot<windlass::Key> = slot();
+    let killer = {
+        let (log, victim) = (log.clone(), victim.clone());
+        move |mut turn: Turn<'_, _>| {
+            log.note("killer");
+            turn.cancel(victim.take().unwrap()).unwrap();
+        }
+    };
+    reactor.after(MS, killer).unwrap();
+    victim.set(Some(reactor.after(MS, note(&log, "victim")).unwrap()));
+    clock.advance(MS);
+    reactor.run_once(NOW).unwrap();
+    assert_eq!(log.take(), ["killer"]);
+}
+
+fn a_key_lives_until_its_handler_has_returned(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let noted = Noted(log.clone(), "dropped");
+    let handler = move |tick: Tick, mut turn: Turn<'_, _>| {
+        turn.cancel(tick.key).unwrap();
+        assert_eq!(turn.cancel(tick.key), Err(NotFound));
+        assert_eq!(turn.reset(tick.key, MS), Err(NotFound));
+        noted.0.note("returns");
+    };
+    let key = reactor.after(NOW, handler).unwrap();
+    reactor.run_once(None).unwrap();
+    assert_eq!(log.take(), ["returns", "dropped"], "rule 1");
+    assert_eq!(reactor.cancel(key), Err(NotFound));
+}
+
+fn a_repeated_timer_cancels_itself(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let handler = {
+        let log = log.clone();
+        move |tick: Tick, mut turn: Turn<'_, _>| {
+            log.note(());
+            if log.len() == 3 {
+                turn.cancel(tick.key).unwrap();
+            }
+        }
+    };
+    reactor.every(MS, handler).unwrap();
+    for _ in 0..5 {
+        clock.advance(MS);
+        reactor.run_once(NOW).unwrap();
+    }
+    assert_eq!((log.len(), reactor.stats().timers), (3, 0));
+}
+
+fn a_timer_gives_itself_another_round(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let handler = {
+        let log = log.clone();
+        move |tick: Tick, mut turn: Turn<'_, _>| {
+            log.note(tick.key);
+            if log.len() < 3 {
+                turn.reset(tick.key, MS).unwrap();
+            }
+        }
+    };
+    let key = reactor.after(MS, handler).unwrap();
+    for _ in 0..5 {
+        clock.advance(MS);
+        reactor.run_once(NOW).unwrap();
+    }
+    assert_eq!(log.take(), [key; 3]);
+    assert_eq!(reactor.reset(key, MS), Err(NotFound));
+}
+
+fn a_timer_that_resets_itself_may_change_its_mind(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let handler = {
+        let log = log.clone();
+        move |tick: Tick, mut turn: Turn<'_, _>| {
+            log.note(());
+            turn.reset(tick.key, MS).unwrap();
+            turn.cancel(tick.key).unwrap();
+        }
+    };
+    reactor.after(NOW, handler).unwrap();
+    reactor.run_once(None).unwrap();
+    clock.advance(LONG);
+    reactor.run_once(NOW).unwrap();
+    assert_eq!((log.len(), reactor.stats().timers), (1, 0));
+}
+
+fn a_reset_moves_a_deadline_both_ways(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let start = clock.time();
+    let sooner = reactor.after(LONG, note(&log, "sooner")).unwrap();
+    let later = reactor.after(MS, note(&log, "later")).unwrap();
+    let at = reactor.after(LONG, note(&log, "at")).unwrap();
+    reactor.reset(sooner, 2 * MS).unwrap();
+    reactor.reset(later, 4 * MS).unwrap();
+    reactor.reset_at(at, start + 3 * MS).unwrap();
+    for _ in 0..3 {
+        clock.advance(MS);
+        reactor.run_once(NOW).unwrap();
+    }
+    assert_eq!(log.take(), ["sooner", "at"]);
+    clock.advance(MS);
+    reactor.run_once(NOW).unwrap();
+    assert_eq!(log.take(), ["later"]);
+}
+
+fn a_reset_shifts_all_beats_that_follow(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let start = clock.time();
+    let handler = {
+        let log = log.clone();
+        move |tick: Tick| log.note((tick.deadline - start).as_millis())
+    };
+    let key = reactor.every(10 * MS, handler).unwrap();
+    reactor.reset(key, 3 * MS).unwrap();
+    for _ in 0..25 {
+        clock.advance(MS);
+        reactor.run_once(NOW).unwrap();
+    }
+    assert_eq!(log.take(), [3, 13, 23]);
+}
+
+// Rule 9.
+fn a_timer_started_in_a_turn_does_not_fire_in_it(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let handler = {
+        let log = log.clone();
+        move |mut turn: Turn<'_, _>| {
+            log.note("outer");
+            turn.after(NOW, note(&log, "inner")).unwrap();
+            let now = turn.now();
+            turn.at(now - MS, note(&log, "past")).unwrap();
+        }
+    };
+    reactor.after(NOW, handler).unwrap();
+    reactor.run_once(None).unwrap();
+    assert_eq!(log.take(), ["outer"]);
+    clock.advance(MS);
+    reactor.run_once(None).unwrap();
+    let mut notes = log.take();
+    notes.sort_unstable();
+    assert_eq!(notes, ["inner", "past"]);
+}
+
+fn a_timer_reset_to_now_in_a_turn_fires_in_the_next(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    let handler = {
+        let log = log.clone();
+        move |tick: Tick, mut turn: Turn<'_, _>| {
+            log.note(());
+            assert!(log.len() < 10, "fires in the turn that reset it");
+            turn.reset(tick.key, NOW).unwrap();
+        }
+    };
+    reactor.after(NOW, handler).unwrap();
+    for turns in 1..5 {
+        reactor.run_once(None).unwrap();
+        assert_eq!(log.len(), turns);
+        clock.advance(MS);
+    }
+}
+
+fn keys_of_descriptors_are_no_timers_and_the_other_way_round(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let descriptor = noting(&mut reactor, &idle(), &Log::new(), ());
+    let timer = reactor.after(LONG, || {}).unwrap();
+    assert_eq!(reactor.cancel(descriptor), Err(NotFound));
+    assert_eq!(reactor.reset(descriptor, MS), Err(NotFound));
+    assert_eq!(reactor.reset_at(descriptor, Instant::now()), Err(NotFound));
+    assert_eq!(reactor.delete(timer), Err(NotFound));
+    assert_eq!(reactor.modify(timer, interest().read()), Err(ModifyError::NotFound));
+    assert_eq!(reactor.rearm(timer), Err(ModifyError::NotFound));
+    let stats = reactor.stats();
+    assert_eq!((stats.subscribers, stats.timers), (1, 1));
+}
+
+fn the_turns_clock_stands_still_in_a_turn(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    for _ in 0..3 {
+        let (log, clock) = (log.clone(), clock.clone());
+        let handler = move |fd: &mut crate::bed::Shared, mut turn: Turn<'_, _>| {
+            crate::bed::drain(fd);
+            clock.advance(MS);
+            log.note(turn.now());
+        };
+        readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    }
+    run_dry(&mut reactor);
+    let first = log.take();
+    assert!(first.iter().all(|now| *now == first[0]), "{first:?}");
+    assert!(first[0] < clock.time());
+    let handler = {
+        let log = log.clone();
+        move |mut turn: Turn<'_, _>| log.note(turn.now())
+    };
+    reactor.defer(handler).unwrap();
+    reactor.run_once(NOW).unwrap();
+    assert_eq!(log.take(), [clock.time()], "the next turn reads it again");
+}
+
+fn all_five_signatures_are_called(build: Build) {
+    fn none() {
+        COUNT.set(COUNT.get() + 1);
+    }
+    fn tick(_: Tick) {
+        none();
+    }
+    fn turn(_: Turn<'_, impl windlass::ReactorOps>) {
+        none();
+    }
+    fn tick_turn(_: Tick, _: Turn<'_, Reactor>) {
+        none();
+    }
+    fn turn_tick(_: Turn<'_, Reactor>, _: Tick) {
+        none();
+    }
+    thread_local! {
+        static COUNT: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
+    let mut reactor = build().build().unwrap();
+    reactor.after(NOW, none).unwrap();
+    reactor.after(NOW, tick).unwrap();
+    reactor.after(NOW, turn).unwrap();
+    reactor.at(Instant::now(), tick_turn).unwrap();
+    reactor.every(Duration::from_nanos(1), turn_tick).unwrap();
+    reactor.after(NOW, || COUNT.set(COUNT.get() + 1)).unwrap();
+    reactor.after(NOW, |_: Tick| none()).unwrap();
+    reactor.after(NOW, |_: Turn<'_, _>| none()).unwrap();
+    reactor.after(NOW, |_: Tick, _: Turn<'_, _>| none()).unwrap();
+    reactor.after(NOW, |_: Turn<'_, _>, _: Tick| none()).unwrap();
+    let before = COUNT.get();
+    while reactor.stats().timers > 1 {
+        reactor.run_once(None).unwrap();
+    }
+    assert!(COUNT.get() - before >= 9, "nine fire once, the beat as often as it is due");
+    assert_eq!(u64::from(COUNT.get() - before), reactor.stats().timers_fired);
+}
+
+scenarios! {
+    a_timer_fires_once_when_its_time_has_come,
+    they_fire_by_deadline_then_by_insertion,
+    a_reset_counts_as_a_new_insertion,
+    deadlines_of_every_magnitude_fire_in_order,
+    a_deadline_that_has_passed_fires_in_the_next_turn_without_a_wait,
+    a_tick_tells_the_key_and_the_deadline,
+    beats_keep_their_places_and_missed_ones_are_counted,
+    a_cancelled_timer_is_dropped_at_once_and_silent,
+    a_timer_cancels_another_that_is_due_in_the_same_turn,
+    a_key_lives_until_its_handler_has_returned,
+    a_repeated_timer_cancels_itself,
+    a_timer_gives_itself_another_round,
+    a_timer_that_resets_itself_may_change_its_mind,
+    a_reset_moves_a_deadline_both_ways,
+    a_reset_shifts_all_beats_that_follow,
+    a_timer_started_in_a_turn_does_not_fire_in_it,
+    a_timer_reset_to_now_in_a_turn_fires_in_the_next,
+    keys_of_descriptors_are_no_timers_and_the_other_way_round,
+    the_turns_clock_stands_still_in_a_turn,
+    all_five_signatures_are_called,
+}

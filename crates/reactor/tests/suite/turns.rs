@@ -1,0 +1,249 @@
+//! What a turn costs and counts: clock readings, statistics, busy polling, the watchdog.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use windlass::{Reactor, Turn};
+
+use crate::{
+    Build,
+    bed::{HandClock, Log, NOW, Shared, drain, idle, noting, panic_of, readable, ready, ring, sendable},
+};
+
+fn no_clock_is_read_in_a_turn_without_timer_and_watchdog(build: Build) {
+    let clock = HandClock::new();
+    let mut reactor = build().clock(clock.clone()).build().unwrap();
+    let log = Log::new();
+    let fd = idle();
+    noting(&mut reactor, &fd, &log, ());
+    clock.reads();
+    for _ in 0..3 {
+        ring(&fd);
+        reactor.run_once(None).unwrap();
+        ring(&fd);
+        reactor.run_once(NOW).unwrap();
+        reactor.run_once(NOW).unwrap();
+    }
+    assert_eq!((log.len(), clock.reads()), (6, 0));
+    // Nor where handlers register, defer and delete.
+    let handler = |fd: &mut Shared, event: windlass::Event, mut turn: Turn<'_, Reactor>| {
+        drain(fd);
+        turn.defer(|_: Turn<'_, _>| {}).unwrap();
+        turn.delete(event.key()).unwrap();
+    };
+    readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    reactor.run_once(None).unwrap();
+    reactor.run_once(NOW).unwrap();
+    assert_eq!(clock.reads(), 0);
+}
+
+fn a_turn_with_timers_reads_the_clock_a_few_times_however_many_there_are(build: Build) {
+    let clock = HandClock::new();
+    let mut reactor = build().clock(clock.clone()).build().unwrap();
+    for _ in 0..100 {
+        reactor.after(NOW, |mut turn: Turn<'_, _>| _ = turn.now()).unwrap();
+    }
+    clock.reads();
+    reactor.run_once(None).unwrap();
+    assert!((1..=4).contains(&clock.reads()));
+    reactor.run_once(NOW).unwrap();
+    assert_eq!(clock.reads(), 0, "they have all fired");
+}
+
+fn a_clock_is_read_once_for_all_who_ask_in_a_turn(build: Build) {
+    let clock = HandClock::new();
+    let mut reactor = build().clock(clock.clone()).build().unwrap();
+    for _ in 0..5 {
+        let handler = |fd: &mut Shared, mut turn: Turn<'_, Reactor>| {
+            drain(fd);
+            let _ = (turn.now(), turn.now());
+        };
+        readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    }
+    clock.reads();
+    assert_eq!((reactor.run_once(None).unwrap(), clock.reads()), (5, 1));
+}
+
+fn a_clock_that_goes_back_stands_still(build: Build) {
+    let start = Instant::now() + Duration::from_secs(1000);
+    let readings = std::cell::Cell::new(0u32);
+    let clock = move || {
+        let reading = readings.replace(readings.get() + 1);
+        if reading % 2 == 0 { start + Duration::from_secs(u64::from(reading)) } else { start }
+    };
+    let mut reactor = build().clock(clock).build().unwrap();
+    let log = Log::new();
+    for _ in 0..10 {
+        let log = log.clone();
+        reactor.defer(move |mut turn: Turn<'_, _>| log.note(turn.now())).unwrap();
+        reactor.run_once(NOW).unwrap();
+    }
+    let times = log.take();
+    assert!(times.is_sorted(), "{times:?}");
+}
+
+fn a_clock_that_panics_leaves_the_reactor_usable(build: Build) {
+    let clock = HandClock::new();
+    let broken = std::rc::Rc::new(std::cell::Cell::new(false));
+    let (inner, is_broken) = (clock.clone(), broken.clone());
+    let reading = move || {
+        assert!(!is_broken.get(), "clock");
+        inner.time()
+    };
+    let mut reactor = build().clock(reading).build().unwrap();
+    let log = Log::new();
+    let timer = log.clone();
+    reactor.after(NOW, move || timer.note("timer")).unwrap();
+    noting(&mut reactor, &ready(), &log, "event");
+    broken.set(true);
+    assert_eq!(panic_of(|| reactor.run_once(None)), "clock");
+    broken.set(false);
+    while log.len() < 2 {
+        reactor.run_once(None).unwrap();
+    }
+    assert_eq!(log.take(), ["event", "timer"]);
+}
+
+fn statistics_count_turns_events_timers_and_subscribers(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let start = reactor.stats();
+    assert_eq!((start.turns, start.events, start.timers_fired, start.wakes, start.rebuilds), (0, 0, 0, 0, 0));
+    assert_eq!((start.subscribers, start.timers, start.quarantined), (0, 0, 0));
+    let (a, b) = (ready(), ready());
+    let key = noting(&mut reactor, &a, &log, ());
+    noting(&mut reactor, &b, &log, ());
+    reactor.run_once(None).unwrap();
+    reactor.run_once(NOW).unwrap();
+    reactor.after(NOW, || {}).unwrap();
+    reactor.after(Duration::from_secs(3600), || {}).unwrap();
+    while reactor.stats().timers_fired == 0 {
+        reactor.run_once(None).unwrap();
+    }
+    reactor.delete(key).unwrap();
+    let stats = reactor.stats();
+    assert!(stats.turns >= 3);
+    assert_eq!((stats.events, stats.timers_fired, stats.subscribers, stats.timers), (2, 1, 1, 1));
+    assert_eq!((stats.handler_max, stats.lag_max), (NOW, NOW), "the watchdog is off");
+    reactor.stop_handle().stop();
+    assert_eq!(reactor.run_once(None).unwrap(), 0);
+    assert_eq!(reactor.stats().wakes, 1);
+}
+
+fn a_handler_reads_the_statistics_too(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let noted = log.clone();
+    let handler = move |fd: &mut Shared, turn: Turn<'_, Reactor>| {
+        drain(fd);
+        noted.note((turn.stats().turns, turn.stats().subscribers));
+    };
+    readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    reactor.run_once(None).unwrap();
+    assert_eq!(log.take(), [(1, 1)]);
+}
+
+fn the_watchdog_tells_the_longest_handler_and_the_lag(build: Build) {
+    const BUSY: Duration = Duration::from_millis(2);
+    let mut reactor = build().watchdog(true).build().unwrap();
+    for _ in 0..2 {
+        let handler = |fd: &mut Shared| {
+            drain(fd);
+            let start = Instant::now();
+            while start.elapsed() < BUSY {}
+        };
+        readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    }
+    reactor.run_once(None).unwrap();
+    let stats = reactor.stats();
+    assert!(stats.handler_max >= BUSY, "{stats:?}");
+    assert!(stats.lag_max >= BUSY, "the second handler waited for the first: {stats:?}");
+}
+
+fn the_watchdog_times_timers_and_closures(build: Build) {
+    const BUSY: Duration = Duration::from_millis(1);
+    fn busy(times: u32) {
+        let start = Instant::now();
+        while start.elapsed() < BUSY * times {}
+    }
+    let mut reactor = build().watchdog(true).build().unwrap();
+    reactor.defer(|_: Turn<'_, _>| busy(1)).unwrap();
+    reactor.run_once(None).unwrap();
+    assert!(reactor.stats().handler_max >= BUSY);
+    reactor.after(NOW, || busy(2)).unwrap();
+    while reactor.stats().timers_fired == 0 {
+        reactor.run_once(None).unwrap();
+    }
+    assert!(reactor.stats().handler_max >= 2 * BUSY);
+}
+
+fn the_watchdog_survives_a_panic_and_a_deletion(build: Build) {
+    let mut reactor = build().watchdog(true).build().unwrap();
+    let handler = |event: windlass::Event, mut turn: Turn<'_, Reactor>| {
+        turn.delete(event.key()).unwrap();
+        panic!("handler");
+    };
+    for _ in 0..2 {
+        readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    }
+    assert_eq!(panic_of(|| reactor.run_once(None)), "handler");
+    assert_eq!(panic_of(|| reactor.run_once(None)), "handler");
+    assert_eq!((reactor.run_once(NOW).unwrap(), reactor.stats().subscribers), (0, 0));
+}
+
+// mio #1835: busy poll.
+fn a_busy_polling_reactor_sees_events_timers_and_timeouts(build: Build) {
+    const SPIN: Duration = Duration::from_micros(200);
+    let mut reactor = build().busy_poll(SPIN).build().unwrap();
+    let log = Log::new();
+    let fd = ready();
+    noting(&mut reactor, &fd, &log, "event");
+    assert_eq!(reactor.run_once(None).unwrap(), 1);
+    let start = Instant::now();
+    assert_eq!(reactor.run_once(4 * SPIN).unwrap(), 0);
+    assert!(start.elapsed() >= 4 * SPIN, "the timeout is not shortened to the spin");
+    let start = Instant::now();
+    assert_eq!(reactor.run_once(SPIN / 2).unwrap(), 0);
+    assert!(start.elapsed() >= SPIN / 2);
+    assert_eq!(reactor.run_once(NOW).unwrap(), 0);
+    let timer = log.clone();
+    reactor.after(SPIN / 4, move || timer.note("timer")).unwrap();
+    while log.len() < 2 {
+        assert_eq!(reactor.run_once(None).unwrap(), 0);
+    }
+    assert_eq!(log.take(), ["event", "timer"]);
+}
+
+fn a_busy_polling_reactor_is_woken_in_and_after_its_spin(build: Build) {
+    for spin in [Duration::from_nanos(1), Duration::from_millis(5)] {
+        let mut reactor = build().busy_poll(spin).build().unwrap();
+        let fd = sendable();
+        let theirs = fd.clone();
+        let handler = |fd: &mut std::sync::Arc<std::os::fd::OwnedFd>| _ = drain(fd);
+        readable().with_fd(fd).with_handler(handler).register_into(&mut reactor).unwrap();
+        let writer = thread::spawn(move || ring(&theirs));
+        assert_eq!(reactor.run_once(None).unwrap(), 1);
+        writer.join().unwrap();
+        let stop = reactor.stop_handle();
+        let stopper = thread::spawn(move || stop.stop());
+        reactor.run().unwrap();
+        stopper.join().unwrap();
+    }
+}
+
+scenarios! {
+    no_clock_is_read_in_a_turn_without_timer_and_watchdog,
+    a_turn_with_timers_reads_the_clock_a_few_times_however_many_there_are,
+    a_clock_is_read_once_for_all_who_ask_in_a_turn,
+    a_clock_that_goes_back_stands_still,
+    a_clock_that_panics_leaves_the_reactor_usable,
+    statistics_count_turns_events_timers_and_subscribers,
+    a_handler_reads_the_statistics_too,
+    the_watchdog_tells_the_longest_handler_and_the_lag,
+    the_watchdog_times_timers_and_closures,
+    the_watchdog_survives_a_panic_and_a_deletion,
+    a_busy_polling_reactor_sees_events_timers_and_timeouts,
+    a_busy_polling_reactor_is_woken_in_and_after_its_spin,
+}
