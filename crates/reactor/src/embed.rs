@@ -176,10 +176,10 @@ impl Embedded {
     fn try_settle(&mut self) -> Result<(), Errno> {
         self.reactor.flush();
         let watched = self.watch_inner();
-        let armed = self.arm_timer();
-        let failed = watched.is_err() || armed.is_err();
-        self.raise_work(failed)?;
-        watched.and(armed)
+        // Before the timer, which asks the user's clock, and that may panic.
+        self.raise_work(watched.is_err())?;
+        self.arm_timer().or_else(|errno| self.raise_work(true).and(Err(errno)))?;
+        watched
     }
 
     fn raise_work(&mut self, failed: bool) -> Result<(), Errno> {

@@ -50,6 +50,33 @@ fn no_clock_of_the_owners_is_read_while_an_embedded_reactor_unwinds() {
     });
 }
 
+/// The timer was armed first, and a clock that panicked there kept the host from hearing of the work.
+#[test]
+#[cfg_attr(miri, ignore = "Miri knows no timerfd")]
+fn a_clock_that_panics_on_the_way_out_does_not_cost_the_host_its_wake() {
+    let panics = Rc::new(Cell::new(false));
+    let is_panicking = panics.clone();
+    let clock = move || {
+        assert!(!is_panicking.get(), "the clock panics");
+        Instant::now()
+    };
+    let mut reactor = Reactor::builder().clock(clock).build().unwrap();
+    reactor.after(Duration::from_secs(100), || {}).unwrap();
+    let mut guest = reactor.embed().unwrap();
+    assert!(!is_readable(&guest));
+    let defer = |guest: &mut Embedded| {
+        guest.with(|reactor| {
+            reactor.defer(|_: Turn<'_, _>| {}).unwrap();
+            panics.set(true);
+        });
+    };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| defer(&mut guest))).is_err());
+    panics.set(false);
+    assert!(is_readable(&guest));
+    assert_eq!(guest.run_once(Duration::ZERO).unwrap(), 0);
+    assert!(!is_readable(&guest));
+}
+
 /// The old reactor's set stayed in the outer one: its descriptors woke a host that could not serve them, for ever.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no epoll sets in epoll sets")]
