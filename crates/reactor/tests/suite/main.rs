@@ -35,13 +35,13 @@ mod bed;
 
 mod batches;
 mod building;
-// mod contention;
+mod contention;
 mod conversions;
 mod deferral;
 mod destructors;
 // mod embedding;
-// mod groups;
-// mod groups_refused;
+mod groups;
+mod groups_refused;
 mod interests;
 mod panics;
 mod registration;
