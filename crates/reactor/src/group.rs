@@ -213,12 +213,17 @@ pub struct GroupError<G> {
 carrying_error!(GroupError<G>, |e| e.reason);
 
 /// What a registered group is known by.
-#[derive(Debug)]
 pub struct Registered<S> {
     /// The group.
     pub group: GroupKey<S>,
     /// The keys of the members, in the order in which they were given: for `modify` and `delete`, or `cancel` and `reset`.
     pub members: Vec<Key>,
+}
+
+impl<S> fmt::Debug for Registered<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registered").field("group", &self.group).field("members", &self.members).finish()
+    }
 }
 
 /// One state, and members that share it: a device with its queues, a connection with its timeouts, the two ends of a proxy.
