@@ -108,7 +108,7 @@ pub(crate) struct Counted {
 impl Counted {
     /// Enough rounds for some dozen events: counts do not vary, but for those of hash maps, and steps are slow.
     pub(crate) fn new(case: Case, ready: u64) -> Self {
-        let few = (24 / ready).max(2);
+        let few = (8 / ready).max(2);
         Self { case, few, many: few * 3 }
     }
 

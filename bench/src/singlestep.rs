@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use windlass_bench_driver::STEPPED;
+use windlass_bench_driver::{STEPPED, pin};
 
 /// Ends the program with its tracer.
 const OPTIONS: libc::c_int = libc::PTRACE_O_EXITKILL;
@@ -28,10 +28,28 @@ enum Stop {
 /// Runs a program whose input and output are files, and counts the instructions of each of its
 /// measured parts.
 ///
+/// The tracer is a thread of its own on the same processor as the program: they take turns at every step, and waking
+/// another processor takes several times as long.
+///
 /// # Errors
 ///
 /// If it cannot be traced, or ends badly.
 pub(crate) fn run(program: &Path, input: File, output: File) -> io::Result<Vec<u64>> {
+    let tracer = std::thread::scope(|scope| {
+        let tracer = scope.spawn(|| {
+            // SAFETY: sched_getcpu(3) takes nothing and fails only where the kernel is older than ours.
+            let cpu = unsafe { libc::sched_getcpu() };
+            // Where pinning is forbidden it only takes longer.
+            let _ = usize::try_from(cpu).is_ok_and(pin);
+            run_here(program, input, output)
+        });
+        tracer.join()
+    });
+    tracer.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// [`run`], traced by the calling thread: a program belongs to the thread that started it.
+fn run_here(program: &Path, input: File, output: File) -> io::Result<Vec<u64>> {
     let mut command = Command::new(program);
     command.env(STEPPED, "1").stdin(input).stdout(output).stderr(Stdio::null());
     // SAFETY: between fork and exec only ptrace(2) is called, which allocates nothing and takes no lock.

@@ -16,7 +16,7 @@ mod serve;
 pub mod source;
 pub mod timers;
 
-pub use serve::{Measured, Program, STEPPED, Suite, Unsupported, locked_version};
+pub use serve::{Measured, Program, STEPPED, Suite, Unsupported, locked_version, pin};
 
 /// Any failure of a measured program; its text is sent to `windlass-bench` and reported there.
 pub type Error = Box<dyn std::error::Error>;

@@ -149,7 +149,7 @@ fn mark() {
 }
 
 /// Pins the calling thread to one processor; false if that is not allowed.
-fn pin(cpu: usize) -> bool {
+pub fn pin(cpu: usize) -> bool {
     if cpu >= libc::CPU_SETSIZE as usize {
         return false;
     }
