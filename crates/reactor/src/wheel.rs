@@ -165,17 +165,28 @@ impl Wheel {
 
     /// Takes the first entry that is due at `now`, with its deadline. `now` must not go back.
     pub(crate) fn pop_due(&mut self, now: u64) -> Option<(u32, u64)> {
-        self.advance(now);
-        let (0, slot) = self.first()? else {
-            return None;
-        };
-        // All entries of a slot on the lowest level have one deadline.
-        let Slot { head, earliest, .. } = self.slots[slot];
-        if earliest > now {
-            return None;
+        loop {
+            let (level, slot) = self.first()?;
+            let start = self.start_of(level, slot);
+            if start > now {
+                // What is left starts after `now`, so its place is the same seen from `now`.
+                self.elapsed = self.elapsed.max(now);
+                return None;
+            }
+            self.elapsed = start;
+            let place = level * SLOTS + slot;
+            let Slot { head, tail, .. } = self.slots[place];
+            // All entries of a slot on the lowest level have one deadline, and one that is alone and due need not move
+            // down to be first.
+            if level == 0 || head == tail {
+                let deadline = self.nodes[head as usize].deadline;
+                if deadline <= now {
+                    self.remove(head);
+                    return Some((head, deadline));
+                }
+            }
+            self.move_down(place);
         }
-        self.remove(head);
-        Some((head, earliest))
     }
 
     fn start_of(&self, level: usize, slot: usize) -> u64 {
