@@ -164,8 +164,9 @@ fn a_refused_erased_subscription_comes_back_whole(build: Build) {
 
 fn a_member_of_a_group_is_not_taken(build: Build) {
     let mut reactor = build().build().unwrap();
-    let registered =
-        Group::new(()).fd(readable(), ready(), |(): &mut (), fd: &mut Shared| _ = drain(fd)).register_into(&mut reactor);
+    let registered = Group::new(())
+        .fd(readable(), ready(), |(): &mut (), fd: &mut Shared| _ = drain(fd))
+        .register_into(&mut reactor);
     let key = registered.unwrap().members[0];
     assert_eq!(reactor.take_fd::<Shared>(key).err(), Some(TakeError::InGroup));
     assert_eq!(reactor.take_boxed(key).err(), Some(TakeError::InGroup));

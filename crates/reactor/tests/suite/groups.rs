@@ -70,7 +70,11 @@ fn descriptors_and_timers_share_one_state(build: Build) {
     ring(&a);
     run_dry(&mut reactor);
     assert_eq!(reactor.group_mut(registered.group).unwrap().calls, 6);
-    assert_eq!((reactor.stats().subscribers, reactor.stats().timers), (2, 1), "what fires once is no member afterwards");
+    assert_eq!(
+        (reactor.stats().subscribers, reactor.stats().timers),
+        (2, 1),
+        "what fires once is no member afterwards"
+    );
 }
 
 fn the_owner_changes_the_state_between_turns(build: Build) {

@@ -20,10 +20,11 @@ const LONG: Duration = Duration::from_secs(3600);
 /// A group of an eventfd, a timer, and an eventfd.
 fn three(state: Noted<&'static str>, a: &Shared, b: &Shared) -> Group<Noted<&'static str>> {
     let handler = |_: &mut Noted<&'static str>, fd: &mut Shared| _ = drain(fd);
-    Group::new(state)
-        .fd(readable(), a.clone(), handler)
-        .after(LONG, |_: &mut Noted<&'static str>| {})
-        .fd(readable(), b.clone(), handler)
+    Group::new(state).fd(readable(), a.clone(), handler).after(LONG, |_: &mut Noted<&'static str>| {}).fd(
+        readable(),
+        b.clone(),
+        handler,
+    )
 }
 
 fn a_group_without_members_is_refused(build: Build) {

@@ -1,10 +1,6 @@
 //! Handlers take any ordered subset of what there is: all 65 signatures, as functions and as closures.
 
-use std::{
-    cell::Cell,
-    os::fd::OwnedFd,
-    rc::Rc,
-};
+use std::{cell::Cell, os::fd::OwnedFd, rc::Rc};
 
 use windlass::{Event, Group, Interest, Reactor, ReactorOps, Turn, interest};
 
