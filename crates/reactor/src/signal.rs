@@ -19,6 +19,9 @@ const INFO_SIZE: usize = size_of::<libc::signalfd_siginfo>();
 /// The most signals that one [`SignalSet::read`] takes: somebody may send them faster than they are read.
 const READ_MAX: usize = 1024;
 
+/// The most pending signals that are discarded with a set: more than the kernel queues by default (`RLIMIT_SIGPENDING`).
+const DISCARD_MAX: usize = 1 << 18;
+
 /// The number of a signal, signal(7).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Signal(u8);
@@ -127,7 +130,8 @@ thread_local! {
 /// came, not how often. After `SIGCHLD`, wait for children until there are no more.
 ///
 /// Sets of one thread may overlap; a signal that two of them hold goes to the one that reads first. When the last
-/// holder of a signal is dropped, a pending one is discarded, so that it does not strike as soon as it is unblocked. `!Send`, for the mask is the thread's.
+/// holder of a signal is dropped, pending ones are discarded, so that they do not strike as soon as it is unblocked; a signal that
+/// keeps coming in meanwhile stays blocked. `!Send`, for the mask is the thread's.
 pub struct SignalSet {
     fd: OwnedFd,
     signals: u64,
@@ -232,24 +236,28 @@ fn release(signals: u64) {
     HOLDERS.set(holders);
     // A signal that was blocked before the set was made is the owner's business.
     let ours = free & BLOCKED_HERE.get();
-    BLOCKED_HERE.set(BLOCKED_HERE.get() & !ours);
-    discard_pending(ours);
-    change_mask(libc::SIG_UNBLOCK, ours);
+    if discard_pending(ours) {
+        BLOCKED_HERE.set(BLOCKED_HERE.get() & !ours);
+        change_mask(libc::SIG_UNBLOCK, ours);
+    }
 }
 
-fn discard_pending(signals: u64) {
+/// Whether none is pending any more. They are not when somebody sends them faster than they are taken.
+fn discard_pending(signals: u64) -> bool {
     if signals == 0 {
-        return;
+        return true;
     }
     let set = kernel_set(signals);
     let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    for _ in 0..READ_MAX {
+    for _ in 0..DISCARD_MAX {
         // SAFETY: the set and the time are initialised and live through the call; no information is asked for.
         let taken = unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const zero) };
-        if taken < 0 {
-            return;
+        // `EINTR`: the handler of a signal outside the set has run.
+        if taken < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return true;
         }
     }
+    false
 }
 
 /// Changes the thread's mask, and returns the one before.
