@@ -115,7 +115,7 @@ use proptest::prelude::*;
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 12 } else { 1500 },
+        cases: if cfg!(miri) { 6 } else { 1500 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
