@@ -71,12 +71,9 @@ pub(crate) fn slot<T>() -> Slot<T> {
     Rc::new(Cell::new(None))
 }
 
-/// Waits for data, where it does not matter how.
-///
-/// Level-triggered, but under Miri, whose epoll knows edge-triggered registrations alone.
+/// Waits for data, level-triggered, as most do.
 pub(crate) const fn readable() -> Interest {
-    let read = interest().read();
-    if cfg!(miri) { read.edge_triggered() } else { read }
+    interest().read()
 }
 
 /// An eventfd whose number several owners share: the reactor and the test, say.

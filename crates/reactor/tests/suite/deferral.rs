@@ -331,6 +331,5 @@ scenarios! {
     what_a_hook_before_the_wait_registers_may_fire_in_the_same_turn,
     a_hook_before_the_wait_may_delete_the_one_that_is_ready,
     a_hook_that_defers_keeps_the_loop_awake,
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
     merged_changes_of_a_hook_after_the_turn_are_in_force_in_the_next,
 }

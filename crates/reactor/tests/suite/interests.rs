@@ -420,33 +420,29 @@ fn spurious_is_nothing_to_a_stream_that_is_read_by_two(build: Build) {
 }
 
 scenarios! {
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
     a_level_triggered_condition_fires_for_as_long_as_it_lasts,
     an_edge_triggered_condition_fires_when_it_comes_again,
     an_equal_change_arms_an_edge_again,
-    #[cfg_attr(miri, ignore = "Miri's epoll knows no one-shot")]
     a_one_shot_fires_once_and_again_when_it_is_rearmed,
-    #[cfg_attr(miri, ignore = "Miri's epoll knows no one-shot")]
     a_one_shot_rearms_itself_in_its_handler,
-    #[cfg_attr(miri, ignore = "Miri's epoll knows no one-shot")]
     a_fired_one_shot_can_be_deleted_and_taken,
-    #[cfg_attr(miri, ignore = "Miri's epoll knows no one-shot")]
+    #[cfg_attr(miri, ignore = "Miri's epoll forgets what is closed while a duplicate lives")]
     a_one_shot_armed_again_before_its_event_came_survives_a_rebuild,
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
+    #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
     read_write_and_both,
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
+    #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
     a_full_stream_is_writable_again_when_the_peer_reads,
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
+    #[cfg_attr(miri, ignore = "Miri's pipes hang up otherwise")]
     the_two_ends_of_a_pipe,
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
+    #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
     hangup_and_error_come_unasked,
     #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
     an_empty_interest_hears_of_a_closed_peer_once,
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
+    #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
     an_interest_that_became_empty_does_not_spin_either,
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
+    #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
     an_interest_that_names_hangup_hears_of_it_as_long_as_it_lasts,
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
+    #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
     read_hangup_tells_of_a_half_closed_peer,
     #[cfg_attr(miri, ignore = "Miri's epoll knows no exclusive")]
     an_exclusive_registration_fires_and_can_be_modified,
@@ -456,12 +452,11 @@ scenarios! {
     what_the_kernel_does_not_take_together_with_exclusive_is_refused,
     #[cfg_attr(miri, ignore = "Miri's epoll knows no wakeup")]
     wakeup_is_taken_with_or_without_the_capability,
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
     a_registration_may_change_its_manner_again_and_again,
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
+    #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
     a_change_of_a_descriptor_that_was_closed_is_refused_by_the_kernel,
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
+    #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
     a_merged_change_that_the_kernel_refuses_comes_as_an_error_event,
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
+    #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
     spurious_is_nothing_to_a_stream_that_is_read_by_two,
 }

@@ -272,7 +272,6 @@ fn the_rest_of_the_batch_is_safe_when_the_panicking_reactor_is_dropped(build: Bu
 
 scenarios! {
     the_rest_of_the_batch_comes_first_in_the_next_turn_which_does_not_wait,
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
     a_handler_that_panicked_is_called_again,
     each_handler_of_a_batch_may_panic,
     a_kept_event_of_one_that_was_deleted_since_is_silent,

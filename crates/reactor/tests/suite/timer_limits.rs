@@ -206,7 +206,6 @@ scenarios! {
     one_turn_fires_so_many_and_the_rest_go_first_in_the_next,
     timers_left_over_go_before_the_events_of_the_next_turn,
     an_always_due_timer_starves_neither_events_nor_other_timers_nor_closures,
-    #[cfg_attr(miri, ignore = "Miri's epoll is edge-triggered")]
     a_descriptor_that_is_always_ready_does_not_starve_timers,
     a_thousand_timers_are_started_moved_and_cancelled,
     a_delay_beyond_all_counting_never_ends,
