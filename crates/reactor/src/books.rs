@@ -74,6 +74,12 @@ impl Reactor {
         if !interest.is_valid() {
             return Err(ModifyError::InvalidInterest);
         }
+        // What pauses a registration is edge-triggered for the kernel, but not for re-arming: who pauses himself at every hang-up
+        // would hear of it for ever.
+        let is_paused = cell.armed_mask() == interest.kernel_mask() && !cell.has_flag(Flags::ABSENT);
+        if is_paused && interest == crate::interest() && cell.interest() == interest {
+            return Ok(());
+        }
         let was_mergeable = cell.armed_mask() & (ET | ONESHOT | EXCLUSIVE) == 0;
         let in_turn = self.phase != Phase::Idle;
         if in_turn && was_mergeable && interest.is_mergeable() && !cell.has_flag(Flags::ABSENT) {

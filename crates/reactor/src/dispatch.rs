@@ -37,8 +37,9 @@ use crate::{
 
 const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// The longest wait that is asked of the kernel at once; a longer one is asked again.
-const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+/// The longest wait that is asked of the kernel at once; a longer one is asked again. epoll_wait(2) takes 31 bits of milliseconds,
+/// some days more than this.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 
 /// Gives the events of the batch to their cells, until the batch ends or is halted. The whole cost of an event is here and in the trampoline.
 ///

@@ -242,6 +242,21 @@ fn an_empty_interest_on_a_closed_peer_is_told_once_and_does_not_spin() {
 }
 
 #[test]
+fn who_pauses_itself_at_every_hang_up_comes_to_rest() {
+    let mut reactor = Reactor::new().unwrap();
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    interest()
+        .read()
+        .with_fd(ours)
+        .with_handler(|event: Event, mut turn: Turn<'_, _>| turn.modify(event.key(), interest()).unwrap())
+        .register_into(&mut reactor)
+        .unwrap();
+    drop(theirs);
+    let turns: Vec<usize> = (0..4).map(|_| turn(&mut reactor)).collect();
+    assert_eq!(turns, [1, 1, 0, 0], "once for what it asked, once for the hang-up");
+}
+
+#[test]
 fn a_one_shot_fires_once_until_it_is_armed_again() {
     let mut reactor = Reactor::new().unwrap();
     let (count, seen) = counter();
