@@ -188,6 +188,42 @@ impl Drop for SetObserver {
     }
 }
 
+/// Registers one who, in its handler, deletes itself, changes another and does `then`; tells what the kernel knew of the
+/// change when its value was destroyed.
+fn mask_seen_by_a_self_delete(then: impl Fn() + 'static) -> (Reactor, Log) {
+    let mut reactor = Reactor::new().unwrap();
+    let log = Log::default();
+    let fd = Pair::new().take();
+    let number = std::os::fd::AsRawFd::as_raw_fd(&fd);
+    let key = on_ready(&mut reactor, fd, |_, _| {});
+    let observer = SetObserver { number, log: log.clone() };
+    on_ready(&mut reactor, ready(), move |mut turn, event| {
+        observer.here();
+        turn.delete(event.key()).unwrap();
+        turn.modify(key, interest().read().write()).unwrap();
+        then();
+    });
+    (reactor, log)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no /proc")]
+fn rule_14_a_change_made_after_deleting_oneself_reaches_the_kernel_before_ones_destructor() {
+    let (mut reactor, log) = mask_seen_by_a_self_delete(|| {});
+    turn(&mut reactor);
+    assert_eq!(log.take(), ["5"], "EPOLLIN | EPOLLOUT");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no /proc")]
+fn rule_14_a_change_before_a_panic_reaches_the_kernel_before_the_graves_are_emptied() {
+    let (mut reactor, log) = mask_seen_by_a_self_delete(|| panic!("handler"));
+    crate::tools::turn_panics(&mut reactor);
+    assert!(log.take().is_empty());
+    turn(&mut reactor);
+    assert_eq!(log.take(), ["5"], "EPOLLIN | EPOLLOUT");
+}
+
 #[test]
 fn level_triggered_changes_of_one_turn_are_merged_and_take_effect() {
     let mut reactor = Reactor::new().unwrap();
