@@ -1,0 +1,19 @@
+//! Flow control between threads and processes: what a fast sender meets when its receiver is slow.
+//!
+//! - [`Latch`] wakes a loop: only the wake that finds it asleep makes a system call.
+//!
+//! Nothing here needs the reactor; each is a descriptor for any loop.
+
+#![deny(unsafe_code)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("windlass-flow is for Linux: it is made of eventfds and futexes");
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("windlass-flow is for 64-bit targets: the counter is one 64-bit word");
+
+mod latch;
+mod sync;
+mod sys;
+
+pub use latch::Latch;
+pub use rustix::io::Errno;

@@ -1,0 +1,10 @@
+//! Atomics and locks: those of the standard library, or loom's, which run every interleaving of a model.
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{
+    Condvar, Mutex,
+    atomic::{AtomicU32, Ordering},
+};
