@@ -1,6 +1,7 @@
 //! Flow control between threads and processes: what a fast sender meets when its receiver is slow.
 //!
 //! - [`Latch`] wakes a loop: only the wake that finds it asleep makes a system call.
+//! - [`Mailbox`] is a bounded queue from many threads to one, with a [`Latch`] to wake the receiver.
 //!
 //! Nothing here needs the reactor; each is a descriptor for any loop.
 
@@ -12,8 +13,12 @@ compile_error!("windlass-flow is for Linux: it is made of eventfds and futexes")
 compile_error!("windlass-flow is for 64-bit targets: the counter is one 64-bit word");
 
 mod latch;
+mod mailbox;
+#[doc(hidden)]
+pub mod panics;
 mod sync;
 mod sys;
 
 pub use latch::Latch;
+pub use mailbox::{Bounds, Drain, Mailbox, Push, PushError, PushReason, Sender, mailbox, weighed_mailbox};
 pub use rustix::io::Errno;

@@ -1,10 +1,13 @@
 //! Atomics and locks: those of the standard library, or loom's, which run every interleaving of a model.
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
+pub(crate) use std::sync::{
+    Condvar, Mutex, MutexGuard,
+    atomic::{AtomicU32, Ordering},
+};
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
-    Condvar, Mutex,
+    Condvar, Mutex, MutexGuard,
     atomic::{AtomicU32, Ordering},
 };

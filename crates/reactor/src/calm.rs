@@ -3,7 +3,6 @@
 #![allow(unsafe_code, reason = "ManuallyDrop has no safe way out by reference, and `Calm` has a destructor")]
 
 use core::{
-    any::Any,
     mem::ManuallyDrop,
     ops::{Deref, DerefMut},
 };
@@ -11,6 +10,9 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     thread,
 };
+
+pub(crate) use windlass_flow::panics::Panics;
+use windlass_flow::panics::discard_panic;
 
 /// A part of a value, dropped so that a panic of its destructor cannot meet another one.
 ///
@@ -66,50 +68,6 @@ impl<T> Drop for Calm<T> {
     }
 }
 
-/// Drops what a panic carried. That may panic in its turn, with a load that does so too: an endless chain of them is cut, and
-/// its last one leaked.
-fn discard_panic(outcome: Result<(), Box<dyn Any + Send>>) {
-    let Err(mut load) = outcome else { return };
-    for _ in 0..8 {
-        match catch_unwind(AssertUnwindSafe(|| drop(load))) {
-            Ok(()) => return,
-            Err(next) => load = next,
-        }
-    }
-    core::mem::forget(load);
-}
-
-/// Runs destructors one by one although they panic, and keeps the first panic.
-#[derive(Default)]
-pub(crate) struct Panics(Option<Box<dyn Any + Send>>);
-
-impl Panics {
-    pub(crate) fn catch(&mut self, run: impl FnOnce()) {
-        let outcome = catch_unwind(AssertUnwindSafe(run));
-        if self.0.is_none() {
-            self.0 = outcome.err();
-        } else {
-            discard_panic(outcome);
-        }
-    }
-
-    /// Whether one was caught.
-    pub(crate) fn any(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Lets the first panic go on, unless another one is under way.
-    pub(crate) fn resume(self) {
-        if let Some(load) = self.0 {
-            if thread::panicking() {
-                discard_panic(Err(load));
-            } else {
-                std::panic::resume_unwind(load);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,26 +91,5 @@ mod tests {
         let pair = Pair(Calm::new(Bomb(count.clone())), Calm::new(Bomb(count.clone())));
         assert!(catch_unwind(AssertUnwindSafe(|| drop(pair))).is_err());
         assert_eq!(count.get(), 2);
-    }
-
-    #[test]
-    fn a_panic_whose_load_panics_is_survived() {
-        let count = Rc::new(Cell::new(0));
-        struct Load;
-        impl Drop for Load {
-            fn drop(&mut self) {
-                panic!("load");
-            }
-        }
-        let mut panics = Panics::default();
-        for _ in 0..3 {
-            let count = count.clone();
-            panics.catch(move || {
-                count.set(count.get() + 1);
-                std::panic::panic_any(Load)
-            });
-        }
-        assert_eq!(count.get(), 3);
-        core::mem::forget(catch_unwind(AssertUnwindSafe(|| panics.resume())).unwrap_err());
     }
 }

@@ -1,0 +1,107 @@
+//! Waiting for room without a thread.
+
+use core::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+};
+
+use super::{PushError, PushReason, Sender, Weighed, refused};
+
+/// The future of [`Sender::push_async`]: ready when the item has been taken, or never will be.
+#[must_use = "nothing is pushed before the future is polled"]
+pub struct Push<T> {
+    sender: Sender<T>,
+    /// `None` when the future is finished.
+    weighed: Option<Weighed<T>>,
+    /// The name under which a waker of this future waits.
+    ticket: Option<u64>,
+}
+
+/// The item is not pinned: it is moved into the mailbox.
+impl<T> Unpin for Push<T> {}
+
+impl<T> Push<T> {
+    pub(super) fn new(sender: Sender<T>, weighed: Weighed<T>) -> Self {
+        Self { sender, weighed: Some(weighed), ticket: None }
+    }
+
+    /// Gives up and takes the item back; `None` when it has been taken, or was given back by the future's own error.
+    pub fn into_item(mut self) -> Option<T> {
+        Some(self.weighed.take()?.item)
+    }
+
+    /// Takes the waker that waits for this future out, to be dropped when the lock is free.
+    fn forget_ticket(&mut self) -> Option<Waker> {
+        let ticket = self.ticket.take()?;
+        let mut inner = self.sender.shared.lock();
+        let place = inner.tasks.binary_search_by_key(&ticket, |(number, _)| *number).ok()?;
+        Some(inner.tasks.remove(place).1)
+    }
+
+    /// Pushes the item, or leaves the waker where [`Wakes`](super::Wakes) finds it: under one lock, or room could come between.
+    fn offer_or_wait(&mut self, weighed: Weighed<T>, waker: Waker) -> Poll<Result<(), PushError<T>>> {
+        let shared = &self.sender.shared;
+        let mut inner = shared.lock();
+        match inner.admits(shared.bounds, weighed.bytes) {
+            Err(PushReason::Full) => {
+                let ticket = inner.next_ticket;
+                inner.next_ticket += 1;
+                inner.tasks.push((ticket, waker));
+                drop(inner);
+                self.ticket = Some(ticket);
+                self.weighed = Some(weighed);
+                Poll::Pending
+            }
+            Err(reason) => {
+                drop(inner);
+                Poll::Ready(Err(refused((reason, weighed))))
+            }
+            Ok(()) => {
+                let wakes = inner.take_in(weighed);
+                drop(inner);
+                if wakes {
+                    shared.latch.wake();
+                }
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+}
+
+impl<T> Future for Push<T> {
+    type Output = Result<(), PushError<T>>;
+
+    /// # Panics
+    /// When it is polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        // One waker a future: an older one, of another task perhaps, goes first.
+        drop(this.forget_ticket());
+        let weighed = this.weighed.take().expect("a `Push` was polled after it was ready");
+        match this.sender.shared.offer(weighed) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err((PushReason::Full, weighed)) => {
+                // The item is in its place while the user's waker is cloned, which may panic.
+                this.weighed = Some(weighed);
+                let waker = context.waker().clone();
+                let weighed = this.weighed.take().expect("it was put there a moment ago");
+                this.offer_or_wait(weighed, waker)
+            }
+            Err(refusal) => Poll::Ready(Err(refused(refusal))),
+        }
+    }
+}
+
+impl<T> Drop for Push<T> {
+    fn drop(&mut self) {
+        drop(self.forget_ticket());
+    }
+}
+
+impl<T> fmt::Debug for Push<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Push").field("is_waiting", &self.ticket.is_some()).finish_non_exhaustive()
+    }
+}

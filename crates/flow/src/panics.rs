@@ -1,0 +1,80 @@
+//! Calls into the user's code one after another although some of them panic: two panics at once would end the process.
+
+use core::any::Any;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread,
+};
+
+/// Drops what a panic carried. That may panic in its turn, with a load that does so too: an endless chain of them is cut, and
+/// its last one leaked.
+pub fn discard_panic(outcome: Result<(), Box<dyn Any + Send>>) {
+    let Err(mut load) = outcome else { return };
+    for _ in 0..8 {
+        match catch_unwind(AssertUnwindSafe(|| drop(load))) {
+            Ok(()) => return,
+            Err(next) => load = next,
+        }
+    }
+    core::mem::forget(load);
+}
+
+/// Runs the user's code piece by piece although it panics, and keeps the first panic.
+#[derive(Debug, Default)]
+pub struct Panics(Option<Box<dyn Any + Send>>);
+
+impl Panics {
+    /// Runs a piece.
+    pub fn catch(&mut self, run: impl FnOnce()) {
+        let outcome = catch_unwind(AssertUnwindSafe(run));
+        if self.0.is_none() {
+            self.0 = outcome.err();
+        } else {
+            discard_panic(outcome);
+        }
+    }
+
+    /// Whether one was caught.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Lets the first panic go on, unless another one is under way.
+    pub fn resume(self) {
+        if let Some(load) = self.0 {
+            if thread::panicking() {
+                discard_panic(Err(load));
+            } else {
+                std::panic::resume_unwind(load);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::{cell::Cell, rc::Rc};
+
+    #[test]
+    fn a_panic_whose_load_panics_is_survived() {
+        let count = Rc::new(Cell::new(0));
+        struct Load;
+        impl Drop for Load {
+            fn drop(&mut self) {
+                panic!("load");
+            }
+        }
+        let mut panics = Panics::default();
+        for _ in 0..3 {
+            let count = count.clone();
+            panics.catch(move || {
+                count.set(count.get() + 1);
+                std::panic::panic_any(Load)
+            });
+        }
+        assert_eq!(count.get(), 3);
+        core::mem::forget(catch_unwind(AssertUnwindSafe(|| panics.resume())).unwrap_err());
+    }
+}
