@@ -98,6 +98,13 @@ impl Latch {
         self.state.load(Ordering::Acquire) == WOKEN
     }
 
+    /// Whether the owner sleeps, as far as the latch knows: then a wake will make a system call.
+    #[must_use]
+    #[inline]
+    pub fn is_asleep(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == ASLEEP
+    }
+
     /// Makes the descriptor unreadable, for an owner that does not watch it edge-triggered. Comes before [`awake`](Self::awake).
     pub fn clear(&self) {
         let _ = self.wake.read();
