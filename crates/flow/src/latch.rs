@@ -84,6 +84,16 @@ impl Latch {
         }
     }
 
+    /// Puts the latch to sleep, for an owner that its descriptor calls: one handler among others in a loop. If a wake has come since
+    /// [`awake`](Self::awake), the descriptor is rung, so that the loop calls again: other handlers get their turn in between.
+    ///
+    /// Such an owner rearms before the descriptor is first watched, edge-triggered, and at the end of each call; it begins each with `awake`.
+    pub fn rearm(&self) {
+        if !self.sleep() {
+            self.ring();
+        }
+    }
+
     /// The owner does not wait any more. True when a wake has come, and is taken by this.
     #[inline]
     pub fn awake(&self) -> bool {
@@ -156,6 +166,23 @@ mod tests {
         assert!(latch.awake());
         assert!(!latch.awake(), "a wake is taken once");
         assert!(latch.sleep());
+    }
+
+    #[test]
+    fn rearming_rings_for_what_has_come() {
+        let latch = Latch::new().unwrap();
+        latch.rearm();
+        assert!(!rang(&latch));
+        latch.wake();
+        assert!(rang(&latch));
+        assert!(latch.awake());
+        latch.wake();
+        assert!(!rang(&latch), "the owner is awake");
+        latch.rearm();
+        assert!(rang(&latch), "it is called again");
+        assert!(latch.awake());
+        latch.rearm();
+        assert!(!rang(&latch) && latch.is_asleep());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The receiver's end.
 
 use core::fmt;
+#[cfg(not(loom))]
+use std::os::fd::{AsFd, BorrowedFd};
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{Sender, Shared, Weighed};
@@ -92,6 +94,14 @@ impl<T> Mailbox<T> {
         if let Some(wakes) = wakes {
             self.shared.notify(wakes);
         }
+    }
+}
+
+/// The latch's descriptor, by which a loop has the mailbox among others: see [`Latch::rearm`].
+#[cfg(not(loom))]
+impl<T> AsFd for Mailbox<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.latch().as_fd()
     }
 }
 
