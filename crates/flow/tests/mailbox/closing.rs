@@ -9,7 +9,7 @@ use std::{
 
 use windlass_flow::{Mailbox, PushReason, Sender};
 
-use crate::support::{Count, inbox, kept, poll, refusal, spawn_asleep, woken};
+use crate::support::{Count, inbox, kept, poll, refusal, spawn_asleep, wait, woken};
 
 #[test]
 fn what_is_in_a_closed_mailbox_can_be_drained_and_nothing_more_goes_in() {
@@ -19,7 +19,11 @@ fn what_is_in_a_closed_mailbox_can_be_drained_and_nothing_more_goes_in() {
         sender.try_push(2).unwrap();
         assert!(woken(&inbox));
         assert!(!sender.is_closed() && !inbox.is_closed());
-        if from_the_sender { sender.close() } else { inbox.close() }
+        if from_the_sender {
+            sender.close()
+        } else {
+            inbox.close()
+        }
         assert!(woken(&inbox), "the receiver hears of it");
         assert!(sender.is_closed() && inbox.is_closed() && sender.clone().is_closed());
         assert_eq!(refusal(sender.try_push(3)), (PushReason::Closed, 3));
@@ -68,7 +72,7 @@ fn a_receiver_that_waits_hears_that_the_last_sender_is_gone() {
     thread::scope(|scope| {
         let waiting = spawn_asleep(scope, || {
             while !inbox.is_closed() {
-                inbox.latch().wait(None);
+                wait(inbox.latch());
             }
         });
         drop(sender);

@@ -13,7 +13,7 @@ use windlass_flow::{Bounds, Push, PushReason};
 
 use crate::{
     hooks::Hooks,
-    support::{Count, block_on, inbox, kept, poll, refusal, scales, spawn_asleep, woken},
+    support::{Count, block_on, inbox, kept, poll, refusal, scales, spawn_asleep, wait, woken},
 };
 
 /// Polls a future that is expected to be ready.
@@ -98,12 +98,12 @@ fn all_who_wait_are_woken_and_who_finds_no_room_waits_again() {
     let mut small = sender.push_async(1);
     assert!(poll(&mut big, &waker).is_pending());
     assert!(poll(&mut small, &waker).is_pending());
-    drop(inbox.drain(9).last());
+    inbox.drain(9).for_each(drop);
     assert_eq!((count.wakes(), kept(&count)), (2, 0));
     assert!(poll(&mut small, &waker).is_ready());
     assert!(poll(&mut big, &waker).is_pending());
     assert_eq!(kept(&count), 1);
-    drop(inbox.drain(9).last());
+    inbox.drain(9).for_each(drop);
     assert_eq!(count.wakes(), 3);
     assert!(poll(&mut big, &waker).is_ready());
 }
@@ -139,7 +139,7 @@ fn the_task_that_polled_last_is_woken_and_no_other() {
     assert!(poll(&mut push, &first_waker).is_pending());
     assert!(poll(&mut push, &second_waker).is_pending());
     assert_eq!((kept(&first), kept(&second)), (0, 1));
-    drop(inbox.drain(9).last());
+    inbox.drain(9).for_each(drop);
     assert_eq!((first.wakes(), second.wakes()), (0, 1));
     thread::scope(|scope| scope.spawn(move || ready(&mut push).unwrap()).join().unwrap());
     assert!(inbox.drain(9).eq([1]));
@@ -228,17 +228,17 @@ fn a_waker_may_use_the_mailbox_wherever_it_is_called() {
 }
 
 #[test]
-fn a_forgotten_future_hinders_nobody() {
+fn a_future_that_is_never_polled_again_hinders_nobody() {
     let (sender, mut inbox) = inbox(1);
     sender.try_push(0).unwrap();
     let (count, waker) = Count::new();
     let mut push = sender.push_async(1);
     assert!(poll(&mut push, &waker).is_pending());
-    std::mem::forget(push);
     assert!(inbox.drain(9).eq([0]));
     assert_eq!((count.wakes(), kept(&count)), (1, 0));
     sender.try_push(2).unwrap();
     assert!(inbox.drain(9).eq([2]));
+    drop(push);
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn a_future_runs_on_any_executor() {
                 next += 1;
             }
             if next < 50 {
-                inbox.latch().wait(None);
+                wait(inbox.latch());
             }
         }
         task.join().unwrap();

@@ -168,7 +168,11 @@ impl Pair {
                 self.is_quiet = true;
             }
             Op::Close(by_the_sender) => {
-                if by_the_sender { self.sender.close() } else { self.inbox.close() }
+                if by_the_sender {
+                    self.sender.close()
+                } else {
+                    self.inbox.close()
+                }
                 self.is_closed = true;
                 self.all_are_woken();
                 assert!(self.inbox.latch().is_woken());
@@ -205,7 +209,7 @@ impl Pair {
 proptest! {
     // Miri interprets, and may not write a file of failures.
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 8 } else { 2000 },
+        cases: if cfg!(miri) { 4 } else { 2000 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -11,7 +11,7 @@ use std::{
 
 use windlass_flow::{Bounds, Latch, Mailbox, PushError, PushReason, Sender, weighed_mailbox};
 
-use crate::support::block_on;
+use crate::support::{block_on, wait};
 
 const BOUNDS: Bounds = Bounds::items(4).bytes(16);
 
@@ -72,8 +72,7 @@ fn by_the_clock(sender: &Sender<Item>, mut item: Item) -> Result<(), PushError<I
     }
 }
 
-const WAYS: [PushBy; 4] =
-    [Sender::push, by_the_clock, |sender, item| block_on(sender.push_async(item)), by_trying];
+const WAYS: [PushBy; 4] = [Sender::push, by_the_clock, |sender, item| block_on(sender.push_async(item)), by_trying];
 
 struct Run {
     inbox: Mailbox<Item>,
@@ -133,7 +132,7 @@ fn everything_comes(senders: usize, count: usize, max: usize, way: impl Fn(usize
         if is_last {
             break;
         }
-        run.inbox.latch().wait(None);
+        wait(run.inbox.latch());
     }
     assert_eq!(next, vec![count; senders]);
     assert!(run.senders.into_iter().all(|sender| sender.join().unwrap() == count));
@@ -178,7 +177,7 @@ fn an_end_in_the_middle_leaves_no_item_and_no_thread() {
         let mut next = vec![0; 8];
         let mut came = 0;
         while came < round * 10 {
-            run.inbox.latch().wait(None);
+            wait(run.inbox.latch());
             came += run.drain(2, &mut next);
         }
         let Run { mut inbox, live, senders, .. } = run;

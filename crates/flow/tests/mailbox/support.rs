@@ -32,6 +32,18 @@ pub(crate) fn woken<T>(mailbox: &Mailbox<T>) -> bool {
     mailbox.latch().awake()
 }
 
+/// Waits for the latch's wake and takes it.
+pub(crate) fn wait(latch: &Latch) {
+    if cfg!(miri) {
+        // Miri has no ppoll(2).
+        while !latch.awake() {
+            thread::yield_now();
+        }
+    } else {
+        latch.wait(None);
+    }
+}
+
 /// A waker that counts.
 #[derive(Default)]
 pub(crate) struct Count(AtomicUsize);

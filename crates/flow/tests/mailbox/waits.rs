@@ -8,7 +8,7 @@ use std::{
 
 use windlass_flow::{Bounds, Mailbox, PushReason};
 
-use crate::support::{inbox, refusal, scales, spawn_asleep};
+use crate::support::{inbox, refusal, scales, spawn_asleep, wait};
 
 /// Drains up to `max` items a time until `count` have come.
 fn receive<T>(inbox: &mut Mailbox<T>, count: usize, max: usize) -> Vec<T> {
@@ -18,7 +18,7 @@ fn receive<T>(inbox: &mut Mailbox<T>, count: usize, max: usize) -> Vec<T> {
         if items.len() >= count {
             return items;
         }
-        inbox.latch().wait(None);
+        wait(inbox.latch());
     }
 }
 
@@ -64,7 +64,7 @@ fn one_that_wants_much_among_those_that_want_little_leaves_nobody_asleep() {
             let items = receive(&mut inbox, 7, round);
             assert_eq!(items.iter().sum::<usize>(), 10 + 9 + 5 * 2);
             big.join().unwrap();
-            small.map(|small| small.join().unwrap());
+            small.into_iter().for_each(|small| small.join().unwrap());
         });
         assert!(inbox.is_empty());
         let _ = inbox.latch().awake();
@@ -93,10 +93,12 @@ fn who_gave_up_takes_no_wake_from_who_still_waits() {
     sender.push(0).unwrap();
     thread::scope(|scope| {
         let patient = spawn_asleep(scope, || sender.push(1).unwrap());
-        let hasty = [1, 2, 3].map(|ms| scope.spawn({
-            let sender = &sender;
-            move || refusal(sender.push_timeout(9, Duration::from_millis(ms))).0
-        }));
+        let hasty = [1, 2, 3].map(|ms| {
+            scope.spawn({
+                let sender = &sender;
+                move || refusal(sender.push_timeout(9, Duration::from_millis(ms))).0
+            })
+        });
         for thread in hasty {
             assert_eq!(thread.join().unwrap(), PushReason::TimedOut);
         }
@@ -135,7 +137,7 @@ fn the_latch_is_shared_by_several_mailboxes() {
         while left > 0 {
             left -= number_inbox.drain(9).count() + word_inbox.drain(9).count();
             if left > 0 {
-                latch.wait(None);
+                wait(&latch);
             }
         }
     });
