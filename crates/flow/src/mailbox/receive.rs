@@ -39,7 +39,8 @@ impl<T> Mailbox<T> {
 
     /// Takes up to `max` items out, the oldest first. Their room is given back in one go when the iterator is dropped.
     ///
-    /// What is left behind keeps the owner awake: the latch is woken if the drain ends before the mailbox is empty.
+    /// What is left behind keeps the owner awake: the latch is woken if the drain ends before the mailbox is empty. A drain that
+    /// never ends, because it is forgotten ([`core::mem::forget`]), wakes nobody; the next one gives its room back.
     pub fn drain(&mut self, max: usize) -> Drain<'_, T> {
         Drain { mailbox: self, left: max }
     }
