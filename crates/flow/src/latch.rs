@@ -122,7 +122,8 @@ impl Latch {
 
     /// Waits for a wake and takes it, or until the time is over (`None`: for ever). True when one has come.
     ///
-    /// For an owner that waits for nothing else. A signal ends the wait early.
+    /// For an owner that waits for nothing else. The wait may end early, by a signal or by the late ring of a wake that was taken long ago;
+    /// so wait in a loop for what the wakers leave.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         if self.sleep() {
             self.wake.wait(timeout);

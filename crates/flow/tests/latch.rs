@@ -141,6 +141,9 @@ fn each_sleep_is_rung_once_by_however_many() {
 fn a_running_owner_is_never_rung() {
     let latch = Latch::new().unwrap();
     let owner = Loop::new(&latch);
+    // Something else has ended his wait.
+    assert!(latch.sleep());
+    assert!(!latch.awake());
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| (0..10_000).for_each(|_| latch.wake()));

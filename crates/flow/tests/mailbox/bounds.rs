@@ -1,6 +1,7 @@
 //! What goes in and what does not.
 
 use std::{
+    cell::RefCell,
     io,
     sync::{
         Arc,
@@ -105,6 +106,31 @@ fn an_item_is_weighed_once() {
     let mut waiting = sender.push_async(());
     assert!(matches!(poll(&mut waiting, Waker::noop()), Poll::Ready(Err(_))), "4 is too large");
     assert_eq!(ASKED.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn a_mailbox_may_be_used_by_what_weighs_its_items() {
+    thread_local! {
+        static SENDER: RefCell<Option<Sender<usize>>> = const { RefCell::new(None) };
+    }
+    /// Pushes an item of its own before each heavier one. Under the lock this would never return.
+    fn weigh(item: &usize) -> usize {
+        SENDER.with_borrow(|sender| sender.as_ref().map_or(0, |sender| usize::from(sender.try_push(item - 1).is_ok())))
+    }
+    let (sender, mut inbox) =
+        weighed_mailbox(
+            Bounds::items(9),
+            Arc::new(Latch::new().unwrap()),
+            |item| {
+                if *item == 0 { 0 } else { weigh(item) }
+            },
+        );
+    SENDER.set(Some(sender.clone()));
+    sender.try_push(2).unwrap();
+    sender.push(1).unwrap();
+    assert!(poll(&mut sender.push_async(0), Waker::noop()).is_ready());
+    assert!(inbox.drain(9).eq([0, 1, 2, 0, 1, 0]));
+    SENDER.set(None);
 }
 
 #[test]
