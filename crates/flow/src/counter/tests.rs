@@ -168,6 +168,8 @@ fn a_process_that_dies_while_it_tells_leaves_its_own_side_ready() {
     assert_eq!(order(&|| counter.write(1).unwrap()), "rw");
     assert_eq!(order(&|| assert!(counter.try_write(1).is_err())), "rw");
     assert_eq!(order(&|| assert_eq!(counter.read(), Ok(1))), "wwr", "an edge for the one that was refused");
+    counter.write(1).unwrap();
+    assert_eq!(order(&|| assert_eq!(counter.read(), Ok(1))), "wr", "nobody was refused since");
     assert_eq!(order(&|| assert!(counter.try_read().is_err())), "wr");
 }
 
