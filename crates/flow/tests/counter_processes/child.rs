@@ -1,0 +1,147 @@
+//! The other process: it gets a counter over the socket that is its standard input, and does what its arguments say.
+
+#![allow(unsafe_code, reason = "sigaction(2): a signal without a handler would end the process")]
+
+use std::{
+    io::Write as _,
+    os::unix::net::UnixStream,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use rustix::event::{PollFd, PollFlags, poll};
+use windlass_flow::{CounterReader, CounterWriter, EventCounter, ReadError, WriteError};
+
+use crate::passing;
+
+/// The first argument of such a process.
+pub(crate) const NAME: &str = "other-process";
+
+/// Starts one with this role, and gives it the counter. What it prints can be read.
+pub(crate) fn start(counter: &EventCounter, role: &[&str]) -> (Child, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .arg(NAME)
+        .args(role)
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    passing::send(&ours, counter);
+    (child, ours)
+}
+
+pub(crate) fn main(arguments: &[String]) {
+    let counter = passing::receive(std::io::stdin());
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["write", way, units] => write(&counter, way, units.parse().unwrap()),
+        ["read", way, units] => read(&counter, way, units.parse().unwrap()),
+        ["write-until-told", way] => write_until_told(&counter, way),
+        ["write-until-killed", way] => write_until_killed(&counter, way),
+        ["read-until-killed", way] => read_until_killed(&counter, way),
+        ["wait-through-signals", what] => wait_through_signals(&counter, what),
+        ref other => panic!("unknown role {other:?}"),
+    }
+}
+
+fn write(counter: &EventCounter, way: &str, units: u32) {
+    let writer = counter.writer().unwrap();
+    (0..units).for_each(|_| write_one(way, &writer));
+}
+
+fn read(counter: &EventCounter, way: &str, units: u32) {
+    let reader = counter.reader().unwrap();
+    let mut sum = 0;
+    while sum < units {
+        sum += read_some(way, &reader);
+    }
+    assert_eq!(sum, units);
+}
+
+/// Writes until its socket is closed, and prints how much it was.
+fn write_until_told(counter: &EventCounter, way: &str) {
+    let writer = counter.writer().unwrap();
+    let stdin = std::io::stdin();
+    let mut units = 0_u64;
+    while poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&rustix::event::Timespec::default())) == Ok(0) {
+        write_one(way, &writer);
+        units += 1;
+    }
+    println!("{units}");
+}
+
+/// Prints a byte for each unit that it has written.
+fn write_until_killed(counter: &EventCounter, way: &str) {
+    let writer = counter.writer().unwrap();
+    let mut stdout = std::io::stdout();
+    loop {
+        write_one(way, &writer);
+        stdout.write_all(b"w").unwrap();
+        stdout.flush().unwrap();
+    }
+}
+
+/// Prints a byte for each unit that it has read.
+fn read_until_killed(counter: &EventCounter, way: &str) {
+    let reader = counter.reader().unwrap();
+    let mut stdout = std::io::stdout();
+    loop {
+        let n = read_some(way, &reader);
+        stdout.write_all(&vec![b'r'; n as usize]).unwrap();
+        stdout.flush().unwrap();
+    }
+}
+
+/// Waits in a call that is interrupted all the time.
+fn wait_through_signals(counter: &EventCounter, what: &str) {
+    extern "C" fn nothing(_: i32) {}
+    // Without `SA_RESTART` the kernel ends a wait with `EINTR`.
+    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::empty(), SigSet::empty());
+    // SAFETY: the handler does nothing, which is safe at any moment.
+    unsafe { sigaction(Signal::SIGUSR1, &action) }.unwrap();
+    println!("ready");
+    let wait = Duration::from_millis(300);
+    let start = Instant::now();
+    match what {
+        "read" => assert_eq!(counter.read(), Ok(2)),
+        "write" => assert_eq!(counter.write(1), Ok(())),
+        "read_timeout" => assert_eq!(counter.read_timeout(wait), Err(ReadError::TimedOut)),
+        "write_timeout" => assert_eq!(counter.write_timeout(1, wait), Err(WriteError::TimedOut)),
+        other => panic!("unknown call {other}"),
+    }
+    // Signals make the time neither shorter nor longer.
+    if what.ends_with("timeout") {
+        let took = start.elapsed();
+        assert!(took >= wait && took < 10 * wait, "{took:?}");
+    }
+}
+
+pub(crate) fn write_one(way: &str, writer: &CounterWriter) {
+    match way {
+        "blocking" => writer.write(1).unwrap(),
+        "polling" => loop {
+            poll(&mut [PollFd::new(writer, PollFlags::OUT)], None).unwrap();
+            match writer.try_write(1) {
+                Ok(()) => return,
+                Err(error) => assert_eq!(error, WriteError::WouldBlock),
+            }
+        },
+        other => panic!("unknown way {other}"),
+    }
+}
+
+pub(crate) fn read_some(way: &str, reader: &CounterReader) -> u32 {
+    match way {
+        "blocking" => reader.read().unwrap(),
+        "polling" => loop {
+            poll(&mut [PollFd::new(reader, PollFlags::IN)], None).unwrap();
+            match reader.try_read() {
+                Ok(n) => return n,
+                Err(error) => assert_eq!(error, ReadError::WouldBlock),
+            }
+        },
+        other => panic!("unknown way {other}"),
+    }
+}

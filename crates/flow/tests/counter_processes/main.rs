@@ -1,0 +1,26 @@
+//! `EventCounter` between real processes: flow in both directions, signals, and kills in the middle.
+//!
+//! The binary starts itself again as the other process, so it has a `main` of its own.
+
+#![cfg_attr(loom, allow(unused, reason = "there are no processes in a model"))]
+#![deny(unsafe_code)]
+
+#[cfg(not(loom))]
+mod child;
+#[cfg(not(loom))]
+mod passing;
+#[cfg(not(loom))]
+mod tests;
+
+#[cfg(not(loom))]
+fn main() -> std::process::ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((child::NAME, arguments)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        child::main(arguments);
+        return std::process::ExitCode::SUCCESS;
+    }
+    libtest_mimic::run(&libtest_mimic::Arguments::from_args(), tests::all()).exit_code()
+}
+
+#[cfg(loom)]
+fn main() {}

@@ -1,0 +1,237 @@
+//! The tests, and the process that runs them.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    process::Child,
+    sync::{
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        mpsc,
+    },
+    time::Duration,
+};
+
+use libtest_mimic::{Failed, Trial};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, Signal, kill_process},
+};
+use windlass_flow::EventCounter;
+
+use crate::child::{read_some, start, write_one};
+
+/// A test that takes longer hangs. Far above what it takes, for machines under load.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const WAYS: [&str; 2] = ["blocking", "polling"];
+
+pub(crate) fn all() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let mut add = |name: String, test: Box<dyn FnOnce() + Send>| {
+        trials.push(Trial::test(name, move || within_patience(test)));
+    };
+    for way in WAYS {
+        for other in WAYS {
+            for semaphore in [false, true] {
+                let mode = if semaphore { "semaphore" } else { "draining" };
+                let name = |what| format!("{what}::{way}_writer_{other}_reader_{mode}");
+                add(name("flow_from_a_process"), Box::new(move || flow_in(way, other, semaphore)));
+                add(name("flow_to_a_process"), Box::new(move || flow_out(way, other, semaphore)));
+                add(name("writers_killed"), Box::new(move || writers_killed(way, other, semaphore)));
+                add(name("readers_killed"), Box::new(move || readers_killed(way, other, semaphore)));
+            }
+        }
+    }
+    for what in ["read", "write", "read_timeout", "write_timeout"] {
+        add(format!("signals_do_not_end_or_stretch::{what}"), Box::new(move || signals(what)));
+    }
+    trials
+}
+
+/// Runs a test on a thread of its own, and fails if it hangs.
+fn within_patience(test: Box<dyn FnOnce() + Send>) -> Result<(), Failed> {
+    let (tell, told) = mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let _tell = tell;
+        test();
+    });
+    match told.recv_timeout(PATIENCE) {
+        Err(mpsc::RecvTimeoutError::Timeout) => Err("it hangs".into()),
+        _ => thread.join().map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default().into()
+        }),
+    }
+}
+
+fn shared(maximum: u32, semaphore: bool) -> EventCounter {
+    EventCounter::builder().maximum(maximum).semaphore(semaphore).shared(true).build().unwrap()
+}
+
+fn succeed(mut child: Child) {
+    assert!(child.wait().unwrap().success());
+}
+
+fn assert_exact(counter: &EventCounter) {
+    let (reader, writer) = (counter.reader().unwrap(), counter.writer().unwrap());
+    let mut set = [PollFd::new(&reader, PollFlags::IN), PollFd::new(&writer, PollFlags::OUT)];
+    poll(&mut set, Some(&Timespec::default())).unwrap();
+    let (count, maximum) = (counter.count().unwrap(), counter.maximum().unwrap());
+    assert_eq!(set[0].revents().contains(PollFlags::IN), count > 0);
+    assert_eq!(set[1].revents().contains(PollFlags::OUT), count < maximum - 1);
+}
+
+const UNITS: u32 = 1500;
+
+/// Two processes write, this one reads.
+fn flow_in(writing: &str, reading: &str, semaphore: bool) {
+    let counter = shared(3, semaphore);
+    let units = UNITS.to_string();
+    let writers = [0; 2].map(|_| start(&counter, &["write", writing, &units]));
+    let reader = counter.reader().unwrap();
+    let mut sum = 0;
+    while sum < 2 * UNITS {
+        let n = read_some(reading, &reader);
+        assert!((1..=2).contains(&n));
+        sum += n;
+    }
+    writers.into_iter().for_each(|(child, _socket)| succeed(child));
+    assert_eq!((sum, counter.count()), (2 * UNITS, Ok(0)));
+    assert_exact(&counter);
+}
+
+/// This process writes, another reads.
+fn flow_out(writing: &str, reading: &str, semaphore: bool) {
+    let counter = shared(3, semaphore);
+    let (reader, _socket) = start(&counter, &["read", reading, &UNITS.to_string()]);
+    let writer = counter.writer().unwrap();
+    (0..UNITS).for_each(|_| write_one(writing, &writer));
+    succeed(reader);
+    assert_eq!(counter.count(), Ok(0));
+    assert_exact(&counter);
+}
+
+/// Random numbers, the same in every run.
+struct Seed(u64);
+
+impl Seed {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// How many processes die in one test.
+const KILLS: u64 = 30;
+
+/// Starts a process, lets it do something, kills it at a random moment, and returns how many units it says it has moved.
+fn kill_one(counter: &EventCounter, role: &[&str], seed: &mut Seed) -> u64 {
+    let (mut child, _socket) = start(counter, role);
+    let mut stdout = child.stdout.take().unwrap();
+    let mut first = [0];
+    stdout.read_exact(&mut first).unwrap();
+    // sleep: the kill is to come at any moment of the other process's work; nothing depends on which.
+    std::thread::sleep(Duration::from_micros(seed.below(2000)));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut rest = Vec::new();
+    1 + stdout.read_to_end(&mut rest).unwrap() as u64
+}
+
+/// Writers are killed one after the other, while another process goes on writing and this one reads. The reader never hangs, gets all that
+/// the survivor wrote, and of the dead all that they had told, or what was under way at their death.
+fn writers_killed(writing: &str, reading: &str, semaphore: bool) {
+    let counter = shared(4, semaphore);
+    let (received, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let mut seed = Seed(0x5eed_0001 + u64::from(semaphore));
+    std::thread::scope(|scope| {
+        let read_all = || {
+            let reader = counter.reader().unwrap();
+            while !over.load(SeqCst) {
+                let n = read_some(reading, &reader);
+                assert!((1..=3).contains(&n), "read {n}");
+                received.fetch_add(u64::from(n), SeqCst);
+            }
+        };
+        let reader = scope.spawn(read_all);
+        let (mut survivor, socket) = start(&counter, &["write-until-told", writing]);
+        let told: u64 = (0..KILLS).map(|_| kill_one(&counter, &["write-until-killed", writing], &mut seed)).sum();
+        drop(socket);
+        let mut line = String::new();
+        BufReader::new(survivor.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        succeed(survivor);
+        let survived: u64 = line.trim().parse().unwrap();
+        // The last unit is ours: whatever the dead left, the reader hears of it by this.
+        over.store(true, SeqCst);
+        write_one(writing, &counter.writer().unwrap());
+        reader.join().unwrap();
+        while let Ok(n) = counter.try_read() {
+            received.fetch_add(u64::from(n), SeqCst);
+        }
+        let from_the_dead = received.load(SeqCst) - survived - 1;
+        assert!((told..=told + KILLS).contains(&from_the_dead), "{from_the_dead} of {told} and up to {KILLS}");
+    });
+    assert_exact(&counter);
+}
+
+/// Readers are killed one after the other, while another process goes on reading and this one writes. The writer never hangs.
+fn readers_killed(writing: &str, reading: &str, semaphore: bool) {
+    let counter = shared(4, semaphore);
+    let (written, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let mut seed = Seed(0x5eed_0003 + u64::from(semaphore));
+    std::thread::scope(|scope| {
+        let write_all = || {
+            let writer = counter.writer().unwrap();
+            while !over.load(SeqCst) {
+                write_one(writing, &writer);
+                written.fetch_add(1, SeqCst);
+                assert!(counter.count().unwrap() < 4);
+            }
+        };
+        let writer = scope.spawn(write_all);
+        // One that goes on to the end, and is killed then: the writer has ended, so nothing is under way.
+        let (mut survivor, _socket) = start(&counter, &["read-until-killed", reading]);
+        let mut stdout = survivor.stdout.take().unwrap();
+        let counting = scope.spawn(move || {
+            let mut all = Vec::new();
+            stdout.read_to_end(&mut all).unwrap() as u64
+        });
+        let told: u64 = (0..KILLS).map(|_| kill_one(&counter, &["read-until-killed", reading], &mut seed)).sum();
+        over.store(true, SeqCst);
+        writer.join().unwrap();
+        survivor.kill().unwrap();
+        survivor.wait().unwrap();
+        let read = told + counting.join().unwrap();
+        let left = u64::from(counter.count().unwrap());
+        // A draining read takes up to three units, and each of the dead may have had one under way.
+        let missing = written.load(SeqCst) - read - left;
+        assert!(missing <= 3 * (KILLS + 1), "{missing} units are missing");
+    });
+}
+
+/// A process that waits gets signals all the time.
+fn signals(what: &str) {
+    let counter = shared(4, false);
+    if what.starts_with("write") {
+        counter.write(3).unwrap();
+    }
+    let (mut child, _socket) = start(&counter, &["wait-through-signals", what]);
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let pid = Pid::from_child(&child);
+    for round in 0.. {
+        kill_process(pid, Signal::USR1).unwrap();
+        // sleep: the distance between two signals, less than any wait of the other process.
+        std::thread::sleep(Duration::from_millis(2));
+        match what {
+            "read" if round == 50 => counter.write(2).unwrap(),
+            "write" if round == 50 => drop(counter.read().unwrap()),
+            _ => {}
+        }
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(status.success());
+            break;
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! An `EventCounter` between two processes: a fast writer, a slow reader, and a bound on what lies between them.
+//!
+//! What to learn:
+//! - A shared counter is three descriptors: `into_parts` takes it apart, `SCM_RIGHTS` of a Unix socket carries them, `from_parts` checks them
+//!   and makes a counter again. The state is in a page that both processes map; a jail without `/proc` will do.
+//! - `write` waits while the count would reach the maximum, wherever the reader is. Nobody has to answer anybody.
+//! - The reader's side is a descriptor that a reactor watches; each read takes what is there, at most the maximum less one.
+//!
+//! The program starts itself again as the other process, with one end of a socket as its standard input.
+//!
+//! Run it with `cargo run --example two_processes`, its tests with `cargo test --example two_processes`.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    time::Duration,
+};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+use windlass::{Reactor, Turn, interest};
+use windlass_flow::{CounterParts, CounterReader, EventCounter};
+
+/// How many items may lie between the two, and one more.
+const MAXIMUM: u32 = 10;
+const ITEMS: u32 = 200;
+/// Set in the environment of the other process.
+const ROLE: &str = "TWO_PROCESSES_ROLE";
+
+/// Room for three descriptors in a message's ancillary data.
+const SPACE: usize = rustix::cmsg_space!(ScmRights(3));
+
+/// Sends the counter's three descriptors. The counter itself goes on working.
+fn send(socket: &UnixStream, counter: &EventCounter) -> io::Result<()> {
+    let parts = counter.clone().into_parts()?;
+    let fds = [parts.page.as_fd(), parts.reader.as_fd(), parts.writer.as_fd()];
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)), "there is room for three");
+    // Descriptors travel with at least one byte.
+    sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::empty())?;
+    Ok(())
+}
+
+/// The counter that the other side has sent. Whatever comes, the worst is an error.
+fn receive(socket: impl AsFd) -> io::Result<EventCounter> {
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut fds: Vec<OwnedFd> = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            fds.extend(received);
+        }
+    }
+    let [page, reader, writer] = fds.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    Ok(EventCounter::from_parts(CounterParts { page, reader, writer })?)
+}
+
+/// The other process: as many items as there are, as fast as it may.
+fn write_items() -> io::Result<()> {
+    let counter = receive(io::stdin())?;
+    for _ in 0..ITEMS {
+        counter.write(1)?;
+    }
+    Ok(())
+}
+
+/// Starts the other process and gives it the counter.
+fn start_writer(mut program: Command, counter: &EventCounter) -> io::Result<Child> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let child = program.env(ROLE, "writer").stdin(Stdio::from(OwnedFd::from(theirs))).spawn()?;
+    send(&ours, counter)?;
+    Ok(child)
+}
+
+/// Reads until all items are there; says how many came with each read.
+fn read_items(counter: &EventCounter) -> io::Result<Vec<u32>> {
+    let mut reactor = Reactor::new()?;
+    let (tell, told) = mpsc::channel();
+    let mut left = ITEMS;
+    interest()
+        .read()
+        .with_fd(counter.reader()?)
+        .with_handler(move |reader: &mut CounterReader, mut turn: Turn<'_>| {
+            // A poll may wake in vain, so `WouldBlock` is nothing to worry about.
+            let Ok(items) = reader.try_read() else {
+                return;
+            };
+            // sleep: the work with the items, which is what makes this reader the slower one.
+            std::thread::sleep(Duration::from_millis(1));
+            let _ = tell.send(items);
+            left -= items;
+            if left == 0 {
+                turn.stop();
+            }
+        })
+        .register_into(&mut reactor)?;
+    reactor.run()?;
+    drop(reactor);
+    Ok(told.into_iter().collect())
+}
+
+fn main() -> io::Result<()> {
+    if std::env::var_os(ROLE).is_some() {
+        return write_items();
+    }
+    let counter = EventCounter::builder().maximum(MAXIMUM).shared(true).build()?;
+    let mut writer = start_writer(Command::new(std::env::current_exe()?), &counter)?;
+    let reads = read_items(&counter)?;
+    writer.wait()?;
+    let (largest, sum) = (reads.iter().max().unwrap_or(&0), reads.iter().sum::<u32>());
+    println!("{sum} items in {} reads, never more than {largest} at once", reads.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The other process runs this test of the same program; without the role it is the test that a stranger's socket is an error.
+    #[test]
+    fn other_process() {
+        if std::env::var_os(ROLE).is_some() {
+            return write_items().unwrap();
+        }
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        assert_eq!(receive(&ours).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn all_items_come_and_never_more_than_there_is_room_for() {
+        let counter = EventCounter::builder().maximum(MAXIMUM).shared(true).build().unwrap();
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        program.args(["--exact", "tests::other_process"]).stdout(Stdio::null());
+        let mut writer = start_writer(program, &counter).unwrap();
+        let reads = read_items(&counter).unwrap();
+        assert!(writer.wait().unwrap().success());
+        assert_eq!(reads.iter().sum::<u32>(), ITEMS);
+        assert!(reads.iter().all(|items| (1..MAXIMUM).contains(items)), "{reads:?}");
+        assert_eq!(counter.count(), Ok(0));
+    }
+
+    #[test]
+    fn the_writer_waits_for_the_reader() {
+        let counter = EventCounter::builder().maximum(MAXIMUM).shared(true).build().unwrap();
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        program.args(["--exact", "tests::other_process"]).stdout(Stdio::null());
+        let mut writer = start_writer(program, &counter).unwrap();
+        // Until it has filled what there is room for; then it cannot end, for most items are still to come.
+        while counter.count().unwrap() < MAXIMUM - 1 {
+            std::thread::yield_now();
+        }
+        assert!(writer.try_wait().unwrap().is_none());
+        assert_eq!(read_items(&counter).unwrap()[0], MAXIMUM - 1, "a full counter is the first read");
+        assert!(writer.wait().unwrap().success());
+    }
+}
