@@ -22,6 +22,7 @@ mod threads;
 pub mod timers;
 pub mod wakeup;
 
+pub use place::pin;
 pub use serve::{Measured, Program, STEPPED, Suite, Unsupported, locked_version};
 
 /// Any failure of a measured program; its text is sent to `windlass-bench` and reported there.

@@ -19,7 +19,7 @@ static PLACES: OnceLock<Places> = OnceLock::new();
 pub(crate) fn take(cpu: usize) -> bool {
     // Before the set shrinks to one.
     let others = allowed().into_iter().filter(|&other| other != cpu).collect();
-    pin(&[cpu]) && PLACES.set(Places { main: cpu, others }).is_ok()
+    pin(cpu) && PLACES.set(Places { main: cpu, others }).is_ok()
 }
 
 /// Whether two threads can be pinned apart, or are not pinned at all.
@@ -29,17 +29,17 @@ pub(crate) fn has_two() -> bool {
 
 /// Pins the calling thread to the main thread's processor.
 pub(crate) fn with_main() {
-    PLACES.get().inspect(|places| _ = pin(&[places.main]));
+    PLACES.get().inspect(|places| _ = pin(places.main));
 }
 
 /// Pins the calling thread to one other processor, always the same.
 pub(crate) fn opposite() {
-    PLACES.get().inspect(|places| _ = pin(&places.others[..1.min(places.others.len())]));
+    PLACES.get().inspect(|places| _ = pin_to(&places.others[..1.min(places.others.len())]));
 }
 
 /// Keeps the calling thread off the main thread's processor.
 pub(crate) fn elsewhere() {
-    PLACES.get().inspect(|places| _ = pin(&places.others));
+    PLACES.get().inspect(|places| _ = pin_to(&places.others));
 }
 
 /// Number of the calling thread, as the kernel counts.
@@ -58,8 +58,13 @@ fn allowed() -> Vec<usize> {
     (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
 }
 
+/// Pins the calling thread to one processor; false if that is not allowed.
+pub fn pin(cpu: usize) -> bool {
+    pin_to(&[cpu])
+}
+
 /// Pins the calling thread to some processors; false if that is not allowed, as it never is for none.
-fn pin(cpus: &[usize]) -> bool {
+fn pin_to(cpus: &[usize]) -> bool {
     let mut set = empty();
     for &cpu in cpus {
         if cpu >= libc::CPU_SETSIZE as usize {
@@ -86,9 +91,9 @@ mod tests {
         let allowed = allowed();
         assert!(!allowed.is_empty());
         // On a thread of its own: the set is the thread's.
-        let pinned = std::thread::spawn(move || (pin(&[allowed[0]]), super::allowed() == allowed[..1]));
+        let pinned = std::thread::spawn(move || (pin(allowed[0]), super::allowed() == allowed[..1]));
         assert_eq!(pinned.join().unwrap(), (true, true));
-        assert!(!pin(&[]));
-        assert!(!pin(&[libc::CPU_SETSIZE as usize]));
+        assert!(!pin_to(&[]));
+        assert!(!pin(libc::CPU_SETSIZE as usize));
     }
 }

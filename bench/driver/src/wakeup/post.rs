@@ -175,16 +175,17 @@ impl<Q: QueueSubject> Post<Q> {
         let _counting = counting(Counted::AnyThread);
         let before = alloc::tally();
         // The queue is filled once, then passed through ten times.
-        let items = 10 * bound as u64;
-        case.run(items, bound as u64)?;
+        let (items, _) = case.run(10 * bound as u64, bound as u64)?;
         let full = SINK.full_bytes.load(Ordering::Relaxed) as f64;
         case.full_bytes = full - before.live_bytes.max(0) as f64;
         case.allocations_per_item = (alloc::tally().allocations - before.allocations) as f64 / items as f64;
         Ok(case)
     }
 
-    /// Time that the items take from the first call to the last one taken; `items` is a multiple of the senders.
-    fn run(&self, items: u64, fill: u64) -> Result<u64, Error> {
+    /// Sends as many items or a few more, so that each sender has the same number. Returns how many, and the time in ns from
+    /// the first call to the last item taken.
+    fn run(&self, items: u64, fill: u64) -> Result<(u64, u64), Error> {
+        let items = items.next_multiple_of(self.senders as u64);
         let mut subject = Q::new(&self.backend, self.bound)?;
         SINK.reset(items, fill);
         let start = Arc::new(Barrier::new(self.senders + 1));
@@ -204,7 +205,7 @@ impl<Q: QueueSubject> Post<Q> {
         let ns = clock::now_ns() - started;
         threads.into_iter().try_for_each(threads::join)?;
         SINK.check(self.bound)?;
-        Ok(ns)
+        Ok((items, ns))
     }
 }
 
@@ -221,8 +222,7 @@ impl<Q: QueueSubject> Measured for Post<Q> {
     /// A round is an item.
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
         let _counting = counting(Counted::Not);
-        let items = rounds.next_multiple_of(self.senders as u64);
-        let ns = self.run(items, 0)?;
+        let (items, ns) = self.run(rounds, 0)?;
         let gauges = [
             ("allocations_per_item", self.allocations_per_item),
             ("full_bytes", self.full_bytes),
