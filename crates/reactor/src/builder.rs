@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    AddError, Event, Interest, Key, Subscription, Turn,
+    AddError, Event, Interest, Key, Reactor, Remote, RemoteAddError, Subscription, Turn,
     calm::Calm,
     inject::HandlerFn,
     turn::{ReactorOps, Subscriber, Token, add, sealed::Sealed},
@@ -61,7 +61,7 @@ impl<F> WithHandler<F> {
 }
 
 impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
-    /// Registers it with a [`Reactor`](crate::Reactor), a [`Turn`] (where it does not fire in that turn, rule 9), an
+    /// Registers it with a [`Reactor`], a [`Turn`] (where it does not fire in that turn, rule 9), an
     /// [`Embedded`](crate::Embedded) reactor or a mock.
     ///
     /// # Errors
@@ -72,6 +72,18 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
     {
         let built = Built::<Fd, F, Args>::new(self);
         target.with_ops(Token(()), |ops| add(ops, built)).map_err(|e| e.map(Built::unbuild))
+    }
+
+    /// Registers it with a reactor of another thread, and waits for its key. See [`Remote::add`].
+    ///
+    /// # Errors
+    /// See [`RemoteAddError`]; the registration comes back, the descriptor open.
+    pub fn register_remotely<Args: 'static>(self, remote: &Remote) -> Result<Key, RemoteAddError<Self>>
+    where
+        Fd: Send,
+        F: HandlerFn<Fd, Reactor, Args> + Send,
+    {
+        remote.add(Built::<Fd, F, Args>::new(self)).map_err(|e| e.map(Built::unbuild))
     }
 
     /// The registration as an erased subscriber.

@@ -14,9 +14,11 @@ pub(crate) struct Limits {
     pub(crate) events_per_turn: usize,
     pub(crate) timers_per_turn: usize,
     pub(crate) deferred_per_turn: usize,
+    pub(crate) calls_per_turn: usize,
     pub(crate) subscribers_max: usize,
     pub(crate) timers_max: usize,
     pub(crate) deferred_max: usize,
+    pub(crate) remote_max: usize,
     pub(crate) quarantine_max: usize,
 }
 
@@ -60,9 +62,11 @@ impl Builder {
                 events_per_turn: 1024,
                 timers_per_turn: 1024,
                 deferred_per_turn: 1024,
+                calls_per_turn: 1024,
                 subscribers_max: 1 << 20,
                 timers_max: 1 << 24,
                 deferred_max: 1 << 16,
+                remote_max: 1024,
                 quarantine_max: 256,
             },
             clock: None,
@@ -90,6 +94,10 @@ impl Builder {
         deferred_per_turn
     );
     limit!(
+        /// The most calls and posts of a [`Remote`](crate::Remote) that one turn runs; at least 1. Default: 1024.
+        calls_per_turn
+    );
+    limit!(
         /// The most subscribers; at least 1. Default: 1,048,576. Groups are bounded by the same number.
         subscribers_max
     );
@@ -100,6 +108,10 @@ impl Builder {
     limit!(
         /// The most closures that wait to be run by `defer`. Default: 65,536.
         deferred_max
+    );
+    limit!(
+        /// The most calls and posts of a [`Remote`](crate::Remote) that are queued or run at a time; at least 1. Default: 1024.
+        remote_max
     );
     limit!(
         /// The most cells whose memory is kept because the kernel may still hand out their address (rule 7) before the
@@ -143,6 +155,8 @@ impl Builder {
             (limits.events_per_turn, Capacity::EventsPerTurn),
             (limits.timers_per_turn, Capacity::TimersPerTurn),
             (limits.deferred_per_turn, Capacity::DeferredPerTurn),
+            (limits.calls_per_turn, Capacity::CallsPerTurn),
+            (limits.remote_max, Capacity::RemoteMax),
             (limits.subscribers_max, Capacity::SubscribersMax),
         ];
         if let Some((_, capacity)) = at_least_one.iter().find(|(count, _)| *count == 0) {

@@ -4,12 +4,19 @@
 //!
 //! 1. destructors that a panic has left behind, a rebuild of the epoll set if one was asked for, hooks before the wait, merged changes;
 //! 2. the wait, unless events are left over from a turn that panicked: those go first, and nothing is fetched beside them (rules 8, 9);
-//! 3. what the last turn left over: deferred closures, due timers (rule 10);
+//! 3. what the last turn left over: deferred closures, remote calls, due timers (rule 10);
 //! 4. the events;
-//! 5. timers that are due, deferred closures, hooks after the turn;
+//! 5. timers that are due, remote calls, deferred closures, hooks after the turn;
 //! 6. blocks of deleted cells are freed, if the batch is empty (rule 2).
 //!
-//! Where nothing but events can be due (`attention` is zero) only the wait and the events remain of it.
+//! Where nothing but events can be due (`attention` is zero) only the wait and the events remain of it, and with a `Remote` the latch.
+//!
+//! # How the loop sleeps
+//!
+//! With a `Remote`, the latch is put to sleep right before a wait that may last, and awake right after any. If it will not sleep, somebody has
+//! woken it since: then the wait only asks. If it was woken when it is put awake, the inbox is looked at in this turn. Who has pushed to the inbox wakes
+//! the latch after, so what came before the latch fell asleep is seen, and what comes after rings the descriptor. Without a `Remote` the latch sleeps
+//! all the time, and a stop rings the descriptor always.
 //!
 //! # The protocol of this module
 //!
@@ -134,16 +141,27 @@ impl Reactor {
     #[inline(always)]
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
         match timeout.into() {
-            None if self.attention == 0 => self.short_turn::<false>(),
-            Some(Duration::ZERO) if self.attention == 0 => self.short_turn::<true>(),
+            None if self.attention == 0 => self.short_turn::<false, false>(),
+            Some(Duration::ZERO) if self.attention == 0 => self.short_turn::<true, false>(),
+            timeout => self.longer_turn(timeout),
+        }
+    }
+
+    /// A turn in which more than events may be due: calls alone, or anything.
+    #[inline(never)]
+    fn longer_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        match timeout {
+            None if self.attention == attention::REMOTE => self.short_turn::<false, true>(),
+            Some(Duration::ZERO) if self.attention == attention::REMOTE => self.short_turn::<true, true>(),
             timeout => self.turn(timeout),
         }
     }
 
-    /// A turn in which nothing but events can be due.
+    /// A turn in which nothing but events can be due, and calls if there is a remote.
     #[inline(always)]
-    fn short_turn<const AT_ONCE: bool>(&mut self) -> io::Result<usize> {
-        let timeout = if AT_ONCE { Some(&ZERO) } else { None };
+    fn short_turn<const AT_ONCE: bool, const REMOTE: bool>(&mut self) -> io::Result<usize> {
+        let at_once = AT_ONCE || (REMOTE && !self.stop.latch().sleep());
+        let timeout = if at_once { Some(&ZERO) } else { None };
         let count = match self.driver.wait(self.batch.whole_room(), timeout) {
             Ok(count) => count,
             Err(Errno::INTR) => return self.turn(AT_ONCE.then_some(Duration::ZERO)),
@@ -151,18 +169,30 @@ impl Reactor {
         };
         // SAFETY: the wait has written this many events to the front of the room.
         unsafe { self.batch.refilled(count) };
+        if REMOTE {
+            self.wake_up();
+        }
         self.counters.turns += 1;
         self.counters.events += count as u64;
         self.phase = Phase::Events;
         let guard = TurnGuard { reactor: self, counted: true };
         // SAFETY: the guard is not used during the call, and no handler runs: this is not called from one (rule 4).
         unsafe { dispatch_events(guard.reactor) };
-        if guard.reactor.attention != 0 {
+        let usual = if REMOTE { attention::REMOTE } else { 0 };
+        if guard.reactor.attention != usual {
             return Ok(guard.finish_short(count));
         }
         guard.reactor.phase = Phase::Idle;
         mem::forget(guard);
         Ok(count)
+    }
+
+    /// The loop does not sleep any more: if it was woken, the inbox is to be looked at.
+    #[inline]
+    fn wake_up(&mut self) {
+        if self.stop.latch().awake() {
+            self.attention |= attention::CALLS;
+        }
     }
 
     /// A turn with everything in it.
@@ -189,6 +219,7 @@ impl Reactor {
         }
         reactor.phase = Phase::Calls;
         reactor.run_deferred(left);
+        let called = if reactor.calls_left { reactor.run_calls(reactor.limits.calls_per_turn) } else { 0 };
         let timers_first = mem::take(&mut reactor.timers_left);
         if has_timers && timers_first {
             reactor.fire_timers();
@@ -198,7 +229,7 @@ impl Reactor {
         if has_timers && !timers_first {
             reactor.fire_timers();
         }
-        Ok(guard.finish(count, left))
+        Ok(guard.finish(count, left, called))
     }
 
     /// What comes before the wait; true when a hook has asked for the end, which nothing would wake the wait for.
@@ -222,9 +253,12 @@ impl Reactor {
         self.graves.free(&self.batch);
         self.batch.clear();
         self.push_faults();
-        let has_work = !self.batch.is_empty() || !self.deferred.is_empty() || self.timers_left;
+        let has_work = !self.batch.is_empty() || !self.deferred.is_empty() || self.timers_left || self.calls_left;
         let timeout = if has_work { Some(Duration::ZERO) } else { timeout };
         self.wait(timeout)?;
+        if self.attention & attention::REMOTE != 0 {
+            self.wake_up();
+        }
         if let Some(fetched) = &mut self.watch {
             *fetched = Instant::now();
         }
@@ -259,6 +293,7 @@ impl Reactor {
                 return Ok(());
             }
         }
+        let waits = waits && (self.attention & attention::REMOTE == 0 || self.stop.latch().sleep());
         loop {
             let timer = if waits && has_timers { self.until_next_timer() } else { None };
             let until_deadline = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -299,7 +334,12 @@ impl Reactor {
         }
         let mut end = start.checked_add(span).unwrap_or(start);
         end = deadline.map_or(end, |deadline| deadline.min(end));
+        let has_remote = self.attention & attention::REMOTE != 0;
         loop {
+            // The latch is awake, so who queues a call makes no system call, and it is seen here.
+            if has_remote && self.stop.latch().is_woken() {
+                return Ok(true);
+            }
             match self.wait_once(Some(Duration::ZERO)) {
                 Ok(0) | Err(Errno::INTR) if Instant::now() >= end => return Ok(false),
                 Ok(0) | Err(Errno::INTR) => core::hint::spin_loop(),
@@ -378,7 +418,7 @@ impl Reactor {
     }
 
     /// Takes the time of a call, if the watchdog is on.
-    fn timed(&mut self, call: impl FnOnce(&mut Self)) {
+    pub(crate) fn timed(&mut self, call: impl FnOnce(&mut Self)) {
         let Some(fetched) = self.watch else {
             return call(self);
         };
@@ -394,6 +434,7 @@ impl Reactor {
             (attention::KEPT, !self.batch.is_empty()),
             (attention::TIMERS, self.timers.len() > 0),
             (attention::DEFERRED, !self.deferred.is_empty() || !self.deferred_later.is_empty() || self.timers_left),
+            (attention::CALLS, self.calls_left),
             (attention::DIRTY, !self.dirty.is_empty()),
             (attention::FAULTS, !self.faults.is_empty()),
             (attention::GRAVES, self.graves.has_waiting() || self.graves.has_dead()),
@@ -413,13 +454,16 @@ impl TurnGuard<'_> {
             self.reactor.bury_leaving();
             self.reactor.run_events();
         }
-        self.finish(count, 0)
+        self.finish(count, 0, 0)
     }
 
-    /// What comes after the events and timers, and the count of the user's events. So many deferred closures have run already.
-    fn finish(self, count: usize, deferred: usize) -> usize {
+    /// What comes after the events and timers, and the count of the user's events. So many deferred closures and calls have run already.
+    fn finish(self, count: usize, deferred: usize, called: usize) -> usize {
         let reactor = &mut *self.reactor;
         reactor.phase = Phase::Calls;
+        if reactor.attention & attention::CALLS != 0 {
+            reactor.run_calls(reactor.limits.calls_per_turn - called);
+        }
         let waiting = reactor.deferred.len().min(reactor.limits.deferred_per_turn - deferred);
         reactor.run_deferred(waiting);
         reactor.run_hooks(Moment::AfterTurn);

@@ -176,14 +176,15 @@ impl Embedded {
     fn try_settle(&mut self) -> Result<(), Errno> {
         self.reactor.flush();
         let watched = self.watch_inner();
-        // Before the timer, which asks the user's clock, and that may panic.
-        self.raise_work(watched.is_err())?;
+        // Asleep before the host sleeps; what was queued before that is work. Before the timer, which asks the user's clock, and that may panic.
+        let is_woken = self.reactor.attention & attention::REMOTE != 0 && !self.reactor.stop.latch().sleep();
+        self.raise_work(watched.is_err() || is_woken)?;
         self.arm_timer().or_else(|errno| self.raise_work(true).and(Err(errno)))?;
         watched
     }
 
-    fn raise_work(&mut self, failed: bool) -> Result<(), Errno> {
-        let has_work = self.reactor.has_work() || failed;
+    fn raise_work(&mut self, more: bool) -> Result<(), Errno> {
+        let has_work = self.reactor.has_work() || more;
         if has_work != self.raised {
             if has_work {
                 rustix::io::write(&self.work, &1u64.to_ne_bytes())?;

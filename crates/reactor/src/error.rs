@@ -126,6 +126,10 @@ pub enum Capacity {
     TimersPerTurn,
     /// `deferred_per_turn`.
     DeferredPerTurn,
+    /// `calls_per_turn`.
+    CallsPerTurn,
+    /// `remote_max`.
+    RemoteMax,
     /// `subscribers_max`.
     SubscribersMax,
     /// `timers_max`.
@@ -138,6 +142,8 @@ impl fmt::Display for Capacity {
             Self::EventsPerTurn => "events_per_turn",
             Self::TimersPerTurn => "timers_per_turn",
             Self::DeferredPerTurn => "deferred_per_turn",
+            Self::CallsPerTurn => "calls_per_turn",
+            Self::RemoteMax => "remote_max",
             Self::SubscribersMax => "subscribers_max",
             Self::TimersMax => "timers_max",
         })

@@ -25,7 +25,8 @@
 //! - [`interest()`] begins a registration; [`Reactor::add`] takes a hand-written [`Subscriber`].
 //! - [`Turn`] is what a handler may do: register, modify, delete (itself too), start timers, defer, stop.
 //! - [`Group`] is one state with several descriptors, timers and signals.
-//! - [`SignalSet`], [`Stop`], [`Reactor::embed`]: signals, an end from another thread, life inside another loop.
+//! - [`Remote`] runs closures on the loop's thread from any other, in a bounded queue; [`Stop`] ends the loop from there.
+//! - [`SignalSet`], [`Reactor::embed`]: signals, life inside another loop.
 //! - Feature `mock`: `MockReactor` and `turn!`, to test handlers without a reactor.
 //!
 //! How one event travels, and why it is safe: [`technical`].
@@ -61,6 +62,7 @@ mod interest;
 mod mock;
 mod reactor;
 mod registry;
+mod remote;
 mod signal;
 mod stats;
 mod stop;
@@ -91,6 +93,7 @@ pub use mock::{MockReactor, mock_turn};
 pub use reactor::Reactor;
 use reactor::attention;
 pub use registry::Key;
+pub use remote::{CallError, CallFuture, PostError, PostReason, Remote, RemoteAddError};
 pub use signal::{Received, Signal, SignalSet};
 pub use stats::Stats;
 pub use stop::Stop;

@@ -21,7 +21,9 @@ use crate::{
     hook::{HookCall, Hooks, Moment},
     inject::TimerFn,
     registry::{Registry, first_generation},
+    remote::Inbox,
     stats::Counters,
+    stop::fall_asleep,
     timer::{DeferredQueue, Schedule, Timers},
     turn::{self, ReactorOps, sealed::Sealed},
 };
@@ -48,6 +50,10 @@ pub struct Reactor {
     pub(crate) is_deferring: bool,
     /// Timers were due when the turn had fired as many as it may: they go first in the next.
     pub(crate) timers_left: bool,
+    /// What other threads have queued; `None` before the first [`Remote`](crate::Remote).
+    pub(crate) inbox: Option<Inbox>,
+    /// The last turn has left calls in the inbox: they go first in the next.
+    pub(crate) calls_left: bool,
     pub(crate) graves: Graves<Self>,
     /// The running cell, if it has deleted itself: its value goes when the handler has returned (rule 1).
     pub(crate) leaving: Option<Leaving>,
@@ -101,10 +107,14 @@ pub(crate) mod attention {
     pub(crate) const LEAVING: u32 = 1 << 11;
     /// The turn's clock has been read.
     pub(crate) const CLOCK: u32 = 1 << 12;
+    /// There is a [`Remote`](crate::Remote): the latch is told when the loop sleeps.
+    pub(crate) const REMOTE: u32 = 1 << 13;
+    /// The latch has been woken, or calls are left: the inbox is to be looked at.
+    pub(crate) const CALLS: u32 = 1 << 14;
     /// Bits that say how the reactor was built, or hold until somebody clears them.
-    pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD;
+    pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE;
     /// Bits of work that a host of an embedded reactor must come back for at once.
-    pub(crate) const WORK: u32 = KEPT | DEFERRED | DIRTY | FAULTS | GRAVES;
+    pub(crate) const WORK: u32 = KEPT | DEFERRED | DIRTY | FAULTS | GRAVES | CALLS;
 }
 
 impl Reactor {
@@ -138,6 +148,8 @@ impl Reactor {
             deferred_later: DeferredQueue::new(),
             is_deferring: false,
             timers_left: false,
+            inbox: None,
+            calls_left: false,
             graves: Graves::new(),
             leaving: None,
             dirty: Vec::new(),
@@ -335,6 +347,7 @@ impl Reactor {
             events: counters.events,
             wakes: counters.wakes,
             timers_fired: counters.timers_fired,
+            calls: counters.calls,
             rebuilds: counters.rebuilds,
             subscribers: self.subscribers(),
             timers: self.timers.len(),
@@ -355,6 +368,10 @@ impl Reactor {
         self.counters.wakes += 1;
         self.woken += 1;
         self.attention |= attention::WOKEN;
+        // Without a remote, turns do not touch the latch: what woke us was a stop, which has left its own mark.
+        if self.attention & attention::REMOTE == 0 {
+            fall_asleep(self.stop.latch());
+        }
     }
 }
 
@@ -369,6 +386,10 @@ impl fmt::Debug for Reactor {
 impl Drop for Reactor {
     fn drop(&mut self) {
         let mut panics = Panics::default();
+        // Nobody waits for an answer while destructors take their time.
+        if let Some(inbox) = self.inbox.take() {
+            inbox.close(&mut panics);
+        }
         // Rule 8: every destructor runs although others panic. A cell leaves the books before its value is dropped (rule 3).
         while let Some(cell) = self.registry.pop() {
             cell.set_flag(Flags::ABSENT, true);

@@ -12,10 +12,12 @@ pub struct Stats {
     pub turns: u64,
     /// Events given to cells, those of cells deleted meanwhile included.
     pub events: u64,
-    /// Times that another thread (or a [`Stop`](crate::Stop) on this one) woke the loop.
+    /// Times that a [`Remote`](crate::Remote) or a [`Stop`](crate::Stop) woke the loop out of its sleep. What comes while it runs costs no wake.
     pub wakes: u64,
     /// Timers fired.
     pub timers_fired: u64,
+    /// Calls and posts of [`Remote`](crate::Remote)s run, those whose caller had left included.
+    pub calls: u64,
     /// Epoll sets built anew because a descriptor was closed or replaced behind the reactor's back.
     pub rebuilds: u64,
     /// Subscribers registered now.
@@ -43,6 +45,7 @@ pub(crate) struct Counters {
     pub(crate) wakes: u64,
     pub(crate) events: u64,
     pub(crate) timers_fired: u64,
+    pub(crate) calls: u64,
     pub(crate) rebuilds: u64,
     pub(crate) handler_max: Duration,
     pub(crate) lag_max: Duration,

@@ -5,16 +5,13 @@ use core::{
     sync::atomic::{AtomicBool, Ordering},
 };
 use std::{
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     sync::Arc,
 };
 
-use rustix::{
-    event::{EventfdFlags, eventfd},
-    io::Errno,
-};
+use windlass_flow::Latch;
 
-use crate::{Event, Interest, Reactor, Subscriber, Turn, interest};
+use crate::{Errno, Event, Interest, Reactor, Subscriber, Turn, interest};
 
 /// Makes a reactor's [`run`](Reactor::run) return, from any thread. Cheap to clone.
 ///
@@ -25,20 +22,22 @@ pub struct Stop(Arc<Shared>);
 
 struct Shared {
     asked: AtomicBool,
-    wake: OwnedFd,
+    latch: Arc<Latch>,
 }
 
 impl Stop {
+    /// The end of a reactor, and the latch that wakes it. The latch is asleep: every wake of a reactor that has no other use for it
+    /// is to be heard by the descriptor, so that turns need not look.
     pub(crate) fn new() -> Result<Self, Errno> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Shared { asked: AtomicBool::new(false), wake })))
+        let latch = Arc::new(Latch::new()?);
+        fall_asleep(&latch);
+        Ok(Self(Arc::new(Shared { asked: AtomicBool::new(false), latch })))
     }
 
     /// Asks for the end, and wakes the loop if it sleeps. Nothing is awaited.
     pub fn stop(&self) {
         if !self.0.asked.swap(true, Ordering::AcqRel) {
-            // The counter is never read, so it holds one per stop: it cannot reach its maximum and refuse one.
-            let _ = rustix::io::write(&self.0.wake, &1u64.to_ne_bytes());
+            self.0.latch.wake();
         }
     }
 
@@ -56,9 +55,21 @@ impl Stop {
         self.0.asked.swap(false, Ordering::AcqRel)
     }
 
+    /// What wakes the loop.
+    pub(crate) fn latch(&self) -> &Arc<Latch> {
+        &self.0.latch
+    }
+
     /// The subscriber that notices the wake. Edge-triggered and never read: every write fires it again, which spares a read.
     pub(crate) fn subscriber(&self) -> impl Subscriber<Reactor> + use<> {
-        WakeSubscriber(self.clone())
+        WakeSubscriber(Arc::clone(&self.0.latch))
+    }
+}
+
+/// Takes the wakes that have come and leaves the latch asleep.
+pub(crate) fn fall_asleep(latch: &Latch) {
+    while !latch.sleep() {
+        latch.awake();
     }
 }
 
@@ -68,11 +79,11 @@ impl fmt::Debug for Stop {
     }
 }
 
-struct WakeSubscriber(Stop);
+struct WakeSubscriber(Arc<Latch>);
 
 impl Subscriber<Reactor> for WakeSubscriber {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.0.0.wake.as_fd()
+        self.0.as_fd()
     }
 
     fn interest(&self) -> Interest {

@@ -2,6 +2,10 @@
 
 use std::{
     os::fd::{AsFd, IntoRawFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -179,6 +183,76 @@ fn a_stop_from_anywhere_makes_it_readable(build: Build) {
     guest.run_once(NOW).unwrap();
     assert!(guest.with(|reactor| reactor.stop_requested()));
     assert!(!is_readable(&guest));
+}
+
+fn a_post_wakes_the_host(build: Build) {
+    let mut guest = embedded(build);
+    let remote = guest.with(Reactor::remote);
+    assert!(!is_readable(&guest));
+    // One while the host sleeps, and one that the guest finds when it has been awake: both are seen.
+    for from_inside in [false, true, false] {
+        let (ran, theirs) = (Arc::new(AtomicU64::new(0)), remote.clone());
+        let counted = ran.clone();
+        let post = move || assert!(theirs.try_post(move |_: Turn<'_>| _ = counted.fetch_add(1, Relaxed)).is_ok());
+        if from_inside {
+            guest.with(|reactor| reactor.defer(move |_| post()).map_err(drop)).unwrap();
+            sleep(&guest);
+            guest.run_once(NOW).unwrap();
+            sleep(&guest);
+        } else {
+            let poster = std::thread::spawn(post);
+            sleep(&guest);
+            poster.join().unwrap();
+        }
+        guest.run_once(NOW).unwrap();
+        assert_eq!(ran.load(Relaxed), 1);
+        settle(&mut guest);
+    }
+}
+
+fn calls_left_over_by_a_turn_make_it_readable(build: Build) {
+    let mut guest = build().calls_per_turn(1).build().unwrap().embed().unwrap();
+    let remote = guest.with(Reactor::remote);
+    let ran = Arc::new(AtomicU64::new(0));
+    for _ in 0..3 {
+        let ran = ran.clone();
+        assert!(remote.try_post(move |_: Turn<'_>| _ = ran.fetch_add(1, Relaxed)).is_ok());
+    }
+    for count in 1..=3 {
+        sleep(&guest);
+        guest.run_once(NOW).unwrap();
+        assert_eq!(ran.load(Relaxed), count);
+    }
+    settle(&mut guest);
+    // A stop reaches it as before.
+    remote.stop();
+    sleep(&guest);
+    guest.run_once(NOW).unwrap();
+    assert!(guest.with(|reactor| reactor.stop_requested()));
+    settle(&mut guest);
+}
+
+// A post that comes while the guest runs must not be left when the host goes to sleep.
+fn no_post_is_lost_between_the_guests_turn_and_the_hosts_sleep(build: Build) {
+    let rounds: u64 = if cfg!(miri) { 20 } else { 50_000 };
+    let mut guest = embedded(build);
+    let remote = guest.with(Reactor::remote);
+    let count = Arc::new(AtomicU64::new(0));
+    let seen = count.clone();
+    let poster = std::thread::spawn(move || {
+        for round in 0..rounds {
+            let counted = seen.clone();
+            assert!(remote.post(move |_: Turn<'_>| _ = counted.fetch_add(1, Relaxed)).is_ok());
+            while round % 3 == 0 && seen.load(Relaxed) <= round {
+                std::thread::yield_now();
+            }
+        }
+    });
+    while count.load(Relaxed) < rounds {
+        sleep(&guest);
+        guest.run_once(NOW).unwrap();
+    }
+    poster.join().unwrap();
 }
 
 fn a_merged_change_is_in_force_for_the_host(build: Build) {
@@ -403,6 +477,9 @@ scenarios! {
     a_destructor_left_behind_makes_it_readable,
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     a_stop_from_anywhere_makes_it_readable,
+    a_post_wakes_the_host,
+    calls_left_over_by_a_turn_make_it_readable,
+    no_post_is_lost_between_the_guests_turn_and_the_hosts_sleep,
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     a_merged_change_is_in_force_for_the_host,
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]

@@ -45,6 +45,7 @@ mod groups_refused;
 mod interests;
 mod panics;
 mod registration;
+mod remote;
 mod signals;
 mod signatures;
 mod sockets;

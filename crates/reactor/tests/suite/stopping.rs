@@ -54,6 +54,25 @@ fn a_hook_before_the_wait_ends_the_run(build: Build) {
     assert_eq!(reactor.stats().timers_fired, 0, "the wait ended by the stop, not by the timer");
 }
 
+// Once there is a remote, a stop rings the descriptor only if the loop sleeps.
+fn a_stop_beside_a_remote_is_not_lost(build: Build) {
+    let rounds = if cfg!(miri) { 5 } else { 3_000 };
+    let mut reactor = build().build().unwrap();
+    let stop = reactor.stop_handle();
+    stop.stop();
+    let remote = reactor.remote();
+    reactor.run().unwrap();
+    for round in 0..rounds {
+        let (stop, remote) = (stop.clone(), remote.clone());
+        let stopper = thread::spawn(move || if round % 2 == 0 { stop.stop() } else { remote.stop() });
+        reactor.run().unwrap();
+        stopper.join().unwrap();
+    }
+    remote.stop();
+    assert_eq!(reactor.run_once(LONG).unwrap(), 0, "it does not wait");
+    assert!(reactor.stop_requested());
+}
+
 fn a_stop_before_the_run_is_not_lost(build: Build) {
     let mut reactor = build().build().unwrap();
     reactor.stop_handle().stop();
@@ -167,6 +186,7 @@ scenarios! {
     a_handler_ends_the_run_after_its_turn,
     a_timer_and_a_closure_end_the_run,
     a_hook_before_the_wait_ends_the_run,
+    a_stop_beside_a_remote_is_not_lost,
     a_stop_before_the_run_is_not_lost,
     a_stop_in_a_turn_of_ones_own_is_seen_by_the_next_run,
     another_thread_ends_a_run_that_waits,

@@ -1,0 +1,181 @@
+//! What keeps a call from its answer. What was refused is inside; each turns into an [`io::Error`], so that `?` works.
+
+use core::fmt;
+use std::{any::Any, io};
+
+use crate::AddError;
+
+/// Why a call has no answer.
+#[non_exhaustive]
+pub enum CallError<F> {
+    /// The caller is the loop's own thread: it would wait for itself. The closure comes back.
+    WouldDeadlock(F),
+    /// The reactor is gone, and has not run the closure: it comes back.
+    Closed(F),
+    /// The time was over. With the closure if it had not begun, and never will; without if it runs or has run: then its result is dropped.
+    TimedOut(Option<F>),
+    /// The closure has panicked, with this: what [`resume_unwind`](std::panic::resume_unwind) takes.
+    Panicked(Box<dyn Any + Send>),
+}
+
+impl<F> CallError<F> {
+    /// The same error of something made from the closure.
+    pub(crate) fn map<G>(self, f: impl FnOnce(F) -> G) -> CallError<G> {
+        match self {
+            Self::WouldDeadlock(job) => CallError::WouldDeadlock(f(job)),
+            Self::Closed(job) => CallError::Closed(f(job)),
+            Self::TimedOut(job) => CallError::TimedOut(job.map(f)),
+            Self::Panicked(load) => CallError::Panicked(load),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::WouldDeadlock(_) => "WouldDeadlock",
+            Self::Closed(_) => "Closed",
+            Self::TimedOut(_) => "TimedOut",
+            Self::Panicked(_) => "Panicked",
+        }
+    }
+
+    fn text(&self) -> &'static str {
+        match self {
+            Self::WouldDeadlock(_) => WOULD_DEADLOCK,
+            Self::Closed(_) => CLOSED,
+            Self::TimedOut(_) => "the reactor has not answered in time",
+            Self::Panicked(_) => "the call has panicked in the reactor's thread",
+        }
+    }
+
+    fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::WouldDeadlock(_) => io::ErrorKind::Deadlock,
+            Self::Closed(_) => io::ErrorKind::BrokenPipe,
+            Self::TimedOut(_) => io::ErrorKind::TimedOut,
+            Self::Panicked(_) => io::ErrorKind::Other,
+        }
+    }
+}
+
+const WOULD_DEADLOCK: &str = "the reactor's own thread would wait for itself";
+const CLOSED: &str = "the reactor is gone";
+
+/// Why a closure was not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PostReason {
+    /// As many calls and posts as the builder's `remote_max` wait.
+    Full,
+    /// The same, and the poster is the loop's own thread: it would wait for itself.
+    WouldDeadlock,
+    /// The reactor is gone.
+    Closed,
+}
+
+/// A closure that was not posted, and why.
+pub struct PostError<F> {
+    /// Why.
+    pub reason: PostReason,
+    /// The closure, unharmed.
+    pub closure: F,
+}
+
+impl<F> PostError<F> {
+    fn name(&self) -> PostReason {
+        self.reason
+    }
+
+    fn text(&self) -> &'static str {
+        match self.reason {
+            PostReason::Full => "as many calls as may be wait for the reactor",
+            PostReason::WouldDeadlock => WOULD_DEADLOCK,
+            PostReason::Closed => CLOSED,
+        }
+    }
+
+    fn kind(&self) -> io::ErrorKind {
+        match self.reason {
+            PostReason::Full => io::ErrorKind::WouldBlock,
+            PostReason::WouldDeadlock => io::ErrorKind::Deadlock,
+            PostReason::Closed => io::ErrorKind::BrokenPipe,
+        }
+    }
+}
+
+/// Why a subscriber was not registered from another thread.
+#[non_exhaustive]
+pub enum RemoteAddError<S> {
+    /// The reactor or the kernel refused it; the subscriber is inside.
+    Refused(AddError<S>),
+    /// The caller is the loop's own thread: it would wait for itself. The subscriber comes back.
+    WouldDeadlock(S),
+    /// The reactor is gone. The subscriber comes back.
+    Closed(S),
+    /// The subscriber's own `fd` or `interest` has panicked, with this. It is gone.
+    Panicked(Box<dyn Any + Send>),
+}
+
+impl<S> RemoteAddError<S> {
+    /// The same error of something made from the subscriber.
+    pub fn map<T>(self, f: impl FnOnce(S) -> T) -> RemoteAddError<T> {
+        match self {
+            Self::Refused(e) => RemoteAddError::Refused(e.map(f)),
+            Self::WouldDeadlock(subscriber) => RemoteAddError::WouldDeadlock(f(subscriber)),
+            Self::Closed(subscriber) => RemoteAddError::Closed(f(subscriber)),
+            Self::Panicked(load) => RemoteAddError::Panicked(load),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Refused(_) => "Refused",
+            Self::WouldDeadlock(_) => "WouldDeadlock",
+            Self::Closed(_) => "Closed",
+            Self::Panicked(_) => "Panicked",
+        }
+    }
+
+    fn text(&self) -> &'static str {
+        match self {
+            Self::Refused(_) => "the registration was refused",
+            Self::WouldDeadlock(_) => WOULD_DEADLOCK,
+            Self::Closed(_) => CLOSED,
+            Self::Panicked(_) => "the subscriber has panicked",
+        }
+    }
+
+    fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Refused(e) => io::Error::from(e.reason).kind(),
+            Self::WouldDeadlock(_) => io::ErrorKind::Deadlock,
+            Self::Closed(_) => io::ErrorKind::BrokenPipe,
+            Self::Panicked(_) => io::ErrorKind::Other,
+        }
+    }
+}
+
+/// Writes the traits of an error whatever it carries.
+macro_rules! error {
+    ($type:ident<$p:ident>) => {
+        impl<$p> fmt::Debug for $type<$p> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({:?})", stringify!($type), self.name())
+            }
+        }
+        impl<$p> fmt::Display for $type<$p> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.text())
+            }
+        }
+        impl<$p> std::error::Error for $type<$p> {}
+        impl<$p> From<$type<$p>> for io::Error {
+            fn from(e: $type<$p>) -> Self {
+                Self::new(e.kind(), e.text())
+            }
+        }
+    };
+}
+
+error!(CallError<F>);
+error!(PostError<F>);
+error!(RemoteAddError<S>);

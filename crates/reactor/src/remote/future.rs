@@ -1,0 +1,118 @@
+//! A call without a thread that waits.
+
+use core::{
+    fmt,
+    future::Future,
+    mem,
+    pin::Pin,
+    task::{Context, Poll},
+};
+use std::sync::Arc;
+
+use windlass_flow::Push;
+
+use super::{
+    CallError, Closure, Message, Remote,
+    call::{Call, Job, Place},
+    call_error,
+};
+use crate::Turn;
+
+/// The future of [`Remote::call_async`]: what the closure returns.
+#[must_use = "nothing is called before the future is polled"]
+pub struct CallFuture<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(Turn<'_>) -> T + Send + 'static,
+{
+    stage: Stage<Closure<F, T>>,
+}
+
+enum Stage<J: Job> {
+    New(Remote, J),
+    /// It waits for room in the queue.
+    Queuing(Push<Message>, Arc<Call<J>>),
+    /// It waits for the answer.
+    Queued(Arc<Call<J>>),
+    Ended,
+}
+
+/// Nothing in it is pinned: the closure is moved to the queue.
+impl<T, F> Unpin for CallFuture<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(Turn<'_>) -> T + Send + 'static,
+{
+}
+
+impl<T, F> CallFuture<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(Turn<'_>) -> T + Send + 'static,
+{
+    pub(super) fn new(remote: Remote, job: Closure<F, T>) -> Self {
+        Self { stage: Stage::New(remote, job) }
+    }
+}
+
+impl<T, F> Future for CallFuture<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(Turn<'_>) -> T + Send + 'static,
+{
+    type Output = Result<T, CallError<F>>;
+
+    /// # Panics
+    /// When it is polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let stage = &mut self.stage;
+        if let Stage::New(..) = stage {
+            let Stage::New(remote, job) = mem::replace(stage, Stage::Ended) else { unreachable!("it was looked at") };
+            let call = Call::new(job);
+            let push = remote.0.queue.push_async(Message::Call(Place::new(&call)));
+            *stage = Stage::Queuing(push, call);
+        }
+        if let Stage::Queuing(push, call) = stage {
+            let pushed = match Pin::new(push).poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(pushed) => pushed,
+            };
+            let call = Arc::clone(call);
+            *stage = Stage::Ended;
+            if let Err(refused) = pushed {
+                return Poll::Ready(Err(call_error(&call, &refused).map(|closure| closure.0)));
+            }
+            *stage = Stage::Queued(call);
+        }
+        let Stage::Queued(call) = stage else { panic!("a `CallFuture` was polled after it was ready") };
+        let answer = match call.poll(context) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(answer) => answer,
+        };
+        *stage = Stage::Ended;
+        Poll::Ready(answer.map_err(|e| e.map(|closure| closure.0)))
+    }
+}
+
+impl<T, F> Drop for CallFuture<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(Turn<'_>) -> T + Send + 'static,
+{
+    fn drop(&mut self) {
+        if let Stage::Queuing(_, call) | Stage::Queued(call) = &self.stage {
+            call.abandon();
+        }
+    }
+}
+
+impl<T, F> fmt::Debug for CallFuture<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(Turn<'_>) -> T + Send + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_queued = matches!(self.stage, Stage::Queued(_));
+        f.debug_struct("CallFuture").field("is_queued", &is_queued).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,331 @@
+//! Other threads: closures that run on the loop's thread, in a bounded queue.
+//!
+//! The queue is a [`Mailbox`] of `windlass-flow`, its latch the reactor's own, which [`Stop`] has as well. How the loop sleeps on
+//! the latch stands in `dispatch.rs`.
+
+mod call;
+mod error;
+mod future;
+
+use core::{any::Any, fmt, marker::PhantomData};
+use std::{
+    sync::Arc,
+    thread::{self, ThreadId},
+    time::{Duration, Instant},
+};
+
+pub use error::{CallError, PostError, PostReason, RemoteAddError};
+pub use future::CallFuture;
+use windlass_flow::{Bounds, Mailbox, PushError, PushReason, Sender, mailbox, panics::Panics};
+
+use crate::{AddError, Key, Reactor, Stop, Subscriber, Turn, attention};
+use call::{Call, Job, Place};
+
+/// What other threads may ask of a reactor. `Clone`, `Send` and `Sync`; all clones share one queue.
+///
+/// A closure runs on the loop's thread, between events, with a [`Turn`]: it may do all that a handler may. Those of one thread run in the order in which they were
+/// queued. Calls and posts that wait are `remote_max` at most, and a turn runs `calls_per_turn` of them
+/// ([`Builder`](crate::Builder)); what is left goes first in the next.
+///
+/// A queued closure wakes the loop, which costs a system call only if it sleeps; that of an embedded reactor wakes the host.
+///
+/// When the reactor is dropped, all who wait are answered [`Closed`](CallError::Closed) at once. While it lives and nobody runs it, they wait.
+///
+/// ```
+/// use std::{thread, time::Duration};
+/// use windlass::{Reactor, Turn};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut reactor = Reactor::new()?;
+/// let remote = reactor.remote();
+/// let worker = thread::spawn(move || {
+///     let timers = remote.call(|mut turn| {
+///         let _ = turn.after(Duration::from_secs(60), |_: Turn<'_, _>| {});
+///         turn.stats().timers
+///     });
+///     remote.stop();
+///     timers.ok()
+/// });
+/// reactor.run()?;
+/// assert_eq!(worker.join().unwrap(), Some(1));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Remote(Arc<Endpoint>);
+
+struct Endpoint {
+    queue: Sender<Message>,
+    stop: Stop,
+    /// The loop's own.
+    thread: ThreadId,
+}
+
+/// What waits in the queue.
+enum Message {
+    Post(Box<dyn Post>),
+    Call(Place),
+}
+
+/// A posted closure, erased.
+trait Post: Send {
+    fn run(self: Box<Self>, turn: Turn<'_>);
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+impl<F: FnOnce(Turn<'_>) + Send + 'static> Post for F {
+    fn run(self: Box<Self>, turn: Turn<'_>) {
+        self(turn);
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// A closure with a result.
+struct Closure<F, T>(F, PhantomData<fn() -> T>);
+
+impl<T: Send + 'static, F: FnOnce(Turn<'_>) -> T + Send + 'static> Job for Closure<F, T> {
+    type Output = T;
+
+    fn run(self, turn: Turn<'_>) -> T {
+        (self.0)(turn)
+    }
+}
+
+/// A subscriber to be registered.
+struct Addition<S>(S);
+
+impl<S: Subscriber<Reactor> + Send> Job for Addition<S> {
+    type Output = Result<Key, AddError<S>>;
+
+    fn run(self, mut turn: Turn<'_>) -> Self::Output {
+        turn.add(self.0)
+    }
+}
+
+impl Remote {
+    /// Runs a closure on the loop's thread and waits for what it returns.
+    ///
+    /// The closure's panic comes back as an error, and the loop goes on.
+    ///
+    /// # Errors
+    /// [`CallError::WouldDeadlock`] on the loop's own thread, [`CallError::Closed`], [`CallError::Panicked`].
+    pub fn call<T, F>(&self, closure: F) -> Result<T, CallError<F>>
+    where
+        T: Send + 'static,
+        F: FnOnce(Turn<'_>) -> T + Send + 'static,
+    {
+        self.wait_for(Closure(closure, PhantomData), None).map_err(|e| e.map(|closure| closure.0))
+    }
+
+    /// The same, and waits no longer than `timeout`, for room in the queue and for the result together.
+    ///
+    /// # Errors
+    /// Those of [`call`](Self::call), and [`CallError::TimedOut`], with the closure if it had not begun: then it never will.
+    pub fn call_timeout<T, F>(&self, timeout: Duration, closure: F) -> Result<T, CallError<F>>
+    where
+        T: Send + 'static,
+        F: FnOnce(Turn<'_>) -> T + Send + 'static,
+    {
+        self.wait_for(Closure(closure, PhantomData), Some(timeout)).map_err(|e| e.map(|closure| closure.0))
+    }
+
+    /// A future of the closure's result, for any executor, be it one on the loop's own thread.
+    ///
+    /// It is queued when the future is first polled. Dropping the future withdraws a closure that has not begun; the result of one that has is dropped on
+    /// the loop's thread.
+    pub fn call_async<T, F>(&self, closure: F) -> CallFuture<T, F>
+    where
+        T: Send + 'static,
+        F: FnOnce(Turn<'_>) -> T + Send + 'static,
+    {
+        CallFuture::new(self.clone(), Closure(closure, PhantomData))
+    }
+
+    /// Queues a closure that nobody waits for, and waits for room in the queue if there is none.
+    ///
+    /// Its panic unwinds out of [`Reactor::run_once`], as a handler's does (rule 8).
+    ///
+    /// # Errors
+    /// [`PostReason::Closed`], and [`PostReason::WouldDeadlock`] when the queue is full and this is the loop's own thread.
+    pub fn post<F: FnOnce(Turn<'_>) + Send + 'static>(&self, closure: F) -> Result<(), PostError<F>> {
+        let queue = &self.0.queue;
+        let refused = match queue.try_push(Message::Post(Box::new(closure))) {
+            Ok(()) => return Ok(()),
+            Err(refused) => refused,
+        };
+        if refused.reason != PushReason::Full {
+            return Err(post_error(refused));
+        }
+        if self.is_own_thread() {
+            let closure = post_error(refused).closure;
+            return Err(PostError { reason: PostReason::WouldDeadlock, closure });
+        }
+        queue.push(refused.item).map_err(post_error)
+    }
+
+    /// Queues a closure that nobody waits for, if there is room.
+    ///
+    /// # Errors
+    /// [`PostReason::Full`] and [`PostReason::Closed`]; the closure comes back.
+    pub fn try_post<F: FnOnce(Turn<'_>) + Send + 'static>(&self, closure: F) -> Result<(), PostError<F>> {
+        self.0.queue.try_push(Message::Post(Box::new(closure))).map_err(post_error)
+    }
+
+    /// Registers a hand-written subscriber from another thread, and waits for its key. See [`Turn::add`].
+    ///
+    /// One that is built of a descriptor and a handler registers itself:
+    ///
+    /// ```no_run
+    /// # use std::net::TcpListener;
+    /// # use windlass::{Key, Remote, Turn, interest};
+    /// # fn listen(remote: &Remote, listener: TcpListener) -> std::io::Result<Key> {
+    /// let key = interest()
+    ///     .read()
+    ///     .with_fd(listener)
+    ///     .with_handler(|listener: &mut TcpListener, _: Turn<'_>| drop(listener.accept()))
+    ///     .register_remotely(remote)?;
+    /// # Ok(key)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`RemoteAddError`]; the subscriber comes back.
+    pub fn add<S: Subscriber<Reactor> + Send>(&self, subscriber: S) -> Result<Key, RemoteAddError<S>> {
+        match self.wait_for(Addition(subscriber), None) {
+            Ok(added) => added.map_err(RemoteAddError::Refused),
+            Err(CallError::WouldDeadlock(Addition(subscriber))) => Err(RemoteAddError::WouldDeadlock(subscriber)),
+            Err(CallError::Closed(Addition(subscriber))) => Err(RemoteAddError::Closed(subscriber)),
+            Err(CallError::Panicked(load)) => Err(RemoteAddError::Panicked(load)),
+            Err(CallError::TimedOut(_)) => unreachable!("no time was set"),
+        }
+    }
+
+    /// Makes [`Reactor::run`] return; see [`Stop::stop`]. Nothing is awaited.
+    pub fn stop(&self) {
+        self.0.stop.stop();
+    }
+
+    fn is_own_thread(&self) -> bool {
+        thread::current().id() == self.0.thread
+    }
+
+    /// Queues a job and waits for its output.
+    fn wait_for<J: Job>(&self, job: J, timeout: Option<Duration>) -> Result<J::Output, CallError<J>> {
+        if self.is_own_thread() {
+            return Err(CallError::WouldDeadlock(job));
+        }
+        // An end that no clock reaches is none.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let call = Call::new(job);
+        let message = Message::Call(Place::new(&call));
+        let pushed = match timeout {
+            None => self.0.queue.push(message),
+            Some(timeout) => self.0.queue.push_timeout(message, timeout),
+        };
+        match pushed {
+            Ok(()) => call.wait(deadline),
+            Err(refused) => Err(call_error(&call, &refused)),
+        }
+    }
+}
+
+/// The error of a call that the queue has refused. The job is still in it.
+fn call_error<J: Job>(call: &Call<J>, refused: &PushError<Message>) -> CallError<J> {
+    let job = call.take_back().expect("what the queue has refused was not run");
+    match refused.reason {
+        PushReason::TimedOut => CallError::TimedOut(Some(job)),
+        _ => CallError::Closed(job),
+    }
+}
+
+/// The error of a post that the queue has refused, with the closure that came back.
+fn post_error<F: 'static>(refused: PushError<Message>) -> PostError<F> {
+    let reason = if refused.reason == PushReason::Full { PostReason::Full } else { PostReason::Closed };
+    let Message::Post(post) = refused.item else { unreachable!("a post was refused") };
+    let closure = post.into_any().downcast::<F>().expect("what comes back is what was pushed");
+    PostError { reason, closure: *closure }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("thread", &self.0.thread).finish_non_exhaustive()
+    }
+}
+
+/// The reactor's end of the queue.
+pub(crate) struct Inbox {
+    queue: Mailbox<Message>,
+    remote: Remote,
+}
+
+impl Inbox {
+    fn new(remote_max: usize, stop: Stop) -> Self {
+        let (sender, queue) = mailbox(Bounds::items(remote_max), stop.latch().clone());
+        let endpoint = Endpoint { queue: sender, stop, thread: thread::current().id() };
+        Self { queue, remote: Remote(Arc::new(endpoint)) }
+    }
+
+    /// Answers all who wait, then drops the posted closures, whose destructors may take their time or panic.
+    pub(crate) fn close(mut self, panics: &mut Panics) {
+        panics.catch(|| self.queue.close());
+        let mut posts = Vec::new();
+        for message in self.queue.drain(usize::MAX) {
+            match message {
+                Message::Call(place) => drop(place),
+                Message::Post(post) => posts.push(post),
+            }
+        }
+        for post in posts {
+            panics.catch(|| drop(post));
+        }
+    }
+}
+
+impl Reactor {
+    /// What other threads may ask of this reactor. Each call gives the same endpoint.
+    ///
+    /// A reactor that has one keeps account of whether it sleeps: two atomic operations a turn.
+    #[must_use]
+    pub fn remote(&mut self) -> Remote {
+        let inbox = self.inbox.get_or_insert_with(|| {
+            self.attention |= attention::REMOTE;
+            // It has slept all the time; a stop that woke it has rung the descriptor.
+            self.stop.latch().awake();
+            Inbox::new(self.limits.remote_max, self.stop.clone())
+        });
+        inbox.remote.clone()
+    }
+
+    /// Runs queued calls and posts, up to `count`, and says how many.
+    ///
+    /// The inbox is out of the reactor meanwhile, which no turn notices: a turn does not reach it.
+    pub(crate) fn run_calls(&mut self, count: usize) -> usize {
+        /// Puts the inbox back, also when a post panics.
+        struct Restore<'r>(&'r mut Reactor, Option<Inbox>);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                self.0.inbox = self.1.take();
+            }
+        }
+
+        // Stays so if a post panics (rule 8).
+        self.calls_left = true;
+        let inbox = self.inbox.take();
+        let mut restore = Restore(self, inbox);
+        let Restore(reactor, Some(inbox)) = &mut restore else { return 0 };
+        let mut ran = 0;
+        for message in inbox.queue.drain(count) {
+            ran += 1;
+            reactor.counters.calls += 1;
+            reactor.timed(|reactor| match message {
+                Message::Post(post) => post.run(Turn::new(reactor)),
+                Message::Call(place) => place.run(Turn::new(reactor)),
+            });
+        }
+        reactor.calls_left = ran == count && !inbox.queue.is_empty();
+        ran
+    }
+}
