@@ -146,3 +146,11 @@ fn the_standard_channel_does_as_the_driver_expects() {
         passes(STD, &case);
     }
 }
+
+#[test]
+fn a_remote_wakes_calls_and_posts_as_the_driver_expects() {
+    passes(WINDLASS, &Case::Call { bound: 4 });
+    for case in wake_cases(&[0, 50]).into_iter().chain(post_cases()) {
+        passes(WINDLASS, &case);
+    }
+}
