@@ -1,5 +1,6 @@
 //! Flow control between threads and processes: what a fast sender meets when its receiver is slow.
 //!
+//! - [`EventCounter`] is an eventfd with a maximum: a writer that would reach it waits, and either side can be polled.
 //! - [`Latch`] wakes a loop: only the wake that finds it asleep makes a system call.
 //! - [`Mailbox`] is a bounded queue from many threads to one, with a [`Latch`] to wake the receiver.
 //!
@@ -12,6 +13,7 @@ compile_error!("windlass-flow is for Linux: it is made of eventfds and futexes")
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("windlass-flow is for 64-bit targets: the counter is one 64-bit word");
 
+mod counter;
 mod latch;
 mod mailbox;
 #[doc(hidden)]
@@ -19,6 +21,12 @@ pub mod panics;
 mod sync;
 mod sys;
 
+#[cfg(not(loom))]
+pub use counter::CounterParts;
+pub use counter::{
+    BuildError, Corrupt, CounterBuilder, CounterReader, CounterWriter, EventCounter, PartsError, PartsReason,
+    ReadError, SetMaximumError, WriteError,
+};
 pub use latch::Latch;
 pub use mailbox::{Bounds, Drain, Mailbox, Push, PushError, PushReason, Sender, mailbox, weighed_mailbox};
 pub use rustix::io::Errno;

@@ -1,21 +1,59 @@
 //! The kernel's two ways to wait, as this crate uses them: eventfd(2) and futex(2), and their doubles under loom.
 
 #[cfg(not(loom))]
-pub(crate) use kernel::EventFd;
+pub(crate) use kernel::{EventFd, Futex};
 #[cfg(loom)]
-pub(crate) use model::EventFd;
+pub(crate) use model::{EventFd, Futex};
+
+/// Who may wait for a futex: the kernel finds those of one process faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The threads of this process.
+    Process,
+    /// Every process that maps the page.
+    #[cfg_attr(loom, expect(dead_code, reason = "a model is one process"))]
+    System,
+}
+
+/// The system calls that this thread has made through this module: for tests of paths that make none, or make them in an order.
+#[cfg(all(test, not(loom)))]
+pub(crate) mod calls {
+    use std::cell::RefCell;
+
+    thread_local!(static CALLS: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) });
+
+    pub(super) fn note(fd: i32) {
+        CALLS.with_borrow_mut(|calls| calls.push(fd));
+    }
+
+    /// The calls of `f`, each by its descriptor, -1 for a futex.
+    pub(crate) fn of<T>(f: impl FnOnce() -> T) -> Vec<i32> {
+        CALLS.take();
+        f();
+        CALLS.take()
+    }
+}
 
 #[cfg(not(loom))]
 mod kernel {
     use std::{
-        os::fd::{AsFd, BorrowedFd, OwnedFd},
+        os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+        sync::atomic::{AtomicU32, Ordering},
         time::Duration,
     };
 
     use rustix::{
         event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
         io::Errno,
+        thread::futex,
     };
+
+    use super::Scope;
+
+    #[cfg(not(test))]
+    const fn note(_: i32) {}
+    #[cfg(test)]
+    use super::calls::note;
 
     /// An eventfd(2), non-blocking and closed on exec.
     #[derive(Debug)]
@@ -28,11 +66,13 @@ mod kernel {
 
         /// Adds to it. False when it would pass the kernel's maximum, 2^64 - 2; then it is readable anyhow.
         pub(crate) fn write(&self, n: u64) -> bool {
+            note(self.0.as_raw_fd());
             rustix::io::write(&self.0, &n.to_ne_bytes()).is_ok()
         }
 
         /// Takes all of it; false when it was zero.
         pub(crate) fn read(&self) -> bool {
+            note(self.0.as_raw_fd());
             rustix::io::read(&self.0, &mut [0; 8]).is_ok()
         }
 
@@ -50,6 +90,58 @@ mod kernel {
             self.0.as_fd()
         }
     }
+
+    /// One that came from elsewhere: not blocking, or a call may wait.
+    impl From<OwnedFd> for EventFd {
+        fn from(fd: OwnedFd) -> Self {
+            Self(fd)
+        }
+    }
+
+    impl From<EventFd> for OwnedFd {
+        fn from(fd: EventFd) -> Self {
+            fd.0
+        }
+    }
+
+    /// A futex(2) word that counts wakes: who has seen a number sleeps only while it is still the number. May lie in a page that
+    /// processes share.
+    #[derive(Debug)]
+    #[repr(transparent)]
+    pub(crate) struct Futex(AtomicU32);
+
+    impl Futex {
+        pub(crate) fn new() -> Self {
+            Self(AtomicU32::new(0))
+        }
+
+        pub(crate) fn seen(&self) -> u32 {
+            self.0.load(Ordering::Acquire)
+        }
+
+        /// Sleeps until the next [`wake_all`](Self::wake_all), if there was none since `seen`, or until the time is over (`None`: for
+        /// ever). May return early. False when the whole time has passed.
+        pub(crate) fn wait(&self, seen: u32, scope: Scope, timeout: Option<Duration>) -> bool {
+            note(-1);
+            // Beyond what the kernel can express is beyond everybody's patience.
+            let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+            futex::wait(&self.0, flags(scope), seen, timeout.as_ref()) != Err(Errno::TIMEDOUT)
+        }
+
+        pub(crate) fn wake_all(&self, scope: Scope) {
+            self.0.fetch_add(1, Ordering::AcqRel);
+            note(-1);
+            // The kernel's number is signed. It can only fail for an address that is not there.
+            let _ = futex::wake(&self.0, flags(scope), i32::MAX.unsigned_abs());
+        }
+    }
+
+    const fn flags(scope: Scope) -> futex::Flags {
+        match scope {
+            Scope::Process => futex::Flags::PRIVATE,
+            Scope::System => futex::Flags::empty(),
+        }
+    }
 }
 
 #[cfg(loom)]
@@ -58,7 +150,8 @@ mod model {
 
     use rustix::io::Errno;
 
-    use crate::sync::{Condvar, Mutex};
+    use super::Scope;
+    use crate::sync::{AtomicU32, Condvar, Mutex, Ordering};
 
     /// The double of an eventfd: a count under a lock.
     #[derive(Debug)]
@@ -94,6 +187,54 @@ mod model {
             while *count == 0 {
                 count = self.changed.wait(count).unwrap();
             }
+        }
+    }
+
+    impl EventFd {
+        /// What poll(2) says: (readable, writable).
+        pub(crate) fn levels(&self) -> (bool, bool) {
+            let count = *self.count.lock().unwrap();
+            (count > 0, count < u64::MAX - 1)
+        }
+
+        /// Waits until it is writable, as [`wait`](Self::wait) does until it is readable.
+        pub(crate) fn wait_writable(&self) {
+            let mut count = self.count.lock().unwrap();
+            while *count == u64::MAX - 1 {
+                count = self.changed.wait(count).unwrap();
+            }
+        }
+    }
+
+    /// The double of a futex(2): the kernel compares and queues under one lock, and wakes under the same.
+    #[derive(Debug)]
+    pub(crate) struct Futex {
+        wakes: AtomicU32,
+        bucket: Mutex<()>,
+        woken: Condvar,
+    }
+
+    impl Futex {
+        pub(crate) fn new() -> Self {
+            Self { wakes: AtomicU32::new(0), bucket: Mutex::new(()), woken: Condvar::new() }
+        }
+
+        pub(crate) fn seen(&self) -> u32 {
+            self.wakes.load(Ordering::Acquire)
+        }
+
+        pub(crate) fn wait(&self, seen: u32, _: Scope, _: Option<Duration>) -> bool {
+            let bucket = self.bucket.lock().unwrap();
+            if self.wakes.load(Ordering::Acquire) == seen {
+                drop(self.woken.wait(bucket).unwrap());
+            }
+            true
+        }
+
+        pub(crate) fn wake_all(&self, _: Scope) {
+            self.wakes.fetch_add(1, Ordering::AcqRel);
+            let _bucket = self.bucket.lock().unwrap();
+            self.woken.notify_all();
         }
     }
 }

@@ -1,0 +1,280 @@
+//! What can go wrong with a counter, one small type for each operation. Each turns into an [`io::Error`], so that `?` works.
+
+use core::fmt;
+use std::io;
+
+use crate::Errno;
+
+/// The shared page holds what no counter can: another process has written to it. A counter between threads is never corrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt;
+
+/// Why a counter could not be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The maximum is zero.
+    ZeroMaximum,
+    /// The initial count is not below the maximum.
+    InitialTooLarge,
+    /// An error of the kernel: `EMFILE` when the process has no descriptor left, say. Of a shared counter only.
+    Os(Errno),
+}
+
+/// Why nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// It would reach the maximum, and was not to wait.
+    WouldBlock,
+    /// It would still reach the maximum when the time was over.
+    TimedOut,
+    /// A write of zero says nothing.
+    Zero,
+    /// It is not below the maximum, so it could never fit. A writer that waits gets this, too, when the maximum is lowered.
+    TooLarge,
+    /// See [`Corrupt`].
+    Corrupt,
+}
+
+/// Why nothing was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The count is zero, and the read was not to wait.
+    WouldBlock,
+    /// The count was still zero when the time was over.
+    TimedOut,
+    /// See [`Corrupt`].
+    Corrupt,
+}
+
+/// Why the maximum was not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SetMaximumError {
+    /// It is not above the count.
+    NotAboveCount,
+    /// See [`Corrupt`].
+    Corrupt,
+}
+
+/// Why a counter was not taken apart, or not made of parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PartsReason {
+    /// The counter is one between threads: it has no page to send.
+    NotShared,
+    /// The page is not a memfd that is sealed against shrinking; a peer could cut it off, and the next access would be `SIGBUS`.
+    NotSealed,
+    /// The page is shorter than 4096 bytes.
+    TooSmall,
+    /// The page is not one of a counter.
+    WrongMagic,
+    /// The page is that of a counter of another version of this crate.
+    WrongVersion,
+    /// The count is above the maximum, the maximum is zero, or there are unknown flags.
+    Corrupt,
+    /// The reader's or the writer's descriptor is not a non-blocking eventfd.
+    NotAnEventFd,
+    /// An error of the kernel.
+    Os(Errno),
+}
+
+/// Parts that make no counter, or a counter that does not come apart, and why.
+#[derive(Debug)]
+pub struct PartsError<T> {
+    /// Why.
+    pub reason: PartsReason,
+    /// What was given, unharmed.
+    pub given: T,
+}
+
+impl From<Errno> for PartsReason {
+    fn from(errno: Errno) -> Self {
+        Self::Os(errno)
+    }
+}
+
+/// Writes what [`Corrupt`] turns into.
+macro_rules! corrupt_is {
+    ($($type:ident),*) => {$(
+        impl From<Corrupt> for $type {
+            fn from(Corrupt: Corrupt) -> Self {
+                Self::Corrupt
+            }
+        }
+    )*};
+}
+corrupt_is!(WriteError, ReadError, SetMaximumError, PartsReason);
+
+/// Writes `Display`, `Error` and the way into [`io::Error`].
+macro_rules! error_traits {
+    ($type:ident, |$e:ident| $text:expr, $kind:expr) => {
+        error_traits!($type, |$e| $text, $kind, None::<Errno>);
+    };
+    ($type:ident, |$e:ident| $text:expr, $kind:expr, $errno:expr) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let $e = self;
+                f.write_str($text)?;
+                match $errno {
+                    Some(errno) => write!(f, ": {errno}"),
+                    None => Ok(()),
+                }
+            }
+        }
+        impl std::error::Error for $type {}
+        impl From<$type> for io::Error {
+            fn from(error: $type) -> Self {
+                let $e = &error;
+                match $errno {
+                    Some(errno) => errno.into(),
+                    None => Self::new($kind, error),
+                }
+            }
+        }
+    };
+}
+
+const CORRUPT: &str = "the counter's shared page is corrupt";
+
+error_traits!(Corrupt, |_e| CORRUPT, io::ErrorKind::InvalidData);
+
+error_traits!(
+    BuildError,
+    |e| match e {
+        Self::ZeroMaximum => "the counter's maximum is zero",
+        Self::InitialTooLarge => "the counter's initial count is not below its maximum",
+        Self::Os(_) => "the kernel refused the counter's page or descriptors",
+    },
+    io::ErrorKind::InvalidInput,
+    match e {
+        BuildError::Os(errno) => Some(*errno),
+        _ => None,
+    }
+);
+
+error_traits!(
+    WriteError,
+    |e| match e {
+        Self::WouldBlock => "the write would reach the counter's maximum",
+        Self::TimedOut => "the write still reaches the counter's maximum",
+        Self::Zero => "the write is zero",
+        Self::TooLarge => "the write is not below the counter's maximum",
+        Self::Corrupt => CORRUPT,
+    },
+    match e {
+        WriteError::WouldBlock => io::ErrorKind::WouldBlock,
+        WriteError::TimedOut => io::ErrorKind::TimedOut,
+        WriteError::Zero | WriteError::TooLarge => io::ErrorKind::InvalidInput,
+        WriteError::Corrupt => io::ErrorKind::InvalidData,
+    }
+);
+
+error_traits!(
+    ReadError,
+    |e| match e {
+        Self::WouldBlock => "the count is zero",
+        Self::TimedOut => "the count is still zero",
+        Self::Corrupt => CORRUPT,
+    },
+    match e {
+        ReadError::WouldBlock => io::ErrorKind::WouldBlock,
+        ReadError::TimedOut => io::ErrorKind::TimedOut,
+        ReadError::Corrupt => io::ErrorKind::InvalidData,
+    }
+);
+
+error_traits!(
+    SetMaximumError,
+    |e| match e {
+        Self::NotAboveCount => "the maximum is not above the count",
+        Self::Corrupt => CORRUPT,
+    },
+    match e {
+        SetMaximumError::NotAboveCount => io::ErrorKind::InvalidInput,
+        SetMaximumError::Corrupt => io::ErrorKind::InvalidData,
+    }
+);
+
+error_traits!(
+    PartsReason,
+    |e| match e {
+        Self::NotShared => "the counter is not shared between processes",
+        Self::NotSealed => "the page is not a memfd sealed against shrinking",
+        Self::TooSmall => "the page is too small",
+        Self::WrongMagic => "the page is not one of a counter",
+        Self::WrongVersion => "the page is of another version",
+        Self::Corrupt => CORRUPT,
+        Self::NotAnEventFd => "a side's descriptor is not a non-blocking eventfd",
+        Self::Os(_) => "the kernel refused the counter's parts",
+    },
+    match e {
+        PartsReason::NotShared => io::ErrorKind::InvalidInput,
+        _ => io::ErrorKind::InvalidData,
+    },
+    match e {
+        PartsReason::Os(errno) => Some(*errno),
+        _ => None,
+    }
+);
+
+impl<T> fmt::Display for PartsError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl<T: fmt::Debug> std::error::Error for PartsError<T> {}
+
+impl<T> From<PartsError<T>> for io::Error {
+    fn from(e: PartsError<T>) -> Self {
+        e.reason.into()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_its_kind_and_text() {
+        use io::ErrorKind::{InvalidData, InvalidInput, TimedOut, WouldBlock};
+        let told: [(io::Error, io::ErrorKind); 21] = [
+            (Corrupt.into(), InvalidData),
+            (BuildError::ZeroMaximum.into(), InvalidInput),
+            (BuildError::InitialTooLarge.into(), InvalidInput),
+            (WriteError::WouldBlock.into(), WouldBlock),
+            (WriteError::TimedOut.into(), TimedOut),
+            (WriteError::Zero.into(), InvalidInput),
+            (WriteError::TooLarge.into(), InvalidInput),
+            (WriteError::from(Corrupt).into(), InvalidData),
+            (ReadError::WouldBlock.into(), WouldBlock),
+            (ReadError::TimedOut.into(), TimedOut),
+            (ReadError::from(Corrupt).into(), InvalidData),
+            (SetMaximumError::NotAboveCount.into(), InvalidInput),
+            (SetMaximumError::from(Corrupt).into(), InvalidData),
+            (PartsReason::NotShared.into(), InvalidInput),
+            (PartsReason::NotSealed.into(), InvalidData),
+            (PartsReason::TooSmall.into(), InvalidData),
+            (PartsReason::WrongMagic.into(), InvalidData),
+            (PartsReason::WrongVersion.into(), InvalidData),
+            (PartsReason::from(Corrupt).into(), InvalidData),
+            (PartsReason::NotAnEventFd.into(), InvalidData),
+            (PartsError { reason: PartsReason::TooSmall, given: () }.into(), InvalidData),
+        ];
+        for (error, kind) in told {
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(!error.to_string().is_empty());
+        }
+    }
+
+    #[test]
+    fn the_kernels_number_survives() {
+        let number = Some(Errno::MFILE.raw_os_error());
+        assert_eq!(io::Error::from(BuildError::Os(Errno::MFILE)).raw_os_error(), number);
+        assert_eq!(io::Error::from(PartsError { reason: Errno::MFILE.into(), given: () }).raw_os_error(), number);
+        assert!(PartsReason::Os(Errno::MFILE).to_string().contains(&Errno::MFILE.to_string()));
+    }
+}

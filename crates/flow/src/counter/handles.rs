@@ -1,0 +1,171 @@
+//! The two sides of a counter as things to poll.
+
+use std::{fmt, time::Duration};
+
+#[cfg(not(loom))]
+use std::os::fd::{AsFd, BorrowedFd};
+
+#[cfg(not(loom))]
+use super::sides::Side;
+use super::{Corrupt, EventCounter, ReadError, WriteError};
+
+/// The reader's side of a counter. Its descriptor is readable while the count is above zero.
+///
+/// The descriptor is for polling alone; to read it or write to it makes it wrong until the counter's next step.
+#[derive(Clone)]
+pub struct CounterReader {
+    counter: EventCounter,
+}
+
+/// The writer's side of a counter. Its descriptor is writable while a write of one has room.
+///
+/// The descriptor is for polling alone, and for writing: whether it is readable says nothing.
+#[derive(Clone)]
+pub struct CounterWriter {
+    counter: EventCounter,
+}
+
+impl CounterReader {
+    pub(super) const fn new(counter: EventCounter) -> Self {
+        Self { counter }
+    }
+
+    /// The counter it is a side of.
+    #[must_use]
+    pub const fn counter(&self) -> &EventCounter {
+        &self.counter
+    }
+
+    /// [`EventCounter::read`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn read(&self) -> Result<u32, ReadError> {
+        self.counter.read()
+    }
+
+    /// [`EventCounter::try_read`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn try_read(&self) -> Result<u32, ReadError> {
+        self.counter.try_read()
+    }
+
+    /// [`EventCounter::read_timeout`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn read_timeout(&self, timeout: Duration) -> Result<u32, ReadError> {
+        self.counter.read_timeout(timeout)
+    }
+}
+
+impl CounterWriter {
+    pub(super) const fn new(counter: EventCounter) -> Self {
+        Self { counter }
+    }
+
+    /// The counter it is a side of.
+    #[must_use]
+    pub const fn counter(&self) -> &EventCounter {
+        &self.counter
+    }
+
+    /// [`EventCounter::write`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn write(&self, n: u32) -> Result<(), WriteError> {
+        self.counter.write(n)
+    }
+
+    /// [`EventCounter::try_write`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn try_write(&self, n: u32) -> Result<(), WriteError> {
+        self.counter.try_write(n)
+    }
+
+    /// [`EventCounter::write_timeout`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn write_timeout(&self, n: u32, timeout: Duration) -> Result<(), WriteError> {
+        self.counter.write_timeout(n, timeout)
+    }
+
+    /// [`EventCounter::signal`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn signal(&self) -> Result<bool, Corrupt> {
+        self.counter.signal()
+    }
+}
+
+#[cfg(not(loom))]
+impl AsFd for CounterReader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.counter.core.fd(Side::Reader).expect("a side that was handed out is exposed").as_fd()
+    }
+}
+
+#[cfg(not(loom))]
+impl AsFd for CounterWriter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.counter.core.fd(Side::Writer).expect("a side that was handed out is exposed").as_fd()
+    }
+}
+
+impl fmt::Debug for CounterReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CounterReader").field(&self.counter).finish()
+    }
+}
+
+impl fmt::Debug for CounterWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CounterWriter").field(&self.counter).finish()
+    }
+}
+
+/// What poll(2) is to a model.
+#[cfg(loom)]
+mod model {
+    use super::{CounterReader, CounterWriter};
+    use crate::{counter::sides::Side, sys::EventFd};
+
+    impl CounterReader {
+        fn fd(&self) -> &EventFd {
+            self.counter.core.fd(Side::Reader).unwrap()
+        }
+
+        /// Whether the descriptor is readable.
+        pub fn is_ready(&self) -> bool {
+            self.fd().levels().0
+        }
+
+        /// Waits until it is.
+        pub fn wait_ready(&self) {
+            self.fd().wait(None);
+        }
+    }
+
+    impl CounterWriter {
+        fn fd(&self) -> &EventFd {
+            self.counter.core.fd(Side::Writer).unwrap()
+        }
+
+        /// Whether the descriptor is writable.
+        pub fn is_ready(&self) -> bool {
+            self.fd().levels().1
+        }
+
+        /// Waits until it is.
+        pub fn wait_ready(&self) {
+            self.fd().wait_writable();
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The two descriptors that are polled, and how they follow the word: rules 6 to 10 of [`counter`](super).
+
+use std::sync::OnceLock;
+
+use super::{core::Core, word::Word};
+use crate::{Errno, sync::Ordering, sys::EventFd};
+
+/// Somebody may poll the reader's side.
+pub(super) const READER: u32 = 1;
+/// Somebody may poll the writer's side.
+pub(super) const WRITER: u32 = 2;
+/// A writer was refused and may wait for an edge of its side (rule 9).
+pub(super) const STARVED: u32 = 4;
+
+/// What makes an empty eventfd unwritable for poll(2): the kernel's maximum.
+const FULL: u64 = u64::MAX - 1;
+
+/// A side of the counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Reader,
+    Writer,
+}
+
+impl Side {
+    const fn bit(self) -> u32 {
+        match self {
+            Self::Reader => READER,
+            Self::Writer => WRITER,
+        }
+    }
+
+    const fn other(self) -> Self {
+        match self {
+            Self::Reader => Self::Writer,
+            Self::Writer => Self::Reader,
+        }
+    }
+
+    /// Makes the descriptor say that the side is ready, or that it is not.
+    fn show(self, fd: &EventFd, ready: bool) {
+        // What the calls answer says only what the descriptor said before.
+        match (self, ready) {
+            (Self::Reader, true) => fd.write(1),
+            (Self::Reader, false) | (Self::Writer, true) => fd.read(),
+            (Self::Writer, false) => fd.write(FULL),
+        };
+    }
+}
+
+impl Core {
+    const fn cell(&self, side: Side) -> &OnceLock<EventFd> {
+        match side {
+            Side::Reader => &self.reader,
+            Side::Writer => &self.writer,
+        }
+    }
+
+    /// The side's descriptor; there once it is exposed.
+    pub(super) fn fd(&self, side: Side) -> Option<&EventFd> {
+        self.cell(side).get()
+    }
+
+    /// What the side's descriptor should say. Of a corrupt page it says ready, so that pollers come and hear of it (rule 11).
+    fn level(&self, side: Side) -> bool {
+        let word = Word::unpack(self.page.live.word.load(Ordering::Acquire));
+        word.is_ok_and(|word| match side {
+            Side::Reader => word.is_readable(),
+            Side::Writer => word.is_writable(),
+        }) || word.is_err()
+    }
+
+    /// Rule 6: from now on the descriptor follows the word.
+    pub(super) fn expose(&self, side: Side) -> Result<(), Errno> {
+        if self.fd(side).is_none() {
+            // Who comes second closes its own again.
+            let _ = self.cell(side).set(EventFd::new()?);
+        }
+        self.page.live.exposed.fetch_or(side.bit(), Ordering::AcqRel);
+        self.page.look_again();
+        self.reconcile(side);
+        Ok(())
+    }
+
+    /// Rule 7, after a step that made the side ready or not ready. When that is undone already, who undid it tells.
+    #[cold]
+    pub(super) fn follow(&self, side: Side, ready: bool) {
+        if self.level(side) == ready {
+            self.reconcile(side);
+        }
+    }
+
+    /// Rule 7: shows the level until it is still the level afterwards.
+    fn reconcile(&self, side: Side) {
+        let Some(fd) = self.fd(side) else {
+            return;
+        };
+        let mut level = self.level(side);
+        loop {
+            side.show(fd, level);
+            let now = self.level(side);
+            if now == level {
+                return;
+            }
+            level = now;
+        }
+    }
+
+    /// Rule 9, the writer's part: true when its side is polled, and so it must try once more.
+    pub(super) fn starve(&self) -> bool {
+        let exposed = self.page.live.exposed.load(Ordering::Acquire);
+        if exposed & WRITER == 0 {
+            return false;
+        }
+        if exposed & STARVED == 0 {
+            self.page.live.exposed.fetch_or(STARVED, Ordering::AcqRel);
+        }
+        self.page.look_again();
+        true
+    }
+
+    /// Rule 9: gives the writer's side an edge, unless another thread is about to.
+    #[cold]
+    pub(super) fn feed_writers(&self) {
+        let exposed = self.page.live.exposed.fetch_and(!STARVED, Ordering::AcqRel);
+        let Some(fd) = self.fd(Side::Writer) else {
+            return;
+        };
+        if exposed & STARVED != 0 {
+            Side::Writer.show(fd, false);
+        }
+        self.reconcile(Side::Writer);
+    }
+
+    /// Rule 10: brings up to date what a process that died may have left, the caller's own side last.
+    pub(super) fn resync(&self, own: Side) {
+        if !self.is_shared() {
+            return;
+        }
+        let exposed = self.page.live.exposed.load(Ordering::Acquire);
+        for side in [own.other(), own] {
+            if exposed & side.bit() != 0 {
+                self.reconcile(side);
+            }
+        }
+    }
+}

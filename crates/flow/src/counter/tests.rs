@@ -1,0 +1,248 @@
+//! What only the inside shows: that a path makes no system call, and what a process leaves that dies in the middle.
+
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::*;
+use crate::sys::calls;
+
+/// What poll(2) says now: (reader's side readable, writer's side writable).
+fn levels(counter: &EventCounter) -> (bool, bool) {
+    let fds = (counter.core.fd(Side::Reader).unwrap(), counter.core.fd(Side::Writer).unwrap());
+    let mut set = [PollFd::new(fds.0, PollFlags::IN), PollFd::new(fds.1, PollFlags::OUT)];
+    poll(&mut set, Some(&Timespec::default())).unwrap();
+    (set[0].revents().contains(PollFlags::IN), set[1].revents().contains(PollFlags::OUT))
+}
+
+/// How many system calls `f` makes.
+fn calls_of<T>(f: impl FnOnce() -> T) -> usize {
+    calls::of(f).len()
+}
+
+#[test]
+fn what_need_not_wait_makes_no_system_call() {
+    for shared in [false, true] {
+        let counter = EventCounter::builder().maximum(10).shared(shared).build().unwrap();
+        let calls = calls_of(|| {
+            for _ in 0..100 {
+                counter.write(9).unwrap();
+                assert_eq!(counter.try_write(1), Err(WriteError::WouldBlock));
+                assert!(counter.signal().unwrap());
+                assert_eq!(counter.read(), Ok(10));
+                assert_eq!(counter.try_read(), Err(ReadError::WouldBlock));
+                counter.set_maximum(20).unwrap();
+                counter.set_maximum(10).unwrap();
+                assert_eq!(counter.write_timeout(10, Duration::MAX), Err(WriteError::TooLarge));
+                assert_eq!(counter.read_timeout(Duration::ZERO), Err(ReadError::TimedOut));
+            }
+        });
+        assert_eq!(calls, 0);
+    }
+}
+
+#[test]
+fn a_polled_side_costs_a_call_when_its_level_changes() {
+    let counter = EventCounter::new(4).unwrap();
+    let _reader = counter.reader().unwrap();
+    assert_eq!(calls_of(|| counter.write(1)), 1);
+    assert_eq!(calls_of(|| counter.write(2)), 0, "it was readable before, and nobody polls the writer's side");
+    assert_eq!(calls_of(|| counter.read()), 1);
+    let _writer = counter.writer().unwrap();
+    assert_eq!(calls_of(|| counter.write(1)), 1);
+    assert_eq!(calls_of(|| counter.write(1)), 0);
+    assert_eq!(calls_of(|| counter.write(1)), 1);
+    assert_eq!(calls_of(|| counter.try_write(1)), 0, "a refusal is no step");
+}
+
+#[test]
+fn a_shared_counter_tells_at_every_step() {
+    let counter = EventCounter::builder().maximum(10).semaphore(true).shared(true).build().unwrap();
+    let (_reader, _writer) = (counter.reader().unwrap(), counter.writer().unwrap());
+    counter.write(2).unwrap();
+    assert_eq!(calls_of(|| counter.write(1)), 1, "who wrote before may have died before it told");
+    assert_eq!(calls_of(|| counter.read()), 1);
+    counter.read().unwrap();
+    counter.read().unwrap();
+    assert_eq!(calls_of(|| counter.try_read()), 2, "both sides");
+}
+
+/// A shared counter with both sides polled.
+fn shared(maximum: u32, semaphore: bool) -> EventCounter {
+    let counter = EventCounter::builder().maximum(maximum).semaphore(semaphore).shared(true).build().unwrap();
+    counter.reader().unwrap();
+    counter.writer().unwrap();
+    counter
+}
+
+/// A process makes the step of a write and dies before it tells anybody.
+fn die_writing(counter: &EventCounter, n: u32) {
+    assert!(counter.core.update(|word| word.written(n)).unwrap().is_some());
+}
+
+/// A process makes the step of a read and dies before it tells anybody.
+fn die_reading(counter: &EventCounter) {
+    assert!(counter.core.update(|word| Ok::<_, ReadError>(word.taken(counter.is_semaphore()))).unwrap().is_some());
+}
+
+/// Returns when a thread has enlisted and has had the time to fall asleep. If it has not, its test proves less, but does not fail.
+fn until_asleep(list: &wait::WaitList) {
+    while !list.is_marked() {
+        std::thread::yield_now();
+    }
+    (0..1000).for_each(|_| std::thread::yield_now());
+}
+
+#[test]
+fn the_next_write_tells_what_a_dead_writer_did_not() {
+    let counter = shared(10, false);
+    die_writing(&counter, 1);
+    assert_eq!(levels(&counter), (false, true), "the wake that its death costs");
+    counter.write(1).unwrap();
+    assert_eq!(levels(&counter), (true, true));
+}
+
+#[test]
+fn a_signal_at_the_maximum_tells_what_a_dead_one_did_not() {
+    let counter = shared(1, false);
+    assert!(counter.core.update(|word| Ok::<_, Corrupt>(word.signalled())).unwrap().is_some());
+    assert_eq!(levels(&counter), (false, false));
+    assert_eq!(counter.signal(), Ok(false));
+    assert_eq!(levels(&counter), (true, false));
+}
+
+#[test]
+fn a_writer_that_is_refused_tells_what_a_dead_writer_did_not() {
+    for times_out in [false, true] {
+        let refused = |counter: &EventCounter| match times_out {
+            false => counter.try_write(1),
+            true => counter.write_timeout(1, Duration::ZERO),
+        };
+        let counter = shared(4, false);
+        die_writing(&counter, 3);
+        // The dead one's own side says ready still, so that a writer comes; it finds no room, and the reader hears.
+        assert_eq!(levels(&counter), (false, true));
+        assert!(refused(&counter).is_err());
+        assert_eq!(levels(&counter), (true, false));
+    }
+}
+
+#[test]
+fn a_reader_that_is_refused_tells_what_a_dead_reader_did_not() {
+    for times_out in [false, true] {
+        let refused = |counter: &EventCounter| match times_out {
+            false => counter.try_read(),
+            true => counter.read_timeout(Duration::ZERO),
+        };
+        let counter = shared(4, false);
+        counter.write(3).unwrap();
+        die_reading(&counter);
+        assert_eq!(levels(&counter), (true, false));
+        assert!(refused(&counter).is_err());
+        assert_eq!(levels(&counter), (false, true));
+    }
+}
+
+#[test]
+fn the_next_read_tells_what_a_dead_reader_did_not() {
+    let counter = shared(4, true);
+    counter.write(3).unwrap();
+    die_reading(&counter);
+    assert_eq!(levels(&counter), (true, false));
+    counter.read().unwrap();
+    assert_eq!(levels(&counter), (true, true));
+}
+
+#[test]
+fn a_process_that_dies_while_it_tells_leaves_its_own_side_ready() {
+    // The other side is told first. Where the calls stop in between, the own side says ready; its peers wake in vain and mend it.
+    let counter = shared(2, false);
+    let number = |side| counter.core.fd(side).unwrap().as_fd().as_raw_fd();
+    let (reader, writer) = (number(Side::Reader), number(Side::Writer));
+    let order = |step: &dyn Fn()| {
+        let name = |fd| if fd == reader { 'r' } else { 'w' };
+        let calls = calls::of(step);
+        assert!(calls.iter().all(|fd| [reader, writer].contains(fd)));
+        calls.into_iter().map(name).collect::<String>()
+    };
+    assert_eq!(order(&|| counter.write(1).unwrap()), "rw");
+    assert_eq!(order(&|| assert!(counter.try_write(1).is_err())), "rw");
+    assert_eq!(order(&|| assert_eq!(counter.read(), Ok(1))), "wwr", "an edge for the one that was refused");
+    assert_eq!(order(&|| assert!(counter.try_read().is_err())), "wr");
+}
+
+#[test]
+fn a_waiter_whose_wake_died_looks_again_by_itself() {
+    let counter = shared(4, false);
+    let live = &counter.core.page.live;
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| counter.read());
+        until_asleep(&live.readers);
+        die_writing(&counter, 2);
+        assert_eq!(reader.join().unwrap(), Ok(2));
+        die_writing(&counter, 3);
+        let writer = scope.spawn(|| counter.write(2));
+        until_asleep(&live.writers);
+        die_reading(&counter);
+        assert_eq!(writer.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn a_waiting_writer_tells_polling_readers_what_a_dead_writer_did_not() {
+    let counter = shared(4, false);
+    die_writing(&counter, 3);
+    assert_eq!(levels(&counter), (false, true));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| counter.write(1));
+        let mut set = [PollFd::new(counter.core.fd(Side::Reader).unwrap(), PollFlags::IN)];
+        poll(&mut set, None).unwrap();
+        assert_eq!(counter.try_read(), Ok(3));
+        assert_eq!(writer.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn a_page_that_a_peer_has_scribbled_on_is_an_error_and_calls_everybody() {
+    let counter = shared(4, false);
+    counter.write(3).unwrap();
+    let mine = EventCounter::from_parts(counter.clone().into_parts().unwrap()).unwrap();
+    let reader = mine.reader().unwrap();
+    counter.read().unwrap();
+    for garbage in [0, 7, (3 << 32) + 4, u64::from(u32::MAX)] {
+        counter.core.page.live.word.store(garbage, crate::sync::Ordering::SeqCst);
+        assert_eq!(mine.write(1), Err(WriteError::Corrupt));
+        assert_eq!(mine.read(), Err(ReadError::Corrupt));
+        assert_eq!(mine.try_write(1), Err(WriteError::Corrupt));
+        assert_eq!(reader.try_read(), Err(ReadError::Corrupt));
+        assert_eq!(mine.signal(), Err(Corrupt));
+        assert_eq!(mine.set_maximum(9), Err(SetMaximumError::Corrupt));
+        assert_eq!((mine.count(), mine.maximum(), mine.is_overflowed()), (Err(Corrupt), Err(Corrupt), Err(Corrupt)));
+        assert_eq!(levels(&mine), (true, true), "whoever polls comes and hears of it");
+        assert!(format!("{mine:?}").contains("Corrupt"));
+    }
+}
+
+#[test]
+fn a_page_that_a_peer_scribbles_on_ends_the_waits() {
+    let counter = shared(4, false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| counter.read());
+        until_asleep(&counter.core.page.live.readers);
+        counter.core.page.live.word.store(7, crate::sync::Ordering::SeqCst);
+        assert_eq!(reader.join().unwrap(), Err(ReadError::Corrupt));
+    });
+}
+
+#[test]
+fn marks_that_a_peer_scribbles_cost_calls_and_no_more() {
+    let counter = shared(4, false);
+    for garbage in [1, u32::MAX, 0x8000_0000] {
+        let live = &counter.core.page.live;
+        live.exposed.store(garbage, crate::sync::Ordering::SeqCst);
+        counter.write(3).unwrap();
+        assert!(counter.try_write(1).is_err());
+        assert_eq!(counter.read(), Ok(3));
+        assert!(counter.try_read().is_err());
+    }
+}
