@@ -148,6 +148,16 @@ fn the_standard_channel_does_as_the_driver_expects() {
 }
 
 #[test]
+fn a_counter_with_a_maximum_counts_as_the_driver_expects() {
+    let mut cases = flow_cases(Some(10));
+    cases.extend(flow_cases(None));
+    cases.extend([false, true].map(|polled| Case::Uncontended { polled }));
+    for case in cases {
+        passes(WINDLASS, &case);
+    }
+}
+
+#[test]
 fn a_remote_wakes_calls_and_posts_as_the_driver_expects() {
     passes(WINDLASS, &Case::Call { bound: 4 });
     for case in wake_cases(&[0, 50]).into_iter().chain(post_cases()) {

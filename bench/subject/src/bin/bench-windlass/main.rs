@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod counter;
 mod remote;
 
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
     let suites = vec![
         Suite::dispatch::<Windlass>(),
         Suite::timers::<Windlass>(),
+        Suite::flow::<counter::Counter>(),
         Suite::wake::<remote::Woken>(),
         Suite::call::<remote::Calls>(),
         Suite::post::<remote::Queue>(),
