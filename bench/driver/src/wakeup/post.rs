@@ -1,7 +1,7 @@
 //! Items that several threads send to one loop through a queue with a bound.
 
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
@@ -72,7 +72,7 @@ pub struct Sink {
     /// The first item is kept in hand until so many are queued.
     fill: AtomicU64,
     /// Bytes on the heap at that time.
-    full_bytes: AtomicU64,
+    full_bytes: AtomicI64,
     starved: AtomicBool,
 }
 
@@ -84,7 +84,7 @@ static SINK: Sink = Sink {
     wrong: AtomicU64::new(0),
     queued_max: AtomicU64::new(0),
     fill: AtomicU64::new(0),
-    full_bytes: AtomicU64::new(0),
+    full_bytes: AtomicI64::new(0),
     starved: AtomicBool::new(false),
 };
 
@@ -92,7 +92,8 @@ impl Sink {
     fn reset(&self, expected: u64, fill: u64) {
         self.next.iter().for_each(|next| next.store(0, Ordering::Relaxed));
         self.sent.iter().for_each(|sent| sent.0.store(0, Ordering::Relaxed));
-        for zero in [&self.taken, &self.wrong, &self.queued_max, &self.full_bytes] {
+        self.full_bytes.store(0, Ordering::Relaxed);
+        for zero in [&self.taken, &self.wrong, &self.queued_max] {
             zero.store(0, Ordering::Relaxed);
         }
         self.expected.store(expected, Ordering::Relaxed);
@@ -136,7 +137,7 @@ impl Sink {
             if wait_until("full queue", || self.queued(taken) + 1 >= fill).is_err() {
                 self.starved.store(true, Ordering::Relaxed);
             }
-            self.full_bytes.store(alloc::tally().live_bytes.max(0) as u64, Ordering::Relaxed);
+            self.full_bytes.store(alloc::tally().live_bytes, Ordering::Relaxed);
         }
         self.queued_max.fetch_max(self.queued(taken), Ordering::Relaxed);
     }
@@ -176,8 +177,8 @@ impl<Q: QueueSubject> Post<Q> {
         let before = alloc::tally();
         // The queue is filled once, then passed through ten times.
         let (items, _) = case.run(10 * bound as u64, bound as u64)?;
-        let full = SINK.full_bytes.load(Ordering::Relaxed) as f64;
-        case.full_bytes = full - before.live_bytes.max(0) as f64;
+        // Both may be off by what came or went while nothing was counted, and by the same.
+        case.full_bytes = (SINK.full_bytes.load(Ordering::Relaxed) - before.live_bytes) as f64;
         case.allocations_per_item = (alloc::tally().allocations - before.allocations) as f64 / items as f64;
         Ok(case)
     }
