@@ -12,9 +12,9 @@ use crate::{arrows, metadata, repository, tidy, toolchain};
 const OTHER_WORKSPACES: &[&str] = &["bench/peers", "fuzz"];
 
 /// Stages that `--fast` leaves out. The oldest compiler rarely finds what clippy's `incompatible_msrv` has
-/// not, and the tools' own tests matter to those who change the tools; the rest stays under five minutes on
-/// two cores.
-const SLOW: &[&str] = &["msrv", "test-tools"];
+/// not, the tools' own tests matter to those who change the tools, and the models to those who change
+/// `windlass-flow`; the rest stays under five minutes on two cores.
+const SLOW: &[&str] = &["msrv", "test-tools", "loom"];
 
 /// Runs the stages; `only` restricts them. Returns whether all passed.
 ///
@@ -74,7 +74,14 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
         Stage::commands("docs", vec![docs(&[]), docs(&["--document-private-items"])]),
         msrv(root)?,
         Stage::tests("test-tools", vec![Cmd::cargo(tools.split(' '))]),
+        loom(),
     ])
+}
+
+/// The models: every interleaving of small programs, so optimised, or they would take too long.
+fn loom() -> Stage {
+    let models = "test -p windlass-flow --release --test loom";
+    Stage::tests("loom", vec![Cmd::cargo(models.split(' ')).env("RUSTFLAGS", "--cfg loom")])
 }
 
 fn fmt(root: &Path) -> Vec<Cmd> {

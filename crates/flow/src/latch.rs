@@ -84,6 +84,16 @@ impl Latch {
         }
     }
 
+    /// Puts the latch to sleep, for an owner that its descriptor calls: one handler among others in a loop. If a wake has come since
+    /// [`awake`](Self::awake), the descriptor is rung, so that the loop calls again: other handlers get their turn in between.
+    ///
+    /// Such an owner rearms before the descriptor is first watched, edge-triggered, and at the end of each call; it begins each with `awake`.
+    pub fn rearm(&self) {
+        if !self.sleep() {
+            self.ring();
+        }
+    }
+
     /// The owner does not wait any more. True when a wake has come, and is taken by this.
     #[inline]
     pub fn awake(&self) -> bool {
@@ -96,6 +106,13 @@ impl Latch {
     #[inline]
     pub fn is_woken(&self) -> bool {
         self.state.load(Ordering::Acquire) == WOKEN
+    }
+
+    /// Whether the owner sleeps, as far as the latch knows: then a wake will make a system call.
+    #[must_use]
+    #[inline]
+    pub fn is_asleep(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == ASLEEP
     }
 
     /// Makes the descriptor unreadable, for an owner that does not watch it edge-triggered. Comes before [`awake`](Self::awake).
@@ -120,6 +137,22 @@ impl Latch {
 impl AsFd for Latch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
+    }
+}
+
+/// What a model sees of the descriptor.
+#[cfg(loom)]
+impl Latch {
+    /// How often a sleeper was rung.
+    #[doc(hidden)]
+    pub fn model_rings(&self) -> u64 {
+        self.wake.writes()
+    }
+
+    /// Waits as an edge-triggered watch does, for more rings than `seen`; says how many there were.
+    #[doc(hidden)]
+    pub fn model_edge(&self, seen: u64) -> u64 {
+        self.wake.wait_edge(seen)
     }
 }
 
@@ -152,6 +185,23 @@ mod tests {
     }
 
     #[test]
+    fn rearming_rings_for_what_has_come() {
+        let latch = Latch::new().unwrap();
+        latch.rearm();
+        assert!(!rang(&latch));
+        latch.wake();
+        assert!(rang(&latch));
+        assert!(latch.awake());
+        latch.wake();
+        assert!(!rang(&latch), "the owner is awake");
+        latch.rearm();
+        assert!(rang(&latch), "it is called again");
+        assert!(latch.awake());
+        latch.rearm();
+        assert!(!rang(&latch) && latch.is_asleep());
+    }
+
+    #[test]
     fn of_many_wakes_the_first_alone_rings_a_sleeper() {
         let latch = Latch::new().unwrap();
         assert!(latch.sleep());
@@ -164,6 +214,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no ppoll(2)")]
     fn a_wait_ends_by_a_wake_before_it_during_it_or_by_time() {
         let latch = Latch::new().unwrap();
         assert!(!latch.wait(Some(Duration::ZERO)));

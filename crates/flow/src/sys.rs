@@ -146,7 +146,10 @@ mod kernel {
 
 #[cfg(loom)]
 mod model {
-    use std::time::Duration;
+    use std::{
+        sync::atomic::{AtomicU64, Ordering},
+        time::Duration,
+    };
 
     use rustix::io::Errno;
 
@@ -158,11 +161,13 @@ mod model {
     pub(crate) struct EventFd {
         count: Mutex<u64>,
         changed: Condvar,
+        /// How often it was written: its edges. Touched under the lock alone, so loom need not know of it.
+        writes: AtomicU64,
     }
 
     impl EventFd {
         pub(crate) fn new() -> Result<Self, Errno> {
-            Ok(Self { count: Mutex::new(0), changed: Condvar::new() })
+            Ok(Self { count: Mutex::new(0), changed: Condvar::new(), writes: AtomicU64::new(0) })
         }
 
         pub(crate) fn write(&self, n: u64) -> bool {
@@ -171,6 +176,7 @@ mod model {
                 Some(sum) => *count = sum,
                 None => return false,
             }
+            self.writes.fetch_add(1, Ordering::Relaxed);
             self.changed.notify_all();
             true
         }
@@ -185,6 +191,24 @@ mod model {
         pub(crate) fn wait(&self, _: Option<Duration>) {
             let mut count = self.count.lock().unwrap();
             while *count == 0 {
+                count = self.changed.wait(count).unwrap();
+            }
+        }
+
+        /// How often it was written.
+        pub(crate) fn writes(&self) -> u64 {
+            let _count = self.count.lock().unwrap();
+            self.writes.load(Ordering::Relaxed)
+        }
+
+        /// Waits as an edge-triggered watch does: until it was written more than `seen` times. Says how often.
+        pub(crate) fn wait_edge(&self, seen: u64) -> u64 {
+            let mut count = self.count.lock().unwrap();
+            loop {
+                let writes = self.writes.load(Ordering::Relaxed);
+                if writes != seen {
+                    return writes;
+                }
                 count = self.changed.wait(count).unwrap();
             }
         }

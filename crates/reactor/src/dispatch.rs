@@ -148,6 +148,7 @@ impl Reactor {
     }
 
     /// A turn in which more than events may be due: calls alone, or anything.
+    #[cold]
     #[inline(never)]
     fn longer_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         match timeout {

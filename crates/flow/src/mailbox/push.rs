@@ -8,6 +8,7 @@ use core::{
 };
 
 use super::{PushError, PushReason, Sender, Weighed, refused};
+use crate::panics::Panics;
 
 /// The future of [`Sender::push_async`]: ready when the item has been taken, or never will be.
 #[must_use = "nothing is pushed before the future is polled"]
@@ -29,6 +30,8 @@ impl<T> Push<T> {
 
     /// Gives up and takes the item back; `None` when it has been taken, or was given back by the future's own error.
     pub fn into_item(mut self) -> Option<T> {
+        // Before the item is moved out, where a waker that panics would take it along half-way.
+        drop(self.forget_ticket());
         Some(self.weighed.take()?.item)
     }
 
@@ -56,6 +59,10 @@ impl<T> Push<T> {
             }
             Err(reason) => {
                 drop(inner);
+                // The item is in its place while the user's waker is dropped, which may panic.
+                self.weighed = Some(weighed);
+                drop(waker);
+                let weighed = self.weighed.take().expect("it was put there a moment ago");
                 Poll::Ready(Err(refused((reason, weighed))))
             }
             Ok(()) => {
@@ -96,7 +103,12 @@ impl<T> Future for Push<T> {
 
 impl<T> Drop for Push<T> {
     fn drop(&mut self) {
-        drop(self.forget_ticket());
+        // One by one: both the waker and the item may panic.
+        let mut panics = Panics::default();
+        let (waker, weighed) = (self.forget_ticket(), self.weighed.take());
+        panics.catch(|| drop(waker));
+        panics.catch(|| drop(weighed));
+        panics.resume();
     }
 }
 

@@ -1,6 +1,8 @@
 //! The receiver's end.
 
 use core::fmt;
+#[cfg(not(loom))]
+use std::os::fd::{AsFd, BorrowedFd};
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{Sender, Shared, Weighed};
@@ -37,7 +39,8 @@ impl<T> Mailbox<T> {
 
     /// Takes up to `max` items out, the oldest first. Their room is given back in one go when the iterator is dropped.
     ///
-    /// What is left behind keeps the owner awake: the latch is woken if the drain ends before the mailbox is empty.
+    /// What is left behind keeps the owner awake: the latch is woken if the drain ends before the mailbox is empty. A drain that
+    /// never ends, because it is forgotten ([`core::mem::forget`]), wakes nobody; the next one gives its room back.
     pub fn drain(&mut self, max: usize) -> Drain<'_, T> {
         Drain { mailbox: self, left: max }
     }
@@ -92,6 +95,14 @@ impl<T> Mailbox<T> {
         if let Some(wakes) = wakes {
             self.shared.notify(wakes);
         }
+    }
+}
+
+/// The latch's descriptor, by which a loop has the mailbox among others: see [`Latch::rearm`].
+#[cfg(not(loom))]
+impl<T> AsFd for Mailbox<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.latch().as_fd()
     }
 }
 

@@ -9,7 +9,7 @@ mod future;
 
 use core::{any::Any, fmt, marker::PhantomData};
 use std::{
-    sync::Arc,
+    sync::{Arc, OnceLock},
     thread::{self, ThreadId},
     time::{Duration, Instant},
 };
@@ -59,6 +59,8 @@ struct Endpoint {
     stop: Stop,
     /// The loop's own.
     thread: ThreadId,
+    /// The loop polls busily, on a processor of its own.
+    polls_busily: bool,
 }
 
 /// What waits in the queue.
@@ -220,13 +222,20 @@ impl Remote {
         // An end that no clock reaches is none.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let call = Call::new(job);
+        // Any other loop may be about to sleep, or waits for this very processor.
+        let spins = self.0.polls_busily && !self.0.stop.latch().is_asleep();
         let message = Message::Call(Place::new(&call));
         let pushed = match timeout {
             None => self.0.queue.push(message),
             Some(timeout) => self.0.queue.push_timeout(message, timeout),
         };
         match pushed {
-            Ok(()) => call.wait(deadline),
+            Ok(()) => {
+                if spins {
+                    call.spin();
+                }
+                call.wait(deadline)
+            }
             Err(refused) => Err(call_error(&call, &refused)),
         }
     }
@@ -262,9 +271,10 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    fn new(remote_max: usize, stop: Stop) -> Self {
+    fn new(remote_max: usize, stop: Stop, busy_poll: Duration) -> Self {
         let (sender, queue) = mailbox(Bounds::items(remote_max), stop.latch().clone());
-        let endpoint = Endpoint { queue: sender, stop, thread: thread::current().id() };
+        let polls_busily = !busy_poll.is_zero() && is_parallel();
+        let endpoint = Endpoint { queue: sender, stop, thread: thread::current().id(), polls_busily };
         Self { queue, remote: Remote(Arc::new(endpoint)) }
     }
 
@@ -284,6 +294,12 @@ impl Inbox {
     }
 }
 
+/// Whether there is more than one processor. Asked once, for it reads files.
+fn is_parallel() -> bool {
+    static MORE_THAN_ONE: OnceLock<bool> = OnceLock::new();
+    *MORE_THAN_ONE.get_or_init(|| thread::available_parallelism().is_ok_and(|count| count.get() > 1))
+}
+
 impl Reactor {
     /// What other threads may ask of this reactor. Each call gives the same endpoint.
     ///
@@ -294,7 +310,7 @@ impl Reactor {
             self.attention |= attention::REMOTE;
             // It has slept all the time; a stop that woke it has rung the descriptor.
             self.stop.latch().awake();
-            Inbox::new(self.limits.remote_max, self.stop.clone())
+            Inbox::new(self.limits.remote_max, self.stop.clone(), self.busy_poll)
         });
         inbox.remote.clone()
     }

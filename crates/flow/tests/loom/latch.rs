@@ -1,0 +1,177 @@
+//! The latch: no wake is lost, and only a sleeper is rung.
+
+use std::sync::Arc;
+
+use loom::{
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    thread::{self, JoinHandle},
+};
+use windlass_flow::Latch;
+
+use crate::bounded;
+
+/// Something to be seen after a wake. All of it is relaxed: that it is seen is the latch's work (protocol 4).
+struct Scene {
+    latch: Latch,
+    done: [AtomicU32; 2],
+}
+
+impl Scene {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { latch: Latch::new().unwrap(), done: [AtomicU32::new(0), AtomicU32::new(0)] })
+    }
+
+    /// A thread that does something and wakes the owner, so many times.
+    fn waker(self: &Arc<Self>, index: usize, times: u32) -> JoinHandle<()> {
+        let scene = self.clone();
+        thread::spawn(move || {
+            for time in 1..=times {
+                scene.done[index].store(time, Relaxed);
+                scene.latch.wake();
+            }
+        })
+    }
+
+    fn done(&self) -> u32 {
+        self.done.iter().map(|done| done.load(Relaxed)).sum()
+    }
+}
+
+#[test]
+fn what_was_done_before_a_wake_is_seen_after_it() {
+    loom::model(|| {
+        let scene = Scene::new();
+        let waker = scene.waker(0, 1);
+        while !scene.latch.wait(None) {}
+        assert_eq!(scene.done(), 1);
+        waker.join().unwrap();
+    });
+}
+
+#[test]
+fn an_owner_who_waits_sees_both_wakers() {
+    bounded(|| {
+        let scene = Scene::new();
+        let wakers = [scene.waker(0, 1), scene.waker(1, 1)];
+        while scene.done() < 2 {
+            scene.latch.wait(None);
+        }
+        wakers.into_iter().for_each(|waker| waker.join().unwrap());
+    });
+}
+
+#[test]
+fn an_owner_who_waits_sees_the_second_wake_of_one() {
+    loom::model(|| {
+        let scene = Scene::new();
+        let waker = scene.waker(0, 2);
+        while scene.done() < 2 {
+            scene.latch.wait(None);
+        }
+        waker.join().unwrap();
+    });
+}
+
+/// Edge-triggered and never read, as a loop does it.
+fn wait_for_edges(scene: &Scene, goal: u32) -> u64 {
+    let (mut sleeps, mut seen) = (0, 0);
+    while scene.done() < goal {
+        if scene.latch.sleep() {
+            sleeps += 1;
+            seen = scene.latch.model_edge(seen);
+        }
+        scene.latch.awake();
+    }
+    sleeps
+}
+
+#[test]
+fn an_owner_who_watches_edges_sees_both_wakers_and_each_sleep_is_rung_once_at_most() {
+    bounded(|| {
+        let scene = Scene::new();
+        let wakers = [scene.waker(0, 1), scene.waker(1, 1)];
+        let sleeps = wait_for_edges(&scene, 2);
+        wakers.into_iter().for_each(|waker| waker.join().unwrap());
+        assert!(scene.latch.model_rings() <= sleeps);
+    });
+}
+
+#[test]
+fn an_owner_who_watches_edges_sees_the_second_wake_of_one() {
+    loom::model(|| {
+        let scene = Scene::new();
+        let waker = scene.waker(0, 2);
+        let sleeps = wait_for_edges(&scene, 2);
+        waker.join().unwrap();
+        assert!(scene.latch.model_rings() <= sleeps);
+    });
+}
+
+#[test]
+fn of_two_wakes_one_rings_and_only_a_sleeper() {
+    loom::model(|| {
+        let scene = Scene::new();
+        let wakers = [scene.waker(0, 1), scene.waker(1, 1)];
+        let is_asleep = scene.latch.sleep();
+        wakers.into_iter().for_each(|waker| waker.join().unwrap());
+        assert_eq!(scene.latch.model_rings(), u64::from(is_asleep));
+        assert!(scene.latch.awake());
+        assert!(!scene.latch.awake(), "both wakes are taken");
+        assert_eq!(scene.done(), 2);
+    });
+}
+
+/// Something else ends the owner's wait, so that a ring may come late: in the owner's next sleep, say.
+#[test]
+fn a_ring_that_comes_late_takes_no_wake_away() {
+    bounded(|| {
+        let scene = Scene::new();
+        let waker = scene.waker(0, 2);
+        let mut is_early = true;
+        while scene.done() < 2 {
+            if scene.latch.sleep() && !std::mem::take(&mut is_early) {
+                scene.latch.wait(None);
+            } else {
+                scene.latch.awake();
+            }
+        }
+        waker.join().unwrap();
+    });
+}
+
+/// `wait` clears the descriptor: the ring that it takes away may be the one of a wake that nobody has seen yet.
+#[test]
+fn a_wait_that_was_over_early_takes_no_wake_away() {
+    bounded(|| {
+        let scene = Scene::new();
+        let wakers = [scene.waker(0, 1), scene.waker(1, 1)];
+        // As `wait` does when its time is over at once.
+        if scene.latch.sleep() {
+            scene.latch.clear();
+        }
+        scene.latch.awake();
+        while scene.done() < 2 {
+            scene.latch.wait(None);
+        }
+        wakers.into_iter().for_each(|waker| waker.join().unwrap());
+    });
+}
+
+#[test]
+fn an_owner_who_spins_sees_what_was_done_before() {
+    loom::model(|| {
+        let scene = Scene::new();
+        let waker = scene.waker(0, 1);
+        if scene.latch.is_woken() {
+            assert_eq!(scene.done(), 1);
+        }
+        // An owner who is told not to sleep looks at once, before he is awake.
+        if !scene.latch.sleep() {
+            assert_eq!(scene.done(), 1);
+        }
+        if scene.latch.awake() {
+            assert_eq!(scene.done(), 1);
+        }
+        waker.join().unwrap();
+    });
+}

@@ -1,0 +1,330 @@
+//! The mailbox: no item and no wake is lost, nothing overtakes, the bounds hold, and who waits for room goes on.
+//!
+//! Models with three threads, and those that wait often, are bounded: unbounded, they take minutes. The others run every interleaving.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Waker},
+};
+
+use loom::{
+    future::block_on,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread::{self, JoinHandle},
+};
+use windlass_flow::{Bounds, Latch, Mailbox, PushError, PushReason, Sender, weighed_mailbox};
+
+use crate::bounded;
+
+/// A mailbox of numbers, whose last digit is what they weigh.
+fn inbox(items_max: usize, bytes_max: usize) -> (Sender<usize>, Mailbox<usize>) {
+    let bounds = Bounds::items(items_max).bytes(bytes_max);
+    weighed_mailbox(bounds, Arc::new(Latch::new().unwrap()), |number| number % 10)
+}
+
+/// Drains up to `max` items a time until `count` have come.
+fn receive(inbox: &mut Mailbox<usize>, count: usize, max: usize) -> Vec<usize> {
+    let mut items = Vec::new();
+    loop {
+        items.extend(inbox.drain(max));
+        if items.len() >= count {
+            return items;
+        }
+        inbox.latch().wait(None);
+    }
+}
+
+fn pusher(sender: Sender<usize>, numbers: &'static [usize]) -> JoinHandle<()> {
+    thread::spawn(move || numbers.iter().for_each(|number| sender.push(*number).unwrap()))
+}
+
+fn refusal(outcome: Result<(), PushError<usize>>) -> (PushReason, usize) {
+    let PushError { reason, item, .. } = outcome.unwrap_err();
+    (reason, item)
+}
+
+#[test]
+fn a_sender_with_room_for_one_and_a_receiver_who_takes_one_a_time() {
+    loom::model(|| {
+        let (sender, mut inbox) = inbox(1, 9);
+        let thread = pusher(sender, &[10, 20]);
+        assert_eq!(receive(&mut inbox, 2, 1), [10, 20]);
+        thread.join().unwrap();
+        assert!(inbox.is_closed() && inbox.is_empty());
+    });
+}
+
+#[test]
+fn a_receiver_who_takes_one_a_time_comes_back_for_what_is_left() {
+    bounded(|| {
+        let (sender, mut inbox) = inbox(2, 9);
+        let thread = pusher(sender, &[10, 20, 30]);
+        // One for each wake, as a loop does that is fair to others.
+        let mut items = Vec::new();
+        while items.len() < 3 {
+            inbox.latch().wait(None);
+            items.extend(inbox.drain(1));
+        }
+        assert_eq!(items, [10, 20, 30]);
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_receiver_who_takes_all_for_each_wake() {
+    bounded(|| {
+        let (sender, mut inbox) = inbox(2, 9);
+        let thread = pusher(sender, &[10, 20, 30]);
+        let mut items = Vec::new();
+        while items.len() < 3 {
+            inbox.latch().wait(None);
+            items.extend(inbox.drain(usize::MAX));
+        }
+        assert_eq!(items, [10, 20, 30]);
+        thread.join().unwrap();
+    });
+}
+
+/// Who pushes to a queue that is not empty wakes nobody: the one before may not have woken yet (protocol 3).
+#[test]
+fn two_senders_with_room_for_both() {
+    bounded(|| {
+        let (sender, mut inbox) = inbox(2, 9);
+        let threads = [pusher(sender.clone(), &[10]), pusher(sender, &[20])];
+        let mut items = receive(&mut inbox, 2, usize::MAX);
+        items.sort_unstable();
+        assert_eq!(items, [10, 20]);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[test]
+fn two_senders_with_room_for_one_go_on() {
+    bounded(|| {
+        let (sender, mut inbox) = inbox(1, 9);
+        let threads = [pusher(sender.clone(), &[10]), pusher(sender, &[20])];
+        let mut items = receive(&mut inbox, 2, 1);
+        items.sort_unstable();
+        assert_eq!(items, [10, 20]);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[test]
+fn one_that_wants_much_and_one_that_wants_little_go_on() {
+    bounded(|| {
+        let (sender, mut inbox) = inbox(9, 3);
+        sender.try_push(3).unwrap();
+        let threads = [pusher(sender.clone(), &[13]), pusher(sender, &[21])];
+        let mut items = receive(&mut inbox, 3, 1);
+        items.sort_unstable();
+        assert_eq!(items, [3, 13, 21]);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[test]
+fn a_sender_and_a_task_go_on_with_one_room() {
+    bounded(|| {
+        let (sender, mut inbox) = inbox(1, 9);
+        sender.try_push(0).unwrap();
+        let task = thread::spawn({
+            let sender = sender.clone();
+            move || block_on(sender.push_async(10)).unwrap()
+        });
+        let thread = pusher(sender, &[20]);
+        let mut items = receive(&mut inbox, 3, usize::MAX);
+        items.sort_unstable();
+        assert_eq!(items, [0, 10, 20]);
+        task.join().unwrap();
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_task_waits_for_room_twice() {
+    bounded(|| {
+        let (sender, mut inbox) = inbox(1, 9);
+        sender.try_push(0).unwrap();
+        let task = thread::spawn(move || {
+            for number in [10, 20] {
+                block_on(sender.push_async(number)).unwrap();
+            }
+        });
+        assert_eq!(receive(&mut inbox, 3, 1), [0, 10, 20]);
+        task.join().unwrap();
+    });
+}
+
+#[test]
+fn a_future_dropped_while_room_comes_takes_nobodys_wake() {
+    bounded(|| {
+        let (sender, mut inbox) = inbox(1, 9);
+        sender.try_push(0).unwrap();
+        let dropper = thread::spawn({
+            let sender = sender.clone();
+            move || {
+                let mut push = sender.push_async(10);
+                let is_ready = Pin::new(&mut push).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+                assert_eq!(push.into_item(), (!is_ready).then_some(10));
+                is_ready
+            }
+        });
+        let task = thread::spawn(move || block_on(sender.push_async(20)).unwrap());
+        let mut items = receive(&mut inbox, 2, usize::MAX);
+        if dropper.join().unwrap() {
+            if !items.contains(&20) || !items.contains(&10) {
+                items.extend(receive(&mut inbox, 1, usize::MAX));
+            }
+            items.retain(|item| *item != 10);
+        }
+        items.sort_unstable();
+        assert_eq!(items, [0, 20]);
+        task.join().unwrap();
+    });
+}
+
+/// Counted so that it is never more than the truth: an item is added after it was pushed, and taken off before its room is
+/// given back.
+#[test]
+fn the_bound_is_never_passed() {
+    bounded(|| {
+        let (sender, mut inbox) = inbox(1, 9);
+        let held = Arc::new(AtomicUsize::new(0));
+        let threads = [10, 20].map(|number| {
+            let (sender, held) = (sender.clone(), held.clone());
+            thread::spawn(move || {
+                sender.push(number).unwrap();
+                // One item; or one below nothing, which was taken off already.
+                assert!(held.fetch_add(1, Ordering::SeqCst).wrapping_add(2) < 3);
+            })
+        });
+        let mut count = 0;
+        while count < 2 {
+            for _ in inbox.drain(usize::MAX) {
+                held.fetch_sub(1, Ordering::SeqCst);
+                count += 1;
+            }
+            if count < 2 {
+                inbox.latch().wait(None);
+            }
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(held.load(Ordering::SeqCst), 0);
+    });
+}
+
+#[test]
+fn room_is_held_until_the_drain_ends() {
+    loom::model(|| {
+        let (sender, mut inbox) = inbox(1, 9);
+        sender.try_push(0).unwrap();
+        let in_hands = Arc::new(AtomicUsize::new(1));
+        let thread = thread::spawn({
+            let in_hands = in_hands.clone();
+            move || {
+                sender.push(10).unwrap();
+                assert_eq!(in_hands.load(Ordering::SeqCst), 0);
+            }
+        });
+        let mut drain = inbox.drain(usize::MAX);
+        assert_eq!(drain.next(), Some(0));
+        in_hands.store(0, Ordering::SeqCst);
+        drop(drain);
+        assert_eq!(receive(&mut inbox, 1, 1), [10]);
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_thread_that_waits_hears_that_the_mailbox_is_closed() {
+    for is_dropped in [false, true] {
+        loom::model(move || {
+            let (sender, mut inbox) = inbox(1, 9);
+            sender.try_push(0).unwrap();
+            let thread = thread::spawn(move || {
+                assert_eq!(refusal(sender.push(10)), (PushReason::Closed, 10));
+            });
+            if is_dropped {
+                drop(inbox);
+            } else {
+                inbox.close();
+                assert!(inbox.drain(usize::MAX).eq([0]));
+            }
+            thread.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_thread_and_a_task_that_wait_hear_that_a_sender_closes() {
+    bounded(|| {
+        let (sender, mut inbox) = inbox(1, 9);
+        sender.try_push(0).unwrap();
+        let task = thread::spawn({
+            let sender = sender.clone();
+            move || assert_eq!(refusal(block_on(sender.push_async(10))), (PushReason::Closed, 10))
+        });
+        let thread = thread::spawn({
+            let sender = sender.clone();
+            move || assert_eq!(refusal(sender.push(20)), (PushReason::Closed, 20))
+        });
+        sender.close();
+        task.join().unwrap();
+        thread.join().unwrap();
+        assert!(inbox.drain(usize::MAX).eq([0]));
+    });
+}
+
+/// What was taken before the end comes out, and what came after it goes back: nothing is in between.
+#[test]
+fn an_item_pushed_while_the_mailbox_is_closed_is_in_or_comes_back() {
+    loom::model(|| {
+        let (sender, mut inbox) = inbox(1, 9);
+        let thread = thread::spawn(move || sender.push(10).map_err(|e| assert_eq!(e.item, 10)).is_ok());
+        inbox.close();
+        let count = inbox.drain(usize::MAX).count();
+        assert_eq!(thread.join().unwrap(), count == 1);
+        assert!(inbox.is_empty());
+    });
+}
+
+#[test]
+fn a_receiver_hears_that_the_last_sender_is_gone_and_has_all_of_its_items() {
+    bounded(|| {
+        let (sender, mut inbox) = inbox(2, 9);
+        let threads = [10, 20].map(|number| {
+            let sender = sender.clone();
+            thread::spawn(move || sender.try_push(number).unwrap())
+        });
+        drop(sender);
+        let mut items = Vec::new();
+        loop {
+            let is_last = inbox.is_closed();
+            items.extend(inbox.drain(usize::MAX));
+            if is_last {
+                break;
+            }
+            inbox.latch().wait(None);
+        }
+        assert_eq!(items.iter().sum::<usize>(), 30);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[test]
+fn a_receiver_who_waits_hears_that_a_sender_closes() {
+    loom::model(|| {
+        let (sender, inbox) = inbox(1, 9);
+        let thread = thread::spawn({
+            let sender = sender.clone();
+            move || sender.close()
+        });
+        while !inbox.is_closed() {
+            inbox.latch().wait(None);
+        }
+        thread.join().unwrap();
+        drop(sender);
+    });
+}
