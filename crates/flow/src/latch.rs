@@ -146,13 +146,14 @@ impl Latch {
     /// How often a sleeper was rung.
     #[doc(hidden)]
     pub fn model_rings(&self) -> u64 {
-        self.wake.writes()
+        self.wake.edges().0.into()
     }
 
     /// Waits as an edge-triggered watch does, for more rings than `seen`; says how many there were.
     #[doc(hidden)]
     pub fn model_edge(&self, seen: u64) -> u64 {
-        self.wake.wait_edge(seen)
+        self.wake.wait_readable_edge(u32::try_from(seen).expect("a model rings a few times"));
+        self.model_rings()
     }
 }
 

@@ -11,7 +11,6 @@ pub(crate) enum Scope {
     /// The threads of this process.
     Process,
     /// Every process that maps the page.
-    #[cfg_attr(loom, expect(dead_code, reason = "a model is one process"))]
     System,
 }
 
@@ -146,10 +145,7 @@ mod kernel {
 
 #[cfg(loom)]
 mod model {
-    use std::{
-        sync::atomic::{AtomicU64, Ordering},
-        time::Duration,
-    };
+    use std::time::Duration;
 
     use rustix::io::Errno;
 
@@ -159,56 +155,48 @@ mod model {
     /// The double of an eventfd: a count under a lock.
     #[derive(Debug)]
     pub(crate) struct EventFd {
-        count: Mutex<u64>,
+        count: Mutex<Count>,
         changed: Condvar,
-        /// How often it was written: its edges. Touched under the lock alone, so loom need not know of it.
-        writes: AtomicU64,
+    }
+
+    /// The count, and how often it has called those who poll for reading and for writing: what an edge is to epoll(7).
+    #[derive(Debug, Default)]
+    struct Count {
+        value: u64,
+        readable_edges: u32,
+        writable_edges: u32,
     }
 
     impl EventFd {
         pub(crate) fn new() -> Result<Self, Errno> {
-            Ok(Self { count: Mutex::new(0), changed: Condvar::new(), writes: AtomicU64::new(0) })
+            Ok(Self { count: Mutex::new(Count::default()), changed: Condvar::new() })
         }
 
         pub(crate) fn write(&self, n: u64) -> bool {
             let mut count = self.count.lock().unwrap();
-            match count.checked_add(n).filter(|sum| *sum < u64::MAX) {
-                Some(sum) => *count = sum,
+            match count.value.checked_add(n).filter(|sum| *sum < u64::MAX) {
+                Some(sum) => count.value = sum,
                 None => return false,
             }
-            self.writes.fetch_add(1, Ordering::Relaxed);
+            count.readable_edges += 1;
             self.changed.notify_all();
             true
         }
 
         pub(crate) fn read(&self) -> bool {
             let mut count = self.count.lock().unwrap();
+            if std::mem::take(&mut count.value) == 0 {
+                return false;
+            }
+            count.writable_edges += 1;
             self.changed.notify_all();
-            std::mem::take(&mut *count) != 0
+            true
         }
 
         /// Waits until it is not zero. Time does not pass in a model, so a lost wake is a deadlock that loom reports.
         pub(crate) fn wait(&self, _: Option<Duration>) {
             let mut count = self.count.lock().unwrap();
-            while *count == 0 {
-                count = self.changed.wait(count).unwrap();
-            }
-        }
-
-        /// How often it was written.
-        pub(crate) fn writes(&self) -> u64 {
-            let _count = self.count.lock().unwrap();
-            self.writes.load(Ordering::Relaxed)
-        }
-
-        /// Waits as an edge-triggered watch does: until it was written more than `seen` times. Says how often.
-        pub(crate) fn wait_edge(&self, seen: u64) -> u64 {
-            let mut count = self.count.lock().unwrap();
-            loop {
-                let writes = self.writes.load(Ordering::Relaxed);
-                if writes != seen {
-                    return writes;
-                }
+            while count.value == 0 {
                 count = self.changed.wait(count).unwrap();
             }
         }
@@ -217,14 +205,36 @@ mod model {
     impl EventFd {
         /// What poll(2) says: (readable, writable).
         pub(crate) fn levels(&self) -> (bool, bool) {
-            let count = *self.count.lock().unwrap();
-            (count > 0, count < u64::MAX - 1)
+            let count = self.count.lock().unwrap();
+            (count.value > 0, count.value < u64::MAX - 1)
         }
 
         /// Waits until it is writable, as [`wait`](Self::wait) does until it is readable.
         pub(crate) fn wait_writable(&self) {
             let mut count = self.count.lock().unwrap();
-            while *count == u64::MAX - 1 {
+            while count.value == u64::MAX - 1 {
+                count = self.changed.wait(count).unwrap();
+            }
+        }
+
+        /// How many edges there were: (for reading, for writing).
+        pub(crate) fn edges(&self) -> (u32, u32) {
+            let count = self.count.lock().unwrap();
+            (count.readable_edges, count.writable_edges)
+        }
+
+        /// Waits for an edge for reading beyond those seen.
+        pub(crate) fn wait_readable_edge(&self, seen: u32) {
+            let mut count = self.count.lock().unwrap();
+            while count.readable_edges == seen {
+                count = self.changed.wait(count).unwrap();
+            }
+        }
+
+        /// The same for writing.
+        pub(crate) fn wait_writable_edge(&self, seen: u32) {
+            let mut count = self.count.lock().unwrap();
+            while count.writable_edges == seen {
                 count = self.changed.wait(count).unwrap();
             }
         }

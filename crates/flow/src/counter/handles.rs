@@ -151,6 +151,16 @@ mod model {
         pub fn wait_ready(&self) {
             self.fd().wait(None);
         }
+
+        /// How many edges epoll(7) has had.
+        pub fn edges(&self) -> u32 {
+            self.fd().edges().0
+        }
+
+        /// Waits for one more.
+        pub fn wait_edge(&self, seen: u32) {
+            self.fd().wait_readable_edge(seen);
+        }
     }
 
     impl CounterWriter {
@@ -166,6 +176,16 @@ mod model {
         /// Waits until it is.
         pub fn wait_ready(&self) {
             self.fd().wait_writable();
+        }
+
+        /// How many edges epoll(7) has had.
+        pub fn edges(&self) -> u32 {
+            self.fd().edges().1
+        }
+
+        /// Waits for one more.
+        pub fn wait_edge(&self, seen: u32) {
+            self.fd().wait_writable_edge(seen);
         }
     }
 }

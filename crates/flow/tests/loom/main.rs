@@ -5,7 +5,9 @@
 //! A wake that is lost is a deadlock there, and loom reports it: nothing in a model ends by time.
 
 #![cfg(loom)]
+#![deny(unsafe_code)]
 
+mod counter;
 mod latch;
 mod mailbox;
 
