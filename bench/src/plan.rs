@@ -73,7 +73,8 @@ fn wakeup() -> Vec<Case> {
         Case::WakeSleeping,
         Case::RoundTrip { spin_us: 0 },
         Case::RoundTrip { spin_us: 50 },
-        Case::Call { bound },
+        Case::Call { bound, spin_us: 0 },
+        Case::Call { bound, spin_us: 50 },
         Case::Post { senders: 1, bound },
         Case::Post { senders: 4, bound },
     ]

@@ -221,10 +221,12 @@ pub enum Case {
         /// How long each looks for a wake without sleeping.
         spin_us: u64,
     },
-    /// Has a closure run on a loop that sleeps on another processor, and waits for its result.
+    /// Has a closure run on a loop on another processor, and waits for its result.
     Call {
         /// Most calls that may be queued.
         bound: usize,
+        /// How long the loop looks for a call without sleeping, which it then hardly does.
+        spin_us: u64,
     },
     /// Sends items to a loop on another processor, waiting where there is no room.
     Post {

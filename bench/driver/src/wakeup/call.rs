@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::mpsc::channel;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::alloc::{self, Counted, counting};
 use crate::protocol::Outcome;
@@ -18,12 +18,13 @@ pub trait CallSubject: Sized + 'static {
     /// What calls.
     type Caller: Caller;
 
-    /// Makes one on the named backend, with room for `bound` calls that wait.
+    /// Makes one on the named backend, with room for `bound` calls that wait. When nothing is to be done it looks for a call
+    /// for as long as `spin` before it sleeps.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
-    fn new(backend: &str, bound: usize) -> Result<Self, Error>;
+    /// [`Unsupported`](crate::Unsupported) if it cannot spin; or what the kernel says.
+    fn new(backend: &str, bound: usize, spin: Duration) -> Result<Self, Error>;
 
     /// One more handle that calls.
     fn caller(&self) -> Self::Caller;
@@ -61,14 +62,17 @@ pub fn answer(argument: u64) -> u64 {
 
 pub(super) struct Call<C> {
     bound: usize,
+    spin: Duration,
     backend: String,
     allocations_per_call: f64,
     subject: PhantomData<C>,
 }
 
 impl<C: CallSubject> Call<C> {
-    pub(super) fn new(bound: usize, backend: &str) -> Result<Self, Error> {
-        let mut case = Self { bound, backend: backend.into(), allocations_per_call: 0.0, subject: PhantomData };
+    pub(super) fn new(bound: usize, spin: Duration, backend: &str) -> Result<Self, Error> {
+        // A refusal should come as such, and not as the text of a thread's error.
+        drop(C::new(backend, bound, spin)?);
+        let mut case = Self { bound, spin, backend: backend.into(), allocations_per_call: 0.0, subject: PhantomData };
         let _counting = counting(Counted::AnyThread);
         let (_, allocations) = case.run(COUNTED_CALLS)?;
         case.allocations_per_call = allocations as f64 / COUNTED_CALLS as f64;
@@ -79,10 +83,10 @@ impl<C: CallSubject> Call<C> {
     fn run(&self, calls: u64) -> Result<(u64, u64), Error> {
         let (send, receive) = channel();
         let thread = threads::opposite({
-            let (backend, bound) = (self.backend.clone(), self.bound);
+            let (backend, bound, spin) = (self.backend.clone(), self.bound, self.spin);
             move || {
                 IS_LOOP.set(true);
-                let mut subject = C::new(&backend, bound)?;
+                let mut subject = C::new(&backend, bound, spin)?;
                 send.send(subject.caller())?;
                 subject.run()
             }

@@ -67,7 +67,9 @@ pub(crate) fn prepare_wake<L: LoopSubject>(case: &Case, backend: &str, idle: boo
 pub(crate) fn prepare_call<C: CallSubject>(case: &Case, backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
     check(idle)?;
     match *case {
-        Case::Call { bound } => Ok(Box::new(call::Call::<C>::new(bound, backend)?)),
+        Case::Call { bound, spin_us } => {
+            Ok(Box::new(call::Call::<C>::new(bound, Duration::from_micros(spin_us), backend)?))
+        }
         _ => Err("no case of `wakeup/call`".into()),
     }
 }

@@ -16,6 +16,10 @@ fn runtime() -> Result<Runtime, Error> {
     Ok(Builder::new_current_thread().enable_io().build()?)
 }
 
+fn check(spin: Duration) -> Result<(), Error> {
+    if spin.is_zero() { Ok(()) } else { Err(Unsupported("tokio's runtime does not spin before it parks").into()) }
+}
+
 pub(crate) struct Loop {
     runtime: Runtime,
     notify: Arc<Notify>,
@@ -25,9 +29,7 @@ impl LoopSubject for Loop {
     type Waker = End;
 
     fn new(_backend: &str, spin: Duration) -> Result<Self, Error> {
-        if !spin.is_zero() {
-            return Err(Unsupported("tokio's runtime does not spin before it parks").into());
-        }
+        check(spin)?;
         Ok(Self { runtime: runtime()?, notify: Arc::new(Notify::new()) })
     }
 
@@ -106,7 +108,8 @@ pub(crate) struct Calls {
 impl CallSubject for Calls {
     type Caller = CallerEnd;
 
-    fn new(_backend: &str, bound: usize) -> Result<Self, Error> {
+    fn new(_backend: &str, bound: usize, spin: Duration) -> Result<Self, Error> {
+        check(spin)?;
         let (sender, receiver) = channel(bound);
         Ok(Self { runtime: runtime()?, sender, receiver })
     }

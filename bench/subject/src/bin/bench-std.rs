@@ -4,9 +4,10 @@
 
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use windlass_bench_driver::wakeup::{CallSubject, Caller, Item, QueueSender, QueueSubject, Sink, answer};
-use windlass_bench_driver::{Error, Program, Suite};
+use windlass_bench_driver::{Error, Program, Suite, Unsupported};
 
 fn main() -> ExitCode {
     let suites = vec![Suite::call::<Calls>(), Suite::post::<Queue>()];
@@ -59,7 +60,10 @@ struct Calls {
 impl CallSubject for Calls {
     type Caller = CallerEnd;
 
-    fn new(_backend: &str, bound: usize) -> Result<Self, Error> {
+    fn new(_backend: &str, bound: usize, spin: Duration) -> Result<Self, Error> {
+        if !spin.is_zero() {
+            return Err(Unsupported("how long a channel spins is its own choice").into());
+        }
         let (sender, receiver) = sync_channel(bound);
         Ok(Self { sender, receiver })
     }

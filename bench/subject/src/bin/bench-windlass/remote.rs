@@ -62,8 +62,8 @@ impl Waker for FlagAndPost {
 }
 
 /// A reactor with room for so many calls and posts.
-fn with_room(backend: &str, bound: usize) -> Result<(Reactor, Remote), Error> {
-    let mut reactor = Reactor::builder().backend(backend_of(backend)?).remote_max(bound).build()?;
+fn with_room(backend: &str, bound: usize, spin: Duration) -> Result<(Reactor, Remote), Error> {
+    let mut reactor = Reactor::builder().backend(backend_of(backend)?).remote_max(bound).busy_poll(spin).build()?;
     let remote = reactor.remote();
     Ok((reactor, remote))
 }
@@ -76,8 +76,8 @@ pub(crate) struct Calls {
 impl CallSubject for Calls {
     type Caller = CallerEnd;
 
-    fn new(backend: &str, bound: usize) -> Result<Self, Error> {
-        let (reactor, remote) = with_room(backend, bound)?;
+    fn new(backend: &str, bound: usize, spin: Duration) -> Result<Self, Error> {
+        let (reactor, remote) = with_room(backend, bound, spin)?;
         Ok(Self { reactor, remote })
     }
 
@@ -111,7 +111,7 @@ impl QueueSubject for Queue {
     type Sender = ItemSender;
 
     fn new(backend: &str, bound: usize) -> Result<Self, Error> {
-        let (reactor, remote) = with_room(backend, bound)?;
+        let (reactor, remote) = with_room(backend, bound, Duration::ZERO)?;
         Ok(Self { reactor, remote })
     }
 
