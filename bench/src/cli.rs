@@ -24,7 +24,7 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Measures only these peers beside windlass and the raw loop. Repeatable.
+    /// Measures only these peers beside windlass and what is hand-written. Repeatable.
     #[arg(long = "peer", value_name = "NAME", value_parser = program::peer_names())]
     pub(crate) peers: Vec<String>,
 
@@ -91,7 +91,7 @@ pub(crate) fn list() -> String {
     let mut text = String::new();
     for suite in plan::SUITES {
         writeln!(text, "{suite}").expect("writing to a string");
-        for case in plan::cases(suite, false) {
+        for case in plan::groups(suite, false).into_iter().flatten() {
             let (name, params) = plan::describe(&case);
             let params: Vec<String> = params.iter().map(|(k, v)| format!("{k}={v}")).collect();
             writeln!(text, "    {name} {}", params.join(" ")).expect("writing to a string");
@@ -99,8 +99,8 @@ pub(crate) fn list() -> String {
     }
     writeln!(text, "implementations").expect("writing to a string");
     for program in program::PROGRAMS {
-        let (suites, backends) = (program.suites.join(", "), program.backends.join(", "));
-        writeln!(text, "    {:<14} {suites} on {backends}", program.name).expect("writing to a string");
+        let (parts, backends) = (program.parts.join(", "), program.backends.join(", "));
+        writeln!(text, "    {:<17} {parts} on {backends}", program.name).expect("writing to a string");
     }
     text
 }

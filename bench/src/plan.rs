@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 
 use clap::builder::PossibleValuesParser;
 use serde_json::Value;
-use windlass_bench_driver::protocol::{Case, Trigger};
+use windlass_bench_driver::protocol::{Awake, Case, Trigger, Writer};
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: &[&str] = &["dispatch", "timers"];
+pub(crate) const SUITES: &[&str] = &["dispatch", "timers", "flow", "wakeup"];
 
 pub(crate) fn suite_names() -> PossibleValuesParser {
     PossibleValuesParser::new(SUITES)
 }
 
-/// The timed cases of a suite.
-pub(crate) fn cases(suite: &str, quick: bool) -> Vec<Case> {
+/// The timed cases of a suite, in groups whose slices are interleaved: those of one case that are read against each other.
+pub(crate) fn groups(suite: &str, quick: bool) -> Vec<Vec<Case>> {
+    let each_alone = |cases: Vec<Case>| cases.into_iter().map(|case| vec![case]).collect();
     match suite {
-        "dispatch" => dispatch(quick),
-        _ => timers(quick),
+        "dispatch" => each_alone(dispatch(quick)),
+        "timers" => each_alone(timers(quick)),
+        "flow" => flow(),
+        _ => each_alone(wakeup()),
     }
 }
 
@@ -49,6 +52,102 @@ fn timers(quick: bool) -> Vec<Case> {
     ]
 }
 
+fn flow() -> Vec<Vec<Case>> {
+    let maxima = [None, Some(100), Some(10)];
+    let limited = |writer| Case::Burst { writer, maximum: Some(10) };
+    let unlimited = Case::Burst { writer: Writer::Blocking, maximum: None };
+    vec![
+        vec![unlimited, limited(Writer::Blocking), limited(Writer::Spin), limited(Writer::Poll)],
+        maxima.map(|maximum| Case::Latency { maximum }).into(),
+        maxima.map(|maximum| Case::Coalescing { maximum }).into(),
+        vec![Case::Uncontended { polled: false }],
+        vec![Case::Uncontended { polled: true }],
+    ]
+}
+
+fn wakeup() -> Vec<Case> {
+    let bound = 1024;
+    vec![
+        Case::WakeRunning { awake: Awake::InHandler },
+        Case::WakeRunning { awake: Awake::Turning },
+        Case::WakeSleeping,
+        Case::RoundTrip { spin_us: 0 },
+        Case::RoundTrip { spin_us: 50 },
+        Case::Call { bound, spin_us: 0 },
+        Case::Call { bound, spin_us: 50 },
+        Case::Post { senders: 1, bound },
+        Case::Post { senders: 4, bound },
+    ]
+}
+
+/// How long a slice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// As many rounds as last about as long.
+    Ns(u64),
+    /// So many rounds.
+    Rounds(u64),
+}
+
+/// How a case is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) length: Length,
+    /// How many slices of each implementation.
+    pub(crate) slices: usize,
+}
+
+/// The shape of a case's slices.
+pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
+    let (slice, slices) = if quick { (2_000_000, 8_usize) } else { (10_000_000, 31) };
+    let fixed = |rounds, slices| Shape { length: Length::Rounds(rounds), slices };
+    match case {
+        Case::RegistrationMemory { .. } => fixed(1, 1),
+        // A round of these is a million timers that have to be made, and waited for, each time.
+        Case::Insert { .. } | Case::Fire { .. } => Shape { length: Length::Ns(slice), slices: slices.div_ceil(4) },
+        // Milliseconds: the reader alone sleeps for one at a time.
+        Case::Burst { .. } => fixed(if quick { 200 } else { 1_000 }, if quick { 3 } else { 7 }),
+        // Events, of which a backlog without a maximum needs as many as the patch has. Half a second.
+        Case::Latency { .. } => fixed(if quick { 2_000 } else { 5_000 }, if quick { 2 } else { 7 }),
+        Case::Coalescing { .. } => fixed(10_000, if quick { 2 } else { 7 }),
+        _ => Shape { length: Length::Ns(slice), slices },
+    }
+}
+
+/// What is compared of a case, beside its time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Compared {
+    /// The figure, as the driver names it.
+    pub(crate) gauge: &'static str,
+    /// The metric that is its ratio.
+    pub(crate) ratio: &'static str,
+}
+
+/// A figure that is put in relation to that of the plain eventfd without a maximum, in the same group.
+pub(crate) fn over_unlimited(case: &Case) -> Option<Compared> {
+    match case {
+        Case::Burst { .. } => {
+            Some(Compared { gauge: "writer_cpu_us_per_s", ratio: "writer_cpu_over_unlimited_eventfd_ratio" })
+        }
+        Case::Latency { .. } => Some(Compared { gauge: "p999_us", ratio: "p999_over_unlimited_eventfd_ratio" }),
+        _ => None,
+    }
+}
+
+/// A figure of windlass that is put in relation to that of each peer.
+pub(crate) fn over_peer(case: &Case) -> Option<Compared> {
+    let waker = Compared { gauge: "waker_ns_per_wake", ratio: "windlass_waker_ns_over_this_ratio" };
+    matches!(case, Case::WakeSleeping).then_some(waker)
+}
+
+/// True for a case whose counter has no maximum.
+pub(crate) fn is_unlimited(case: &Case) -> bool {
+    matches!(
+        case,
+        Case::Burst { maximum: None, .. } | Case::Latency { maximum: None } | Case::Coalescing { maximum: None }
+    )
+}
+
 /// Name and parameters of a case, as the report has them.
 pub(crate) fn describe(case: &Case) -> (String, BTreeMap<String, Value>) {
     let Ok(Value::Object(fields)) = serde_json::to_value(case) else {
@@ -56,6 +155,9 @@ pub(crate) fn describe(case: &Case) -> (String, BTreeMap<String, Value>) {
     };
     let mut params: BTreeMap<String, Value> = fields.into_iter().collect();
     let name = params.remove("case").and_then(|name| name.as_str().map(str::to_owned));
+    for value in params.values_mut().filter(|value| value.is_null()) {
+        *value = "unlimited".into();
+    }
     (name.unwrap_or_default(), params)
 }
 
@@ -68,12 +170,27 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::Insert { .. } => "timer",
         Case::Fire { .. } | Case::Every { .. } => "firing",
         Case::Reset { .. } => "reset",
+        Case::Burst { .. } => "ms",
+        Case::Latency { .. } => "event",
+        Case::Coalescing { .. } => "write",
+        Case::Uncontended { .. } | Case::Post { .. } => "item",
+        Case::WakeRunning { .. } | Case::WakeSleeping => "wake",
+        Case::RoundTrip { .. } => "round_trip",
+        Case::Call { .. } => "call",
     }
 }
 
-/// True if the time of the case means something; memory cases only count.
+/// True if the time of the case means something: memory cases only count, and some workloads set their own pace.
 pub(crate) fn is_timed(case: &Case) -> bool {
-    !matches!(case, Case::RegistrationMemory { .. })
+    !matches!(
+        case,
+        Case::RegistrationMemory { .. } | Case::Burst { .. } | Case::Latency { .. } | Case::Coalescing { .. }
+    )
+}
+
+/// True if one thread does all the work, so that the allocator's plain counters are right.
+pub(crate) fn has_one_thread(case: &Case) -> bool {
+    matches!(case.suite(), "dispatch" | "timers") || matches!(case, Case::Uncontended { .. })
 }
 
 #[cfg(test)]
@@ -83,9 +200,29 @@ mod tests {
     #[test]
     fn a_quick_run_measures_a_part_of_the_full_one() {
         for suite in SUITES {
-            assert!(cases(suite, true).len() < cases(suite, false).len() || *suite == "timers");
-            assert!(cases(suite, false).iter().all(|case| case.suite() == *suite));
+            let (some, all) = (groups(suite, true), groups(suite, false));
+            assert!(!some.is_empty() && some.len() <= all.len());
+            for group in all {
+                assert!(group.iter().all(|case| case.suite() == *suite));
+                assert!(group.iter().all(|case| describe(case).0 == describe(&group[0]).0), "a group is of one case");
+                let (quick, full) = (shape(&group[0], true), shape(&group[0], false));
+                assert!(quick.slices <= full.slices);
+            }
         }
+    }
+
+    #[test]
+    fn what_is_read_against_the_unlimited_is_interleaved_with_it() {
+        for group in groups("flow", false).iter().filter(|group| over_unlimited(&group[0]).is_some()) {
+            assert_eq!(group.iter().filter(|case| is_unlimited(case)).count(), 1);
+        }
+    }
+
+    #[test]
+    fn no_maximum_is_said_in_a_word() {
+        let (name, params) = describe(&Case::Latency { maximum: None });
+        assert_eq!((name.as_str(), &params["maximum"]), ("latency", &"unlimited".into()));
+        assert_eq!(describe(&Case::WakeSleeping), ("wake_sleeping".to_owned(), BTreeMap::new()));
     }
 
     #[test]

@@ -10,6 +10,8 @@ use serde_json::Value;
 pub(crate) const RAW: &str = "raw";
 /// What this is all about.
 pub(crate) const WINDLASS: &str = "windlass";
+/// The plain eventfd(2), which counters with a maximum are read against.
+pub(crate) const EVENTFD: &str = "eventfd";
 
 /// Which workspace a program belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,47 +27,54 @@ pub(crate) enum Workspace {
 pub(crate) struct Program {
     /// `impl` in the report.
     pub(crate) name: &'static str,
-    pub(crate) suites: &'static [&'static str],
+    /// The parts of suites that it has, as `Case::part` names them.
+    pub(crate) parts: &'static [&'static str],
     pub(crate) backends: &'static [&'static str],
     workspace: Workspace,
     package: &'static str,
     binary: &'static str,
 }
 
+const fn own(name: &'static str, parts: &'static [&'static str], binary: &'static str) -> Program {
+    let package = "windlass-bench-subject";
+    Program { name, parts, backends: &["epoll"], workspace: Workspace::Root, package, binary }
+}
+
 const fn peer(
     name: &'static str,
-    suites: &'static [&'static str],
+    parts: &'static [&'static str],
     package: &'static str,
     binary: &'static str,
 ) -> Program {
-    Program { name, suites, backends: &["epoll"], workspace: Workspace::Peers, package, binary }
+    Program { name, parts, backends: &["epoll"], workspace: Workspace::Peers, package, binary }
 }
 
 /// All of them. The order is that of the report; the order of the slices is random.
 pub(crate) const PROGRAMS: &[Program] = &[
-    Program {
-        name: RAW,
-        suites: &["dispatch"],
-        backends: &["epoll"],
-        workspace: Workspace::Root,
-        package: "windlass-bench-subject",
-        binary: "bench-raw",
-    },
-    Program {
-        name: WINDLASS,
-        suites: &["dispatch", "timers"],
-        backends: &["epoll"],
-        workspace: Workspace::Root,
-        package: "windlass-bench-subject",
-        binary: "bench-windlass",
-    },
+    own(RAW, &["dispatch"], "bench-raw"),
+    own(WINDLASS, &["dispatch", "timers", "flow", "wakeup/wake", "wakeup/call", "wakeup/post"], "bench-windlass"),
+    own("windlass-flow", &["wakeup/wake", "wakeup/post"], "bench-flow"),
+    own(EVENTFD, &["flow", "wakeup/wake"], "bench-eventfd"),
+    own("std", &["wakeup/call", "wakeup/post"], "bench-std"),
     peer("eventp", &["dispatch"], "windlass-bench-peer-eventp", "windlass-bench-peer-eventp"),
     peer("event-manager", &["dispatch"], "windlass-bench-peer-event-manager", "windlass-bench-peer-event-manager"),
-    peer("mio", &["dispatch"], "windlass-bench-peer-mio", "windlass-bench-peer-mio"),
+    peer("mio", &["dispatch", "wakeup/wake"], "windlass-bench-peer-mio", "windlass-bench-peer-mio"),
     peer("mio-slab", &["dispatch"], "windlass-bench-peer-mio", "windlass-bench-peer-mio-slab"),
     peer("polling", &["dispatch"], "windlass-bench-peer-polling", "windlass-bench-peer-polling"),
     peer("calloop", &["dispatch", "timers"], "windlass-bench-peer-calloop", "windlass-bench-peer-calloop"),
-    peer("tokio", &["timers"], "windlass-bench-peer-tokio", "windlass-bench-peer-tokio"),
+    peer(
+        "tokio",
+        &["timers", "wakeup/wake", "wakeup/call", "wakeup/post"],
+        "windlass-bench-peer-tokio",
+        "windlass-bench-peer-tokio",
+    ),
+    peer(
+        "crossbeam-channel",
+        &["wakeup/post"],
+        "windlass-bench-peer-crossbeam-channel",
+        "windlass-bench-peer-crossbeam-channel",
+    ),
+    peer("flume", &["wakeup/post"], "windlass-bench-peer-flume", "windlass-bench-peer-flume"),
 ];
 
 /// Those that `--peer` can name.
@@ -81,7 +90,19 @@ pub(crate) fn backend_names() -> PossibleValuesParser {
 }
 
 impl Program {
-    /// True if the command line lets it take part; windlass and the raw loop always do.
+    /// The suites of which it has a part, each once.
+    pub(crate) fn suites(&self) -> Vec<&'static str> {
+        let mut suites: Vec<_> = self.parts.iter().map(|part| part.split('/').next().unwrap_or(part)).collect();
+        suites.dedup();
+        suites
+    }
+
+    /// True if it has this part of a suite.
+    pub(crate) fn has(&self, part: &str) -> bool {
+        self.parts.contains(&part)
+    }
+
+    /// True if the command line lets it take part; what is in this workspace always does.
     pub(crate) fn is_wanted(&self, peers: &[String]) -> bool {
         self.workspace == Workspace::Root || peers.is_empty() || peers.iter().any(|peer| peer == self.name)
     }
@@ -131,6 +152,16 @@ mod tests {
 {"reason":"build-finished","success":true}"#;
         assert_eq!(executable(messages, "wanted"), Some(PathBuf::from("/x/wanted")));
         assert_eq!(executable(messages, "other"), None);
+    }
+
+    #[test]
+    fn every_part_belongs_to_a_suite_that_exists() {
+        for program in PROGRAMS {
+            assert!(program.suites().iter().all(|suite| crate::plan::SUITES.contains(suite)), "{}", program.name);
+            assert!(program.suites().iter().all(|suite| program.parts.iter().any(|part| part.starts_with(suite))));
+        }
+        let tokio = PROGRAMS.iter().find(|program| program.name == "tokio").unwrap();
+        assert_eq!(tokio.suites(), ["timers", "wakeup"]);
     }
 
     #[test]

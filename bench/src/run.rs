@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use windlass_bench_driver::protocol::{Case, Trigger};
+use windlass_bench_driver::protocol::{Awake, Case, Trigger};
 
 use crate::child::Refusal;
 use crate::cli::{Options, Pin};
@@ -15,7 +15,7 @@ use crate::program::{PROGRAMS, Program, RAW, WINDLASS};
 use crate::report::{Entry, Report};
 use crate::stats::{Line, Spread};
 use crate::syscalls;
-use crate::timing::{Contender, Settings, time};
+use crate::timing::{Contender, Entrant, time};
 
 /// Builds of which instructions are counted; the first one is also timed.
 const PROFILES: [&str; 2] = ["release", "lto"];
@@ -23,15 +23,11 @@ const PROFILES: [&str; 2] = ["release", "lto"];
 /// Runs what the command line asks for.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
     let mut report = Report::new(Meta::now(options.quick));
-    let settings = Settings {
-        pin: options.cpu.unwrap_or_else(last_allowed_cpu),
-        slice_ns: if options.quick { 2_000_000 } else { 10_000_000 },
-        slices: if options.quick { 8 } else { 31 },
-    };
+    let pin = options.cpu.unwrap_or_else(last_allowed_cpu);
     let suites: Vec<&str> = plan::SUITES.iter().copied().filter(|suite| options.wants_suite(suite)).collect();
     let mut contenders = contenders(options, &suites, PROFILES[0], &mut report);
     for suite in suites {
-        time_suite(suite, options, &settings, &mut contenders, &mut report);
+        time_suite(suite, options, pin, &mut contenders, &mut report);
         if options.no_counts {
             continue;
         }
@@ -50,7 +46,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
 fn contenders(options: &Options, suites: &[&str], profile: &str, report: &mut Report) -> Vec<Contender> {
     let mut contenders = Vec::new();
     for program in PROGRAMS {
-        let takes_part = program.suites.iter().any(|suite| suites.contains(suite));
+        let takes_part = program.suites().iter().any(|suite| suites.contains(suite));
         if !takes_part || !program.is_wanted(&options.peers) {
             continue;
         }
@@ -59,7 +55,7 @@ fn contenders(options: &Options, suites: &[&str], profile: &str, report: &mut Re
             Ok(path) => contenders.extend(backends(program, options, &path)),
             Err(reason) => {
                 let refusal = Refusal::Unsupported(reason);
-                for suite in program.suites.iter().filter(|suite| suites.contains(suite)) {
+                for suite in program.suites().into_iter().filter(|suite| suites.contains(suite)) {
                     report.refuse(suite, "*", program.name, refusal.clone());
                 }
             }
@@ -77,17 +73,36 @@ fn backends(program: &'static Program, options: &Options, path: &Path) -> Vec<Co
     backends.map(|backend| Contender::new(program, backend, path.to_owned())).collect()
 }
 
-fn time_suite(suite: &str, options: &Options, settings: &Settings, contenders: &mut [Contender], report: &mut Report) {
-    let cases = plan::cases(suite, options.quick);
-    for case in cases.iter().filter(|case| options.wants_case(&plan::describe(case).0)) {
-        let (name, params) = plan::describe(case);
-        let params: Vec<String> = params.values().map(Value::to_string).collect();
-        eprintln!("{suite}/{name} {}", params.join(" "));
-        let mut taking_part: Vec<&mut Contender> =
-            contenders.iter_mut().filter(|c| c.program.suites.contains(&suite)).collect();
-        time(case, &mut taking_part, settings, report);
+fn time_suite(suite: &str, options: &Options, pin: Pin, contenders: &mut [Contender], report: &mut Report) {
+    let groups = plan::groups(suite, options.quick);
+    for group in groups.iter().filter(|group| options.wants_case(&plan::describe(&group[0]).0)) {
+        eprintln!("{suite}/{}", title(group));
+        let shape = plan::shape(&group[0], options.quick);
+        let taking_part = contenders.iter_mut().filter(|c| c.program.has(group[0].part()));
+        if let [case] = &group[..] {
+            let mut entrants: Vec<_> = taking_part.map(|contender| Entrant { contender, case }).collect();
+            time(&mut entrants, shape, pin, report);
+            continue;
+        }
+        // A program has one case prepared at a time, so each case of a group has its own.
+        let taking_part: Vec<&Contender> = taking_part.map(|contender| &*contender).collect();
+        let all = group.iter().flat_map(|case| taking_part.iter().map(move |contender| (contender.another(), case)));
+        let mut all: Vec<(Contender, &Case)> = all.collect();
+        let mut entrants: Vec<_> = all.iter_mut().map(|(contender, case)| Entrant { contender, case }).collect();
+        time(&mut entrants, shape, pin, report);
     }
     contenders.iter_mut().for_each(Contender::rest);
+}
+
+/// The name of a group's case, and the parameters of each.
+fn title(group: &[Case]) -> String {
+    let params = group.iter().map(|case| {
+        let (_, params) = plan::describe(case);
+        let params: Vec<String> = params.values().map(Value::to_string).collect();
+        params.join(" ")
+    });
+    let params: Vec<String> = params.collect();
+    format!("{} {}", plan::describe(&group[0]).0, params.join(", ")).trim_end().to_owned()
 }
 
 /// Numbers of ready sources through which the line is laid.
@@ -124,7 +139,7 @@ fn instructions(options: &Options, timed: &[Contender], report: &mut Report) {
             &built
         };
         let mut counts = Vec::new();
-        for contender in contenders.iter().filter(|c| c.program.suites.contains(&"dispatch")) {
+        for contender in contenders.iter().filter(|c| c.program.has("dispatch")) {
             eprintln!("dispatch/instructions {} ({profile}, {})", contender.program.name, tool.name());
             match count(tool, contender, options.quick) {
                 Ok(count) => counts.push((contender, count)),
@@ -216,37 +231,56 @@ impl Counts {
     }
 }
 
-/// What is traced of a suite: the case, the metric's name, and the calls that are the workload's own.
-fn traced(suite: &str) -> (Counted, &'static str, f64) {
-    if suite == "dispatch" {
-        let case = Case::OneReady { registered: 100, trigger: Trigger::Edge };
+/// A case whose system calls are counted.
+struct Traced {
+    counted: Counted,
+    metric: &'static str,
+    /// Calls of a round that are the workload's own.
+    own: f64,
+}
+
+fn traced(suite: &str) -> Vec<Traced> {
+    let case = |case, metric, own| Traced { counted: Counted { case, few: 100, many: 300 }, metric, own };
+    let trigger = Trigger::Edge;
+    match suite {
         // The write that fires the source.
-        return (Counted { case, few: 100, many: 300 }, "syscalls_per_event", 1.0);
+        "dispatch" => vec![case(Case::OneReady { registered: 100, trigger }, "syscalls_per_event", 1.0)],
+        "timers" => vec![case(Case::InsertCancel { alive: 1_000 }, "syscalls_per_pair", 0.0)],
+        "flow" => [false, true].map(|polled| case(Case::Uncontended { polled }, "syscalls_per_item", 0.0)).into(),
+        // Threads that start and end make a call more or less, so there are many wakes.
+        _ => vec![
+            Traced {
+                counted: Counted { case: Case::WakeRunning { awake: Awake::InHandler }, few: 1_000, many: 6_000 },
+                metric: "syscalls_per_wake",
+                own: 0.0,
+            },
+            case(Case::WakeSleeping, "syscalls_per_wake", 0.0),
+        ],
     }
-    let case = Case::InsertCancel { alive: 1_000 };
-    (Counted { case, few: 100, many: 300 }, "syscalls_per_pair", 0.0)
 }
 
 fn count_syscalls(suite: &str, contenders: &[Contender], report: &mut Report) {
-    let (counted, metric, own) = traced(suite);
-    let (case, mut params) = plan::describe(&counted.case);
-    params.insert("tool".to_owned(), "strace".into());
     if let Some(reason) = syscalls::unavailable() {
         report.refuse(suite, "system_calls", "*", Refusal::Unsupported(reason));
         return;
     }
-    for contender in contenders.iter().filter(|c| c.program.suites.contains(&suite)) {
-        match syscalls::per_round(&contender.path, contender.backend, &counted) {
-            Ok(calls) => report.results.push(Entry {
-                suite: suite.to_owned(),
-                case: case.clone(),
-                params: params.clone(),
-                implementation: contender.program.name.to_owned(),
-                backend: contender.backend.to_owned(),
-                version: contender.version.clone(),
-                metrics: [(metric.to_owned(), Spread::exact(calls - own))].into(),
-            }),
-            Err(refusal) => report.refuse(suite, &case, contender.program.name, refusal),
+    for Traced { counted, metric, own } in traced(suite) {
+        let (case, mut params) = plan::describe(&counted.case);
+        params.insert("tool".to_owned(), "strace".into());
+        for contender in contenders.iter().filter(|c| c.program.has(counted.case.part())) {
+            eprintln!("{suite}/{case} {} (strace)", contender.program.name);
+            match syscalls::per_round(&contender.path, contender.backend, &counted) {
+                Ok(calls) => report.results.push(Entry {
+                    suite: suite.to_owned(),
+                    case: case.clone(),
+                    params: params.clone(),
+                    implementation: contender.program.name.to_owned(),
+                    backend: contender.backend.to_owned(),
+                    version: contender.version.clone(),
+                    metrics: [(metric.to_owned(), Spread::exact(calls - own))].into(),
+                }),
+                Err(refusal) => report.refuse(suite, &case, contender.program.name, refusal),
+            }
         }
     }
 }

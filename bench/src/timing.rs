@@ -1,13 +1,14 @@
-//! Times one case on all implementations, slice by slice in turn.
+//! Times cases on all implementations, slice by slice in turn.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use windlass_bench_driver::protocol::{Case, Outcome, Reply, Request};
 
 use crate::child::{Child, Refusal};
 use crate::cli::Pin;
-use crate::plan;
-use crate::program::{Program, RAW, WINDLASS};
+use crate::plan::{self, Length, Shape};
+use crate::program::{EVENTFD, Program, RAW, WINDLASS};
 use crate::report::{Entry, Report};
 use crate::stats::Spread;
 
@@ -32,16 +33,24 @@ impl Contender {
         self.child = None;
     }
 
+    /// The same program once more, on its own.
+    pub(crate) fn another(&self) -> Self {
+        Self::new(self.program, self.backend, self.path.clone())
+    }
+
     /// Sets the case up, and finds how many rounds last as long as a slice should.
-    fn prepare(&mut self, case: &Case, settings: &Settings) -> Result<u64, Refusal> {
+    fn prepare(&mut self, case: &Case, length: Length, pin: Pin) -> Result<u64, Refusal> {
         let child = match &mut self.child {
             Some(child) => child,
-            none => none.insert(Child::start(&self.path, settings.pin)?),
+            none => none.insert(Child::start(&self.path, pin)?),
         };
         self.version.clone_from(&child.version);
         let backend = self.backend.to_owned();
         match child.ask(&Request::Prepare { case: case.clone(), backend, idle: false })? {
-            Reply::Ready => calibrate(child, settings.slice_ns),
+            Reply::Ready => match length {
+                Length::Ns(ns) => calibrate(child, ns),
+                Length::Rounds(rounds) => Ok(rounds),
+            },
             reply => Err(Refusal::Failed(format!("not ready but {reply:?}"))),
         }
     }
@@ -62,12 +71,11 @@ impl Contender {
     }
 }
 
-/// How long and how often.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    pub(crate) pin: Pin,
-    pub(crate) slice_ns: u64,
-    pub(crate) slices: usize,
+/// An implementation in a case. Every entrant of a measurement is a program of its own.
+#[derive(Debug)]
+pub(crate) struct Entrant<'a> {
+    pub(crate) contender: &'a mut Contender,
+    pub(crate) case: &'a Case,
 }
 
 /// Doubles and more until a slice is long enough to judge by, which also warms everything up.
@@ -83,9 +91,9 @@ fn calibrate(child: &mut Child, slice_ns: u64) -> Result<u64, Refusal> {
     }
 }
 
-/// The samples of one contender, in the order of the repetitions.
+/// The samples of one entrant, in the order of the repetitions.
 struct Samples {
-    contender: usize,
+    entrant: usize,
     rounds: u64,
     outcomes: Vec<Outcome>,
 }
@@ -96,28 +104,28 @@ impl Samples {
     }
 }
 
-/// Runs a case on every contender and adds what came out to the report.
-pub(crate) fn time(case: &Case, contenders: &mut [&mut Contender], settings: &Settings, report: &mut Report) {
+impl Samples {
+    fn gauge(&self, name: &str) -> impl Iterator<Item = f64> {
+        self.outcomes.iter().filter_map(move |outcome| outcome.gauges.get(name).copied())
+    }
+}
+
+/// Runs all entrants interleaved and adds what came out to the report.
+pub(crate) fn time(entrants: &mut [Entrant<'_>], shape: Shape, pin: Pin, report: &mut Report) {
     let mut samples = Vec::new();
-    for (number, contender) in contenders.iter_mut().enumerate() {
-        match contender.prepare(case, settings) {
+    for (number, Entrant { contender, case }) in entrants.iter_mut().enumerate() {
+        match contender.prepare(case, shape.length, pin) {
             Ok(rounds) => {
-                samples.push(Samples { contender: number, rounds, outcomes: Vec::new() });
+                samples.push(Samples { entrant: number, rounds, outcomes: Vec::new() });
             }
             Err(refusal) => contender.refused(case, refusal, report),
         }
     }
-    let slices = match case {
-        Case::RegistrationMemory { .. } => 1,
-        // A round of these is a million timers that have to be made, and waited for, each time.
-        Case::Insert { .. } | Case::Fire { .. } => settings.slices.div_ceil(4),
-        _ => settings.slices,
-    };
-    let mut shuffle = Shuffle(slices as u64);
-    for _ in 0..slices {
+    let mut shuffle = Shuffle(shape.slices as u64);
+    for _ in 0..shape.slices {
         shuffle.apply(&mut samples);
         samples.retain_mut(|sample| {
-            let contender = &mut contenders[sample.contender];
+            let Entrant { contender, case } = &mut entrants[sample.entrant];
             match contender.slice(sample.rounds) {
                 Ok(outcome) => {
                     sample.outcomes.push(outcome);
@@ -130,57 +138,80 @@ pub(crate) fn time(case: &Case, contenders: &mut [&mut Contender], settings: &Se
             }
         });
     }
-    samples.sort_by_key(|sample| sample.contender);
-    report.results.extend(entries(case, &samples, contenders));
+    samples.sort_by_key(|sample| sample.entrant);
+    let entries = samples.iter().map(|sample| entry(sample, &samples, entrants));
+    report.results.extend(entries);
 }
 
-fn entries(case: &Case, samples: &[Samples], contenders: &[&mut Contender]) -> Vec<Entry> {
-    let of = |name| samples.iter().find(|s| contenders[s.contender].program.name == name);
-    let (raw, windlass) = (of(RAW), of(WINDLASS));
-    let unit = plan::unit(case);
+/// What is reported of one entrant, with its ratios to others.
+fn entry(sample: &Samples, samples: &[Samples], entrants: &[Entrant<'_>]) -> Entry {
+    let Entrant { contender, case } = &entrants[sample.entrant];
     let (name, mut params) = plan::describe(case);
     if plan::is_timed(case) {
         params.insert("profile".to_owned(), "release".into());
     }
-    let entry = |sample: &Samples| {
-        let contender = &contenders[sample.contender];
-        let mut metrics = std::collections::BTreeMap::new();
-        let mut put = |name: String, spread: Option<Spread>| {
-            metrics.extend(spread.map(|spread| (name, spread)));
-        };
-        if plan::is_timed(case) {
-            put(format!("ns_per_{unit}"), Spread::of(sample.ns_per_unit()));
-            let this = contender.program.name;
-            if let Some(raw) = raw.filter(|_| this != RAW) {
-                put("ns_over_raw_ratio".into(), ratio(sample, raw));
-            }
-            if let Some(windlass) = windlass.filter(|_| this != WINDLASS && this != RAW) {
-                put("windlass_ns_over_this_ratio".into(), ratio(windlass, sample));
-            }
-        }
+    let mut metrics = BTreeMap::new();
+    let mut put = |name: String, spread: Option<Spread>| {
+        metrics.extend(spread.map(|spread| (name, spread)));
+    };
+    let unit = plan::unit(case);
+    if plan::is_timed(case) {
+        put(format!("ns_per_{unit}"), Spread::of(sample.ns_per_unit()));
+    }
+    if plan::has_one_thread(case) {
         let allocations = sample.outcomes.iter().map(|o| o.allocations as f64 / o.units as f64);
         put(format!("allocations_per_{unit}"), Spread::of(allocations));
-        if let Some(outcome) = sample.outcomes.last() {
-            for (name, &value) in &outcome.gauges {
-                put(name.clone(), Some(Spread::exact(value)));
-            }
-        }
-        Entry {
-            suite: case.suite().to_owned(),
-            case: name.clone(),
-            params: params.clone(),
-            implementation: contender.program.name.to_owned(),
-            backend: contender.backend.to_owned(),
-            version: contender.version.clone(),
-            metrics,
-        }
-    };
-    samples.iter().map(entry).collect()
+    }
+    for name in sample.outcomes.first().into_iter().flat_map(|outcome| outcome.gauges.keys()) {
+        put(name.clone(), gauge_spread(name, sample.gauge(name)));
+    }
+    for (name, spread) in ratios(sample, samples, entrants) {
+        put(name.to_owned(), spread);
+    }
+    Entry {
+        suite: case.suite().to_owned(),
+        case: name,
+        params,
+        implementation: contender.program.name.to_owned(),
+        backend: contender.backend.to_owned(),
+        version: contender.version.clone(),
+        metrics,
+    }
 }
 
-/// Ratio of two contenders, taken within each repetition: what slows the machine slows both.
-fn ratio(one: &Samples, other: &Samples) -> Option<Spread> {
-    Spread::of(one.ns_per_unit().zip(other.ns_per_unit()).map(|(one, other)| one / other))
+/// Of what a slice found to be the largest, the largest of all slices counts: a bound holds always or it does not hold.
+fn gauge_spread(name: &str, values: impl Iterator<Item = f64>) -> Option<Spread> {
+    if name.ends_with("_max") { values.reduce(f64::max).map(Spread::exact) } else { Spread::of(values) }
+}
+
+fn ratios(sample: &Samples, samples: &[Samples], entrants: &[Entrant<'_>]) -> Vec<(&'static str, Option<Spread>)> {
+    let (case, this) = (entrants[sample.entrant].case, entrants[sample.entrant].contender.program.name);
+    let find = |wanted: &dyn Fn(&Entrant<'_>) -> bool| samples.iter().find(|s| wanted(&entrants[s.entrant]));
+    let in_this_case = |name: &str| find(&|other| other.contender.program.name == name && other.case == case);
+    let mut ratios = Vec::new();
+    if let Some(raw) = in_this_case(RAW).filter(|_| this != RAW && plan::is_timed(case)) {
+        ratios.push(("ns_over_raw_ratio", ratio(sample.ns_per_unit(), raw.ns_per_unit())));
+    }
+    if let Some(windlass) = in_this_case(WINDLASS).filter(|_| this != WINDLASS && this != RAW) {
+        if plan::is_timed(case) {
+            ratios.push(("windlass_ns_over_this_ratio", ratio(windlass.ns_per_unit(), sample.ns_per_unit())));
+        }
+        if let Some(compared) = plan::over_peer(case) {
+            let both = ratio(windlass.gauge(compared.gauge), sample.gauge(compared.gauge));
+            ratios.push((compared.ratio, both));
+        }
+    }
+    let unlimited = find(&|other| other.contender.program.name == EVENTFD && plan::is_unlimited(other.case));
+    let unlimited = unlimited.filter(|unlimited| unlimited.entrant != sample.entrant);
+    if let Some((compared, unlimited)) = plan::over_unlimited(case).zip(unlimited) {
+        ratios.push((compared.ratio, ratio(sample.gauge(compared.gauge), unlimited.gauge(compared.gauge))));
+    }
+    ratios
+}
+
+/// Ratio of two entrants, taken within each repetition: what slows the machine slows both.
+fn ratio(one: impl Iterator<Item = f64>, other: impl Iterator<Item = f64>) -> Option<Spread> {
+    Spread::of(one.zip(other).map(|(one, other)| one / other))
 }
 
 /// Orders the contenders anew in each repetition, so that none always runs after the same one.
@@ -202,14 +233,23 @@ mod tests {
 
     fn samples(ns: &[u64]) -> Samples {
         let outcome = |&ns| Outcome { ns, units: 10, ..Outcome::default() };
-        Samples { contender: 0, rounds: 1, outcomes: ns.iter().map(outcome).collect() }
+        Samples { entrant: 0, rounds: 1, outcomes: ns.iter().map(outcome).collect() }
     }
 
     #[test]
     fn a_ratio_is_taken_within_each_repetition() {
         // The machine was four times as slow in the second repetition, for both.
-        let ratio = ratio(&samples(&[200, 800, 200]), &samples(&[100, 400, 100])).unwrap();
+        let (one, other) = (samples(&[200, 800, 200]), samples(&[100, 400, 100]));
+        let ratio = ratio(one.ns_per_unit(), other.ns_per_unit()).unwrap();
         assert_eq!((ratio.low, ratio.median, ratio.high), (2.0, 2.0, 2.0));
+    }
+
+    #[test]
+    fn the_largest_is_the_largest_of_all_slices() {
+        let values = [9.0, 3.0, 10.0, 1.0];
+        let batch = gauge_spread("items_per_read_max", values.into_iter()).unwrap();
+        assert_eq!((batch.low, batch.median, batch.high), (10.0, 10.0, 10.0));
+        assert_eq!(gauge_spread("items_per_read", values.into_iter()).unwrap().median, 6.0);
     }
 
     #[test]

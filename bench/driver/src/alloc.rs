@@ -2,16 +2,26 @@
 #![allow(unsafe_code, reason = "a global allocator is an unsafe trait by nature")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// Counts what it forwards to the system's allocator.
-///
-/// The counters are bumped by a plain load and store rather than by an atomic addition: measured
-/// programs do their work on one thread, and an addition with a lock prefix would weigh on the peers
-/// that allocate per event.
+/// Counts what it forwards to the system's allocator, as [`Counted`] says.
 #[derive(Debug)]
 struct Counting;
 
+/// How allocations are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Counted {
+    /// By a plain load and store rather than by an atomic addition, which is right while one thread works: an addition with
+    /// a lock prefix would weigh on the peers that allocate per event.
+    OneThread,
+    /// By atomic additions: right for any number of threads, and too dear to be timed.
+    AnyThread,
+    /// Not at all, for the timed slices of many threads: a line that all of them write would be what is measured.
+    Not,
+}
+
+static COUNTED: AtomicU8 = AtomicU8::new(Counted::OneThread as u8);
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
 
@@ -32,9 +42,31 @@ pub fn tally() -> Tally {
     Tally { allocations: ALLOCATIONS.load(Relaxed), live_bytes: LIVE_BYTES.load(Relaxed) }
 }
 
+/// Counts in another way until the returned value is dropped.
+#[must_use]
+pub(crate) fn counting(how: Counted) -> OtherWay {
+    OtherWay(COUNTED.swap(how as u8, Relaxed))
+}
+
 fn note(bytes: i64, allocations: u64) {
-    LIVE_BYTES.store(LIVE_BYTES.load(Relaxed) + bytes, Relaxed);
-    ALLOCATIONS.store(ALLOCATIONS.load(Relaxed) + allocations, Relaxed);
+    let how = COUNTED.load(Relaxed);
+    if how == Counted::OneThread as u8 {
+        LIVE_BYTES.store(LIVE_BYTES.load(Relaxed) + bytes, Relaxed);
+        ALLOCATIONS.store(ALLOCATIONS.load(Relaxed) + allocations, Relaxed);
+    } else if how == Counted::AnyThread as u8 {
+        LIVE_BYTES.fetch_add(bytes, Relaxed);
+        ALLOCATIONS.fetch_add(allocations, Relaxed);
+    }
+}
+
+/// Restores the way of counting that was before.
+#[derive(Debug)]
+pub(crate) struct OtherWay(u8);
+
+impl Drop for OtherWay {
+    fn drop(&mut self) {
+        COUNTED.store(self.0, Relaxed);
+    }
 }
 
 // SAFETY: every method forwards to `System` with the arguments it was given and returns what `System`

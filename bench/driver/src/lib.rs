@@ -2,21 +2,28 @@
 //!
 //! `windlass-bench` starts one small program per implementation and talks to it in lines of JSON
 //! ([`protocol`]). The workload itself is here, once, generic over the implementation: a program
-//! only says how its library registers, deletes and takes one turn ([`dispatch::Subject`]), or how
-//! it keeps timers ([`timers::TimerSubject`]). So the work is the same by construction, and every
+//! only says how its library registers, deletes and takes one turn ([`dispatch::Subject`]), how
+//! it keeps timers ([`timers::TimerSubject`]), counts ([`flow::CounterSubject`]) or is woken ([`wakeup`]). So the work is the same by construction, and every
 //! slice ends with a check that exactly the expected handlers ran.
 
 #![deny(unsafe_code)]
 
 pub mod alloc;
+mod clock;
 pub mod dispatch;
+pub mod flow;
+mod place;
+mod poll;
 pub mod protocol;
 mod random;
 mod serve;
 pub mod source;
+mod threads;
 pub mod timers;
+pub mod wakeup;
 
-pub use serve::{Measured, Program, STEPPED, Suite, Unsupported, locked_version, pin};
+pub use place::pin;
+pub use serve::{Measured, Program, STEPPED, Suite, Unsupported, locked_version};
 
 /// Any failure of a measured program; its text is sent to `windlass-bench` and reported there.
 pub type Error = Box<dyn std::error::Error>;

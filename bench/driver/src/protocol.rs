@@ -96,6 +96,28 @@ impl fmt::Display for Trigger {
     }
 }
 
+/// What a writer does when the counter is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Writer {
+    /// Waits in the write.
+    Blocking,
+    /// Tries again at once.
+    Spin,
+    /// Waits in poll(2) until the counter can be written.
+    Poll,
+}
+
+/// What keeps a loop from sleeping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Awake {
+    /// It is in a handler all the time, so only the first wake is news.
+    InHandler,
+    /// It takes one turn after the other, for its handler wakes it again: every turn takes the wakes that came.
+    Turning,
+}
+
 /// One workload with its sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "case", rename_all = "snake_case")]
@@ -163,11 +185,68 @@ pub enum Case {
         /// Number of timers that wait.
         alive: usize,
     },
+    /// A writer that writes as fast as it may against a reader that sleeps a millisecond after each read. A round is a
+    /// millisecond of it.
+    Burst {
+        /// What the writer does when the counter is full.
+        writer: Writer,
+        /// Maximum of the counter; `None` for one without.
+        maximum: Option<u32>,
+    },
+    /// Events one by one, 10 000 a second written and 8 000 read: how old an event gets. A round is an event.
+    Latency {
+        /// Maximum of the counter; `None` for one without.
+        maximum: Option<u32>,
+    },
+    /// A writer without a pause against a reader that works 125 µs after each read: how many writes a read takes. A round is
+    /// a write.
+    Coalescing {
+        /// Maximum of the counter; `None` for one without.
+        maximum: Option<u32>,
+    },
+    /// One thread writes and reads in turn; the unit is such a pair.
+    Uncontended {
+        /// Both sides have a descriptor that could be polled.
+        polled: bool,
+    },
+    /// Wakes a loop that is awake; the time is that of the call alone.
+    WakeRunning {
+        /// What keeps the loop awake.
+        awake: Awake,
+    },
+    /// Wakes a loop that sleeps on another processor; the time is that from the call to the handler.
+    WakeSleeping,
+    /// Two loops on two processors wake each other in turn.
+    RoundTrip {
+        /// How long each looks for a wake without sleeping.
+        spin_us: u64,
+    },
+    /// Has a closure run on a loop on another processor, and waits for its result.
+    Call {
+        /// Most calls that may be queued.
+        bound: usize,
+        /// How long the loop looks for a call without sleeping, which it then hardly does.
+        spin_us: u64,
+    },
+    /// Sends items to a loop on another processor, waiting where there is no room.
+    Post {
+        /// Number of threads that send.
+        senders: usize,
+        /// Most items that may be queued.
+        bound: usize,
+    },
 }
 
 impl Case {
     /// Name of the suite it belongs to.
     pub fn suite(&self) -> &'static str {
+        let part = self.part();
+        part.split_once('/').map_or(part, |(suite, _)| suite)
+    }
+
+    /// The part of the suite that an implementation has or has not: the suite's name, with a word after a slash where the
+    /// suite has several parts.
+    pub fn part(&self) -> &'static str {
         match self {
             Self::OneReady { .. }
             | Self::AllReady { .. }
@@ -180,6 +259,10 @@ impl Case {
             | Self::Fire { .. }
             | Self::Every { .. }
             | Self::Reset { .. } => "timers",
+            Self::Burst { .. } | Self::Latency { .. } | Self::Coalescing { .. } | Self::Uncontended { .. } => "flow",
+            Self::WakeRunning { .. } | Self::WakeSleeping | Self::RoundTrip { .. } => "wakeup/wake",
+            Self::Call { .. } => "wakeup/call",
+            Self::Post { .. } => "wakeup/post",
         }
     }
 }
@@ -187,6 +270,14 @@ impl Case {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_begins_with_its_suite() {
+        let case = Case::Post { senders: 4, bound: 1024 };
+        assert_eq!((case.suite(), case.part()), ("wakeup", "wakeup/post"));
+        assert_eq!(Case::WakeSleeping.suite(), "wakeup");
+        assert_eq!(Case::Uncontended { polled: false }.part(), "flow");
+    }
 
     #[test]
     fn requests_are_one_line_and_come_back_the_same() {

@@ -1,5 +1,5 @@
 //! The main loop of a measured program.
-#![allow(unsafe_code, reason = "sched_setaffinity, and an exported name that callgrind can find")]
+#![allow(unsafe_code, reason = "an exported name that callgrind can find, and raise")]
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
@@ -7,8 +7,11 @@ use std::sync::OnceLock;
 
 use crate::Error;
 use crate::dispatch::{self, Subject};
+use crate::flow::{self, CounterSubject};
+use crate::place;
 use crate::protocol::{Case, Outcome, Reply, Request};
 use crate::timers::{self, TimerSubject};
+use crate::wakeup::{self, CallSubject, LoopSubject, QueueSubject};
 
 /// A prepared case.
 pub trait Measured {
@@ -20,9 +23,9 @@ pub trait Measured {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error>;
 }
 
-/// What a program measures: the name of a suite, and how to set up its cases.
+/// What a program measures: a suite or a part of one (see [`Case::part`]), and how to set up its cases.
 pub struct Suite {
-    name: &'static str,
+    part: &'static str,
     prepare: Prepare,
 }
 
@@ -30,19 +33,39 @@ type Prepare = fn(&Case, &str, bool) -> Result<Box<dyn Measured>, Error>;
 
 impl std::fmt::Debug for Suite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Suite").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Suite").field("part", &self.part).finish_non_exhaustive()
     }
 }
 
 impl Suite {
     /// The suite `dispatch` over a reactor.
     pub fn dispatch<S: Subject>() -> Self {
-        Self { name: "dispatch", prepare: dispatch::prepare::<S> }
+        Self { part: "dispatch", prepare: dispatch::prepare::<S> }
     }
 
     /// The suite `timers` over something that keeps timers.
     pub fn timers<T: TimerSubject>() -> Self {
-        Self { name: "timers", prepare: timers::prepare::<T> }
+        Self { part: "timers", prepare: timers::prepare::<T> }
+    }
+
+    /// The suite `flow` over a counter.
+    pub fn flow<C: CounterSubject>() -> Self {
+        Self { part: "flow", prepare: flow::prepare::<C> }
+    }
+
+    /// The part `wake` of the suite `wakeup` over a loop that can be woken.
+    pub fn wake<L: LoopSubject>() -> Self {
+        Self { part: "wakeup/wake", prepare: wakeup::prepare_wake::<L> }
+    }
+
+    /// The part `call` of the suite `wakeup` over a loop that runs closures of other threads.
+    pub fn call<C: CallSubject>() -> Self {
+        Self { part: "wakeup/call", prepare: wakeup::prepare_call::<C> }
+    }
+
+    /// The part `post` of the suite `wakeup` over a bounded queue.
+    pub fn post<Q: QueueSubject>() -> Self {
+        Self { part: "wakeup/post", prepare: wakeup::prepare_post::<Q> }
     }
 }
 
@@ -78,11 +101,13 @@ impl Program {
 
     fn answer(&self, request: Request, prepared: &mut Option<Box<dyn Measured>>) -> Reply {
         match request {
-            Request::Hello { cpu } => Reply::Hello { version: self.version.clone(), pinned: cpu.is_some_and(pin) },
+            Request::Hello { cpu } => {
+                Reply::Hello { version: self.version.clone(), pinned: cpu.is_some_and(place::take) }
+            }
             Request::Prepare { case, backend, idle } => {
                 *prepared = None;
-                let Some(suite) = self.suites.iter().find(|suite| suite.name == case.suite()) else {
-                    let reason = format!("no part in the suite `{}`", case.suite());
+                let Some(suite) = self.suites.iter().find(|suite| suite.part == case.part()) else {
+                    let reason = format!("no part in `{}`", case.part());
                     return Reply::Unsupported { reason };
                 };
                 match (suite.prepare)(&case, &backend, idle) {
@@ -146,19 +171,6 @@ fn mark() {
         // SAFETY: raise(3) takes a number; the tracer keeps the signal from being delivered.
         unsafe { libc::raise(libc::SIGUSR1) };
     }
-}
-
-/// Pins the calling thread to one processor; false if that is not allowed.
-pub fn pin(cpu: usize) -> bool {
-    if cpu >= libc::CPU_SETSIZE as usize {
-        return false;
-    }
-    // SAFETY: a set of processors is an array of integers, for which zero is a value.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the number is below the size of the set, checked above.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the set is readable for its size, and 0 means the calling thread (sched_setaffinity(2)).
-    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0 }
 }
 
 /// Version of the package `name` according to the text of a Cargo.lock, or `unknown`.

@@ -1,25 +1,35 @@
-//! Every case, small, through the raw loop and windlass: the benchmark itself must not rot.
+//! Every case, small, through the programs of this workspace: the benchmark itself must not rot.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use windlass_bench_driver::protocol::{Case, Reply, Request, Trigger};
+use windlass_bench_driver::protocol::{Awake, Case, Reply, Request, Trigger, Writer};
 
 /// Runs two slices of a case in a program and returns the replies to them.
 fn slices(program: &str, case: &Case) -> Vec<Reply> {
     let prepare = Request::Prepare { case: case.clone(), backend: "epoll".into(), idle: false };
+    replies(program, &[prepare, Request::Slice { rounds: 3 }, Request::Slice { rounds: 5 }]).split_off(1)
+}
+
+/// What a program answers.
+fn replies(program: &str, requests: &[Request]) -> Vec<Reply> {
     let mut child =
         Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program is built");
     let mut input = child.stdin.take().expect("a pipe");
-    for request in [prepare, Request::Slice { rounds: 3 }, Request::Slice { rounds: 5 }] {
-        writeln!(input, "{}", serde_json::to_string(&request).unwrap()).unwrap();
+    for request in requests {
+        writeln!(input, "{}", serde_json::to_string(request).unwrap()).unwrap();
     }
     drop(input);
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
+
+const WINDLASS: &str = env!("CARGO_BIN_EXE_bench-windlass");
+const FLOW: &str = env!("CARGO_BIN_EXE_bench-flow");
+const EVENTFD: &str = env!("CARGO_BIN_EXE_bench-eventfd");
+const STD: &str = env!("CARGO_BIN_EXE_bench-std");
 
 /// The driver compares the counts of all handlers itself, so an outcome says that they were right.
 fn passes(program: &str, case: &Case) {
@@ -60,7 +70,7 @@ fn the_raw_loop_calls_exactly_the_expected_handlers() {
 #[test]
 fn windlass_calls_exactly_the_expected_handlers() {
     for case in dispatch_cases() {
-        passes(env!("CARGO_BIN_EXE_bench-windlass"), &case);
+        passes(WINDLASS, &case);
     }
 }
 
@@ -73,7 +83,7 @@ fn windlass_keeps_timers_as_the_driver_expects() {
         Case::Fire { count: 100 },
         Case::Every { period_ns: 1 },
     ] {
-        passes(env!("CARGO_BIN_EXE_bench-windlass"), &case);
+        passes(WINDLASS, &case);
     }
 }
 
@@ -81,4 +91,78 @@ fn windlass_keeps_timers_as_the_driver_expects() {
 fn the_raw_loop_has_no_timers_and_says_so() {
     let replies = slices(env!("CARGO_BIN_EXE_bench-raw"), &Case::Every { period_ns: 1 });
     assert!(replies.iter().all(|reply| matches!(reply, Reply::Failed { .. })), "nothing was prepared: {replies:?}");
+}
+
+/// Those of the suite `flow` with this maximum.
+fn flow_cases(maximum: Option<u32>) -> Vec<Case> {
+    let bursts = [Writer::Blocking, Writer::Spin, Writer::Poll].map(|writer| Case::Burst { writer, maximum });
+    let mut cases = vec![Case::Latency { maximum }, Case::Coalescing { maximum }];
+    cases.extend(bursts);
+    cases
+}
+
+fn wake_cases(spins: &[u64]) -> Vec<Case> {
+    let mut cases = vec![
+        Case::WakeRunning { awake: Awake::InHandler },
+        Case::WakeRunning { awake: Awake::Turning },
+        Case::WakeSleeping,
+    ];
+    cases.extend(spins.iter().map(|&spin_us| Case::RoundTrip { spin_us }));
+    cases
+}
+
+fn post_cases() -> Vec<Case> {
+    vec![Case::Post { senders: 1, bound: 8 }, Case::Post { senders: 3, bound: 1024 }]
+}
+
+#[test]
+fn a_plain_eventfd_counts_and_wakes_as_the_driver_expects() {
+    let mut cases = flow_cases(None);
+    cases.extend([false, true].map(|polled| Case::Uncontended { polled }));
+    cases.extend(wake_cases(&[0, 50]));
+    for case in cases {
+        passes(EVENTFD, &case);
+    }
+}
+
+#[test]
+fn a_plain_eventfd_has_no_maximum_and_says_so() {
+    let prepare = Request::Prepare { case: Case::Latency { maximum: Some(10) }, backend: "epoll".into(), idle: false };
+    let replies = replies(EVENTFD, &[prepare]);
+    assert!(matches!(replies[..], [Reply::Unsupported { .. }]), "{replies:?}");
+}
+
+#[test]
+fn the_latch_and_the_mailbox_do_as_the_driver_expects() {
+    for case in wake_cases(&[0, 50]).into_iter().chain(post_cases()) {
+        passes(FLOW, &case);
+    }
+}
+
+#[test]
+fn the_standard_channel_does_as_the_driver_expects() {
+    passes(STD, &Case::Call { bound: 4, spin_us: 0 });
+    for case in post_cases() {
+        passes(STD, &case);
+    }
+}
+
+#[test]
+fn a_counter_with_a_maximum_counts_as_the_driver_expects() {
+    let mut cases = flow_cases(Some(10));
+    cases.extend(flow_cases(None));
+    cases.extend([false, true].map(|polled| Case::Uncontended { polled }));
+    for case in cases {
+        passes(WINDLASS, &case);
+    }
+}
+
+#[test]
+fn a_remote_wakes_calls_and_posts_as_the_driver_expects() {
+    for spin_us in [0, 50] {
+        passes(WINDLASS, &Case::Call { bound: 4, spin_us });
+    }
+    for case in wake_cases(&[0, 50]).into_iter().chain(post_cases()) {
+        passes(WINDLASS, &case);
+    }
 }

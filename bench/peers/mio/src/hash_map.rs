@@ -1,6 +1,7 @@
 //! mio with an `FxHashMap` from token to handler under the workload of `windlass-bench`.
 
 mod subject;
+mod wake;
 
 use std::process::ExitCode;
 
@@ -12,7 +13,7 @@ use subject::{Callback, MioWith, Table};
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "mio");
-    Program { version, suites: vec![Suite::dispatch::<MioWith<HashMapTable>>()] }.serve()
+    Program { version, suites: vec![Suite::dispatch::<MioWith<HashMapTable>>(), Suite::wake::<wake::Loop>()] }.serve()
 }
 
 #[derive(Default)]

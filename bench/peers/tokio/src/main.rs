@@ -1,92 +1,19 @@
-//! tokio's timers on a current-thread runtime under the workload of `windlass-bench`.
-//!
-//! A timer of tokio starts when it is first polled and is cancelled by being dropped, so `insert`
-//! boxes a `Sleep` and polls it once, with a waker that counts. No task is spawned: this is the least
-//! that a timer costs there.
+//! tokio on a current-thread runtime under the workload of `windlass-bench`.
 
-use std::future::Future;
-use std::pin::Pin;
+mod timers;
+mod wakeup;
+
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, Runtime};
-use tokio::time::Sleep;
-use windlass_bench_driver::source::Hits;
-use windlass_bench_driver::timers::TimerSubject;
-use windlass_bench_driver::{Error, Program, Suite, Unsupported, locked_version};
+use windlass_bench_driver::{Program, Suite, locked_version};
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "tokio");
-    Program { version, suites: vec![Suite::timers::<Tokio>()] }.serve()
-}
-
-/// Wakers must be `Send`, counters of the driver are not: firings are counted here and handed on in
-/// `turn`.
-#[derive(Default)]
-struct Fired(AtomicU64);
-
-impl Wake for Fired {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-struct Tokio {
-    runtime: Runtime,
-    fired: Arc<Fired>,
-    waker: Waker,
-    hits: Option<Hits>,
-}
-
-impl TimerSubject for Tokio {
-    type Key = Pin<Box<Sleep>>;
-
-    fn new(_backend: &str) -> Result<Self, Error> {
-        let fired = Arc::new(Fired::default());
-        let waker = Waker::from(Arc::clone(&fired));
-        let runtime = Builder::new_current_thread().enable_time().build()?;
-        Ok(Self { runtime, fired, waker, hits: None })
-    }
-
-    fn insert(&mut self, deadline: Instant, fired: Hits) -> Result<Self::Key, Error> {
-        let _entered = self.runtime.enter();
-        let mut sleep = Box::pin(tokio::time::sleep_until(deadline.into()));
-        if self.hits.is_none() {
-            self.hits = Some(fired);
-        }
-        match sleep.as_mut().poll(&mut Context::from_waker(&self.waker)) {
-            Poll::Pending => Ok(sleep),
-            Poll::Ready(()) => Err("the deadline has passed already".into()),
-        }
-    }
-
-    fn every(&mut self, _period: Duration, _fired: Hits) -> Result<(), Error> {
-        Err(Unsupported("tokio rounds every deadline up to a millisecond").into())
-    }
-
-    fn cancel(&mut self, key: Self::Key) -> Result<(), Error> {
-        drop(key);
-        Ok(())
-    }
-
-    fn reset(&mut self, key: &mut Self::Key, deadline: Instant) -> Result<(), Error> {
-        key.as_mut().reset(deadline.into());
-        Ok(())
-    }
-
-    fn turn(&mut self) -> Result<(), Error> {
-        self.runtime.block_on(tokio::task::yield_now());
-        let fired = self.fired.0.swap(0, Ordering::Relaxed);
-        if let Some(hits) = &self.hits {
-            (0..fired).for_each(|_| hits.add());
-        }
-        Ok(())
-    }
+    let suites = vec![
+        Suite::timers::<timers::Tokio>(),
+        Suite::wake::<wakeup::Loop>(),
+        Suite::call::<wakeup::Calls>(),
+        Suite::post::<wakeup::Queue>(),
+    ];
+    Program { version, suites }.serve()
 }

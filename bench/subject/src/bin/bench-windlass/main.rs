@@ -1,6 +1,9 @@
-//! windlass under the workload of `windlass-bench`: events and timers.
+//! windlass under the workload of `windlass-bench`: events and timers, and what other threads have to do with it.
 
 #![deny(unsafe_code)]
+
+mod counter;
+mod remote;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,7 +16,14 @@ use windlass_bench_driver::timers::TimerSubject;
 use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite, Unsupported};
 
 fn main() -> ExitCode {
-    let suites = vec![Suite::dispatch::<Windlass>(), Suite::timers::<Windlass>()];
+    let suites = vec![
+        Suite::dispatch::<Windlass>(),
+        Suite::timers::<Windlass>(),
+        Suite::flow::<counter::Counter>(),
+        Suite::wake::<remote::Woken>(),
+        Suite::call::<remote::Calls>(),
+        Suite::post::<remote::Queue>(),
+    ];
     Program { version: env!("CARGO_PKG_VERSION").to_owned(), suites }.serve()
 }
 
@@ -21,11 +31,15 @@ struct Windlass(Reactor);
 
 impl Windlass {
     fn make(backend: &str) -> Result<Self, Error> {
-        let backend = match backend {
-            "epoll" => Backend::Epoll,
-            _ => return Err(Unsupported("windlass has no such backend").into()),
-        };
-        Ok(Self(Reactor::builder().backend(backend).events_per_turn(EVENTS_PER_TURN).build()?))
+        Ok(Self(Reactor::builder().backend(backend_of(backend)?).events_per_turn(EVENTS_PER_TURN).build()?))
+    }
+}
+
+/// The backend of this name.
+fn backend_of(name: &str) -> Result<Backend, Error> {
+    match name {
+        "epoll" => Ok(Backend::Epoll),
+        _ => Err(Unsupported("windlass has no such backend").into()),
     }
 }
 

@@ -1,0 +1,99 @@
+//! Which processor a thread runs on.
+//!
+//! The program's main thread takes the processor that it is told to. Threads beside it go to the others, so that two threads
+//! never share one by accident. A program that is told none leaves all of them to the scheduler.
+#![allow(unsafe_code, reason = "sched_getaffinity, sched_setaffinity and gettid")]
+
+use std::sync::OnceLock;
+
+/// What is known once the main thread has its processor.
+struct Places {
+    main: usize,
+    /// The allowed ones but that of the main thread.
+    others: Vec<usize>,
+}
+
+static PLACES: OnceLock<Places> = OnceLock::new();
+
+/// Pins the main thread and notes what is left for the others; false if that is not allowed.
+pub(crate) fn take(cpu: usize) -> bool {
+    // Before the set shrinks to one.
+    let others = allowed().into_iter().filter(|&other| other != cpu).collect();
+    pin(cpu) && PLACES.set(Places { main: cpu, others }).is_ok()
+}
+
+/// Whether two threads can be pinned apart, or are not pinned at all.
+pub(crate) fn has_two() -> bool {
+    PLACES.get().is_none_or(|places| !places.others.is_empty())
+}
+
+/// Pins the calling thread to the main thread's processor.
+pub(crate) fn with_main() {
+    PLACES.get().inspect(|places| _ = pin(places.main));
+}
+
+/// Pins the calling thread to one other processor, always the same.
+pub(crate) fn opposite() {
+    PLACES.get().inspect(|places| _ = pin_to(&places.others[..1.min(places.others.len())]));
+}
+
+/// Keeps the calling thread off the main thread's processor.
+pub(crate) fn elsewhere() {
+    PLACES.get().inspect(|places| _ = pin_to(&places.others));
+}
+
+/// Number of the calling thread, as the kernel counts.
+pub(crate) fn thread_number() -> u32 {
+    // SAFETY: gettid(2) takes nothing and cannot fail.
+    unsafe { libc::gettid() as u32 }
+}
+
+fn allowed() -> Vec<usize> {
+    let mut set = empty();
+    // SAFETY: the set is writable for its size, and 0 means the calling thread (sched_getaffinity(2)).
+    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
+        return Vec::new();
+    }
+    // SAFETY: the numbers are below the size of the set.
+    (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
+}
+
+/// Pins the calling thread to one processor; false if that is not allowed.
+pub fn pin(cpu: usize) -> bool {
+    pin_to(&[cpu])
+}
+
+/// Pins the calling thread to some processors; false if that is not allowed, as it never is for none.
+fn pin_to(cpus: &[usize]) -> bool {
+    let mut set = empty();
+    for &cpu in cpus {
+        if cpu >= libc::CPU_SETSIZE as usize {
+            return false;
+        }
+        // SAFETY: the number is below the size of the set, checked above.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
+    // SAFETY: the set is readable for its size, and 0 means the calling thread (sched_setaffinity(2)).
+    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0 }
+}
+
+fn empty() -> libc::cpu_set_t {
+    // SAFETY: a set of processors is an array of integers, for which zero is a value.
+    unsafe { std::mem::zeroed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_can_be_pinned_to_what_it_is_allowed_and_to_nothing_else() {
+        let allowed = allowed();
+        assert!(!allowed.is_empty());
+        // On a thread of its own: the set is the thread's.
+        let pinned = std::thread::spawn(move || (pin(allowed[0]), super::allowed() == allowed[..1]));
+        assert_eq!(pinned.join().unwrap(), (true, true));
+        assert!(!pin_to(&[]));
+        assert!(!pin(libc::CPU_SETSIZE as usize));
+    }
+}

@@ -1,0 +1,95 @@
+//! The suite `wakeup`: other threads wake a loop, have it run closures, and send it items.
+
+mod call;
+mod post;
+mod round_trip;
+mod running;
+mod sleeping;
+
+use std::time::Duration;
+
+use crate::protocol::Case;
+use crate::serve::Measured;
+use crate::{Error, threads};
+
+pub use call::{CallSubject, Caller, answer};
+pub use post::{Item, QueueSender, QueueSubject, Sink};
+
+/// A loop that other threads wake. It is made and runs on one thread.
+pub trait LoopSubject: Sized + 'static {
+    /// What wakes it.
+    type Waker: Waker;
+
+    /// Makes one on the named backend. When nothing is to be done it looks for a wake for as long as `spin` before it
+    /// sleeps.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::Unsupported) if it cannot spin; or what the kernel says.
+    fn new(backend: &str, spin: Duration) -> Result<Self, Error>;
+
+    /// One more handle that wakes it.
+    fn waker(&self) -> Self::Waker;
+
+    /// Sleeps until a wake comes, calls `handler`, and goes on until that says false. Wakes that come while the handler
+    /// runs have it called again, once or more.
+    ///
+    /// # Errors
+    ///
+    /// If a wait fails.
+    fn run(&mut self, handler: &mut dyn FnMut() -> bool) -> Result<(), Error>;
+}
+
+/// Wakes a [`LoopSubject`] from any thread.
+pub trait Waker: Send + 'static {
+    /// Wakes it. Every implementation marks this `#[inline]`.
+    fn wake(&self);
+}
+
+/// Sets up a case in which loops are woken.
+pub(crate) fn prepare_wake<L: LoopSubject>(case: &Case, backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
+    check(idle)?;
+    let spin = match *case {
+        Case::RoundTrip { spin_us } => Duration::from_micros(spin_us),
+        _ => Duration::ZERO,
+    };
+    // A refusal should come now and not from a thread in the middle of a slice.
+    drop(L::new(backend, spin)?);
+    Ok(match *case {
+        Case::WakeRunning { awake } => Box::new(running::WakeRunning::<L>::new(awake, backend)),
+        Case::WakeSleeping => Box::new(sleeping::WakeSleeping::<L>::new(backend)),
+        Case::RoundTrip { .. } => Box::new(round_trip::RoundTrip::<L>::new(spin, backend)),
+        _ => return Err("no case of `wakeup/wake`".into()),
+    })
+}
+
+/// Sets up a case in which a loop runs closures for others.
+pub(crate) fn prepare_call<C: CallSubject>(case: &Case, backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
+    check(idle)?;
+    match *case {
+        Case::Call { bound, spin_us } => {
+            Ok(Box::new(call::Call::<C>::new(bound, Duration::from_micros(spin_us), backend)?))
+        }
+        _ => Err("no case of `wakeup/call`".into()),
+    }
+}
+
+/// Sets up a case in which items are sent.
+pub(crate) fn prepare_post<Q: QueueSubject>(
+    case: &Case,
+    backend: &str,
+    idle: bool,
+) -> Result<Box<dyn Measured>, Error> {
+    check(idle)?;
+    match *case {
+        Case::Post { senders, bound } => Ok(Box::new(post::Post::<Q>::new(senders, bound, backend)?)),
+        _ => Err("no case of `wakeup/post`".into()),
+    }
+}
+
+fn check(idle: bool) -> Result<(), Error> {
+    if idle {
+        return Err("no case of the suite `wakeup` can be idle".into());
+    }
+    threads::check_processors()
+}

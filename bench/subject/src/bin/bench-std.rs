@@ -1,0 +1,100 @@
+//! The standard library's bounded channel: what a program uses that depends on nothing.
+
+#![deny(unsafe_code)]
+
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use windlass_bench_driver::wakeup::{CallSubject, Caller, Item, QueueSender, QueueSubject, Sink, answer};
+use windlass_bench_driver::{Error, Program, Suite, Unsupported};
+
+fn main() -> ExitCode {
+    let suites = vec![Suite::call::<Calls>(), Suite::post::<Queue>()];
+    // rustup's name of the toolchain that built this, where it was rustup that called.
+    Program { version: option_env!("RUSTUP_TOOLCHAIN").unwrap_or("unknown").to_owned(), suites }.serve()
+}
+
+struct Queue {
+    sender: SyncSender<Item>,
+    receiver: Receiver<Item>,
+}
+
+impl QueueSubject for Queue {
+    type Sender = Sender;
+
+    fn new(_backend: &str, bound: usize) -> Result<Self, Error> {
+        let (sender, receiver) = sync_channel(bound);
+        Ok(Self { sender, receiver })
+    }
+
+    fn sender(&self) -> Sender {
+        Sender(self.sender.clone())
+    }
+
+    fn run(&mut self, sink: &'static Sink) -> Result<(), Error> {
+        while !sink.is_done() {
+            sink.take(self.receiver.recv()?);
+        }
+        Ok(())
+    }
+}
+
+struct Sender(SyncSender<Item>);
+
+impl QueueSender for Sender {
+    #[inline]
+    fn send(&mut self, item: Item, _sink: &'static Sink) -> Result<(), Error> {
+        Ok(self.0.send(item)?)
+    }
+}
+
+type Closure = Box<dyn FnOnce() + Send>;
+
+/// A channel of boxed closures; each sends its result through a channel of its own. `None` ends the loop.
+struct Calls {
+    sender: SyncSender<Option<Closure>>,
+    receiver: Receiver<Option<Closure>>,
+}
+
+impl CallSubject for Calls {
+    type Caller = CallerEnd;
+
+    fn new(_backend: &str, bound: usize, spin: Duration) -> Result<Self, Error> {
+        if !spin.is_zero() {
+            return Err(Unsupported("how long a channel spins is its own choice").into());
+        }
+        let (sender, receiver) = sync_channel(bound);
+        Ok(Self { sender, receiver })
+    }
+
+    fn caller(&self) -> CallerEnd {
+        CallerEnd(self.sender.clone())
+    }
+
+    fn run(&mut self) -> Result<(), Error> {
+        while let Some(closure) = self.receiver.recv()? {
+            closure();
+        }
+        Ok(())
+    }
+}
+
+struct CallerEnd(SyncSender<Option<Closure>>);
+
+impl Caller for CallerEnd {
+    fn call(&mut self, argument: u64) -> Result<u64, Error> {
+        let (reply, replied) = sync_channel(1);
+        let closure = move || {
+            // Whoever has called waits, so it is there.
+            let _ = reply.send(answer(argument));
+        };
+        self.0.send(Some(Box::new(closure)))?;
+        Ok(replied.recv()?)
+    }
+
+    fn stop(self) {
+        // It fails when the loop has ended, which is what is wanted.
+        let _ = self.0.send(None);
+    }
+}
