@@ -39,10 +39,13 @@ impl<T> Mailbox<T> {
 
     /// Takes up to `max` items out, the oldest first. Their room is given back in one go when the iterator is dropped.
     ///
+    /// It gives out what is there when it comes to it, under one lock, and not what is pushed meanwhile: a receiver that ran after fast senders would take the lock for each item.
+    /// Those items have woken the latch.
+    ///
     /// What is left behind keeps the owner awake: the latch is woken if the drain ends before the mailbox is empty. A drain that
     /// never ends, because it is forgotten ([`core::mem::forget`]), wakes nobody; the next one gives its room back.
     pub fn drain(&mut self, max: usize) -> Drain<'_, T> {
-        Drain { mailbox: self, left: max }
+        Drain { mailbox: self, left: max, has_swapped: false }
     }
 
     /// How many items are in it.
@@ -69,21 +72,29 @@ impl<T> Mailbox<T> {
         inner.is_closed || inner.senders == 0
     }
 
+    /// Takes over what the senders have pushed; `front` is empty (protocol 2).
+    fn swap(&mut self) {
+        core::mem::swap(&mut self.front, &mut self.shared.lock().queue);
+    }
+
+    /// The next item of the receiver's half.
     fn pop(&mut self) -> Option<T> {
-        if self.front.is_empty() {
-            core::mem::swap(&mut self.front, &mut self.shared.lock().queue);
-        }
         let Weighed { item, bytes } = self.front.pop_front()?;
         self.out_items += 1;
         self.out_bytes += bytes;
         Some(item)
     }
 
-    /// Gives the room back of what has gone out, wakes those who wait for it, and the owner if he has left items behind.
-    fn end_drain(&mut self) {
-        let mut inner = self.shared.lock();
-        let is_left = !self.front.is_empty() || !inner.queue.is_empty();
+    /// Gives the room back of what has gone out, wakes those who wait for it, and the owner if he has left items behind. What came after the
+    /// swap is not left behind: it was pushed to an empty queue (protocol 3).
+    fn end_drain(&mut self, has_swapped: bool) {
         let has_room = self.out_items > 0;
+        if has_swapped && !has_room {
+            // It was empty.
+            return;
+        }
+        let mut inner = self.shared.lock();
+        let is_left = !self.front.is_empty() || (!has_swapped && !inner.queue.is_empty());
         inner.items -= core::mem::take(&mut self.out_items);
         inner.bytes -= core::mem::take(&mut self.out_bytes);
         let wakes = has_room.then(|| inner.waiting());
@@ -110,9 +121,12 @@ impl<T> Drop for Mailbox<T> {
     fn drop(&mut self) {
         let mut panics = Panics::default();
         panics.catch(|| self.shared.close());
-        // One by one: their destructors may panic.
-        while let Some(item) = self.pop() {
-            panics.catch(|| drop(item));
+        // One by one: their destructors may panic. Closed, so after one swap nothing comes.
+        for _ in 0..2 {
+            while let Some(item) = self.pop() {
+                panics.catch(|| drop(item));
+            }
+            self.swap();
         }
         panics.resume();
     }
@@ -129,6 +143,7 @@ impl<T> fmt::Debug for Mailbox<T> {
 pub struct Drain<'m, T> {
     mailbox: &'m mut Mailbox<T>,
     left: usize,
+    has_swapped: bool,
 }
 
 impl<T> Iterator for Drain<'_, T> {
@@ -136,12 +151,16 @@ impl<T> Iterator for Drain<'_, T> {
 
     fn next(&mut self) -> Option<T> {
         self.left = self.left.checked_sub(1)?;
+        if self.mailbox.front.is_empty() && !self.has_swapped {
+            self.has_swapped = true;
+            self.mailbox.swap();
+        }
         self.mailbox.pop()
     }
 }
 
 impl<T> Drop for Drain<'_, T> {
     fn drop(&mut self) {
-        self.mailbox.end_drain();
+        self.mailbox.end_drain(self.has_swapped);
     }
 }

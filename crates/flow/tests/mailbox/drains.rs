@@ -100,19 +100,33 @@ fn what_the_receiver_has_in_his_hands_keeps_its_room_until_the_drain_ends() {
 }
 
 #[test]
-fn a_drain_sees_what_is_pushed_meanwhile_and_never_gives_more_than_the_bound() {
+fn what_is_pushed_during_a_drain_wakes_the_owner_for_the_next_one() {
     let (sender, mut inbox) = inbox(3);
-    sender.try_push(0).unwrap();
-    let mut drain = inbox.drain(99);
-    let mut taken = Vec::new();
-    for item in 1.. {
-        match drain.next() {
-            Some(item) => taken.push(item),
-            None => break,
-        }
-        let _ = sender.try_push(item);
+    for round in 0..3 {
+        sender.try_push(round).unwrap();
+        assert!(inbox.latch().awake());
+        let mut drain = inbox.drain(99);
+        assert_eq!(drain.next(), Some(round));
+        sender.try_push(10 + round).unwrap();
+        assert_eq!(drain.next(), None, "it was not there when the drain came to look");
+        drop(drain);
+        assert!(inbox.latch().awake());
+        assert!(inbox.drain(99).eq([10 + round]));
+        assert!(!inbox.latch().is_woken());
     }
-    assert_eq!(taken, [0, 1, 2]);
+}
+
+#[test]
+fn a_drain_takes_what_another_has_left_and_then_what_was_pushed_since() {
+    let (sender, mut inbox) = inbox(6);
+    for item in 0..3 {
+        sender.try_push(item).unwrap();
+    }
+    assert!(inbox.drain(1).eq([0]));
+    sender.try_push(3).unwrap();
+    assert!(inbox.latch().awake(), "items are left");
+    assert!(inbox.drain(99).eq([1, 2, 3]));
+    assert!(!inbox.latch().is_woken() && inbox.is_empty());
 }
 
 #[test]

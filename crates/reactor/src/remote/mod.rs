@@ -9,7 +9,7 @@ mod future;
 
 use core::{any::Any, fmt, marker::PhantomData};
 use std::{
-    sync::{Arc, OnceLock},
+    sync::Arc,
     thread::{self, ThreadId},
     time::{Duration, Instant},
 };
@@ -205,6 +205,13 @@ impl Remote {
         }
     }
 
+    /// Makes the loop's wait end, now or the next: [`Reactor::run_once`] returns, with 0 if nothing else came, and [`Reactor::run`] goes on to the next turn.
+    ///
+    /// For a program with a queue of its own, which it looks at after each turn. A system call only if the loop sleeps.
+    pub fn wake(&self) {
+        self.0.stop.latch().wake();
+    }
+
     /// Makes [`Reactor::run`] return; see [`Stop::stop`]. Nothing is awaited.
     pub fn stop(&self) {
         self.0.stop.stop();
@@ -273,7 +280,7 @@ pub(crate) struct Inbox {
 impl Inbox {
     fn new(remote_max: usize, stop: Stop, busy_poll: Duration) -> Self {
         let (sender, queue) = mailbox(Bounds::items(remote_max), stop.latch().clone());
-        let polls_busily = !busy_poll.is_zero() && is_parallel();
+        let polls_busily = !busy_poll.is_zero();
         let endpoint = Endpoint { queue: sender, stop, thread: thread::current().id(), polls_busily };
         Self { queue, remote: Remote(Arc::new(endpoint)) }
     }
@@ -292,12 +299,6 @@ impl Inbox {
             panics.catch(|| drop(post));
         }
     }
-}
-
-/// Whether there is more than one processor. Asked once, for it reads files.
-fn is_parallel() -> bool {
-    static MORE_THAN_ONE: OnceLock<bool> = OnceLock::new();
-    *MORE_THAN_ONE.get_or_init(|| thread::available_parallelism().is_ok_and(|count| count.get() > 1))
 }
 
 impl Reactor {

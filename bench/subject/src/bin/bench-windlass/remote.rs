@@ -1,10 +1,8 @@
 //! Other threads and the reactor: waking it, having it run closures, sending it items.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use windlass::{PostReason, Reactor, Remote};
+use windlass::{Reactor, Remote};
 use windlass_bench_driver::Error;
 use windlass_bench_driver::wakeup::{
     CallSubject, Caller, Item, LoopSubject, QueueSender, QueueSubject, Sink, Waker, answer,
@@ -12,52 +10,42 @@ use windlass_bench_driver::wakeup::{
 
 use crate::backend_of;
 
-/// A wake is a flag and, where it was not set, an empty closure for the reactor: what a program does that has a queue of its
-/// own.
+/// The reactor, which nobody gives anything else to do.
 pub(crate) struct Woken {
     reactor: Reactor,
     remote: Remote,
-    is_woken: Arc<AtomicBool>,
 }
 
 impl LoopSubject for Woken {
-    type Waker = FlagAndPost;
+    type Waker = RemoteEnd;
 
     fn new(backend: &str, spin: Duration) -> Result<Self, Error> {
         let mut reactor = Reactor::builder().backend(backend_of(backend)?).busy_poll(spin).build()?;
         let remote = reactor.remote();
-        Ok(Self { reactor, remote, is_woken: Arc::default() })
+        Ok(Self { reactor, remote })
     }
 
-    fn waker(&self) -> FlagAndPost {
-        FlagAndPost { remote: self.remote.clone(), is_woken: Arc::clone(&self.is_woken) }
+    fn waker(&self) -> RemoteEnd {
+        RemoteEnd(self.remote.clone())
     }
 
     fn run(&mut self, handler: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         loop {
+            // It returns for a wake, for there is nothing else.
             self.reactor.run_once(None)?;
-            if self.is_woken.swap(false, Ordering::AcqRel) && !handler() {
+            if !handler() {
                 return Ok(());
             }
         }
     }
 }
 
-pub(crate) struct FlagAndPost {
-    remote: Remote,
-    is_woken: Arc<AtomicBool>,
-}
+pub(crate) struct RemoteEnd(Remote);
 
-impl Waker for FlagAndPost {
+impl Waker for RemoteEnd {
     #[inline]
     fn wake(&self) {
-        if self.is_woken.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        if let Err(refused) = self.remote.try_post(|_| {}) {
-            // When as many others wait, the loop wakes as well.
-            assert_eq!(refused.reason, PostReason::Full, "the loop is there");
-        }
+        self.0.wake();
     }
 }
 
