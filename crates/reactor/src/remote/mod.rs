@@ -6,8 +6,9 @@
 mod call;
 mod error;
 mod future;
+mod posted;
 
-use core::{any::Any, fmt, marker::PhantomData};
+use core::{fmt, marker::PhantomData};
 use std::{
     sync::Arc,
     thread::{self, ThreadId},
@@ -20,6 +21,7 @@ use windlass_flow::{Bounds, Mailbox, PushError, PushReason, Sender, mailbox, pan
 
 use crate::{AddError, Key, Reactor, Stop, Subscriber, Turn, attention};
 use call::{Call, Job, Place};
+use posted::Posted;
 
 /// What other threads may ask of a reactor. `Clone`, `Send` and `Sync`; all clones share one queue.
 ///
@@ -65,24 +67,8 @@ struct Endpoint {
 
 /// What waits in the queue.
 enum Message {
-    Post(Box<dyn Post>),
+    Post(Posted),
     Call(Place),
-}
-
-/// A posted closure, erased.
-trait Post: Send {
-    fn run(self: Box<Self>, turn: Turn<'_>);
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
-}
-
-impl<F: FnOnce(Turn<'_>) + Send + 'static> Post for F {
-    fn run(self: Box<Self>, turn: Turn<'_>) {
-        self(turn);
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
 }
 
 /// A closure with a result.
@@ -154,7 +140,7 @@ impl Remote {
     /// [`PostReason::Closed`], and [`PostReason::WouldDeadlock`] when the queue is full and this is the loop's own thread.
     pub fn post<F: FnOnce(Turn<'_>) + Send + 'static>(&self, closure: F) -> Result<(), PostError<F>> {
         let queue = &self.0.queue;
-        let refused = match queue.try_push(Message::Post(Box::new(closure))) {
+        let refused = match queue.try_push(Message::Post(Posted::new(closure))) {
             Ok(()) => return Ok(()),
             Err(refused) => refused,
         };
@@ -173,7 +159,7 @@ impl Remote {
     /// # Errors
     /// [`PostReason::Full`] and [`PostReason::Closed`]; the closure comes back.
     pub fn try_post<F: FnOnce(Turn<'_>) + Send + 'static>(&self, closure: F) -> Result<(), PostError<F>> {
-        self.0.queue.try_push(Message::Post(Box::new(closure))).map_err(post_error)
+        self.0.queue.try_push(Message::Post(Posted::new(closure))).map_err(post_error)
     }
 
     /// Registers a hand-written subscriber from another thread, and waits for its key. See [`Turn::add`].
@@ -258,11 +244,10 @@ fn call_error<J: Job>(call: &Call<J>, refused: &PushError<Message>) -> CallError
 }
 
 /// The error of a post that the queue has refused, with the closure that came back.
-fn post_error<F: 'static>(refused: PushError<Message>) -> PostError<F> {
+fn post_error<F: FnOnce(Turn<'_>) + Send + 'static>(refused: PushError<Message>) -> PostError<F> {
     let reason = if refused.reason == PushReason::Full { PostReason::Full } else { PostReason::Closed };
     let Message::Post(post) = refused.item else { unreachable!("a post was refused") };
-    let closure = post.into_any().downcast::<F>().expect("what comes back is what was pushed");
-    PostError { reason, closure: *closure }
+    PostError { reason, closure: post.into_inner() }
 }
 
 impl fmt::Debug for Remote {
