@@ -13,9 +13,10 @@ use std::{
 use libtest_mimic::{Failed, Trial};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    fs::{MemfdFlags, SealFlags},
     process::{Pid, Signal, kill_process},
 };
-use windlass_flow::{CounterReader, CounterWriter, EventCounter};
+use windlass_flow::{CounterParts, CounterReader, CounterWriter, EventCounter, PartsReason};
 
 use crate::child::{read_some, start, write_one};
 
@@ -44,7 +45,28 @@ pub(crate) fn all() -> Vec<Trial> {
     for what in ["read", "write", "read_timeout", "write_timeout"] {
         add(format!("signals_do_not_end_or_stretch::{what}"), Box::new(move || signals(what)));
     }
+    trials.push(huge_pages());
     trials
+}
+
+/// A page of hugetlbfs is refused: when there are no huge pages left, the first access to it is `SIGBUS`.
+fn huge_pages() -> Trial {
+    let name = "a_page_of_huge_pages_is_refused";
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    match rustix::fs::memfd_create("huge", flags) {
+        Ok(page) => Trial::test(name, move || {
+            // A multiple of every size of huge pages; none is taken before it is mapped.
+            rustix::fs::ftruncate(&page, 1 << 30)?;
+            rustix::fs::fcntl_add_seals(&page, SealFlags::SHRINK)?;
+            let parts = shared(3, false).into_parts()?;
+            let error = EventCounter::from_parts(CounterParts { page, ..parts }).unwrap_err();
+            assert_eq!(error.reason, PartsReason::NotSealed);
+            Ok(())
+        }),
+        Err(errno) => {
+            Trial::test(format!("{name}, ignored: memfd_create says {errno}"), || Ok(())).with_ignored_flag(true)
+        }
+    }
 }
 
 /// Runs a test on a thread of its own, and fails if it hangs.
