@@ -13,9 +13,10 @@ use std::{
 use libtest_mimic::{Failed, Trial};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    fs::{MemfdFlags, SealFlags},
     process::{Pid, Signal, kill_process},
 };
-use windlass_flow::EventCounter;
+use windlass_flow::{CounterParts, CounterReader, CounterWriter, EventCounter, PartsReason};
 
 use crate::child::{read_some, start, write_one};
 
@@ -44,7 +45,28 @@ pub(crate) fn all() -> Vec<Trial> {
     for what in ["read", "write", "read_timeout", "write_timeout"] {
         add(format!("signals_do_not_end_or_stretch::{what}"), Box::new(move || signals(what)));
     }
+    trials.push(huge_pages());
     trials
+}
+
+/// A page of hugetlbfs is refused: when there are no huge pages left, the first access to it is `SIGBUS`.
+fn huge_pages() -> Trial {
+    let name = "a_page_of_huge_pages_is_refused";
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    match rustix::fs::memfd_create("huge", flags) {
+        Ok(page) => Trial::test(name, move || {
+            // A multiple of every size of huge pages; none is taken before it is mapped.
+            rustix::fs::ftruncate(&page, 1 << 30)?;
+            rustix::fs::fcntl_add_seals(&page, SealFlags::SHRINK)?;
+            let parts = shared(3, false).into_parts()?;
+            let error = EventCounter::from_parts(CounterParts { page, ..parts }).unwrap_err();
+            assert_eq!(error.reason, PartsReason::NotSealed);
+            Ok(())
+        }),
+        Err(errno) => {
+            Trial::test(format!("{name}, ignored: memfd_create says {errno}"), || Ok(())).with_ignored_flag(true)
+        }
+    }
 }
 
 /// Runs a test on a thread of its own, and fails if it hangs.
@@ -71,13 +93,23 @@ fn succeed(mut child: Child) {
     assert!(child.wait().unwrap().success());
 }
 
-fn assert_exact(counter: &EventCounter) {
-    let (reader, writer) = (counter.reader().unwrap(), counter.writer().unwrap());
-    let mut set = [PollFd::new(&reader, PollFlags::IN), PollFd::new(&writer, PollFlags::OUT)];
-    poll(&mut set, Some(&Timespec::default())).unwrap();
-    let (count, maximum) = (counter.count().unwrap(), counter.maximum().unwrap());
-    assert_eq!(set[0].revents().contains(PollFlags::IN), count > 0);
-    assert_eq!(set[1].revents().contains(PollFlags::OUT), count < maximum - 1);
+/// Both sides, asked for before anything happens: to ask for one brings it up to date.
+struct Sides(CounterReader, CounterWriter);
+
+impl Sides {
+    fn of(counter: &EventCounter) -> Self {
+        Self(counter.reader().unwrap(), counter.writer().unwrap())
+    }
+
+    /// Nobody is at work, so the descriptors say what the count says.
+    fn assert_exact(&self) {
+        let mut set = [PollFd::new(&self.0, PollFlags::IN), PollFd::new(&self.1, PollFlags::OUT)];
+        poll(&mut set, Some(&Timespec::default())).unwrap();
+        let counter = self.0.counter();
+        let (count, maximum) = (counter.count().unwrap(), counter.maximum().unwrap());
+        assert_eq!(set[0].revents().contains(PollFlags::IN), count > 0);
+        assert_eq!(set[1].revents().contains(PollFlags::OUT), count < maximum - 1);
+    }
 }
 
 const UNITS: u32 = 1500;
@@ -85,6 +117,7 @@ const UNITS: u32 = 1500;
 /// Two processes write, this one reads.
 fn flow_in(writing: &str, reading: &str, semaphore: bool) {
     let counter = shared(3, semaphore);
+    let sides = Sides::of(&counter);
     let units = UNITS.to_string();
     let writers = [0; 2].map(|_| start(&counter, &["write", writing, &units]));
     let reader = counter.reader().unwrap();
@@ -96,18 +129,19 @@ fn flow_in(writing: &str, reading: &str, semaphore: bool) {
     }
     writers.into_iter().for_each(|(child, _socket)| succeed(child));
     assert_eq!((sum, counter.count()), (2 * UNITS, Ok(0)));
-    assert_exact(&counter);
+    sides.assert_exact();
 }
 
 /// This process writes, another reads.
 fn flow_out(writing: &str, reading: &str, semaphore: bool) {
     let counter = shared(3, semaphore);
+    let sides = Sides::of(&counter);
     let (reader, _socket) = start(&counter, &["read", reading, &UNITS.to_string()]);
     let writer = counter.writer().unwrap();
     (0..UNITS).for_each(|_| write_one(writing, &writer));
     succeed(reader);
     assert_eq!(counter.count(), Ok(0));
-    assert_exact(&counter);
+    sides.assert_exact();
 }
 
 /// Random numbers, the same in every run.
@@ -143,6 +177,7 @@ fn kill_one(counter: &EventCounter, role: &[&str], seed: &mut Seed) -> u64 {
 /// the survivor wrote, and of the dead all that they had told, or what was under way at their death.
 fn writers_killed(writing: &str, reading: &str, semaphore: bool) {
     let counter = shared(4, semaphore);
+    let sides = Sides::of(&counter);
     let (received, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut seed = Seed(0x5eed_0001 + u64::from(semaphore));
     std::thread::scope(|scope| {
@@ -172,7 +207,7 @@ fn writers_killed(writing: &str, reading: &str, semaphore: bool) {
         let from_the_dead = received.load(SeqCst) - survived - 1;
         assert!((told..=told + KILLS).contains(&from_the_dead), "{from_the_dead} of {told} and up to {KILLS}");
     });
-    assert_exact(&counter);
+    sides.assert_exact();
 }
 
 /// Readers are killed one after the other, while another process goes on reading and this one writes. The writer never hangs.
