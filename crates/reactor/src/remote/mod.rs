@@ -328,6 +328,7 @@ impl Reactor {
             }
         }
 
+        self.attention &= !attention::CALLS;
         // Stays so if a post panics (rule 8).
         self.calls_left = true;
         let inbox = self.inbox.take();
