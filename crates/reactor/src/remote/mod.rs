@@ -112,6 +112,9 @@ impl Remote {
     ///
     /// The closure's panic comes back as an error, and the loop goes on.
     ///
+    /// Two loops whose handlers call each other wait for each other for ever, and nobody tells them. A handler that needs another loop's answer posts, and has
+    /// the answer posted back, or awaits [`call_async`](Self::call_async).
+    ///
     /// # Errors
     /// [`CallError::WouldDeadlock`] on the loop's own thread, [`CallError::Closed`], [`CallError::Panicked`].
     pub fn call<T, F>(&self, closure: F) -> Result<T, CallError<F>>
@@ -224,7 +227,8 @@ impl Remote {
     /// Queues a job and waits for its output.
     fn wait_for<J: Job>(&self, job: J, timeout: Option<Duration>) -> Result<J::Output, CallError<J>> {
         if self.is_own_thread() {
-            return Err(CallError::WouldDeadlock(job));
+            let is_gone = self.0.queue.is_closed();
+            return Err(if is_gone { CallError::Closed(job) } else { CallError::WouldDeadlock(job) });
         }
         // An end that no clock reaches is none.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
