@@ -181,7 +181,7 @@ impl<J: Job> Call<J> {
 }
 
 /// Runs the caller's code on the loop's thread. Its panic harms nobody here.
-fn harmless(run: impl FnOnce()) {
+pub(super) fn harmless(run: impl FnOnce()) {
     discard_panic(catch_unwind(AssertUnwindSafe(run)));
 }
 

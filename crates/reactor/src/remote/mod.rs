@@ -19,7 +19,7 @@ pub use future::CallFuture;
 use windlass_flow::{Bounds, Mailbox, PushError, PushReason, Sender, mailbox, panics::Panics};
 
 use crate::{AddError, Key, Reactor, Stop, Subscriber, Turn, attention};
-use call::{Call, Job, Place};
+use call::{Call, Job, Place, harmless};
 
 /// What other threads may ask of a reactor. `Clone`, `Send` and `Sync`; all clones share one queue.
 ///
@@ -291,7 +291,7 @@ impl Inbox {
 
     /// Answers all who wait, then drops the posted closures, whose destructors may take their time or panic.
     pub(crate) fn close(mut self, panics: &mut Panics) {
-        panics.catch(|| self.queue.close());
+        harmless(|| self.queue.close());
         let mut posts = Vec::new();
         for message in self.queue.drain(usize::MAX) {
             match message {
@@ -339,7 +339,8 @@ impl Reactor {
         let mut restore = Restore(self, inbox);
         let Restore(reactor, Some(inbox)) = &mut restore else { return 0 };
         let mut ran = 0;
-        for message in inbox.queue.drain(count) {
+        let mut drain = inbox.queue.drain(count);
+        for message in &mut drain {
             ran += 1;
             reactor.counters.calls += 1;
             reactor.timed(|reactor| match message {
@@ -347,6 +348,8 @@ impl Reactor {
                 Message::Call(place) => place.run(Turn::new(reactor)),
             });
         }
+        // It wakes the tasks that wait for room, by their own code.
+        harmless(|| drop(drain));
         reactor.calls_left = ran == count && !inbox.queue.is_empty();
         ran
     }
