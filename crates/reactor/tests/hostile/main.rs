@@ -6,6 +6,8 @@ mod groups;
 mod misuse;
 mod panics;
 mod program;
+mod remote;
 #[path = "../rules/tools.rs"]
 #[expect(dead_code, reason = "shared with the tests of the rules, which need more of it")]
 mod tools;
+mod wakers;
