@@ -58,6 +58,7 @@ fn rule_12_dispatch_allocates_nothing_and_a_registration_costs_at_most_64_bytes(
     dispatch_allocates_nothing();
     deletion_in_a_turn_allocates_nothing_once_warm();
     a_registration_costs_at_most_64_bytes_beside_its_value();
+    a_turn_with_a_remote_allocates_nothing_and_a_post_its_one_box();
 }
 
 fn dispatch_allocates_nothing() {
@@ -132,4 +133,35 @@ fn a_registration_costs_at_most_64_bytes_beside_its_value() {
     // The value: a closure of one pointer, the descriptor, and the interest that it was made with.
     let beside = held / COUNT - 16;
     assert!(beside <= 64, "{beside} bytes beside the value");
+}
+
+/// The queue's two halves have grown before, and the box is the closure's own.
+fn a_turn_with_a_remote_allocates_nothing_and_a_post_its_one_box() {
+    const POSTS: usize = 100;
+    let mut reactor = Reactor::builder().remote_max(POSTS).build().unwrap();
+    let remote = reactor.remote();
+    let fd = interest().read().with_fd(ready()).with_handler(|_: &mut OwnedFd| {});
+    fd.register_into(&mut reactor).unwrap();
+    let mut value = [7u8; 32];
+    let mut round = |reactor: &mut Reactor| {
+        for _ in 0..POSTS {
+            value[0] = value[0].wrapping_add(1);
+            assert!(remote.try_post(move |_: Turn<'_>| assert!(value[31] == 7)).is_ok());
+        }
+        assert!(remote.try_post(|_: Turn<'_>| {}).is_err(), "it is full");
+        assert_eq!(reactor.run_once(None).unwrap(), 1);
+    };
+    // Each half of the queue has been either one.
+    for _ in 0..4 {
+        round(&mut reactor);
+    }
+    assert_eq!(allocations(|| round(&mut reactor)), POSTS, "one box a post");
+    let turns = || {
+        for timeout in [None, Some(Duration::ZERO), Some(Duration::from_secs(1))] {
+            for _ in 0..10 {
+                assert_eq!(reactor.run_once(timeout).unwrap(), 1);
+            }
+        }
+    };
+    assert_eq!(allocations(turns), 0, "turns with a remote that nobody uses");
 }

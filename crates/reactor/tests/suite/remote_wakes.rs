@@ -119,6 +119,17 @@ fn no_post_is_lost_where_handlers_panic(build: Build) {
     assert!(panics > 0);
 }
 
+// A signal ends the wait of the kernel; the loop is asleep then, and goes back to it.
+fn no_post_is_lost_where_signals_interrupt_the_wait(build: Build) {
+    crate::waits::interrupted(|| {
+        let mut reactor = build().build().unwrap();
+        let remote = reactor.remote();
+        race(remote.clone(), ROUNDS / 10, || _ = reactor.run_once(None).unwrap());
+        reactor.after(LONG, || panic!("it has waited for the timer")).unwrap();
+        race(remote, ROUNDS / 10, || _ = reactor.run_once(None).unwrap());
+    });
+}
+
 // io-event: a wake before the loop waits, twice, and while it is idle.
 fn of_two_wakes_neither_is_lost_and_one_is_enough(build: Build) {
     let mut reactor = build().build().unwrap();
@@ -401,6 +412,8 @@ scenarios! {
     no_post_is_lost_by_a_busy_poll,
     no_post_is_lost_where_a_turn_has_room_for_one_event,
     no_post_is_lost_where_handlers_panic,
+    #[cfg_attr(miri, ignore = "Miri has no signals")]
+    no_post_is_lost_where_signals_interrupt_the_wait,
     of_two_wakes_neither_is_lost_and_one_is_enough,
     the_turn_after_a_wake_waits_again,
     a_post_that_deregisters_and_registers_while_the_loop_waits_is_obeyed,
