@@ -278,7 +278,8 @@ fn callers_with_a_time_come_back_from_a_reactor_that_nobody_runs() {
                 let ran = count();
                 let told = ran.clone();
                 let call = move |_: Turn<'_>| told.fetch_add(1, Ordering::Relaxed);
-                let Err(CallError::TimedOut(Some(closure))) = remote.call_timeout(Duration::from_millis(1), call) else {
+                let Err(CallError::TimedOut(Some(closure))) = remote.call_timeout(Duration::from_millis(1), call)
+                else {
                     panic!("nobody has answered")
                 };
                 drop(closure);

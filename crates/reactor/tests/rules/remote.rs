@@ -238,14 +238,10 @@ fn rule_13_a_post_from_the_loops_own_code_runs_after_it() {
     while reactor.stats().calls < 4 {
         reactor.run_once(None).unwrap();
     }
-    assert_eq!(notes.take(), [
-        "handler",
-        "destructor",
-        "call",
-        "from the handler",
-        "from the destructor",
-        "from the call"
-    ]);
+    assert_eq!(
+        notes.take(),
+        ["handler", "destructor", "call", "from the handler", "from the destructor", "from the call"]
+    );
 }
 
 /// Rule 13: no lock is held while a posted closure is run or dropped, or a result is.

@@ -391,7 +391,8 @@ fn no_post_is_lost_while_the_epoll_set_is_built_anew(build: Build) {
             // The number is closed while a duplicate lives: its entry stays behind, and the next turn builds the set anew.
             let file = idle();
             let number = duplicate_from(&file, spare).into_raw_fd();
-            let key = interest().read().with_fd(Numbered(number)).with_handler(|| {}).register_into(&mut reactor).unwrap();
+            let key =
+                interest().read().with_fd(Numbered(number)).with_handler(|| {}).register_into(&mut reactor).unwrap();
             close(number);
             reactor.delete(key).unwrap();
         }
