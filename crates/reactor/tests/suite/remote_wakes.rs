@@ -111,7 +111,7 @@ fn no_post_is_lost_where_handlers_panic(build: Build) {
     };
     readable().with_fd(fd.clone()).with_handler(handler).register_into(&mut reactor).unwrap();
     let mut panics = 0;
-    race(remote, ROUNDS / 10, || {
+    race(remote, ROUNDS / 10 + 1, || {
         ring(&fd);
         let turn = std::panic::AssertUnwindSafe(|| reactor.run_once(None));
         panics += u64::from(std::panic::catch_unwind(turn).is_err());
