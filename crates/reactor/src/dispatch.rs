@@ -14,7 +14,8 @@
 //! # How the loop sleeps
 //!
 //! With a `Remote`, the latch is put to sleep right before a wait that may last, and awake right after any. If it will not sleep, somebody has
-//! woken it since: then the wait only asks. If it was woken when it is put awake, the inbox is looked at in this turn. Who has pushed to the inbox wakes
+//! woken it since: then the wait only asks. If it was woken when it is put awake, the inbox is looked at in this turn, or first in the next if a
+//! panic comes between. Who has pushed to the inbox wakes
 //! the latch after, so what came before the latch fell asleep is seen, and what comes after rings the descriptor. Without a `Remote` the latch sleeps
 //! all the time, and a stop rings the descriptor always.
 //!
@@ -111,6 +112,8 @@ struct TurnGuard<'r> {
 impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
         let reactor = &mut *self.reactor;
+        // The latch's wake was taken, and a panic came before the inbox was looked at.
+        reactor.calls_left |= reactor.attention & attention::CALLS != 0;
         // The value of a cell that has deleted itself and panicked: its destructor runs in the next turn.
         reactor.dig_leaving();
         reactor.phase = Phase::Idle;

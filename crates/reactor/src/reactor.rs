@@ -109,7 +109,7 @@ pub(crate) mod attention {
     pub(crate) const CLOCK: u32 = 1 << 12;
     /// There is a [`Remote`](crate::Remote): the latch is told when the loop sleeps.
     pub(crate) const REMOTE: u32 = 1 << 13;
-    /// The latch has been woken, or calls are left: the inbox is to be looked at.
+    /// The latch has been woken, or calls are left: the inbox is to be looked at, and has not been yet.
     pub(crate) const CALLS: u32 = 1 << 14;
     /// Bits that say how the reactor was built, or hold until somebody clears them.
     pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE;

@@ -58,6 +58,7 @@ fn rule_12_dispatch_allocates_nothing_and_a_registration_costs_at_most_64_bytes(
     dispatch_allocates_nothing();
     deletion_in_a_turn_allocates_nothing_once_warm();
     a_registration_costs_at_most_64_bytes_beside_its_value();
+    a_turn_with_a_remote_allocates_nothing_and_a_post_a_box_if_it_is_large();
 }
 
 fn dispatch_allocates_nothing() {
@@ -132,4 +133,37 @@ fn a_registration_costs_at_most_64_bytes_beside_its_value() {
     // The value: a closure of one pointer, the descriptor, and the interest that it was made with.
     let beside = held / COUNT - 16;
     assert!(beside <= 64, "{beside} bytes beside the value");
+}
+
+/// A queue's round: full once, and drained by one turn.
+fn post_bytes<const BYTES: usize>(reactor: &mut Reactor, remote: &windlass::Remote, posts: usize) {
+    let mut value = [7u8; BYTES];
+    for _ in 0..posts {
+        value[0] = value[0].wrapping_add(1);
+        assert!(remote.try_post(move |_: Turn<'_>| assert!(value[BYTES - 1] == 7)).is_ok());
+    }
+    assert!(remote.try_post(|_: Turn<'_>| {}).is_err(), "it is full");
+    assert_eq!(reactor.run_once(None).unwrap(), 1);
+}
+
+fn a_turn_with_a_remote_allocates_nothing_and_a_post_a_box_if_it_is_large() {
+    const POSTS: usize = 100;
+    let mut reactor = Reactor::builder().remote_max(POSTS).build().unwrap();
+    let remote = reactor.remote();
+    let fd = interest().read().with_fd(ready()).with_handler(|_: &mut OwnedFd| {});
+    fd.register_into(&mut reactor).unwrap();
+    // The queue's two halves grow, and each has been either one.
+    for _ in 0..4 {
+        post_bytes::<32>(&mut reactor, &remote, POSTS);
+    }
+    assert_eq!(allocations(|| post_bytes::<32>(&mut reactor, &remote, POSTS)), 0, "four words are posted in place");
+    assert_eq!(allocations(|| post_bytes::<33>(&mut reactor, &remote, POSTS)), POSTS, "one box a post");
+    let turns = || {
+        for timeout in [None, Some(Duration::ZERO), Some(Duration::from_secs(1))] {
+            for _ in 0..10 {
+                assert_eq!(reactor.run_once(timeout).unwrap(), 1);
+            }
+        }
+    };
+    assert_eq!(allocations(turns), 0, "turns with a remote that nobody uses");
 }

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use windlass_flow::panics::discard_panic;
+use windlass_flow::panics::{Panics, discard_panic};
 
 use super::CallError;
 use crate::Turn;
@@ -130,15 +130,23 @@ impl<J: Job> Call<J> {
 
     /// The answer, or the waker waits for it.
     pub(super) fn poll(&self, context: &Context<'_>) -> Poll<Result<J::Output, CallError<J>>> {
-        let waker = context.waker().clone();
-        let mut inner = self.lock();
-        if let Some(answer) = Self::take_answer(&mut inner) {
+        if let Some(answer) = Self::take_answer(&mut self.lock()) {
             return Poll::Ready(answer);
         }
-        let old = inner.waker.replace(waker);
+        let mut spare = Some(context.waker().clone());
+        let mut inner = self.lock();
+        let is_pending = matches!(inner.state, State::Queued(_) | State::Running);
+        if is_pending {
+            mem::swap(&mut inner.waker, &mut spare);
+        }
         drop(inner);
-        drop(old);
-        Poll::Pending
+        // It may panic: the answer is not in this frame yet, or the panic would take it along.
+        drop(spare);
+        if is_pending {
+            return Poll::Pending;
+        }
+        // Nobody but the caller takes an answer that has come.
+        Self::take_answer(&mut self.lock()).map_or(Poll::Pending, Poll::Ready)
     }
 
     /// The job back, after the queue has refused it.
@@ -149,9 +157,13 @@ impl<J: Job> Call<J> {
     /// The caller does not want the answer any more. A job that has not begun never will.
     pub(super) fn abandon(&self) {
         let mut inner = self.lock();
-        let left = (mem::replace(&mut inner.state, State::Withdrawn), inner.waker.take());
+        let (state, waker) = (mem::replace(&mut inner.state, State::Withdrawn), inner.waker.take());
         drop(inner);
-        drop(left);
+        // One by one: both may panic.
+        let mut panics = Panics::default();
+        panics.catch(|| drop(state));
+        panics.catch(|| drop(waker));
+        panics.resume();
     }
 
     /// Writes the answer and wakes the caller, who may have left: then it is dropped here (protocol 2).
@@ -181,7 +193,7 @@ impl<J: Job> Call<J> {
 }
 
 /// Runs the caller's code on the loop's thread. Its panic harms nobody here.
-fn harmless(run: impl FnOnce()) {
+pub(super) fn harmless(run: impl FnOnce()) {
     discard_panic(catch_unwind(AssertUnwindSafe(run)));
 }
 

@@ -9,7 +9,7 @@ use core::{
 };
 use std::sync::Arc;
 
-use windlass_flow::Push;
+use windlass_flow::{Push, panics::Panics};
 
 use super::{
     CallError, Closure, Message, Remote,
@@ -100,9 +100,17 @@ where
     F: FnOnce(Turn<'_>) -> T + Send + 'static,
 {
     fn drop(&mut self) {
-        if let Stage::Queuing(_, call) | Stage::Queued(call) = &self.stage {
-            call.abandon();
+        // One by one: the closure and the wakers may panic.
+        let mut panics = Panics::default();
+        match mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Queuing(push, call) => {
+                panics.catch(|| call.abandon());
+                panics.catch(|| drop(push));
+            }
+            Stage::Queued(call) => panics.catch(|| call.abandon()),
+            Stage::New(..) | Stage::Ended => {}
         }
+        panics.resume();
     }
 }
 

@@ -20,7 +20,7 @@ pub use future::CallFuture;
 use windlass_flow::{Bounds, Mailbox, PushError, PushReason, Sender, mailbox, panics::Panics};
 
 use crate::{AddError, Key, Reactor, Stop, Subscriber, Turn, attention};
-use call::{Call, Job, Place};
+use call::{Call, Job, Place, harmless};
 use posted::Posted;
 
 /// What other threads may ask of a reactor. `Clone`, `Send` and `Sync`; all clones share one queue.
@@ -97,6 +97,9 @@ impl Remote {
     /// Runs a closure on the loop's thread and waits for what it returns.
     ///
     /// The closure's panic comes back as an error, and the loop goes on.
+    ///
+    /// Two loops whose handlers call each other wait for each other for ever, and nobody tells them. A handler that needs another loop's answer posts, and has
+    /// the answer posted back, or awaits [`call_async`](Self::call_async).
     ///
     /// # Errors
     /// [`CallError::WouldDeadlock`] on the loop's own thread, [`CallError::Closed`], [`CallError::Panicked`].
@@ -210,7 +213,8 @@ impl Remote {
     /// Queues a job and waits for its output.
     fn wait_for<J: Job>(&self, job: J, timeout: Option<Duration>) -> Result<J::Output, CallError<J>> {
         if self.is_own_thread() {
-            return Err(CallError::WouldDeadlock(job));
+            let is_gone = self.0.queue.is_closed();
+            return Err(if is_gone { CallError::Closed(job) } else { CallError::WouldDeadlock(job) });
         }
         // An end that no clock reaches is none.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -272,7 +276,7 @@ impl Inbox {
 
     /// Answers all who wait, then drops the posted closures, whose destructors may take their time or panic.
     pub(crate) fn close(mut self, panics: &mut Panics) {
-        panics.catch(|| self.queue.close());
+        harmless(|| self.queue.close());
         let mut posts = Vec::new();
         for message in self.queue.drain(usize::MAX) {
             match message {
@@ -313,13 +317,15 @@ impl Reactor {
             }
         }
 
+        self.attention &= !attention::CALLS;
         // Stays so if a post panics (rule 8).
         self.calls_left = true;
         let inbox = self.inbox.take();
         let mut restore = Restore(self, inbox);
         let Restore(reactor, Some(inbox)) = &mut restore else { return 0 };
         let mut ran = 0;
-        for message in inbox.queue.drain(count) {
+        let mut drain = inbox.queue.drain(count);
+        for message in &mut drain {
             ran += 1;
             reactor.counters.calls += 1;
             reactor.timed(|reactor| match message {
@@ -327,6 +333,8 @@ impl Reactor {
                 Message::Call(place) => place.run(Turn::new(reactor)),
             });
         }
+        // It wakes the tasks that wait for room, by their own code.
+        harmless(|| drop(drain));
         reactor.calls_left = ran == count && !inbox.queue.is_empty();
         ran
     }

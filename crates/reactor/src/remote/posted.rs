@@ -118,7 +118,7 @@ mod tests {
     };
 
     /// Counts its drops; as large as one likes.
-    struct Load<const WORDS: usize>(Arc<AtomicU32>, #[expect(dead_code, reason = "to be large")] [u64; WORDS]);
+    struct Load<const WORDS: usize>(Arc<AtomicU32>, [u64; WORDS]);
     impl<const WORDS: usize> Drop for Load<WORDS> {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::Relaxed);

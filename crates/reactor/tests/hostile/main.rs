@@ -6,6 +6,9 @@ mod groups;
 mod misuse;
 mod panics;
 mod program;
+mod remote;
+mod threads;
 #[path = "../rules/tools.rs"]
 #[expect(dead_code, reason = "shared with the tests of the rules, which need more of it")]
 mod tools;
+mod wakers;

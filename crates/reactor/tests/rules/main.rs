@@ -4,5 +4,6 @@ mod attacks;
 mod deletion;
 mod identity;
 mod panics;
+mod remote;
 mod tools;
 mod turns;

@@ -46,6 +46,8 @@ mod interests;
 mod panics;
 mod registration;
 mod remote;
+mod remote_async;
+mod remote_wakes;
 mod signals;
 mod signatures;
 mod sockets;

@@ -174,6 +174,21 @@ fn pester(signal: i32, enough: &AtomicBool, thread: libc::pthread_t) {
     }
 }
 
+/// Runs something on this thread while signals interrupt it.
+pub(crate) fn interrupted(run: impl FnOnce()) {
+    interrupt_on(libc::SIGURG);
+    // SAFETY: it has no preconditions.
+    let this = unsafe { libc::pthread_self() };
+    let enough = Arc::new(AtomicBool::new(false));
+    let told = enough.clone();
+    let pesterer = thread::spawn(move || pester(libc::SIGURG, &told, this));
+    let before = INTERRUPTS.load(Ordering::Relaxed);
+    while INTERRUPTS.load(Ordering::Relaxed) == before {}
+    run();
+    enough.store(true, Ordering::Release);
+    pesterer.join().unwrap();
+}
+
 fn interrupts_neither_end_nor_stretch_a_wait(build: Build) {
     interrupt_on(libc::SIGURG);
     let mut reactor = build().build().unwrap();

@@ -145,7 +145,7 @@ fn program(seed: u64, mode: Mode) -> Counts {
 }
 
 /// Names the seed when its program fails.
-struct Named(u64);
+pub(crate) struct Named(pub(crate) u64);
 
 impl Drop for Named {
     fn drop(&mut self) {
@@ -155,7 +155,7 @@ impl Drop for Named {
     }
 }
 
-fn setting(name: &str) -> Option<u64> {
+pub(crate) fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text}")))
 }

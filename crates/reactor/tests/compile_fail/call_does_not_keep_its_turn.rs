@@ -1,0 +1,14 @@
+//! Rule 4: a turn ends with its call. (That it is no result and goes to no other thread follows from `turn_is_not_shared`.)
+use std::cell::RefCell;
+use windlass::{Reactor, Turn};
+
+thread_local! {
+    static KEPT: RefCell<Option<Turn<'static, Reactor>>> = RefCell::default();
+}
+
+fn main() {
+    let mut reactor = Reactor::new().unwrap();
+    let remote = reactor.remote();
+    remote.post(|turn: Turn<'_>| KEPT.set(Some(turn))).ok();
+    remote.call(|turn: Turn<'_>| KEPT.set(Some(turn))).ok();
+}

@@ -1,0 +1,343 @@
+//! Random programs of many threads against one remote, and an oracle that knows what each call may come to.
+//!
+//! Checked are: each closure runs once at most, and is dropped once; one that came back has not run and never does; one that was answered has run; what one thread
+//! has queued runs in its order; the closures alive never pass the queue's bound and those of the threads; no panic comes out but those that were put
+//! in; every call comes back, also when the reactor goes in the middle.
+//!
+//! What each thread asks for follows from the seed; how the threads meet does not. The settings are those of `program`.
+
+use std::{
+    future::Future,
+    os::fd::OwnedFd,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread, ThreadId},
+    time::Duration,
+};
+
+use windlass::{CallError, PostReason, Reactor, Remote, RemoteAddError, Turn, interest};
+
+use crate::{program::setting, tools::ready};
+
+/// What the program's own panics carry.
+struct Deliberate;
+
+fn panic_now() {
+    if !thread::panicking() {
+        // Past the panic hook, which would say so each time.
+        resume_unwind(Box::new(Deliberate));
+    }
+}
+
+fn survive(run: impl FnOnce()) {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Err(load) if !load.is::<Deliberate>() => resume_unwind(load),
+        _ => {}
+    }
+}
+
+/// What all threads of a program share.
+struct World {
+    own: ThreadId,
+    alive: AtomicUsize,
+    alive_max: AtomicUsize,
+    /// For each thread, one more than the number of the last of its closures that has run.
+    last: Vec<AtomicUsize>,
+    is_wrong: AtomicBool,
+}
+
+impl World {
+    fn check(&self, holds: bool, wrong: &str) {
+        if !holds && !self.is_wrong.swap(true, SeqCst) {
+            eprintln!("wrong: {wrong}");
+        }
+    }
+}
+
+/// A source of numbers (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+
+    fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    fn index(&mut self, limit: u64) -> usize {
+        usize::try_from(self.below(limit)).unwrap()
+    }
+}
+
+/// What became of a closure.
+#[derive(Default)]
+struct Record {
+    runs: AtomicUsize,
+    drops: AtomicUsize,
+}
+
+/// What a closure owns.
+struct Ticket {
+    world: Arc<World>,
+    record: Arc<Record>,
+    thread: usize,
+    number: usize,
+    /// It waits in the queue alone, and not for an event.
+    is_queued: bool,
+    /// It panics when it runs; when it is dropped on the loop's thread; and so does its result.
+    panics: [bool; 3],
+}
+
+impl Ticket {
+    fn new(
+        world: &Arc<World>,
+        thread: usize,
+        number: usize,
+        random: &mut Random,
+        is_queued: bool,
+    ) -> (Self, Arc<Record>) {
+        let record = Arc::new(Record::default());
+        if is_queued {
+            let alive = world.alive.fetch_add(1, SeqCst) + 1;
+            world.alive_max.fetch_max(alive, SeqCst);
+        }
+        // A value that panics when it is dropped by a panic ends the process: that is Rust's rule, and the program keeps it.
+        let which = random.below(12);
+        let panics = [which == 0, which == 1, which == 2];
+        (Self { world: world.clone(), record: record.clone(), thread, number, is_queued, panics }, record)
+    }
+
+    fn run(&self) -> Outcome {
+        self.world.check(thread::current().id() == self.world.own, "it runs on another thread");
+        self.record.runs.fetch_add(1, SeqCst);
+        if self.is_queued {
+            let before = self.world.last[self.thread].swap(self.number + 1, SeqCst);
+            self.world.check(before <= self.number, "it runs before its turn");
+        }
+        if self.panics[0] {
+            panic_now();
+        }
+        Outcome(self.world.clone(), self.panics[2])
+    }
+
+    fn closure(self) -> impl FnOnce(Turn<'_>) -> Outcome + Send {
+        move |_: Turn<'_>| {
+            let outcome = self.run();
+            // Not left to the end, where its panic would leak what is being returned (rust-lang/rust#47949).
+            drop(self);
+            outcome
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.record.drops.fetch_add(1, SeqCst);
+        if self.is_queued {
+            self.world.alive.fetch_sub(1, SeqCst);
+        }
+        if self.panics[1] && thread::current().id() == self.world.own {
+            panic_now();
+        }
+    }
+}
+
+/// A result.
+struct Outcome(Arc<World>, bool);
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        if self.1 && thread::current().id() == self.0.own {
+            panic_now();
+        }
+    }
+}
+
+struct Parked(Thread, AtomicBool, bool);
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.1.store(true, SeqCst);
+        self.0.unpark();
+        if self.2 {
+            panic_now();
+        }
+    }
+}
+
+/// Polls a future to its end, or so many times.
+fn poll_until<F: Future>(future: F, polls: usize, rude: bool) -> Option<F::Output> {
+    let parked = Arc::new(Parked(thread::current(), AtomicBool::new(false), rude));
+    let waker = Waker::from(parked.clone());
+    let mut future = pin!(future);
+    for _ in 0..polls {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(output);
+        }
+        while polls > 3 && !parked.1.swap(false, SeqCst) {
+            thread::park();
+        }
+    }
+    None
+}
+
+/// How an answer tells on what the closure did.
+enum Told {
+    Ran,
+    NotRun,
+    Perhaps,
+}
+
+fn told<T, F>(answer: Result<T, CallError<F>>) -> Told {
+    match answer {
+        Ok(_) | Err(CallError::Panicked(_)) => Told::Ran,
+        Err(CallError::Closed(_) | CallError::TimedOut(Some(_))) => Told::NotRun,
+        Err(CallError::TimedOut(None)) => Told::Perhaps,
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+/// One thing that a thread does.
+fn act(remote: &Remote, world: &Arc<World>, thread: usize, number: usize, random: &mut Random) -> (Told, Arc<Record>) {
+    let kind = random.below(6);
+    let (ticket, record) = Ticket::new(world, thread, number, random, kind < 5);
+    let closure = ticket.closure();
+    let told = match kind {
+        0 => match remote.try_post(|turn: Turn<'_>| drop(closure(turn))) {
+            Ok(()) => Told::Perhaps,
+            Err(refused) => {
+                world.check(refused.reason != PostReason::WouldDeadlock, "this is another thread");
+                Told::NotRun
+            }
+        },
+        1 => remote.post(|turn: Turn<'_>| drop(closure(turn))).map_or(Told::NotRun, |()| Told::Perhaps),
+        2 => told(remote.call(closure)),
+        3 => told(remote.call_timeout(Duration::from_nanos(random.below(60_000)), closure)),
+        4 => {
+            let polls = if random.one_in(2) { random.index(4) } else { usize::MAX };
+            poll_until(remote.call_async(closure), polls, random.one_in(3)).map_or(Told::Perhaps, told)
+        }
+        _ => {
+            // Deleted by its own first event, which it has already.
+            let mut closure = Some(closure);
+            let handler = move |_: &mut OwnedFd, event: windlass::Event, mut turn: Turn<'_>| {
+                turn.delete(event.key()).unwrap();
+                closure.take().unwrap()(turn);
+            };
+            let added = interest().read().with_fd(ready()).with_handler(handler).register_remotely(remote);
+            match added {
+                Ok(_) | Err(RemoteAddError::Refused(_)) => Told::Perhaps,
+                Err(RemoteAddError::Closed(_)) => Told::NotRun,
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    };
+    (told, record)
+}
+
+fn client(
+    remote: &Remote,
+    world: &Arc<World>,
+    thread: usize,
+    mut random: Random,
+    acts: usize,
+) -> Vec<(Told, Arc<Record>)> {
+    (0..acts).map(|number| act(remote, world, thread, number, &mut random)).collect()
+}
+
+fn program(seed: u64) -> usize {
+    const ACTS: usize = if cfg!(miri) { 4 } else { 24 };
+    let mut random = Random::new(seed);
+    let threads = 1 + random.index(5);
+    let room = 1 + random.index(4);
+    let builder = Reactor::builder().remote_max(room).calls_per_turn(1 + random.index(4));
+    let mut reactor = builder.events_per_turn(1 + random.index(3)).build().unwrap();
+    let remote = reactor.remote();
+    let world = Arc::new(World {
+        own: thread::current().id(),
+        alive: AtomicUsize::new(0),
+        alive_max: AtomicUsize::new(0),
+        last: (0..threads).map(|_| AtomicUsize::new(0)).collect(),
+        is_wrong: AtomicBool::new(false),
+    });
+    let left = Arc::new(AtomicUsize::new(threads));
+    let clients: Vec<_> = (0..threads)
+        .map(|thread| {
+            let (remote, world, left) = (remote.clone(), world.clone(), left.clone());
+            let random = Random::new(seed * 31 + thread as u64);
+            thread::spawn(move || {
+                let said = client(&remote, &world, thread, random, ACTS);
+                if left.fetch_sub(1, SeqCst) == 1 {
+                    remote.stop();
+                }
+                said
+            })
+        })
+        .collect();
+    // Half of them end in the middle, some of them by a panic.
+    let turns = if random.one_in(2) { usize::MAX } else { random.index(60) };
+    let unwinds = random.one_in(3);
+    survive(move || {
+        let mut reactor = reactor;
+        for _ in 0..turns {
+            if reactor.stop_requested() {
+                break;
+            }
+            survive(|| _ = reactor.run_once(None).unwrap());
+        }
+        if unwinds {
+            panic_now();
+        }
+    });
+    let mut count = 0;
+    for client in clients {
+        for (told, record) in client.join().unwrap() {
+            let (runs, drops) = (record.runs.load(SeqCst), record.drops.load(SeqCst));
+            let is_right = match told {
+                Told::Ran => runs == 1,
+                Told::NotRun => runs == 0,
+                Told::Perhaps => runs <= 1,
+            };
+            assert!(is_right && drops == 1, "it ran {runs} times and was dropped {drops} times");
+            count += runs;
+        }
+    }
+    assert!(!world.is_wrong.load(SeqCst));
+    assert_eq!(world.alive.load(SeqCst), 0);
+    let alive_max = world.alive_max.load(SeqCst);
+    assert!(
+        alive_max <= room + threads,
+        "{alive_max} were alive at once, of {threads} threads and with room for {room}"
+    );
+    assert_eq!(remote.try_post(|_: Turn<'_>| {}).unwrap_err().reason, PostReason::Closed);
+    drop(remote);
+    assert_eq!(Arc::strong_count(&world), 1, "nothing that was queued is left");
+    count
+}
+
+#[test]
+fn every_call_of_many_threads_comes_to_exactly_one_end() {
+    let first = setting("WINDLASS_HOSTILE_FIRST").unwrap_or(1);
+    let count = setting("WINDLASS_HOSTILE_SEEDS").unwrap_or(if cfg!(miri) { 2 } else { 400 });
+    let mut ran = 0;
+    for seed in first..first + count {
+        let named = crate::program::Named(seed);
+        ran += program(seed);
+        drop(named);
+    }
+    assert!(ran > 0, "the programs do nothing");
+}
