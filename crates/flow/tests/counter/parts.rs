@@ -224,6 +224,15 @@ fn what_is_no_eventfd_is_refused_as_a_side() {
     }
 }
 
+#[test]
+fn what_is_refused_as_a_side_is_not_read() {
+    let (socket, peer) = io_socketpair();
+    assert_eq!(rustix::io::write(&peer, b"x"), Ok(1));
+    let error = EventCounter::from_parts(CounterParts { reader: socket, ..parts() }).unwrap_err();
+    assert_eq!(error.reason, PartsReason::NotAnEventFd);
+    assert_eq!(rustix::io::read(&error.given.reader, &mut [0; 8]), Ok(1));
+}
+
 /// Every operation that does not wait for ever; whatever they say, none may panic or hang.
 fn use_all(counter: &EventCounter) {
     for _ in 0..3 {
