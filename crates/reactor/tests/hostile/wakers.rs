@@ -27,9 +27,9 @@ thread_local! {
     static IN_CLONE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
-/// Past the panic hook, which would say so each time.
+/// Past the panic hook, which would say so each time. While another panic is under way, this ends the process.
 fn panic_if(told: &AtomicBool, what: &'static str) {
-    if told.load(Ordering::Relaxed) && !std::thread::panicking() {
+    if told.load(Ordering::Relaxed) {
         resume_unwind(Box::new(what));
     }
 }
