@@ -1,6 +1,7 @@
 //! The suite `wakeup`: other threads wake a loop, have it run closures, and send it items.
 
 mod call;
+mod channel;
 mod post;
 mod round_trip;
 mod running;

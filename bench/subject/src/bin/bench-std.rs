@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use windlass_bench_driver::wakeup::{CallSubject, Caller, Item, QueueSender, QueueSubject, Sink, answer};
-use windlass_bench_driver::{Error, Program, Suite, Unsupported};
+use windlass_bench_driver::wakeup::{CallSubject, Caller, answer};
+use windlass_bench_driver::{Error, Program, Suite, Unsupported, channel_queue};
 
 fn main() -> ExitCode {
     let suites = vec![Suite::call::<Calls>(), Suite::post::<Queue>()];
@@ -15,39 +15,7 @@ fn main() -> ExitCode {
     Program { version: option_env!("RUSTUP_TOOLCHAIN").unwrap_or("unknown").to_owned(), suites }.serve()
 }
 
-struct Queue {
-    sender: SyncSender<Item>,
-    receiver: Receiver<Item>,
-}
-
-impl QueueSubject for Queue {
-    type Sender = Sender;
-
-    fn new(_backend: &str, bound: usize) -> Result<Self, Error> {
-        let (sender, receiver) = sync_channel(bound);
-        Ok(Self { sender, receiver })
-    }
-
-    fn sender(&self) -> Sender {
-        Sender(self.sender.clone())
-    }
-
-    fn run(&mut self, sink: &'static Sink) -> Result<(), Error> {
-        while !sink.is_done() {
-            sink.take(self.receiver.recv()?);
-        }
-        Ok(())
-    }
-}
-
-struct Sender(SyncSender<Item>);
-
-impl QueueSender for Sender {
-    #[inline]
-    fn send(&mut self, item: Item, _sink: &'static Sink) -> Result<(), Error> {
-        Ok(self.0.send(item)?)
-    }
-}
+channel_queue!(SyncSender, Receiver, sync_channel);
 
 type Closure = Box<dyn FnOnce() + Send>;
 

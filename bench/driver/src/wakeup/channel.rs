@@ -1,0 +1,46 @@
+//! Bounded channels of threads: what the standard library's, crossbeam's and flume's have in common.
+
+/// Makes `Queue`, the [`QueueSubject`](super::QueueSubject) of a bounded channel whose receiver is a thread that waits for nothing else. The channels have
+/// no trait in common, so this is a macro: the types of the two ends, and the function that makes them.
+#[macro_export]
+macro_rules! channel_queue {
+    ($sender:ident, $receiver:ident, $bounded:path) => {
+        struct Queue {
+            sender: $sender<$crate::wakeup::Item>,
+            receiver: $receiver<$crate::wakeup::Item>,
+        }
+
+        impl $crate::wakeup::QueueSubject for Queue {
+            type Sender = QueueEnd;
+
+            fn new(_backend: &str, bound: usize) -> Result<Self, $crate::Error> {
+                let (sender, receiver) = $bounded(bound);
+                Ok(Self { sender, receiver })
+            }
+
+            fn sender(&self) -> QueueEnd {
+                QueueEnd(self.sender.clone())
+            }
+
+            fn run(&mut self, sink: &'static $crate::wakeup::Sink) -> Result<(), $crate::Error> {
+                while !sink.is_done() {
+                    sink.take(self.receiver.recv()?);
+                }
+                Ok(())
+            }
+        }
+
+        struct QueueEnd($sender<$crate::wakeup::Item>);
+
+        impl $crate::wakeup::QueueSender for QueueEnd {
+            #[inline]
+            fn send(
+                &mut self,
+                item: $crate::wakeup::Item,
+                _sink: &'static $crate::wakeup::Sink,
+            ) -> Result<(), $crate::Error> {
+                Ok(self.0.send(item)?)
+            }
+        }
+    };
+}
