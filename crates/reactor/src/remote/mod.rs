@@ -17,7 +17,7 @@ use std::{
 
 pub use error::{CallError, PostError, PostReason, RemoteAddError};
 pub use future::CallFuture;
-use windlass_flow::{Bounds, Mailbox, PushError, PushReason, Sender, mailbox, panics::Panics};
+use windlass_flow::{Bounds, Latch, Mailbox, PushError, PushReason, Sender, mailbox, panics::Panics};
 
 use crate::{AddError, Key, Reactor, Stop, Subscriber, Turn, attention};
 use call::{Call, Job, Place, harmless};
@@ -59,6 +59,8 @@ pub struct Remote(Arc<Endpoint>);
 struct Endpoint {
     queue: Sender<Message>,
     stop: Stop,
+    /// The one of `stop`, a step nearer.
+    latch: Arc<Latch>,
     /// The loop's own.
     thread: ThreadId,
     /// The loop polls busily, on a processor of its own.
@@ -197,8 +199,9 @@ impl Remote {
     /// Makes the loop's wait end, now or the next: [`Reactor::run_once`] returns, with 0 if nothing else came, and [`Reactor::run`] goes on to the next turn.
     ///
     /// For a program with a queue of its own, which it looks at after each turn. A system call only if the loop sleeps.
+    #[inline]
     pub fn wake(&self) {
-        self.0.stop.latch().wake();
+        self.0.latch.wake();
     }
 
     /// Makes [`Reactor::run`] return; see [`Stop::stop`]. Nothing is awaited.
@@ -220,7 +223,7 @@ impl Remote {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let call = Call::new(job);
         // Any other loop may be about to sleep, or waits for this very processor.
-        let spins = self.0.polls_busily && !self.0.stop.latch().is_asleep();
+        let spins = self.0.polls_busily && !self.0.latch.is_asleep();
         let message = Message::Call(Place::new(&call));
         let pushed = match timeout {
             None => self.0.queue.push(message),
@@ -268,9 +271,10 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     fn new(remote_max: usize, stop: Stop, busy_poll: Duration) -> Self {
-        let (sender, queue) = mailbox(Bounds::items(remote_max), stop.latch().clone());
+        let latch = Arc::clone(stop.latch());
+        let (sender, queue) = mailbox(Bounds::items(remote_max), Arc::clone(&latch));
         let polls_busily = !busy_poll.is_zero();
-        let endpoint = Endpoint { queue: sender, stop, thread: thread::current().id(), polls_busily };
+        let endpoint = Endpoint { queue: sender, stop, latch, thread: thread::current().id(), polls_busily };
         Self { queue, remote: Remote(Arc::new(endpoint)) }
     }
 
