@@ -72,6 +72,24 @@ fn an_owner_who_waits_sees_the_second_wake_of_one() {
     });
 }
 
+/// A handler among others: it is called for each edge and rearms at its end, so what comes while it runs calls it again.
+#[test]
+fn an_owner_that_its_descriptor_calls_sees_all() {
+    bounded(|| {
+        let scene = Scene::new();
+        scene.latch.rearm();
+        let wakers = [scene.waker(0, 1), scene.waker(1, 1)];
+        let (mut seen, mut edges) = (0, 0);
+        while seen < 2 {
+            edges = scene.latch.model_edge(edges);
+            scene.latch.awake();
+            seen = scene.done();
+            scene.latch.rearm();
+        }
+        wakers.into_iter().for_each(|waker| waker.join().unwrap());
+    });
+}
+
 /// Edge-triggered and never read, as a loop does it.
 fn wait_for_edges(scene: &Scene, goal: u32) -> u64 {
     let (mut sleeps, mut seen) = (0, 0);

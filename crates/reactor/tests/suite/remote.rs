@@ -387,6 +387,34 @@ fn a_post_before_the_wait_ends_it(build: Build) {
     assert_eq!(reactor.stats().wakes, 0, "the loop has not slept");
 }
 
+// mio's waker: a program with a queue of its own looks at it after each turn.
+fn a_wake_ends_the_wait_now_or_the_next(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let remote = reactor.remote();
+    remote.wake();
+    remote.wake();
+    assert_eq!(reactor.run_once(None).unwrap(), 0, "it came before the wait");
+    let rounds: u64 = if cfg!(miri) { 10 } else { 20_000 };
+    let (sent, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (theirs, answered) = (sent.clone(), seen.clone());
+    let waker = thread::spawn(move || {
+        for round in 1..=rounds {
+            theirs.store(round, Ordering::Relaxed);
+            remote.wake();
+            while answered.load(Ordering::Relaxed) < round {
+                thread::yield_now();
+            }
+        }
+    });
+    while seen.load(Ordering::Relaxed) < rounds {
+        assert_eq!(reactor.run_once(None).unwrap(), 0);
+        seen.store(sent.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    waker.join().unwrap();
+    let stats = reactor.stats();
+    assert_eq!((stats.calls, stats.events), (0, stats.wakes), "nothing but wakes came");
+}
+
 fn a_busy_poll_sees_a_post(build: Build) {
     let mut reactor = build().busy_poll(LONG).build().unwrap();
     let runs = serve(&mut reactor, |remote| {
@@ -435,6 +463,7 @@ scenarios! {
     a_subscriber_is_registered_from_another_thread,
     a_call_does_what_a_handler_may,
     a_post_before_the_wait_ends_it,
+    a_wake_ends_the_wait_now_or_the_next,
     a_busy_poll_sees_a_post,
     nothing_is_lost_between_sleep_and_wake,
 }
