@@ -5,7 +5,7 @@
 //! 1. What is bounded is what the receiver has not finished: an item takes its room when it is pushed and gives it back when the
 //!    [`Drain`] that took it ends. So items in the mailbox and in the receiver's hands together never pass the bounds.
 //! 2. The queue has two halves. Senders push to `Inner::queue` under the lock; the receiver swaps it for `Mailbox::front`, which is empty then, and pops from there
-//!    without it.
+//!    without it; once a drain, so that it does not take the lock for each item of fast senders.
 //! 3. Who pushes to an empty queue wakes the latch after it has let go of the lock. Who pushes to another leaves that to them: the receiver has not swapped since, and looks again
 //!    after their wake. A drain that leaves items behind wakes the latch itself.
 //! 4. Giving room back wakes all who wait for it, threads and tasks: one may want more bytes than there are, and another one less.

@@ -47,13 +47,14 @@ impl<F> CallError<F> {
         }
     }
 
-    fn kind(&self) -> io::ErrorKind {
-        match self {
+    fn to_io(&self) -> io::Error {
+        let kind = match self {
             Self::WouldDeadlock(_) => io::ErrorKind::Deadlock,
             Self::Closed(_) => io::ErrorKind::BrokenPipe,
             Self::TimedOut(_) => io::ErrorKind::TimedOut,
             Self::Panicked(_) => io::ErrorKind::Other,
-        }
+        };
+        io::Error::new(kind, self.text())
     }
 }
 
@@ -93,12 +94,13 @@ impl<F> PostError<F> {
         }
     }
 
-    fn kind(&self) -> io::ErrorKind {
-        match self.reason {
+    fn to_io(&self) -> io::Error {
+        let kind = match self.reason {
             PostReason::Full => io::ErrorKind::WouldBlock,
             PostReason::WouldDeadlock => io::ErrorKind::Deadlock,
             PostReason::Closed => io::ErrorKind::BrokenPipe,
-        }
+        };
+        io::Error::new(kind, self.text())
     }
 }
 
@@ -144,13 +146,15 @@ impl<S> RemoteAddError<S> {
         }
     }
 
-    fn kind(&self) -> io::ErrorKind {
-        match self {
-            Self::Refused(e) => io::Error::from(e.reason).kind(),
+    /// A refusal is what it is without a remote, the kernel's number included.
+    fn to_io(&self) -> io::Error {
+        let kind = match self {
+            Self::Refused(e) => return e.reason.into(),
             Self::WouldDeadlock(_) => io::ErrorKind::Deadlock,
             Self::Closed(_) => io::ErrorKind::BrokenPipe,
             Self::Panicked(_) => io::ErrorKind::Other,
-        }
+        };
+        io::Error::new(kind, self.text())
     }
 }
 
@@ -170,7 +174,7 @@ macro_rules! error {
         impl<$p> std::error::Error for $type<$p> {}
         impl<$p> From<$type<$p>> for io::Error {
             fn from(e: $type<$p>) -> Self {
-                Self::new(e.kind(), e.text())
+                e.to_io()
             }
         }
     };
@@ -179,3 +183,46 @@ macro_rules! error {
 error!(CallError<F>);
 error!(PostError<F>);
 error!(RemoteAddError<S>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AddReason, Errno};
+
+    #[test]
+    fn each_error_turns_into_its_io_error() {
+        let calls = [
+            (CallError::WouldDeadlock(()), io::ErrorKind::Deadlock),
+            (CallError::Closed(()), io::ErrorKind::BrokenPipe),
+            (CallError::TimedOut(None), io::ErrorKind::TimedOut),
+            (CallError::Panicked(Box::new(())), io::ErrorKind::Other),
+        ];
+        for (error, kind) in calls {
+            let text = error.to_string();
+            let error = io::Error::from(error);
+            assert_eq!((error.kind(), error.to_string()), (kind, text));
+        }
+        for (reason, kind) in [
+            (PostReason::Full, io::ErrorKind::WouldBlock),
+            (PostReason::WouldDeadlock, io::ErrorKind::Deadlock),
+            (PostReason::Closed, io::ErrorKind::BrokenPipe),
+        ] {
+            assert_eq!(io::Error::from(PostError { reason, closure: () }).kind(), kind);
+        }
+        let additions = [
+            (RemoteAddError::WouldDeadlock(()), io::ErrorKind::Deadlock),
+            (RemoteAddError::Closed(()), io::ErrorKind::BrokenPipe),
+            (RemoteAddError::Panicked(Box::new(())), io::ErrorKind::Other),
+            (RemoteAddError::Refused(AddError::new(AddReason::AlreadyExists, ())), io::ErrorKind::AlreadyExists),
+        ];
+        for (error, kind) in additions {
+            assert_eq!(io::Error::from(error).kind(), kind);
+        }
+    }
+
+    #[test]
+    fn the_kernels_number_survives_a_remote_registration() {
+        let refused = RemoteAddError::Refused(AddError::new(AddReason::Os(Errno::NOSPC), ()));
+        assert_eq!(io::Error::from(refused).raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    }
+}

@@ -11,6 +11,8 @@ fn each_capacity_of_zero_is_an_error(build: Build) {
         (build().events_per_turn(0), Capacity::EventsPerTurn),
         (build().timers_per_turn(0), Capacity::TimersPerTurn),
         (build().deferred_per_turn(0), Capacity::DeferredPerTurn),
+        (build().calls_per_turn(0), Capacity::CallsPerTurn),
+        (build().remote_max(0), Capacity::RemoteMax),
         (build().subscribers_max(0), Capacity::SubscribersMax),
     ];
     for (builder, capacity) in zero {
