@@ -41,7 +41,7 @@ const TABLE: &[Row] = &[
     program("conformance", &["windlass-server", "windlass-ws"]),
     Row { name: "windlass-bench", members: Members::All, outside: None },
     program("windlass-bench-driver", &[]),
-    program("windlass-bench-subject", &["windlass", "windlass-flow", "windlass-bench-driver"]),
+    program("windlass-bench-subject", &["windlass", "windlass-flow", "windlass-ws", "windlass-bench-driver"]),
     program("xtask", &[]),
 ];
 

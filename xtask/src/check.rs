@@ -9,7 +9,10 @@ use crate::stage::{Report, Stage};
 use crate::{arrows, metadata, repository, tidy, toolchain};
 
 /// Workspaces of their own, whose code is formatted and nothing else: building them is heavy.
-const OTHER_WORKSPACES: &[&str] = &["bench/peers", "fuzz"];
+const OTHER_WORKSPACES: &[&str] = &["bench/peers", "bench/peers-cpp", "fuzz"];
+
+/// A target that has `core` and `alloc` and nothing else. Not the one of x86-64: that has no vector registers either.
+const WITHOUT_STD: &str = "aarch64-unknown-none";
 
 /// Stages that `--fast` leaves out. The oldest compiler rarely finds what clippy's `incompatible_msrv` has
 /// not, the tools' own tests matter to those who change the tools, and the models to those who change
@@ -73,6 +76,7 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
         // As users see them, where a link to something private is broken, and as developers do.
         Stage::commands("docs", vec![docs(&[]), docs(&["--document-private-items"])]),
         msrv(root)?,
+        no_std(),
         Stage::tests("test-tools", vec![Cmd::cargo(tools.split(' '))]),
         loom(),
     ])
@@ -93,6 +97,18 @@ fn fmt(root: &Path) -> Vec<Cmd> {
         }
     }
     commands
+}
+
+/// Builds what promises to need no std for a target that has none.
+fn no_std() -> Stage {
+    if let Err(reason) = toolchain::need_target(WITHOUT_STD) {
+        return Stage::skip("no-std", reason);
+    }
+    let build = |features: &[&str]| {
+        Cmd::cargo(["build", "-p", "windlass-ws", "--lib", "--no-default-features", "--target", WITHOUT_STD])
+            .args(features.iter().copied())
+    };
+    Stage::commands("no-std", vec![build(&[]), build(&["--features", "deflate"])])
 }
 
 /// Builds every library that promises an oldest compiler with that compiler, where rustup has it.

@@ -22,6 +22,12 @@ pub(crate) fn need_component(toolchain: &str, component: &str) -> Result<(), Str
     }
 }
 
+/// Whether the default toolchain can build for `target`; the reason where it cannot.
+pub(crate) fn need_target(target: &str) -> Result<(), String> {
+    let list = rustup(&["target", "list", "--installed"])?;
+    if list.lines().any(|line| line == target) { Ok(()) } else { Err(format!("target {target} is not installed")) }
+}
+
 /// The triple this machine compiles for by default.
 pub(crate) fn host() -> Result<String, String> {
     let version = output("rustc", &["-vV"])?;

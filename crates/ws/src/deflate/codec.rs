@@ -1,0 +1,145 @@
+//! One connection's side of permessage-deflate.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use zlib_rs::Deflate;
+
+use super::config::{Agreement, BITS_MAX, BITS_MIN, Compressor, DeflateConfig};
+use super::history::History;
+use super::shared::{Resident, Shared};
+use super::{compress, inflate};
+use crate::Violation;
+
+/// Compresses what one connection sends and decompresses what it receives, as agreed in the handshake.
+///
+/// Both allocate nothing per message once their buffers have grown. The memory is [`Shared`]'s; see the module for what
+/// a connection has of its own.
+pub struct Codec {
+    sender: Sender,
+    /// The window of what is sent, in bits: 9 to 15.
+    bits: u8,
+    level: u8,
+    threshold: usize,
+    receiver: Option<Receiver>,
+}
+
+enum Sender {
+    Shared,
+    /// Made when the first message is compressed.
+    Dedicated(Option<Deflate>),
+}
+
+/// What is kept of a peer that takes its context over.
+struct Receiver {
+    history: History,
+    stream: usize,
+    messages: u64,
+}
+
+impl Receiver {
+    fn new(bits: u8) -> Self {
+        static STREAMS: AtomicUsize = AtomicUsize::new(0);
+        // zlib takes 9 bits where it was told 8, and there are peers that do not know.
+        let history = History::new(1 << bits.clamp(BITS_MIN, BITS_MAX));
+        Self { history, stream: STREAMS.fetch_add(1, Ordering::Relaxed), messages: 0 }
+    }
+
+    fn resident(&self) -> Resident {
+        Resident { stream: self.stream, messages: self.messages }
+    }
+}
+
+impl Codec {
+    /// For a connection whose handshake ended with `agreement`, this endpoint being the server or the client. `config` says
+    /// what was not negotiated: level, threshold, and whose compressor.
+    #[must_use]
+    pub fn new(is_server: bool, agreement: &Agreement, config: &DeflateConfig) -> Self {
+        let server = (agreement.server_max_window_bits, agreement.server_no_context_takeover);
+        let client = (agreement.client_max_window_bits, agreement.client_no_context_takeover);
+        let ((bits, forgets), (peer_bits, peer_forgets)) = if is_server { (server, client) } else { (client, server) };
+        let sender = match config.compressor {
+            Compressor::Dedicated if !forgets => Sender::Dedicated(None),
+            _ => Sender::Shared,
+        };
+        Self {
+            sender,
+            bits: bits.clamp(BITS_MIN, BITS_MAX),
+            level: config.level(),
+            threshold: config.threshold,
+            receiver: (!peer_forgets).then(|| Receiver::new(peer_bits)),
+        }
+    }
+
+    /// Appends `payload` to `out` as it travels in a message with RSV1 set: compressed, without the last four bytes `00 00
+    /// ff ff`. `false`: nothing was appended, and the message is to be sent as it is, because it is shorter than the
+    /// threshold or does not get shorter.
+    ///
+    /// What was appended must be sent: where context is taken over, the peer needs it for the next message.
+    pub fn compress(&mut self, shared: &mut Shared, payload: &[u8], out: &mut Vec<u8>) -> bool {
+        if payload.len() < self.threshold {
+            return false;
+        }
+        if payload.is_empty() {
+            // RFC 7692 section 7.2.3.6; zlib would write nothing for the second one in a row.
+            out.push(0);
+            return true;
+        }
+        match &mut self.sender {
+            Sender::Shared => compress::smaller(shared.compressor(self.bits, self.level), payload, out),
+            Sender::Dedicated(slot) => {
+                let deflate =
+                    slot.get_or_insert_with(|| compress::new(self.bits, self.level, compress::MEM_LEVEL_DEDICATED));
+                // The compressor would refer to a message that the peer never saw, had it not been sent for being longer.
+                let whole = compress::always(deflate, payload, out);
+                if !whole {
+                    deflate.reset();
+                }
+                whole
+            }
+        }
+    }
+
+    /// Appends to `out` what a whole message with RSV1 set carries: `compressed` is the payload of all its frames. It takes
+    /// at most `max` bytes of `out`, plus what a `Vec` reserves ahead.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation::BadDeflate`] and [`Violation::MessageTooBig`]. Nothing was appended; the connection has failed, and the
+    /// codec is of no use any more.
+    pub fn decompress(
+        &mut self,
+        shared: &mut Shared,
+        compressed: &[u8],
+        out: &mut Vec<u8>,
+        max: usize,
+    ) -> Result<(), Violation> {
+        let start = out.len();
+        let resident = shared.resident.take();
+        let decoder = shared.inflate.get_or_insert_with(inflate::new);
+        let history = self.receiver.as_ref().map(|receiver| &receiver.history);
+        if resident.is_none() || resident != self.receiver.as_ref().map(Receiver::resident) {
+            inflate::restart(decoder, history, &[])?;
+        }
+        inflate::Job::new(decoder, history, out, max).run(compressed)?;
+        if let Some(receiver) = &mut self.receiver {
+            receiver.history.push(&out[start..]);
+            receiver.messages += 1;
+            shared.resident = Some(receiver.resident());
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Codec")
+            .field("bits", &self.bits)
+            .field("level", &self.level)
+            .field("threshold", &self.threshold)
+            .field("dedicated", &matches!(self.sender, Sender::Dedicated(_)))
+            .field("remembers", &self.receiver.as_ref().map(|receiver| receiver.history.len()))
+            .finish_non_exhaustive()
+    }
+}

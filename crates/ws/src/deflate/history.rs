@@ -1,0 +1,86 @@
+//! The last bytes that a peer has sent, which its next messages may refer to.
+
+use alloc::vec::Vec;
+
+/// A ring that holds the last `size` bytes of what is put in. It grows with what it holds, not with what it may hold.
+pub(crate) struct History {
+    bytes: Vec<u8>,
+    /// Where the oldest byte is, once the ring is full; 0 before.
+    oldest: usize,
+    size: usize,
+}
+
+impl History {
+    /// An empty one, which takes no memory. `size` must be a power of two.
+    pub(crate) const fn new(size: usize) -> Self {
+        assert!(size.is_power_of_two(), "a window has a power of two bytes");
+        Self { bytes: Vec::new(), oldest: 0, size }
+    }
+
+    /// Appends `data`; what is older than `size` bytes is gone.
+    pub(crate) fn push(&mut self, data: &[u8]) {
+        let data = &data[data.len().saturating_sub(self.size)..];
+        let (fresh, wrapped) = data.split_at(data.len().min(self.size - self.bytes.len()));
+        self.grow(fresh.len());
+        self.bytes.extend_from_slice(fresh);
+        // From here on the ring is full, or there is nothing left.
+        let (end, start) = wrapped.split_at(wrapped.len().min(self.size - self.oldest));
+        self.bytes[self.oldest..][..end.len()].copy_from_slice(end);
+        self.bytes[..start.len()].copy_from_slice(start);
+        self.oldest = (self.oldest + wrapped.len()) & (self.size - 1);
+    }
+
+    /// Room for `more` bytes: twice what there was, so that growing is cheap, and never more than the window.
+    fn grow(&mut self, more: usize) {
+        let needed = self.bytes.len() + more;
+        if needed > self.bytes.capacity() {
+            let target = needed.next_power_of_two().min(self.size);
+            self.bytes.reserve_exact(target - self.bytes.len());
+        }
+    }
+
+    /// What the ring holds, oldest first, in two pieces.
+    pub(crate) fn pieces(&self) -> [&[u8]; 2] {
+        let (newer, older) = self.bytes.split_at(self.oldest);
+        [older, newer]
+    }
+
+    /// How many bytes it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_holds_the_last_bytes_whatever_the_pieces() {
+        for step in [1, 2, 3, 5, 7, 8, 9, 16, 17, 30] {
+            let mut history = History::new(16);
+            let mut all = Vec::new();
+            let mut next = 0_u8;
+            for _ in 0..40 {
+                let piece: Vec<u8> = (0..step).map(|i| next.wrapping_add(i)).collect();
+                next = next.wrapping_add(step);
+                history.push(&piece);
+                all.extend_from_slice(&piece);
+                let expected = &all[all.len().saturating_sub(16)..];
+                assert_eq!(history.pieces().concat(), expected, "pieces of {step}");
+            }
+            assert_eq!(history.bytes.capacity(), 16);
+        }
+    }
+
+    #[test]
+    fn it_grows_with_what_it_holds() {
+        let mut history = History::new(1 << 15);
+        history.push(&[1; 100]);
+        assert_eq!(history.bytes.capacity(), 128);
+        history.push(&[]);
+        assert_eq!(history.len(), 100);
+        history.push(&[2; 1 << 16]);
+        assert_eq!((history.len(), history.bytes.capacity()), (1 << 15, 1 << 15));
+    }
+}

@@ -1,0 +1,86 @@
+//! Where the engine meets permessage-deflate (RFC 7692). Without the feature nothing is compressed, and RSV1 is a reserved bit.
+
+use super::{Engine, Outbox, pieces::Steps};
+use crate::{Opcode, Violation};
+
+#[cfg(feature = "deflate")]
+impl Outbox<'_> {
+    /// Sends a message compressed, if that was agreed and pays.
+    pub(super) fn compressed(&mut self, opcode: Opcode, payload: &[u8]) -> bool {
+        let Some(codec) = &mut self.engine.codec else { return false };
+        let local = &mut self.out.local;
+        let start = local.len();
+        local.resize(start + crate::HEADER_LEN_MAX, 0);
+        if codec.compress(&mut self.out.shared, payload, local) {
+            self.frame_around(opcode, true, start);
+            true
+        } else {
+            local.truncate(start);
+            false
+        }
+    }
+}
+
+#[cfg(feature = "deflate")]
+impl Steps<'_, '_> {
+    /// Replaces the compressed message in `bytes`, of the engine's own, by what it says.
+    pub(super) fn inflate_assembled(&mut self) -> Result<(), Violation> {
+        let Some(assembly) = self.lane.held.message.take() else { return Ok(()) };
+        let result = self.inflate(&assembly.bytes[super::assembly::HEAD_ROOM..]);
+        self.out.recycle(assembly);
+        result
+    }
+
+    /// Makes what the compressed message at `src` of the input says the message that is looked at.
+    pub(super) fn inflate_input(&mut self, src: usize, len: usize) -> Result<(), Violation> {
+        let input = core::mem::take(&mut self.lane.input);
+        let result = self.inflate(&input[src..src + len]);
+        self.lane.input = input;
+        result
+    }
+
+    fn inflate(&mut self, compressed: &[u8]) -> Result<(), Violation> {
+        let max = self.engine.config.limits.message_max;
+        let out = &mut *self.out;
+        let mut assembly = out.spare();
+        assembly.open(false, false);
+        let result = match &mut self.engine.codec {
+            Some(codec) => codec.decompress(&mut out.shared, compressed, &mut assembly.bytes, max),
+            None => Err(Violation::ReservedBits),
+        };
+        self.lane.held.message = Some(assembly);
+        result
+    }
+}
+
+#[cfg(feature = "deflate")]
+impl Engine {
+    pub(super) const fn may_be_compressed(&self) -> bool {
+        self.codec.is_some()
+    }
+}
+
+#[cfg(not(feature = "deflate"))]
+impl Outbox<'_> {
+    pub(super) fn compressed(&mut self, _: Opcode, _: &[u8]) -> bool {
+        false
+    }
+}
+
+#[cfg(not(feature = "deflate"))]
+impl Steps<'_, '_> {
+    pub(super) fn inflate_assembled(&mut self) -> Result<(), Violation> {
+        Err(Violation::ReservedBits)
+    }
+
+    pub(super) fn inflate_input(&mut self, _: usize, _: usize) -> Result<(), Violation> {
+        Err(Violation::ReservedBits)
+    }
+}
+
+#[cfg(not(feature = "deflate"))]
+impl Engine {
+    pub(super) const fn may_be_compressed(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,245 @@
+//! One connection's state, and what is done with bytes.
+//!
+//! How an echo comes to copy nothing: a client's frame has a header of 6, 8 or 14 bytes, the server's reply one of 2, 4 or 10. So a payload is
+//! unmasked not where it lies but to right behind the reply before it and the room for the header of its own reply, which is never above its
+//! source. The replies to all frames of a buffer are then one range of the buffer, and one write sends them.
+
+mod assembly;
+mod compressed;
+mod control;
+mod event;
+mod outbox;
+mod pass;
+mod pieces;
+
+use alloc::{boxed::Box, sync::Arc};
+use core::fmt;
+
+pub(crate) use assembly::Assembly;
+pub use event::{Binary, Event, Text};
+pub use outbox::Outbox;
+pub use pass::{End, Outcome, Pass};
+
+use crate::{CloseCode, Config, HEADER_LEN_MAX, Message, Role, Scratch, SendError, Violation, frame::CONTROL_LEN_MAX};
+
+/// This side has sent its Close frame.
+const CLOSE_SENT: u8 = 1;
+/// The peer's Close frame has come.
+const CLOSE_RECEIVED: u8 = 2;
+/// This is a client: frames that go out are masked, those that come are not.
+const CLIENT: u8 = 4;
+/// Messages may be compressed.
+const DEFLATE: u8 = 8;
+
+/// The protocol's state of one connection after its handshake. 64 bytes at most; while it waits for the rest of a frame or message it holds
+/// a buffer too, else nothing.
+///
+/// Received bytes go through [`process`](Self::process), which changes them and yields events; what is to be sent comes out of the same pass. Pings
+/// are answered without further ado, and so is the peer's Close.
+///
+/// ```
+/// use std::sync::Arc;
+/// use windlass_ws::{Config, Engine, Event, Scratch};
+///
+/// let mut scratch = Scratch::new();
+/// let mut engine = Engine::new(&Arc::new(Config::server()));
+/// // "hi", from a client, with a key of zeros.
+/// let mut received = [0x81, 0x82, 0, 0, 0, 0, b'h', b'i'];
+///
+/// let mut pass = engine.process(&mut received, &mut scratch);
+/// while let Some(event) = pass.next() {
+///     match event {
+///         // A reply is refused once this side has closed; the peer's messages may still come, and its Close after them.
+///         Event::Text(text) => {
+///             assert_eq!(&*text, "hi");
+///             let _ = text.reply();
+///         }
+///         Event::Binary(bytes) => _ = bytes.reply(),
+///         Event::Close(close) => println!("{close:?}"),
+///         Event::Violation(violation) => println!("{violation}"),
+///         _ => {}
+///     }
+/// }
+/// let outcome = pass.finish();
+/// assert_eq!(received[outcome.in_place.unwrap()], [0x81, 2, b'h', b'i'], "the echo, in the received bytes");
+/// assert_eq!(outcome.end, None, "it goes on");
+/// ```
+pub struct Engine {
+    config: Arc<Config>,
+    /// What has come of a message or frame that is not whole.
+    partial: Option<Box<Assembly>>,
+    #[cfg(feature = "deflate")]
+    codec: Option<Box<crate::deflate::Codec>>,
+    /// The second in which `controls` have come.
+    second: u32,
+    controls: u16,
+    /// The beginning of a header: `head_len` bytes.
+    head: [u8; HEADER_LEN_MAX],
+    head_len: u8,
+    /// Payloads with fewer bytes go by the short way: see [`Pass::next`]. 0 while the state forbids it.
+    quick: u8,
+    /// What `quick` is in the usual state.
+    quick_max: u8,
+    flags: u8,
+    failed: Option<Violation>,
+}
+
+impl Engine {
+    /// For a connection on which compression was not agreed.
+    #[must_use]
+    pub fn new(config: &Arc<Config>) -> Self {
+        let mut engine = Self {
+            config: Arc::clone(config),
+            partial: None,
+            #[cfg(feature = "deflate")]
+            codec: None,
+            second: 0,
+            controls: 0,
+            head: [0; HEADER_LEN_MAX],
+            head_len: 0,
+            quick: 0,
+            quick_max: 0,
+            flags: 0,
+            failed: None,
+        };
+        let limits = &config.limits;
+        if matches!(config.role, Role::Client { .. }) {
+            engine.flags = CLIENT;
+        } else if limits.fragments_max > 0 {
+            engine.quick_max = limits.frame_max.min(limits.message_max).min(CONTROL_LEN_MAX) as u8 + 1;
+        }
+        engine.settle();
+        engine
+    }
+
+    /// For a connection on which compression was agreed: see [`handshake`](crate::handshake). `deflate` says what is not negotiated.
+    #[cfg(feature = "deflate")]
+    #[must_use]
+    pub fn with_deflate(
+        config: &Arc<Config>,
+        agreement: &crate::deflate::Agreement,
+        deflate: &crate::deflate::DeflateConfig,
+    ) -> Self {
+        let mut engine = Self::new(config);
+        engine.codec = Some(Box::new(crate::deflate::Codec::new(!engine.is_client(), agreement, deflate)));
+        engine.flags |= DEFLATE;
+        // The reply to a short message is built in place without asking whether to compress it.
+        engine.quick_max = deflate.threshold.min(usize::from(engine.quick_max)) as u8;
+        engine.settle();
+        engine
+    }
+
+    /// Takes received bytes, of any length, cut anywhere, and changes them. The bytes of the answers are partly these very bytes, so they must
+    /// stay until the output has been sent or copied.
+    ///
+    /// Whatever is in `scratch` of an earlier pass, of whichever connection, is forgotten.
+    #[inline]
+    pub fn process<'p>(&'p mut self, input: &'p mut [u8], scratch: &'p mut Scratch) -> Pass<'p> {
+        scratch.begin();
+        Pass::new(self, input, scratch)
+    }
+
+    /// A message, outside a pass. Returns the frame to send, which stays in `scratch` until it is used again.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Closed`] after the Close frame.
+    pub fn send<'s>(&mut self, message: Message<'_>, scratch: &'s mut Scratch) -> Result<&'s [u8], SendError> {
+        self.check_open()?;
+        Ok(self.outside(scratch, |outbox| outbox.send(message)))
+    }
+
+    /// A ping, outside a pass. Returns the frame to send, which stays in `scratch` until it is used again.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Closed`] after the Close frame, [`SendError::TooLong`] beyond 125 bytes.
+    pub fn ping<'s>(&mut self, payload: &[u8], scratch: &'s mut Scratch) -> Result<&'s [u8], SendError> {
+        self.check_control(payload)?;
+        Ok(self.outside(scratch, |outbox| outbox.ping(payload)))
+    }
+
+    /// A pong that nobody asked for, outside a pass (RFC 6455 section 5.5.3). Returns the frame to send, which stays in `scratch` until it is used
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Closed`] after the Close frame, [`SendError::TooLong`] beyond 125 bytes.
+    pub fn pong<'s>(&mut self, payload: &[u8], scratch: &'s mut Scratch) -> Result<&'s [u8], SendError> {
+        self.check_control(payload)?;
+        Ok(self.outside(scratch, |outbox| outbox.pong(payload)))
+    }
+
+    /// Begins to close, outside a pass. Returns the frame to send, which stays in `scratch` until it is used again. Messages go on coming until the
+    /// peer's Close is there: [`End::Closed`]. For how long to wait is the caller's choice.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Closed`] after the first Close frame, [`SendError::BadCloseCode`] unless the code
+    /// [may travel](CloseCode::is_sendable), [`SendError::TooLong`] beyond 123 bytes of reason.
+    pub fn close<'s>(
+        &mut self,
+        code: CloseCode,
+        reason: &str,
+        scratch: &'s mut Scratch,
+    ) -> Result<&'s [u8], SendError> {
+        self.check_close(code, reason)?;
+        Ok(self.outside(scratch, |outbox| outbox.close(code, reason)))
+    }
+
+    /// Whether this side has sent its Close frame, so that nothing more can be sent.
+    #[must_use]
+    pub const fn is_closing(&self) -> bool {
+        self.flags & CLOSE_SENT != 0
+    }
+
+    /// How the connection has ended, if it has: whatever comes now is not looked at.
+    #[must_use]
+    #[inline]
+    pub const fn end(&self) -> Option<End> {
+        match self.failed {
+            Some(violation) => Some(End::Failed(violation)),
+            None if self.flags & (CLOSE_SENT | CLOSE_RECEIVED) == CLOSE_SENT | CLOSE_RECEIVED => Some(End::Closed),
+            None => None,
+        }
+    }
+
+    /// How many bytes of memory it holds elsewhere for a message or frame of which a part has come, without the state of a decompressor.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.partial.as_ref().map_or(0, |partial| size_of::<Assembly>() + partial.bytes.capacity())
+    }
+
+    fn outside<'s>(
+        &mut self,
+        scratch: &'s mut Scratch,
+        write: impl FnOnce(&mut Outbox<'_>) -> Result<(), SendError>,
+    ) -> &'s [u8] {
+        scratch.begin();
+        // It was asked before whether it is refused.
+        let _ = write(&mut Outbox { engine: self, out: &mut scratch.out });
+        scratch.out.pieces(&[]).next().unwrap_or_default()
+    }
+
+    fn is_client(&self) -> bool {
+        self.flags & CLIENT != 0
+    }
+
+    /// Notes whether the state allows the short way. To be called when it may do so again; whatever forbids it sets `quick` to 0.
+    fn settle(&mut self) {
+        let usual =
+            self.partial.is_none() && self.head_len == 0 && self.flags & CLOSE_SENT == 0 && self.failed.is_none();
+        self.quick = if usual { self.quick_max } else { 0 };
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("config", &self.config)
+            .field("partial", &self.partial)
+            .field("is_closing", &self.is_closing())
+            .field("end", &self.end())
+            .finish_non_exhaustive()
+    }
+}

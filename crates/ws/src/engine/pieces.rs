@@ -1,0 +1,381 @@
+//! Frame by frame: what is whole goes on as it lies, what is not is put together.
+
+use super::{
+    Assembly, CLIENT, CLOSE_SENT, DEFLATE, Engine,
+    assembly::{Frame, HEAD_ROOM},
+    control::Control,
+    event::{Found, Payload},
+    pass::{BINARY, Lane, Short, TEXT, fail},
+};
+use crate::{
+    FrameHeader, Opcode, Violation,
+    frame::{CONTROL_LEN_MAX, First, parse_with, plain_len, write_plain},
+    mask,
+    scratch::{Output, Place},
+};
+
+/// What the next event is about.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// A message that is one frame and lies whole in the input.
+    Whole { text: bool, src: usize, len: usize, key: Option<[u8; 4]> },
+    /// A message that was put together or decompressed. `checked`: if it is text, it is UTF-8.
+    Held { text: bool, checked: bool },
+    /// A control frame.
+    Control(Control),
+}
+
+/// Any event, by the long way.
+#[inline(never)]
+pub(super) fn next_otherwise<'l>(lane: &'l mut Lane<'_>, engine: &mut Engine, out: &mut Output) -> Option<Found<'l>> {
+    if let Some(Short { first: TEXT, len, key }) = lane.short(engine) {
+        return Some(match lane.short_text(len, key, out.end) {
+            Some((payload, end)) => Found::Text(payload, Some(end)),
+            None => Found::Violation(fail(engine, out, Violation::InvalidUtf8)),
+        });
+    }
+    let next = match lane.medium(engine) {
+        Some(next) => Ok(Some(next)),
+        None => {
+            out.settle(lane.held);
+            Steps { lane, engine, out }.find()
+        }
+    };
+    match next {
+        Ok(None) => None,
+        Ok(Some(Next::Whole { text, src, len, key })) => {
+            let (bytes, place) = lane.unmask(out, text, src, len, key);
+            let in_place = engine.flags & (CLOSE_SENT | CLIENT | DEFLATE) == 0;
+            let reply_end = match place {
+                Place::Input { end } if in_place => Some(end),
+                _ => None,
+            };
+            out.reply_place = place;
+            Some(
+                message(bytes, text, false, reply_end)
+                    .unwrap_or_else(|violation| Found::Violation(fail(engine, out, violation))),
+            )
+        }
+        Ok(Some(Next::Held { text, checked })) => {
+            let (head, bytes) = lane.held.message.as_mut()?.bytes.split_at_mut(HEAD_ROOM);
+            let start = HEAD_ROOM - plain_len(bytes.len() as u64);
+            write_plain(&mut head[start..], opcode(text), bytes.len());
+            out.reply_place = if engine.is_client() { Place::Outside } else { Place::Held { start } };
+            let found = message(bytes, text, checked, None);
+            Some(found.unwrap_or_else(|violation| Found::Violation(fail(engine, out, violation))))
+        }
+        Ok(Some(Next::Control(control))) => Some(control.tell(lane, engine, out)),
+        Err(violation) => Some(Found::Violation(fail(engine, out, violation))),
+    }
+}
+
+const fn opcode(text: bool) -> Opcode {
+    if text { Opcode::Text } else { Opcode::Binary }
+}
+
+#[inline]
+fn message(bytes: &mut [u8], text: bool, checked: bool, reply_end: Option<usize>) -> Result<Found<'_>, Violation> {
+    match text {
+        false => Ok(Found::Binary(bytes, reply_end)),
+        true if checked => Ok(Found::Text(Payload::Checked(bytes), reply_end)),
+        true => match simdutf8::basic::from_utf8(bytes) {
+            Ok(text) => Ok(Found::Text(Payload::Text(text), reply_end)),
+            Err(_) => Err(Violation::InvalidUtf8),
+        },
+    }
+}
+
+impl Lane<'_> {
+    /// What the steps would find, in fewer of them: a whole message of 126 to 65 535 bytes from a client, with nothing unusual under way.
+    #[inline]
+    fn medium(&mut self, engine: &Engine) -> Option<Next> {
+        let rest = self.input.get(self.at..)?;
+        let (&[first @ (TEXT | BINARY), 0xfe, high, low, ref key @ ..], payload) = rest.split_first_chunk::<8>()?
+        else {
+            return None;
+        };
+        let len = usize::from(u16::from_be_bytes([high, low]));
+        let limits = &engine.config.limits;
+        let allowed = len > CONTROL_LEN_MAX && len <= limits.frame_max && len <= limits.message_max;
+        if engine.quick == 0 || !allowed || len > payload.len() {
+            return None;
+        }
+        let src = self.at + 8;
+        self.at = src + len;
+        Some(Next::Whole { text: first == TEXT, src, len, key: Some(*key) })
+    }
+
+    /// The payload at `src` of the input, and where a reply can be built. Its header is there already.
+    #[inline]
+    fn unmask(
+        &mut self,
+        out: &mut Output,
+        text: bool,
+        src: usize,
+        len: usize,
+        key: Option<[u8; 4]>,
+    ) -> (&mut [u8], Place) {
+        let Some(key) = key else { return (&mut self.input[src..src + len], Place::Outside) };
+        let head_len = plain_len(len as u64);
+        let start = out.make_room(src, head_len);
+        let (head, bytes) = mask::unmask_down(self.input, start, head_len, src - head_len, head_len, len, key);
+        write_plain(head, opcode(text), len);
+        (bytes, Place::Input { end: start + head_len + len })
+    }
+}
+
+/// The steps from frame to frame.
+pub(super) struct Steps<'s, 'p> {
+    pub(super) lane: &'s mut Lane<'p>,
+    pub(super) engine: &'s mut Engine,
+    pub(super) out: &'s mut Output,
+}
+
+impl Steps<'_, '_> {
+    /// Goes on to the next message or control frame that is whole.
+    fn find(&mut self) -> Result<Option<Next>, Violation> {
+        let found = self.find_unsettled();
+        if self.engine.quick == 0 {
+            self.engine.settle();
+        }
+        found
+    }
+
+    fn find_unsettled(&mut self) -> Result<Option<Next>, Violation> {
+        loop {
+            if self.engine.end().is_some() {
+                self.lane.at = self.lane.input.len();
+                return Ok(None);
+            }
+            if self.engine.has_frame() {
+                let found = self.absorb()?;
+                if found.is_some() || self.engine.has_frame() {
+                    return Ok(found);
+                }
+            }
+            if self.lane.at == self.lane.input.len() {
+                return Ok(None);
+            }
+            let Some(header) = self.header()? else { return Ok(None) };
+            let found = if header.opcode.is_control() { self.begin_control(header)? } else { self.begin_data(header)? };
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The header of the next frame. One that is not whole is kept.
+    fn header(&mut self) -> Result<Option<FrameHeader>, Violation> {
+        let engine = &mut *self.engine;
+        let masked = Some(!engine.is_client());
+        let rest = &self.lane.input[self.lane.at..];
+        let kept = usize::from(engine.head_len);
+        if kept == 0 {
+            if let Some((header, len)) = parse_with(rest, masked, |first| engine.admit(first))? {
+                self.lane.at += len;
+                return Ok(Some(header));
+            }
+        }
+        let taken = rest.len().min(engine.head.len() - kept);
+        engine.head[kept..kept + taken].copy_from_slice(&rest[..taken]);
+        match parse_with(&engine.head[..kept + taken], masked, |first| engine.admit(first))? {
+            Some((header, len)) => {
+                self.lane.at += len - kept;
+                engine.head_len = 0;
+                Ok(Some(header))
+            }
+            None => {
+                self.lane.at += taken;
+                engine.head_len = (kept + taken) as u8;
+                engine.quick = 0;
+                Ok(None)
+            }
+        }
+    }
+
+    fn begin_control(&mut self, header: FrameHeader) -> Result<Option<Next>, Violation> {
+        let len = self.engine.check_frame_len(&header)?;
+        // There is one Close, and it is what a peer should do.
+        if header.opcode != Opcode::Close {
+            self.engine.count_control(self.lane.held.second)?;
+        }
+        if self.lane.input.len() - self.lane.at >= len {
+            let src = self.lane.at;
+            self.lane.at += len;
+            return Ok(Some(Next::Control(Control::Input { opcode: header.opcode, src, len, key: header.key })));
+        }
+        let assembly = self.engine.assembly(self.out);
+        assembly.control_len = 0;
+        assembly.frame = Some(Frame { opcode: header.opcode, fin: true, key: header.key, left: len });
+        Ok(None)
+    }
+
+    fn begin_data(&mut self, header: FrameHeader) -> Result<Option<Next>, Violation> {
+        let len = self.engine.check_frame_len(&header)?;
+        let limits = &self.engine.config.limits;
+        let (so_far, fragments) = match &self.engine.partial {
+            Some(partial) => (partial.payload_len(), partial.message.map_or(0, |message| message.fragments)),
+            None => (0, 0),
+        };
+        if len > limits.message_max.saturating_sub(so_far) {
+            return Err(Violation::MessageTooBig);
+        }
+        if fragments >= limits.fragments_max {
+            return Err(Violation::TooManyFragments);
+        }
+        let text = header.opcode == Opcode::Text;
+        if header.opcode != Opcode::Continuation && header.fin && self.lane.input.len() - self.lane.at >= len {
+            if let Some(found) = self.whole_data(&header, text, len)? {
+                return Ok(Some(found));
+            }
+        }
+        let assembly = self.engine.assembly(self.out);
+        if header.opcode != Opcode::Continuation {
+            assembly.open(text, header.compressed);
+        }
+        if let Some(message) = &mut assembly.message {
+            message.fragments += 1;
+        }
+        assembly.frame = Some(Frame { opcode: header.opcode, fin: header.fin, key: header.key, left: len });
+        // Even if nothing of it has come: it may have no bytes at all.
+        self.absorb()
+    }
+
+    /// A message in one frame that lies whole in the input; `None` if its header came earlier and there is no room for that of a reply.
+    fn whole_data(&mut self, header: &FrameHeader, text: bool, len: usize) -> Result<Option<Next>, Violation> {
+        let src = self.lane.at;
+        if header.compressed {
+            self.lane.at += len;
+            if let Some(key) = header.key {
+                mask::mask(&mut self.lane.input[src..src + len], key);
+            }
+            self.inflate_input(src, len)?;
+            return Ok(Some(Next::Held { text, checked: false }));
+        }
+        if header.key.is_some() && !self.out.has_room(src, plain_len(len as u64)) {
+            return Ok(None);
+        }
+        self.lane.at += len;
+        Ok(Some(Next::Whole { text, src, len, key: header.key }))
+    }
+
+    /// Takes what has come of the frame under way.
+    fn absorb(&mut self) -> Result<Option<Next>, Violation> {
+        let Some(assembly) = &mut self.engine.partial else { return Ok(None) };
+        let Some(frame) = &mut assembly.frame else { return Ok(None) };
+        let rest = &self.lane.input[self.lane.at..];
+        let piece = &rest[..rest.len().min(frame.left)];
+        self.lane.at += piece.len();
+        frame.left -= piece.len();
+        let (frame_done, key) = (frame.left == 0, frame.key);
+        if let Some(key) = &mut frame.key {
+            *key = mask::rotate(*key, piece.len());
+        }
+        let Frame { opcode, fin, .. } = *frame;
+        if frame_done {
+            assembly.frame = None;
+        }
+        if opcode.is_control() {
+            assembly.add_control(piece, key);
+            return Ok(if frame_done { Some(self.control_in_pieces(opcode)) } else { None });
+        }
+        let checked = assembly.add_data(piece, key, frame_done && fin)?;
+        if !frame_done || !fin {
+            return Ok(None);
+        }
+        let message = assembly.message.take();
+        self.lane.held.message = self.engine.partial.take();
+        let Some(message) = message else { return Ok(None) };
+        if message.compressed {
+            self.inflate_assembled()?;
+        }
+        Ok(Some(Next::Held { text: message.text, checked }))
+    }
+
+    /// Puts a control frame that is whole now where it can be looked at while its assembly serves the message around it.
+    fn control_in_pieces(&mut self, opcode: Opcode) -> Next {
+        let mut len = 0;
+        if let Some(assembly) = &self.engine.partial {
+            len = usize::from(assembly.control_len);
+            self.lane.held.control[..len].copy_from_slice(&assembly.control[..len]);
+            if assembly.message.is_none() {
+                self.engine.let_go(self.out);
+            }
+        }
+        Next::Control(Control::Held { opcode, len })
+    }
+}
+
+impl Engine {
+    /// Whether a frame has begun and not ended.
+    fn has_frame(&self) -> bool {
+        self.partial.as_ref().is_some_and(|partial| partial.frame.is_some())
+    }
+
+    /// Whether a message has begun and not ended.
+    fn has_message(&self) -> bool {
+        self.partial.as_ref().is_some_and(|partial| partial.message.is_some())
+    }
+
+    /// Whether such a frame may come now.
+    fn admit(&self, first: First) -> Result<(), Violation> {
+        if first.compressed && !self.may_be_compressed() {
+            return Err(Violation::ReservedBits);
+        }
+        match first.opcode {
+            Opcode::Continuation if !self.has_message() => Err(Violation::UnexpectedContinuation),
+            Opcode::Text | Opcode::Binary if self.has_message() => Err(Violation::ExpectedContinuation),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_frame_len(&self, header: &FrameHeader) -> Result<usize, Violation> {
+        match usize::try_from(header.len) {
+            Ok(len) if len <= self.config.limits.frame_max => Ok(len),
+            _ => Err(Violation::FrameTooBig),
+        }
+    }
+
+    fn count_control(&mut self, second: Option<u32>) -> Result<(), Violation> {
+        let Some(second) = second else { return Ok(()) };
+        if self.second != second {
+            (self.second, self.controls) = (second, 0);
+        }
+        if self.controls >= self.config.limits.controls_per_second_max {
+            return Err(Violation::TooManyControls);
+        }
+        self.controls += 1;
+        Ok(())
+    }
+
+    /// What holds the message or frame in pieces; a spare one, if there was none.
+    fn assembly(&mut self, out: &mut Output) -> &mut Assembly {
+        self.quick = 0;
+        self.partial.get_or_insert_with(|| out.spare())
+    }
+
+    /// Gives up what has come of a message or frame.
+    pub(super) fn let_go(&mut self, out: &mut Output) {
+        self.quick = 0;
+        if let Some(assembly) = self.partial.take() {
+            out.recycle(assembly);
+        }
+    }
+}
+
+impl Output {
+    /// Whether the header of a reply has room before the payload at `src`.
+    pub(super) fn has_room(&self, src: usize, head: usize) -> bool {
+        src >= self.end + head
+    }
+
+    /// Where the next reply begins, if it is to be built around the payload at `src` with a header of `head` bytes. Where nothing has been built since
+    /// the last other output, the payload stays where it lies.
+    #[inline]
+    pub(super) fn make_room(&mut self, src: usize, head: usize) -> usize {
+        if self.start == self.end {
+            (self.start, self.end) = (src - head, src - head);
+        }
+        self.end
+    }
+}

@@ -1,0 +1,27 @@
+//! Our own misuse; what peers do wrong is a [`Violation`](crate::Violation).
+
+use core::fmt;
+
+/// Why a frame was not sent. Nothing of it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// This side has sent its Close frame: nothing may follow it (RFC 6455 section 5.5.1).
+    Closed,
+    /// A ping or pong with more than 125 bytes, or a close reason with more than 123 (section 5.5).
+    TooLong,
+    /// A close code that may not be sent (section 7.4).
+    BadCloseCode,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "the connection is closing",
+            Self::TooLong => "a control frame takes at most 125 bytes",
+            Self::BadCloseCode => "the close code may not be sent",
+        })
+    }
+}
+
+impl core::error::Error for SendError {}

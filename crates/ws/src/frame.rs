@@ -1,0 +1,299 @@
+//! The header of a frame (RFC 6455 section 5.2).
+
+use crate::Violation;
+
+/// The longest header: two bytes, a length of eight and a key of four.
+pub const HEADER_LEN_MAX: usize = 14;
+
+/// The longest payload of a control frame (RFC 6455 section 5.5).
+pub(crate) const CONTROL_LEN_MAX: usize = 125;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Opcode {
+    /// Goes on with the message that the last data frame left open.
+    Continuation = 0,
+    /// Begins a message of text.
+    Text = 1,
+    /// Begins a message of bytes.
+    Binary = 2,
+    /// Ends the connection.
+    Close = 8,
+    /// Asks for a pong.
+    Ping = 9,
+    /// Answers a ping, or comes by itself.
+    Pong = 10,
+}
+
+impl Opcode {
+    /// From the low four bits of a frame's first byte; the others are not looked at. `None`: reserved.
+    #[must_use]
+    pub const fn from_bits(bits: u8) -> Option<Self> {
+        Some(match bits & 0x0f {
+            0 => Self::Continuation,
+            1 => Self::Text,
+            2 => Self::Binary,
+            8 => Self::Close,
+            9 => Self::Ping,
+            10 => Self::Pong,
+            _ => return None,
+        })
+    }
+
+    /// Whether it is Close, Ping or Pong, which come whole, with at most 125 bytes, also between the fragments of a message.
+    #[must_use]
+    pub const fn is_control(self) -> bool {
+        self as u8 >= 8
+    }
+}
+
+/// What stands before a frame's payload.
+///
+/// ```
+/// use windlass_ws::{FrameHeader, HEADER_LEN_MAX, Opcode};
+///
+/// let header = FrameHeader { fin: true, compressed: false, opcode: Opcode::Text, key: None, len: 300 };
+/// let mut bytes = [0; HEADER_LEN_MAX];
+/// let len = header.encode(&mut bytes);
+/// assert_eq!(bytes[..len], [0x81, 126, 1, 44]);
+/// assert_eq!(FrameHeader::parse(&bytes[..len]), Ok(Some((header, len))));
+/// assert_eq!(FrameHeader::parse(&bytes[..3]), Ok(None), "there is more to come");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// Whether the message ends with this frame.
+    pub fin: bool,
+    /// RSV1: the message is compressed (RFC 7692 section 6). Only on its first frame.
+    pub compressed: bool,
+    /// What the frame is.
+    pub opcode: Opcode,
+    /// The masking key, if it is masked.
+    pub key: Option<[u8; 4]>,
+    /// The length of the payload in bytes, below 2^63.
+    pub len: u64,
+}
+
+impl FrameHeader {
+    /// The header at the beginning of `bytes` and its length, which is at most [`HEADER_LEN_MAX`]; `None` if more bytes are needed.
+    ///
+    /// # Errors
+    ///
+    /// What no endpoint may send, as soon as it shows, which can be before the header is whole: [`Violation::ReservedBits`],
+    /// [`Violation::ReservedOpcode`], [`Violation::FragmentedControl`], [`Violation::LongControl`], [`Violation::BadLength`].
+    pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, Violation> {
+        parse_with(bytes, None, |_| Ok(()))
+    }
+
+    /// How many bytes the header takes: 2 to 14.
+    #[must_use]
+    #[inline]
+    pub const fn encoded_len(&self) -> usize {
+        plain_len(self.len) + if self.key.is_some() { 4 } else { 0 }
+    }
+
+    /// Writes the header to the beginning of `out` and returns its length.
+    #[inline]
+    pub fn encode(&self, out: &mut [u8; HEADER_LEN_MAX]) -> usize {
+        out[0] = (u8::from(self.fin) << 7) | (u8::from(self.compressed) << 6) | self.opcode as u8;
+        let masked = u8::from(self.key.is_some()) << 7;
+        let len = plain_len(self.len);
+        match len {
+            2 => out[1] = masked | self.len as u8,
+            4 => {
+                out[1] = masked | 126;
+                out[2..4].copy_from_slice(&(self.len as u16).to_be_bytes());
+            }
+            _ => {
+                out[1] = masked | 127;
+                out[2..10].copy_from_slice(&self.len.to_be_bytes());
+            }
+        }
+        match self.key {
+            Some(key) => {
+                out[len..len + 4].copy_from_slice(&key);
+                len + 4
+            }
+            None => len,
+        }
+    }
+}
+
+/// The length of an unmasked header: 2, 4 or 10.
+#[inline]
+pub(crate) const fn plain_len(payload_len: u64) -> usize {
+    match payload_len {
+        0..=125 => 2,
+        126..=0xffff => 4,
+        _ => 10,
+    }
+}
+
+/// Fills `head`, whose length is [`plain_len`] of the payload's, with the unmasked header of a whole message, uncompressed.
+#[inline]
+pub(crate) fn write_plain(head: &mut [u8], opcode: Opcode, payload_len: usize) {
+    let first = 0x80 | opcode as u8;
+    if let Ok(head) = <&mut [u8; 2]>::try_from(&mut *head) {
+        *head = [first, payload_len as u8];
+    } else {
+        write_plain_long(head, first, payload_len);
+    }
+}
+
+fn write_plain_long(head: &mut [u8], first: u8, payload_len: usize) {
+    let [a, b, rest @ ..] = head else { return };
+    *a = first;
+    if let Ok(rest) = <&mut [u8; 2]>::try_from(&mut *rest) {
+        *b = 126;
+        *rest = (payload_len as u16).to_be_bytes();
+    } else {
+        *b = 127;
+        rest.copy_from_slice(&(payload_len as u64).to_be_bytes());
+    }
+}
+
+/// What a frame's first byte says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct First {
+    pub(crate) fin: bool,
+    pub(crate) compressed: bool,
+    pub(crate) opcode: Opcode,
+}
+
+impl First {
+    #[inline]
+    fn parse(byte: u8) -> Result<Self, Violation> {
+        let Some(opcode) = Opcode::from_bits(byte) else { return Err(Violation::ReservedOpcode) };
+        let first = Self { fin: byte & 0x80 != 0, compressed: byte & 0x40 != 0, opcode };
+        let may_be_compressed = matches!(opcode, Opcode::Text | Opcode::Binary);
+        if byte & 0x30 != 0 || (first.compressed && !may_be_compressed) {
+            Err(Violation::ReservedBits)
+        } else if opcode.is_control() && !first.fin {
+            Err(Violation::FragmentedControl)
+        } else {
+            Ok(first)
+        }
+    }
+}
+
+/// [`FrameHeader::parse`] for an endpoint, which knows whether frames are to be masked, and which of them may come now. The checks go byte by
+/// byte, so that what is found does not depend on how many have come.
+#[inline]
+pub(crate) fn parse_with(
+    bytes: &[u8],
+    masked: Option<bool>,
+    admit: impl FnOnce(First) -> Result<(), Violation>,
+) -> Result<Option<(FrameHeader, usize)>, Violation> {
+    let Some((&first, rest)) = bytes.split_first() else { return Ok(None) };
+    let first = First::parse(first)?;
+    admit(first)?;
+    let Some((&second, rest)) = rest.split_first() else { return Ok(None) };
+    let has_key = second & 0x80 != 0;
+    match masked {
+        Some(true) if !has_key => return Err(Violation::Unmasked),
+        Some(false) if has_key => return Err(Violation::Masked),
+        _ => {}
+    }
+    let short = second & 0x7f;
+    if first.opcode.is_control() && usize::from(short) > CONTROL_LEN_MAX {
+        return Err(Violation::LongControl);
+    }
+    let (len, rest) = match short {
+        126 => {
+            let Some((long, rest)) = rest.split_first_chunk() else { return Ok(None) };
+            (u64::from(u16::from_be_bytes(*long)), rest)
+        }
+        127 => {
+            let Some((long, rest)) = rest.split_first_chunk() else { return Ok(None) };
+            (u64::from_be_bytes(*long), rest)
+        }
+        short => (u64::from(short), rest),
+    };
+    let form = match short {
+        126 => 4,
+        127 => 10,
+        _ => 2,
+    };
+    if plain_len(len) != form || len >> 63 != 0 {
+        return Err(Violation::BadLength);
+    }
+    let key = if has_key {
+        let Some(key) = rest.first_chunk() else { return Ok(None) };
+        Some(*key)
+    } else {
+        None
+    };
+    let header = FrameHeader { fin: first.fin, compressed: first.compressed, opcode: first.opcode, key, len };
+    Ok(Some((header, form + if has_key { 4 } else { 0 })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_header_reads_back_and_is_awaited_until_it_is_whole() {
+        for len in [0, 1, 125, 126, 127, 0xffff, 0x1_0000, (1 << 63) - 1] {
+            for key in [None, Some([1, 2, 3, 4])] {
+                for opcode in
+                    [Opcode::Continuation, Opcode::Text, Opcode::Binary, Opcode::Close, Opcode::Ping, Opcode::Pong]
+                {
+                    for fin in [true, false] {
+                        if opcode.is_control() && (len > 125 || !fin) {
+                            continue;
+                        }
+                        let compressed = opcode == Opcode::Text;
+                        let header = FrameHeader { fin, compressed, opcode, key, len };
+                        let mut bytes = [0; HEADER_LEN_MAX];
+                        let written = header.encode(&mut bytes);
+                        assert_eq!(written, header.encoded_len());
+                        assert_eq!(FrameHeader::parse(&bytes), Ok(Some((header, written))));
+                        for short in 0..written {
+                            assert_eq!(FrameHeader::parse(&bytes[..short]), Ok(None), "{header:?} with {short} bytes");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_nobody_may_send_is_seen_at_its_byte() {
+        use Violation::*;
+        let cases: [(&[u8], usize, Violation); 15] = [
+            (&[0x91], 1, ReservedBits),
+            (&[0xa1], 1, ReservedBits),
+            (&[0xc0], 1, ReservedBits),
+            (&[0xc9], 1, ReservedBits),
+            (&[0x83], 1, ReservedOpcode),
+            (&[0x87], 1, ReservedOpcode),
+            (&[0x8b], 1, ReservedOpcode),
+            (&[0x8f], 1, ReservedOpcode),
+            (&[0x09], 1, FragmentedControl),
+            (&[0x89, 126], 2, LongControl),
+            (&[0x88, 127], 2, LongControl),
+            (&[0x82, 126, 0, 125], 4, BadLength),
+            (&[0x82, 127, 0, 0, 0, 0, 0, 0, 0xff, 0xff], 10, BadLength),
+            (&[0x82, 127, 0x80, 0, 0, 0, 0, 0, 0, 0], 10, BadLength),
+            (&[0x82, 0xfe, 0, 1], 4, BadLength),
+        ];
+        for (bytes, at, violation) in cases {
+            assert_eq!(FrameHeader::parse(&bytes[..at - 1]), Ok(None), "{bytes:x?} too early");
+            assert_eq!(FrameHeader::parse(bytes), Err(violation), "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn a_plain_header_is_that_of_an_unmasked_message() {
+        for len in [0, 125, 126, 0xffff, 0x1_0000] {
+            let header =
+                FrameHeader { fin: true, compressed: false, opcode: Opcode::Binary, key: None, len: len as u64 };
+            let mut bytes = [0; HEADER_LEN_MAX];
+            let written = header.encode(&mut bytes);
+            assert_eq!(plain_len(len as u64), written);
+            let mut head = [7; HEADER_LEN_MAX];
+            write_plain(&mut head[..written], Opcode::Binary, len);
+            assert_eq!(head[..written], bytes[..written]);
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The client's side of a handshake (RFC 6455 section 4.1).
+
+use alloc::vec::Vec;
+use core::fmt;
+
+#[cfg(feature = "deflate")]
+use super::extensions::Extensions;
+use super::fields::{FieldError, check_own, write_line};
+use super::head::HeadLimits;
+use super::request::content_length;
+use super::response::Response;
+use super::syntax::{is_token, is_value_byte};
+use super::upgrade::lists;
+use super::{PROTOCOLS_MAX, key, target};
+#[cfg(feature = "deflate")]
+use crate::deflate::{Agreement, DeflateConfig, negotiate};
+
+/// A request to switch to this protocol, and what a response must have to go with it.
+///
+/// ```
+/// use windlass_ws::handshake::{ClientRequest, HeadLimits};
+///
+/// // 16 bytes that nobody can predict, from `getrandom` or the like.
+/// let key = *b"the sample nonce";
+/// let request = ClientRequest::new("example.com", "/chat", key).protocol("chat");
+/// let mut out = Vec::new();
+/// request.write(&mut out)?;
+/// assert!(out.starts_with(b"GET /chat HTTP/1.1\r\nHost: example.com\r\n"));
+///
+/// let received = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+///     Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: chat\r\n\r\n";
+/// let (upgraded, len) = request.read_response(received, &HeadLimits::DEFAULT)?.unwrap();
+/// assert_eq!((upgraded.protocol, len), (Some("chat"), received.len()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ClientRequest<'a> {
+    host: &'a str,
+    target: &'a str,
+    key: [u8; 16],
+    origin: Option<&'a str>,
+    protocols: Vec<&'a str>,
+    #[cfg(feature = "deflate")]
+    deflate: Option<DeflateConfig>,
+    headers: Vec<(&'a str, &'a str)>,
+}
+
+/// What client and server have agreed on.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Upgraded<'a> {
+    /// The subprotocol that the server has chosen.
+    pub protocol: Option<&'a str>,
+    /// permessage-deflate, if the server has accepted it.
+    #[cfg(feature = "deflate")]
+    pub deflate: Option<Agreement>,
+    /// The whole response.
+    pub response: Response<'a>,
+}
+
+/// Why no request was written: it would not have been one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The host is no host with an optional port.
+    Host,
+    /// The target does not start with a slash, or has a space, a control character, a `#`, or something above ASCII.
+    Target,
+    /// The origin has a control character.
+    Origin,
+    /// A subprotocol is no token, is there twice, or is one more than [`PROTOCOLS_MAX`].
+    Protocol,
+    /// A further header's name is no token.
+    HeaderName,
+    /// A further header's value has a control character.
+    HeaderValue,
+    /// A further header is one that the handshake writes, or speaks of a body.
+    ReservedHeader,
+}
+
+impl From<FieldError> for RequestError {
+    fn from(error: FieldError) -> Self {
+        match error {
+            FieldError::Name => Self::HeaderName,
+            FieldError::Value => Self::HeaderValue,
+            FieldError::Reserved => Self::ReservedHeader,
+        }
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "malformed host",
+            Self::Target => "malformed target",
+            Self::Origin => "malformed origin",
+            Self::Protocol => "malformed or duplicate subprotocol, or too many of them",
+            Self::HeaderName => "the name of a header is no token",
+            Self::HeaderValue => "the value of a header has a control character",
+            Self::ReservedHeader => "the header is the handshake's own",
+        })
+    }
+}
+
+impl core::error::Error for RequestError {}
+
+/// What is wrong with the response. The connection is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The head is no head of an HTTP response.
+    Malformed,
+    /// Neither HTTP/1.1 nor, in a response that does not switch, HTTP/1.0.
+    HttpVersion,
+    /// The head is longer than `head_bytes_max`.
+    HeadTooLong,
+    /// There are more headers than `headers_max`.
+    TooManyHeaders,
+    /// A header is there twice that may be there once.
+    DuplicateHeader,
+    /// The server does not switch protocols, but answers with this status. [`Response::parse`] reads such a response, which may
+    /// redirect (3xx) or want the client to authenticate (401).
+    Status(u16),
+    /// The Upgrade header is missing or is not `websocket`.
+    Upgrade,
+    /// The Connection header does not name Upgrade.
+    Connection,
+    /// The Sec-WebSocket-Accept header is missing or does not go with the key: the server does not speak this protocol, or
+    /// this is the answer to another request.
+    Accept,
+    /// The response announces a body, which a 101 cannot have.
+    UnexpectedBody,
+    /// The server has chosen a subprotocol that was not offered.
+    Protocol,
+    /// The server has chosen an extension that was not offered, or with parameters that do not go with the offer.
+    Extension,
+}
+
+impl fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "malformed response",
+            Self::HttpVersion => "the response is not of HTTP/1.1",
+            Self::HeadTooLong => "the head of the response is too long",
+            Self::TooManyHeaders => "too many headers in the response",
+            Self::DuplicateHeader => "duplicate header in the response",
+            Self::Status(status) => return write!(f, "the server answers with status {status}"),
+            Self::Upgrade => "missing or wrong Upgrade in the response",
+            Self::Connection => "the Connection header of the response does not name Upgrade",
+            Self::Accept => "missing or wrong Sec-WebSocket-Accept",
+            Self::UnexpectedBody => "the response announces a body",
+            Self::Protocol => "the server has chosen a subprotocol that was not offered",
+            Self::Extension => "the server has chosen an extension that was not offered so",
+        })
+    }
+}
+
+impl core::error::Error for HandshakeError {}
+
+impl<'a> ClientRequest<'a> {
+    /// A request for `target`, which starts with a slash, of `host`, which may have a port. `key` is 16 random bytes, made anew for
+    /// each connection.
+    #[must_use]
+    pub const fn new(host: &'a str, target: &'a str, key: [u8; 16]) -> Self {
+        Self {
+            host,
+            target,
+            key,
+            origin: None,
+            protocols: Vec::new(),
+            #[cfg(feature = "deflate")]
+            deflate: None,
+            headers: Vec::new(),
+        }
+    }
+
+    /// The same with an Origin header, as browsers send it.
+    #[must_use]
+    pub const fn origin(mut self, origin: &'a str) -> Self {
+        self.origin = Some(origin);
+        self
+    }
+
+    /// The same with one more subprotocol, liked less than those before it.
+    #[must_use]
+    pub fn protocol(mut self, protocol: &'a str) -> Self {
+        self.protocols.push(protocol);
+        self
+    }
+
+    /// The same with an offer of permessage-deflate.
+    #[cfg(feature = "deflate")]
+    #[must_use]
+    pub const fn deflate(mut self, config: &DeflateConfig) -> Self {
+        self.deflate = Some(*config);
+        self
+    }
+
+    /// The same with one more header. The handshake's own (Host, Origin, Upgrade, Connection, Sec-WebSocket-*), and those that
+    /// speak of a body, are refused.
+    #[must_use]
+    pub fn header(mut self, name: &'a str, value: &'a str) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// Appends the request.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError`]; nothing was appended then.
+    pub fn write(&self, out: &mut Vec<u8>) -> Result<(), RequestError> {
+        self.check_own()?;
+        for part in ["GET ", self.target, " HTTP/1.1\r\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        write_line("Host", self.host.as_bytes(), out);
+        out.extend_from_slice(b"Upgrade: websocket\r\nConnection: Upgrade\r\n");
+        write_line("Sec-WebSocket-Key", &key::encode(self.key), out);
+        out.extend_from_slice(b"Sec-WebSocket-Version: 13\r\n");
+        if let Some(origin) = self.origin {
+            write_line("Origin", origin.as_bytes(), out);
+        }
+        if !self.protocols.is_empty() {
+            write_line("Sec-WebSocket-Protocol", self.protocols.join(", ").as_bytes(), out);
+        }
+        #[cfg(feature = "deflate")]
+        if let Some(config) = &self.deflate {
+            out.extend_from_slice(b"Sec-WebSocket-Extensions: ");
+            negotiate::write_offer(config, out);
+            out.extend_from_slice(b"\r\n");
+        }
+        for (name, value) in &self.headers {
+            write_line(name, value.as_bytes(), out);
+        }
+        out.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+
+    fn check_own(&self) -> Result<(), RequestError> {
+        if !target::is_authority(self.host) {
+            return Err(RequestError::Host);
+        }
+        if !self.target.starts_with('/') || target::parse("GET", self.target).is_none() {
+            return Err(RequestError::Target);
+        }
+        if !self.origin.is_none_or(|origin| origin.bytes().all(is_value_byte)) {
+            return Err(RequestError::Origin);
+        }
+        let is_good = |(index, protocol): (usize, &&str)| {
+            is_token(protocol.as_bytes()) && !self.protocols[..index].contains(protocol)
+        };
+        if self.protocols.len() > PROTOCOLS_MAX || !self.protocols.iter().enumerate().all(is_good) {
+            return Err(RequestError::Protocol);
+        }
+        for (name, value) in &self.headers {
+            check_own(name, value, &["Host", "Origin"])?;
+        }
+        Ok(())
+    }
+
+    /// Reads the response from the start of `bytes`, which may hold more than its head, and checks it. Yields what was agreed on,
+    /// and how many bytes that took: what follows is the server's first frame. `None`: more bytes are needed. Interim responses, 103 say, are passed over.
+    ///
+    /// Where responses come in pieces, a [`HeadReader`](super::HeadReader) and [`check`](Self::check) look at each byte once.
+    ///
+    /// # Errors
+    ///
+    /// [`HandshakeError`], possibly before the head is complete.
+    pub fn read_response<'r>(
+        &self,
+        bytes: &'r [u8],
+        limits: &HeadLimits,
+    ) -> Result<Option<(Upgraded<'r>, usize)>, HandshakeError> {
+        let mut at = 0;
+        loop {
+            let Some((response, len)) = Response::parse(&bytes[at..], limits)? else { return Ok(None) };
+            at += len;
+            // Others of the 100s announce that an answer comes (RFC 9110 section 15.2).
+            if response.status() == 101 || response.status() >= 200 {
+                return Ok(Some((self.check(response)?, at)));
+            }
+        }
+    }
+
+    /// Checks that `response` accepts this request (RFC 6455 section 4.1). It is the final one: of those of the 100s only 101 is.
+    ///
+    /// # Errors
+    ///
+    /// [`HandshakeError`].
+    pub fn check<'r>(&self, response: Response<'r>) -> Result<Upgraded<'r>, HandshakeError> {
+        let headers = response.headers;
+        if response.status() != 101 {
+            return Err(HandshakeError::Status(response.status()));
+        }
+        if response.is_http_1_0 {
+            return Err(HandshakeError::HttpVersion);
+        }
+        if !headers.first("Upgrade").is_some_and(|value| value.eq_ignore_ascii_case(b"websocket")) {
+            return Err(HandshakeError::Upgrade);
+        }
+        if !lists(headers, "Connection", "upgrade") {
+            return Err(HandshakeError::Connection);
+        }
+        let accept = key::accept(&key::encode(self.key));
+        if headers.first("Sec-WebSocket-Accept") != Some(&accept[..]) {
+            return Err(HandshakeError::Accept);
+        }
+        // RFC 9110 section 8.6 forbids both. There are servers that send a length of 0, which announces nothing.
+        let length = headers.first("Content-Length");
+        if headers.first("Transfer-Encoding").is_some() || length.is_some_and(|value| content_length(value) != Some(0))
+        {
+            return Err(HandshakeError::UnexpectedBody);
+        }
+        let protocol = match headers.first("Sec-WebSocket-Protocol") {
+            Some(chosen) => {
+                let offered = self.protocols.iter().any(|offered| offered.as_bytes() == chosen);
+                let text = core::str::from_utf8(chosen).ok().filter(|_| offered);
+                Some(text.ok_or(HandshakeError::Protocol)?)
+            }
+            None => None,
+        };
+        #[cfg(feature = "deflate")]
+        let deflate = self.check_extensions(response)?;
+        #[cfg(not(feature = "deflate"))]
+        if headers.first("Sec-WebSocket-Extensions").is_some() {
+            return Err(HandshakeError::Extension);
+        }
+        Ok(Upgraded {
+            protocol,
+            #[cfg(feature = "deflate")]
+            deflate,
+            response,
+        })
+    }
+
+    /// The one extension that was offered, at most once (RFC 6455 section 9.1).
+    #[cfg(feature = "deflate")]
+    fn check_extensions(&self, response: Response<'_>) -> Result<Option<Agreement>, HandshakeError> {
+        let Some(value) = response.headers.first("Sec-WebSocket-Extensions") else {
+            return Ok(None);
+        };
+        let mut extensions = Extensions::new(value);
+        let agreement = match (extensions.next(), extensions.next(), &self.deflate) {
+            (Some(Ok(extension)), None, Some(config)) if extension.name == negotiate::NAME => {
+                negotiate::Parameters::read(extension).and_then(|answer| negotiate::check(config, &answer))
+            }
+            _ => None,
+        };
+        agreement.map(Some).ok_or(HandshakeError::Extension)
+    }
+}

@@ -1,0 +1,170 @@
+//! Finds the end of a head, and what cannot be one, looking at each byte once however they come.
+
+use super::syntax::is_value_byte;
+
+/// How large a head may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeadLimits {
+    /// The whole head, in bytes, the empty line included. 8192 unless said otherwise.
+    pub head_bytes_max: usize,
+    /// How many header lines. 64 unless said otherwise.
+    pub headers_max: usize,
+    /// The target of a request, in bytes. 4096 unless said otherwise.
+    pub target_bytes_max: usize,
+}
+
+impl HeadLimits {
+    /// The defaults, as the fields state them.
+    pub const DEFAULT: Self = Self { head_bytes_max: 8192, headers_max: 64, target_bytes_max: 4096 };
+}
+
+impl Default for HeadLimits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// What is wrong with a head, be it a request's or a response's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeadError {
+    ControlCharacter,
+    FoldedLine,
+    FirstLineTooLong,
+    TooLong,
+    TooManyHeaders,
+    HeaderName,
+    DuplicateHeader,
+}
+
+/// The longest method and version, and the spaces: what a first line may have beside the target.
+const FIRST_LINE_EXTRA: usize = 32;
+
+/// How far a head has been looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scanner {
+    /// Bytes seen.
+    total: usize,
+    /// Lines that have ended, a leading empty one not counted.
+    lines: usize,
+    /// Bytes of the line that has not ended.
+    line_len: usize,
+    after_cr: bool,
+    skipped_empty: bool,
+}
+
+impl Scanner {
+    /// One that has seen nothing.
+    pub(super) const fn new() -> Self {
+        Self { total: 0, lines: 0, line_len: 0, after_cr: false, skipped_empty: false }
+    }
+
+    /// Looks at the next bytes. Yields how many of them belong to the head, if it ends here.
+    pub(super) fn scan(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Option<usize>, HeadError> {
+        let first_line_max = limits.target_bytes_max.saturating_add(FIRST_LINE_EXTRA);
+        for (index, &byte) in bytes.iter().enumerate() {
+            self.total += 1;
+            if self.total > limits.head_bytes_max {
+                return Err(HeadError::TooLong);
+            }
+            if self.after_cr {
+                // A CR alone, which some programs take for the end of a line (RFC 9112 section 2.2).
+                if byte != b'\n' {
+                    return Err(HeadError::ControlCharacter);
+                }
+                self.after_cr = false;
+                if self.line_ends(limits)? {
+                    return Ok(Some(index + 1));
+                }
+            } else if byte == b'\r' {
+                self.after_cr = true;
+            } else if !is_value_byte(byte) {
+                return Err(HeadError::ControlCharacter);
+            } else {
+                if self.line_len == 0 && matches!(byte, b' ' | b'\t') {
+                    return Err(HeadError::FoldedLine);
+                }
+                self.line_len += 1;
+                if self.lines == 0 && self.line_len > first_line_max {
+                    return Err(HeadError::FirstLineTooLong);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the head has ended with this line.
+    fn line_ends(&mut self, limits: &HeadLimits) -> Result<bool, HeadError> {
+        if self.line_len == 0 {
+            if self.lines > 0 {
+                return Ok(true);
+            }
+            // One empty line before a request is a leftover of the one before (RFC 9112 section 2.2).
+            if self.skipped_empty {
+                return Err(HeadError::ControlCharacter);
+            }
+            self.skipped_empty = true;
+            return Ok(false);
+        }
+        self.lines += 1;
+        self.line_len = 0;
+        if self.lines - 1 > limits.headers_max { Err(HeadError::TooManyHeaders) } else { Ok(false) }
+    }
+}
+
+/// Splits a whole head, as the scanner has found it, into the first line and the header lines.
+pub(super) fn split(head: &[u8]) -> (&[u8], &[u8]) {
+    let head = head.strip_prefix(b"\r\n").unwrap_or(head);
+    let head = head.strip_suffix(b"\r\n").unwrap_or(head);
+    let end = head.iter().position(|&byte| byte == b'\r').unwrap_or(head.len());
+    (&head[..end], head.get(end + 2..).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(bytes: &[u8]) -> Result<Option<usize>, HeadError> {
+        Scanner::new().scan(bytes, &HeadLimits::DEFAULT)
+    }
+
+    #[test]
+    fn the_end_is_the_first_empty_line() {
+        assert_eq!(scan(b"a\r\nb: c\r\n\r\nd"), Ok(Some(11)));
+        assert_eq!(scan(b"a\r\n\r\n"), Ok(Some(5)));
+        assert_eq!(scan(b"\r\na\r\n\r\n"), Ok(Some(7)));
+        assert_eq!(scan(b"a\r\nb: c\r\n\r"), Ok(None));
+        assert_eq!(scan(b""), Ok(None));
+    }
+
+    #[test]
+    fn what_is_certain_is_said_at_once() {
+        assert_eq!(scan(b"a\n"), Err(HeadError::ControlCharacter));
+        assert_eq!(scan(b"a\rb"), Err(HeadError::ControlCharacter));
+        assert_eq!(scan(b"a\0"), Err(HeadError::ControlCharacter));
+        assert_eq!(scan(b"a\x7f"), Err(HeadError::ControlCharacter));
+        assert_eq!(scan(b"\x16\x03\x01"), Err(HeadError::ControlCharacter), "a TLS client");
+        assert_eq!(scan(b"\r\n\r\n"), Err(HeadError::ControlCharacter));
+        assert_eq!(scan(b" "), Err(HeadError::FoldedLine));
+        assert_eq!(scan(b"a\r\n\t"), Err(HeadError::FoldedLine));
+    }
+
+    #[test]
+    fn limits_are_met_exactly() {
+        let limits = HeadLimits { head_bytes_max: 20, headers_max: 2, target_bytes_max: 8 };
+        let scan = |bytes: &[u8]| Scanner::new().scan(bytes, &limits);
+        assert_eq!(scan(b"a\r\nb:\r\nc:12345678\r\n\r\n"), Err(HeadError::TooLong));
+        assert_eq!(scan(b"a\r\nb:\r\nc:1234567\r\n\r\n"), Ok(Some(20)));
+        assert_eq!(scan(b"a\r\nb:\r\nc:\r\nd:\r\n"), Err(HeadError::TooManyHeaders));
+        let limits = HeadLimits { target_bytes_max: 8, ..HeadLimits::DEFAULT };
+        let scan = |len: usize| Scanner::new().scan(&[b'a'; 100][..len], &limits);
+        assert_eq!(scan(8 + FIRST_LINE_EXTRA), Ok(None));
+        assert_eq!(scan(9 + FIRST_LINE_EXTRA), Err(HeadError::FirstLineTooLong));
+    }
+
+    #[test]
+    fn a_head_is_split() {
+        assert_eq!(split(b"a\r\nb: c\r\nd:\r\n\r\n"), (&b"a"[..], &b"b: c\r\nd:\r\n"[..]));
+        assert_eq!(split(b"\r\na\r\n\r\n"), (&b"a"[..], &b""[..]));
+    }
+}

@@ -1,0 +1,61 @@
+//! The opening handshake: an HTTP/1.1 request, and a response that switches protocols (RFC 6455 section 4).
+//!
+//! Everything works on slices of bytes. A server reads a [`Request`], at once or through a [`HeadReader`] as the bytes
+//! come; asks for its [`Upgrade`]; and writes either the answer of [`Upgrade::accept`] or that of a [`Rejection`]. A client
+//! writes a [`ClientRequest`] and checks the [`Response`] with it.
+//!
+//! Heads are read strictly, because what two programs read differently is how requests are smuggled past one of them
+//! (RFC 9112 section 11.2): lines end in CR LF and nothing else, nothing is folded, no name is followed by a space, no
+//! header that counts is there twice, and a length and a transfer coding exclude each other.
+//!
+//! ```
+//! use windlass_ws::handshake::{Accept, HeadLimits, Request};
+//!
+//! let received = b"GET /chat HTTP/1.1\r\nHost: example.com\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+//!     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n\x81";
+//! let mut answer = Vec::new();
+//! match Request::parse(received, &HeadLimits::DEFAULT) {
+//!     Ok(None) => {} // More bytes are needed.
+//!     Ok(Some((request, len))) => {
+//!         assert_eq!(request.path(), "/chat");
+//!         assert_eq!(received[len..], [0x81]); // The first byte of the first frame.
+//!         match request.upgrade() {
+//!             Ok(upgrade) => { upgrade.accept(&Accept::DEFAULT, &mut answer)?; }
+//!             Err(rejection) => rejection.write(&mut answer),
+//!         }
+//!     }
+//!     Err(rejection) => rejection.write(&mut answer),
+//! }
+//! assert!(answer.starts_with(b"HTTP/1.1 101 Switching Protocols\r\n"));
+//! # Ok::<(), windlass_ws::handshake::AcceptError>(())
+//! ```
+
+mod client;
+mod extensions;
+mod fields;
+mod head;
+mod key;
+mod reader;
+mod rejection;
+mod request;
+mod response;
+mod syntax;
+mod target;
+mod upgrade;
+
+#[cfg(feature = "deflate")]
+pub(crate) use extensions::{Extension, Value};
+#[cfg(feature = "deflate")]
+pub(crate) use fields::decimal;
+
+pub use client::{ClientRequest, HandshakeError, RequestError, Upgraded};
+pub use fields::{Header, Headers};
+pub use head::HeadLimits;
+pub use reader::HeadReader;
+pub use rejection::Rejection;
+pub use request::{Body, Request};
+pub use response::Response;
+pub use upgrade::{Accept, AcceptError, Accepted, Protocols, Upgrade};
+
+/// The most subprotocols in one request: each is compared with all others.
+pub const PROTOCOLS_MAX: usize = 64;

@@ -1,0 +1,109 @@
+//! Heads that come in pieces.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::client::HandshakeError;
+use super::head::{HeadError, HeadLimits, Scanner};
+use super::rejection::Rejection;
+use super::request::Request;
+use super::response::Response;
+
+/// Gathers a head from pieces of any size and looks at each byte once. Lines that end in the wrong way and heads that are too long are rejected at once;
+/// what the lines say is looked at when all of them are there.
+///
+/// A head that comes whole is not copied. One that does not takes at most `head_bytes_max` bytes; how long it may take is
+/// for the caller to limit.
+///
+/// ```
+/// use windlass_ws::handshake::{HeadLimits, HeadReader};
+///
+/// let mut reader = HeadReader::new(HeadLimits::DEFAULT);
+/// assert!(reader.request(b"GET / HTTP/1.1\r\nHo")?.is_none());
+/// let more = b"st: a\r\n\r\nwhat follows";
+/// let (request, used) = reader.request(more)?.unwrap();
+/// assert_eq!(request.header("host"), Some("a"));
+/// assert_eq!(more[used..], *b"what follows");
+/// # Ok::<(), windlass_ws::handshake::Rejection>(())
+/// ```
+pub struct HeadReader {
+    limits: HeadLimits,
+    scanner: Scanner,
+    /// What has come of a head that is not complete.
+    buffer: Vec<u8>,
+    /// The head was complete, and the next byte is another one's.
+    is_done: bool,
+}
+
+impl HeadReader {
+    /// A reader that has seen nothing, and has no memory.
+    #[must_use]
+    pub const fn new(limits: HeadLimits) -> Self {
+        Self { limits, scanner: Scanner::new(), buffer: Vec::new(), is_done: false }
+    }
+
+    /// How many bytes of an incomplete head have come.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        if self.is_done { 0 } else { self.buffer.len() }
+    }
+
+    /// Takes the next bytes of a request. Yields the request, and how many of these bytes belong to its head: those that
+    /// follow are the caller's. `None`: all of them were taken, and more are needed.
+    ///
+    /// After a request the reader is ready for the next one.
+    ///
+    /// # Errors
+    ///
+    /// A [`Rejection`]. The reader is of no use any more.
+    pub fn request<'a>(&'a mut self, input: &'a [u8]) -> Result<Option<(Request<'a>, usize)>, Rejection> {
+        let limits = self.limits;
+        match self.head(input)? {
+            Some((head, used)) => Ok(Some((Request::from_head(head, &limits)?, used))),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes the next bytes of a response, in the same way. [`ClientRequest::check`](super::ClientRequest::check) says whether it
+    /// is the right one.
+    ///
+    /// # Errors
+    ///
+    /// A [`HandshakeError`]. The reader is of no use any more.
+    pub fn response<'a>(&'a mut self, input: &'a [u8]) -> Result<Option<(Response<'a>, usize)>, HandshakeError> {
+        match self.head(input)? {
+            Some((head, used)) => Ok(Some((Response::from_head(head)?, used))),
+            None => Ok(None),
+        }
+    }
+
+    fn head<'a>(&'a mut self, input: &'a [u8]) -> Result<Option<(&'a [u8], usize)>, HeadError> {
+        if self.is_done {
+            self.scanner = Scanner::new();
+            self.buffer.clear();
+            self.is_done = false;
+        }
+        let found = self.scanner.scan(input, &self.limits)?;
+        self.is_done = found.is_some();
+        match found {
+            Some(used) if self.buffer.is_empty() => Ok(Some((&input[..used], used))),
+            Some(used) => {
+                self.buffer.extend_from_slice(&input[..used]);
+                Ok(Some((&self.buffer, used)))
+            }
+            None => {
+                self.buffer.extend_from_slice(input);
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for HeadReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeadReader")
+            .field("limits", &self.limits)
+            .field("buffered", &self.buffered())
+            .finish_non_exhaustive()
+    }
+}

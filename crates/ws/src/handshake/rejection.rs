@@ -1,0 +1,168 @@
+//! Why a server does not accept a request, and how it says so.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::fields::decimal;
+
+/// Why a request is not read, or is no upgrade to this protocol. Each has an HTTP status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rejection {
+    /// 400: a line of the head has a control character, or a CR or LF that is not part of a line's end (RFC 9112 section
+    /// 2.2).
+    ControlCharacter,
+    /// 400: a line starts with a space or tab: it would continue the one before (RFC 9112 section 5.2).
+    FoldedLine,
+    /// 400: the first line is not a method, a target and a version with single spaces between (RFC 9112 section 3).
+    RequestLine,
+    /// 400: the target has no form that goes with the method (RFC 9112 section 3.2).
+    Target,
+    /// 414: the target is longer than `target_bytes_max`.
+    TargetTooLong,
+    /// 505: not HTTP/1: or HTTP/1.0, and an upgrade was expected. A minor version above 1 counts as 1 (RFC 9110 section 2.5).
+    HttpVersion,
+    /// 400: a header line without a colon, or whose name is no token (RFC 9112 section 5.1).
+    HeaderName,
+    /// 400: a header is there twice that may be there once.
+    DuplicateHeader,
+    /// 431: the head is longer than `head_bytes_max`.
+    HeadTooLong,
+    /// 431: there are more headers than `headers_max`.
+    TooManyHeaders,
+    /// 400: no Host in an HTTP/1.1 request (RFC 9112 section 3.2).
+    NoHost,
+    /// 400: the Host is no host with an optional port.
+    BadHost,
+    /// 400: a Content-Length that is no number, or one beside a Transfer-Encoding, or the latter in HTTP/1.0 (RFC 9112
+    /// section 6).
+    BodyLength,
+    /// 501: a transfer coding other than `chunked`.
+    TransferCoding,
+    /// 405: not GET.
+    MethodNotAllowed,
+    /// 501: not a method of HTTP.
+    UnknownMethod,
+    /// 426: an ordinary request: its Upgrade has no `websocket`.
+    NotAnUpgrade,
+    /// 400: the Connection header does not name Upgrade (RFC 6455 section 4.2.1, item 4).
+    Connection,
+    /// 400: an upgrade with a body.
+    UnexpectedBody,
+    /// 426: another version of the protocol than 13, or none.
+    WebSocketVersion,
+    /// 400: the Sec-WebSocket-Key is missing or is not 16 bytes in base64 (RFC 6455 section 4.2.1, item 5).
+    Key,
+    /// 400: the Sec-WebSocket-Protocol is no list of different tokens, or has more than
+    /// [`PROTOCOLS_MAX`](super::PROTOCOLS_MAX).
+    Protocols,
+    /// 408: the request did not come in time.
+    Timeout,
+    /// 400: the Sec-WebSocket-Extensions do not follow the grammar (RFC 6455 section 9.1).
+    Extensions,
+}
+
+impl Rejection {
+    /// The status code of the response.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::ControlCharacter
+            | Self::FoldedLine
+            | Self::RequestLine
+            | Self::Target
+            | Self::HeaderName
+            | Self::DuplicateHeader
+            | Self::NoHost
+            | Self::BadHost
+            | Self::BodyLength
+            | Self::Connection
+            | Self::UnexpectedBody
+            | Self::Key
+            | Self::Protocols
+            | Self::Extensions => 400,
+            Self::MethodNotAllowed => 405,
+            Self::Timeout => 408,
+            Self::TargetTooLong => 414,
+            Self::NotAnUpgrade | Self::WebSocketVersion => 426,
+            Self::HeadTooLong | Self::TooManyHeaders => 431,
+            Self::UnknownMethod | Self::TransferCoding => 501,
+            Self::HttpVersion => 505,
+        }
+    }
+
+    fn phrase(self) -> &'static str {
+        match self.status() {
+            405 => "Method Not Allowed",
+            408 => "Request Timeout",
+            414 => "URI Too Long",
+            426 => "Upgrade Required",
+            431 => "Request Header Fields Too Large",
+            501 => "Not Implemented",
+            505 => "HTTP Version Not Supported",
+            _ => "Bad Request",
+        }
+    }
+
+    /// What a status requires beside a text.
+    fn headers(self) -> &'static str {
+        match self.status() {
+            405 => "Allow: GET\r\nConnection: close\r\n",
+            // RFC 9110 sections 7.8 and 15.5.22; RFC 6455 section 4.4.
+            426 => "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nConnection: Upgrade, close\r\n",
+            _ => "Connection: close\r\n",
+        }
+    }
+
+    /// Appends the whole response, after which the connection is to be closed: the status, one line of text, and what the
+    /// status requires.
+    pub fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        decimal(usize::from(self.status()), out);
+        for part in [" ", self.phrase(), "\r\n", self.headers()] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        out.extend_from_slice(b"Content-Type: text/plain; charset=utf-8\r\nContent-Length: ");
+        decimal(self.text().len() + 1, out);
+        out.extend_from_slice(b"\r\n\r\n");
+        out.extend_from_slice(self.text().as_bytes());
+        out.push(b'\n');
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Timeout => "the request did not come in time",
+            Self::ControlCharacter => "control character in the head",
+            Self::FoldedLine => "folded header line",
+            Self::RequestLine => "malformed request line",
+            Self::Target => "malformed target",
+            Self::TargetTooLong => "the target is too long",
+            Self::HttpVersion => "HTTP/1.1 is required",
+            Self::HeaderName => "malformed header name",
+            Self::DuplicateHeader => "duplicate header",
+            Self::HeadTooLong => "the head is too long",
+            Self::TooManyHeaders => "too many headers",
+            Self::NoHost => "no Host",
+            Self::BadHost => "malformed Host",
+            Self::BodyLength => "ambiguous length of the body",
+            Self::TransferCoding => "unknown transfer coding",
+            Self::MethodNotAllowed => "only GET is allowed",
+            Self::UnknownMethod => "unknown method",
+            Self::NotAnUpgrade => "this is a WebSocket endpoint",
+            Self::Connection => "the Connection header does not name Upgrade",
+            Self::UnexpectedBody => "an upgrade has no body",
+            Self::WebSocketVersion => "WebSocket version 13 is required",
+            Self::Key => "missing or malformed Sec-WebSocket-Key",
+            Self::Protocols => "malformed Sec-WebSocket-Protocol",
+            Self::Extensions => "malformed Sec-WebSocket-Extensions",
+        }
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl core::error::Error for Rejection {}

@@ -1,0 +1,255 @@
+//! A request as a server reads it.
+
+use super::fields::Headers;
+use super::head::{self, HeadError, HeadLimits, Scanner};
+use super::rejection::Rejection;
+use super::syntax::{ascii, is_token};
+use super::target::{self, Target};
+use super::upgrade::Upgrade;
+
+/// What may be in a request once. The first three decide where it goes and how long
+/// it is.
+const SINGLE: [&str; 7] = [
+    "Host",
+    "Content-Length",
+    "Transfer-Encoding",
+    "Sec-WebSocket-Key",
+    "Sec-WebSocket-Version",
+    "Origin",
+    "Authorization",
+];
+
+/// The methods of HTTP (RFC 9110 section 9.1, RFC 5789).
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
+impl From<HeadError> for Rejection {
+    fn from(error: HeadError) -> Self {
+        match error {
+            HeadError::ControlCharacter => Self::ControlCharacter,
+            HeadError::FoldedLine => Self::FoldedLine,
+            HeadError::FirstLineTooLong => Self::TargetTooLong,
+            HeadError::TooLong => Self::HeadTooLong,
+            HeadError::TooManyHeaders => Self::TooManyHeaders,
+            HeadError::HeaderName => Self::HeaderName,
+            HeadError::DuplicateHeader => Self::DuplicateHeader,
+        }
+    }
+}
+
+/// How much follows a request's head (RFC 9112 section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Body {
+    /// Nothing.
+    None,
+    /// So many bytes, at least one.
+    Length(u64),
+    /// Chunks, until one of them is the last.
+    Chunked,
+}
+
+/// A request of HTTP/1.0 or HTTP/1.1 whose head is well-formed. It need not be an upgrade: see [`upgrade`](Self::upgrade).
+///
+/// It borrows the bytes that it was read from.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    method: &'a str,
+    raw_target: &'a str,
+    target: Target<'a>,
+    is_http_1_0: bool,
+    pub(super) headers: Headers<'a>,
+    body: Body,
+}
+
+impl<'a> Request<'a> {
+    /// Reads a request from the start of `bytes`, which may hold more than its head. Yields the request and the length of the
+    /// head: what follows is the body, or what the client sends after an upgrade. `None`: more bytes are needed.
+    ///
+    /// It starts from the first byte each time; where heads come in pieces, a [`HeadReader`](super::HeadReader) looks at each byte
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// A [`Rejection`], possibly before the head is complete.
+    pub fn parse(bytes: &'a [u8], limits: &HeadLimits) -> Result<Option<(Self, usize)>, Rejection> {
+        match Scanner::new().scan(bytes, limits)? {
+            Some(len) => Ok(Some((Self::from_head(&bytes[..len], limits)?, len))),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads a whole head that the scanner has seen.
+    pub(super) fn from_head(head: &'a [u8], limits: &HeadLimits) -> Result<Self, Rejection> {
+        let (first_line, lines) = head::split(head);
+        let (method, raw_target, is_http_1_0) = request_line(first_line)?;
+        if raw_target.len() > limits.target_bytes_max {
+            return Err(Rejection::TargetTooLong);
+        }
+        let target = target::parse(method, raw_target).ok_or(Rejection::Target)?;
+        let headers = Headers::check(lines, &SINGLE)?;
+        let body = body(headers, is_http_1_0)?;
+        match headers.first("Host") {
+            Some(host) if core::str::from_utf8(host).is_ok_and(target::is_authority) => {}
+            Some(_) => return Err(Rejection::BadHost),
+            None if is_http_1_0 => {}
+            None => return Err(Rejection::NoHost),
+        }
+        Ok(Self { method, raw_target, target, is_http_1_0, headers, body })
+    }
+
+    /// The method, for instance `GET`. It may be one that HTTP does not have.
+    #[must_use]
+    pub const fn method(&self) -> &'a str {
+        self.method
+    }
+
+    /// The target as it was sent, for instance `/chat?room=1`, or `http://example.com/chat` where the client believes to talk
+    /// to a proxy.
+    #[must_use]
+    pub const fn target(&self) -> &'a str {
+        self.raw_target
+    }
+
+    /// The target's path, not decoded: it starts with a slash, but is `*` for `OPTIONS *` and empty for CONNECT.
+    #[must_use]
+    pub const fn path(&self) -> &'a str {
+        self.target.path
+    }
+
+    /// What follows the first question mark of the target.
+    #[must_use]
+    pub const fn query(&self) -> Option<&'a str> {
+        self.target.query
+    }
+
+    /// Host and port that the request is for: the target's if it has them (RFC 9112 section 3.2.2), else those of the Host
+    /// header. `None` only in HTTP/1.0.
+    #[must_use]
+    pub fn host(&self) -> Option<&'a str> {
+        self.target.authority.or_else(|| self.header("Host"))
+    }
+
+    /// Whether the client speaks HTTP/1.0, which knows neither upgrades nor, by itself, a second request.
+    #[must_use]
+    pub const fn is_http_1_0(&self) -> bool {
+        self.is_http_1_0
+    }
+
+    /// How much follows the head.
+    #[must_use]
+    pub const fn body(&self) -> Body {
+        self.body
+    }
+
+    /// All headers, in order.
+    #[must_use]
+    pub const fn headers(&self) -> Headers<'a> {
+        self.headers
+    }
+
+    /// The value of the first header of this name, whatever the case of its letters. `None` also where the value is not UTF-8;
+    /// [`headers`](Self::headers) has the bytes.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&'a str> {
+        core::str::from_utf8(self.headers.first(name)?).ok()
+    }
+
+    /// The request as an upgrade to this protocol (RFC 6455 section 4.2.1).
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::NotAnUpgrade`] where it wants something else, and others where it does not ask for the upgrade as it
+    /// must.
+    pub fn upgrade(&self) -> Result<Upgrade<'a>, Rejection> {
+        Upgrade::check(*self)
+    }
+
+    /// 405 or 501 where the method is not GET.
+    pub(super) fn check_is_get(&self) -> Result<(), Rejection> {
+        match self.method {
+            "GET" => Ok(()),
+            known if METHODS.contains(&known) => Err(Rejection::MethodNotAllowed),
+            _ => Err(Rejection::UnknownMethod),
+        }
+    }
+}
+
+/// Method, target, and whether it is HTTP/1.0.
+fn request_line(line: &[u8]) -> Result<(&str, &str, bool), Rejection> {
+    let mut parts = line.split(|&byte| byte == b' ');
+    let (Some(method), Some(target), Some(version), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(Rejection::RequestLine);
+    };
+    if !is_token(method) || target.is_empty() {
+        return Err(Rejection::RequestLine);
+    }
+    let is_http_1_0 = match http_minor(version) {
+        Some(minor) => minor.ok_or(Rejection::HttpVersion)? == 0,
+        None => return Err(Rejection::RequestLine),
+    };
+    let target = core::str::from_utf8(target).map_err(|_| Rejection::Target)?;
+    Ok((ascii(method), target, is_http_1_0))
+}
+
+/// The minor version of `HTTP/1.x`; `Some(None)` for another major one, `None` where it is no version (RFC 9112 section 2.3).
+pub(super) fn http_minor(version: &[u8]) -> Option<Option<u8>> {
+    match version.strip_prefix(b"HTTP/")? {
+        [major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
+            Some((*major == b'1').then_some(minor - b'0'))
+        }
+        _ => None,
+    }
+}
+
+/// RFC 9112 section 6.3, without what it tolerates.
+fn body(headers: Headers<'_>, is_http_1_0: bool) -> Result<Body, Rejection> {
+    match (headers.first("Transfer-Encoding"), headers.first("Content-Length")) {
+        (None, None) => Ok(Body::None),
+        (None, Some(length)) => match content_length(length) {
+            Some(0) => Ok(Body::None),
+            Some(length) => Ok(Body::Length(length)),
+            None => Err(Rejection::BodyLength),
+        },
+        // Whoever believes the other one sees another request in what follows.
+        (Some(_), Some(_)) => Err(Rejection::BodyLength),
+        (Some(_), None) if is_http_1_0 => Err(Rejection::BodyLength),
+        (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Body::Chunked),
+        (Some(_), None) => Err(Rejection::TransferCoding),
+    }
+}
+
+/// Digits and nothing else: no sign, no list.
+pub(super) fn content_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0_u64, |length, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        length.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_digits() {
+        assert_eq!(content_length(b"0"), Some(0));
+        assert_eq!(content_length(b"18446744073709551615"), Some(u64::MAX));
+        for bad in [&b""[..], b"+1", b"-1", b"1,1", b"1 1", b"0x1", b"18446744073709551616", b"\xb2"] {
+            assert_eq!(content_length(bad), None, "{:?}", bad.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn versions_have_two_digits() {
+        assert_eq!(http_minor(b"HTTP/1.1"), Some(Some(1)));
+        assert_eq!(http_minor(b"HTTP/1.0"), Some(Some(0)));
+        assert_eq!(http_minor(b"HTTP/2.0"), Some(None));
+        for bad in [&b"HTTP/1"[..], b"HTTP/1.10", b"http/1.1", b"HTTP/1,1", b"HTTP/a.1", b"", b"HTTPS/1.1"] {
+            assert_eq!(http_minor(bad), None);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Characters, tokens and lists of HTTP (RFC 9110 section 5.6).
+
+/// `tchar` of section 5.6.2.
+pub(super) const fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+        )
+}
+
+/// One or more `tchar`.
+pub(super) fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().copied().all(is_token_byte)
+}
+
+/// What a field's value and a line may consist of (section 5.5): anything visible, anything above ASCII, space and tab.
+pub(super) const fn is_value_byte(byte: u8) -> bool {
+    matches!(byte, b'\t' | 0x20..=0x7e | 0x80..)
+}
+
+const fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// Without the spaces and tabs at both ends.
+pub(super) fn trim(mut bytes: &[u8]) -> &[u8] {
+    while let [first, rest @ ..] = bytes {
+        if !is_blank(*first) {
+            break;
+        }
+        bytes = rest;
+    }
+    while let [rest @ .., last] = bytes {
+        if !is_blank(*last) {
+            break;
+        }
+        bytes = rest;
+    }
+    bytes
+}
+
+/// The text of bytes that are known to be ASCII, such as tokens.
+pub(super) fn ascii(bytes: &[u8]) -> &str {
+    core::str::from_utf8(bytes).expect("checked to be ASCII")
+}
+
+/// The elements of a list without the empty ones, which senders may leave behind (section 5.6.1.2). For lists whose
+/// elements have no quoted strings.
+pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(trim).filter(|element| !element.is_empty())
+}
+
+/// A place in a field's value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cursor<'a> {
+    pub(super) rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn skip_blanks(&mut self) {
+        while let Some((&first, rest)) = self.rest.split_first() {
+            if !is_blank(first) {
+                break;
+            }
+            self.rest = rest;
+        }
+    }
+
+    /// Takes `byte` and the blanks around it, if it comes next.
+    pub(super) fn take(&mut self, byte: u8) -> bool {
+        self.skip_blanks();
+        let Some(rest) = self.rest.strip_prefix(&[byte]) else {
+            return false;
+        };
+        self.rest = rest;
+        self.skip_blanks();
+        true
+    }
+
+    /// Takes a token, if one comes next.
+    pub(super) fn token(&mut self) -> Option<&'a [u8]> {
+        let len = self.rest.iter().position(|&byte| !is_token_byte(byte)).unwrap_or(self.rest.len());
+        let (token, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        (len > 0).then_some(token)
+    }
+
+    /// Takes what is between two quotes, escapes and all, after the first quote was taken.
+    pub(super) fn quoted(&mut self) -> Option<&'a [u8]> {
+        let mut escaped = false;
+        for (at, &byte) in self.rest.iter().enumerate() {
+            if byte == b'"' && !escaped {
+                let quoted = &self.rest[..at];
+                self.rest = &self.rest[at + 1..];
+                return Some(quoted);
+            }
+            escaped = byte == b'\\' && !escaped;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn tokens_have_no_separators() {
+        for byte in 0..=255_u8 {
+            let separator = b"()<>@,;:\\\"/[]?={} \t".contains(&byte);
+            assert_eq!(is_token_byte(byte), byte.is_ascii_graphic() && !separator, "{byte}");
+        }
+        assert!(!is_token(b"") && is_token(b"a") && !is_token(b"a b"));
+    }
+
+    #[test]
+    fn lists_may_have_empty_elements() {
+        let all: Vec<&[u8]> = elements(b" , a,, b\t,c d,").collect();
+        assert_eq!(all, [&b"a"[..], b"b", b"c d"]);
+        assert_eq!(elements(b"").count(), 0);
+    }
+
+    #[test]
+    fn a_quoted_string_ends_at_the_quote_that_is_not_escaped() {
+        let mut cursor = Cursor { rest: br#"a\"b\\" ; c"# };
+        assert_eq!(cursor.quoted(), Some(&br#"a\"b\\"#[..]));
+        assert!(cursor.take(b';'));
+        assert_eq!(cursor.token(), Some(&b"c"[..]));
+        assert_eq!(cursor.token(), None);
+        assert_eq!(Cursor { rest: br#"a\""# }.quoted(), None);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a request is for (RFC 9112 section 3.2), and hosts.
+
+/// A target, taken apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target<'a> {
+    /// Host and port, where the target has them.
+    pub(super) authority: Option<&'a str>,
+    /// Starts with a slash; `*` where the server as a whole is meant, empty for CONNECT.
+    pub(super) path: &'a str,
+    pub(super) query: Option<&'a str>,
+}
+
+/// Takes a target apart. `None` where its form does not go with the method.
+pub(super) fn parse<'a>(method: &str, target: &'a str) -> Option<Target<'a>> {
+    // Fragments stay with the client (section 3.2).
+    if target.bytes().any(|byte| !byte.is_ascii_graphic() || byte == b'#') {
+        return None;
+    }
+    if method == "CONNECT" {
+        return is_authority(target).then_some(Target { authority: Some(target), path: "", query: None });
+    }
+    if target == "*" {
+        return (method == "OPTIONS").then_some(Target { authority: None, path: "*", query: None });
+    }
+    if target.starts_with('/') {
+        return Some(with_path(None, target));
+    }
+    // The absolute form is for proxies, and every server must take it (section 3.2.2).
+    let (scheme, rest) = target.split_once("://")?;
+    let known = ["http", "https", "ws", "wss"].iter().any(|known| known.eq_ignore_ascii_case(scheme));
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    (known && is_authority(authority)).then(|| with_path(Some(authority), path))
+}
+
+fn with_path<'a>(authority: Option<&'a str>, path: &'a str) -> Target<'a> {
+    let (path, query) = match path.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (path, None),
+    };
+    Target { authority, path: if path.is_empty() { "/" } else { path }, query }
+}
+
+/// Whether this is a host with an optional port, and nothing else (RFC 3986 section 3.2).
+pub(super) fn is_authority(text: &str) -> bool {
+    let (host_is_good, port) = match text.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((address, "")) => (is_ip_literal(address), None),
+            Some((address, port)) => (is_ip_literal(address) && port.starts_with(':'), port.get(1..)),
+            None => return false,
+        },
+        None => match text.split_once(':') {
+            Some((host, port)) => (is_reg_name(host), Some(port)),
+            None => (is_reg_name(text), None),
+        },
+    };
+    host_is_good && port.is_none_or(is_port)
+}
+
+/// An empty port is the default one (RFC 3986 section 3.2.3).
+fn is_port(port: &str) -> bool {
+    port.is_empty() || (port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok())
+}
+
+/// An IPv6 address, or one of a version to come.
+fn is_ip_literal(address: &str) -> bool {
+    let future = address.strip_prefix(['v', 'V']).and_then(|rest| rest.split_once('.'));
+    match future {
+        Some((version, rest)) => {
+            let hex = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_hexdigit());
+            hex && !rest.is_empty() && rest.bytes().all(|byte| is_name_byte(byte) || byte == b':')
+        }
+        None => address.parse::<core::net::Ipv6Addr>().is_ok(),
+    }
+}
+
+/// `reg-name`, which the four numbers of IPv4 are as well.
+fn is_reg_name(host: &str) -> bool {
+    let mut bytes = host.bytes();
+    while let Some(byte) = bytes.next() {
+        let good = if byte == b'%' {
+            let mut hex = || bytes.next().is_some_and(|byte| byte.is_ascii_hexdigit());
+            hex() && hex()
+        } else {
+            is_name_byte(byte)
+        };
+        if !good {
+            return false;
+        }
+    }
+    !host.is_empty()
+}
+
+/// `unreserved` or `sub-delims` (RFC 3986 section 2).
+const fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'='
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_ports() {
+        for good in [
+            "a",
+            "example.com",
+            "example.com:80",
+            "127.0.0.1:65535",
+            "[::1]",
+            "[::1]:8080",
+            "a:",
+            "[v1.x:y]",
+            "a%20b",
+            "my_host",
+            "xn--bcher-kva.example",
+            "[fe80::1]:",
+        ] {
+            assert!(is_authority(good), "{good}");
+        }
+        for bad in [
+            "",
+            ":80",
+            "a:b",
+            "a:65536",
+            "a:+1",
+            "a b",
+            "user@host",
+            "a/b",
+            "[::1",
+            "[]",
+            "[::1]80",
+            "[g::1]",
+            "a%2",
+            "a%zz",
+            "::1",
+            "a:1:2",
+            "[v.x]",
+            "\u{e4}",
+            "a#",
+            "a?",
+            "[::1]x:80",
+        ] {
+            assert!(!is_authority(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_forms_of_a_target() {
+        let parse = |method, target| parse(method, target).map(|target| (target.authority, target.path, target.query));
+        assert_eq!(parse("GET", "/"), Some((None, "/", None)));
+        assert_eq!(parse("GET", "//a/b?c?d"), Some((None, "//a/b", Some("c?d"))));
+        assert_eq!(parse("GET", "/?"), Some((None, "/", Some(""))));
+        assert_eq!(parse("GET", "http://a:1/b"), Some((Some("a:1"), "/b", None)));
+        assert_eq!(parse("GET", "WSS://[::1]"), Some((Some("[::1]"), "/", None)));
+        assert_eq!(parse("GET", "ws://a?b/c"), Some((Some("a"), "/", Some("b/c"))));
+        assert_eq!(parse("OPTIONS", "*"), Some((None, "*", None)));
+        assert_eq!(parse("CONNECT", "a:443"), Some((Some("a:443"), "", None)));
+        for (method, target) in [
+            ("GET", ""),
+            ("GET", "*"),
+            ("GET", "a"),
+            ("GET", "a:443"),
+            ("GET", "/a#b"),
+            ("GET", "ftp://a/"),
+            ("GET", "http:///a"),
+            ("GET", "http://u@a/"),
+            ("GET", "http:/a"),
+            ("CONNECT", "/"),
+            ("GET", "/\u{e4}"),
+            ("GET", "/\t"),
+            ("GET", "?a"),
+        ] {
+            assert_eq!(parse(method, target), None, "{method} {target}");
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Masking (RFC 6455 section 5.3): every byte a client sends is combined with one of the four bytes of a key.
+//!
+//! # Protocol
+//!
+//! All of it is one transformation of `len` bytes from `src` to `dst`. Its rules:
+//!
+//! 1. `src` is valid for reads, and `dst` for writes, of `len` bytes.
+//! 2. `dst` is not above `src`, or the two do not overlap.
+//! 3. The bytes go forward. What is loaded before the first store, the first and the last block, is kept in registers; any other block is
+//!    loaded before anything is stored at or above its own place in `src`. By rule 2 a store to `dst + i` touches no byte of `src` from
+//!    `i` plus the block's size on, so no block is read after it was overwritten.
+//! 4. The first and last blocks overlap those in the middle. Both write the same values there, so their order does not matter.
+//!
+//! There are no vector intrinsics here: a block is an array of words, and a function that may use AVX2 combines eight of them with one
+//! instruction and stores them with another. With SSE2 or NEON a block is four words.
+
+#![allow(
+    unsafe_code,
+    reason = "overlapping blocks at any address, moved while they are combined: no safe form is as fast"
+)]
+
+use alloc::vec::Vec;
+
+/// How many blocks one round takes: so many fit into registers, and the round's own instructions are few beside theirs.
+const UNROLLED: usize = 8;
+
+/// Up to here two overlapping blocks of 16 bytes do, or less.
+const SMALL_MAX: usize = 32;
+
+/// Masks or unmasks `bytes`, the first of which belongs to the first byte of `key`.
+///
+/// Source: RFC 6455 section 5.3.
+#[inline]
+pub fn mask(bytes: &mut [u8], key: [u8; 4]) {
+    let start = bytes.as_mut_ptr();
+    // SAFETY: rule 1: the slice is valid for both. Rule 2: source and destination are the same.
+    unsafe { transform(start, start, bytes.len(), u32::from_ne_bytes(key)) }
+}
+
+/// The key for the bytes after the first `phase`.
+#[inline]
+pub(crate) const fn rotate(key: [u8; 4], phase: usize) -> [u8; 4] {
+    rotate_word(u32::from_ne_bytes(key), phase).to_ne_bytes()
+}
+
+/// Unmasks the `len` bytes that begin `gap` bytes behind `at` of `buffer`, to `head` bytes behind `start`. Returns these `head` bytes and the
+/// payload, where it is now.
+///
+/// # Panics
+///
+/// Unless `start <= at`, `head <= gap`, and the bytes are within the buffer.
+#[inline(always)]
+pub(crate) fn unmask_down(
+    buffer: &mut [u8],
+    start: usize,
+    head: usize,
+    at: usize,
+    gap: usize,
+    len: usize,
+    key: [u8; 4],
+) -> (&mut [u8], &mut [u8]) {
+    // Written like the checks that the caller has made already, so that the compiler sees that they are the same.
+    let fits = at <= buffer.len() && gap <= buffer.len() - at && len <= buffer.len() - at - gap;
+    assert!(fits && head <= gap && start <= at, "a frame lies in its buffer");
+    let base = buffer.as_mut_ptr();
+    // SAFETY: `at + gap` is within the slice, as asserted.
+    let from = unsafe { base.add(at + gap) };
+    // SAFETY: `start + head` is not above it, as asserted.
+    let to = unsafe { base.add(start + head) };
+    // SAFETY: rule 1: `at + gap + len` is within the slice, as asserted, and so is `start + head + len`, for `start + head <= at + gap`; which is
+    // rule 2.
+    unsafe { transform(from, to, len, u32::from_ne_bytes(key)) };
+    // SAFETY: `start` is not above `at`, as asserted.
+    let front = unsafe { base.add(start) };
+    // SAFETY: `start + head` is within the slice, which is borrowed for as long as what is returned; the payload is behind it. The checks of
+    // `split_at_mut` cost 8 of 70 instructions of an echo.
+    let front = unsafe { core::slice::from_raw_parts_mut(front, head) };
+    // SAFETY: `start + head + len` is within the slice too, and the other part ends where this one begins.
+    let payload = unsafe { core::slice::from_raw_parts_mut(to, len) };
+    (front, payload)
+}
+
+/// Appends `bytes`, masked or unmasked, to `out`.
+pub(crate) fn copy_masked(bytes: &[u8], out: &mut Vec<u8>, key: [u8; 4]) {
+    out.reserve(bytes.len());
+    let filled = out.len();
+    let room = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+    // SAFETY: rule 1: the slice is valid for reads, and `reserve` has made room for as much. Rule 2: nothing else points into the room of a
+    // vector that is borrowed mutably.
+    unsafe { transform(bytes.as_ptr(), room, bytes.len(), u32::from_ne_bytes(key)) };
+    // SAFETY: as many bytes have been written behind the old end, within the capacity.
+    unsafe { out.set_len(filled + bytes.len()) };
+}
+
+/// The word whose bytes in memory are those of `key`, begun `phase` bytes later.
+#[inline(always)]
+const fn rotate_word(key: u32, phase: usize) -> u32 {
+    let bits = (phase as u32 & 3) * 8;
+    if cfg!(target_endian = "little") { key.rotate_right(bits) } else { key.rotate_left(bits) }
+}
+
+/// The whole protocol.
+///
+/// # Safety
+///
+/// Rules 1 and 2.
+#[inline(always)]
+unsafe fn transform(src: *const u8, dst: *mut u8, len: usize, key: u32) {
+    if len > SMALL_MAX {
+        // SAFETY: rules 1 and 2 are the caller's; there are more than 32 bytes.
+        unsafe { large(src, dst, len, key) }
+    } else if len >= 16 {
+        // SAFETY: rules 1 and 2 are the caller's; there are 16 bytes or more, and not more than 32.
+        unsafe { ends::<4>(src, dst, len, key) }
+    } else if len >= 8 {
+        // SAFETY: the same with 8 and 16.
+        unsafe { ends::<2>(src, dst, len, key) }
+    } else {
+        // SAFETY: rules 1 and 2 are the caller's.
+        unsafe { tiny(src, dst, len, key) }
+    }
+}
+
+/// Fewer than eight bytes, one by one.
+///
+/// # Safety
+///
+/// Rules 1 and 2.
+#[inline(always)]
+unsafe fn tiny(src: *const u8, dst: *mut u8, len: usize, key: u32) {
+    let key = key.to_ne_bytes();
+    for at in 0..len {
+        // SAFETY: `at` is below `len` (rule 1).
+        let from = unsafe { src.add(at) };
+        // SAFETY: the same.
+        let to = unsafe { dst.add(at) };
+        // SAFETY: rule 1, and a byte is always aligned.
+        let byte = unsafe { from.read() };
+        // SAFETY: the same. By rule 2 this is no byte that is yet to be read.
+        unsafe { to.write(byte ^ key[at & 3]) };
+    }
+}
+
+/// One to two blocks of `N` words: the first and the last, which may overlap.
+///
+/// # Safety
+///
+/// Rules 1 and 2, and `4 * N <= len <= 8 * N`.
+#[inline(always)]
+unsafe fn ends<const N: usize>(src: *const u8, dst: *mut u8, len: usize, key: u32) {
+    let last = len - 4 * N;
+    // SAFETY: a block is within the `len` bytes.
+    let first_block = unsafe { load::<N>(src, 0, key) };
+    // SAFETY: it ends where they end.
+    let last_block = unsafe { load::<N>(src, last, rotate_word(key, last)) };
+    // SAFETY: as for the loads, which are done (rule 3).
+    unsafe { store(dst, 0, first_block) };
+    // SAFETY: the same; where the blocks overlap, rule 4.
+    unsafe { store(dst, last, last_block) };
+}
+
+/// More than 32 bytes, with the widest blocks this processor has.
+///
+/// # Safety
+///
+/// Rules 1 and 2, and `len >= 32`.
+#[inline(never)]
+unsafe fn large(src: *const u8, dst: *mut u8, len: usize, key: u32) {
+    #[cfg(target_arch = "x86_64")]
+    if has_avx2() {
+        // SAFETY: AVX2 is there; the rest is the caller's.
+        return unsafe { avx2(src, dst, len, key) };
+    }
+    // SAFETY: rules 1 and 2 are the caller's, and 16 bytes there are.
+    unsafe { blocks::<BASE_WORDS>(src, dst, len, key) }
+}
+
+/// The words of a block for which every processor of the target has instructions.
+const BASE_WORDS: usize =
+    if cfg!(any(target_feature = "sse2", target_feature = "neon", target_arch = "aarch64")) { 4 } else { 2 };
+
+/// Whether AVX2 may be used: with `std` a look into what has been found out once, which is a load and a test; without it as the build says.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn has_avx2() -> bool {
+    #[cfg(feature = "std")]
+    {
+        std::is_x86_feature_detected!("avx2")
+    }
+    #[cfg(not(feature = "std"))]
+    {
+        cfg!(target_feature = "avx2")
+    }
+}
+
+/// # Safety
+///
+/// The processor has AVX2; rules 1 and 2; `len >= 32`.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn avx2(src: *const u8, dst: *mut u8, len: usize, key: u32) {
+    // SAFETY: rules 1 and 2 and the length are the caller's.
+    unsafe { blocks::<8>(src, dst, len, key) }
+}
+
+/// Blocks of `N` words. Those in the middle are stored where they are aligned: half of the stores would otherwise cross a cache line.
+///
+/// # Safety
+///
+/// Rules 1 and 2, and `len >= 4 * N`.
+#[inline(always)]
+unsafe fn blocks<const N: usize>(src: *const u8, dst: *mut u8, len: usize, key: u32) {
+    let size = 4 * N;
+    let last = len - size;
+    // SAFETY: a block is within the `len` bytes.
+    let first_block = unsafe { load::<N>(src, 0, key) };
+    // SAFETY: it ends where they end.
+    let last_block = unsafe { load::<N>(src, last, rotate_word(key, last)) };
+    let mut at = size - dst.addr() % size;
+    let key = rotate_word(key, at);
+    while at + UNROLLED * size <= len {
+        // SAFETY: as many blocks are left (rule 1), and nothing is stored at or above their place yet (rule 3).
+        let blocks: [_; UNROLLED] = core::array::from_fn(|n| unsafe { load::<N>(src, at + n * size, key) });
+        for (n, block) in blocks.into_iter().enumerate() {
+            // SAFETY: the blocks are within the `len` bytes (rule 1), and all of them have been loaded (rule 3).
+            unsafe { store(dst, at + n * size, block) };
+        }
+        at += UNROLLED * size;
+    }
+    while at <= last {
+        // SAFETY: a block is left (rule 1), and nothing is stored at or above its place yet (rule 3).
+        let block = unsafe { load::<N>(src, at, key) };
+        // SAFETY: it is within the `len` bytes (rule 1).
+        unsafe { store(dst, at, block) };
+        at += size;
+    }
+    // SAFETY: the block's end is that of the `len` bytes; where it overlaps, rule 4.
+    unsafe { store(dst, last, last_block) };
+    // SAFETY: a block is within the `len` bytes; where it overlaps, rule 4.
+    unsafe { store(dst, 0, first_block) };
+}
+
+/// The block at `src + at`, combined with the key.
+///
+/// # Safety
+///
+/// `4 * N` bytes from there are valid for reads.
+#[inline(always)]
+unsafe fn load<const N: usize>(src: *const u8, at: usize, key: u32) -> [u32; N] {
+    // SAFETY: the caller says that it is within the same bytes.
+    let from = unsafe { src.add(at) };
+    // SAFETY: the caller says that the bytes are valid; they need no alignment, and any bytes are words.
+    let mut block = unsafe { from.cast::<[u32; N]>().read_unaligned() };
+    for word in &mut block {
+        *word ^= key;
+    }
+    block
+}
+
+/// Stores `block` at `dst + at`.
+///
+/// # Safety
+///
+/// `4 * N` bytes from there are valid for writes.
+#[inline(always)]
+unsafe fn store<const N: usize>(dst: *mut u8, at: usize, block: [u32; N]) {
+    // SAFETY: the caller says that it is within the same bytes.
+    let to = unsafe { dst.add(at) };
+    // SAFETY: the caller says that the bytes are valid; they need no alignment.
+    unsafe { to.cast::<[u32; N]>().write_unaligned(block) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{vec, vec::Vec};
+
+    use super::*;
+
+    fn naive(bytes: &[u8], key: [u8; 4]) -> Vec<u8> {
+        bytes.iter().enumerate().map(|(at, byte)| byte ^ key[at % 4]).collect()
+    }
+
+    fn noise(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at * 151 + at / 251 * 7 + 13) as u8).collect()
+    }
+
+    const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+
+    fn lens() -> Vec<usize> {
+        match cfg!(miri) {
+            true => vec![0, 1, 3, 7, 8, 9, 16, 31, 32, 33, 65, 170, 300],
+            false => (0..=300).chain([511, 512, 513, 4095]).collect(),
+        }
+    }
+
+    #[test]
+    fn any_length_at_any_address_is_masked() {
+        for len in lens() {
+            for offset in 0..if cfg!(miri) { 3 } else { 33 } {
+                let mut buffer = noise(offset + len + 40);
+                let before = buffer.clone();
+                mask(&mut buffer[offset..offset + len], KEY);
+                assert_eq!(buffer[..offset], before[..offset], "before {len}@{offset}");
+                assert_eq!(buffer[offset..offset + len], naive(&before[offset..offset + len], KEY), "{len}@{offset}");
+                assert_eq!(buffer[offset + len..], before[offset + len..], "behind {len}@{offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rotated_key_goes_on_where_the_last_one_ended() {
+        for len in lens().into_iter().filter(|len| *len < 100) {
+            let before = noise(len);
+            for cut in 0..=len {
+                let mut pieces = before.clone();
+                let (first, second) = pieces.split_at_mut(cut);
+                mask(first, KEY);
+                mask(second, rotate(KEY, cut));
+                assert_eq!(pieces, naive(&before, KEY), "{len} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn moving_down_unmasks_what_was_there() {
+        for len in lens() {
+            let all: Vec<usize> = (0..=70).chain([127, 128, 300]).collect();
+            for &down in if cfg!(miri) { &[0, 4, 33, 300] } else { &all[..] } {
+                for dst in if cfg!(miri) { 13..14 } else { 10..14 } {
+                    let src = dst + down;
+                    let mut buffer = noise(src + len + 9);
+                    let before = buffer.clone();
+                    let (head, payload) = unmask_down(&mut buffer, dst - 4, 4, src - 4, 4, len, KEY);
+                    assert_eq!(head, &before[dst - 4..dst]);
+                    assert_eq!(payload, naive(&before[src..src + len], KEY), "{len} bytes {down} down");
+                    assert_eq!(buffer[..dst], before[..dst]);
+                    assert_eq!(buffer[src + len..], before[src + len..]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn masking_while_copying_appends() {
+        for len in lens() {
+            for filled in [0, 1, 14] {
+                let bytes = noise(len);
+                let mut out = vec![9; filled];
+                copy_masked(&bytes, &mut out, KEY);
+                assert_eq!(out[..filled], vec![9; filled]);
+                assert_eq!(out[filled..], naive(&bytes, KEY));
+            }
+        }
+    }
+
+    #[test]
+    fn every_width_of_block_agrees() {
+        for len in lens().into_iter().filter(|len| *len >= 32) {
+            let bytes = noise(len);
+            for run in 0..3 {
+                let mut out = vec![0; len];
+                let key = u32::from_ne_bytes(KEY);
+                let (src, dst) = (bytes.as_ptr(), out.as_mut_ptr());
+                match run {
+                    // SAFETY: two vectors of `len` bytes, which is 32 or more.
+                    0 => unsafe { blocks::<2>(src, dst, len, key) },
+                    // SAFETY: the same.
+                    1 => unsafe { blocks::<4>(src, dst, len, key) },
+                    // SAFETY: the same.
+                    _ => unsafe { blocks::<8>(src, dst, len, key) },
+                }
+                assert_eq!(out, naive(&bytes, KEY), "{len} bytes, width {run}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_move_out_of_the_buffer_or_up_panics() {
+        let moved = |start, head, at, gap, len| {
+            std::panic::catch_unwind(|| {
+                unmask_down(&mut [0; 20], start, head, at, gap, len, KEY);
+            })
+            .is_ok()
+        };
+        assert!(moved(2, 2, 4, 6, 10) && moved(4, 6, 4, 6, 10) && moved(18, 2, 18, 2, 0));
+        for (start, head, at, gap, len) in [
+            (2, 2, 4, 6, 11),
+            (2, 2, 15, 6, 0),
+            (2, 2, 21, 0, 0),
+            (2, 2, usize::MAX, 2, 1),
+            (2, 2, 2, usize::MAX, 1),
+            (2, 2, 4, 6, usize::MAX),
+            (5, 2, 4, 6, 10),
+            (4, 7, 4, 6, 10),
+            (usize::MAX, 2, 4, 6, 10),
+        ] {
+            assert!(!moved(start, head, at, gap, len), "{start} {head} {at} {gap} {len}");
+        }
+    }
+}

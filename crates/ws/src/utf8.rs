@@ -1,0 +1,267 @@
+//! UTF-8 that arrives in pieces.
+
+use crate::Violation;
+
+/// Checks text that comes in pieces, and fails at the first byte that cannot go on.
+///
+/// Of what came it keeps at most the three bytes of a character that is not whole yet.
+///
+/// Source: RFC 6455 sections 5.6 and 8.1, RFC 3629.
+///
+/// ```
+/// use windlass_ws::Utf8;
+///
+/// let mut text = Utf8::new();
+/// text.push(b"gr\xc3")?;
+/// text.push(b"\xbc\xc3\x9fe")?;
+/// text.finish()?;
+/// assert!(text.push(b"\xed\xa0").is_err(), "a surrogate, seen before its last byte");
+/// # Ok::<(), windlass_ws::Violation>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Utf8 {
+    /// The character that is not whole yet: the first `len` bytes.
+    carry: [u8; 4],
+    /// Below four, or [`FAILED`].
+    len: u8,
+}
+
+/// `Utf8::len` after what is no text: whatever comes, it stays none.
+const FAILED: u8 = u8::MAX;
+
+impl Utf8 {
+    /// Text of which nothing has come yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { carry: [0; 4], len: 0 }
+    }
+
+    /// The next piece, of any length, cut anywhere.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation::InvalidUtf8`] if no text goes on like this, and ever after.
+    #[inline]
+    pub fn push(&mut self, piece: &[u8]) -> Result<(), Violation> {
+        let result = self.check(piece);
+        if result.is_err() {
+            self.len = FAILED;
+        }
+        result
+    }
+
+    #[inline]
+    fn check(&mut self, piece: &[u8]) -> Result<(), Violation> {
+        let piece = if self.len == 0 { piece } else { self.complete(piece)? };
+        let (whole, rest) = piece.split_at(piece.len() - unfinished(piece));
+        if simdutf8::basic::from_utf8(whole).is_err() {
+            return Err(Violation::InvalidUtf8);
+        }
+        if rest.is_empty() { Ok(()) } else { self.keep(rest) }
+    }
+
+    /// The text ends here.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation::InvalidUtf8`] if the last character is not whole.
+    #[inline]
+    pub const fn finish(&self) -> Result<(), Violation> {
+        if self.len == 0 { Ok(()) } else { Err(Violation::InvalidUtf8) }
+    }
+
+    /// Takes from `piece` what the kept character lacks, and returns what is left.
+    fn complete<'a>(&mut self, piece: &'a [u8]) -> Result<&'a [u8], Violation> {
+        if self.len == FAILED {
+            return Err(Violation::InvalidUtf8);
+        }
+        let len = usize::from(self.len);
+        let (more, rest) = piece.split_at(piece.len().min(width(self.carry[0]) - len));
+        self.carry[len..len + more.len()].copy_from_slice(more);
+        match core::str::from_utf8(&self.carry[..len + more.len()]) {
+            Ok(_) => self.len = 0,
+            Err(error) if error.error_len().is_none() => self.len += more.len() as u8,
+            Err(_) => return Err(Violation::InvalidUtf8),
+        }
+        Ok(rest)
+    }
+
+    /// Keeps the beginning of a character, if it can become one.
+    fn keep(&mut self, rest: &[u8]) -> Result<(), Violation> {
+        let may_go_on = match *rest {
+            // The leads that RFC 3629 section 4 has.
+            [lead] => matches!(lead, 0xc2..=0xf4),
+            _ => core::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none() && error.valid_up_to() == 0),
+        };
+        if !may_go_on {
+            return Err(Violation::InvalidUtf8);
+        }
+        self.carry[..rest.len()].copy_from_slice(rest);
+        self.len = rest.len() as u8;
+        Ok(())
+    }
+}
+
+/// How many bytes a character has that begins with this byte, which is not ASCII.
+const fn width(lead: u8) -> usize {
+    match lead {
+        0xf0.. => 4,
+        0xe0.. => 3,
+        _ => 2,
+    }
+}
+
+/// How many bytes at the end announce more than there are: none to three.
+#[inline]
+fn unfinished(piece: &[u8]) -> usize {
+    match piece.last() {
+        Some(0x80..) => unfinished_character(piece),
+        _ => 0,
+    }
+}
+
+/// The same where the last byte is not ASCII.
+fn unfinished_character(piece: &[u8]) -> usize {
+    for (back, &byte) in piece.iter().rev().take(3).enumerate() {
+        match byte {
+            0x80..=0xbf => {}
+            0xc0.. if width(byte) > back + 1 => return back + 1,
+            _ => return 0,
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// At which byte the text fails: the index behind the earliest prefix that nothing can complete; `None` if all of it may go on.
+    fn earliest_failure(bytes: &[u8]) -> Option<usize> {
+        (1..=bytes.len()).find(|&len| match core::str::from_utf8(&bytes[..len]) {
+            Ok(_) => false,
+            Err(error) => error.error_len().is_some(),
+        })
+    }
+
+    #[test]
+    fn what_is_no_text_stays_none() {
+        for wrong in [&b"\xff"[..], b"\xf0\x9f\xa6\xff", b"\xed\xa0"] {
+            let mut text = Utf8::new();
+            assert!(wrong.iter().any(|byte| text.push(&[*byte]).is_err()));
+            for piece in [&b"ok"[..], b"", b"\xf0\x9f\xa6\x80"] {
+                assert!(text.push(piece).is_err() && text.finish().is_err(), "{wrong:x?} {piece:x?}");
+            }
+        }
+    }
+
+    fn by_pieces<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<(), Violation> {
+        let mut text = Utf8::new();
+        for piece in pieces {
+            text.push(piece)?;
+        }
+        text.finish()
+    }
+
+    fn failure_byte_by_byte(bytes: &[u8]) -> Option<usize> {
+        let mut text = Utf8::new();
+        bytes.iter().position(|byte| text.push(&[*byte]).is_err()).map(|at| at + 1)
+    }
+
+    fn check(bytes: &[u8]) {
+        let valid = core::str::from_utf8(bytes).is_ok();
+        assert_eq!(failure_byte_by_byte(bytes), earliest_failure(bytes), "{bytes:x?}");
+        assert_eq!(by_pieces([bytes].into_iter()).is_ok(), valid, "{bytes:x?}");
+        assert_eq!(by_pieces(bytes.chunks(1)).is_ok(), valid, "{bytes:x?} byte by byte");
+        let whole_may_go_on = Utf8::new().push(bytes).is_ok();
+        assert_eq!(whole_may_go_on, earliest_failure(bytes).is_none(), "{bytes:x?} at once");
+        for cut in 0..=bytes.len() {
+            let (first, second) = bytes.split_at(cut);
+            assert_eq!(by_pieces([first, second].into_iter()).is_ok(), valid, "{bytes:x?} cut at {cut}");
+            assert_eq!(Utf8::new().push(first).is_ok(), earliest_failure(first).is_none(), "{first:x?}");
+            for again in cut..=bytes.len() {
+                let pieces = [first, &bytes[cut..again], &bytes[again..]];
+                assert_eq!(by_pieces(pieces.into_iter()).is_ok(), valid, "{bytes:x?} cut at {cut} and {again}");
+            }
+        }
+    }
+
+    #[test]
+    fn tricky_text_at_every_split() {
+        let tricky: [&[u8]; 22] = [
+            b"",
+            b"plain",
+            "\u{80}\u{7ff}\u{800}\u{ffff}\u{10000}\u{10ffff}".as_bytes(),
+            "κόσμε 漢字 🦀!".as_bytes(),
+            b"\xc0\xaf",
+            b"\xc1\xbf",
+            b"\xe0\x80\xaf",
+            b"\xe0\x9f\xbf",
+            b"\xe0\xa0\x80",
+            b"\xed\x9f\xbf",
+            b"\xed\xa0\x80",
+            b"\xee\x80\x80",
+            b"\xf0\x80\x80\x80",
+            b"\xf0\x8f\xbf\xbf",
+            b"\xf0\x90\x80\x80",
+            b"\xf4\x8f\xbf\xbf",
+            b"\xf4\x90\x80\x80",
+            b"\xf5\x80\x80\x80",
+            b"\xff\xfe",
+            b"a\x80\x80\x80\x80",
+            b"\xf0\x9f\xa6",
+            b"\xce\xba\xe1\xbd\xb9\xcf\x83\xed\xa0\x80 edited",
+        ];
+        for bytes in tricky {
+            check(bytes);
+        }
+    }
+
+    #[test]
+    fn every_sequence_of_two_and_the_leads_of_three_bytes() {
+        if cfg!(miri) {
+            return;
+        }
+        for first in 0..=255u8 {
+            for second in 0..=255u8 {
+                check(&[first, second]);
+            }
+        }
+    }
+
+    #[test]
+    fn every_sequence_of_three_bytes_fails_where_std_says() {
+        if cfg!(miri) {
+            return;
+        }
+        for first in 0x7f..=255u8 {
+            for second in 0..=255u8 {
+                for third in 0..=255u8 {
+                    let bytes = [first, second, third];
+                    assert_eq!(failure_byte_by_byte(&bytes), earliest_failure(&bytes), "{bytes:x?}");
+                    assert_eq!(
+                        Utf8::new().push(&bytes).is_ok(),
+                        earliest_failure(&bytes).is_none(),
+                        "{bytes:x?} at once"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_text_is_checked_by_vectors_as_by_bytes() {
+        let mut text: Vec<u8> = "åß∂ƒ©˙∆˚¬…æ 漢字仮名 🦀🚀 plain ".repeat(if cfg!(miri) { 2 } else { 9 }).into_bytes();
+        for cut in 0..=text.len() {
+            let (first, second) = text.split_at(cut);
+            assert_eq!(by_pieces([first, second].into_iter()), Ok(()), "cut at {cut}");
+        }
+        for at in 0..text.len() {
+            let kept = core::mem::replace(&mut text[at], 0xff);
+            assert!(by_pieces([&text[..]].into_iter()).is_err(), "broken at {at}");
+            text[at] = kept;
+        }
+    }
+}

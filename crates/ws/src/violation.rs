@@ -1,0 +1,94 @@
+//! What a peer can do wrong.
+
+use core::fmt;
+
+use crate::CloseCode;
+
+/// What the peer has done against the protocol or this endpoint's limits. The connection has failed with it (RFC 6455 section 7.1.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Violation {
+    /// A reserved bit is set that no extension has given a meaning to (section 5.2).
+    ReservedBits,
+    /// An opcode that is reserved: 3 to 7, 11 to 15 (section 5.2).
+    ReservedOpcode,
+    /// A client's frame without a mask (section 5.1).
+    Unmasked,
+    /// A server's frame with a mask (section 5.1).
+    Masked,
+    /// A control frame in fragments (section 5.5).
+    FragmentedControl,
+    /// A control frame with more than 125 bytes (section 5.5).
+    LongControl,
+    /// A length in more bytes than it needs, or of 2^63 and more (section 5.2).
+    BadLength,
+    /// A continuation where no message has begun (section 5.4).
+    UnexpectedContinuation,
+    /// A new message before the last one has ended (section 5.4).
+    ExpectedContinuation,
+    /// Text, or a close reason, that is not UTF-8 (section 8.1).
+    InvalidUtf8,
+    /// A Close frame with one byte (section 5.5.1).
+    ShortClose,
+    /// A close code that must not be sent (section 7.4).
+    BadCloseCode,
+    /// A frame is longer than `frame_max`.
+    FrameTooBig,
+    /// A message is longer than `message_max`, before or after decompression.
+    MessageTooBig,
+    /// A message has more than `fragments_max` frames.
+    TooManyFragments,
+    /// More than `controls_per_second_max` control frames in a second.
+    TooManyControls,
+    /// Compressed data that is not DEFLATE (RFC 7692 section 7.2.2).
+    BadDeflate,
+}
+
+impl Violation {
+    /// The code to close with.
+    #[must_use]
+    pub const fn close_code(self) -> CloseCode {
+        match self {
+            Self::InvalidUtf8 | Self::BadDeflate => CloseCode::INVALID_PAYLOAD,
+            Self::FrameTooBig | Self::MessageTooBig => CloseCode::TOO_BIG,
+            Self::TooManyFragments | Self::TooManyControls => CloseCode::POLICY_VIOLATION,
+            Self::ReservedBits
+            | Self::ReservedOpcode
+            | Self::Unmasked
+            | Self::Masked
+            | Self::FragmentedControl
+            | Self::LongControl
+            | Self::BadLength
+            | Self::UnexpectedContinuation
+            | Self::ExpectedContinuation
+            | Self::ShortClose
+            | Self::BadCloseCode => CloseCode::PROTOCOL_ERROR,
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ReservedBits => "a reserved bit is set",
+            Self::ReservedOpcode => "the opcode is reserved",
+            Self::Unmasked => "a client's frame is not masked",
+            Self::Masked => "a server's frame is masked",
+            Self::FragmentedControl => "a control frame is fragmented",
+            Self::LongControl => "a control frame has more than 125 bytes",
+            Self::BadLength => "a length is not in its shortest form, or has its highest bit set",
+            Self::UnexpectedContinuation => "a continuation without a message",
+            Self::ExpectedContinuation => "a new message within a fragmented one",
+            Self::InvalidUtf8 => "the text is not UTF-8",
+            Self::ShortClose => "a close frame has one byte",
+            Self::BadCloseCode => "the close code may not be sent",
+            Self::FrameTooBig => "the frame is too big",
+            Self::MessageTooBig => "the message is too big",
+            Self::TooManyFragments => "the message has too many fragments",
+            Self::TooManyControls => "too many control frames",
+            Self::BadDeflate => "the compressed data is invalid",
+        })
+    }
+}
+
+impl core::error::Error for Violation {}

@@ -1,0 +1,144 @@
+//! Once the buffers have grown, messages cost no allocation.
+
+#![allow(unsafe_code, reason = "a global allocator is unsafe to implement")]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    sync::Arc,
+};
+
+use windlass_ws::{Config, Engine, Event, FrameHeader, HEADER_LEN_MAX, Message, Opcode, Scratch, mask};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count() {
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: every call goes on to the system's allocator as it came; counting neither allocates nor unwinds.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps what `System::alloc` asks, which is what this function asks.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the same for `System::dealloc`; the block came from `System`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the same for `System::realloc`; the block came from `System`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn frame(fin: bool, compressed: bool, opcode: Opcode, payload: &[u8]) -> Vec<u8> {
+    let key = Some([1, 2, 3, 4]);
+    let mut head = [0; HEADER_LEN_MAX];
+    let len = FrameHeader { fin, compressed, opcode, key, len: payload.len() as u64 }.encode(&mut head);
+    let mut bytes = [&head[..len], payload].concat();
+    mask(&mut bytes[len..], [1, 2, 3, 4]);
+    bytes
+}
+
+/// How many allocations 100 rounds make, after some to grow. Messages are replied to in the first `replied` rounds.
+fn allocations(engine: &mut Engine, bytes: &[u8], chunk: usize, replied: u32) -> usize {
+    let mut scratch = Scratch::new();
+    let mut input = bytes.to_vec();
+    let mut before = 0;
+    for round in 0..110 {
+        if round == 10 {
+            before = ALLOCATIONS.get();
+        }
+        scratch.set_second(round);
+        input.copy_from_slice(bytes);
+        for piece in input.chunks_mut(chunk) {
+            let mut pass = engine.process(piece, &mut scratch);
+            while let Some(event) = pass.next() {
+                match event {
+                    Event::Text(_) | Event::Binary(_) if round >= replied => {}
+                    Event::Text(text) if round % 2 == 0 => {
+                        let (text, mut outbox) = text.split();
+                        outbox.send(Message::Text(text)).unwrap();
+                    }
+                    Event::Text(text) => text.reply().unwrap(),
+                    Event::Binary(bytes) => bytes.reply().unwrap(),
+                    Event::Ping(_) | Event::Pong(_) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            let outcome = pass.finish();
+            assert_eq!(scratch.output(&outcome, piece).map(<[u8]>::len).sum::<usize>(), outcome.len);
+        }
+    }
+    ALLOCATIONS.get() - before
+}
+
+fn traffic() -> Vec<(&'static str, Vec<u8>)> {
+    let long = vec![b'x'; 70 << 10];
+    vec![
+        ("short", frame(true, false, Opcode::Binary, &[7; 20]).repeat(16)),
+        ("medium text", frame(true, false, Opcode::Text, &long[..1024])),
+        ("70 KiB", frame(true, false, Opcode::Binary, &long)),
+        ("70 KiB text", frame(true, false, Opcode::Text, &long)),
+        (
+            "fragments",
+            [
+                frame(false, false, Opcode::Text, &long[..30_000]),
+                frame(true, false, Opcode::Ping, b"ping"),
+                frame(false, false, Opcode::Continuation, b"more"),
+                frame(true, false, Opcode::Continuation, &long[..30_000]),
+            ]
+            .concat(),
+        ),
+        ("controls", [frame(true, false, Opcode::Ping, &[1; 125]), frame(true, false, Opcode::Pong, b"")].concat()),
+    ]
+}
+
+#[test]
+fn messages_whole_and_in_pieces_allocate_nothing() {
+    for (name, bytes) in traffic() {
+        for chunk in [usize::MAX, 65_536, 1000, 7] {
+            let mut engine = Engine::new(&Arc::new(Config::server()));
+            let chunk = chunk.min(bytes.len());
+            for replied in [110, 5] {
+                let made = allocations(&mut engine, &bytes, chunk, replied);
+                assert_eq!(made, 0, "{name} in pieces of {chunk}, {replied} rounds replied to");
+            }
+        }
+    }
+}
+
+#[cfg(feature = "deflate")]
+#[test]
+fn compressed_messages_allocate_nothing() {
+    use windlass_ws::deflate::{Agreement, Compressor, DeflateConfig};
+
+    let payload: Vec<u8> = b"all work and no play ".repeat(3000);
+    for compressor in [Compressor::Shared, Compressor::Dedicated] {
+        let mut config = DeflateConfig::DEFAULT;
+        config.compressor = compressor;
+        let mut agreement = Agreement::DEFAULT;
+        agreement.client_no_context_takeover = true;
+        agreement.server_no_context_takeover = compressor == Compressor::Shared;
+        let mut client = Engine::with_deflate(&Arc::new(Config::client(|bytes| bytes.fill(9))), &agreement, &config);
+        let mut scratch = Scratch::new();
+        let bytes = client.send(Message::Binary(&payload), &mut scratch).unwrap().to_vec();
+        assert!(bytes.len() < 2000);
+        for chunk in [bytes.len(), 100] {
+            let mut engine = Engine::with_deflate(&Arc::new(Config::server()), &agreement, &config);
+            assert_eq!(allocations(&mut engine, &bytes, chunk, 110), 0, "{compressor:?} in pieces of {chunk}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Frames written by hand, and a handler that notes what it sees.
+
+use std::sync::Arc;
+
+use windlass_ws::{Close, CloseCode, Config, End, Engine, Event, Message, Scratch, SendError, Violation, mask};
+
+pub(crate) const KEY: [u8; 4] = [0xa1, 0x02, 0xc3, 0x7f];
+
+/// What an event said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Text(String),
+    Binary(Vec<u8>),
+    Ping(Vec<u8>),
+    Pong(Vec<u8>),
+    Close(Option<u16>, String),
+    Violation(Violation),
+}
+
+pub(crate) fn text(text: &str) -> Seen {
+    Seen::Text(text.to_owned())
+}
+
+/// A frame, by the letter of RFC 6455 section 5.2: first byte, masked or not, payload.
+pub(crate) fn frame(first: u8, key: Option<[u8; 4]>, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![first];
+    let masked = if key.is_some() { 0x80 } else { 0 };
+    match payload.len() {
+        len @ 0..=125 => bytes.push(masked | len as u8),
+        len @ 126..=0xffff => {
+            bytes.push(masked | 126);
+            bytes.extend((len as u16).to_be_bytes());
+        }
+        len => {
+            bytes.push(masked | 127);
+            bytes.extend((len as u64).to_be_bytes());
+        }
+    }
+    bytes.extend(key.iter().flatten());
+    for (at, byte) in payload.iter().enumerate() {
+        bytes.push(byte ^ key.map_or(0, |key| key[at % 4]));
+    }
+    bytes
+}
+
+/// A client's frame.
+pub(crate) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+    frame(first, Some(KEY), payload)
+}
+
+/// A server's frame.
+pub(crate) fn plain(first: u8, payload: &[u8]) -> Vec<u8> {
+    frame(first, None, payload)
+}
+
+/// The payload of a Close frame.
+pub(crate) fn close_payload(code: u16, reason: &str) -> Vec<u8> {
+    [&code.to_be_bytes()[..], reason.as_bytes()].concat()
+}
+
+pub(crate) fn noise(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 151 + at / 251 * 7 + 13) as u8).collect()
+}
+
+/// What the handler does with messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handler {
+    /// Sends them back.
+    Echo,
+    /// Looks at them.
+    Silent,
+    /// By turns: sends them back, sends something else, looks, pings.
+    Mixed,
+}
+
+/// One end, with all that came out of it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) engine: Engine,
+    pub(crate) scratch: Scratch,
+    pub(crate) handler: Handler,
+    pub(crate) seen: Vec<Seen>,
+    pub(crate) output: Vec<u8>,
+    pub(crate) end: Option<End>,
+    turns: usize,
+}
+
+impl Session {
+    pub(crate) fn new(config: Config, handler: Handler) -> Self {
+        Self::with(Engine::new(&Arc::new(config)), handler)
+    }
+
+    pub(crate) fn with(engine: Engine, handler: Handler) -> Self {
+        let (seen, output, mut scratch) = (Vec::new(), Vec::new(), Scratch::new());
+        // From here on control frames are counted.
+        scratch.set_second(0);
+        Self { engine, scratch, handler, seen, output, end: None, turns: 0 }
+    }
+
+    pub(crate) fn server(handler: Handler) -> Self {
+        Self::new(Config::server(), handler)
+    }
+
+    pub(crate) fn client(handler: Handler) -> Self {
+        Self::new(Config::client(entropy), handler)
+    }
+
+    /// One pass over what came.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        let mut input = bytes.to_vec();
+        let mut pass = self.engine.process(&mut input, &mut self.scratch);
+        while let Some(event) = pass.next() {
+            self.turns += 1;
+            let (seen, result) = handle(event, self.handler, self.turns);
+            self.seen.push(seen);
+            assert!(matches!(result, Ok(()) | Err(SendError::Closed)), "{result:?}");
+        }
+        let outcome = pass.finish();
+        assert_eq!(outcome.consumed, bytes.len(), "a pass that came to its end has looked at everything");
+        let pieces: Vec<&[u8]> = self.scratch.output(&outcome, &input).collect();
+        assert!(pieces.iter().all(|piece| !piece.is_empty()));
+        let gathered = pieces.concat();
+        assert_eq!(gathered.len(), outcome.len);
+        if let Some(range) = outcome.in_place.clone() {
+            assert_eq!(input[range], gathered);
+        }
+        self.output.extend(gathered);
+        assert!(self.end.is_none() || self.end == outcome.end, "an end stays");
+        self.end = outcome.end;
+        assert_eq!(self.engine.end(), outcome.end);
+    }
+
+    /// A pass for each piece.
+    pub(crate) fn feed_all<'a>(mut self, pieces: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        for piece in pieces {
+            self.feed(piece);
+        }
+        self
+    }
+
+    /// What can be compared.
+    pub(crate) fn result(&self) -> (&[Seen], &[u8], Option<End>) {
+        (&self.seen, &self.output, self.end)
+    }
+}
+
+/// Of one value, so that what goes out depends on nothing but what is sent.
+pub(crate) fn entropy(bytes: &mut [u8]) {
+    bytes.fill(0x5c);
+}
+
+pub(crate) fn handle(event: Event<'_>, handler: Handler, turn: usize) -> (Seen, Result<(), SendError>) {
+    let other = handler == Handler::Mixed && turn % 4 != 0;
+    match event {
+        Event::Text(message) => {
+            let seen = Seen::Text(message.to_string());
+            assert_eq!(message.as_bytes(), message.as_str().as_bytes());
+            let result = match handler {
+                Handler::Silent => Ok(()),
+                _ if !other => message.reply(),
+                _ => {
+                    let (text, mut outbox) = message.split();
+                    match turn % 4 {
+                        1 => outbox.send(Message::Binary(text.as_bytes())),
+                        2 => outbox.ping(&text.as_bytes()[..text.len().min(9)]),
+                        _ => Ok(()),
+                    }
+                }
+            };
+            (seen, result)
+        }
+        Event::Binary(mut message) => {
+            let seen = Seen::Binary(message.to_vec());
+            let result = match handler {
+                Handler::Silent => Ok(()),
+                _ if !other => {
+                    // It may be changed before it goes back.
+                    if let (Handler::Mixed, Some(first)) = (handler, message.first_mut()) {
+                        *first = first.wrapping_add(1);
+                    }
+                    message.reply()
+                }
+                _ => {
+                    let (bytes, mut outbox) = message.split();
+                    match turn % 4 {
+                        1 => outbox
+                            .send(Message::Text("something else"))
+                            .and_then(|()| outbox.send(Message::Binary(bytes))),
+                        2 => outbox.pong(b"unasked"),
+                        _ => Ok(()),
+                    }
+                }
+            };
+            (seen, result)
+        }
+        Event::Ping(payload) => (Seen::Ping(payload.to_vec()), Ok(())),
+        Event::Pong(payload) => (Seen::Pong(payload.to_vec()), Ok(())),
+        Event::Close(Close { code, reason }) => (Seen::Close(code.map(CloseCode::get), reason.to_owned()), Ok(())),
+        Event::Violation(violation) => (Seen::Violation(violation), Ok(())),
+        _ => panic!("an event that the tests do not know"),
+    }
+}
+
+/// A client's bytes as its own engine sends them.
+pub(crate) fn unmasked(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
+    let mut frames = Vec::new();
+    while !bytes.is_empty() {
+        let (header, len) = windlass_ws::FrameHeader::parse(bytes).unwrap().expect("whole frames");
+        let mut payload = bytes[len..len + header.len as usize].to_vec();
+        if let Some(key) = header.key {
+            mask(&mut payload, key);
+        }
+        frames.push((bytes[0], payload));
+        bytes = &bytes[len + header.len as usize..];
+    }
+    frames
+}

@@ -1,0 +1,155 @@
+//! Messages with RSV1 (RFC 7692).
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use windlass_ws::{
+    Config, End, Engine, Event, Limits, Message, Scratch, Violation,
+    deflate::{Agreement, Compressor, DeflateConfig},
+};
+
+use crate::{
+    bed::{Handler, Seen, Session, masked, noise, text, unmasked},
+    pair::{deflate_pair, padded, said, talk},
+};
+
+fn settings() -> [(Agreement, DeflateConfig); 3] {
+    let mut dedicated = DeflateConfig::DEFAULT;
+    dedicated.compressor = Compressor::Dedicated;
+    dedicated.threshold = 0;
+    let mut forgetful = Agreement::DEFAULT;
+    forgetful.server_no_context_takeover = true;
+    forgetful.client_no_context_takeover = true;
+    forgetful.server_max_window_bits = 9;
+    let mut eager = DeflateConfig::DEFAULT;
+    eager.threshold = 1;
+    [(forgetful, eager), (Agreement::DEFAULT, dedicated), (forgetful, DeflateConfig::DEFAULT)]
+}
+
+fn server(setting: usize, limits: Limits) -> Engine {
+    let (agreement, config) = settings()[setting];
+    Engine::with_deflate(&Arc::new(Config::server().with_limits(limits)), &agreement, &config)
+}
+
+/// `message` as a client sends it compressed: the payload alone.
+fn compressed(message: Message<'_>) -> Vec<u8> {
+    let (agreement, config) = settings()[0];
+    let [mut client, _] = deflate_pair(&agreement, &config);
+    let mut scratch = Scratch::new();
+    let frame = client.send(message, &mut scratch).unwrap();
+    assert_eq!(frame[0] & 0x40, 0x40, "it pays to compress it");
+    unmasked(frame).remove(0).1
+}
+
+const LYRICS: &str = "ding dong ding dong ding dong ding dong ";
+
+#[test]
+fn a_compressed_message_is_seen_however_it_is_framed_and_cut() {
+    let payload = compressed(Message::Text(LYRICS));
+    let (half, rest) = payload.split_at(payload.len() / 2);
+    let framings = [
+        masked(0xc1, &payload),
+        [masked(0x41, half), masked(0x89, b"p"), masked(0x80, rest)].concat(),
+        [masked(0x41, b""), masked(0x00, &payload), masked(0x80, b"")].concat(),
+    ];
+    for framing in framings {
+        let bytes = [framing, masked(0x81, b"plain")].concat();
+        for handler in [Handler::Echo, Handler::Silent] {
+            let new = || Session::with(server(0, Limits::DEFAULT), handler);
+            let whole = new().feed_all([&bytes[..]]);
+            let messages: Vec<&Seen> = whole.seen.iter().filter(|seen| !matches!(seen, Seen::Ping(_))).collect();
+            assert_eq!(messages, [&text(LYRICS), &text("plain")]);
+            for cut in 0..=bytes.len() {
+                let session = new().feed_all([&bytes[..cut], &bytes[cut..]]);
+                assert_eq!(session.result(), whole.result(), "cut at {cut}");
+            }
+            assert_eq!(new().feed_all(bytes.chunks(1)).result(), whole.result());
+        }
+    }
+}
+
+#[test]
+fn replies_are_compressed_from_the_threshold_on() {
+    let (agreement, mut config) = settings()[0];
+    for threshold in [1, 20, 40, 41, 125, 126, 300] {
+        config.threshold = threshold;
+        let new = || Engine::with_deflate(&Arc::new(Config::server()), &agreement, &config);
+        for times in [1, 7, 20] {
+            let message = LYRICS.repeat(times);
+            let mut session = Session::with(new(), Handler::Echo);
+            session.feed(&masked(0x81, message.as_bytes()));
+            let first = if message.len() >= threshold { 0xc1 } else { 0x81 };
+            assert_eq!(session.output[0], first, "{} bytes, threshold {threshold}", message.len());
+            // In pieces it is the same.
+            let pieces = masked(0x81, message.as_bytes());
+            let in_pieces = Session::with(new(), Handler::Echo).feed_all(pieces.chunks(9));
+            assert_eq!(in_pieces.output, session.output);
+        }
+    }
+}
+
+#[test]
+fn what_does_not_get_shorter_goes_back_as_it_came() {
+    let noise: Vec<u8> = (0..300u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ (at * at) as u8).collect();
+    let mut engine = server(0, Limits::DEFAULT);
+    let mut scratch = Scratch::new();
+    let mut input = masked(0x82, &noise);
+    let mut pass = engine.process(&mut input, &mut scratch);
+    let Some(Event::Binary(bytes)) = pass.next() else { panic!("no message") };
+    bytes.reply().unwrap();
+    let range = pass.finish().in_place.expect("in place");
+    assert_eq!(unmasked(&input[range]), [(0x82, noise)]);
+}
+
+#[test]
+fn rsv1_belongs_on_the_first_frame_of_a_message_alone() {
+    for bytes in [masked(0xc9, b""), masked(0xc8, b""), [masked(0x41, b""), masked(0xc0, b"")].concat()] {
+        let session = Session::with(server(0, Limits::DEFAULT), Handler::Silent).feed_all([&bytes[..]]);
+        assert_eq!(session.end, Some(End::Failed(Violation::ReservedBits)));
+    }
+}
+
+#[test]
+fn what_is_no_deflate_or_no_text_or_too_much_ends_the_connection() {
+    let cases = [
+        (masked(0xc2, &[0xff; 20]), Violation::BadDeflate),
+        (masked(0xc1, &compressed(Message::Binary(&[0xfe; 500]))), Violation::InvalidUtf8),
+        (masked(0xc2, &compressed(Message::Binary(&[7; 2000]))), Violation::MessageTooBig),
+    ];
+    for (bytes, violation) in cases {
+        let mut limits = Limits::DEFAULT;
+        limits.message_max = 1999;
+        for chunk in [bytes.len(), 5] {
+            let session = Session::with(server(0, limits), Handler::Silent).feed_all(bytes.chunks(chunk));
+            assert_eq!(session.end, Some(End::Failed(violation)));
+            assert_eq!(session.seen, [Seen::Violation(violation)]);
+        }
+        limits.message_max = 2000;
+        let session = Session::with(server(0, limits), Handler::Silent).feed_all([&bytes[..]]);
+        assert_eq!(session.end.is_none(), violation == Violation::MessageTooBig, "at the limit");
+    }
+}
+
+#[test]
+fn without_an_agreement_rsv1_is_reserved() {
+    let mut session = Session::server(Handler::Silent);
+    session.feed(&masked(0xc2, &noise(3)));
+    assert_eq!(session.end, Some(End::Failed(Violation::ReservedBits)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_one_says_compressed_the_other_sees(
+        client in prop::collection::vec(said(), 0..6),
+        server in prop::collection::vec(said(), 0..6),
+        sizes in prop::collection::vec(prop_oneof![1usize..200, 1usize..70_000], 1..9),
+        setting in 0usize..3,
+        echo in any::<bool>(),
+    ) {
+        let (agreement, config) = settings()[setting];
+        let server: &[_] = if echo { &[] } else { &server };
+        talk(deflate_pair(&agreement, &config), [&client, server], &padded(sizes), echo);
+    }
+}

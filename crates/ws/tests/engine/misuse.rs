@@ -1,0 +1,118 @@
+//! What users forget, and what they do in the wrong order.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use windlass_ws::{CloseCode, Config, End, Engine, Event, Message, Outcome, Scratch, SendError, Violation};
+
+use crate::bed::{close_payload, masked, noise, plain};
+
+fn server() -> Engine {
+    Engine::new(&Arc::new(Config::server()))
+}
+
+/// Replies to all, and does not care whether it may.
+fn echo(engine: &mut Engine, scratch: &mut Scratch, input: &mut [u8]) -> Outcome {
+    let mut pass = engine.process(input, scratch);
+    while let Some(event) = pass.next() {
+        match event {
+            Event::Text(text) => _ = text.reply(),
+            Event::Binary(bytes) => _ = bytes.reply(),
+            _ => {}
+        }
+    }
+    pass.finish()
+}
+
+fn gathered(scratch: &Scratch, outcome: &Outcome, input: &[u8]) -> Vec<u8> {
+    scratch.output(outcome, input).flatten().copied().collect()
+}
+
+/// Two frames of which the message is long enough to be sent from where it was put together.
+fn long_message() -> (Vec<u8>, Vec<u8>) {
+    let payload = noise(10_000);
+    ([masked(0x02, &payload[..10]), masked(0x80, &payload[10..])].concat(), plain(0x82, &payload))
+}
+
+#[test]
+fn the_output_of_one_connection_is_not_given_out_for_anothers() {
+    let (mut one, mut other, mut scratch) = (server(), server(), Scratch::new());
+    let (mut input, expected) = long_message();
+    let outcome = echo(&mut one, &mut scratch, &mut input);
+    assert_eq!(outcome.in_place, None);
+    assert_eq!(gathered(&scratch, &outcome, &input), expected);
+    // What is refused leaves it alone.
+    assert_eq!(other.ping(&[0; 126], &mut scratch).map(<[u8]>::len), Err(SendError::TooLong));
+    assert_eq!(other.close(CloseCode::NO_STATUS, "", &mut scratch).map(<[u8]>::len), Err(SendError::BadCloseCode));
+    assert_eq!(
+        other.close(CloseCode::NORMAL, &"r".repeat(124), &mut scratch).map(<[u8]>::len),
+        Err(SendError::TooLong)
+    );
+    assert_eq!(gathered(&scratch, &outcome, &input), expected);
+
+    other.send(Message::Text("to somebody else"), &mut scratch).unwrap();
+    let payload = catch_unwind(AssertUnwindSafe(|| gathered(&scratch, &outcome, &input))).unwrap_err();
+    let text = payload.downcast_ref::<&str>().unwrap();
+    assert!(text.contains("the scratch has been used since"), "{text}");
+    // Another pass that is at the same place of the scratch is another one as well.
+    let (mut input, _) = long_message();
+    let _ = echo(&mut other, &mut scratch, &mut input);
+    assert!(catch_unwind(AssertUnwindSafe(|| gathered(&scratch, &outcome, &input))).is_err());
+}
+
+#[test]
+fn a_pass_that_is_dropped_harms_nobody() {
+    let (mut engine, mut scratch) = (server(), Scratch::new());
+    let (mut input, expected) = long_message();
+    let mut pass = engine.process(&mut input, &mut scratch);
+    let Some(Event::Binary(bytes)) = pass.next() else { panic!("no message") };
+    bytes.reply().unwrap();
+    drop(pass);
+    // Its output is lost; the next one is whole.
+    let (mut input, _) = long_message();
+    let outcome = echo(&mut engine, &mut scratch, &mut input);
+    assert_eq!(gathered(&scratch, &outcome, &input), expected);
+}
+
+#[test]
+fn pings_are_not_counted_by_who_was_never_told_of_seconds() {
+    let (mut engine, mut scratch) = (server(), Scratch::new());
+    let ping = || masked(0x89, b"x");
+    for _ in 0..3000 {
+        assert_eq!(echo(&mut engine, &mut scratch, &mut ping()).end, None);
+    }
+    // From the first second on they are.
+    scratch.set_second(0);
+    for _ in 0..1000 {
+        assert_eq!(echo(&mut engine, &mut scratch, &mut ping()).end, None);
+    }
+    // A Close is what a peer should do, whatever came before it.
+    let mut closing = masked(0x88, &close_payload(1000, ""));
+    let mut other = server();
+    for _ in 0..1000 {
+        assert_eq!(echo(&mut other, &mut scratch, &mut ping()).end, None);
+    }
+    assert_eq!(echo(&mut other, &mut scratch, &mut closing).end, Some(End::Closed));
+    assert_eq!(echo(&mut engine, &mut scratch, &mut ping()).end, Some(End::Failed(Violation::TooManyControls)));
+}
+
+#[test]
+fn who_replies_after_his_close_still_sees_the_peers() {
+    let (mut engine, mut scratch) = (server(), Scratch::new());
+    engine.close(CloseCode::NORMAL, "", &mut scratch).unwrap();
+    let mut input = [masked(0x81, b"late"), masked(0x88, &close_payload(1000, ""))].concat();
+    let outcome = echo(&mut engine, &mut scratch, &mut input);
+    assert_eq!((outcome.end, outcome.len), (Some(End::Closed), 0));
+}
+
+#[test]
+fn many_short_messages_in_pieces_have_one_piece_of_output() {
+    let (mut engine, mut scratch) = (server(), Scratch::new());
+    let message = [masked(0x02, b"a"), masked(0x80, b"b")].concat();
+    let mut input = message.repeat(2000);
+    let outcome = echo(&mut engine, &mut scratch, &mut input);
+    assert_eq!(scratch.output(&outcome, &input).count(), 1);
+    assert_eq!(gathered(&scratch, &outcome, &input), plain(0x82, b"ab").repeat(2000));
+}

@@ -1,0 +1,199 @@
+//! Where replies are built, and in which order they go out.
+
+use std::{ops::Range, sync::Arc};
+
+use windlass_ws::{Config, Engine, Event, Message, Outcome, Scratch};
+
+use crate::bed::{Handler, Session, masked, noise, plain, unmasked};
+
+/// Echoes everything; where the output was.
+fn echo(engine: &mut Engine, scratch: &mut Scratch, input: &mut [u8]) -> Option<Range<usize>> {
+    echo_all(engine, scratch, input).in_place
+}
+
+fn echo_all(engine: &mut Engine, scratch: &mut Scratch, input: &mut [u8]) -> Outcome {
+    let mut pass = engine.process(input, scratch);
+    while let Some(event) = pass.next() {
+        match event {
+            Event::Text(text) => text.reply().unwrap(),
+            Event::Binary(bytes) => bytes.reply().unwrap(),
+            _ => {}
+        }
+    }
+    pass.finish()
+}
+
+fn server() -> (Engine, Scratch) {
+    (Engine::new(&Arc::new(Config::server())), Scratch::new())
+}
+
+#[test]
+fn echoes_of_all_lengths_are_one_range_of_the_input() {
+    let lens = [0, 1, 20, 125, 126, 127, 1000, 65_535, 65_536, 70_000];
+    for len in lens {
+        for count in [1, 2, 16] {
+            let (mut engine, mut scratch) = server();
+            let mut input = masked(0x82, &noise(len)).repeat(count);
+            let range = echo(&mut engine, &mut scratch, &mut input).expect("one range");
+            assert_eq!(input[range], plain(0x82, &noise(len)).repeat(count), "{count} of {len}");
+        }
+    }
+    let (mut engine, mut scratch) = server();
+    let frames = lens.map(|len| (0x81, "x".repeat(len).into_bytes()));
+    let mut input: Vec<u8> = frames.iter().flat_map(|(first, payload)| masked(*first, payload)).collect();
+    let range = echo(&mut engine, &mut scratch, &mut input).expect("one range");
+    assert_eq!(unmasked(&input[range]), frames);
+}
+
+#[test]
+fn pongs_and_the_answer_to_close_join_the_range() {
+    let (mut engine, mut scratch) = server();
+    let frames =
+        [(0x82, noise(300)), (0x89, noise(9)), (0x81, b"x".to_vec()), (0x8a, b"no answer".to_vec()), (0x89, vec![])];
+    let mut input: Vec<u8> = frames.iter().flat_map(|(first, payload)| masked(*first, payload)).collect();
+    input.extend(masked(0x88, &[3, 232]));
+    let range = echo(&mut engine, &mut scratch, &mut input).expect("one range");
+    let answers = [(0x82, noise(300)), (0x8a, noise(9)), (0x81, b"x".to_vec()), (0x8a, vec![]), (0x88, vec![3, 232])];
+    assert_eq!(unmasked(&input[range]), answers);
+}
+
+#[test]
+fn messages_that_get_no_reply_leave_no_gap() {
+    let (mut engine, mut scratch) = server();
+    let mut input: Vec<u8> = (0..30).flat_map(|at| masked(0x82, &noise(at * 11))).collect();
+    let mut pass = engine.process(&mut input, &mut scratch);
+    let mut answered = Vec::new();
+    let mut at = 0;
+    while let Some(Event::Binary(bytes)) = pass.next() {
+        assert_eq!(*bytes, noise(at * 11)[..]);
+        if at % 3 == 1 {
+            answered.push((0x82, bytes.to_vec()));
+            bytes.reply().unwrap();
+        }
+        at += 1;
+    }
+    assert_eq!(at, 30);
+    let range = pass.finish().in_place.expect("one range");
+    assert_eq!(unmasked(&input[range]), answered);
+}
+
+#[test]
+fn what_is_sent_keeps_the_order_of_the_calls() {
+    let (mut engine, mut scratch) = server();
+    let mut input: Vec<u8> =
+        [masked(0x82, b"1"), masked(0x82, b"2"), masked(0x81, b"3"), masked(0x82, &noise(400))].concat();
+    let mut pass = engine.process(&mut input, &mut scratch);
+    pass.send(Message::Text("first")).unwrap();
+    let Some(Event::Binary(bytes)) = pass.next() else { panic!() };
+    bytes.reply().unwrap();
+    pass.ping(b"between").unwrap();
+    pass.send(Message::Binary(&noise(70_000))).unwrap();
+    let Some(Event::Binary(bytes)) = pass.next() else { panic!() };
+    bytes.reply().unwrap();
+    let Some(Event::Text(text)) = pass.next() else { panic!() };
+    let (text, mut outbox) = text.split();
+    outbox.send(Message::Text(text)).unwrap();
+    outbox.pong(b"").unwrap();
+    let Some(Event::Binary(bytes)) = pass.next() else { panic!() };
+    bytes.reply().unwrap();
+    pass.outbox().send(Message::Text("last")).unwrap();
+    let outcome = pass.finish();
+    assert_eq!(outcome.in_place, None);
+    let output: Vec<u8> = scratch.output(&outcome, &input).flatten().copied().collect();
+    assert_eq!(outcome.len, output.len());
+    let expected = [
+        (0x81, b"first".to_vec()),
+        (0x82, b"1".to_vec()),
+        (0x89, b"between".to_vec()),
+        (0x82, noise(70_000)),
+        (0x82, b"2".to_vec()),
+        (0x81, b"3".to_vec()),
+        (0x8a, vec![]),
+        (0x82, noise(400)),
+        (0x81, b"last".to_vec()),
+    ];
+    assert_eq!(unmasked(&output), expected);
+}
+
+#[test]
+fn a_pass_that_ends_early_says_how_far_it_came() {
+    let frames = [masked(0x82, b"one"), masked(0x89, b"two"), masked(0x81, &[b'3'; 200]), masked(0x82, b"four")];
+    for taken in 0..=4 {
+        let (mut engine, mut scratch) = server();
+        let mut input = frames.concat();
+        let mut pass = engine.process(&mut input, &mut scratch);
+        for _ in 0..taken {
+            assert!(pass.next().is_some());
+        }
+        let outcome = pass.finish();
+        assert_eq!(outcome.consumed, frames[..taken].concat().len(), "after {taken}");
+        let mut rest = input[outcome.consumed..].to_vec();
+        let mut pass = engine.process(&mut rest, &mut scratch);
+        let mut left = 0;
+        while pass.next().is_some() {
+            left += 1;
+        }
+        assert_eq!(taken + left, 4);
+    }
+}
+
+#[test]
+fn a_dropped_pass_leaves_nothing_behind_for_another_connection() {
+    let (mut engine, mut scratch) = server();
+    let mut input = masked(0x82, &noise(300));
+    let (first, second) = input.split_at_mut(100);
+    engine.process(first, &mut scratch).next();
+    let mut pass = engine.process(second, &mut scratch);
+    let Some(Event::Binary(bytes)) = pass.next() else { panic!() };
+    bytes.reply().unwrap();
+    pass.send(Message::Text("secret")).unwrap();
+    drop(pass);
+    let mut other = Engine::new(&Arc::new(Config::server()));
+    let mut input = masked(0x82, b"hello");
+    let range = echo(&mut other, &mut scratch, &mut input).expect("one range");
+    assert_eq!(input[range], plain(0x82, b"hello"));
+    assert_eq!(other.ping(b"x", &mut scratch).unwrap(), plain(0x89, b"x"));
+}
+
+#[test]
+fn outside_a_pass_each_call_returns_its_own_frame() {
+    let mut session = Session::server(Handler::Silent);
+    let (engine, scratch) = (&mut session.engine, &mut session.scratch);
+    for len in [0, 125, 126, 65_535, 65_536] {
+        assert_eq!(engine.send(Message::Binary(&noise(len)), scratch).unwrap(), plain(0x82, &noise(len)));
+    }
+    assert_eq!(engine.send(Message::Text("ü"), scratch).unwrap(), plain(0x81, "ü".as_bytes()));
+    assert_eq!(engine.ping(b"a", scratch).unwrap(), plain(0x89, b"a"));
+    assert_eq!(engine.pong(b"", scratch).unwrap(), plain(0x8a, b""));
+}
+
+#[test]
+fn a_client_masks_everything_with_a_key_of_its_own() {
+    fn counting(bytes: &mut [u8]) {
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = at as u8;
+        }
+    }
+    let mut engine = Engine::new(&Arc::new(Config::client(counting)));
+    let mut scratch = Scratch::new();
+    let mut keys = Vec::new();
+    for len in [0, 5, 126, 65_536] {
+        let frame = engine.send(Message::Binary(&noise(len)), &mut scratch).unwrap().to_vec();
+        assert_eq!(unmasked(&frame), [(0x82, noise(len))]);
+        let header = frame.len() - len;
+        keys.push(frame[header - 4..header].to_vec());
+    }
+    let mut input = [plain(0x81, b"to echo"), plain(0x89, b"to answer"), plain(0x82, &noise(300))].concat();
+    let outcome = echo_all(&mut engine, &mut scratch, &mut input);
+    assert_eq!(outcome.in_place, None, "a reply needs a key, for which there is no room");
+    let output: Vec<u8> = scratch.output(&outcome, &input).flatten().copied().collect();
+    let answers = [(0x81, b"to echo".to_vec()), (0x8a, b"to answer".to_vec()), (0x82, noise(300))];
+    assert_eq!(unmasked(&output), answers);
+    // Of the three, with headers of 6, 6 and 8 bytes.
+    for at in [2, 2 + 4 + 7 + 2, (2 + 4 + 7) + (2 + 4 + 9) + 4] {
+        keys.push(output[at..at + 4].to_vec());
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), 7);
+}

@@ -1,0 +1,133 @@
+//! What a peer can do wrong, with the code it is told and how early.
+
+use windlass_ws::{CloseCode, Config, End, Limits, Message, SendError, Violation};
+
+use crate::bed::{Handler, Seen, Session, close_payload, masked, plain};
+
+/// For a server: bytes, and at which of them the violation is certain.
+fn cases() -> Vec<(Violation, Vec<u8>, usize)> {
+    use Violation::*;
+    let long = |len: u64| [&[0x82, 0xff][..], &len.to_be_bytes()].concat();
+    let fragments = |count: usize| [masked(0x02, b""), masked(0x00, b"").repeat(count)].concat();
+    vec![
+        (ReservedBits, vec![0x91], 1),
+        (ReservedBits, vec![0xa2], 1),
+        (ReservedBits, vec![0xc1], 1),
+        (ReservedOpcode, vec![0x83], 1),
+        (ReservedOpcode, vec![0x8f], 1),
+        (Unmasked, vec![0x81, 0x05], 2),
+        (Unmasked, vec![0x89, 0x00], 2),
+        (FragmentedControl, vec![0x09], 1),
+        (FragmentedControl, vec![0x08], 1),
+        (LongControl, vec![0x89, 0xfe], 2),
+        (LongControl, vec![0x88, 0xff], 2),
+        (BadLength, vec![0x82, 0xfe, 0, 125], 4),
+        (BadLength, vec![0x82, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff], 10),
+        (BadLength, long(1 << 63), 10),
+        (UnexpectedContinuation, vec![0x80], 1),
+        (UnexpectedContinuation, vec![0x00], 1),
+        (ExpectedContinuation, [&masked(0x01, b"a")[..], &[0x82]].concat(), 8),
+        (InvalidUtf8, masked(0x81, b"ok \xff"), 10),
+        (InvalidUtf8, masked(0x81, b"\xc3"), 7),
+        (InvalidUtf8, [masked(0x01, b"\xc3"), masked(0x80, b"")].concat(), 13),
+        (ShortClose, masked(0x88, b"x"), 7),
+        (BadCloseCode, masked(0x88, &close_payload(1006, "")), 8),
+        (BadCloseCode, masked(0x88, &close_payload(999, "")), 8),
+        (InvalidUtf8, masked(0x88, &[&close_payload(1000, "")[..], b"\xff"].concat()), 9),
+        (FrameTooBig, [long((16 << 20) + 1), vec![0; 4]].concat(), 14),
+        (TooManyFragments, fragments(1 << 18), 6 * ((1 << 18) + 1)),
+    ]
+}
+
+fn code_of(violation: Violation) -> u16 {
+    use Violation::*;
+    match violation {
+        InvalidUtf8 | BadDeflate => 1007,
+        FrameTooBig | MessageTooBig => 1009,
+        TooManyFragments | TooManyControls => 1008,
+        _ => 1002,
+    }
+}
+
+#[test]
+fn every_violation_is_answered_with_its_code_and_ends_the_connection() {
+    for (violation, bytes, _) in cases() {
+        let mut session = Session::server(Handler::Silent);
+        session.feed(&bytes);
+        assert_eq!(session.seen.last(), Some(&Seen::Violation(violation)));
+        assert_eq!(session.end, Some(End::Failed(violation)));
+        assert_eq!(session.output, plain(0x88, &close_payload(code_of(violation), "")), "{violation:?}");
+        // Nothing more comes in or goes out.
+        let seen = session.seen.len();
+        session.feed(&masked(0x82, b"after the end"));
+        assert_eq!((session.seen.len(), session.output.len()), (seen, 4));
+        let sent = session.engine.send(Message::Text("x"), &mut session.scratch);
+        assert_eq!(sent, Err(SendError::Closed));
+        assert!(session.engine.buffered() == 0, "nothing is kept of a message that never ends");
+    }
+}
+
+#[test]
+fn a_violation_is_seen_at_the_first_byte_that_makes_it_certain() {
+    for (violation, bytes, at) in cases() {
+        if bytes.len() > 1000 {
+            continue;
+        }
+        let mut session = Session::server(Handler::Silent);
+        for (before, byte) in bytes.iter().enumerate() {
+            assert_eq!(session.end, None, "{violation:?} at byte {before}, too early");
+            session.feed(&[*byte]);
+            if before + 1 == at {
+                break;
+            }
+        }
+        assert_eq!(session.end, Some(End::Failed(violation)), "{violation:?} not at byte {at}");
+    }
+}
+
+#[test]
+fn text_fails_within_a_frame_that_is_not_whole() {
+    for (announced, sent) in [(100, &b"fine so far \xed\xa0"[..]), (1000, b"\xf8"), (70_000, b"\xf4\x90")] {
+        let whole = masked(0x01, &[sent, &vec![b'x'; announced - sent.len()]].concat());
+        let header = whole.len() - announced;
+        let mut session = Session::server(Handler::Silent);
+        session.feed(&whole[..header + sent.len() - 1]);
+        assert_eq!(session.end, None);
+        session.feed(&whole[header + sent.len() - 1..header + sent.len()]);
+        assert_eq!(session.end, Some(End::Failed(Violation::InvalidUtf8)));
+    }
+}
+
+#[test]
+fn a_client_refuses_masked_frames_and_masks_its_answer() {
+    let mut session = Session::client(Handler::Silent);
+    session.feed(&masked(0x81, b"hello")[..2]);
+    assert_eq!(session.end, Some(End::Failed(Violation::Masked)));
+    let key = Some([0x5c; 4]);
+    assert_eq!(session.output, crate::bed::frame(0x88, key, &close_payload(1002, "")));
+}
+
+#[test]
+fn no_second_close_frame_goes_out() {
+    let mut session = Session::server(Handler::Silent);
+    session.engine.close(CloseCode::NORMAL, "", &mut session.scratch).unwrap();
+    session.feed(&[0x83]);
+    assert_eq!(session.end, Some(End::Failed(Violation::ReservedOpcode)));
+    assert!(session.output.is_empty());
+}
+
+#[test]
+fn every_violation_of_the_table_has_a_case_somewhere() {
+    let mut limits = Limits::default();
+    limits.message_max = 4;
+    limits.controls_per_second_max = 0;
+    let config = Config::server().with_limits(limits);
+    for (bytes, violation) in
+        [(masked(0x82, b"12345"), Violation::MessageTooBig), (masked(0x89, b""), Violation::TooManyControls)]
+    {
+        let mut session = Session::new(config, Handler::Silent);
+        session.feed(&bytes);
+        assert_eq!(session.end, Some(End::Failed(violation)));
+        assert_eq!(session.output, plain(0x88, &close_payload(code_of(violation), "")));
+    }
+}
