@@ -1,0 +1,63 @@
+//! Replays the committed corpora of the fuzz targets.
+
+mod targets;
+
+use std::{fs, path::PathBuf};
+
+/// Fewer files than this, and the corpus has been lost.
+const FILES_MIN: usize = 10;
+
+/// Runs a target with every file of its corpus, in order; a panic is preceded by the name of its file.
+fn replay(name: &str) {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("the folder is readable").path()).collect();
+    files.sort();
+    assert!(files.len() >= FILES_MIN, "{} has {} files", folder.display(), files.len());
+    let target = targets::named(name);
+    for file in files {
+        println!("{}", file.display());
+        target(&fs::read(&file).expect("the file is readable"));
+    }
+}
+
+#[test]
+fn deflate() {
+    replay("deflate");
+}
+
+#[test]
+fn differential() {
+    replay("differential");
+}
+
+#[test]
+fn frames() {
+    replay("frames");
+}
+
+#[test]
+fn handshake() {
+    replay("handshake");
+}
+
+#[test]
+fn messages() {
+    replay("messages");
+}
+
+#[test]
+fn session() {
+    replay("session");
+}
+
+/// What every target meets first: nothing at all, and one byte of each kind.
+#[test]
+fn the_shortest_inputs() {
+    for (_name, target) in targets::TARGETS {
+        target(&[]);
+        for byte in 0..=u8::MAX {
+            target(&[byte]);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Target `differential`; see `crates/ws/tests/corpus/targets`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| windlass_fuzz::run("differential", data));

@@ -1,0 +1,5 @@
+//! Target `handshake`; see `crates/ws/tests/corpus/targets`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| windlass_fuzz::run("handshake", data));
