@@ -70,7 +70,7 @@ impl Reactor {
     }
 
     /// Changes an interest, at once or merged with others.
-    fn change(&mut self, cell: Cell, interest: Interest) -> Result<(), ModifyError> {
+    pub(crate) fn change(&mut self, cell: Cell, interest: Interest) -> Result<(), ModifyError> {
         if !interest.is_valid() {
             return Err(ModifyError::InvalidInterest);
         }
@@ -187,7 +187,7 @@ impl Reactor {
         self.attention &= !attention::DIRTY;
         let mut dirty = core::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
-            let Some(cell) = self.registry.get(key) else {
+            let Some(cell) = self.registry.find(key) else {
                 continue;
             };
             let mask = cell.interest().kernel_mask();

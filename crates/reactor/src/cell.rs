@@ -76,7 +76,9 @@ impl Flags {
     pub(crate) const FAULTY: Self = Self(1 << 21);
     /// Armed again while an event that was fetched before still waits: that one must not count as the firing.
     pub(crate) const REARMED: Self = Self(1 << 22);
-    const ALL: u32 = 0x7f << 16;
+    /// The cell of a stream or listener, which has a key of another kind: no key of the user's names it.
+    pub(crate) const HIDDEN: Self = Self(1 << 23);
+    const ALL: u32 = 0xff << 16;
 }
 
 /// The functions that know the value's type.

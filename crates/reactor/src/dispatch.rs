@@ -248,6 +248,9 @@ impl Reactor {
         let was_asked = self.stop.is_asked();
         self.run_hooks(Moment::BeforeWait);
         self.time.end_turn();
+        if self.attention & attention::STREAMS != 0 {
+            self.tend_streams();
+        }
         self.flush();
         !was_asked && self.stop.is_asked()
     }
@@ -257,6 +260,7 @@ impl Reactor {
         self.graves.free(&self.batch);
         self.batch.clear();
         self.push_faults();
+        self.push_nudges();
         let has_work = !self.batch.is_empty() || !self.deferred.is_empty() || self.timers_left || self.calls_left;
         let timeout = if has_work { Some(Duration::ZERO) } else { timeout };
         self.wait(timeout)?;
@@ -273,7 +277,7 @@ impl Reactor {
         self.attention &= !attention::FAULTS;
         let faults = mem::take(&mut self.faults);
         for (place, key) in faults.iter().enumerate() {
-            let Some(cell) = self.registry.get(*key) else {
+            let Some(cell) = self.registry.find(*key) else {
                 continue;
             };
             if !self.batch.push(cell.expose(), ERR) {
@@ -434,13 +438,15 @@ impl Reactor {
     /// Sets the bits of `attention` to what there is to do.
     pub(crate) fn survey(&mut self) {
         let mut bits = self.attention & attention::LASTING;
+        let (has_nudges, has_touched) = self.survey_streams();
         for (bit, is_so) in [
             (attention::KEPT, !self.batch.is_empty()),
             (attention::TIMERS, self.timers.len() > 0),
             (attention::DEFERRED, !self.deferred.is_empty() || !self.deferred_later.is_empty() || self.timers_left),
             (attention::CALLS, self.calls_left),
             (attention::DIRTY, !self.dirty.is_empty()),
-            (attention::FAULTS, !self.faults.is_empty()),
+            (attention::FAULTS, !self.faults.is_empty() || has_nudges),
+            (attention::STREAMS, has_touched),
             (attention::GRAVES, self.graves.has_waiting() || self.graves.has_dead()),
         ] {
             bits |= if is_so { bit } else { 0 };
@@ -471,6 +477,9 @@ impl TurnGuard<'_> {
         let waiting = reactor.deferred.len().min(reactor.limits.deferred_per_turn - deferred);
         reactor.run_deferred(waiting);
         reactor.run_hooks(Moment::AfterTurn);
+        if reactor.attention & attention::STREAMS != 0 {
+            reactor.tend_streams();
+        }
         let count = count - reactor.woken;
         reactor.graves.free(&reactor.batch);
         count

@@ -194,6 +194,8 @@ macro_rules! plain_error {
     };
 }
 
+pub(crate) use plain_error;
+
 /// The same for an error that carries something back, whatever that is.
 macro_rules! carrying_error {
     ($type:ident<$p:ident>, |$e:ident| $plain:expr) => {

@@ -25,6 +25,7 @@
 //! - [`interest()`] begins a registration; [`Reactor::add`] takes a hand-written [`Subscriber`].
 //! - [`Turn`] is what a handler may do: register, modify, delete (itself too), start timers, defer, stop.
 //! - [`Group`] is one state with several descriptors, timers and signals.
+//! - [`stream`]: TCP and Unix byte streams, with listeners and connectors.
 //! - [`Remote`] runs closures on the loop's thread from any other, in a bounded queue; [`Stop`] ends the loop from there.
 //! - [`SignalSet`], [`Reactor::embed`]: signals, life inside another loop.
 //! - Feature `mock`: `MockReactor` and `turn!`, to test handlers without a reactor.
@@ -66,6 +67,7 @@ mod remote;
 mod signal;
 mod stats;
 mod stop;
+pub mod stream;
 mod timer;
 mod turn;
 mod wheel;

@@ -24,6 +24,7 @@ use crate::{
     remote::Inbox,
     stats::Counters,
     stop::fall_asleep,
+    stream::Streams,
     timer::{DeferredQueue, Schedule, Timers},
     turn::{self, ReactorOps, sealed::Sealed},
 };
@@ -61,6 +62,8 @@ pub struct Reactor {
     pub(crate) dirty: Vec<Key>,
     /// Registrations that are owed an error event.
     pub(crate) faults: Vec<Key>,
+    /// `None` before the first stream or listener.
+    pub(crate) streams: Option<Box<Streams>>,
     pub(crate) hooks: Hooks,
     pub(crate) time: Time,
     pub(crate) stop: Stop,
@@ -111,10 +114,12 @@ pub(crate) mod attention {
     pub(crate) const REMOTE: u32 = 1 << 13;
     /// The latch has been woken, or calls are left: the inbox is to be looked at, and has not been yet.
     pub(crate) const CALLS: u32 = 1 << 14;
+    /// Streams are to be looked after: others than their own handlers have sent to them, say.
+    pub(crate) const STREAMS: u32 = 1 << 15;
     /// Bits that say how the reactor was built, or hold until somebody clears them.
     pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE;
     /// Bits of work that a host of an embedded reactor must come back for at once.
-    pub(crate) const WORK: u32 = KEPT | DEFERRED | DIRTY | FAULTS | GRAVES | CALLS;
+    pub(crate) const WORK: u32 = KEPT | DEFERRED | DIRTY | FAULTS | GRAVES | CALLS | STREAMS;
 }
 
 impl Reactor {
@@ -154,6 +159,7 @@ impl Reactor {
             leaving: None,
             dirty: Vec::new(),
             faults: Vec::new(),
+            streams: None,
             hooks: Hooks::new(first),
             time: Time::new(clock),
             stop: Stop::new().map_err(BuildError::Os)?,

@@ -24,6 +24,7 @@ pub(crate) enum Kind {
     Descriptor = 0,
     Timer = 1,
     Group = 2,
+    Stream = 3,
 }
 
 /// The largest index that leaves room for the kind.
@@ -148,6 +149,11 @@ impl<R: ReactorOps> Registry<R> {
 
     /// The cell that a key of the user's names.
     pub(crate) fn get(&self, key: Key) -> Option<CellPtr<R>> {
+        self.find(key).filter(|cell| !cell.has_flag(Flags::HIDDEN))
+    }
+
+    /// The cell that a key of the user's or of the reactor's streams names.
+    pub(crate) fn find(&self, key: Key) -> Option<CellPtr<R>> {
         let (index, generation) = key.parts(Kind::Descriptor)?;
         let cell = *self.cells.get(index, generation)?;
         (!cell.has_flag(Flags::INTERNAL)).then_some(cell)

@@ -2,13 +2,17 @@
 
 use std::{
     cell::Cell,
-    os::fd::AsFd,
+    io::Read,
+    os::{fd::AsFd, unix::net::UnixStream},
     rc::Rc,
     time::{Duration, Instant},
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use windlass::{Embedded, Reactor, Turn, interest};
+use windlass::{
+    Embedded, Reactor, Turn, interest,
+    stream::{Input, Stream, StreamHandler, StreamOptions, Timeout},
+};
 
 use crate::{
     child::survives,
@@ -125,4 +129,51 @@ fn a_change_to_exclusive_that_the_kernel_refuses_leaves_the_old_interest() {
     assert!(reactor.modify(key, interest().read().exclusive()).is_err());
     turn(&mut reactor);
     assert_eq!(seen.get(), 2);
+}
+
+/// Ignores what comes, and tells of its timeout.
+struct Told(Rc<Cell<u32>>);
+
+impl StreamHandler for Told {
+    fn on_data(&mut self, _: &mut Stream<'_>, _: Input<'_>) {}
+
+    fn on_timeout(&mut self, _: &mut Stream<'_>, _: Timeout) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri knows no timerfd")]
+fn the_host_is_woken_for_whatever_a_stream_has_to_do() {
+    let mut guest = embedded();
+    let (ours, mut peer) = UnixStream::pair().unwrap();
+    let told = Rc::new(Cell::new(0));
+    let options = StreamOptions::new().idle_timeout(Some(Duration::from_millis(20)));
+    let key = options.register(ours, Told(told.clone()), &mut guest).unwrap();
+    assert!(is_readable(&guest), "it is to open");
+    let rest = |guest: &mut Embedded| {
+        let mut turns = 0;
+        while is_readable(&*guest) {
+            guest.run_once(Duration::ZERO).unwrap();
+            turns += 1;
+            assert!(turns < 20, "it comes to rest");
+        }
+    };
+    rest(&mut guest);
+    guest.with(|reactor| reactor.stream(key).unwrap().send(b"hello").unwrap());
+    assert!(is_readable(&guest), "what others have sent is to go out");
+    rest(&mut guest);
+    let mut got = [0; 5];
+    peer.read_exact(&mut got).unwrap();
+    for firings in 1..3 {
+        // For as long as it takes: the timer descriptor wakes the host.
+        while told.get() < firings {
+            poll(&mut [PollFd::new(&guest, PollFlags::IN)], None).unwrap();
+            guest.run_once(Duration::ZERO).unwrap();
+        }
+    }
+    guest.with(|reactor| reactor.stream(key).unwrap().abort());
+    assert!(is_readable(&guest), "it is to close");
+    rest(&mut guest);
+    assert_eq!(peer.read(&mut got).unwrap(), 0);
 }

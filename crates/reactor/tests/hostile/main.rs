@@ -7,6 +7,7 @@ mod misuse;
 mod panics;
 mod program;
 mod remote;
+mod streams;
 mod threads;
 #[path = "../rules/tools.rs"]
 #[expect(dead_code, reason = "shared with the tests of the rules, which need more of it")]

@@ -5,5 +5,6 @@ mod deletion;
 mod identity;
 mod panics;
 mod remote;
+mod threads;
 mod tools;
 mod turns;

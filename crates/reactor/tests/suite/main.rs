@@ -32,6 +32,7 @@ macro_rules! scenarios {
 }
 
 mod bed;
+mod script;
 
 mod batches;
 mod building;
@@ -52,6 +53,11 @@ mod signals;
 mod signatures;
 mod sockets;
 mod stopping;
+mod streams;
+mod streams_ends;
+mod streams_listeners;
+mod streams_random;
+mod streams_time;
 mod timer_limits;
 mod timers;
 mod turns;

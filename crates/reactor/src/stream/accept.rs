@@ -1,0 +1,384 @@
+//! A registered listener: what accepts its connections, and what one may do with it.
+
+use core::{fmt, marker::PhantomData};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::net::SocketFlags;
+
+use super::{Address, ListenOptions, Listener, ListenerKey, Peer, StreamHandler, books::Begin, state::Flags};
+use crate::{
+    AddError, AddReason, Errno, Event, Interest, Key, NotFound, Reactor, Subscriber, Subscription, Turn, attention,
+    cell::{Flags as CellFlags, NO_GROUP},
+    clock::nanoseconds,
+    interest,
+    timer::{Schedule, Timer},
+};
+
+/// How many connections that are gone before they are accepted are passed over at a time.
+const ERRORS_IN_A_ROW: usize = 16;
+
+/// What the reactor knows of a listener.
+pub(crate) struct ListenerBook {
+    /// Gone when the listener has been deleted, and the book waits for the last of its streams.
+    socket: Option<OwnedFd>,
+    cell: Key,
+    options: Box<ListenOptions>,
+    open: usize,
+    accepted: u64,
+    refused: u64,
+    /// The user wants no connections.
+    is_paused: bool,
+    /// There was nothing to make a connection of; a timer runs.
+    is_resting: bool,
+    rests: u64,
+    /// The timer of the last rest; it may have fired.
+    timer: Option<Key>,
+    /// Why it rested last; `None` when it was not the kernel's refusal.
+    rest_reason: Option<Errno>,
+    is_watched: bool,
+}
+
+impl ListenerBook {
+    fn wants_connections(&self) -> bool {
+        !self.is_paused && !self.is_resting && self.open < self.options.connections_max
+    }
+}
+
+/// The value of a listener's cell.
+struct AcceptCell<H, F> {
+    slot: u32,
+    accept: F,
+    handler: PhantomData<fn() -> H>,
+}
+
+impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber for AcceptCell<H, F> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        unreachable!("a listener is registered by its book's socket, and no key of the user's names its cell")
+    }
+
+    fn interest(&self) -> Interest {
+        interest()
+    }
+
+    fn handle(&mut self, _: Event, mut turn: Turn<'_>) {
+        let reactor = turn.ops();
+        for _ in 0..reactor.listener_book(self.slot).options.accepts_per_event {
+            let Some((socket, address)) = reactor.accept_one(self.slot) else { break };
+            let handler = (self.accept)(&Peer { socket: socket.as_fd(), address });
+            reactor.note_accepted(self.slot, handler.is_some());
+            let Some(handler) = handler else { continue };
+            if !reactor.begin_accepted(self.slot, socket, handler) {
+                break;
+            }
+        }
+        reactor.sync_listener(self.slot);
+    }
+}
+
+/// A registered listener, as [`Turn::listener`] and [`Reactor::listener`] find it.
+pub struct Listening<'a> {
+    reactor: &'a mut Reactor,
+    slot: u32,
+}
+
+impl fmt::Debug for Listening<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listening").finish_non_exhaustive()
+    }
+}
+
+impl Listening<'_> {
+    fn book(&self) -> &ListenerBook {
+        let streams = self.reactor.streams.as_deref().expect("a listener is in the table");
+        streams.listeners[self.slot as usize].as_ref().expect("a listener that was found has a book")
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// What getsockname(2) says.
+    pub fn local_addr(&self) -> io::Result<Address> {
+        Address::local_of(self.book().socket.as_ref().ok_or(Errno::BADF)?)
+    }
+
+    /// How many of the streams that it has accepted are open.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.book().open
+    }
+
+    /// How many connections it has accepted and kept.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.book().accepted
+    }
+
+    /// How many connections its closure has refused.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.book().refused
+    }
+
+    /// Whether it leaves connections alone because there was no descriptor or memory for one.
+    #[must_use]
+    pub fn is_resting(&self) -> bool {
+        self.book().is_resting
+    }
+
+    /// How often it has begun to leave connections alone for that reason.
+    #[must_use]
+    pub fn rests(&self) -> u64 {
+        self.book().rests
+    }
+
+    /// What the kernel said when that happened last; `None` if it has not happened, or if the reactor had as many subscribers as it may.
+    #[must_use]
+    pub fn rest_reason(&self) -> Option<Errno> {
+        self.book().rest_reason
+    }
+
+    /// Accepts no more until [`resume`](Self::resume): connections wait in the kernel's backlog.
+    pub fn pause(&mut self) {
+        self.reactor.listener_book(self.slot).is_paused = true;
+        self.reactor.sync_listener(self.slot);
+    }
+
+    /// Accepts again.
+    pub fn resume(&mut self) {
+        self.reactor.listener_book(self.slot).is_paused = false;
+        self.reactor.sync_listener(self.slot);
+    }
+
+    /// Stops to listen and closes the socket: connections in the backlog are reset, accepted streams stay. The closure is dropped at once.
+    pub fn delete(self) {
+        self.reactor.delete_listener(self.slot);
+    }
+}
+
+impl Turn<'_> {
+    /// A listener by its key.
+    ///
+    /// # Errors
+    /// [`NotFound`] when it is deleted already.
+    pub fn listener(&mut self, key: ListenerKey) -> Result<Listening<'_>, NotFound> {
+        self.ops().listener(key)
+    }
+}
+
+impl Reactor {
+    /// A listener by its key, outside a turn.
+    ///
+    /// # Errors
+    /// [`NotFound`] when it is deleted already.
+    pub fn listener(&mut self, key: ListenerKey) -> Result<Listening<'_>, NotFound> {
+        let streams = self.streams.as_deref().ok_or(NotFound)?;
+        let is_it = |book: &ListenerBook| book.cell == key.0 && book.socket.is_some();
+        let slot = streams.listeners.iter().position(|book| book.as_ref().is_some_and(is_it)).ok_or(NotFound)?;
+        Ok(Listening { reactor: self, slot: u32::try_from(slot).map_err(|_| NotFound)? })
+    }
+
+    /// The book in a slot that is known to be taken.
+    fn listener_book(&mut self, slot: u32) -> &mut ListenerBook {
+        let streams = self.streams.as_deref_mut().expect("a listener is in the table");
+        streams.listeners[slot as usize].as_mut().expect("a listener's cell and its book live together")
+    }
+
+    pub(super) fn begin_listening<H, F>(
+        &mut self,
+        listener: Listener,
+        accept: F,
+    ) -> Result<ListenerKey, AddError<(Listener, F)>>
+    where
+        H: StreamHandler,
+        F: FnMut(&Peer<'_>) -> Option<H> + 'static,
+    {
+        let listeners = &mut self.streams_mut().listeners;
+        let slot = listeners.iter().position(Option::is_none).unwrap_or_else(|| {
+            listeners.push(None);
+            listeners.len() - 1
+        });
+        let slot = u32::try_from(slot).expect("there are fewer listeners than descriptors");
+        let subscription = Subscription::new(AcceptCell { slot, accept, handler: PhantomData::<fn() -> H> });
+        let wants = listener.options.connections_max > 0;
+        let interest = if wants { interest().read() } else { interest() };
+        match self.admit(subscription.cell(), listener.socket.as_raw_fd(), interest) {
+            Ok(cell) => {
+                subscription.into_cell().set_flag(CellFlags::HIDDEN, true);
+                let Listener { socket, options } = listener;
+                self.streams_mut().listeners[slot as usize] = Some(ListenerBook {
+                    socket: Some(socket),
+                    cell,
+                    options,
+                    open: 0,
+                    accepted: 0,
+                    refused: 0,
+                    is_paused: false,
+                    is_resting: false,
+                    rests: 0,
+                    timer: None,
+                    rest_reason: None,
+                    is_watched: wants,
+                });
+                Ok(ListenerKey(cell))
+            }
+            Err(reason) => {
+                let Ok(cell) = subscription.into_inner::<AcceptCell<H, F>>() else {
+                    unreachable!("it was made of one above")
+                };
+                Err(AddError::new(reason, (listener, cell.accept)))
+            }
+        }
+    }
+
+    /// The next connection, if there is one and there is room for it.
+    fn accept_one(&mut self, slot: u32) -> Option<(OwnedFd, Address)> {
+        let is_full = self.subscribers() >= self.limits.subscribers_max;
+        let book = self.listener_book(slot);
+        if !book.wants_connections() {
+            return None;
+        }
+        if is_full {
+            self.rest_listener(slot, None);
+            return None;
+        }
+        for _ in 0..ERRORS_IN_A_ROW {
+            let socket = self.listener_book(slot).socket.as_ref()?;
+            match rustix::net::acceptfrom_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok((socket, address)) => return Some((socket, Address::of(address).unwrap_or(Address::Unix(None)))),
+                Err(Errno::AGAIN) => return None,
+                Err(errno) if is_the_peers(errno) => {}
+                Err(errno) => {
+                    self.rest_listener(slot, Some(errno));
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    fn note_accepted(&mut self, slot: u32, is_kept: bool) {
+        let book = self.listener_book(slot);
+        if is_kept {
+            book.accepted += 1;
+        } else {
+            book.refused += 1;
+        }
+    }
+
+    /// Makes a stream of a connection; false when the reactor cannot.
+    fn begin_accepted<H: StreamHandler>(&mut self, slot: u32, socket: OwnedFd, handler: H) -> bool {
+        let options = self.listener_book(slot).options.stream;
+        let begin =
+            Begin { socket, options, prefix: Vec::new(), flags: Flags::default(), refused: None, listener: Some(slot) };
+        match self.begin_stream(begin, handler) {
+            Ok(_) => {
+                self.listener_book(slot).open += 1;
+                true
+            }
+            Err(refused) => {
+                let reason = match refused.reason {
+                    AddReason::Os(errno) => Some(errno),
+                    _ => None,
+                };
+                // Before the handler is dropped, which may panic (rule 3).
+                self.rest_listener(slot, reason);
+                drop(refused);
+                false
+            }
+        }
+    }
+
+    /// Leaves connections alone for a while, since there is nothing to make them of: to ask again at once would keep the loop busy.
+    fn rest_listener(&mut self, slot: u32, reason: Option<Errno>) {
+        // The clock may be the user's: it is asked before anything is written down (rule 3).
+        let now = self.now_ns();
+        let book = self.listener_book(slot);
+        book.is_resting = true;
+        book.rests += 1;
+        book.rest_reason = reason;
+        let (cell, timer, retry) = (book.cell, book.timer, book.options.retry.max(Duration::from_millis(1)));
+        let deadline_ns = now.saturating_add(nanoseconds(retry));
+        self.attention |= attention::TIMERS;
+        // The last rest may have ended before its time, with a stream of the listener's.
+        if timer.is_some_and(|key| self.timers.reset(key, deadline_ns)) {
+            return;
+        }
+        let wake = Timer::<Self>::new(Schedule::After(retry), move |mut turn: Turn<'_>| {
+            if let Ok(listening) = turn.listener(ListenerKey(cell)) {
+                let Listening { reactor, slot } = listening;
+                reactor.listener_book(slot).is_resting = false;
+                reactor.sync_listener(slot);
+            }
+        });
+        let key = self.timers.start(wake.call, deadline_ns, 0, NO_GROUP);
+        self.listener_book(slot).timer = Some(key);
+    }
+
+    /// Watches for connections, or does not.
+    fn sync_listener(&mut self, slot: u32) {
+        let book = self.listener_book(slot);
+        let wants = book.wants_connections();
+        if book.is_watched == wants || book.socket.is_none() {
+            return;
+        }
+        let key = book.cell;
+        let Some(cell) = self.registry.find(key) else { return };
+        let wanted = if wants { interest().read() } else { interest() };
+        // What is refused is tried again at the next change; the kernel refuses none for a descriptor that is ours.
+        if self.change(cell, wanted).is_ok() {
+            self.listener_book(slot).is_watched = wants;
+        }
+    }
+
+    /// A stream of the listener's has been closed.
+    pub(super) fn leave_listener(&mut self, slot: u32) {
+        let book = self.listener_book(slot);
+        book.open -= 1;
+        // What it was made of can be had again.
+        book.is_resting = false;
+        if book.socket.is_none() && book.open == 0 {
+            self.streams_mut().listeners[slot as usize] = None;
+        } else {
+            self.sync_listener(slot);
+        }
+    }
+
+    fn delete_listener(&mut self, slot: u32) {
+        let book = self.listener_book(slot);
+        let (key, socket, timer) = (book.cell, book.socket.take(), book.timer.take());
+        if book.open == 0 {
+            self.streams_mut().listeners[slot as usize] = None;
+        }
+        if let Some(timer) = timer {
+            // It may have fired. Its closure is not the user's.
+            drop(self.timers.remove(timer));
+        }
+        let mark = self.graves.waiting();
+        if let Some(cell) = self.registry.find(key) {
+            self.strike(cell);
+        }
+        drop(socket);
+        self.bury_down_to(mark);
+    }
+}
+
+/// Whether accept4(2) tells of this one connection and not of the listener.
+fn is_the_peers(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::INTR
+            | Errno::CONNABORTED
+            | Errno::PROTO
+            | Errno::PERM
+            | Errno::NETDOWN
+            | Errno::NOPROTOOPT
+            | Errno::HOSTDOWN
+            | Errno::NONET
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+    )
+}

@@ -1,0 +1,490 @@
+//! The reactor's books of streams: their beginning and end, their output, and what they are watched for.
+
+use std::{
+    io::IoSlice,
+    os::fd::{AsRawFd, OwnedFd},
+    rc::Rc,
+    time::Duration,
+};
+
+use rustix::net::{SendAncillaryBuffer, SendFlags, sockopt};
+
+use super::{
+    CloseReason, SendError, Stream, StreamHandler, StreamOptions,
+    driver::StreamCell,
+    output::Output,
+    state::{Core, Flags, NO_LISTENER, Streams},
+};
+use crate::{
+    AddError, Errno, Interest, Key, ModifyError, NotFound, Reactor, Subscription, Turn, attention,
+    cell::Flags as CellFlags,
+    interest,
+    registry::{Kind, MAX_INDEX, first_generation},
+};
+
+/// Gathered output that reaches this many bytes is written at once.
+const WRITE_AT_ONCE: usize = 16 << 10;
+
+/// How many pieces one write takes from the output.
+const PIECES_PER_WRITE: usize = 16;
+
+/// The most pieces that sendmsg(2) takes (`UIO_MAXIOV`).
+const KERNEL_PIECES_MAX: usize = 1024;
+
+/// What a new stream begins with.
+pub(super) struct Begin {
+    pub(super) socket: OwnedFd,
+    pub(super) options: StreamOptions,
+    pub(super) prefix: Vec<u8>,
+    /// [`Flags::CONNECTING`] or none.
+    pub(super) flags: Flags,
+    /// It could not even begin to connect.
+    pub(super) refused: Option<Errno>,
+    pub(super) listener: Option<u32>,
+}
+
+impl Reactor {
+    pub(super) fn streams_mut(&mut self) -> &mut Streams {
+        self.streams.get_or_insert_with(|| Box::new(Streams::new(first_generation())))
+    }
+
+    /// The stream at an index that is known to be taken.
+    #[inline]
+    pub(super) fn stream_core(&mut self, index: u32) -> &mut Core {
+        self.streams.as_deref_mut().expect("a stream is in the table").core(index)
+    }
+
+    /// A stream by its key, outside a turn. What is sent goes out when the next turn begins. See [`Turn::stream`].
+    ///
+    /// # Errors
+    /// [`NotFound`] when the stream is closed already.
+    pub fn stream(&mut self, key: Key) -> Result<Stream<'_>, NotFound> {
+        let (index, generation) = key.parts(Kind::Stream).ok_or(NotFound)?;
+        let streams = self.streams.as_deref().ok_or(NotFound)?;
+        streams.cores.get(index, generation).ok_or(NotFound)?;
+        Ok(Stream { reactor: self, index })
+    }
+
+    /// Registers a stream. `on_open` comes in the next turn.
+    pub(super) fn begin_stream<H: StreamHandler>(
+        &mut self,
+        begin: Begin,
+        handler: H,
+    ) -> Result<Key, AddError<(OwnedFd, H)>> {
+        let (index, generation) = self.streams_mut().cores.next(MAX_INDEX);
+        let subscription = Subscription::new(StreamCell { index, handler });
+        let is_connecting = begin.flags.any(Flags::CONNECTING);
+        let (interest, watches) = match (begin.refused, is_connecting) {
+            (Some(_), _) => (interest(), Flags::default()),
+            (None, true) => (interest().write(), Flags::WATCHES_OUT),
+            (None, false) => (interest().read(), Flags::WATCHES_IN),
+        };
+        match self.admit(subscription.cell(), begin.socket.as_raw_fd(), interest) {
+            Ok(cell) => {
+                subscription.into_cell().set_flag(CellFlags::HIDDEN, true);
+                self.enter_stream(begin, watches, cell, index);
+                Ok(Key::new(Kind::Stream, (index, generation)))
+            }
+            Err(reason) => {
+                let Ok(cell) = subscription.into_inner::<StreamCell<H>>() else {
+                    unreachable!("it was made of one above")
+                };
+                Err(AddError::new(reason, (begin.socket, cell.handler)))
+            }
+        }
+    }
+
+    fn enter_stream(&mut self, begin: Begin, watches: Flags, cell: Key, index: u32) {
+        let Begin { socket, options, prefix, flags, refused, listener } = begin;
+        let streams = self.streams_mut();
+        let mut core = Core {
+            socket,
+            flags: flags | watches,
+            cell,
+            output: None,
+            options: streams.share(&options),
+            heard_ns: 0,
+            since_ns: 0,
+            listener: listener.unwrap_or(NO_LISTENER),
+            reason: None,
+        };
+        core.flags.set(Flags::IDLE, options.idle_timeout.is_some());
+        if flags.any(Flags::CONNECTING) {
+            core.flags |= Flags::STAMP | Flags::ARM;
+        }
+        if let Some(errno) = refused {
+            core.kill(CloseReason::Connect(errno));
+        }
+        if !prefix.is_empty() {
+            core.flags |= Flags::PREFIX;
+            streams.prefixes.insert(index, prefix);
+        }
+        streams.cores.insert(core);
+        self.nudge_stream(index);
+    }
+
+    /// Takes a stream out of all books. Its socket is still open: rule 14 has been kept, and the caller closes it.
+    ///
+    /// No code of the user's runs: the handler waits for the frame of its driver to end (rule 1).
+    pub(super) fn strike_stream(&mut self, index: u32) -> (OwnedFd, CloseReason) {
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        let generation = streams.cores.generation(index);
+        let core = streams.cores.remove(index, generation).expect("a stream's cell and its core live together");
+        let Core { socket, flags, cell, output, listener, reason, .. } = core;
+        streams.prefixes.remove(&index);
+        streams.deadlines.remove(index);
+        if let Some(output) = output {
+            streams.keep_output(output);
+        }
+        if flags.any(Flags::RESET) {
+            // A socket that cannot send a RST is merely closed.
+            let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
+        }
+        if let Some(cell) = self.registry.find(cell) {
+            self.strike(cell);
+        }
+        if listener != NO_LISTENER {
+            self.leave_listener(listener);
+        }
+        (socket, reason.unwrap_or(CloseReason::Closed))
+    }
+
+    /// Its driver is called in the next turn, with an event of no readiness.
+    pub(super) fn nudge_stream(&mut self, index: u32) {
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        let core = streams.core(index);
+        if !core.flags.any(Flags::NUDGED) {
+            core.flags |= Flags::NUDGED;
+            let cell = core.cell;
+            streams.nudges.push(cell);
+            self.attention |= attention::FAULTS;
+        }
+    }
+
+    /// A stream was changed: its driver looks after it if it runs, or else the end of the turn.
+    pub(super) fn touch_stream(&mut self, index: u32) {
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        let core = streams.core(index);
+        if core.flags.any(Flags::RUNNING | Flags::TOUCHED) {
+            return;
+        }
+        core.flags |= Flags::TOUCHED;
+        let key = Key::new(Kind::Stream, (index, streams.cores.generation(index)));
+        streams.touched.push(key);
+        self.attention |= attention::STREAMS;
+    }
+
+    /// Looks after the streams that others than their drivers have changed: one write for each, whatever was sent to it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn tend_streams(&mut self) {
+        self.attention &= !attention::STREAMS;
+        let Some(streams) = self.streams.as_deref_mut() else { return };
+        let mut touched = core::mem::take(&mut streams.touched);
+        for key in touched.drain(..) {
+            let Ok(Stream { index, .. }) = self.stream(key) else { continue };
+            // Its driver may have looked after it meanwhile; to do so again does no harm.
+            self.stream_core(index).flags.clear(Flags::TOUCHED);
+            self.flush_stream(index);
+            self.sync_stream(index);
+            if self.stream_core(index).needs_driver() {
+                self.nudge_stream(index);
+            }
+        }
+        // Nothing was touched meanwhile. The list keeps its memory (rule 12).
+        if let Some(streams) = self.streams.as_deref_mut() {
+            streams.touched = touched;
+        }
+    }
+
+    /// Whether a stream's driver is to be called without an event from the kernel, or one is to be looked after.
+    pub(crate) fn survey_streams(&self) -> (bool, bool) {
+        self.streams.as_deref().map_or((false, false), |s| (!s.nudges.is_empty(), !s.touched.is_empty()))
+    }
+
+    /// Puts the events of nudged streams into the batch; those for which there is no room stay.
+    pub(crate) fn push_nudges(&mut self) {
+        let Some(streams) = self.streams.as_deref_mut() else { return };
+        let mut pushed = 0;
+        for key in &streams.nudges {
+            if let Some(cell) = self.registry.find(*key) {
+                if !self.batch.push(cell.expose(), 0) {
+                    self.attention |= attention::FAULTS;
+                    break;
+                }
+            }
+            pushed += 1;
+        }
+        streams.nudges.drain(..pushed);
+    }
+
+    /// Asks the kernel for what the stream wants to hear of. A refusal is the stream's end.
+    pub(super) fn sync_stream(&mut self, index: u32) {
+        let core = self.stream_core(index);
+        if core.flags.any(Flags::DEAD) {
+            return;
+        }
+        let mut watches = Flags::default();
+        watches.set(Flags::WATCHES_IN, core.wants_input());
+        watches.set(Flags::WATCHES_OUT, core.flags.any(Flags::BLOCKED | Flags::CONNECTING));
+        if core.flags.only(Flags::WATCHES) == watches {
+            return;
+        }
+        let mut wanted = Interest::default();
+        if watches.any(Flags::WATCHES_IN) {
+            wanted = wanted.read();
+        }
+        if watches.any(Flags::WATCHES_OUT) {
+            wanted = wanted.write();
+        }
+        let key = core.cell;
+        let done = match self.registry.find(key) {
+            Some(cell) => self.change(cell, wanted),
+            None => Err(ModifyError::NotFound),
+        };
+        let core = self.stream_core(index);
+        match done {
+            Ok(()) => {
+                core.flags.clear(Flags::WATCHES);
+                core.flags |= watches;
+            }
+            Err(ModifyError::Os(errno)) => core.fail(errno),
+            Err(_) => core.fail(Errno::IO),
+        }
+    }
+
+    /// Writes what waits, unless the socket is known to take nothing.
+    pub(super) fn flush_stream(&mut self, index: u32) {
+        let core = self.stream_core(index);
+        if core.output.is_some() && !core.flags.any(Flags::BLOCKED | Flags::CONNECTING | Flags::DEAD) {
+            self.write_stream(index);
+        }
+        self.stream_core(index).note_marks();
+    }
+
+    /// Writes what waits; an error is the stream's end.
+    pub(super) fn write_stream(&mut self, index: u32) {
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        if let Err(errno) = streams.transmit(index, &[]) {
+            streams.core(index).fail(errno);
+        }
+    }
+
+    pub(super) fn stream_send(&mut self, index: u32, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
+        let len = pieces.iter().map(|piece| piece.len()).sum();
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        streams.admit_output(index, len)?;
+        let core = streams.core(index);
+        if core.buffered() + len >= WRITE_AT_ONCE {
+            streams.write_through(index, pieces)?;
+        } else {
+            streams.enqueue(index, pieces, 0);
+        }
+        self.after_output(index);
+        Ok(())
+    }
+
+    pub(super) fn stream_send_shared(&mut self, index: u32, bytes: &Rc<[u8]>) -> Result<(), SendError> {
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        streams.admit_output(index, bytes.len())?;
+        if !bytes.is_empty() {
+            streams.output(index).push_shared(bytes);
+        }
+        self.after_output(index);
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn stream_reply(&mut self, index: u32, bytes: &[u8]) -> Result<(), SendError> {
+        let core = self.stream_core(index);
+        // What is all there is to most answers: nothing waits, and the socket takes it all.
+        if core.flags.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max {
+            let offered = core.offer(&[IoSlice::new(bytes)]);
+            if offered == Ok(bytes.len()) {
+                return Ok(());
+            }
+            return self.stream_replied(index, bytes, offered);
+        }
+        self.stream_reply_after(index, bytes)
+    }
+
+    /// The socket has taken a part, or none.
+    #[cold]
+    fn stream_replied(&mut self, index: u32, bytes: &[u8], taken: Result<usize, Errno>) -> Result<(), SendError> {
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        streams.settle_write(index, &[IoSlice::new(bytes)], taken)?;
+        self.after_output(index);
+        Ok(())
+    }
+
+    #[cold]
+    fn stream_reply_after(&mut self, index: u32, bytes: &[u8]) -> Result<(), SendError> {
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        streams.admit_output(index, bytes.len())?;
+        streams.write_through(index, &[IoSlice::new(bytes)])?;
+        self.after_output(index);
+        Ok(())
+    }
+
+    /// Output was added. What is left of it, and what it causes, is for the driver or for the end of the turn.
+    #[inline]
+    fn after_output(&mut self, index: u32) {
+        self.stream_core(index).note_marks();
+        self.touch_stream(index);
+    }
+}
+
+impl Turn<'_> {
+    /// A stream by its key, to send to it or to close it, from any handler. What is sent goes out at the end of the turn, in one write for each stream.
+    ///
+    /// # Errors
+    /// [`NotFound`] when the stream is closed already: from [`on_close`](StreamHandler::on_close) on.
+    pub fn stream(&mut self, key: Key) -> Result<Stream<'_>, NotFound> {
+        self.ops().stream(key)
+    }
+}
+
+impl Streams {
+    /// Whether so many bytes more may be sent.
+    #[inline]
+    fn admit_output(&mut self, index: u32, len: usize) -> Result<(), SendError> {
+        let core = self.core(index);
+        if core.flags.any(Flags::NO_OUTPUT) {
+            return Err(SendError::Closed);
+        }
+        if core.buffered().saturating_add(len) <= core.options.output_max {
+            return Ok(());
+        }
+        self.make_room(index, len)
+    }
+
+    /// Some of the output may merely have been gathered.
+    #[cold]
+    fn make_room(&mut self, index: u32, len: usize) -> Result<(), SendError> {
+        if !self.core(index).flags.any(Flags::BLOCKED | Flags::CONNECTING) {
+            if let Err(errno) = self.transmit(index, &[]) {
+                self.core(index).fail(errno);
+                return Err(SendError::Closed);
+            }
+        }
+        let core = self.core(index);
+        if core.buffered().saturating_add(len) <= core.options.output_max { Ok(()) } else { Err(SendError::Full) }
+    }
+
+    /// Writes pieces after what waits; what the socket does not take waits too.
+    #[inline]
+    fn write_through(&mut self, index: u32, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
+        let core = self.core(index);
+        let taken =
+            if core.flags.any(Flags::BLOCKED | Flags::CONNECTING) { Ok(0) } else { self.transmit(index, pieces) };
+        self.settle_write(index, pieces, taken)
+    }
+
+    /// Lets wait what a write of pieces has left.
+    fn settle_write(
+        &mut self,
+        index: u32,
+        pieces: &[IoSlice<'_>],
+        taken: Result<usize, Errno>,
+    ) -> Result<(), SendError> {
+        match taken {
+            Ok(taken) => {
+                self.enqueue(index, pieces, taken);
+                Ok(())
+            }
+            Err(errno) => {
+                self.core(index).fail(errno);
+                Err(SendError::Closed)
+            }
+        }
+    }
+
+    /// Lets pieces wait, but for so many bytes of them.
+    #[inline]
+    fn enqueue(&mut self, index: u32, pieces: &[IoSlice<'_>], mut skip: usize) {
+        for piece in pieces {
+            let rest = &piece[skip.min(piece.len())..];
+            skip -= piece.len() - rest.len();
+            if !rest.is_empty() {
+                self.output(index).push(rest);
+            }
+        }
+    }
+
+    /// Writes what waits and then the pieces, and says how many bytes of these the socket has taken.
+    #[inline]
+    fn transmit(&mut self, index: u32, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        let core = self.core(index);
+        let Some(mut output) = core.output.take() else {
+            return if pieces.is_empty() { Ok(0) } else { core.offer(&pieces[..pieces.len().min(KERNEL_PIECES_MAX)]) };
+        };
+        let taken = core.drain(&mut output, pieces);
+        if output.len() == 0 {
+            self.keep_output(output);
+        } else {
+            core.output = Some(output);
+        }
+        taken
+    }
+}
+
+impl Core {
+    fn drain(&mut self, output: &mut Output, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        if let (Some(single), true) = (output.single(), pieces.is_empty()) {
+            let sent = self.offer(&[IoSlice::new(single)])?;
+            output.advance(sent);
+            return Ok(0);
+        }
+        loop {
+            let mut slices = [IoSlice::new(&[]); PIECES_PER_WRITE];
+            let count = output.slices(&mut slices);
+            let is_whole = count == output.pieces();
+            let more = if is_whole { pieces.len().min(PIECES_PER_WRITE - count) } else { 0 };
+            slices[count..count + more].copy_from_slice(&pieces[..more]);
+            let sent = self.offer(&slices[..count + more])?;
+            let own = sent.min(output.len());
+            output.advance(own);
+            if is_whole || self.flags.any(Flags::BLOCKED) {
+                return Ok(sent - own);
+            }
+        }
+    }
+
+    /// One write. What the socket does not take has to wait until it is writable.
+    #[inline]
+    fn offer(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        // Whoever made the socket may have left it blocking.
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let (sent, offered) = match slices {
+            [slice] => (rustix::net::send(&self.socket, slice, flags), slice.len()),
+            slices => (
+                rustix::net::sendmsg(&self.socket, slices, &mut SendAncillaryBuffer::default(), flags),
+                slices.iter().map(|slice| slice.len()).sum(),
+            ),
+        };
+        match sent {
+            Ok(sent) if sent == offered => {
+                self.flags.clear(Flags::BLOCKED);
+                Ok(sent)
+            }
+            Ok(sent) => {
+                self.block(true);
+                Ok(sent)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {
+                self.block(false);
+                Ok(0)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The socket is full. The wait begins, or begins anew if it has taken something.
+    fn block(&mut self, anew: bool) {
+        let is_timed = self.options.write_stall_timeout.is_some() || self.flags.any(Flags::CLOSING);
+        if is_timed && (anew || !self.flags.any(Flags::BLOCKED)) {
+            self.flags |= Flags::STAMP | Flags::ARM;
+        }
+        self.flags |= Flags::BLOCKED;
+    }
+}

@@ -1,0 +1,127 @@
+//! Connections that this side begins.
+
+use std::{
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::{StreamHandler, StreamOptions, books::Begin, state::Flags};
+use crate::{AddError, Errno, Key, Reactor, builder::Registrar, turn::Token};
+
+/// A connection to be made, to a TCP or Unix address.
+///
+/// ```no_run
+/// use windlass::{Reactor, stream::{Connector, Input, Stream, StreamHandler}};
+///
+/// struct Print;
+/// impl StreamHandler for Print {
+///     fn on_open(&mut self, stream: &mut Stream<'_>) {
+///         let _ = stream.send(b"GET / HTTP/1.0\r\n\r\n");
+///     }
+///     fn on_data(&mut self, _: &mut Stream<'_>, input: Input<'_>) {
+///         print!("{}", String::from_utf8_lossy(&input));
+///     }
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// Connector::tcp("127.0.0.1:8080".parse().expect("an address")).connect(Print, &mut reactor)?;
+/// reactor.run()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Connector {
+    to: To,
+    options: StreamOptions,
+    timeout: Option<Duration>,
+}
+
+#[derive(Clone, Debug)]
+enum To {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Connector {
+    const fn new(to: To) -> Self {
+        Self { to, options: StreamOptions::new(), timeout: Some(Duration::from_secs(30)) }
+    }
+
+    /// To a TCP address.
+    pub const fn tcp(to: SocketAddr) -> Self {
+        Self::new(To::Tcp(to))
+    }
+
+    /// To a Unix socket.
+    pub fn unix(path: impl AsRef<Path>) -> Self {
+        Self::new(To::Unix(path.as_ref().into()))
+    }
+
+    /// The stream's settings. Default: [`StreamOptions::new`].
+    pub const fn options(mut self, options: StreamOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// How long to try. `None`: as long as the kernel does, some two minutes. Default: 30 seconds.
+    pub const fn timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Begins to connect. The stream has its key at once: it can be sent to, and aborted, before it is open.
+    ///
+    /// [`on_open`](StreamHandler::on_open) says that it is; if it cannot be, [`on_close`](StreamHandler::on_close) says why
+    /// ([`CloseReason::Connect`](super::CloseReason::Connect), [`ConnectTimeout`](super::CloseReason::ConnectTimeout)), without `on_open`. Either comes
+    /// after this call has returned.
+    ///
+    /// # Errors
+    /// When there is no socket to be had (`EMFILE`, say), the path is too long, or the reactor has as many subscribers as it may. The handler comes back.
+    pub fn connect<H: StreamHandler>(
+        &self,
+        handler: H,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<Key, AddError<H>> {
+        let (socket, flags, refused) = match self.begin() {
+            Ok(begun) => begun,
+            Err(errno) => return Err(AddError::new(errno.into(), handler)),
+        };
+        let options = StreamOptions { connect_timeout: self.timeout, ..self.options };
+        let begin = Begin { socket, options, prefix: Vec::new(), flags, refused, listener: None };
+        target
+            .with_ops(Token(()), |reactor| reactor.begin_stream(begin, handler))
+            .map_err(|e| e.map(|(_, handler)| handler))
+    }
+
+    /// A socket that has begun to connect, and in what state it is.
+    fn begin(&self) -> Result<(OwnedFd, Flags, Option<Errno>), Errno> {
+        let family = match &self.to {
+            To::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
+            To::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
+            To::Unix(_) => AddressFamily::UNIX,
+        };
+        let path = match &self.to {
+            To::Unix(path) => Some(SocketAddrUnix::new(path)?),
+            To::Tcp(_) => None,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        // A socket that refuses them works as well.
+        let _ = self.options.apply_to(&socket);
+        let begun = match (&self.to, &path) {
+            (To::Tcp(to), _) => rustix::net::connect(&socket, to),
+            (To::Unix(_), Some(path)) => rustix::net::connect(&socket, path),
+            (To::Unix(_), None) => Err(Errno::INVAL),
+        };
+        Ok(match begun {
+            Ok(()) => (socket, Flags::default(), None),
+            Err(Errno::INPROGRESS | Errno::INTR) => (socket, Flags::CONNECTING, None),
+            Err(errno) => (socket, Flags::default(), Some(errno)),
+        })
+    }
+}

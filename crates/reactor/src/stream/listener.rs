@@ -1,0 +1,202 @@
+//! Sockets that connections come to.
+
+use core::fmt;
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+    time::Duration,
+};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use super::{Address, Peer, StreamHandler, StreamOptions};
+use crate::{AddError, Errno, Key, Reactor, builder::Registrar, turn::Token};
+
+/// Settings of a [`Listener`]. `Copy`; each method says its default.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct ListenOptions {
+    pub(super) stream: StreamOptions,
+    pub(super) backlog: i32,
+    pub(super) reuse_port: bool,
+    pub(super) accepts_per_event: usize,
+    pub(super) connections_max: usize,
+    pub(super) retry: Duration,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ListenOptions {
+    /// The defaults.
+    pub const fn new() -> Self {
+        Self {
+            stream: StreamOptions::new(),
+            backlog: 4096,
+            reuse_port: false,
+            accepts_per_event: 64,
+            connections_max: usize::MAX,
+            retry: Duration::from_millis(100),
+        }
+    }
+
+    /// The settings of the streams that are accepted. Default: [`StreamOptions::new`].
+    pub const fn stream(mut self, options: StreamOptions) -> Self {
+        self.stream = options;
+        self
+    }
+
+    /// How many connections the kernel keeps that are not accepted yet; it cuts the number to `net.core.somaxconn`. Default: 4096.
+    pub const fn backlog(mut self, connections: u16) -> Self {
+        self.backlog = connections as i32;
+        self
+    }
+
+    /// `SO_REUSEPORT`: several sockets listen at one TCP address, and the kernel spreads the connections. All of them must ask for it. Default: no.
+    pub const fn reuse_port(mut self, on: bool) -> Self {
+        self.reuse_port = on;
+        self
+    }
+
+    /// How many connections are accepted at a time before others have their turn; at least 1. Default: 64.
+    pub const fn accepts_per_event(mut self, connections: usize) -> Self {
+        self.accepts_per_event = if connections == 0 { 1 } else { connections };
+        self
+    }
+
+    /// How many accepted streams may be open at a time. More wait in the kernel's backlog until one is closed. Default: as many as there can be.
+    pub const fn connections_max(mut self, streams: usize) -> Self {
+        self.connections_max = streams;
+        self
+    }
+
+    /// How long to leave connections alone after the process or the system had no descriptor or memory for one (`EMFILE` and its like), or the
+    /// reactor as many subscribers as it may. Default: 100 ms.
+    pub const fn retry(mut self, pause: Duration) -> Self {
+        self.retry = pause;
+        self
+    }
+
+    /// Listens at a TCP address; port 0 is a free one, which [`Listener::local_addr`] tells. `SO_REUSEADDR` is set. An IPv6 wildcard takes IPv4 too where the system says so
+    /// (`net.ipv6.bindv6only`).
+    ///
+    /// # Errors
+    /// What socket(2), bind(2) and listen(2) say: `EADDRINUSE`, `EACCES`.
+    pub fn tcp(self, address: SocketAddr) -> io::Result<Listener> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = socket(family)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        if self.reuse_port {
+            sockopt::set_socket_reuseport(&socket, true)?;
+        }
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, self.backlog)?;
+        self.from_fd(socket)
+    }
+
+    /// Listens at a path. The file must not be there; who has bound it removes it.
+    ///
+    /// # Errors
+    /// What socket(2), bind(2) and listen(2) say: `EADDRINUSE` when the file is there, `ENAMETOOLONG`.
+    pub fn unix(self, path: impl AsRef<Path>) -> io::Result<Listener> {
+        let address = SocketAddrUnix::new(path.as_ref())?;
+        let socket = socket(AddressFamily::UNIX)?;
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, self.backlog)?;
+        self.from_fd(socket)
+    }
+
+    /// Takes a socket that listens already, from systemd say. It is made non-blocking.
+    ///
+    /// # Errors
+    /// `EINVAL` for what is not a listening stream socket, `ENOTSOCK` for what is no socket.
+    pub fn from_fd(self, socket: impl Into<OwnedFd>) -> io::Result<Listener> {
+        let socket = socket.into();
+        if !sockopt::socket_acceptconn(&socket)? || sockopt::socket_type(&socket)? != SocketType::STREAM {
+            return Err(Errno::INVAL.into());
+        }
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        // Connections inherit them. A Unix socket has neither, and one that refuses them works as well.
+        let _ = self.stream.apply_to(&socket);
+        Ok(Listener { socket, options: Box::new(self) })
+    }
+}
+
+fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+/// A socket that listens and is not registered yet. It accepts nothing before it is; connections wait in the kernel's backlog.
+#[derive(Debug)]
+#[must_use]
+pub struct Listener {
+    pub(super) socket: OwnedFd,
+    /// Boxed, so that the error that gives a listener back stays small.
+    pub(super) options: Box<ListenOptions>,
+}
+
+impl Listener {
+    /// Listens at a TCP address with the default settings. See [`ListenOptions::tcp`].
+    ///
+    /// # Errors
+    /// See [`ListenOptions::tcp`].
+    pub fn tcp(address: SocketAddr) -> io::Result<Self> {
+        ListenOptions::new().tcp(address)
+    }
+
+    /// Listens at a path with the default settings. See [`ListenOptions::unix`].
+    ///
+    /// # Errors
+    /// See [`ListenOptions::unix`].
+    pub fn unix(path: impl AsRef<Path>) -> io::Result<Self> {
+        ListenOptions::new().unix(path)
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// What getsockname(2) says.
+    pub fn local_addr(&self) -> io::Result<Address> {
+        Address::local_of(&self.socket)
+    }
+
+    /// Begins to accept: `accept` is asked for the handler of each connection. `None` refuses it, and it is closed.
+    ///
+    /// A panic of `accept` closes that connection and unwinds out of `run_once`; the listener stays.
+    ///
+    /// # Errors
+    /// See [`AddReason`](crate::AddReason); the listener comes back.
+    pub fn register<H, F>(
+        self,
+        accept: F,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<ListenerKey, AddError<(Self, F)>>
+    where
+        H: StreamHandler,
+        F: FnMut(&Peer<'_>) -> Option<H> + 'static,
+    {
+        target.with_ops(Token(()), |reactor| reactor.begin_listening(self, accept))
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The name of a registered [`Listener`]. `Copy`, and stale once it is deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ListenerKey(pub(super) Key);
+
+impl fmt::Debug for ListenerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Listener{:?}", self.0)
+    }
+}

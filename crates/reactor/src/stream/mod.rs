@@ -1,0 +1,67 @@
+//! Byte streams over TCP and Unix sockets: what lies between descriptors and protocols.
+//!
+//! A [`StreamHandler`] is given the received bytes in the reactor's own buffer, may change them in place, and sends from there
+//! or from elsewhere. One readable event costs one receive and, for an answer, one send.
+//!
+//! ```
+//! use windlass::{Reactor, stream::{Input, Listener, Stream, StreamHandler}};
+//!
+//! struct Echo;
+//!
+//! impl StreamHandler for Echo {
+//!     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+//!         // An error says that the stream is closed or the peer does not read: `on_close` or `on_full` comes.
+//!         let _ = stream.reply(input, ..);
+//!     }
+//! }
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let mut reactor = Reactor::new()?;
+//! let listener = Listener::tcp(([127, 0, 0, 1], 0).into())?;
+//! let address = listener.local_addr()?.socket_addr().expect("an IP address");
+//! listener.register(|_| Some(Echo), &mut reactor)?;
+//!
+//! # let client = std::thread::spawn(move || {
+//! #     use std::io::{Read, Write};
+//! #     let mut client = std::net::TcpStream::connect(address).unwrap();
+//! #     client.write_all(b"hello").unwrap();
+//! #     let mut answer = [0; 5];
+//! #     client.read_exact(&mut answer).unwrap();
+//! #     assert_eq!(&answer, b"hello");
+//! # });
+//! # let stop = reactor.stop_handle();
+//! # let waiter = std::thread::spawn(move || { client.join().unwrap(); stop.stop() });
+//! reactor.run()?;
+//! # waiter.join().unwrap();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - [`StreamOptions`]: marks, bounds, timeouts; [`register`](StreamOptions::register) and [`adopt`](StreamOptions::adopt) make a stream of a socket.
+//! - [`Listener`] accepts connections, [`Connector`] begins them.
+//! - [`Stream`]: what one does with a stream, in its callbacks and from elsewhere by its key.
+
+mod accept;
+mod address;
+mod books;
+mod connector;
+mod driver;
+mod handler;
+mod listener;
+mod options;
+mod output;
+mod state;
+#[allow(clippy::module_inception, reason = "the type that the module is about")]
+mod stream;
+mod timeouts;
+
+pub use accept::Listening;
+pub use address::{Address, Peer};
+pub use connector::Connector;
+pub use handler::{CloseReason, Input, SendError, StreamHandler, Timeout};
+pub use listener::{ListenOptions, Listener, ListenerKey};
+pub use options::StreamOptions;
+pub use stream::Stream;
+pub use timeouts::GRANULE;
+
+pub(crate) use state::Streams;

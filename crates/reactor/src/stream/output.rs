@@ -1,0 +1,190 @@
+//! The output of a stream that its socket has not taken: pieces in order, own ones and shared ones.
+
+use std::{collections::VecDeque, io::IoSlice, rc::Rc};
+
+/// Own pieces grow up to this many bytes, and so much of an emptied output is kept.
+pub(super) const CHUNK: usize = 16 << 10;
+
+/// Shared bytes up to this many are copied: a piece of their own costs as much.
+const COPIED_MAX: usize = 256;
+
+/// How many places for pieces an emptied output keeps.
+const PLACES_MAX: usize = 64;
+
+enum Piece {
+    Own(Vec<u8>),
+    Shared(Rc<[u8]>),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// Bytes in the order in which they go out.
+#[derive(Default)]
+pub(crate) struct Output {
+    pieces: VecDeque<Piece>,
+    /// How much of the first piece is gone.
+    sent: usize,
+    len: usize,
+    /// The memory of a piece that is gone, for the next one.
+    spare: Vec<u8>,
+}
+
+impl Output {
+    /// How many bytes there are.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.len += bytes.len();
+        if let Some(Piece::Own(last)) = self.pieces.back_mut() {
+            if last.len() + bytes.len() <= CHUNK {
+                last.extend_from_slice(bytes);
+                return;
+            }
+        }
+        let mut piece = core::mem::take(&mut self.spare);
+        piece.extend_from_slice(bytes);
+        self.pieces.push_back(Piece::Own(piece));
+    }
+
+    pub(super) fn push_shared(&mut self, bytes: &Rc<[u8]>) {
+        if bytes.len() <= COPIED_MAX {
+            return self.push(bytes);
+        }
+        self.len += bytes.len();
+        self.pieces.push_back(Piece::Shared(Rc::clone(bytes)));
+    }
+
+    /// Writes the first pieces to `slices`, and says how many of these are used.
+    pub(super) fn slices<'o>(&'o self, slices: &mut [IoSlice<'o>]) -> usize {
+        let mut skip = self.sent;
+        let mut count = 0;
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            *slice = IoSlice::new(&piece.bytes()[skip..]);
+            skip = 0;
+            count += 1;
+        }
+        count
+    }
+
+    /// The only piece, if there is one alone.
+    pub(super) fn single(&self) -> Option<&[u8]> {
+        match (self.pieces.len(), self.pieces.front()) {
+            (1, Some(piece)) => Some(&piece.bytes()[self.sent..]),
+            _ => None,
+        }
+    }
+
+    pub(super) fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// So many bytes are gone.
+    pub(super) fn advance(&mut self, mut count: usize) {
+        self.len -= count;
+        while count > 0 {
+            let left = self.pieces.front().map_or(0, |piece| piece.bytes().len()) - self.sent;
+            if count < left {
+                self.sent += count;
+                return;
+            }
+            count -= left;
+            self.sent = 0;
+            self.drop_first();
+        }
+    }
+
+    fn drop_first(&mut self) {
+        if let Some(Piece::Own(mut bytes)) = self.pieces.pop_front() {
+            if self.spare.capacity() == 0 && bytes.capacity() <= CHUNK {
+                bytes.clear();
+                self.spare = bytes;
+            }
+        }
+    }
+
+    /// Gives memory back that an emptied output should not keep.
+    pub(super) fn trim(&mut self) {
+        self.pieces.clear();
+        if self.pieces.capacity() > PLACES_MAX {
+            self.pieces = VecDeque::new();
+        }
+        (self.sent, self.len) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn whole(output: &Output) -> Vec<u8> {
+        let mut slices = vec![IoSlice::new(&[]); output.pieces()];
+        assert_eq!(output.slices(&mut slices), output.pieces());
+        slices.iter().flat_map(|slice| slice.to_vec()).collect()
+    }
+
+    #[test]
+    fn small_pieces_share_a_chunk_and_large_ones_stand_alone() {
+        let mut output = Output::default();
+        for _ in 0..8 {
+            output.push(&[1; 1000]);
+        }
+        assert_eq!((output.pieces(), output.len()), (1, 8000));
+        output.push(&[2; CHUNK]);
+        output.push(&[3; 10]);
+        output.push_shared(&Rc::from([4; COPIED_MAX]));
+        output.push_shared(&Rc::from([5; COPIED_MAX + 1]));
+        assert_eq!(output.pieces(), 4);
+        assert!(output.single().is_none());
+        output.advance(8000 + CHUNK + 10 + COPIED_MAX + 1);
+        assert_eq!(output.single(), Some(&[5; COPIED_MAX][..]));
+    }
+
+    #[test]
+    fn an_emptied_output_keeps_a_chunk_of_memory_and_no_more() {
+        let mut output = Output::default();
+        output.push(&[1; 100]);
+        output.push(&[1; 4 * CHUNK]);
+        output.advance(output.len());
+        output.trim();
+        let kept = output.spare.capacity();
+        assert!((100..=CHUNK).contains(&kept), "{kept}");
+        output.push(&[2; 4 * CHUNK]);
+        output.advance(output.len());
+        assert!(output.spare.capacity() <= CHUNK);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Against one long row of bytes.
+        #[test]
+        #[cfg_attr(miri, ignore = "long loops over safe code")]
+        fn bytes_come_out_as_they_went_in(ops in prop::collection::vec((0usize..40_000, any::<bool>(), 0usize..50_000), 1..20)) {
+            let (mut output, mut model) = (Output::default(), Vec::new());
+            let mut next = 0u8;
+            for (len, shared, gone) in ops {
+                let bytes: Vec<u8> = (0..len).map(|_| { next = next.wrapping_add(1); next }).collect();
+                if shared { output.push_shared(&Rc::from(&bytes[..])) } else { output.push(&bytes) }
+                model.extend_from_slice(&bytes);
+                let gone = gone.min(model.len());
+                output.advance(gone);
+                model.drain(..gone);
+                prop_assert_eq!(output.len(), model.len());
+                prop_assert_eq!(&whole(&output), &model);
+            }
+        }
+    }
+}

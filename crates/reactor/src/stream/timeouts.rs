@@ -1,0 +1,169 @@
+//! Timeouts of streams, without a timer or a clock reading for each event.
+//!
+//! An event notes the turn's clock in its stream and touches nothing else. A wheel has each stream that has a timeout under a moment that is not after its
+//! deadline; one timer of the reactor's fires at the next such moment, rounded up to a [`GRANULE`]. Then each stream that is due is asked when its deadline really
+//! is: it has moved with every event, and then the stream goes back into the wheel. So a stream is looked at about once per timeout.
+
+use core::any::Any;
+use std::time::Duration;
+
+use super::{
+    CloseReason,
+    state::{Core, Flags},
+};
+use crate::{Reactor, Tick, Turn, attention, cell::NO_GROUP, clock::nanoseconds, timer::TimerCall};
+
+/// How much later than asked a stream's timeout may come, beside the turn's own delay. It never comes early by the turn's clock.
+pub const GRANULE: Duration = Duration::from_millis(50);
+
+/// The next multiple of the granule.
+fn rounded_up(ns: u64) -> u64 {
+    let granule = nanoseconds(GRANULE);
+    ns.div_ceil(granule).saturating_mul(granule)
+}
+
+/// What the one timer calls.
+struct Look;
+
+impl TimerCall<Reactor> for Look {
+    fn fire(&mut self, _: Tick, mut turn: Turn<'_>) {
+        turn.ops().look_at_deadlines();
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// What a stream waits for, with the moment when the wait is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Connect(u64),
+    Linger(u64),
+    Idle(u64),
+    Stall(u64),
+}
+
+impl Wait {
+    const fn deadline_ns(self) -> u64 {
+        match self {
+            Self::Connect(ns) | Self::Linger(ns) | Self::Idle(ns) | Self::Stall(ns) => ns,
+        }
+    }
+}
+
+impl Core {
+    /// The wait that is over first.
+    fn next_wait(&self) -> Option<Wait> {
+        let after = |since: u64, timeout: Duration| since.saturating_add(nanoseconds(timeout));
+        if self.flags.any(Flags::DEAD) {
+            return None;
+        }
+        if self.flags.any(Flags::CONNECTING) {
+            return self.options.connect_timeout.map(|timeout| Wait::Connect(after(self.since_ns, timeout)));
+        }
+        if self.flags.any(Flags::CLOSING) {
+            return Some(Wait::Linger(after(self.since_ns, self.options.linger)));
+        }
+        let hears = self.flags.any(Flags::OPENED) && !self.flags.any(Flags::PAUSED | Flags::ENDED);
+        let idle = self.options.idle_timeout.filter(|_| hears).map(|timeout| Wait::Idle(after(self.heard_ns, timeout)));
+        let blocked = self.flags.any(Flags::BLOCKED);
+        let stall = self.options.write_stall_timeout.filter(|_| blocked);
+        let stall = stall.map(|timeout| Wait::Stall(after(self.since_ns, timeout)));
+        [idle, stall].into_iter().flatten().min_by_key(|wait| wait.deadline_ns())
+    }
+
+    /// A wait is over.
+    fn run_out(&mut self, wait: Wait) {
+        match wait {
+            Wait::Connect(_) => self.kill(CloseReason::ConnectTimeout),
+            Wait::Linger(_) if self.output.is_some() => {
+                // The peer does not take what it is owed.
+                self.reason = Some(CloseReason::WriteStall);
+                self.kill(CloseReason::WriteStall);
+                self.flags |= Flags::RESET;
+            }
+            Wait::Linger(_) => self.kill(CloseReason::Closed),
+            Wait::Idle(_) => self.flags |= Flags::IDLE_DUE,
+            Wait::Stall(_) => self.flags |= Flags::STALL_DUE,
+        }
+    }
+}
+
+impl Reactor {
+    /// Notes the time where the stream has asked for it, and enters its next deadline.
+    pub(super) fn arm_stream(&mut self, index: u32) {
+        // The clock may be the user's: it is asked before anything is written down (rule 3).
+        let now = self.now_ns();
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        let core = streams.core(index);
+        if core.flags.take(Flags::STAMP) {
+            core.since_ns = now;
+        }
+        if core.flags.take(Flags::HEARD) {
+            core.heard_ns = now;
+        }
+        if !core.flags.take(Flags::ARM) {
+            return;
+        }
+        let wait = core.next_wait();
+        streams.deadlines.remove(index);
+        if let Some(wait) = wait {
+            streams.deadlines.insert(index, wait.deadline_ns());
+            self.set_stream_timer(wait.deadline_ns());
+        }
+    }
+
+    /// The timer fires no later than this calls for.
+    fn set_stream_timer(&mut self, deadline_ns: u64) {
+        let deadline_ns = rounded_up(deadline_ns);
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        match streams.timer {
+            Some((_, at)) if at <= deadline_ns => return,
+            Some((key, _)) if self.timers.reset(key, deadline_ns) => streams.timer = Some((key, deadline_ns)),
+            // None yet, or it has fired for the last time.
+            _ => {
+                let key = self.timers.start(Box::new(Look), deadline_ns, 0, NO_GROUP);
+                streams.timer = Some((key, deadline_ns));
+            }
+        }
+        self.attention |= attention::TIMERS;
+    }
+
+    fn look_at_deadlines(&mut self) {
+        let now = self.now_ns();
+        loop {
+            let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+            let Some((index, _)) = streams.deadlines.pop_due(now) else { break };
+            let core = streams.core(index);
+            match core.next_wait() {
+                Some(wait) if wait.deadline_ns() <= now => {
+                    core.run_out(wait);
+                    self.nudge_stream(index);
+                }
+                Some(wait) => streams.deadlines.insert(index, wait.deadline_ns()),
+                None => {}
+            }
+        }
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        let Some((key, _)) = streams.timer.take() else { return };
+        if let Some(next) = streams.deadlines.next_deadline() {
+            // After now, though what was removed may have left an earlier moment behind.
+            let next = rounded_up(next.max(now.saturating_add(1)));
+            self.timers.reset(key, next);
+            streams.timer = Some((key, next));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_rounded_up_to_the_granule() {
+        let granule = nanoseconds(GRANULE);
+        assert_eq!([0, 1, granule, granule + 1].map(rounded_up), [0, granule, granule, 2 * granule]);
+        assert_eq!(rounded_up(u64::MAX), u64::MAX);
+    }
+}

@@ -1,0 +1,290 @@
+//! A stream handler that is told what to do by the test and says what it was called for.
+
+use std::{
+    cell::Cell,
+    io::{ErrorKind, Read},
+    net::TcpStream,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    rc::Rc,
+};
+
+use windlass::{
+    Key, Reactor, Turn,
+    stream::{CloseReason, Input, Stream, StreamHandler, StreamOptions, Timeout},
+};
+
+use crate::bed::{Log, NOW, pair, tcp_pair};
+
+/// What a handler was called for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Open,
+    Data(Vec<u8>),
+    End,
+    Full,
+    Drained,
+    Timeout(Timeout),
+    Close(CloseReason),
+    Dropped,
+}
+
+impl Said {
+    pub(crate) fn data(bytes: &[u8]) -> Self {
+        Self::Data(bytes.into())
+    }
+}
+
+type OnData = Box<dyn FnMut(&mut Stream<'_>, Input<'_>)>;
+type On = Box<dyn FnMut(&mut Stream<'_>)>;
+type OnClose = Box<dyn FnMut(CloseReason, Turn<'_>)>;
+
+/// Notes every call in the log, then does what it was told. Without an order for the peer's end it closes, as handlers do.
+pub(crate) struct Script {
+    log: Log<Said>,
+    depth: Rc<Cell<u32>>,
+    on_open: Option<On>,
+    on_data: Option<OnData>,
+    on_end: Option<On>,
+    on_full: Option<On>,
+    on_drained: Option<On>,
+    on_timeout: Option<On>,
+    on_close: Option<OnClose>,
+}
+
+macro_rules! orders {
+    ($($name:ident),*) => { $(
+        pub(crate) fn $name(mut self, act: impl FnMut(&mut Stream<'_>) + 'static) -> Self {
+            self.$name = Some(Box::new(act));
+            self
+        }
+    )* };
+}
+
+impl Script {
+    pub(crate) fn new(log: &Log<Said>) -> Self {
+        Self::nested(log, &Rc::default())
+    }
+
+    /// Counts in `depth` how many callbacks are on the stack.
+    pub(crate) fn nested(log: &Log<Said>, depth: &Rc<Cell<u32>>) -> Self {
+        Self {
+            log: log.clone(),
+            depth: Rc::clone(depth),
+            on_open: None,
+            on_data: None,
+            on_end: None,
+            on_full: None,
+            on_drained: None,
+            on_timeout: None,
+            on_close: None,
+        }
+    }
+
+    /// Sends back what comes.
+    pub(crate) fn echo(log: &Log<Said>) -> Self {
+        Self::new(log).on_data(|stream, input| stream.reply(input, ..).unwrap())
+    }
+
+    orders!(on_open, on_end, on_full, on_drained, on_timeout);
+
+    pub(crate) fn on_data(mut self, act: impl FnMut(&mut Stream<'_>, Input<'_>) + 'static) -> Self {
+        self.on_data = Some(Box::new(act));
+        self
+    }
+
+    pub(crate) fn on_close(mut self, act: impl FnMut(CloseReason, Turn<'_>) + 'static) -> Self {
+        self.on_close = Some(Box::new(act));
+        self
+    }
+
+    fn enter(&self, said: Said) -> Entered {
+        self.log.note(said);
+        self.depth.set(self.depth.get() + 1);
+        assert_eq!(self.depth.get(), 1, "rule 13: a callback inside another one");
+        Entered(Rc::clone(&self.depth))
+    }
+}
+
+struct Entered(Rc<Cell<u32>>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+fn run(act: &mut Option<On>, stream: &mut Stream<'_>) {
+    if let Some(act) = act {
+        act(stream);
+    }
+}
+
+impl StreamHandler for Script {
+    fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+        let _entered = self.enter(Said::data(&input));
+        if let Some(act) = &mut self.on_data {
+            act(stream, input);
+        }
+    }
+
+    fn on_open(&mut self, stream: &mut Stream<'_>) {
+        let _entered = self.enter(Said::Open);
+        run(&mut self.on_open, stream);
+    }
+
+    fn on_end(&mut self, stream: &mut Stream<'_>) {
+        let _entered = self.enter(Said::End);
+        match &mut self.on_end {
+            Some(act) => act(stream),
+            None => stream.close(),
+        }
+    }
+
+    fn on_full(&mut self, stream: &mut Stream<'_>) {
+        let _entered = self.enter(Said::Full);
+        run(&mut self.on_full, stream);
+    }
+
+    fn on_drained(&mut self, stream: &mut Stream<'_>) {
+        let _entered = self.enter(Said::Drained);
+        run(&mut self.on_drained, stream);
+    }
+
+    fn on_timeout(&mut self, stream: &mut Stream<'_>, timeout: Timeout) {
+        let _entered = self.enter(Said::Timeout(timeout));
+        match &mut self.on_timeout {
+            Some(act) => act(stream),
+            None => stream.abort(),
+        }
+    }
+
+    fn on_close(&mut self, reason: CloseReason, turn: Turn<'_>) {
+        let _entered = self.enter(Said::Close(reason));
+        if let Some(act) = &mut self.on_close {
+            act(reason, turn);
+        }
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        self.log.note(Said::Dropped);
+    }
+}
+
+/// The peer's end of a stream under test.
+pub(crate) enum Peer {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Peer {
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        use std::io::Write;
+        match self {
+            Self::Tcp(peer) => peer.write_all(bytes).unwrap(),
+            Self::Unix(peer) => peer.write_all(bytes).unwrap(),
+        }
+    }
+
+    /// Writes what the socket takes, which is nothing when the other end is gone.
+    pub(crate) fn write_some(&mut self, bytes: &[u8]) -> usize {
+        use std::io::Write;
+        match self {
+            Self::Tcp(peer) => peer.write(bytes),
+            Self::Unix(peer) => peer.write(bytes),
+        }
+        .unwrap_or(0)
+    }
+
+    /// [`finish`](Self::finish), of a connection that may be gone.
+    pub(crate) fn finish_quietly(&self) {
+        let _ = match self {
+            Self::Tcp(peer) => peer.shutdown(std::net::Shutdown::Write),
+            Self::Unix(peer) => peer.shutdown(std::net::Shutdown::Write),
+        };
+    }
+
+    pub(crate) fn finish(&self) {
+        match self {
+            Self::Tcp(peer) => peer.shutdown(std::net::Shutdown::Write).unwrap(),
+            Self::Unix(peer) => peer.shutdown(std::net::Shutdown::Write).unwrap(),
+        }
+    }
+
+    pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> Result<usize, ErrorKind> {
+        match self {
+            Self::Tcp(peer) => peer.read(buffer),
+            Self::Unix(peer) => peer.read(buffer),
+        }
+        .map_err(|e| e.kind())
+    }
+
+    /// What has come, until nothing more does, and whether the end or an error came after it.
+    pub(crate) fn drain(&mut self) -> (Vec<u8>, Result<usize, ErrorKind>) {
+        let (mut all, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+        loop {
+            match self.try_read(&mut buffer) {
+                Ok(count) if count > 0 => all.extend_from_slice(&buffer[..count]),
+                last => return (all, last),
+            }
+        }
+    }
+
+    pub(crate) fn read_all(&mut self) -> Vec<u8> {
+        self.drain().0
+    }
+
+    /// Closes it so that the other end gets a RST.
+    pub(crate) fn reset(self) {
+        if let Self::Tcp(peer) = &self {
+            rustix::net::sockopt::set_socket_linger(peer, Some(NOW)).unwrap();
+        }
+    }
+}
+
+/// A pair of ends for each family: the stream's, and its peer's.
+pub(crate) fn both_families() -> [(OwnedFd, Peer); 2] {
+    let (ours, theirs) = tcp_pair();
+    let (unix_ours, unix_theirs) = pair();
+    [(ours.into(), Peer::Tcp(theirs)), (unix_ours.into(), Peer::Unix(unix_theirs))]
+}
+
+pub(crate) fn tcp() -> (OwnedFd, Peer) {
+    let (ours, theirs) = tcp_pair();
+    (ours.into(), Peer::Tcp(theirs))
+}
+
+/// Registers a stream and lets it open.
+pub(crate) fn open(reactor: &mut Reactor, options: StreamOptions, socket: OwnedFd, script: Script) -> Key {
+    let key = options.register(socket, script, reactor).map_err(|e| e.reason).unwrap();
+    turn(reactor);
+    key
+}
+
+/// A turn that does not wait.
+pub(crate) fn turn(reactor: &mut Reactor) -> usize {
+    reactor.run_once(NOW).unwrap()
+}
+
+/// Runs turns until several in a row had nothing to do: a timer is no event, but what it causes is.
+pub(crate) fn quiet(reactor: &mut Reactor) {
+    for _ in 0..3 {
+        crate::bed::run_dry(reactor);
+    }
+}
+
+/// Runs turns until the log has this many entries.
+pub(crate) fn until(reactor: &mut Reactor, log: &Log<Said>, count: usize) {
+    while log.len() < count {
+        reactor.run_once(None).unwrap();
+    }
+}
+
+/// How many segments with data a TCP socket has sent (`tcpi_data_segs_out`).
+pub(crate) fn segments_sent(socket: &impl AsRawFd) -> u32 {
+    crate::bed::tcp_info_u32(socket.as_raw_fd(), 156)
+}

@@ -1,0 +1,620 @@
+//! How streams end: half-close, close, abort, reset, panics.
+
+use std::{
+    cell::{Cell, RefCell},
+    io::ErrorKind,
+    os::fd::{IntoRawFd, OwnedFd},
+    rc::Rc,
+};
+
+use windlass::{
+    Errno, Key, Reactor,
+    stream::{CloseReason, SendError, Stream, StreamOptions},
+};
+
+use crate::{
+    Build,
+    bed::{HandClock, Log, NOW, close, counter, duplicate_from, noting, own_numbers, panic_of, ready, run_dry, slot},
+    script::{Peer, Said, Script, both_families, open, quiet, tcp, turn, until},
+};
+
+const PLAIN: StreamOptions = StreamOptions::new();
+
+const CLOSED: [Said; 2] = [Said::Close(CloseReason::Closed), Said::Dropped];
+
+fn data_and_end_in_one_segment_are_data_then_end(build: Build) {
+    for (ours, mut peer) in both_families() {
+        let mut reactor = build().build().unwrap();
+        let log = Log::new();
+        open(&mut reactor, PLAIN, ours, Script::echo(&log));
+        peer.write(b"bye");
+        peer.finish();
+        run_dry(&mut reactor);
+        let said = log.take();
+        assert_eq!(said[..3], [Said::Open, Said::data(b"bye"), Said::End]);
+        assert_eq!(said[3..], CLOSED, "the default is to close");
+        assert_eq!(peer.drain(), (b"bye".to_vec(), Ok(0)));
+        assert_eq!(reactor.stats().subscribers, 0);
+    }
+}
+
+fn a_stream_can_be_sent_to_after_the_peers_end(build: Build) {
+    for (ours, mut peer) in both_families() {
+        let mut reactor = build().build().unwrap();
+        let log = Log::new();
+        let script = Script::new(&log).on_end(|stream| stream.send(b"still").unwrap());
+        let key = open(&mut reactor, PLAIN, ours, script);
+        peer.finish();
+        assert!(run_dry(&mut reactor) < 4, "the end is told once and wakes nobody again");
+        assert_eq!(log.take(), [Said::Open, Said::End]);
+        reactor.stream(key).unwrap().send(b" here").unwrap();
+        reactor.stream(key).unwrap().finish();
+        assert_eq!(reactor.stream(key).unwrap().send(b"!"), Err(SendError::Closed));
+        run_dry(&mut reactor);
+        assert_eq!(log.take(), CLOSED, "both halves are closed");
+        assert_eq!(peer.drain(), (b"still here".to_vec(), Ok(0)));
+    }
+}
+
+fn a_finished_stream_goes_on_receiving(build: Build) {
+    for (ours, mut peer) in both_families() {
+        let mut reactor = build().build().unwrap();
+        let log = Log::new();
+        let script = Script::new(&log).on_open(|stream| {
+            stream.send(b"all").unwrap();
+            stream.finish();
+        });
+        open(&mut reactor, PLAIN, ours, script);
+        assert_eq!(peer.drain(), (b"all".to_vec(), Ok(0)), "the output, then the end");
+        peer.write(b"answer");
+        run_dry(&mut reactor);
+        assert_eq!(log.take(), [Said::Open, Said::data(b"answer")]);
+        peer.finish();
+        run_dry(&mut reactor);
+        assert_eq!(log.take()[..2], [Said::End, CLOSED[0].clone()]);
+    }
+}
+
+/// Sends until the socket takes no more.
+fn stuff(stream: &mut Stream<'_>) -> usize {
+    let mut sum = 0;
+    while !stream.is_full() {
+        stream.send(&[7; 20_000]).unwrap();
+        sum += 20_000;
+    }
+    sum
+}
+
+fn the_end_waits_for_the_output(build: Build) {
+    for how in [(|s| s.finish()) as fn(&mut Stream<'_>), |s| s.close()] {
+        for (ours, mut peer) in both_families() {
+            let mut reactor = build().build().unwrap();
+            let log = Log::new();
+            let key = open(&mut reactor, PLAIN, ours, Script::new(&log));
+            let mut stream = reactor.stream(key).unwrap();
+            let sent = stuff(&mut stream);
+            how(&mut stream);
+            let mut got = 0;
+            let last = loop {
+                run_dry(&mut reactor);
+                let (bytes, last) = peer.drain();
+                got += bytes.len();
+                if last.is_ok() {
+                    break last;
+                }
+            };
+            assert_eq!((got, last), (sent, Ok(0)));
+            drop(peer);
+            run_dry(&mut reactor);
+            assert_eq!(log.take().last(), Some(&Said::Dropped));
+        }
+    }
+}
+
+fn closing_with_unread_input_is_no_reset(build: Build) {
+    for (ours, mut peer) in both_families() {
+        let mut reactor = build().build().unwrap();
+        let log = Log::new();
+        let script = Script::new(&log).on_open(|stream| stream.pause());
+        let key = open(&mut reactor, PLAIN, ours, script);
+        peer.write(b"nobody reads this");
+        let mut stream = reactor.stream(key).unwrap();
+        stream.send(b"last words").unwrap();
+        stream.close();
+        stream.close();
+        assert_eq!(stream.send(b"!"), Err(SendError::Closed));
+        run_dry(&mut reactor);
+        assert_eq!(log.take(), [Said::Open], "it lingers");
+        peer.write(b"nor this");
+        run_dry(&mut reactor);
+        assert_eq!(peer.drain(), (b"last words".to_vec(), Ok(0)));
+        peer.finish();
+        run_dry(&mut reactor);
+        assert_eq!(log.take(), CLOSED, "and no data is told");
+    }
+}
+
+fn lingering_is_bounded(build: Build) {
+    let clock = HandClock::new();
+    let mut reactor = build().clock(clock.clone()).build().unwrap();
+    let log = Log::new();
+    let (ours, mut peer) = tcp();
+    let options = PLAIN.linger(std::time::Duration::from_secs(1));
+    let script = Script::new(&log).on_data(|stream, _| stream.close());
+    let key = open(&mut reactor, options, ours, script);
+    peer.write(b"?");
+    until(&mut reactor, &log, 2);
+    for _ in 0..9 {
+        clock.advance(std::time::Duration::from_millis(100));
+        // What comes does not stretch it.
+        peer.write(b"more");
+        quiet(&mut reactor);
+        assert!(reactor.stream(key).is_ok());
+    }
+    log.take();
+    clock.advance(std::time::Duration::from_millis(151));
+    quiet(&mut reactor);
+    assert_eq!(log.take(), CLOSED);
+}
+
+fn a_closed_stream_whose_peer_takes_nothing_is_reset_in_the_end(build: Build) {
+    let clock = HandClock::new();
+    let mut reactor = build().clock(clock.clone()).build().unwrap();
+    let log = Log::new();
+    let (ours, mut peer) = tcp();
+    let key = open(&mut reactor, PLAIN.linger(std::time::Duration::from_secs(1)), ours, Script::new(&log));
+    let mut stream = reactor.stream(key).unwrap();
+    stuff(&mut stream);
+    stream.close();
+    quiet(&mut reactor);
+    clock.advance(std::time::Duration::from_millis(900));
+    quiet(&mut reactor);
+    // Progress begins the wait anew.
+    while !peer.read_all().is_empty() {}
+    quiet(&mut reactor);
+    clock.advance(std::time::Duration::from_millis(900));
+    quiet(&mut reactor);
+    assert_eq!(log.take(), [Said::Open]);
+    clock.advance(std::time::Duration::from_millis(200));
+    quiet(&mut reactor);
+    let reason = log.take().remove(0);
+    // How much fits into the kernel's buffers decides whether there is output left.
+    match reason {
+        Said::Close(CloseReason::WriteStall) => assert_eq!(peer.drain().1, Err(ErrorKind::ConnectionReset)),
+        other => assert_eq!(other, CLOSED[0]),
+    }
+}
+
+fn without_lingering_a_close_is_over_at_once(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (ours, mut peer) = tcp();
+    let key = open(&mut reactor, PLAIN.linger(NOW), ours, Script::new(&log));
+    reactor.stream(key).unwrap().send(b"x").unwrap();
+    reactor.stream(key).unwrap().close();
+    turn(&mut reactor);
+    turn(&mut reactor);
+    assert_eq!(log.take()[1..], CLOSED);
+    assert_eq!(peer.drain(), (b"x".to_vec(), Ok(0)));
+}
+
+fn an_abort_is_a_reset_and_loses_the_output(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (ours, mut peer) = tcp();
+    let script = Script::new(&log).on_data(|stream, _| {
+        stream.send(b"lost").unwrap();
+        stream.abort();
+        assert_eq!(stream.send(b"x"), Err(SendError::Closed));
+    });
+    open(&mut reactor, PLAIN, ours, script);
+    peer.write(b"?");
+    until(&mut reactor, &log, 3);
+    assert_eq!(log.take()[2], Said::Close(CloseReason::Aborted));
+    assert_eq!(peer.drain(), (vec![], Err(ErrorKind::ConnectionReset)));
+    // From outside, and after a close.
+    let (ours, mut peer) = tcp();
+    let key = open(&mut reactor, PLAIN, ours, Script::new(&log));
+    log.take();
+    reactor.stream(key).unwrap().close();
+    run_dry(&mut reactor);
+    assert_eq!(log.take(), []);
+    reactor.stream(key).unwrap().abort();
+    run_dry(&mut reactor);
+    assert_eq!(log.take()[0], Said::Close(CloseReason::Aborted));
+    assert_eq!(peer.drain().1, Ok(0), "the end was out before");
+}
+
+fn a_reset_is_told_while_reading_and_while_paused(build: Build) {
+    for pauses in [false, true] {
+        let mut reactor = build().build().unwrap();
+        let log = Log::new();
+        let (ours, peer) = tcp();
+        let script = Script::new(&log).on_open(move |stream| {
+            if pauses {
+                stream.pause();
+            }
+        });
+        open(&mut reactor, PLAIN, ours, script);
+        peer.reset();
+        until(&mut reactor, &log, 3);
+        assert_eq!(log.take()[1..], [Said::Close(CloseReason::Error(Errno::CONNRESET)), Said::Dropped]);
+    }
+}
+
+fn a_reset_is_told_when_output_waits(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (ours, peer) = tcp();
+    let script = Script::new(&log).on_open(|stream| {
+        stream.pause();
+        stuff(stream);
+    });
+    open(&mut reactor, PLAIN, ours, script);
+    run_dry(&mut reactor);
+    assert_eq!(log.take(), [Said::Open, Said::Full]);
+    peer.reset();
+    run_dry(&mut reactor);
+    let said = log.take();
+    let failed = [Errno::CONNRESET, Errno::PIPE].map(|errno| Said::Close(CloseReason::Error(errno)));
+    assert!(failed.contains(&said[0]), "{said:?}");
+}
+
+fn a_peer_that_is_gone_does_not_wake_a_paused_stream_again_and_again(build: Build) {
+    for (ours, mut peer) in both_families() {
+        let mut reactor = build().build().unwrap();
+        let log = Log::new();
+        let key = open(&mut reactor, PLAIN, ours, Script::new(&log).on_open(|stream| stream.pause()));
+        peer.write(b"read me");
+        drop(peer);
+        assert!(run_dry(&mut reactor) <= 2, "a hang-up is told once");
+        assert_eq!(log.take(), [Said::Open]);
+        reactor.stream(key).unwrap().resume();
+        run_dry(&mut reactor);
+        assert_eq!(log.take()[..2], [Said::data(b"read me"), Said::End]);
+    }
+}
+
+/// Rule 7: the descriptor of a stream is closed and its number taken by somebody who should not. The change of what it is watched for is refused then,
+/// which came as an error event that the new socket knew nothing of: the stream stayed, heard nothing and never closed.
+fn a_stream_whose_number_was_replaced_is_closed(build: Build) {
+    let number = own_numbers();
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (ours, _peer) = tcp();
+    let socket = duplicate_from(&ours, number);
+    drop(ours);
+    let (other, _quiet) = tcp();
+    let (sender, mut poke) = tcp();
+    let key = open(&mut reactor, PLAIN, socket, Script::new(&log));
+    let thief = Script::new(&Log::new()).on_data(move |stream, _| {
+        close(number);
+        // The stream's own owner closes it in the end.
+        assert_eq!(duplicate_from(&other, number).into_raw_fd(), number);
+        // More than the socket takes, so that it is to be watched for output too.
+        stream.turn().stream(key).unwrap().send(&vec![7; 12 << 20]).unwrap();
+    });
+    open(&mut reactor, PLAIN, sender, thief);
+    log.take();
+    poke.write(b"x");
+    run_dry(&mut reactor);
+    assert_eq!(log.take(), [Said::Close(CloseReason::Error(Errno::IO)), Said::Dropped]);
+}
+
+fn what_is_no_stream_socket_ends_and_does_not_spin(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    rustix::io::write(&writer, b"x").unwrap();
+    let unconnected =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    let alone = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None).unwrap();
+    let fds: [OwnedFd; 5] = [reader, writer, counter(1), unconnected, alone];
+    for fd in fds {
+        let key = PLAIN.register(fd, Script::new(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+        quiet(&mut reactor);
+        if let Ok(mut stream) = reactor.stream(key) {
+            // The end of a pipe that is written to says nothing by itself.
+            stream.send(b"x").unwrap();
+        }
+        quiet(&mut reactor);
+        let said = log.take();
+        assert!(matches!(said[..], [Said::Open, Said::Close(CloseReason::Error(_)), Said::Dropped]), "{said:?}");
+    }
+    let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+    let refused = PLAIN.register(file, Script::new(&log), &mut reactor).expect_err("a file is always ready");
+    assert_eq!(refused.reason, windlass::AddReason::NotPollable);
+}
+
+fn pausing_in_a_callback_stops_the_data_until_it_is_resumed(build: Build) {
+    for (ours, mut peer) in both_families() {
+        let mut reactor = build().build().unwrap();
+        let log = Log::new();
+        let key = open(&mut reactor, PLAIN, ours, Script::new(&log).on_data(|stream, _| stream.pause()));
+        log.take();
+        peer.write(b"one");
+        run_dry(&mut reactor);
+        assert_eq!(log.take(), [Said::data(b"one")]);
+        peer.write(b"two");
+        assert_eq!((run_dry(&mut reactor), log.take()), (0, vec![]));
+        assert!(reactor.stream(key).unwrap().is_paused());
+        reactor.stream(key).unwrap().resume();
+        run_dry(&mut reactor);
+        assert_eq!(log.take(), [Said::data(b"two")]);
+    }
+}
+
+/// The event of the one that is paused has been fetched when the other one pauses it.
+fn a_stream_paused_by_another_in_the_same_batch_gets_no_data(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let keys: Rc<RefCell<Vec<Key>>> = Rc::default();
+    let mut peers = Vec::new();
+    for _ in 0..2 {
+        let (ours, peer) = tcp();
+        let all = keys.clone();
+        let script = Script::new(&log).on_data(move |stream, _| {
+            let own = stream.key();
+            for key in all.borrow().iter().filter(|key| **key != own) {
+                stream.turn().stream(*key).unwrap().pause();
+            }
+        });
+        let key = open(&mut reactor, PLAIN, ours, script);
+        keys.borrow_mut().push(key);
+        peers.push(peer);
+    }
+    log.take();
+    for peer in &mut peers {
+        peer.write(b"x");
+    }
+    run_dry(&mut reactor);
+    assert_eq!(log.take(), [Said::data(b"x")]);
+}
+
+fn a_stream_closed_by_another_in_the_same_batch_gets_no_data(build: Build) {
+    for how in [(|s| s.close()) as fn(&mut Stream<'_>), |s| s.abort()] {
+        let mut reactor = build().build().unwrap();
+        let log = Log::new();
+        let keys: Rc<RefCell<Vec<Key>>> = Rc::default();
+        let mut peers = Vec::new();
+        for _ in 0..2 {
+            let (ours, peer) = tcp();
+            let all = keys.clone();
+            let script = Script::new(&log).on_data(move |stream, _| {
+                let own = stream.key();
+                for key in all.borrow().iter().filter(|key| **key != own) {
+                    how(&mut stream.turn().stream(*key).unwrap());
+                }
+            });
+            let key = open(&mut reactor, PLAIN.linger(NOW), ours, script);
+            keys.borrow_mut().push(key);
+            peers.push(peer);
+        }
+        log.take();
+        for peer in &mut peers {
+            peer.write(b"x");
+        }
+        until(&mut reactor, &log, 3);
+        let said = log.take();
+        assert_eq!(said[0], Said::data(b"x"));
+        assert!(matches!(said[1], Said::Close(CloseReason::Closed | CloseReason::Aborted)), "{said:?}");
+    }
+}
+
+fn writing_to_a_peer_that_is_gone_ends_the_stream(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (ours, peer) = crate::bed::pair();
+    let key = open(&mut reactor, PLAIN, ours.into(), Script::new(&log).on_open(|stream| stream.pause()));
+    drop(peer);
+    reactor.stream(key).unwrap().send(b"x").unwrap();
+    run_dry(&mut reactor);
+    assert_eq!(log.take()[1..], [Said::Close(CloseReason::Error(Errno::PIPE)), Said::Dropped]);
+}
+
+fn on_close_can_begin_anew_under_any_number(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (ours, peer) = tcp();
+    let noted = log.clone();
+    let next = Rc::new(RefCell::new(None));
+    let theirs = next.clone();
+    let script = Script::new(&log).on_close(move |_, mut turn| {
+        let (ours, peer) = tcp();
+        PLAIN.register(ours, Script::echo(&noted), &mut turn).map_err(|e| e.reason).unwrap();
+        *theirs.borrow_mut() = Some(peer);
+    });
+    open(&mut reactor, PLAIN, ours, script);
+    drop(peer);
+    run_dry(&mut reactor);
+    log.take();
+    let mut peer = next.take().unwrap();
+    peer.write(b"again");
+    until(&mut reactor, &log, 1);
+    assert_eq!(peer.read_all(), b"again");
+}
+
+/// Which callback panics, and what makes it be called.
+struct Panic {
+    name: &'static str,
+    options: StreamOptions,
+    script: fn(Script) -> Script,
+    provoke: fn(&mut Reactor, Key, &mut Peer, &HandClock),
+}
+
+fn poke(_: &mut Reactor, _: Key, peer: &mut Peer, _: &HandClock) {
+    peer.write(b"?");
+}
+
+fn panics() -> Vec<Panic> {
+    let idle = PLAIN.idle_timeout(Some(std::time::Duration::from_secs(1)));
+    vec![
+        Panic { name: "open", options: PLAIN, script: |s| s.on_open(|_| panic!("open")), provoke: |_, _, _, _| {} },
+        Panic { name: "data", options: PLAIN, script: |s| s.on_data(|_, _| panic!("data")), provoke: poke },
+        Panic {
+            name: "end",
+            options: PLAIN,
+            script: |s| s.on_end(|_| panic!("end")),
+            provoke: |_, _, peer, _| peer.finish(),
+        },
+        Panic {
+            name: "full",
+            options: PLAIN,
+            script: |s| s.on_data(|stream, _| assert!(stuff(stream) > 0)).on_full(|_| panic!("full")),
+            provoke: poke,
+        },
+        Panic {
+            name: "drained",
+            options: PLAIN.marks(0, 10),
+            script: |s| s.on_data(|stream, _| assert!(stuff(stream) > 0)).on_drained(|_| panic!("drained")),
+            provoke: |reactor, _, peer, _| {
+                peer.write(b"?");
+                turn(reactor);
+                while !peer.read_all().is_empty() {}
+            },
+        },
+        Panic {
+            name: "timeout",
+            options: idle,
+            script: |s| s.on_timeout(|_| panic!("timeout")),
+            provoke: |reactor, _, _, clock| {
+                turn(reactor);
+                clock.advance(std::time::Duration::from_secs(2));
+                turn(reactor);
+            },
+        },
+        Panic {
+            name: "close",
+            options: PLAIN,
+            script: |s| s.on_close(|_, _| panic!("close")),
+            provoke: |reactor, key, _, _| reactor.stream(key).unwrap().abort(),
+        },
+    ]
+}
+
+fn a_panic_of_any_callback_resets_its_stream_and_harms_no_other(build: Build) {
+    for Panic { name, options, script, provoke } in panics() {
+        let clock = HandClock::new();
+        let mut reactor = build().clock(clock.clone()).build().unwrap();
+        let (log, others) = (Log::new(), Log::new());
+        let (ours, mut other) = tcp();
+        open(&mut reactor, PLAIN, ours, Script::echo(&others));
+        let (ours, mut peer) = tcp();
+        let key = options.register(ours, script(Script::new(&log)), &mut reactor).map_err(|e| e.reason).unwrap();
+        let fd = ready();
+        let events = Log::new();
+        noting(&mut reactor, &fd, &events, ());
+        let said = panic_of(|| {
+            if name != "open" {
+                turn(&mut reactor);
+            }
+            provoke(&mut reactor, key, &mut peer, &clock);
+            for _ in 0..100 {
+                turn(&mut reactor);
+            }
+        });
+        assert_eq!(said, name);
+        assert!(reactor.stream(key).is_err(), "{name}");
+        assert_eq!(peer.drain().1, Err(ErrorKind::ConnectionReset), "{name}");
+        other.write(b"alive?");
+        run_dry(&mut reactor);
+        assert_eq!(other.read_all(), b"alive?", "{name}");
+        assert_eq!(log.take().last(), Some(&Said::Dropped), "{name}");
+        let told = log.take().iter().any(|said| matches!(said, Said::Close(_)));
+        assert!(!told, "{name}: a handler that has panicked is not called again");
+        assert_eq!((events.len(), reactor.stats().subscribers), (1, 2), "{name}");
+    }
+}
+
+fn a_panic_gives_the_buffer_back(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let address = Rc::new(Cell::new(0));
+    let (mut seen, mut taken) = (Vec::new(), Vec::new());
+    for bad in [false, true, false] {
+        let (ours, mut peer) = tcp();
+        let noted = address.clone();
+        let script = Script::new(&log).on_data(move |_, input| {
+            noted.set(input.as_ptr().addr());
+            assert!(!bad, "bad");
+        });
+        open(&mut reactor, PLAIN, ours, script);
+        peer.write(b"?");
+        if bad {
+            assert_eq!(panic_of(|| run_dry(&mut reactor)), "bad");
+            // Were it freed, this would take its place.
+            taken.push(vec![0u8; 64 << 10]);
+        } else {
+            run_dry(&mut reactor);
+        }
+        seen.push(address.get());
+    }
+    assert!(seen.iter().all(|address| *address == seen[0]), "one buffer for all: {seen:?}");
+}
+
+fn a_panic_keeps_what_others_were_sent(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let target = slot::<Key>();
+    let (ours, mut peer) = tcp();
+    let to = target.clone();
+    let script = Script::new(&log).on_data(move |stream, _| {
+        stream.turn().stream(to.get().unwrap()).unwrap().send(b"kept").unwrap();
+        panic!("bad");
+    });
+    open(&mut reactor, PLAIN, ours, script);
+    let (ours, mut other) = tcp();
+    target.set(Some(open(&mut reactor, PLAIN, ours, Script::new(&log))));
+    peer.write(b"?");
+    assert_eq!(panic_of(|| reactor.run_once(None)), "bad");
+    assert_eq!(other.read_all(), b"");
+    reactor.run_once(NOW).unwrap();
+    assert_eq!(other.read_all(), b"kept");
+}
+
+scenarios! {
+    #[cfg_attr(miri, ignore = "sockets")]
+    data_and_end_in_one_segment_are_data_then_end,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_stream_can_be_sent_to_after_the_peers_end,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_finished_stream_goes_on_receiving,
+    #[cfg_attr(miri, ignore = "sockets")]
+    the_end_waits_for_the_output,
+    #[cfg_attr(miri, ignore = "sockets")]
+    closing_with_unread_input_is_no_reset,
+    #[cfg_attr(miri, ignore = "sockets")]
+    lingering_is_bounded,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_closed_stream_whose_peer_takes_nothing_is_reset_in_the_end,
+    #[cfg_attr(miri, ignore = "sockets")]
+    without_lingering_a_close_is_over_at_once,
+    #[cfg_attr(miri, ignore = "sockets")]
+    an_abort_is_a_reset_and_loses_the_output,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_reset_is_told_while_reading_and_while_paused,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_reset_is_told_when_output_waits,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_peer_that_is_gone_does_not_wake_a_paused_stream_again_and_again,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_stream_whose_number_was_replaced_is_closed,
+    #[cfg_attr(miri, ignore = "sockets")]
+    what_is_no_stream_socket_ends_and_does_not_spin,
+    #[cfg_attr(miri, ignore = "sockets")]
+    pausing_in_a_callback_stops_the_data_until_it_is_resumed,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_stream_paused_by_another_in_the_same_batch_gets_no_data,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_stream_closed_by_another_in_the_same_batch_gets_no_data,
+    #[cfg_attr(miri, ignore = "sockets")]
+    writing_to_a_peer_that_is_gone_ends_the_stream,
+    #[cfg_attr(miri, ignore = "sockets")]
+    on_close_can_begin_anew_under_any_number,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_panic_of_any_callback_resets_its_stream_and_harms_no_other,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_panic_gives_the_buffer_back,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_panic_keeps_what_others_were_sent,
+}

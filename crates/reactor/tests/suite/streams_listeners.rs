@@ -1,0 +1,511 @@
+//! Listeners and connectors.
+
+use std::{
+    cell::{Cell, RefCell},
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::PathBuf,
+    rc::Rc,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use rustix::{
+    net::sockopt,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
+use windlass::{
+    AddReason, Errno, NotFound, Reactor,
+    stream::{Address, CloseReason, Connector, ListenOptions, Listener, StreamOptions},
+};
+
+use crate::{
+    Build,
+    bed::{HandClock, Log, NOW, in_own_process, panic_of, run_dry},
+    script::{Peer, Said, Script, quiet, until},
+};
+
+fn anywhere() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}
+
+fn address(listener: &Listener) -> SocketAddr {
+    listener.local_addr().unwrap().socket_addr().unwrap()
+}
+
+/// A path in the directory for temporary files that no other test has, and that is removed in the end.
+struct OwnPath(PathBuf);
+
+impl OwnPath {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("windlass-{}-{}.sock", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for OwnPath {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Accepts with a script that echoes.
+fn echoing(log: &Log<Said>) -> impl FnMut(&windlass::stream::Peer<'_>) -> Option<Script> + use<> {
+    let log = log.clone();
+    move |_: &_| Some(Script::echo(&log))
+}
+
+fn connect(to: SocketAddr) -> Peer {
+    let peer = TcpStream::connect(to).unwrap();
+    peer.set_nonblocking(true).unwrap();
+    Peer::Tcp(peer)
+}
+
+fn accepted_connections_are_streams_and_know_their_peer(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let listener = Listener::tcp(anywhere()).unwrap();
+    let to = address(&listener);
+    let (seen, noted) = (Rc::new(RefCell::new(Vec::new())), log.clone());
+    let told = seen.clone();
+    let accept = move |peer: &windlass::stream::Peer<'_>| {
+        assert_eq!(Address::Ip(peer.address().socket_addr().unwrap()), *peer.address());
+        assert!(sockopt::tcp_nodelay(peer).unwrap(), "inherited from the listener");
+        told.borrow_mut().push(peer.address().clone());
+        Some(Script::echo(&noted))
+    };
+    let key = listener.register(accept, &mut reactor).map_err(|e| e.reason).unwrap();
+    let mut peers: Vec<Peer> = (0..5).map(|_| connect(to)).collect();
+    until(&mut reactor, &log, 5);
+    for peer in &mut peers {
+        peer.write(b"hello");
+    }
+    until(&mut reactor, &log, 10);
+    for peer in &mut peers {
+        assert_eq!(peer.read_all(), b"hello");
+    }
+    let listening = reactor.listener(key).unwrap();
+    assert_eq!((listening.connections(), listening.accepted(), listening.refused()), (5, 5, 0));
+    assert_eq!(listening.local_addr().unwrap(), Address::Ip(to));
+    let ours: Vec<Address> = peers
+        .iter()
+        .map(|peer| match peer {
+            Peer::Tcp(peer) => Address::Ip(peer.local_addr().unwrap()),
+            Peer::Unix(_) => unreachable!("they are TCP"),
+        })
+        .collect();
+    assert_eq!(*seen.borrow(), ours);
+    drop(peers);
+    run_dry(&mut reactor);
+    assert_eq!(reactor.listener(key).unwrap().connections(), 0);
+}
+
+fn a_unix_path_is_listened_at_and_connected_to(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let (log, ours) = (Log::new(), Log::new());
+    let path = OwnPath::new();
+    let listener = Listener::unix(&path.0).unwrap();
+    assert_eq!(listener.local_addr().unwrap().path(), Some(&*path.0));
+    assert_eq!(Listener::unix(&path.0).unwrap_err().kind(), ErrorKind::AddrInUse);
+    listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let expected = Address::Unix(Some(path.0.clone()));
+    let script = Script::new(&ours).on_open(move |stream| {
+        assert_eq!(stream.peer_addr().unwrap(), expected);
+        stream.send(b"hello").unwrap();
+    });
+    let key = Connector::unix(&path.0).connect(script, &mut reactor).map_err(|e| e.reason).unwrap();
+    assert_eq!(ours.take(), [], "not before the call has returned");
+    until(&mut reactor, &ours, 2);
+    assert_eq!(ours.take(), [Said::Open, Said::data(b"hello")]);
+    reactor.stream(key).unwrap().close();
+    run_dry(&mut reactor);
+    assert_eq!(ours.take(), [Said::Close(CloseReason::Closed), Said::Dropped]);
+    let mut outside = UnixStream::connect(&path.0).unwrap();
+    outside.write_all(b"hi").unwrap();
+    log.take();
+    until(&mut reactor, &log, 2);
+    let mut answer = [0; 2];
+    outside.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"hi");
+}
+
+fn no_more_than_so_many_connections_are_open(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let listener = ListenOptions::new().connections_max(2).tcp(anywhere()).unwrap();
+    let to = address(&listener);
+    let key = listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let mut peers: Vec<Peer> = (0..3).map(|_| connect(to)).collect();
+    until(&mut reactor, &log, 2);
+    assert!(run_dry(&mut reactor) == 0, "the third waits in the backlog, and wakes nobody");
+    assert_eq!(reactor.listener(key).unwrap().connections(), 2);
+    peers[2].write(b"third");
+    drop(peers.remove(0));
+    run_dry(&mut reactor);
+    assert_eq!(reactor.listener(key).unwrap().connections(), 2);
+    assert_eq!(peers[1].read_all(), b"third");
+}
+
+fn a_refused_connection_is_closed_and_a_panic_costs_one(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let listener = Listener::tcp(anywhere()).unwrap();
+    let to = address(&listener);
+    let (count, noted) = (Cell::new(0), log.clone());
+    let accept = move |_: &windlass::stream::Peer<'_>| {
+        count.set(count.get() + 1);
+        match count.get() {
+            1 => None,
+            2 => panic!("the second"),
+            _ => Some(Script::echo(&noted)),
+        }
+    };
+    let key = listener.register(accept, &mut reactor).map_err(|e| e.reason).unwrap();
+    let mut peers: Vec<Peer> = (0..3).map(|_| connect(to)).collect();
+    assert_eq!(panic_of(|| reactor.run_once(None)), "the second");
+    until(&mut reactor, &log, 1);
+    peers[2].write(b"third");
+    until(&mut reactor, &log, 2);
+    assert_eq!(peers[2].read_all(), b"third");
+    for peer in &mut peers[..2] {
+        assert_eq!(peer.drain().1, Ok(0));
+    }
+    let listening = reactor.listener(key).unwrap();
+    assert_eq!((listening.connections(), listening.accepted(), listening.refused()), (1, 1, 1));
+}
+
+fn so_many_connections_are_accepted_at_a_time(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let listener = ListenOptions::new().accepts_per_event(2).tcp(anywhere()).unwrap();
+    let to = address(&listener);
+    let key = listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let _peers: Vec<Peer> = (0..5).map(|_| connect(to)).collect();
+    for expected in [2, 4, 5] {
+        reactor.run_once(NOW).unwrap();
+        assert_eq!(reactor.listener(key).unwrap().accepted(), expected);
+    }
+}
+
+fn a_listener_is_paused_resumed_and_deleted(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let listener = Listener::tcp(anywhere()).unwrap();
+    let to = address(&listener);
+    let alive = Rc::new(());
+    let (held, mut accept) = (alive.clone(), echoing(&log));
+    let accept = move |peer: &windlass::stream::Peer<'_>| {
+        let _ = &held;
+        accept(peer)
+    };
+    let key = listener.register(accept, &mut reactor).map_err(|e| e.reason).unwrap();
+    reactor.listener(key).unwrap().pause();
+    let mut peer = connect(to);
+    assert_eq!(run_dry(&mut reactor), 0);
+    reactor.listener(key).unwrap().resume();
+    until(&mut reactor, &log, 1);
+    assert_eq!(Rc::strong_count(&alive), 2);
+    reactor.listener(key).unwrap().delete();
+    assert_eq!(Rc::strong_count(&alive), 1, "the closure is dropped at once");
+    assert_eq!(reactor.listener(key).err(), Some(NotFound));
+    assert_eq!(TcpStream::connect(to).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    peer.write(b"alive");
+    until(&mut reactor, &log, 2);
+    assert_eq!(peer.read_all(), b"alive", "its streams stay");
+    drop(peer);
+    run_dry(&mut reactor);
+    assert_eq!(reactor.stats().subscribers, 0);
+    // Its place is used again, under another name.
+    let next = Listener::tcp(anywhere()).unwrap().register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    assert_ne!(next, key);
+    assert_eq!(reactor.listener(key).err(), Some(NotFound));
+}
+
+fn a_deleted_listener_whose_streams_live_keeps_no_other_from_its_place(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let listener = Listener::tcp(anywhere()).unwrap();
+    let to = address(&listener);
+    let key = listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let (peer, second) = (connect(to), connect(to));
+    until(&mut reactor, &log, 2);
+    reactor.listener(key).unwrap().delete();
+    let next = Listener::tcp(anywhere()).unwrap();
+    let to = address(&next);
+    let next = next.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    drop(peer);
+    run_dry(&mut reactor);
+    drop(second);
+    run_dry(&mut reactor);
+    assert_eq!(reactor.stats().subscribers, 1);
+    assert_eq!(reactor.listener(next).unwrap().connections(), 0, "the other's stream is not its own");
+    let mut peer = connect(to);
+    peer.write(b"x");
+    log.take();
+    until(&mut reactor, &log, 2);
+    assert_eq!(peer.read_all(), b"x");
+}
+
+fn several_listeners_share_a_port_if_they_ask_for_it(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let options = ListenOptions::new().reuse_port(true);
+    let first = options.tcp(anywhere()).unwrap();
+    let to = address(&first);
+    let second = options.tcp(to).unwrap();
+    assert_eq!(ListenOptions::new().tcp(to).unwrap_err().kind(), ErrorKind::AddrInUse);
+    let keys = [first, second].map(|l| l.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap());
+    let peers: Vec<Peer> = (0..64).map(|_| connect(to)).collect();
+    until(&mut reactor, &log, 64);
+    let counts = keys.map(|key| reactor.listener(key).unwrap().connections());
+    assert_eq!(counts[0] + counts[1], peers.len());
+    assert!(counts[0] > 0 && counts[1] > 0, "the kernel spreads them: {counts:?}");
+}
+
+fn a_socket_that_listens_already_is_taken(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let given = TcpListener::bind(anywhere()).unwrap();
+    let to = given.local_addr().unwrap();
+    let listener = ListenOptions::new().from_fd(given).unwrap();
+    listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let mut peer = connect(to);
+    peer.write(b"x");
+    until(&mut reactor, &log, 2);
+    assert_eq!(peer.read_all(), b"x");
+    let unbound = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None);
+    assert_eq!(ListenOptions::new().from_fd(unbound.unwrap()).unwrap_err().kind(), ErrorKind::InvalidInput);
+    let file: OwnedFd = std::fs::File::open("/proc/self/exe").unwrap().into();
+    assert_eq!(ListenOptions::new().from_fd(file).unwrap_err().raw_os_error(), Some(Errno::NOTSOCK.raw_os_error()));
+}
+
+fn streams_have_the_listeners_settings(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let stream = StreamOptions::new().nodelay(false).keepalive(Some(Duration::from_secs(77))).marks(1, 2);
+    let listener = ListenOptions::new().stream(stream).tcp(anywhere()).unwrap();
+    let to = address(&listener);
+    let noted = log.clone();
+    let accept = move |_: &windlass::stream::Peer<'_>| {
+        Some(Script::new(&noted).on_open(move |opened| {
+            assert_eq!(opened.options(), stream);
+            let socket = opened.as_fd();
+            assert!(!sockopt::tcp_nodelay(socket).unwrap() && sockopt::socket_keepalive(socket).unwrap());
+            assert_eq!(sockopt::tcp_keepidle(socket).unwrap(), Duration::from_secs(77));
+        }))
+    };
+    listener.register(accept, &mut reactor).map_err(|e| e.reason).unwrap();
+    let _peer = connect(to);
+    until(&mut reactor, &log, 1);
+}
+
+/// Limits are the process's, so it needs one of its own.
+fn without_descriptors_a_listener_rests_and_tries_again(build: Build) {
+    if !in_own_process(build, "streams_listeners", "without_descriptors_a_listener_rests_and_tries_again") {
+        return;
+    }
+    let clock = HandClock::new();
+    let mut reactor = build().clock(clock.clone()).build().unwrap();
+    let log = Log::new();
+    let retry = Duration::from_millis(100);
+    let listener = ListenOptions::new().retry(retry).tcp(anywhere()).unwrap();
+    let to = address(&listener);
+    let key = listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let mut peer = connect(to);
+    let used = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0).unwrap();
+    let next = std::os::fd::AsRawFd::as_raw_fd(&used).unsigned_abs();
+    drop(used);
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next.into()), maximum: limit.maximum }).unwrap();
+    assert!(run_dry(&mut reactor) <= 1, "it does not try again and again");
+    assert!(reactor.listener(key).unwrap().is_resting());
+    clock.advance(retry);
+    // The firing, then one event and another rest.
+    quiet(&mut reactor);
+    assert!(reactor.listener(key).unwrap().is_resting());
+    setrlimit(Resource::Nofile, limit).unwrap();
+    quiet(&mut reactor);
+    assert_eq!(log.len(), 0);
+    clock.advance(retry);
+    quiet(&mut reactor);
+    peer.write(b"at last");
+    until(&mut reactor, &log, 2);
+    assert_eq!(peer.read_all(), b"at last");
+    assert!(!reactor.listener(key).unwrap().is_resting());
+}
+
+fn with_as_many_subscribers_as_may_be_a_listener_rests(build: Build) {
+    let clock = HandClock::new();
+    let mut reactor = build().clock(clock.clone()).subscribers_max(2).build().unwrap();
+    let log = Log::new();
+    let listener = Listener::tcp(anywhere()).unwrap();
+    let to = address(&listener);
+    let key = listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let first = connect(to);
+    let mut second = connect(to);
+    quiet(&mut reactor);
+    assert!(reactor.listener(key).unwrap().is_resting());
+    assert_eq!(log.take(), [Said::Open]);
+    drop(first);
+    quiet(&mut reactor);
+    clock.advance(Duration::from_millis(100));
+    quiet(&mut reactor);
+    log.take();
+    second.write(b"x");
+    until(&mut reactor, &log, 1);
+    assert_eq!(second.read_all(), b"x", "it was never lost");
+}
+
+/// Each rest had a timer of its own, and every connection that was closed began another rest: with a long one they piled up.
+fn a_listener_that_rests_often_has_one_timer(build: Build) {
+    let hour = Duration::from_secs(3600);
+    let clock = HandClock::new();
+    let mut reactor = build().clock(clock.clone()).subscribers_max(2).build().unwrap();
+    let log = Log::new();
+    let listener = ListenOptions::new().retry(hour).tcp(anywhere()).unwrap();
+    let to = address(&listener);
+    let key = listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let mut last = connect(to);
+    for rests in 1..20 {
+        let next = connect(to);
+        quiet(&mut reactor);
+        assert_eq!(reactor.listener(key).unwrap().rests(), rests);
+        assert_eq!(reactor.stats().timers, 1);
+        clock.advance(Duration::from_secs(60));
+        last = next;
+    }
+    // The time that counts is that of the last rest.
+    clock.advance(hour - Duration::from_secs(61));
+    quiet(&mut reactor);
+    assert!(reactor.listener(key).unwrap().is_resting());
+    clock.advance(Duration::from_secs(1));
+    quiet(&mut reactor);
+    assert_eq!(reactor.listener(key).unwrap().rests(), 20, "it has tried again");
+    reactor.listener(key).unwrap().delete();
+    assert_eq!(reactor.stats().timers, 0, "nothing is left to wait for");
+    drop(last);
+}
+
+fn a_refused_listener_comes_back(build: Build) {
+    let mut reactor = build().subscribers_max(1).build().unwrap();
+    let log = Log::new();
+    let first = Listener::tcp(anywhere()).unwrap();
+    first.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let second = Listener::tcp(anywhere()).unwrap();
+    let to = address(&second);
+    let e = second.register(echoing(&log), &mut reactor).err().unwrap();
+    assert_eq!((e.reason, address(&e.subscriber.0)), (AddReason::LimitReached, to));
+}
+
+fn a_connector_connects_and_sends_what_was_sent_before(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let (log, ours) = (Log::new(), Log::new());
+    let listener = Listener::tcp(anywhere()).unwrap();
+    let to = address(&listener);
+    listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let script = Script::new(&ours).on_open(|stream| stream.send(b"then").unwrap());
+    let key = Connector::tcp(to).connect(script, &mut reactor).map_err(|e| e.reason).unwrap();
+    reactor.stream(key).unwrap().send(b"first ").unwrap();
+    let mut got = Vec::new();
+    while got.len() < 10 {
+        reactor.run_once(None).unwrap();
+        for said in ours.take() {
+            match said {
+                Said::Open => assert_eq!(got, b""),
+                Said::Data(bytes) => got.extend(bytes),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(got, b"first then");
+    let stream = reactor.stream(key).unwrap();
+    assert_eq!(stream.peer_addr().unwrap(), Address::Ip(to));
+}
+
+/// A port at which nobody listens: it was given out a moment ago and closed.
+fn nobody() -> SocketAddr {
+    TcpListener::bind(anywhere()).unwrap().local_addr().unwrap()
+}
+
+fn a_refused_connection_is_told_after_the_call(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let missing = OwnPath::new();
+    let cases = [
+        (Connector::tcp(nobody()), Errno::CONNREFUSED),
+        (Connector::unix(&missing.0), Errno::NOENT),
+        (Connector::tcp(([255, 255, 255, 255], 9).into()), Errno::NETUNREACH),
+    ];
+    for (connector, errno) in cases {
+        let key = connector.connect(Script::new(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+        assert_eq!(log.take(), []);
+        reactor.stream(key).unwrap().send(b"never").ok();
+        until(&mut reactor, &log, 2);
+        let said = log.take();
+        let Said::Close(CloseReason::Connect(told)) = said[0] else { panic!("{said:?}") };
+        assert!(told == errno || (errno == Errno::NETUNREACH && told == Errno::ACCESS), "{told}");
+        assert_eq!(said[1], Said::Dropped);
+    }
+    let long = "x".repeat(200);
+    let e = Connector::unix(long).connect(Script::new(&log), &mut reactor).err().unwrap();
+    assert_eq!(e.reason, AddReason::Os(Errno::NAMETOOLONG));
+}
+
+fn a_stream_that_is_ended_before_it_is_connected_never_opens(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let listener = TcpListener::bind(anywhere()).unwrap();
+    let to = listener.local_addr().unwrap();
+    let ends: [(fn(&mut Reactor, windlass::Key), CloseReason); 2] = [
+        (|reactor, key| reactor.stream(key).unwrap().abort(), CloseReason::Aborted),
+        (|reactor, key| reactor.stream(key).unwrap().close(), CloseReason::Closed),
+    ];
+    for (end, reason) in ends {
+        let key = Connector::tcp(to).connect(Script::new(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+        end(&mut reactor, key);
+        run_dry(&mut reactor);
+        assert_eq!(log.take(), [Said::Close(reason), Said::Dropped]);
+    }
+}
+
+scenarios! {
+    #[cfg_attr(miri, ignore = "sockets")]
+    accepted_connections_are_streams_and_know_their_peer,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_unix_path_is_listened_at_and_connected_to,
+    #[cfg_attr(miri, ignore = "sockets")]
+    no_more_than_so_many_connections_are_open,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_refused_connection_is_closed_and_a_panic_costs_one,
+    #[cfg_attr(miri, ignore = "sockets")]
+    so_many_connections_are_accepted_at_a_time,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_listener_is_paused_resumed_and_deleted,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_deleted_listener_whose_streams_live_keeps_no_other_from_its_place,
+    #[cfg_attr(miri, ignore = "sockets")]
+    several_listeners_share_a_port_if_they_ask_for_it,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_socket_that_listens_already_is_taken,
+    #[cfg_attr(miri, ignore = "sockets")]
+    streams_have_the_listeners_settings,
+    #[cfg_attr(miri, ignore = "processes")]
+    without_descriptors_a_listener_rests_and_tries_again,
+    #[cfg_attr(miri, ignore = "sockets")]
+    with_as_many_subscribers_as_may_be_a_listener_rests,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_listener_that_rests_often_has_one_timer,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_refused_listener_comes_back,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_connector_connects_and_sends_what_was_sent_before,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_refused_connection_is_told_after_the_call,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_stream_that_is_ended_before_it_is_connected_never_opens,
+}
