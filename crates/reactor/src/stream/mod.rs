@@ -39,6 +39,7 @@
 //!
 //! - [`StreamOptions`]: marks, bounds, timeouts; [`register`](StreamOptions::register) and [`adopt`](StreamOptions::adopt) make a stream of a socket.
 //! - [`Listener`] accepts connections, [`Connector`] begins them.
+//! - [`Workers`]: one reactor a thread; [`inherited_sockets`]: what the service manager has opened.
 //! - [`Stream`]: what one does with a stream, in its callbacks and from elsewhere by its key.
 
 mod accept;
@@ -47,6 +48,7 @@ mod books;
 mod connector;
 mod driver;
 mod handler;
+mod inherited;
 mod listener;
 mod options;
 mod output;
@@ -54,14 +56,17 @@ mod state;
 #[allow(clippy::module_inception, reason = "the type that the module is about")]
 mod stream;
 mod timeouts;
+mod workers;
 
 pub use accept::Listening;
 pub use address::{Address, Peer};
 pub use connector::Connector;
 pub use handler::{CloseReason, Input, SendError, StreamHandler, Timeout};
+pub use inherited::{Inherited, InheritedError, inherited_sockets};
 pub use listener::{ListenOptions, Listener, ListenerKey};
 pub use options::StreamOptions;
 pub use stream::Stream;
 pub use timeouts::GRANULE;
+pub use workers::{RunningWorkers, WORKERS_MAX, Worker, Workers};
 
 pub(crate) use state::Streams;

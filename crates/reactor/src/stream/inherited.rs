@@ -1,0 +1,133 @@
+//! Listening sockets that the service manager has opened for this process: socket activation, sd_listen_fds(3).
+
+#![allow(
+    unsafe_code,
+    reason = "descriptors that come with the process are numbers, and somebody must take them over once"
+)]
+
+use core::fmt;
+use std::{
+    env, io,
+    os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
+    process,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    io::{FdFlags, fcntl_setfd},
+    net::sockopt::socket_acceptconn,
+};
+
+/// The first number that a service manager passes, `SD_LISTEN_FDS_START`.
+const FIRST: RawFd = 3;
+
+/// More would be a mistake of the environment rather than a wish.
+const INHERITED_MAX: usize = 1024;
+
+/// A socket that came with the process.
+#[derive(Debug)]
+pub struct Inherited {
+    /// The socket: it listens, does not block and is not passed on to programs that this process starts.
+    pub socket: OwnedFd,
+    /// Its name in the service manager's configuration (`FileDescriptorName=`), or `unknown`.
+    pub name: String,
+}
+
+/// Why inherited sockets could not be taken over. None of them was.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum InheritedError {
+    /// `LISTEN_FDS` is no number, or more than 1024.
+    BadCount,
+    /// The descriptor of this number is not open, or is no listening socket.
+    NotListening(RawFd),
+}
+
+impl fmt::Display for InheritedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadCount => f.write_str("LISTEN_FDS is not a number from 0 to 1024"),
+            Self::NotListening(number) => write!(f, "descriptor {number} of LISTEN_FDS is no listening socket"),
+        }
+    }
+}
+
+impl std::error::Error for InheritedError {}
+
+impl From<InheritedError> for io::Error {
+    fn from(error: InheritedError) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}
+
+/// Takes over the listening sockets that the service manager has passed (`LISTEN_PID`, `LISTEN_FDS`, `LISTEN_FDNAMES`).
+///
+/// To be called early in `main`, before other code closes or opens descriptors by number. The sockets are given out once: later calls, and calls in
+/// a process that the variables do not mean, find none. The variables stay as they are, and child processes ignore them by `LISTEN_PID`.
+///
+/// # Errors
+/// See [`InheritedError`].
+pub fn inherited_sockets() -> Result<Vec<Inherited>, InheritedError> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let variable = |name| env::var(name).ok();
+    let is_meant = variable("LISTEN_PID").and_then(|pid| pid.parse().ok()) == Some(process::id());
+    if !is_meant || TAKEN.load(Ordering::Relaxed) {
+        return Ok(Vec::new());
+    }
+    let count = count(variable("LISTEN_FDS").as_deref())?;
+    let last = FIRST + RawFd::try_from(count).map_err(|_| InheritedError::BadCount)?;
+    for number in FIRST..last {
+        // SAFETY: the number is not -1. It may be closed: then the kernel says so, and nothing else is done with it.
+        let socket = unsafe { BorrowedFd::borrow_raw(number) };
+        if !socket_acceptconn(socket).unwrap_or(false) {
+            return Err(InheritedError::NotListening(number));
+        }
+    }
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Ok(Vec::new());
+    }
+    let names = variable("LISTEN_FDNAMES").unwrap_or_default();
+    let mut names = names.split(':');
+    let sockets = (FIRST..last).map(|number| {
+        // SAFETY: the variables name this very process, so who started it has opened these numbers for it before `main`, and they
+        // belong to nobody else here. They are open, as was looked at, and are taken once: the flag was not set.
+        let socket = unsafe { OwnedFd::from_raw_fd(number) };
+        prepare(&socket);
+        let name = names.next().filter(|name| !name.is_empty()).unwrap_or("unknown");
+        Inherited { socket, name: name.to_owned() }
+    });
+    Ok(sockets.collect())
+}
+
+fn count(value: Option<&str>) -> Result<usize, InheritedError> {
+    let count = value.unwrap_or("0").parse().map_err(|_| InheritedError::BadCount)?;
+    if count <= INHERITED_MAX { Ok(count) } else { Err(InheritedError::BadCount) }
+}
+
+/// Neither call fails on an open descriptor with these arguments (fcntl(2)).
+fn prepare(socket: &OwnedFd) {
+    let _ = fcntl_setfd(socket.as_fd(), FdFlags::CLOEXEC);
+    if let Ok(flags) = fcntl_getfl(socket.as_fd()) {
+        let _ = fcntl_setfl(socket.as_fd(), flags | OFlags::NONBLOCK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts() {
+        assert_eq!(count(None).unwrap(), 0);
+        assert_eq!(count(Some("2")).unwrap(), 2);
+        for nonsense in ["", "-1", "two", "1025", "99999999999999999999"] {
+            assert!(count(Some(nonsense)).is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn without_the_variables_there_is_nothing() {
+        assert!(inherited_sockets().unwrap().is_empty());
+    }
+}

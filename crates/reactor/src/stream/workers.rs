@@ -1,0 +1,268 @@
+//! One reactor a thread: how a server uses more than one processor.
+//!
+//! Each worker has a reactor of its own and shares nothing with the others. The kernel spreads connections over their listeners
+//! (`SO_REUSEPORT`, socket(7)), and a connection stays with its worker for life.
+
+use core::fmt;
+use std::{
+    io,
+    net::SocketAddr,
+    panic::resume_unwind,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread::{self, JoinHandle},
+};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::{ListenOptions, Listener};
+use crate::{Reactor, Stop};
+
+/// How many workers there may be: more than any machine has processors, and few enough to start.
+pub const WORKERS_MAX: usize = 1024;
+
+/// Threads with a reactor each.
+///
+/// ```
+/// use std::sync::Mutex;
+/// use windlass::{Reactor, stream::{ListenOptions, Workers}};
+///
+/// # fn main() -> std::io::Result<()> {
+/// // Bound before the threads start: so a port of 0 is the same for all, and an error is met here.
+/// let listeners = ListenOptions::new().tcp_group("127.0.0.1:0".parse().unwrap(), 2)?;
+/// let listeners = Mutex::new(listeners);
+/// let running = Workers::new(2).start(move |_worker| {
+///     let listener = listeners.lock().unwrap().pop().unwrap();
+///     let mut reactor = Reactor::new()?;
+///     // .. `listener.register(..)` ..
+///     # drop(listener);
+///     Ok(reactor)
+/// })?;
+/// running.stop();
+/// running.join()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing runs before `start`"]
+pub struct Workers {
+    count: usize,
+    pinned: bool,
+    name: String,
+}
+
+/// Which worker a set-up is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Worker {
+    /// 0 for the first.
+    pub index: usize,
+    /// How many there are.
+    pub count: usize,
+    /// The processor that its thread is bound to, if workers are pinned.
+    pub cpu: Option<usize>,
+}
+
+impl Workers {
+    /// That many workers.
+    ///
+    /// # Panics
+    /// With none, or more than [`WORKERS_MAX`].
+    pub fn new(count: usize) -> Self {
+        assert!((1..=WORKERS_MAX).contains(&count), "there are 1 to {WORKERS_MAX} workers, not {count}");
+        Self { count, pinned: false, name: "windlass".to_owned() }
+    }
+
+    /// Binds each worker's thread to one of the processors that this process may use, in turn (sched_setaffinity(2)).
+    pub const fn pinned(mut self, pinned: bool) -> Self {
+        self.pinned = pinned;
+        self
+    }
+
+    /// What the threads are called, followed by their number. `windlass` unless said otherwise.
+    ///
+    /// # Panics
+    /// With a name that has a NUL in it.
+    pub fn named(mut self, name: &str) -> Self {
+        assert!(!name.contains('\0'), "a thread's name has no NUL");
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Starts the threads. Each calls `set_up` for its reactor, and runs it when all others have theirs.
+    ///
+    /// It returns when every worker runs. When one of them ends, by a stop, an error or a panic, the others are stopped, too.
+    ///
+    /// # Errors
+    /// The first error of a `set_up`, of pinning, or of starting a thread. No thread is left then.
+    ///
+    /// # Panics
+    /// With the panic of a `set_up`. No thread is left then.
+    pub fn start<F>(self, set_up: F) -> io::Result<RunningWorkers>
+    where
+        F: Fn(Worker) -> io::Result<Reactor> + Send + Sync + 'static,
+    {
+        let cpus = if self.pinned { allowed_cpus()? } else { Vec::new() };
+        let set_up = Arc::new(set_up);
+        let mut running = RunningWorkers { stops: Vec::new(), threads: Vec::new() };
+        let mut starting = Vec::new();
+        let (report, reports) = mpsc::channel();
+        for index in 0..self.count {
+            let cpu = self.pinned.then(|| cpus[index % cpus.len()]);
+            let worker = Worker { index, count: self.count, cpu };
+            let (set_up, report) = (Arc::clone(&set_up), report.clone());
+            let (go, may_go) = mpsc::channel();
+            let body = move || work(worker, &*set_up, report, &may_go);
+            // Dropping `running` and the senders ends those that wait already.
+            let thread = thread::Builder::new().name(format!("{}-{index}", self.name)).spawn(body)?;
+            running.threads.push(thread);
+            starting.push(go);
+        }
+        drop(report);
+        for ready in reports.iter().take(self.count) {
+            match ready {
+                Ok(stop) => running.stops.push(stop),
+                Err(error) => return Err(error),
+            }
+        }
+        if running.stops.len() < self.count {
+            // A set-up has panicked: its thread is gone without a report.
+            drop(starting);
+            running.join()?;
+            unreachable!("a worker that says nothing has panicked, and joining it resumes the panic");
+        }
+        let everyone: Arc<[Stop]> = running.stops.clone().into();
+        for go in starting {
+            // It waits for this, and has nothing to fail in meanwhile.
+            let _ = go.send(Arc::clone(&everyone));
+        }
+        Ok(running)
+    }
+}
+
+/// Stops everybody when one worker has ended, in whatever way.
+struct StopAll(Arc<[Stop]>);
+
+impl Drop for StopAll {
+    fn drop(&mut self) {
+        for stop in self.0.iter() {
+            stop.stop();
+        }
+    }
+}
+
+fn work(
+    worker: Worker,
+    set_up: &dyn Fn(Worker) -> io::Result<Reactor>,
+    report: Sender<io::Result<Stop>>,
+    may_go: &Receiver<Arc<[Stop]>>,
+) -> io::Result<()> {
+    let reactor = worker.cpu.map_or(Ok(()), pin_to).and_then(|()| set_up(worker));
+    let mut reactor = match reactor {
+        Ok(reactor) => reactor,
+        Err(error) => {
+            // Who starts the workers hears of it; there is nothing to run.
+            let _ = report.send(Err(error));
+            return Ok(());
+        }
+    };
+    let _ = report.send(Ok(reactor.stop_handle()));
+    // Who starts the workers knows by the end of all reports that one has panicked.
+    drop(report);
+    let Ok(everyone) = may_go.recv() else {
+        // Another one could not be set up.
+        return Ok(());
+    };
+    let _stop_all = StopAll(everyone);
+    reactor.run()
+}
+
+fn allowed_cpus() -> io::Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
+}
+
+fn pin_to(cpu: usize) -> io::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    Ok(sched_setaffinity(None, &only)?)
+}
+
+/// Workers that run. Dropping it stops them and waits for their ends, and swallows what they would have said.
+#[must_use = "dropping it stops the workers"]
+pub struct RunningWorkers {
+    stops: Vec<Stop>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl RunningWorkers {
+    /// Asks every worker to stop after its turn. Does not wait.
+    pub fn stop(&self) {
+        for stop in &self.stops {
+            stop.stop();
+        }
+    }
+
+    /// A handle for each worker, to stop it from anywhere.
+    #[must_use]
+    pub fn stops(&self) -> &[Stop] {
+        &self.stops
+    }
+
+    /// Waits until every worker has ended: they do when one of them is stopped or fails.
+    ///
+    /// # Errors
+    /// The first error of a reactor's run, by the workers' numbers.
+    ///
+    /// # Panics
+    /// With the first panic of a worker, when all have ended.
+    pub fn join(mut self) -> io::Result<()> {
+        let mut outcome = Ok(());
+        let mut panic = None;
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(Err(error)) if outcome.is_ok() => outcome = Err(error),
+                Ok(_) => {}
+                Err(payload) => panic = panic.or(Some(payload)),
+            }
+        }
+        match panic {
+            Some(payload) => resume_unwind(payload),
+            None => outcome,
+        }
+    }
+}
+
+impl fmt::Debug for RunningWorkers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningWorkers").field("count", &self.threads.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for RunningWorkers {
+    fn drop(&mut self) {
+        self.stop();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl ListenOptions {
+    /// Listens at one TCP address with several sockets, one for each worker: the kernel spreads the connections over them
+    /// (`SO_REUSEPORT`, socket(7)). With port 0 all have the port that the kernel has chosen for the first.
+    ///
+    /// # Errors
+    /// See [`tcp`](Self::tcp).
+    pub fn tcp_group(self, address: SocketAddr, count: usize) -> io::Result<Vec<Listener>> {
+        let mut address = address;
+        let mut group = Vec::with_capacity(count);
+        for _ in 0..count {
+            let listener = self.reuse_port(count > 1).tcp(address)?;
+            address = listener.local_addr()?.socket_addr().unwrap_or(address);
+            group.push(listener);
+        }
+        Ok(group)
+    }
+}

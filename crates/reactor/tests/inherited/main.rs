@@ -1,0 +1,129 @@
+//! Sockets that come with the process, as a service manager passes them.
+//!
+//! The binary starts itself again as the service, so it has a `main` of its own.
+
+#![deny(unsafe_code)]
+
+use std::{
+    fmt::Debug,
+    io::Write as _,
+    net::{TcpListener, TcpStream},
+    os::fd::{AsFd as _, OwnedFd},
+    process::{Command, ExitCode, Output, Stdio},
+};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::{
+    fs::{OFlags, fcntl_getfl},
+    io::{FdFlags, fcntl_getfd},
+};
+use windlass::stream::inherited_sockets;
+
+/// The argument that makes this binary the service.
+const SERVICE: &str = "--as-the-service";
+
+/// What the service tells of a first and a second call, a line a socket.
+fn service() -> ExitCode {
+    let mut kept = Vec::new();
+    for _ in 0..2 {
+        match inherited_sockets() {
+            Ok(sockets) => {
+                println!("{} sockets", sockets.len());
+                for inherited in sockets {
+                    let socket = inherited.socket.as_fd();
+                    let blocks = !fcntl_getfl(socket).expect("it is open").contains(OFlags::NONBLOCK);
+                    let passes_on = !fcntl_getfd(socket).expect("it is open").contains(FdFlags::CLOEXEC);
+                    let listener = TcpListener::from(inherited.socket);
+                    let (mut client, _) = listener.accept().expect("the test has connected");
+                    client.write_all(b"served").expect("six bytes fit");
+                    println!("{} blocks:{blocks} passes_on:{passes_on}", inherited.name);
+                    // Its number must not be there to be taken a second time.
+                    kept.push(listener);
+                }
+            }
+            Err(error) => println!("{error}"),
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Runs the service with these variables, and a descriptor 3 and 4 that are `inherited`.
+fn run(inherited: impl Into<OwnedFd>, variables: &str) -> Output {
+    let this = std::env::current_exe().expect("it is known");
+    // Two descriptors of one socket are two as well. The shell's own process becomes the service, so `$$` is its id.
+    let script = format!("{variables} exec \"$0\" {SERVICE} 3<&0 4<&0");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).arg(this).stdin(Stdio::from(inherited.into()));
+    for variable in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
+        command.env_remove(variable);
+    }
+    command.output().expect("there is a shell")
+}
+
+fn listener() -> (TcpListener, TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = listener.local_addr().expect("it has an address");
+    let connect = || TcpStream::connect(address).expect("it listens");
+    (listener, connect(), connect())
+}
+
+fn equal<T: PartialEq + Debug>(is: T, should_be: T) -> Result<(), Failed> {
+    if is == should_be { Ok(()) } else { Err(format!("it is {is:?} and should be {should_be:?}").into()) }
+}
+
+/// The service says this, and fails in nothing.
+fn says(inherited: impl Into<OwnedFd>, variables: &str, lines: &str) -> Result<(), Failed> {
+    let output = run(inherited, variables);
+    equal(String::from_utf8_lossy(&output.stderr).as_ref(), "")?;
+    equal(String::from_utf8_lossy(&output.stdout).as_ref(), lines)
+}
+
+fn sockets_are_taken_over_once() -> Result<(), Failed> {
+    let (listener, _first, _second) = listener();
+    let lines = "2 sockets\nhttp blocks:false passes_on:false\nunknown blocks:false passes_on:false\n0 sockets\n";
+    says(listener, "LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=http:", lines)
+}
+
+fn without_names_they_are_unknown() -> Result<(), Failed> {
+    let (listener, _first, _second) = listener();
+    let lines = "1 sockets\nunknown blocks:false passes_on:false\n0 sockets\n";
+    says(listener, "LISTEN_PID=$$ LISTEN_FDS=1", lines)
+}
+
+fn those_of_another_process_are_left_alone() -> Result<(), Failed> {
+    for variables in ["", "LISTEN_FDS=2", "LISTEN_PID=1 LISTEN_FDS=2", "LISTEN_PID=$$", "LISTEN_PID=$$ LISTEN_FDS=0"] {
+        says(listener().0, variables, "0 sockets\n0 sockets\n")?;
+    }
+    Ok(())
+}
+
+fn what_is_no_listening_socket_is_refused() -> Result<(), Failed> {
+    let refusal = "descriptor 3 of LISTEN_FDS is no listening socket\n".repeat(2);
+    says(std::fs::File::open("/dev/null")?, "LISTEN_PID=$$ LISTEN_FDS=1", &refusal)?;
+    says(listener().1, "LISTEN_PID=$$ LISTEN_FDS=1", &refusal)?;
+    // The second is not open: then the first is not taken either.
+    let refusal = "descriptor 5 of LISTEN_FDS is no listening socket\n".repeat(2);
+    says(listener().0, "LISTEN_PID=$$ LISTEN_FDS=3", &refusal)
+}
+
+fn nonsense_is_refused() -> Result<(), Failed> {
+    let refusal = "LISTEN_FDS is not a number from 0 to 1024\n".repeat(2);
+    for count in ["many", "-1", "1025", "''"] {
+        says(listener().0, &format!("LISTEN_PID=$$ LISTEN_FDS={count}"), &refusal)?;
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some(SERVICE) {
+        return service();
+    }
+    let trials = vec![
+        Trial::test("sockets_are_taken_over_once", sockets_are_taken_over_once),
+        Trial::test("without_names_they_are_unknown", without_names_they_are_unknown),
+        Trial::test("those_of_another_process_are_left_alone", those_of_another_process_are_left_alone),
+        Trial::test("what_is_no_listening_socket_is_refused", what_is_no_listening_socket_is_refused),
+        Trial::test("nonsense_is_refused", nonsense_is_refused),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

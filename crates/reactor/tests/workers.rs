@@ -1,0 +1,204 @@
+//! Workers: one reactor a thread, which start together and end together.
+
+use std::{
+    collections::HashSet,
+    io::{self, Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd as _,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+use windlass::{
+    Reactor, Turn, interest,
+    stream::{ListenOptions, Worker, Workers},
+};
+
+fn local() -> SocketAddr {
+    "127.0.0.1:0".parse().expect("an address")
+}
+
+#[test]
+fn each_worker_has_a_thread_and_a_number() {
+    let (sender, set_up) = mpsc::channel();
+    let running = Workers::new(3)
+        .named("hand")
+        .start(move |worker| {
+            let name = std::thread::current().name().map(str::to_owned);
+            sender.send((worker.index, worker.count, worker.cpu, name)).expect("the test listens");
+            Ok(Reactor::new()?)
+        })
+        .expect("they start");
+    let mut workers: Vec<_> = set_up.iter().take(3).collect();
+    workers.sort_unstable();
+    for (index, worker) in workers.into_iter().enumerate() {
+        assert_eq!(worker, (index, 3, None, Some(format!("hand-{index}"))));
+    }
+    running.stop();
+    running.join().expect("a stop is no error");
+}
+
+#[test]
+fn pinned_workers_may_use_one_processor_each() {
+    let allowed = sched_getaffinity(None).expect("it can be asked");
+    let (sender, set_up) = mpsc::channel();
+    let running = Workers::new(4)
+        .pinned(true)
+        .start(move |worker| {
+            let cpus = sched_getaffinity(None)?;
+            let mine: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| cpus.is_set(*cpu)).collect();
+            sender.send((worker, mine)).expect("the test listens");
+            Ok(Reactor::new()?)
+        })
+        .expect("they start");
+    for (worker, mine) in set_up.iter().take(4) {
+        assert_eq!(mine, [worker.cpu.expect("it is pinned")]);
+        assert!(allowed.is_set(mine[0]));
+    }
+    assert_eq!(sched_getaffinity(None).expect("it can be asked"), allowed, "who starts them is not pinned");
+    running.stop();
+    running.join().expect("a stop is no error");
+}
+
+#[test]
+fn one_that_is_stopped_stops_all() {
+    let running = Workers::new(3)
+        .start(|worker| {
+            let mut reactor = Reactor::new()?;
+            if worker.index == 1 {
+                reactor.after(Duration::ZERO, |mut turn: Turn<'_, _>| turn.stop()).map_err(io::Error::from)?;
+            }
+            Ok(reactor)
+        })
+        .expect("they start");
+    running.join().expect("a stop is no error");
+}
+
+#[test]
+fn a_panic_in_one_stops_all_and_comes_out_of_join() {
+    let running = Workers::new(3)
+        .start(|worker| {
+            let mut reactor = Reactor::new()?;
+            if worker.index == 2 {
+                let timer = |_: Turn<'_, Reactor>| std::panic::panic_any("the second is broken");
+                reactor.after(Duration::ZERO, timer).map_err(io::Error::from)?;
+            }
+            Ok(reactor)
+        })
+        .expect("they start");
+    let payload = catch_unwind(AssertUnwindSafe(|| running.join())).expect_err("the panic comes out");
+    assert_eq!(payload.downcast_ref(), Some(&"the second is broken"));
+}
+
+/// Counts the threads that are in a set-up or run: what it is moved into ends with the thread's share of it.
+struct Alive(Arc<AtomicUsize>);
+
+impl Alive {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A set-up whose reactor holds something until the thread ends, and where one worker does something else.
+fn set_up(
+    alive: &Arc<AtomicUsize>,
+    odd: fn() -> io::Result<Reactor>,
+) -> impl Fn(Worker) -> io::Result<Reactor> + use<> {
+    let alive = Arc::clone(alive);
+    move |worker| {
+        if worker.index == 1 {
+            return odd();
+        }
+        let held = Alive::new(&alive);
+        let mut reactor = Reactor::new()?;
+        reactor.before_wait(move |_| drop(Arc::clone(&held.0))).map_err(io::Error::other)?;
+        Ok(reactor)
+    }
+}
+
+#[test]
+fn an_error_of_a_set_up_comes_out_and_no_thread_is_left() {
+    let alive = Arc::default();
+    let refuse = || Err(io::Error::other("no reactor today"));
+    let error = Workers::new(3).start(set_up(&alive, refuse)).expect_err("one was refused");
+    assert_eq!(error.to_string(), "no reactor today");
+    assert_eq!(alive.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_panic_of_a_set_up_comes_out_and_no_thread_is_left() {
+    let alive = Arc::default();
+    let workers = Workers::new(3);
+    let set_up = set_up(&alive, || std::panic::panic_any("no set-up today"));
+    let payload = catch_unwind(AssertUnwindSafe(|| workers.start(set_up))).expect_err("the panic comes out");
+    assert_eq!(payload.downcast_ref(), Some(&"no set-up today"));
+    assert_eq!(alive.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn dropping_them_stops_them() {
+    let alive = Arc::default();
+    let running = Workers::new(2).start(set_up(&alive, || Ok(Reactor::new()?))).expect("they start");
+    assert_eq!(alive.load(Ordering::SeqCst), 1);
+    drop(running);
+    assert_eq!(alive.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn the_kernel_spreads_connections_over_a_group_of_listeners() {
+    const WORKERS: usize = 2;
+    let group = ListenOptions::new().tcp_group(local(), WORKERS).expect("there is a free port");
+    let listeners =
+        group.iter().map(|listener| TcpListener::from(listener.as_fd().try_clone_to_owned().expect("a copy")));
+    let listeners: Vec<TcpListener> = listeners.collect();
+    drop(group);
+    let address = listeners[0].local_addr().expect("it has an address");
+    assert!(listeners.iter().all(|listener| listener.local_addr().expect("it has one") == address));
+    let listeners = Mutex::new(listeners);
+    let running = Workers::new(WORKERS)
+        .start(move |worker| {
+            let mut reactor = Reactor::new()?;
+            let number = u8::try_from(worker.index).expect("there are two");
+            interest()
+                .read()
+                .with_fd(listeners.lock().expect("nobody panics with it").pop().expect("one for each"))
+                .with_handler(move |listener: &mut TcpListener, _: Turn<'_, _>| {
+                    if let Ok((mut client, _)) = listener.accept() {
+                        client.write_all(&[number]).expect("one byte fits");
+                    }
+                })
+                .register_into(&mut reactor)?;
+            Ok(reactor)
+        })
+        .expect("they start");
+    // By a hash of the ports: a hundred all in one place would be a miracle of 2^-99.
+    let mut seen = HashSet::new();
+    for _ in 0..100 {
+        let mut byte = [0];
+        TcpStream::connect(address).expect("somebody listens").read_exact(&mut byte).expect("somebody answers");
+        seen.insert(byte[0]);
+    }
+    assert_eq!(seen.len(), WORKERS);
+    running.stop();
+    running.join().expect("a stop is no error");
+}
+
+#[test]
+fn an_address_that_is_taken_is_an_error() {
+    let taken = TcpListener::bind(local()).expect("there is a free port");
+    let address = taken.local_addr().expect("it has an address");
+    assert_eq!(ListenOptions::new().tcp_group(address, 2).expect_err("it is taken").kind(), io::ErrorKind::AddrInUse);
+}
