@@ -1,20 +1,22 @@
 //! The windlass program.
 //!
-//! `windlass serve`, which is also what it does when no subcommand is named: an echo server to try the reactor with.
+//! `windlass serve`, which is also what it does when no subcommand is named: a WebSocket server that echoes.
 
 #![deny(unsafe_code)]
 
-mod accept;
-mod echo;
+mod counts;
 mod nofile;
+mod raw;
 mod serve;
-mod server;
+mod sockets;
+mod websocket;
+mod worker;
 
 use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-/// Servers to try the Windlass reactor with.
+/// A WebSocket server on the Windlass reactor.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -22,20 +24,20 @@ struct Cli {
     command: Option<Command>,
     /// What `serve` takes, for the case that no subcommand is named.
     #[command(flatten)]
-    serve: serve::Args,
+    serve: Box<serve::Args>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Listen on a TCP address and echo (the default)
-    Serve(serve::Args),
+    /// Listen, and send each message back (the default)
+    Serve(Box<serve::Args>),
 }
 
 /// 0 after a clean stop, 1 when something failed, 2 for arguments that make no sense (clap's own choice).
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let Command::Serve(args) = cli.command.unwrap_or(Command::Serve(cli.serve));
-    match serve::run(&args, &mut io::stdout()) {
+    match serve::run(*args, &mut io::stdout()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("windlass: {error:#}");
@@ -49,7 +51,7 @@ mod tests {
     use super::*;
     use clap::{CommandFactory as _, error::ErrorKind};
 
-    fn serve_args(arguments: &[&str]) -> Result<serve::Args, clap::Error> {
+    fn serve_args(arguments: &[&str]) -> Result<Box<serve::Args>, clap::Error> {
         let cli = Cli::try_parse_from([&["windlass"], arguments].concat())?;
         let Command::Serve(args) = cli.command.unwrap_or(Command::Serve(cli.serve));
         Ok(args)
@@ -62,8 +64,8 @@ mod tests {
 
     #[test]
     fn without_a_subcommand_it_serves() {
-        assert_eq!(serve_args(&[]).unwrap().listen.to_string(), "127.0.0.1:9001");
-        assert_eq!(serve_args(&["--listen", "[::1]:7"]).unwrap().listen.to_string(), "[::1]:7");
+        assert_eq!(serve_args(&[]).unwrap().listen, None);
+        assert_eq!(serve_args(&["--listen", "[::1]:7"]).unwrap().listen, Some("[::1]:7".parse().unwrap()));
         assert_eq!(serve_args(&["serve", "--connections", "3"]).unwrap().connections, Some(3));
     }
 
@@ -73,6 +75,9 @@ mod tests {
             &["--listen", "9001"][..],
             &["--connections", "0"],
             &["--buffer", "0"],
+            &["--workers", "0"],
+            &["--message-max", "0"],
+            &["--deflate", "on"],
             &["--mode", "morse"],
             &["--listen", "127.0.0.1:0", "serve"],
             &["swerve"],

@@ -1,114 +1,167 @@
 //! `windlass serve`: sets the server up, runs it until a signal, and says what it did.
 
 use std::{
-    cell::Cell,
+    cell::RefCell,
     io::{self, Write},
-    net::{SocketAddr, TcpListener},
-    rc::Rc,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use windlass::{Event, Reactor, Signal, SignalSet, Turn, interest};
+use windlass::{
+    Signal, SignalSet,
+    stream::{ListenOptions, StreamOptions, Worker, Workers},
+};
+use windlass_ws::{
+    Config, Limits, Scratch,
+    deflate::{Compressor, DeflateConfig},
+};
 
-use crate::{accept, nofile, server::Server};
-
-/// How many connections the kernel keeps while nobody accepts; it caps this at `net.core.somaxconn`.
-const BACKLOG_MAX: i32 = 4096;
-
-/// Subscribers beside the connections: the listener, the signals, and the reactor's own.
-const OTHER_SUBSCRIBERS: usize = 8;
+use crate::{
+    counts::Counts,
+    nofile,
+    sockets::Sockets,
+    websocket::Shared,
+    worker::{Site, lock},
+};
 
 /// What `windlass serve` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// IP address and port to listen on; port 0 takes a free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9001")]
-    pub(crate) listen: SocketAddr,
+    /// IP address and port to listen on; port 0 takes a free one [default: 127.0.0.1:9001, unless there is a Unix socket or one from the service manager]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// Path of a Unix socket to listen on
+    #[arg(long, value_name = "PATH")]
+    unix: Option<PathBuf>,
 
     /// What to speak with clients
-    #[arg(long, value_enum, default_value_t = Mode::Raw)]
-    mode: Mode,
+    #[arg(long, value_enum, default_value_t = Mode::Echo)]
+    pub(crate) mode: Mode,
+
+    /// Threads that serve, each with an event loop and its share of the connections
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: u16,
+
+    /// Bind each worker to a processor
+    #[arg(long)]
+    pin: bool,
 
     /// Most connections at once, further ones wait [default: 10000, or fewer if so many files cannot be open]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: Option<u32>,
 
-    /// Most bytes kept for a client that does not read; nothing more is read from it until it does
-    #[arg(long, value_name = "BYTES", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    /// Bytes of output that may wait for a client; above that nothing more is read from it until it has read
+    #[arg(long, value_name = "BYTES", default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     buffer: u32,
+
+    /// Longest message, in bytes, before and after decompression
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    message_max: u32,
+
+    /// Compression of messages (permessage-deflate): one compressor for all connections of a worker, or one for each
+    #[arg(long, value_enum, default_value_t = Deflate::Shared)]
+    deflate: Deflate,
+
+    /// Seconds that a client has for its handshake
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    handshake_timeout: u32,
+
+    /// Seconds without a byte from a client after which its connection is closed; 0 waits for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    idle_timeout: u32,
+
+    /// Seconds without a client's taking any of the output that waits for it, after which its connection is closed; 0 waits for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    write_timeout: u32,
 }
 
 /// What the server speaks.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Mode {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// WebSocket on every path: each message comes back
+    Echo,
     /// Bytes: each comes back as it is
     Raw,
 }
 
-/// Serves until SIGINT or SIGTERM. Writes the address it listens on to `out`, and at the end a line of statistics.
-pub(crate) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    // Before anything else: a signal that comes while the server starts stops it, too.
-    let signals = SignalSet::new([Signal::INT, Signal::TERM]).context("cannot receive signals")?;
-    let connections_max = nofile::connections_max(args.connections)?;
-    let server = Rc::new(Server::new(connections_max, args.buffer as usize));
-    let mut reactor = Reactor::builder()
-        .subscribers_max(connections_max + OTHER_SUBSCRIBERS)
-        .build()
-        .map_err(io::Error::from)
-        .context("cannot build the reactor")?;
+/// Whether and how messages are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Deflate {
+    Off,
+    Shared,
+    Dedicated,
+}
 
-    let stopped_by = stop_on(signals, &mut reactor)?;
-    let listener = listen(args.listen).with_context(|| format!("cannot listen on {}", args.listen))?;
-    let address = listener.local_addr().context("cannot tell the address")?;
-    match args.mode {
-        Mode::Raw => {
-            let server = Rc::clone(&server);
-            interest()
-                .read()
-                .with_fd(listener)
-                .with_handler(move |listener: &mut TcpListener, event: Event, turn: Turn<'_, _>| {
-                    accept::on_ready(&server, listener, event, turn);
-                })
-                .register_into(&mut reactor)
-                .map_err(io::Error::from)
-                .context("cannot watch the listener")?;
+impl Deflate {
+    fn config(self) -> Option<DeflateConfig> {
+        let compressor = match self {
+            Self::Off => return None,
+            Self::Shared => Compressor::Shared,
+            Self::Dedicated => Compressor::Dedicated,
+        };
+        let mut config = DeflateConfig::DEFAULT;
+        config.compressor = compressor;
+        Some(config)
+    }
+}
+
+impl Args {
+    fn stream_options(&self) -> StreamOptions {
+        let high = self.buffer as usize;
+        let seconds = |seconds: u32| (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+        StreamOptions::new()
+            .marks(high / 4, high)
+            // One message's echo more than the high mark: it is the last that is read.
+            .output_max(high + 2 * self.message_max as usize + (1 << 20))
+            .idle_timeout(seconds(self.idle_timeout))
+            .write_stall_timeout(seconds(self.write_timeout))
+    }
+
+    pub(crate) fn shared(&self, counts: &Arc<Counts>) -> Shared {
+        let longest = self.message_max as usize;
+        let mut limits = Limits::DEFAULT;
+        limits.frame_max = longest;
+        limits.message_max = longest;
+        Shared {
+            counts: Arc::clone(counts),
+            config: Arc::new(Config::server().with_limits(limits)),
+            deflate: self.deflate.config(),
+            handshake_timeout: Duration::from_secs(self.handshake_timeout.into()),
+            scratch: RefCell::new(Scratch::new()),
         }
     }
-    say(out, format_args!("listening on {address}"))?;
-    reactor.run().context("the reactor failed")?;
-    if let Some(failure) = server.take_failure() {
-        return Err(failure);
+}
+
+/// Serves until SIGINT or SIGTERM. Writes the addresses it listens on to `out`, and at the end a line of statistics.
+pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
+    // Before anything else, and before there are other threads, which block the signals too: one that comes while the server starts
+    // waits for the first worker.
+    let signals = SignalSet::new([Signal::INT, Signal::TERM]).context("cannot receive signals")?;
+    let count = usize::from(args.workers);
+    let connections_max = nofile::connections_max(args.connections, count)?.div_ceil(count);
+    let options = ListenOptions::new().stream(args.stream_options()).connections_max(connections_max);
+    let mut sockets = Sockets::open(args.listen, args.unix.as_deref(), count, options)?;
+    let listeners = Mutex::new(std::mem::take(&mut sockets.workers));
+    let (counts, stopped_by) = (Arc::new(Counts::default()), Arc::new(Mutex::new(None)));
+    let workers = Workers::new(count).pinned(args.pin);
+    let site = Site { args, connections_max, counts: Arc::clone(&counts), stopped_by: Arc::clone(&stopped_by) };
+    let set_up = move |worker: Worker| {
+        let listeners = std::mem::take(&mut lock(&listeners)[worker.index]);
+        site.set_up(worker, listeners).map_err(io::Error::other)
+    };
+    let running = workers.start(set_up).context("cannot start the workers")?;
+    for place in &sockets.places {
+        say(out, format_args!("listening on {place}"))?;
     }
-    let stats = reactor.stats();
-    let stopped_by = stopped_by.get().map_or_else(|| "a stop".to_owned(), |signal| format!("{signal:?}"));
-    say(out, format_args!("stopped by {stopped_by}: {}, {} events", server.counts(), stats.events))
-}
-
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    // Listening again changes nothing but the backlog (listen(2)); std's 128 overflow when many clients come at once.
-    rustix::net::listen(&listener, BACKLOG_MAX)?;
-    Ok(listener)
-}
-
-/// Makes either signal stop the reactor; the cell says afterwards which one came.
-fn stop_on(signals: SignalSet, reactor: &mut Reactor) -> anyhow::Result<Rc<Cell<Option<Signal>>>> {
-    let stopped_by = Rc::new(Cell::new(None));
-    let came = Rc::clone(&stopped_by);
-    interest()
-        .read()
-        .with_fd(signals)
-        .with_handler(move |signals: &mut SignalSet, mut turn: Turn<'_, _>| {
-            // A read that fails cannot be tried again in any better way, and somebody did ask for the end.
-            came.set(signals.read().ok().and_then(|received| received.iter().next()));
-            turn.stop();
-        })
-        .register_into(reactor)
-        .map_err(io::Error::from)
-        .context("cannot watch for signals")?;
-    Ok(stopped_by)
+    running.join().context("a worker failed")?;
+    drop((sockets, signals));
+    let stopped_by = lock(&stopped_by).map_or_else(|| "a stop".to_owned(), |signal| format!("{signal:?}"));
+    say(out, format_args!("stopped by {stopped_by}: {counts}"))
 }
 
 /// Writes a line. That nobody reads any more is no reason to fail: `windlass serve | head -1` closes its end early.

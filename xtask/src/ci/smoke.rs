@@ -19,7 +19,7 @@ use crate::tally::Tally;
 /// How long a started program may take to answer; building is done before.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The server starts, echoes and stops cleanly.
+/// The server starts, echoes a WebSocket message and stops cleanly.
 pub(super) fn serve(root: &Path) -> Stage {
     let root = root.to_path_buf();
     Stage::inspect("serve", move || {
@@ -127,19 +127,39 @@ fn address_in(line: &str) -> Option<SocketAddr> {
         .find(|address| address.port() != 0)
 }
 
+/// The handshake that RFC 6455 section 1.3 shows.
+const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+const ANSWER: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+
+/// One message of 65 536 bytes there and back.
 fn exchange(address: SocketAddr) -> Result<()> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let sent: Vec<u8> = (0..=u8::MAX).cycle().take(100_000).collect();
+    stream.write_all(REQUEST.as_bytes())?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).context("the server did not answer the handshake")?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).context("the answer is no text")?;
+    let is_answer = head.starts_with("HTTP/1.1 101 ") && head.contains(ANSWER);
+    ensure!(is_answer, "the server did not accept the handshake: {head}");
+
+    let payload: Vec<u8> = (0..=u8::MAX).cycle().take(65_536).collect();
+    let length = [&[127][..], &payload.len().to_be_bytes()].concat();
+    // A whole binary message; the client's is masked (section 5.3), with a key of zeros, which changes nothing.
+    let sent = [&[0x82, length[0] | 0x80][..], &length[1..], &[0; 4], &payload].concat();
+    let expected = [&[0x82][..], &length, &payload].concat();
     let mut writer = stream.try_clone()?;
-    let to_send = sent.clone();
     // Both sides' buffers may be smaller than the message: it is written while it is read.
-    let sending = std::thread::spawn(move || writer.write_all(&to_send));
-    let mut received = vec![0; sent.len()];
+    let sending = std::thread::spawn(move || writer.write_all(&sent));
+    let mut received = vec![0; expected.len()];
     stream.read_exact(&mut received).context("the server did not echo")?;
     let written = sending.join().map_err(|_| anyhow::anyhow!("writer panicked"))?;
     written.context("the server did not take what was sent")?;
-    ensure!(received == sent, "the server echoed other bytes");
+    ensure!(received == expected, "the server echoed other bytes");
     Ok(())
 }
 
@@ -252,13 +272,17 @@ mod tests {
         let address = listener.local_addr().expect("it is bound");
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("the stage connects");
-            let mut buffer = [0; 4096];
-            while let Ok(length @ 1..) = stream.read(&mut buffer) {
-                change(&mut buffer[..length]);
-                if stream.write_all(&buffer[..length]).is_err() {
-                    return;
-                }
-            }
+            stream.read_exact(&mut [0; REQUEST.len()]).expect("the request comes");
+            let answer = format!("HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: {ANSWER}\r\n\r\n");
+            stream.write_all(answer.as_bytes()).expect("it is taken");
+            let mut frame = vec![0; 14 + 65_536];
+            stream.read_exact(&mut frame).expect("a frame comes");
+            change(&mut frame[14..]);
+            frame.drain(10..14);
+            frame[1] &= 0x7f;
+            stream.write_all(&frame).expect("it is taken");
+            // Until the stage has done.
+            let _ = stream.read(&mut [0]);
         });
         address
     }

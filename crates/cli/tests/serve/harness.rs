@@ -1,5 +1,7 @@
 //! Starts the real program and talks to it.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::{
     io::{BufRead as _, BufReader, Read},
     net::{SocketAddr, TcpStream},
@@ -73,20 +75,34 @@ impl Server {
     }
 
     /// Starts a command and waits until it says where it listens.
-    pub(crate) fn of(mut command: Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
+    pub(crate) fn of(command: Command) -> Self {
+        Self::with_input(command, Stdio::null())
+    }
+
+    /// The same for one that listens at several places, the last of which is an address.
+    pub(crate) fn of_several(command: Command, places: usize) -> Self {
+        Self::spawn(command, Stdio::null(), places)
+    }
+
+    /// The same with a standard input.
+    pub(crate) fn with_input(command: Command, input: Stdio) -> Self {
+        Self::spawn(command, input, 1)
+    }
+
+    fn spawn(mut command: Command, input: Stdio, places: usize) -> Self {
+        let mut child =
+            command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
         let output = lines_of(child.stdout.take().expect("piped"));
         let errors = lines_of(child.stderr.take().expect("piped"));
         // In a server already, so that a panic kills the child.
         let mut server = Self { running: Running(child), address: ([0; 4], 0).into(), output, errors };
-        let line = server.output.recv_timeout(PATIENCE).unwrap_or_else(|_| {
-            panic!("the server said nothing on its output; errors: {:?}", server.errors.try_iter().collect::<Vec<_>>())
-        });
+        let mut line = String::new();
+        for _ in 0..places {
+            line = server.output.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+                let errors: Vec<String> = server.errors.try_iter().collect();
+                panic!("the server said too little on its output; errors: {errors:?}")
+            });
+        }
         let address = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("not an address: {line}"));
         server.address = address.parse().expect("an address");
         server

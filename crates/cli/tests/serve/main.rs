@@ -43,7 +43,7 @@ fn ping(client: &mut TcpStream) {
 fn many_clients_at_once_each_get_their_own_bytes_back() {
     const CLIENTS: u64 = 32;
     const LENGTH: usize = 512 * 1024 + 13;
-    let server = Server::start(&[]);
+    let server = Server::start(&["--mode", "raw"]);
     thread::scope(|scope| {
         for seed in 0..CLIENTS {
             let mut client = server.connect();
@@ -63,7 +63,7 @@ fn many_clients_at_once_each_get_their_own_bytes_back() {
 fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
     // More than the four socket buffers on the way hold at their largest (net.ipv4.tcp_rmem, tcp_wmem).
     const LENGTH: usize = 64 << 20;
-    let server = Server::start(&["--buffer", "10000"]);
+    let server = Server::start(&["--mode", "raw", "--buffer", "10000"]);
     let mut client = server.connect();
     let sent = pattern(1, LENGTH);
 
@@ -95,7 +95,7 @@ fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
 
 #[test]
 fn a_half_closed_client_gets_the_rest_and_then_the_end() {
-    let server = Server::start(&[]);
+    let server = Server::start(&["--mode", "raw"]);
     for length in [0, 1, 65_536, 65_537, 3_000_000] {
         let mut client = server.connect();
         let sent = pattern(2, length);
@@ -107,7 +107,7 @@ fn a_half_closed_client_gets_the_rest_and_then_the_end() {
 #[test]
 fn resets_do_not_harm_the_server() {
     const RESETS: u64 = 50;
-    let server = Server::start(&[]);
+    let server = Server::start(&["--mode", "raw"]);
     let mut witness = server.connect();
     ping(&mut witness);
     for _ in 0..RESETS {
@@ -126,7 +126,7 @@ fn resets_do_not_harm_the_server() {
 #[test]
 fn no_more_connections_than_allowed_are_served_at_once() {
     const CLIENTS: usize = 12;
-    let server = Server::start(&["--connections", "3"]);
+    let server = Server::start(&["--mode", "raw", "--connections", "3"]);
     let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| server.connect()).collect();
     for mut client in clients {
         // In the order in which they came; each that goes makes room for one that waits.
@@ -139,8 +139,10 @@ fn no_more_connections_than_allowed_are_served_at_once() {
 
 #[test]
 fn without_descriptors_accepting_pauses_until_a_connection_closes() {
-    let server =
-        Server::of(windlass_under_ulimit("-n 32", &["serve", "--listen", "127.0.0.1:0", "--connections", "1000"]));
+    let server = Server::of(windlass_under_ulimit(
+        "-n 32",
+        &["serve", "--mode", "raw", "--listen", "127.0.0.1:0", "--connections", "1000"],
+    ));
     let clients: Vec<TcpStream> = (0..60).map(|_| server.connect()).collect();
     let complaint = server.next_error_line();
     assert!(complaint.contains("accepting is paused") && complaint.contains("os error 24"), "{complaint}");
@@ -155,7 +157,7 @@ fn without_descriptors_accepting_pauses_until_a_connection_closes() {
 
 #[test]
 fn without_descriptors_accepting_resumes_by_itself_when_there_are_some_again() {
-    let server = Server::start(&["--connections", "1000"]);
+    let server = Server::start(&["--mode", "raw", "--connections", "1000"]);
     // The hard limit stays as it is, which the server has from this process.
     let few = Rlimit { current: Some(32), maximum: getrlimit(Resource::Nofile).maximum };
     let before = prlimit(Some(server.pid()), Resource::Nofile, few).expect("a soft limit can be lowered");
@@ -169,7 +171,7 @@ fn without_descriptors_accepting_resumes_by_itself_when_there_are_some_again() {
 
 #[test]
 fn the_default_limit_of_connections_fits_the_limit_of_open_files() {
-    let server = Server::of(windlass_under_ulimit("-n 32", &["--listen", "127.0.0.1:0"]));
+    let server = Server::of(windlass_under_ulimit("-n 32", &["--mode", "raw", "--listen", "127.0.0.1:0"]));
     let mut clients: Vec<TcpStream> = (0..16).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(ping);
     let mut waiting = server.connect();
@@ -181,7 +183,7 @@ fn the_default_limit_of_connections_fits_the_limit_of_open_files() {
 #[test]
 fn a_signal_stops_it_cleanly_with_connections_open() {
     for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
-        let server = Server::start(&[]);
+        let server = Server::start(&["--mode", "raw"]);
         let mut client = server.connect();
         ping(&mut client);
         let (status, line) = server.stop(signal);

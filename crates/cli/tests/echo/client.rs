@@ -1,0 +1,140 @@
+//! A WebSocket client on a blocking socket, on the engine's client role.
+
+use std::{
+    io::{Read, Write},
+    sync::Arc,
+};
+
+use windlass_ws::{
+    CloseCode, Config, End, Engine, Event, Limits, Message, Scratch,
+    deflate::DeflateConfig,
+    handshake::{ClientRequest, HeadLimits},
+};
+
+/// What the server has sent.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Heard {
+    Text(String),
+    Binary(Vec<u8>),
+    Pong(Vec<u8>),
+    Close(Option<u16>, String),
+}
+
+/// A client. Whatever it waits for in vain fails by the socket's own time limit.
+pub(crate) struct Client<S> {
+    pub(crate) socket: S,
+    engine: Engine,
+    scratch: Scratch,
+    received: Vec<u8>,
+    pub(crate) has_deflate: bool,
+}
+
+/// Keys that are easy to recognise. Nobody listens who could abuse them.
+fn entropy(bytes: &mut [u8]) {
+    (0_u8..=u8::MAX).cycle().zip(bytes).for_each(|(number, byte)| *byte = number.wrapping_mul(37).wrapping_add(11));
+}
+
+impl<S: Read + Write> Client<S> {
+    pub(crate) fn new(mut socket: S, deflate: Option<&DeflateConfig>) -> Self {
+        let mut request = ClientRequest::new("localhost", "/echo", *b"sixteen bytes ok");
+        if let Some(deflate) = deflate {
+            request = request.deflate(deflate);
+        }
+        let mut out = Vec::new();
+        request.write(&mut out).expect("it is a request");
+        socket.write_all(&out).expect("the server takes it");
+        let mut received = Vec::new();
+        let (head_len, agreed) = loop {
+            let read = request.read_response(&received, &HeadLimits::DEFAULT).expect("it is accepted");
+            if let Some((upgraded, head_len)) = read {
+                break (head_len, upgraded.deflate);
+            }
+            read_more(&mut socket, &mut received);
+        };
+        received.drain(..head_len);
+        let mut limits = Limits::DEFAULT;
+        (limits.frame_max, limits.message_max) = (1 << 30, 1 << 30);
+        let config = Arc::new(Config::client(entropy).with_limits(limits));
+        let engine = match (agreed, deflate) {
+            (Some(agreement), Some(deflate)) => Engine::with_deflate(&config, &agreement, deflate),
+            _ => Engine::new(&config),
+        };
+        Self { socket, engine, scratch: Scratch::new(), received, has_deflate: agreed.is_some() }
+    }
+
+    /// The bytes of a message, not sent yet.
+    pub(crate) fn frame(&mut self, message: Message<'_>) -> Vec<u8> {
+        self.engine.send(message, &mut self.scratch).expect("it is open").to_vec()
+    }
+
+    pub(crate) fn send(&mut self, message: Message<'_>) {
+        let frame = self.frame(message);
+        self.socket.write_all(&frame).expect("the server takes it");
+    }
+
+    pub(crate) fn ping(&mut self, payload: &[u8]) {
+        let frame = self.engine.ping(payload, &mut self.scratch).expect("it is open");
+        self.socket.write_all(frame).expect("the server takes it");
+    }
+
+    /// The next thing that the server says.
+    pub(crate) fn hear(&mut self) -> Heard {
+        loop {
+            let mut heard = None;
+            let mut pass = self.engine.process(&mut self.received, &mut self.scratch);
+            while heard.is_none() {
+                heard = match pass.next() {
+                    Some(Event::Text(text)) => Some(Heard::Text(text.to_owned())),
+                    Some(Event::Binary(bytes)) => Some(Heard::Binary(bytes.to_vec())),
+                    Some(Event::Pong(payload)) => Some(Heard::Pong(payload.to_vec())),
+                    Some(Event::Close(close)) => {
+                        Some(Heard::Close(close.code.map(CloseCode::get), close.reason.to_owned()))
+                    }
+                    Some(Event::Violation(violation)) => panic!("the server breaks the protocol: {violation}"),
+                    Some(_) => None,
+                    None => break,
+                };
+            }
+            let outcome = pass.finish();
+            for piece in self.scratch.output(&outcome, &self.received) {
+                // The answer to a Close may come too late.
+                let _ = self.socket.write_all(piece);
+            }
+            self.received.drain(..outcome.consumed);
+            match heard {
+                Some(heard) => return heard,
+                None => read_more(&mut self.socket, &mut self.received),
+            }
+        }
+    }
+
+    pub(crate) fn exchange(&mut self, message: Message<'_>) {
+        self.send(message);
+        match (message, self.hear()) {
+            (Message::Text(sent), Heard::Text(heard)) => assert!(sent == heard, "other text of {} bytes", heard.len()),
+            (Message::Binary(sent), Heard::Binary(heard)) => assert!(sent == heard, "{} other bytes", heard.len()),
+            (_, other) => panic!("not an echo: {other:?}"),
+        }
+    }
+
+    /// Both say goodbye, and the server hangs up.
+    pub(crate) fn close(mut self) {
+        let frame = self.engine.close(CloseCode::NORMAL, "done", &mut self.scratch).expect("it is open");
+        self.socket.write_all(frame).expect("the server takes it");
+        assert_eq!(self.hear(), Heard::Close(Some(1000), "done".to_owned()));
+        assert_eq!(self.engine.end(), Some(End::Closed));
+        self.expect_end();
+    }
+
+    /// Nothing more comes.
+    pub(crate) fn expect_end(mut self) {
+        assert_eq!(self.socket.read(&mut [0; 16]).expect("it ends in order"), 0);
+    }
+}
+
+fn read_more(socket: &mut impl Read, received: &mut Vec<u8>) {
+    let mut buffer = [0; 16 << 10];
+    let count = socket.read(&mut buffer).expect("the server says something");
+    assert_ne!(count, 0, "the server has hung up");
+    received.extend_from_slice(&buffer[..count]);
+}

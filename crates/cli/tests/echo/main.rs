@@ -1,0 +1,225 @@
+//! `windlass serve --mode echo` as its users see it: the real program, real sockets, a client on the same engine.
+
+mod client;
+#[path = "../serve/harness.rs"]
+mod harness;
+
+use std::{
+    io::{ErrorKind, Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::PathBuf,
+    process::{Command, Stdio},
+    thread,
+};
+
+use client::{Client, Heard};
+use harness::{PATIENCE, Server, number_before, pattern, windlass};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use windlass_ws::{Message, deflate::DeflateConfig};
+
+fn connect(server: &Server) -> Client<TcpStream> {
+    Client::new(server.connect(), None)
+}
+
+/// Lengths on both sides of every form of a frame's length, and of what one read takes.
+const LENGTHS: [usize; 14] = [0, 1, 20, 125, 126, 127, 1024, 16_384, 65_521, 65_522, 65_535, 65_536, 65_550, 1_000_000];
+
+#[test]
+fn messages_of_every_length_come_back_with_and_without_compression() {
+    for mode in ["off", "shared", "dedicated"] {
+        let server = Server::start(&["--deflate", mode]);
+        let mut client = Client::new(server.connect(), Some(&DeflateConfig::DEFAULT));
+        assert_eq!(client.has_deflate, mode != "off");
+        for length in LENGTHS {
+            client.exchange(Message::Binary(&pattern(7, length)));
+            client.exchange(Message::Text(&"zwölf Boxkämpfer ".repeat(length / 19)));
+        }
+        client.ping(b"are you there?");
+        assert_eq!(client.hear(), Heard::Pong(b"are you there?".to_vec()));
+        client.close();
+        let line = server.stop_cleanly();
+        assert_eq!(number_before("messages", &line), 2 * LENGTHS.len() as u64);
+        assert_eq!(number_before("broken off", &line), 0);
+    }
+}
+
+#[test]
+fn many_messages_in_one_segment_come_back_in_order() {
+    let server = Server::start(&[]);
+    let mut client = connect(&server);
+    let words: Vec<String> = (0..1000).map(|number| format!("message {number}")).collect();
+    let mut frames = Vec::new();
+    for word in &words {
+        frames.extend(client.frame(Message::Text(word)));
+    }
+    client.socket.write_all(&frames).expect("the server takes it");
+    for word in words {
+        assert_eq!(client.hear(), Heard::Text(word));
+    }
+    client.close();
+    server.stop_cleanly();
+}
+
+#[test]
+fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
+    const LENGTH: usize = 1 << 20;
+    let server = Server::start(&["--buffer", "100000"]);
+    let mut client = connect(&server);
+    let message = pattern(3, LENGTH);
+    let frame = client.frame(Message::Binary(&message));
+    // Writes until the kernel takes nothing for a while. If the server were late, the test would only be easier for it.
+    client.socket.set_nonblocking(true).expect("it can be set");
+    let mut written = 0;
+    loop {
+        match client.socket.write(&frame[written % frame.len()..]) {
+            Ok(count) => written += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let a_while = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+                if poll(&mut [PollFd::new(&client.socket, PollFlags::OUT)], Some(&a_while)).expect("poll works") == 0 {
+                    break;
+                }
+            }
+            Err(error) => panic!("the server broke off: {error}"),
+        }
+        assert!(written < 100 * frame.len(), "the server keeps without bound what its client does not read");
+    }
+    // Another client is served meanwhile.
+    connect(&server).exchange(Message::Text("hello"));
+
+    client.socket.set_nonblocking(false).expect("it can be set");
+    let rest = frame[written % frame.len()..].to_vec();
+    let mut writer = client.socket.try_clone().expect("a socket can be cloned");
+    thread::scope(|scope| {
+        scope.spawn(move || writer.write_all(&rest).expect("the server takes it"));
+        for _ in 0..written / frame.len() + 1 {
+            let Heard::Binary(heard) = client.hear() else { panic!("not an echo") };
+            assert!(heard == message, "{} other bytes", heard.len());
+        }
+    });
+    client.close();
+    let line = server.stop_cleanly();
+    assert!(number_before("times, accepting", &line) > 0, "reading was never paused: {line}");
+}
+
+#[test]
+fn a_message_that_is_too_long_is_refused_by_its_code() {
+    let server = Server::start(&["--message-max", "1000"]);
+    connect(&server).exchange(Message::Binary(&pattern(1, 1000)));
+    let mut client = connect(&server);
+    client.send(Message::Binary(&pattern(1, 1001)));
+    assert_eq!(client.hear(), Heard::Close(Some(1009), String::new()));
+    client.expect_end();
+    // Compressed it is short.
+    let mut client = Client::new(server.connect(), Some(&DeflateConfig::DEFAULT));
+    client.send(Message::Text(&"a".repeat(1001)));
+    assert_eq!(client.hear(), Heard::Close(Some(1009), String::new()));
+    client.expect_end();
+    server.stop_cleanly();
+}
+
+#[test]
+fn a_silent_client_is_told_goodbye() {
+    let server = Server::start(&["--idle-timeout", "1"]);
+    let mut client = connect(&server);
+    client.exchange(Message::Text("hello"));
+    let Heard::Close(code, _) = client.hear() else { panic!("no goodbye") };
+    assert_eq!(code, Some(1001));
+    client.expect_end();
+    assert_eq!(number_before("broken off", &server.stop_cleanly()), 0);
+}
+
+#[test]
+fn a_client_that_never_reads_again_is_given_up() {
+    let server = Server::start(&["--write-timeout", "1", "--buffer", "1000"]);
+    let mut client = connect(&server);
+    let frame = client.frame(Message::Binary(&pattern(1, 1 << 20)));
+    // Until the server resets the connection: it takes no more, and then waits no longer.
+    let error = (0..1000).find_map(|_| client.socket.write_all(&frame).err()).expect("it is given up");
+    assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}");
+    assert_eq!(number_before("broken off", &server.stop_cleanly()), 1);
+}
+
+#[test]
+fn a_client_that_leaves_without_a_goodbye_is_no_failure() {
+    let server = Server::start(&[]);
+    let mut client = connect(&server);
+    client.exchange(Message::Text("hello"));
+    drop(client);
+    // Later ones are served; one that has sent its end gets the server's.
+    let mut client = connect(&server);
+    client.socket.shutdown(std::net::Shutdown::Write).expect("it can be ended");
+    assert_eq!(client.socket.read(&mut [0; 16]).expect("it ends in order"), 0);
+    assert_eq!(number_before("broken off", &server.stop_cleanly()), 0);
+}
+
+/// The path of a socket that is not there yet, in a folder of its own.
+fn socket_path(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("windlass-echo-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for temporary files");
+    folder.join("socket")
+}
+
+fn connect_unix(path: &PathBuf) -> Client<UnixStream> {
+    let socket = UnixStream::connect(path).expect("the server listens");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    Client::new(socket, None)
+}
+
+#[test]
+fn it_listens_on_a_unix_socket_beside_tcp_and_removes_it() {
+    let path = socket_path("beside");
+    let name = path.to_str().expect("it is UTF-8");
+    let server = Server::of_several(windlass(&["serve", "--unix", name, "--listen", "127.0.0.1:0"]), 2);
+    let mut client = connect_unix(&path);
+    client.exchange(Message::Text("by a path"));
+    client.exchange(Message::Binary(&pattern(5, 300_000)));
+    client.close();
+    connect(&server).exchange(Message::Text("by an address"));
+    server.stop_cleanly();
+    assert!(!path.exists(), "the socket goes with the server");
+    std::fs::remove_dir(path.parent().expect("it has one")).expect("it is empty");
+}
+
+#[test]
+fn several_workers_serve_each_other_s_clients_not() {
+    let path = socket_path("workers");
+    let name = path.to_str().expect("it is UTF-8");
+    let arguments = ["serve", "--workers", "3", "--pin", "--unix", name, "--listen", "127.0.0.1:0"];
+    let server = Server::of_several(windlass(&arguments), 2);
+    let mut by_address: Vec<_> = (0..30).map(|_| connect(&server)).collect();
+    let mut by_path: Vec<_> = (0..10).map(|_| connect_unix(&path)).collect();
+    for seed in 0..3 {
+        for client in &mut by_address {
+            client.exchange(Message::Binary(&pattern(seed, 5000)));
+        }
+        for client in &mut by_path {
+            client.exchange(Message::Binary(&pattern(seed, 5000)));
+        }
+    }
+    by_address.into_iter().for_each(Client::close);
+    by_path.into_iter().for_each(Client::close);
+    let line = server.stop_cleanly();
+    assert_eq!(number_before("connections", &line), 40);
+    assert_eq!(number_before("messages", &line), 120);
+    std::fs::remove_dir(path.parent().expect("it has one")).expect("it is empty");
+}
+
+#[test]
+fn a_socket_from_the_service_manager_is_served() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address: SocketAddr = listener.local_addr().expect("it has an address");
+    // The shell's own process becomes the server, so `$$` is its id.
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" serve 3<&0 </dev/null",
+        env!("CARGO_BIN_EXE_windlass"),
+    ]);
+    let server = Server::with_input(command, Stdio::from(OwnedFd::from(listener)));
+    assert_eq!(server.address, address, "it listens there and nowhere else");
+    let mut client = connect(&server);
+    client.exchange(Message::Text("activated"));
+    client.close();
+    server.stop_cleanly();
+}

@@ -1,0 +1,38 @@
+//! Clients that are slow, silent or gone.
+
+use crate::{harness::Server, heads::Head, peer::Peer};
+
+#[test]
+fn a_client_that_leaves_within_its_request_is_forgotten() {
+    let server = Server::start(&["--mode", "echo"]);
+    let request = Head::good().bytes();
+    for at in [0, 1, 16, request.len() - 1] {
+        let mut peer = Peer::new(&server);
+        peer.send([&request[..at]]);
+        peer.finish();
+        let rest = peer.rest();
+        assert!(!rest.starts_with(b"HTTP/1.1 101"), "cut at {at}: {rest:?}");
+    }
+    server.stop_cleanly();
+}
+
+#[test]
+fn a_request_that_never_ends_is_cut_off() {
+    let server = Server::start(&["--mode", "echo", "--handshake-timeout", "1"]);
+    let mut silent = Peer::new(&server);
+    let mut slow = Peer::new(&server);
+    slow.send([&b"GET / HTTP/1.1\r\nHost: "[..]]);
+    let mut good = Peer::new(&server);
+    good.send([&Head::good().bytes()[..]]);
+    assert_eq!(good.answer(0).status(), Some(101));
+    // Both end by themselves. What they are told, if anything, is no upgrade.
+    for peer in [&mut silent, &mut slow] {
+        let rest = peer.rest();
+        assert!(!rest.starts_with(b"HTTP/1.1 101"), "{rest:?}");
+    }
+    // One that has shaken hands is left alone.
+    good.send([&b"\x89\x80\0\0\0\0"[..]]);
+    assert_eq!(good.read(2), b"\x8a\0");
+    drop(good);
+    server.stop_cleanly();
+}
