@@ -67,7 +67,7 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
             .args(more.iter().copied())
             .env("RUSTDOCFLAGS", "-Dwarnings")
     };
-    let tools = "test -p windlass-bench -p windlass-bench-driver -p windlass-bench-subject -p xtask";
+    let tools = "test -p windlass-bench -p windlass-bench-driver -p windlass-bench-subject -p conformance -p xtask";
     Ok(vec![
         Stage::commands("fmt", fmt(root)),
         Stage::inspect("tidy", move || tidy::check(&tidy_root)),

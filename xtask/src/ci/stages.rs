@@ -24,6 +24,7 @@ const COMPILER_TESTS: &[&str] = &["compile_fail"];
 const MIRI: &[MiriRun] = &[
     MiriRun { package: "windlass-flow", targets: &["--lib"], skip: &[] },
     MiriRun { package: "windlass-flow", targets: &["--test", "mailbox"], skip: &[] },
+    MiriRun { package: "windlass-ws", targets: &["--lib"], skip: &[] },
     MiriRun { package: "windlass", targets: &["--lib"], skip: &[] },
     MiriRun { package: "windlass", targets: &["--test", "rules"], skip: &[] },
     MiriRun { package: "windlass", targets: &["--test", "model"], skip: &[] },
@@ -53,6 +54,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.push(asan(&packages).unwrap_or_else(|reason| Stage::skip("asan", reason)));
     stages.push(miri(&packages).unwrap_or_else(|reason| Stage::skip("miri", reason)));
     stages.push(smoke::serve(root));
+    stages.push(autobahn());
     stages.push(smoke::bench(root));
     Ok(stages)
 }
@@ -148,6 +150,15 @@ fn miri(packages: &[Package]) -> Result<Stage, String> {
         commands.push(command);
     }
     Ok(Stage::tests("miri", commands))
+}
+
+/// The Autobahn TestSuite against the server, and the client against it: what is short, and a sample of the rest. Cases count as
+/// tests. Optimised, since the sample has volume.
+fn autobahn() -> Stage {
+    let run = |role: &[&str]| {
+        Cmd::cargo(["run", "--release", "-p", "conformance", "--", "autobahn", "--quick"]).args(role.iter().copied())
+    };
+    Stage::tests("autobahn", vec![run(&[]), run(&["--client"])])
 }
 
 /// Whether the run's program is there yet. That it stays there is what `.ci/expected-suites` is for.

@@ -1,0 +1,204 @@
+//! The Autobahn TestSuite: installs it, runs its cases in several processes and compares what it says with the
+//! committed table.
+
+mod cases;
+mod client;
+mod server;
+mod shards;
+mod suite;
+mod table;
+mod verdict;
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result};
+
+use self::cases::CaseId;
+use self::server::Server;
+use self::suite::{Installed, Job};
+use self::verdict::Outcomes;
+
+/// Parts of the work per process that runs at once: what takes longer than its weight says delays the end by a part at most.
+const PARTS_PER_SHARD: usize = 4;
+
+/// What `conformance autobahn` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only what takes seconds, and a fixed sample of the rest
+    #[arg(long)]
+    quick: bool,
+
+    /// Only these cases
+    #[arg(long, value_name = "CASE", conflicts_with = "quick")]
+    case: Vec<CaseId>,
+
+    /// Test the client instead of the server
+    #[arg(long, conflicts_with = "server")]
+    client: bool,
+
+    /// How many processes of the suite run at once [default: two per processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    shards: Option<u16>,
+
+    /// Test this server, which listens already, instead of `windlass serve`
+    #[arg(long, value_name = "ADDR")]
+    server: Option<SocketAddr>,
+
+    /// Write what comes out into the committed table
+    #[arg(long)]
+    update: bool,
+}
+
+/// Runs the suite; true when everything passed and is as in the table, or when the suite cannot be had.
+pub(crate) fn run(args: &Args) -> Result<bool> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate is in the workspace")?;
+    let cases = match (&args.case[..], args.quick) {
+        ([], true) => cases::quick(),
+        ([], false) => cases::all(),
+        (some, _) => some.to_vec(),
+    };
+    let role = if args.client { "client" } else { "server" };
+    // The shape of these lines is that of `cargo test`, by which `cargo xtask ci` counts the cases.
+    println!("     Running {role} (autobahn-{})", if args.quick { "quick" } else { "whole" });
+    let wstest = match suite::install(root)? {
+        Installed::There(wstest) => wstest,
+        Installed::Cannot(reason) => {
+            println!("test {} cases ... ignored, {reason}", cases.len());
+            println!("test result: ok. 0 passed; 0 failed; {} ignored", cases.len());
+            return Ok(true);
+        }
+    };
+    let start = Instant::now();
+    let folder = folder(root).join(role);
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let shards = args.shards.map_or_else(default_shards, usize::from);
+    let (outcomes, faults) = if args.client {
+        in_shards(&wstest, &cases, &folder, shards, client::play)
+    } else {
+        test_server(args, root, &wstest, &cases, &folder, shards)?
+    };
+    let table = root.join(format!("conformance/autobahn/results-{role}.txt"));
+    if args.update {
+        table::update(&table, &outcomes)?;
+    }
+    let passed = report(&cases, &outcomes, &table::read(&table)?, &faults);
+    println!("took {:.0} s; reports are in {}", start.elapsed().as_secs_f64(), folder.display());
+    Ok(passed)
+}
+
+/// Where reports go: beside what cargo builds.
+fn folder(root: &Path) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path));
+    target.join("conformance/autobahn")
+}
+
+fn default_shards() -> usize {
+    2 * thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Runs the cases against the server; what went wrong beside them is the second part.
+fn test_server(
+    args: &Args,
+    root: &Path,
+    wstest: &Path,
+    cases: &[CaseId],
+    folder: &Path,
+    shards: usize,
+) -> Result<(Outcomes, Vec<String>)> {
+    let server = match args.server {
+        Some(address) => Server::at(address),
+        None => Server::start(root, &folder.join("server.log"))?,
+    };
+    let address = server.address;
+    let (outcomes, mut faults) = in_shards(wstest, cases, folder, shards, |job| job.play_client(address));
+    faults.extend(server.stop().err().map(|error| format!("{error:#}")));
+    Ok((outcomes, faults))
+}
+
+/// Does the work in parts, several at once. What a part could not do does not keep the others from being done.
+fn in_shards(
+    wstest: &Path,
+    cases: &[CaseId],
+    folder: &Path,
+    shards: usize,
+    work: impl Fn(&Job<'_>) -> Result<Outcomes> + Sync,
+) -> (Outcomes, Vec<String>) {
+    let parts = shards::split(cases, shards * PARTS_PER_SHARD);
+    let queue: Mutex<VecDeque<(usize, &[CaseId])>> = Mutex::new(parts.iter().map(Vec::as_slice).enumerate().collect());
+    let done = Mutex::new((Outcomes::new(), Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..shards {
+            scope.spawn(|| {
+                // Neither lock is held while anything can panic.
+                while let Some((index, cases)) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front() {
+                    let job = Job { wstest, cases, folder: folder.join(format!("part-{index:02}")) };
+                    let outcome = work(&job);
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    match outcome {
+                        Ok(outcomes) => done.0.extend(outcomes),
+                        Err(error) => done.1.push(format!("part {index}: {error:#}")),
+                    }
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Prints what is wrong and the count; true if nothing is.
+fn report(cases: &[CaseId], outcomes: &Outcomes, table: &Outcomes, faults: &[String]) -> bool {
+    let mut failed = 0;
+    for case in cases {
+        if let Some(fault) = table::fault(case, outcomes, table) {
+            println!("test {fault} ... FAILED");
+            failed += 1;
+        }
+    }
+    let surplus: Vec<&CaseId> = outcomes.keys().filter(|case| !cases.contains(case)).collect();
+    if !surplus.is_empty() {
+        println!("the suite ran cases that nobody asked for: {surplus:?}");
+    }
+    for fault in faults {
+        println!("{fault}");
+    }
+    let is_good = failed == 0 && surplus.is_empty() && faults.is_empty();
+    let verdict = if is_good { "ok" } else { "FAILED" };
+    println!("test result: {verdict}. {} passed; {failed} failed; 0 ignored", cases.len() - failed);
+    is_good
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_worked_on_and_a_broken_one_is_told() {
+        let cases = cases::all();
+        let work = |job: &Job<'_>| {
+            anyhow::ensure!(!job.folder.ends_with("part-03"), "broken");
+            job.cases.iter().map(|case| Ok((case.clone(), "OK | OK | 1000".parse()?))).collect()
+        };
+        let (outcomes, faults) = in_shards(Path::new("wstest"), &cases, Path::new("out"), 3, work);
+        assert_eq!(faults, ["part 3: broken"]);
+        assert!(outcomes.len() < cases.len());
+        assert!(!report(&cases, &outcomes, &outcomes, &[]), "cases are missing");
+    }
+
+    #[test]
+    fn a_run_is_good_only_without_any_fault() {
+        let cases: Vec<CaseId> = vec!["1.1.1".parse().expect("a name")];
+        let outcomes = |text: &str| Outcomes::from([(cases[0].clone(), text.parse().expect("an outcome"))]);
+        let good = outcomes("OK | OK | 1000");
+        assert!(report(&cases, &good, &good, &[]));
+        assert!(!report(&cases, &good, &good, &["the server left".to_owned()]));
+        assert!(!report(&[], &good, &good, &[]), "nobody asked for it");
+        assert!(!report(&cases, &good, &outcomes("OK | OK | none"), &[]));
+    }
+}

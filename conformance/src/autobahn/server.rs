@@ -1,0 +1,76 @@
+//! Tests the server: the suite plays clients.
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::process::Process;
+
+/// How long the server may take to listen; it is built before.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The server under test.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    /// None where somebody else has started it.
+    process: Option<Process>,
+}
+
+impl Server {
+    /// Builds and starts `windlass serve`.
+    pub(super) fn start(root: &Path, log: &Path) -> Result<Self> {
+        let cargo = |arguments: &[&str]| {
+            let mut command = Command::new("cargo");
+            command.args(arguments).args(["--release", "--quiet", "-p", "windlass-cli"]).current_dir(root);
+            command
+        };
+        let built = cargo(&["build"]).stdin(Stdio::null()).status().context("cannot start cargo")?;
+        ensure!(built.success(), "the server could not be built");
+        // On Unix `cargo run` becomes the program it runs: the child's id is the server's.
+        let mut command = cargo(&["run"]);
+        command.args(["--", "serve", "--mode", "echo", "--listen", "127.0.0.1:0"]);
+        let process = Process::start(command, log)?;
+        let address = process
+            .wait_for(PATIENCE, address_in)
+            .with_context(|| format!("the server named no address; its output is in {}", log.display()))?;
+        Ok(Self { address, process: Some(process) })
+    }
+
+    /// A server that listens already.
+    pub(super) fn at(address: SocketAddr) -> Self {
+        Self { address, process: None }
+    }
+
+    /// Stops it, and checks that it was there all the time and leaves cleanly.
+    pub(super) fn stop(self) -> Result<()> {
+        if let Some(mut process) = self.process {
+            ensure!(process.is_running()?, "the server did not survive the suite");
+            let status = process.stop()?;
+            ensure!(status.success(), "after SIGTERM the server left with {status}");
+        }
+        Ok(())
+    }
+}
+
+fn address_in(line: &str) -> Option<SocketAddr> {
+    line.strip_prefix("listening on ")?.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_found_in_the_announcement() {
+        let found = |line| address_in(line).map(|address| address.to_string());
+        assert_eq!(found("listening on 127.0.0.1:7").as_deref(), Some("127.0.0.1:7"));
+        assert_eq!(found("listening on 127.0.0.1:7 (echo)").as_deref(), Some("127.0.0.1:7"));
+        assert_eq!(found("stopped by TERM: 127.0.0.1:7"), None);
+    }
+}
