@@ -80,6 +80,11 @@ impl Options {
         self.case.as_deref().is_none_or(|text| name.contains(text))
     }
 
+    /// True if this peer is asked for.
+    pub(crate) fn wants_peer(&self, name: &str) -> bool {
+        self.peers.is_empty() || self.peers.iter().any(|peer| peer == name)
+    }
+
     /// True if this suite is asked for.
     pub(crate) fn wants_suite(&self, name: &str) -> bool {
         self.suites.is_empty() || self.suites.iter().any(|suite| suite == name)

@@ -231,6 +231,7 @@ fn callgrind(program: &Path, requests: &[Request]) -> Result<Vec<u64>, Refusal> 
     out.push(&file.0);
     let mut command = Command::new("valgrind");
     command
+        .env(singlestep::TUNABLES.0, singlestep::TUNABLES.1)
         .args(["--tool=callgrind", "--quiet"])
         .arg(out)
         .args(["--zero-before=windlass_bench_counted", "--dump-after=windlass_bench_counted"]);

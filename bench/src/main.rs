@@ -8,6 +8,7 @@
 
 mod child;
 mod cli;
+mod counts;
 mod html;
 mod instructions;
 mod meta;

@@ -1,13 +1,17 @@
 //! The suites and their cases.
 
+mod websocket;
+
 use std::collections::BTreeMap;
 
 use clap::builder::PossibleValuesParser;
 use serde_json::Value;
 use windlass_bench_driver::protocol::{Awake, Case, Trigger, Writer};
 
+pub(crate) use websocket::{counted, is_counted_with_lto, size};
+
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: &[&str] = &["dispatch", "timers", "flow", "wakeup"];
+pub(crate) const SUITES: &[&str] = &["dispatch", "timers", "flow", "wakeup", "engine", "unmask", "utf8", "deflate"];
 
 pub(crate) fn suite_names() -> PossibleValuesParser {
     PossibleValuesParser::new(SUITES)
@@ -20,7 +24,8 @@ pub(crate) fn groups(suite: &str, quick: bool) -> Vec<Vec<Case>> {
         "dispatch" => each_alone(dispatch(quick)),
         "timers" => each_alone(timers(quick)),
         "flow" => flow(),
-        _ => each_alone(wakeup()),
+        "wakeup" => each_alone(wakeup()),
+        _ => each_alone(websocket::cases(suite, quick)),
     }
 }
 
@@ -102,7 +107,7 @@ pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
     let (slice, slices) = if quick { (2_000_000, 8_usize) } else { (10_000_000, 31) };
     let fixed = |rounds, slices| Shape { length: Length::Rounds(rounds), slices };
     match case {
-        Case::RegistrationMemory { .. } => fixed(1, 1),
+        Case::RegistrationMemory { .. } | Case::IdleEngine { .. } => fixed(1, 1),
         // A round of these is a million timers that have to be made, and waited for, each time.
         Case::Insert { .. } | Case::Fire { .. } => Shape { length: Length::Ns(slice), slices: slices.div_ceil(4) },
         // Milliseconds: the reader alone sleeps for one at a time.
@@ -176,7 +181,9 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::Uncontended { .. } | Case::Post { .. } => "item",
         Case::WakeRunning { .. } | Case::WakeSleeping => "wake",
         Case::RoundTrip { .. } => "round_trip",
-        Case::Call { .. } => "call",
+        Case::Call { .. } | Case::Unmask { .. } | Case::Validate { .. } => "call",
+        Case::Echo { .. } | Case::Compress { .. } | Case::Inflate { .. } => "message",
+        Case::IdleEngine { .. } => "engine",
     }
 }
 
@@ -184,13 +191,32 @@ pub(crate) fn unit(case: &Case) -> &'static str {
 pub(crate) fn is_timed(case: &Case) -> bool {
     !matches!(
         case,
-        Case::RegistrationMemory { .. } | Case::Burst { .. } | Case::Latency { .. } | Case::Coalescing { .. }
+        Case::RegistrationMemory { .. }
+            | Case::Burst { .. }
+            | Case::Latency { .. }
+            | Case::Coalescing { .. }
+            | Case::IdleEngine { .. }
     )
 }
 
 /// True if one thread does all the work, so that the allocator's plain counters are right.
 pub(crate) fn has_one_thread(case: &Case) -> bool {
-    matches!(case.suite(), "dispatch" | "timers") || matches!(case, Case::Uncontended { .. })
+    match case {
+        Case::Uncontended { .. } => true,
+        // It counts what stays, not what is made.
+        Case::IdleEngine { .. } => false,
+        _ => !matches!(case.suite(), "flow" | "wakeup"),
+    }
+}
+
+/// True if a suite needs nothing of the kernel, and so has nothing to do with a backend.
+pub(crate) fn works_in_memory(suite: &str) -> bool {
+    matches!(suite, "engine" | "unmask" | "utf8" | "deflate")
+}
+
+/// What a suite runs on, for the report.
+pub(crate) fn backend(suite: &str, chosen: &str) -> String {
+    if works_in_memory(suite) { "memory" } else { chosen }.to_owned()
 }
 
 #[cfg(test)]

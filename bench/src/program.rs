@@ -20,6 +20,8 @@ pub(crate) enum Workspace {
     Root,
     /// `bench/peers`.
     Peers,
+    /// `bench/peers-cpp`.
+    PeersCpp,
 }
 
 /// One implementation.
@@ -52,10 +54,26 @@ const fn peer(
 /// All of them. The order is that of the report; the order of the slices is random.
 pub(crate) const PROGRAMS: &[Program] = &[
     own(RAW, &["dispatch"], "bench-raw"),
-    own(WINDLASS, &["dispatch", "timers", "flow", "wakeup/wake", "wakeup/call", "wakeup/post"], "bench-windlass"),
+    own(
+        WINDLASS,
+        &[
+            "dispatch",
+            "timers",
+            "flow",
+            "wakeup/wake",
+            "wakeup/call",
+            "wakeup/post",
+            "engine",
+            "unmask",
+            "utf8",
+            "deflate",
+        ],
+        "bench-windlass",
+    ),
     own("windlass-flow", &["wakeup/wake", "wakeup/post"], "bench-flow"),
     own(EVENTFD, &["flow", "wakeup/wake"], "bench-eventfd"),
-    own("std", &["wakeup/call", "wakeup/post"], "bench-std"),
+    own("std", &["wakeup/call", "wakeup/post", "utf8"], "bench-std"),
+    own("memcpy", &["engine", "unmask"], "bench-memcpy"),
     peer("eventp", &["dispatch"], "windlass-bench-peer-eventp", "windlass-bench-peer-eventp"),
     peer("event-manager", &["dispatch"], "windlass-bench-peer-event-manager", "windlass-bench-peer-event-manager"),
     peer("mio", &["dispatch", "wakeup/wake"], "windlass-bench-peer-mio", "windlass-bench-peer-mio"),
@@ -75,11 +93,38 @@ pub(crate) const PROGRAMS: &[Program] = &[
         "windlass-bench-peer-crossbeam-channel",
     ),
     peer("flume", &["wakeup/post"], "windlass-bench-peer-flume", "windlass-bench-peer-flume"),
+    peer(
+        "fastwebsockets",
+        &["engine", "unmask"],
+        "windlass-bench-peer-fastwebsockets",
+        "windlass-bench-peer-fastwebsockets",
+    ),
+    peer("tungstenite", &["engine"], "windlass-bench-peer-tungstenite", "windlass-bench-peer-tungstenite"),
+    Program {
+        workspace: Workspace::PeersCpp,
+        ..peer(
+            "uwebsockets",
+            &["engine", "unmask", "utf8", "deflate"],
+            "windlass-bench-peer-uwebsockets",
+            "windlass-bench-peer-uwebsockets",
+        )
+    },
+    peer("simdutf8", &["utf8"], "windlass-bench-peer-simdutf8", "windlass-bench-peer-simdutf8"),
+    peer("simdutf8-per-piece", &["utf8"], "windlass-bench-peer-simdutf8", "windlass-bench-peer-simdutf8-per-piece"),
+];
+
+/// What would be expected of a peer and is not there: suite, peer, reason.
+pub(crate) const LACKS: &[(&str, &str, &str)] = &[
+    ("unmask", "tungstenite", "its masking is private; that of fastwebsockets is the same code"),
+    ("utf8", "tungstenite", "it validates with the standard library"),
+    ("utf8", "fastwebsockets", "it validates with simdutf8, and fragments with the crate utf-8"),
+    ("deflate", "tungstenite", "it has no permessage-deflate"),
+    ("deflate", "fastwebsockets", "it has no permessage-deflate"),
 ];
 
 /// Those that `--peer` can name.
 pub(crate) fn peer_names() -> PossibleValuesParser {
-    let peers = PROGRAMS.iter().filter(|program| program.workspace == Workspace::Peers);
+    let peers = PROGRAMS.iter().filter(|program| program.workspace != Workspace::Root);
     PossibleValuesParser::new(peers.map(|program| program.name))
 }
 
@@ -113,6 +158,7 @@ impl Program {
         let directory = match self.workspace {
             Workspace::Root => bench.join(".."),
             Workspace::Peers => bench.join("peers"),
+            Workspace::PeersCpp => bench.join("peers-cpp"),
         };
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let output = Command::new(cargo)

@@ -8,14 +8,15 @@ use windlass_bench_driver::protocol::{Awake, Case, Trigger};
 
 use crate::child::Refusal;
 use crate::cli::{Options, Pin};
+use crate::counts::Build;
 use crate::instructions::{Counted, Tool};
 use crate::meta::Meta;
 use crate::plan;
-use crate::program::{PROGRAMS, Program, RAW, WINDLASS};
+use crate::program::{LACKS, PROGRAMS, Program, RAW, WINDLASS};
 use crate::report::{Entry, Report};
 use crate::stats::{Line, Spread};
 use crate::syscalls;
-use crate::timing::{Contender, Entrant, time};
+use crate::timing::{Contender, Entrant, taking_part, time};
 
 /// Builds of which instructions are counted; the first one is also timed.
 const PROFILES: [&str; 2] = ["release", "lto"];
@@ -27,6 +28,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
     let suites: Vec<&str> = plan::SUITES.iter().copied().filter(|suite| options.wants_suite(suite)).collect();
     let mut contenders = contenders(options, &suites, PROFILES[0], &mut report);
     for suite in suites {
+        for (_, peer, reason) in LACKS.iter().filter(|(of, peer, _)| *of == suite && options.wants_peer(peer)) {
+            report.refuse(suite, "*", peer, Refusal::Unsupported((*reason).to_owned()));
+        }
         time_suite(suite, options, pin, &mut contenders, &mut report);
         if options.no_counts {
             continue;
@@ -34,7 +38,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
         if suite == "dispatch" && options.wants_case("instructions") {
             instructions(options, &contenders, &mut report);
         }
-        if options.wants_case("system_calls") {
+        if !plan::counted(suite, options.quick).is_empty() && options.wants_case("instructions") {
+            count_in_memory(suite, options, &contenders, &mut report);
+        }
+        if !traced(suite).is_empty() && options.wants_case("system_calls") {
             count_syscalls(suite, &contenders, &mut report);
         }
     }
@@ -78,7 +85,8 @@ fn time_suite(suite: &str, options: &Options, pin: Pin, contenders: &mut [Conten
     for group in groups.iter().filter(|group| options.wants_case(&plan::describe(&group[0]).0)) {
         eprintln!("{suite}/{}", title(group));
         let shape = plan::shape(&group[0], options.quick);
-        let taking_part = contenders.iter_mut().filter(|c| c.program.has(group[0].part()));
+        let mut takes_part = taking_part(group[0].part());
+        let taking_part = contenders.iter_mut().filter(|contender| takes_part(contender));
         if let [case] = &group[..] {
             let mut entrants: Vec<_> = taking_part.map(|contender| Entrant { contender, case }).collect();
             time(&mut entrants, shape, pin, report);
@@ -103,6 +111,25 @@ fn title(group: &[Case]) -> String {
     });
     let params: Vec<String> = params.collect();
     format!("{} {}", plan::describe(&group[0]).0, params.join(", ")).trim_end().to_owned()
+}
+
+/// Counts instructions of a suite that works in memory, in both builds.
+fn count_in_memory(suite: &str, options: &Options, timed: &[Contender], report: &mut Report) {
+    let tool = options.tool.map_or_else(Tool::find, Ok);
+    for profile in PROFILES {
+        let is_timed = profile == PROFILES[0];
+        if !is_timed && !plan::counted(suite, options.quick).iter().any(plan::is_counted_with_lto) {
+            continue;
+        }
+        let built;
+        let contenders = if is_timed {
+            timed
+        } else {
+            built = contenders(options, &[suite], profile, report);
+            &built
+        };
+        Build { profile, contenders, timed, is_timed }.count(suite, options.quick, &tool, report);
+    }
 }
 
 /// Numbers of ready sources through which the line is laid.
@@ -248,7 +275,7 @@ fn traced(suite: &str) -> Vec<Traced> {
         "timers" => vec![case(Case::InsertCancel { alive: 1_000 }, "syscalls_per_pair", 0.0)],
         "flow" => [false, true].map(|polled| case(Case::Uncontended { polled }, "syscalls_per_item", 0.0)).into(),
         // Threads that start and end make a call more or less, so there are many wakes.
-        _ => vec![
+        "wakeup" => vec![
             Traced {
                 counted: Counted { case: Case::WakeRunning { awake: Awake::InHandler }, few: 1_000, many: 6_000 },
                 metric: "syscalls_per_wake",
@@ -256,6 +283,7 @@ fn traced(suite: &str) -> Vec<Traced> {
             },
             case(Case::WakeSleeping, "syscalls_per_wake", 0.0),
         ],
+        _ => Vec::new(),
     }
 }
 

@@ -71,6 +71,16 @@ impl Contender {
     }
 }
 
+/// Says of contenders, one after the other, whether they take part: those whose program has the part of a suite. Where the backend is
+/// of no account, a program that has several takes part once; its contenders follow each other.
+pub(crate) fn taking_part(part: &str) -> impl FnMut(&Contender) -> bool {
+    let mut before = None;
+    move |contender| {
+        let again = before.replace(contender.program.name) == Some(contender.program.name);
+        contender.program.has(part) && !(again && plan::works_in_memory(part))
+    }
+}
+
 /// An implementation in a case. Every entrant of a measurement is a program of its own.
 #[derive(Debug)]
 pub(crate) struct Entrant<'a> {
@@ -173,7 +183,7 @@ fn entry(sample: &Samples, samples: &[Samples], entrants: &[Entrant<'_>]) -> Ent
         case: name,
         params,
         implementation: contender.program.name.to_owned(),
-        backend: contender.backend.to_owned(),
+        backend: plan::backend(case.suite(), contender.backend),
         version: contender.version.clone(),
         metrics,
     }

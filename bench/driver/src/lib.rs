@@ -3,15 +3,18 @@
 //! `windlass-bench` starts one small program per implementation and talks to it in lines of JSON
 //! ([`protocol`]). The workload itself is here, once, generic over the implementation: a program
 //! only says how its library registers, deletes and takes one turn ([`dispatch::Subject`]), how
-//! it keeps timers ([`timers::TimerSubject`]), counts ([`flow::CounterSubject`]) or is woken ([`wakeup`]). So the work is the same by construction, and every
+//! it keeps timers ([`timers::TimerSubject`]), counts ([`flow::CounterSubject`]), is woken ([`wakeup`]), echoes messages
+//! ([`websocket::EngineSubject`]) and does the parts of that ([`unmask`], [`utf8`], [`deflate`]). So the work is the same by construction, and every
 //! slice ends with a check that exactly the expected handlers ran.
 
 #![deny(unsafe_code)]
 
 pub mod alloc;
 mod clock;
+pub mod deflate;
 pub mod dispatch;
 pub mod flow;
+mod payload;
 mod place;
 mod poll;
 pub mod protocol;
@@ -20,7 +23,10 @@ mod serve;
 pub mod source;
 mod threads;
 pub mod timers;
+pub mod unmask;
+pub mod utf8;
 pub mod wakeup;
+pub mod websocket;
 
 pub use place::pin;
 pub use serve::{Measured, Program, STEPPED, Suite, Unsupported, locked_version};

@@ -118,6 +118,51 @@ pub enum Awake {
     Turning,
 }
 
+/// What a message is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Content {
+    /// Random bytes, in a binary message.
+    Binary,
+    /// Text of one byte a character.
+    Ascii,
+    /// Text of two bytes a character.
+    TwoByte,
+}
+
+/// What text is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Script {
+    /// One byte a character.
+    Ascii,
+    /// One byte a character for the most part, two for some.
+    Latin,
+    /// Two bytes a character: Cyrillic and Greek, without spaces.
+    Cyrillic,
+    /// Three bytes a character.
+    Cjk,
+    /// Four bytes a character.
+    Emoji,
+    /// One to four.
+    Mixed,
+}
+
+impl Script {
+    /// Every one.
+    pub const ALL: [Self; 6] = [Self::Ascii, Self::Latin, Self::Cyrillic, Self::Cjk, Self::Emoji, Self::Mixed];
+}
+
+/// Whose compressor it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compressor {
+    /// The thread's; only without context takeover.
+    Shared,
+    /// The connection's.
+    Dedicated,
+}
+
 /// One workload with its sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "case", rename_all = "snake_case")]
@@ -235,6 +280,62 @@ pub enum Case {
         /// Most items that may be queued.
         bound: usize,
     },
+    /// A client's messages are in a buffer; the server's answers, the same messages, are ready to be sent. A round is a buffer.
+    Echo {
+        /// What the messages are made of.
+        content: Content,
+        /// Length of a message's payload.
+        bytes: usize,
+        /// Messages in a round.
+        messages: usize,
+        /// Frames in a message.
+        fragments: usize,
+        /// Most bytes that one read gives.
+        read_bytes: usize,
+    },
+    /// What a server's end of a connection costs in memory once it has echoed and waits.
+    IdleEngine {
+        /// Number of connections to divide by.
+        engines: usize,
+    },
+    /// Unmasks a payload where it lies, or as near as the implementation does.
+    Unmask {
+        /// Its length.
+        bytes: usize,
+        /// Where it begins, from a multiple of 64 bytes: as far as the frame's header is long.
+        offset: usize,
+    },
+    /// Says that text is valid.
+    Validate {
+        /// What it is written in.
+        script: Script,
+        /// Its length.
+        bytes: usize,
+        /// In so many pieces, which end within characters.
+        pieces: usize,
+    },
+    /// Compresses messages that follow each other.
+    Compress {
+        /// Length of a message.
+        bytes: usize,
+        /// Effort of the compressor.
+        level: u8,
+        /// Base-two logarithm of the window's size.
+        window_bits: u8,
+        /// A message may refer to those before it.
+        takeover: bool,
+        /// Whose compressor it is.
+        compressor: Compressor,
+    },
+    /// Inflates messages that follow each other.
+    Inflate {
+        /// Length of a message when it is inflated.
+        bytes: usize,
+        /// Base-two logarithm of the window's size.
+        window_bits: u8,
+        /// A message may refer to those before it.
+        takeover: bool,
+    },
 }
 
 impl Case {
@@ -263,6 +364,10 @@ impl Case {
             Self::WakeRunning { .. } | Self::WakeSleeping | Self::RoundTrip { .. } => "wakeup/wake",
             Self::Call { .. } => "wakeup/call",
             Self::Post { .. } => "wakeup/post",
+            Self::Echo { .. } | Self::IdleEngine { .. } => "engine",
+            Self::Unmask { .. } => "unmask",
+            Self::Validate { .. } => "utf8",
+            Self::Compress { .. } | Self::Inflate { .. } => "deflate",
         }
     }
 }

@@ -22,6 +22,10 @@ impl Random {
         (self.next() % bound as u64) as usize
     }
 
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+        bytes.fill_with(|| self.next() as u8);
+    }
+
     /// Fisher–Yates.
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {

@@ -6,12 +6,16 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use crate::Error;
+use crate::deflate::{self, DeflateSubject};
 use crate::dispatch::{self, Subject};
 use crate::flow::{self, CounterSubject};
 use crate::place;
 use crate::protocol::{Case, Outcome, Reply, Request};
 use crate::timers::{self, TimerSubject};
+use crate::unmask::{self, UnmaskSubject};
+use crate::utf8::{self, Utf8Subject};
 use crate::wakeup::{self, CallSubject, LoopSubject, QueueSubject};
+use crate::websocket::{self, EngineSubject};
 
 /// A prepared case.
 pub trait Measured {
@@ -66,6 +70,31 @@ impl Suite {
     /// The part `post` of the suite `wakeup` over a bounded queue.
     pub fn post<Q: QueueSubject>() -> Self {
         Self { part: "wakeup/post", prepare: wakeup::prepare_post::<Q> }
+    }
+
+    /// The suite `engine` over a server's end of a connection.
+    pub fn engine<S: EngineSubject>() -> Self {
+        Self { part: "engine", prepare: websocket::prepare::<S> }
+    }
+
+    /// The suite `engine` over nothing but the copy that stands for recv(2).
+    pub fn engine_copying() -> Self {
+        Self { part: "engine", prepare: websocket::prepare_copying }
+    }
+
+    /// The suite `unmask`.
+    pub fn unmask<S: UnmaskSubject>() -> Self {
+        Self { part: "unmask", prepare: unmask::prepare::<S> }
+    }
+
+    /// The suite `utf8`.
+    pub fn utf8<S: Utf8Subject>() -> Self {
+        Self { part: "utf8", prepare: utf8::prepare::<S> }
+    }
+
+    /// The suite `deflate`.
+    pub fn deflate<S: DeflateSubject>() -> Self {
+        Self { part: "deflate", prepare: deflate::prepare::<S> }
     }
 }
 

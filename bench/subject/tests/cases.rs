@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use windlass_bench_driver::protocol::{Awake, Case, Reply, Request, Trigger, Writer};
+use windlass_bench_driver::protocol::{Awake, Case, Compressor, Content, Reply, Request, Script, Trigger, Writer};
 
 /// Runs two slices of a case in a program and returns the replies to them.
 fn slices(program: &str, case: &Case) -> Vec<Reply> {
@@ -30,6 +30,7 @@ const WINDLASS: &str = env!("CARGO_BIN_EXE_bench-windlass");
 const FLOW: &str = env!("CARGO_BIN_EXE_bench-flow");
 const EVENTFD: &str = env!("CARGO_BIN_EXE_bench-eventfd");
 const STD: &str = env!("CARGO_BIN_EXE_bench-std");
+const MEMCPY: &str = env!("CARGO_BIN_EXE_bench-memcpy");
 
 /// The driver compares the counts of all handlers itself, so an outcome says that they were right.
 fn passes(program: &str, case: &Case) {
@@ -164,5 +165,71 @@ fn a_remote_wakes_calls_and_posts_as_the_driver_expects() {
     }
     for case in wake_cases(&[0, 50]).into_iter().chain(post_cases()) {
         passes(WINDLASS, &case);
+    }
+}
+
+/// Messages whole, in fragments, several to a buffer, and cut by reads.
+fn echo_cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for content in [Content::Binary, Content::Ascii, Content::TwoByte] {
+        for bytes in [0, 1, 20, 125, 126, 1_024, 16_384, 65_535, 65_536, 71_680] {
+            for (messages, fragments, read_bytes) in [(1, 1, 65_536), (16, 1, 65_536), (3, 4, 1_460), (1, 1, 131_072)] {
+                cases.push(Case::Echo { content, bytes, messages, fragments, read_bytes });
+            }
+        }
+        cases.push(Case::Echo { content, bytes: 1_024, messages: 2, fragments: 3, read_bytes: 1 });
+    }
+    cases
+}
+
+#[test]
+fn windlass_echoes_what_it_receives() {
+    for case in echo_cases() {
+        passes(WINDLASS, &case);
+    }
+    passes(WINDLASS, &Case::IdleEngine { engines: 3 });
+}
+
+#[test]
+fn the_copy_takes_the_same_cases_and_has_no_engine() {
+    for case in echo_cases() {
+        passes(MEMCPY, &case);
+    }
+    let prepare = Request::Prepare { case: Case::IdleEngine { engines: 3 }, backend: "epoll".into(), idle: false };
+    assert!(matches!(replies(MEMCPY, &[prepare])[..], [Reply::Unsupported { .. }]));
+}
+
+#[test]
+fn what_is_unmasked_is_what_was_masked() {
+    for (bytes, offset) in [(1, 6), (20, 6), (126, 8), (1_024, 8), (16_384, 0), (65_536, 14)] {
+        passes(WINDLASS, &Case::Unmask { bytes, offset });
+        passes(MEMCPY, &Case::Unmask { bytes, offset });
+    }
+}
+
+#[test]
+fn text_is_validated_whole_and_in_pieces() {
+    for script in Script::ALL {
+        for (bytes, pieces) in [(20, 1), (1_024, 1), (1_024, 4), (1_024, 300)] {
+            passes(WINDLASS, &Case::Validate { script, bytes, pieces });
+            passes(STD, &Case::Validate { script, bytes, pieces });
+        }
+    }
+}
+
+#[test]
+fn messages_are_compressed_and_inflated_in_every_setting() {
+    let bytes = 1_024;
+    for window_bits in 9..=15 {
+        for takeover in [false, true] {
+            passes(WINDLASS, &Case::Inflate { bytes, window_bits, takeover });
+            for level in [1, 6, 9] {
+                let case = |compressor| Case::Compress { bytes, level, window_bits, takeover, compressor };
+                passes(WINDLASS, &case(Compressor::Dedicated));
+                if !takeover {
+                    passes(WINDLASS, &case(Compressor::Shared));
+                }
+            }
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The standard library's bounded channel: what a program uses that depends on nothing.
+//! The standard library's bounded channel and its check of UTF-8: what a program uses that depends on nothing.
 
 #![deny(unsafe_code)]
 
@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use windlass_bench_driver::utf8::Utf8Subject;
 use windlass_bench_driver::wakeup::{CallSubject, Caller, answer};
 use windlass_bench_driver::{Error, Program, Suite, Unsupported, channel_queue};
 
 fn main() -> ExitCode {
-    let suites = vec![Suite::call::<Calls>(), Suite::post::<Queue>()];
+    let suites = vec![Suite::call::<Calls>(), Suite::post::<Queue>(), Suite::utf8::<FromUtf8>()];
     // rustup's name of the toolchain that built this, where it was rustup that called.
     Program { version: option_env!("RUSTUP_TOOLCHAIN").unwrap_or("unknown").to_owned(), suites }.serve()
 }
@@ -64,5 +65,13 @@ impl Caller for CallerEnd {
     fn stop(self) {
         // It fails when the loop has ended, which is what is wanted.
         let _ = self.0.send(None);
+    }
+}
+
+struct FromUtf8;
+
+impl Utf8Subject for FromUtf8 {
+    fn is_valid(text: &[u8], _: &[usize]) -> bool {
+        std::str::from_utf8(text).is_ok()
     }
 }

@@ -1,9 +1,11 @@
-//! windlass under the workload of `windlass-bench`: events and timers, and what other threads have to do with it.
+//! windlass under the workload of `windlass-bench`: events and timers, what other threads have to do with it, and the
+//! WebSocket protocol.
 
 #![deny(unsafe_code)]
 
 mod counter;
 mod remote;
+mod websocket;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -23,6 +25,10 @@ fn main() -> ExitCode {
         Suite::wake::<remote::Woken>(),
         Suite::call::<remote::Calls>(),
         Suite::post::<remote::Queue>(),
+        Suite::engine::<websocket::Connection>(),
+        Suite::unmask::<websocket::Unmask>(),
+        Suite::utf8::<websocket::Validator>(),
+        Suite::deflate::<websocket::deflate::Deflate>(),
     ];
     Program { version: env!("CARGO_PKG_VERSION").to_owned(), suites }.serve()
 }

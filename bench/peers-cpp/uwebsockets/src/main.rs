@@ -1,0 +1,21 @@
+//! The parser of uWebSockets under the workload of `windlass-bench`, with glue (`glue.cpp`) that does around it what its sockets do.
+
+use std::process::ExitCode;
+
+use windlass_bench_driver::{Program, Suite, locked_version};
+
+mod allocator;
+mod connection;
+mod deflate;
+mod parts;
+
+fn main() -> ExitCode {
+    let version = locked_version(include_str!("../../Cargo.lock"), "libuwebsockets-sys");
+    let suites = vec![
+        Suite::engine::<connection::Connection>(),
+        Suite::unmask::<parts::Unmask>(),
+        Suite::utf8::<parts::Utf8>(),
+        Suite::deflate::<deflate::Deflate>(),
+    ];
+    Program { version, suites }.serve()
+}

@@ -1,0 +1,149 @@
+//! Counts the user-space instructions of the suites that work in memory.
+
+use std::collections::BTreeMap;
+
+use windlass_bench_driver::protocol::Case;
+
+use crate::child::Refusal;
+use crate::instructions::{Counted, Tool};
+use crate::plan::{self, counted, is_counted_with_lto, size};
+use crate::program::WINDLASS;
+use crate::report::{Entry, Report};
+use crate::stats::Spread;
+use crate::timing::{Contender, taking_part};
+
+/// Instructions of a round of each case, in the order of [`counted`].
+struct Counts<'a> {
+    contender: &'a Contender,
+    version: String,
+    rounds: Vec<f64>,
+}
+
+/// Counts what these contenders, built with this profile, need for the counted cases of a suite.
+pub(crate) fn count(suite: &str, quick: bool, tool: Tool, build: &Build<'_>, report: &mut Report) {
+    let mut cases = counted(suite, quick);
+    cases.retain(|case| build.is_timed || is_counted_with_lto(case));
+    let all: Vec<Counted> = cases.iter().map(rounds).collect();
+    let mut counts = Vec::new();
+    // A round of what only copies is the workload's own, which is taken off.
+    let mut takes_part = taking_part(suite);
+    for contender in build.contenders.iter().filter(|c| takes_part(c) && c.program.name != "memcpy") {
+        eprintln!("{suite}/instructions {} ({}, {})", contender.program.name, build.profile, tool.name());
+        let version = build.timed.iter().find(|c| c.program.name == contender.program.name);
+        let version = version.map(|c| c.version.clone()).unwrap_or_default();
+        match tool.count(&contender.path, contender.backend, &all) {
+            Ok(rounds) => counts.push(Counts { contender, version, rounds }),
+            Err(refusal) => report.refuse(suite, "instructions", contender.program.name, refusal),
+        }
+    }
+    let windlass = counts.iter().find(|counts| counts.contender.program.name == WINDLASS);
+    for (number, case) in cases.iter().enumerate() {
+        let further = one_message(case).and_then(|one| cases.iter().position(|other| *other == one));
+        for counts in &counts {
+            let mut metrics = metrics(case, counts.rounds[number]);
+            if let Some(one) = further {
+                let further = (counts.rounds[number] - counts.rounds[one]) / (size(case).0 - 1) as f64;
+                metrics.push(("user_instructions_per_further_message".to_owned(), further));
+            }
+            if let Some(windlass) = windlass.filter(|_| counts.contender.program.name != WINDLASS) {
+                let ratio = windlass.rounds[number] / counts.rounds[number];
+                metrics.push(("windlass_instructions_over_this_ratio".to_owned(), ratio));
+            }
+            report.results.push(entry(case, counts, build.profile, tool, metrics));
+        }
+    }
+}
+
+/// Programs built with one profile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Build<'a> {
+    pub(crate) profile: &'static str,
+    pub(crate) contenders: &'a [Contender],
+    /// Those that were timed, which have said their versions.
+    pub(crate) timed: &'a [Contender],
+    /// True if this is the build that was timed.
+    pub(crate) is_timed: bool,
+}
+
+impl Build<'_> {
+    /// Counts a suite, if a tool is there.
+    pub(crate) fn count(&self, suite: &str, quick: bool, tool: &Result<Tool, String>, report: &mut Report) {
+        match tool {
+            Ok(tool) => count(suite, quick, *tool, self, report),
+            Err(reason) => report.refuse(suite, "instructions", "*", Refusal::Unsupported(reason.clone())),
+        }
+    }
+}
+
+/// Rounds enough for what happens once in some messages (a buffer is renewed), and few of those that are long: a step takes
+/// microseconds.
+fn rounds(case: &Case) -> Counted {
+    if !matches!(case, Case::Echo { .. }) {
+        return Counted { case: case.clone(), few: 1, many: 2 };
+    }
+    let (messages, bytes) = size(case);
+    let (messages, bytes) = (messages as u64, bytes.max(1) as u64);
+    let few = (1024 / bytes).clamp(1, 16 / messages.min(16));
+    let many = few + (4 * 1024 / bytes).clamp(1, 64 / messages.min(16));
+    Counted { case: case.clone(), few, many }
+}
+
+/// The same case with one message a round, for one with several.
+fn one_message(case: &Case) -> Option<Case> {
+    match *case {
+        Case::Echo { content, bytes, messages, fragments, read_bytes } if messages > 1 => {
+            Some(Case::Echo { content, bytes, messages: 1, fragments, read_bytes })
+        }
+        _ => None,
+    }
+}
+
+fn metrics(case: &Case, round: f64) -> Vec<(String, f64)> {
+    let (units, bytes) = size(case);
+    let mut metrics = vec![(format!("user_instructions_per_{}", plan::unit(case)), round / units as f64)];
+    if matches!(case, Case::Unmask { .. }) {
+        metrics.push(("user_instructions_per_32_bytes".to_owned(), round * 32.0 / bytes as f64));
+    }
+    metrics
+}
+
+fn entry(case: &Case, counts: &Counts<'_>, profile: &str, tool: Tool, metrics: Vec<(String, f64)>) -> Entry {
+    let (name, mut params) = plan::describe(case);
+    params.insert("profile".to_owned(), profile.into());
+    params.insert("tool".to_owned(), tool.name().into());
+    let metrics: BTreeMap<_, _> = metrics.into_iter().map(|(name, value)| (name, Spread::exact(value))).collect();
+    Entry {
+        suite: case.suite().to_owned(),
+        case: name,
+        params,
+        implementation: counts.contender.program.name.to_owned(),
+        backend: plan::backend(case.suite(), counts.contender.backend),
+        version: counts.version.clone(),
+        metrics,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_bench_driver::protocol::Content;
+
+    #[test]
+    fn small_messages_run_often_and_large_ones_once_or_twice() {
+        let rounds_of = |bytes, messages| {
+            let content = Content::Binary;
+            let rounds = rounds(&Case::Echo { content, bytes, messages, fragments: 1, read_bytes: 65_536 });
+            (rounds.few, rounds.many)
+        };
+        assert_eq!(rounds_of(20, 1), (16, 80));
+        assert_eq!(rounds_of(20, 16), (1, 5));
+        assert_eq!(rounds_of(71_680, 1), (1, 2));
+    }
+
+    #[test]
+    fn unmasking_is_counted_by_32_bytes() {
+        let metrics = metrics(&Case::Unmask { bytes: 1024, offset: 8 }, 64.0);
+        assert_eq!(metrics[0], ("user_instructions_per_call".to_owned(), 64.0));
+        assert_eq!(metrics[1], ("user_instructions_per_32_bytes".to_owned(), 2.0));
+    }
+}
