@@ -127,12 +127,15 @@ impl Args {
         let mut limits = Limits::DEFAULT;
         limits.frame_max = longest;
         limits.message_max = longest;
+        let mut scratch = Scratch::new();
+        // The first second; the worker's timer tells of the others. Without it control frames would not be counted yet.
+        scratch.set_second(0);
         Shared {
             counts: Arc::clone(counts),
             config: Arc::new(Config::server().with_limits(limits)),
             deflate: self.deflate.config(),
             handshake_timeout: Duration::from_secs(self.handshake_timeout.into()),
-            scratch: RefCell::new(Scratch::new()),
+            scratch: RefCell::new(scratch),
         }
     }
 }

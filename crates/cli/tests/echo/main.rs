@@ -119,6 +119,30 @@ fn a_message_that_is_too_long_is_refused_by_its_code() {
 }
 
 #[test]
+fn a_flood_of_pings_is_stopped_and_a_second_later_there_is_room_again() {
+    let server = Server::start(&[]);
+    let pings = |count| b"\x89\x80\0\0\0\0".repeat(count);
+    let mut patient = connect(&server);
+    patient.socket.write_all(&pings(900)).expect("the server takes it");
+    (0..900).for_each(|_| assert_eq!(patient.hear(), Heard::Pong(Vec::new())));
+    // More than two seconds' worth, in one.
+    let mut flooding = connect(&server);
+    flooding.socket.write_all(&pings(2001)).expect("the server takes it");
+    let heard = (0..2001).map(|_| flooding.hear()).find(|heard| *heard != Heard::Pong(Vec::new()));
+    assert_eq!(heard, Some(Heard::Close(Some(1008), String::new())));
+    flooding.expect_end();
+    // sleep: the passing of a second is the thing under test, and the server must have heard of one by then.
+    thread::sleep(std::time::Duration::from_secs(2));
+    // However busy the machine is, the second is told of in the turn of this one.
+    patient.ping(b"a turn");
+    assert_eq!(patient.hear(), Heard::Pong(b"a turn".to_vec()));
+    patient.socket.write_all(&pings(900)).expect("the server takes it");
+    (0..900).for_each(|_| assert_eq!(patient.hear(), Heard::Pong(Vec::new())));
+    patient.close();
+    server.stop_cleanly();
+}
+
+#[test]
 fn a_silent_client_is_told_goodbye() {
     let server = Server::start(&["--idle-timeout", "1"]);
     let mut client = connect(&server);

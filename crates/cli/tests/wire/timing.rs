@@ -25,10 +25,10 @@ fn a_request_that_never_ends_is_cut_off() {
     let mut good = Peer::new(&server);
     good.send([&Head::good().bytes()[..]]);
     assert_eq!(good.answer(0).status(), Some(101));
-    // Both end by themselves. What they are told, if anything, is no upgrade.
+    // Both are told why, and end.
     for peer in [&mut silent, &mut slow] {
         let rest = peer.rest();
-        assert!(!rest.starts_with(b"HTTP/1.1 101"), "{rest:?}");
+        assert!(rest.starts_with(b"HTTP/1.1 408 "), "{rest:?}");
     }
     // One that has shaken hands is left alone.
     good.send([&b"\x89\x80\0\0\0\0"[..]]);
