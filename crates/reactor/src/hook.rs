@@ -70,6 +70,9 @@ impl Reactor {
             }
         }
 
+        if self.hooks.list.is_empty() {
+            return;
+        }
         let list = core::mem::take(&mut self.hooks.list);
         let mut restore = Restore(self, list);
         let Restore(reactor, list) = &mut restore;

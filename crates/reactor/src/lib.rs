@@ -65,6 +65,7 @@ mod reactor;
 mod registry;
 mod remote;
 mod signal;
+mod small;
 mod stats;
 mod stop;
 pub mod stream;

@@ -190,6 +190,12 @@ impl Reactor {
         self.stop.clone()
     }
 
+    /// Whether timers and turns go by a clock of the user's ([`Builder::clock`](crate::Builder::clock)) and not by the system's: for who would let the kernel tell the time otherwise.
+    #[must_use]
+    pub fn has_own_clock(&self) -> bool {
+        self.time.is_custom()
+    }
+
     /// Whether a stop was asked for that no [`run`](Self::run) has consumed: for those who call `run_once` themselves.
     #[must_use]
     pub fn stop_requested(&self) -> bool {

@@ -12,6 +12,7 @@ use crate::{
     calm::Calm,
     inject::TimerFn,
     registry::{Kind, MAX_INDEX},
+    small::{Once, Small},
     turn::ReactorOps,
     wheel::Wheel,
 };
@@ -97,34 +98,24 @@ pub(crate) fn typed_timer_error<R: ReactorOps, H: TimerFn<R, Args>, Args: 'stati
     TimerError { reason, handler: plain.0.into_inner() }
 }
 
-/// What a deferred closure is, erased.
-trait DeferredCall<R: ReactorOps>: Any {
-    fn run(self: Box<Self>, turn: Turn<'_, R>);
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
-}
-
-impl<R: ReactorOps, F: FnOnce(Turn<'_, R>) + 'static> DeferredCall<R> for Calm<F> {
-    fn run(self: Box<Self>, turn: Turn<'_, R>) {
+impl<R: ReactorOps, F: FnOnce(Turn<'_, R>) + 'static> Once<R> for Calm<F> {
+    fn once(self, turn: Turn<'_, R>) {
         self.into_inner()(turn);
     }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
 }
 
-/// An erased closure on its way to the end of a turn.
-pub struct Deferred<R: ReactorOps>(Box<dyn DeferredCall<R>>);
+/// An erased closure on its way to the end of a turn. One that captures no more than four words needs no memory elsewhere.
+pub struct Deferred<R: ReactorOps>(Small<R>);
 
 impl<R: ReactorOps> Deferred<R> {
     pub(crate) fn new<F: FnOnce(Turn<'_, R>) + 'static>(closure: F) -> Self {
-        Self(Box::new(Calm::new(closure)))
+        Self(Small::new(Calm::new(closure)))
     }
 
-    pub(crate) fn into_inner<F: 'static>(self) -> F {
-        match self.0.into_any().downcast::<Calm<F>>() {
-            Ok(closure) => closure.into_inner(),
-            Err(_) => panic!("defer_boxed gave back another closure than it was given: a mock's expectation is wrong"),
+    pub(crate) fn into_inner<F: FnOnce(Turn<'_, R>) + 'static>(self) -> F {
+        match self.0.into_inner::<Calm<F>>() {
+            Some(closure) => closure.into_inner(),
+            None => panic!("defer_boxed gave back another closure than it was given: a mock's expectation is wrong"),
         }
     }
 

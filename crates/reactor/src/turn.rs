@@ -171,6 +171,12 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         self.reactor
     }
 
+    /// The same turn for a shorter time: for a type that has one inside and lends it.
+    #[must_use]
+    pub fn reborrow(&mut self) -> Turn<'_, R> {
+        Turn::new(self.reactor)
+    }
+
     /// Registers a subscriber. It does not fire in this turn (rule 9).
     ///
     /// # Errors

@@ -59,6 +59,7 @@ fn allocations(run: impl FnOnce()) -> usize {
 #[test]
 fn rule_12_dispatch_allocates_nothing_and_a_registration_costs_at_most_64_bytes() {
     dispatch_allocates_nothing();
+    a_small_closure_is_deferred_without_an_allocation();
     deletion_in_a_turn_allocates_nothing_once_warm();
     a_registration_costs_at_most_64_bytes_beside_its_value();
     a_turn_with_a_remote_allocates_nothing_and_a_post_a_box_if_it_is_large();
@@ -118,6 +119,23 @@ fn deletion_in_a_turn_allocates_nothing_once_warm() {
     };
     round(&mut reactor);
     assert_eq!(round(&mut reactor), 0);
+}
+
+/// As who gathers output does, to give it out at the end of the turn.
+fn a_small_closure_is_deferred_without_an_allocation() {
+    let mut reactor = Reactor::new().unwrap();
+    let runs = std::rc::Rc::new(std::cell::Cell::new(0));
+    let defer = |reactor: &mut Reactor, times| {
+        for _ in 0..times {
+            let (runs, key) = (std::rc::Rc::clone(&runs), [1_u64, 2]);
+            let closure = move |_: Turn<'_>| runs.set(runs.get() + key[0]);
+            assert!(reactor.defer(closure).is_ok());
+            reactor.run_once(Duration::ZERO).unwrap();
+        }
+    };
+    defer(&mut reactor, 4);
+    assert_eq!(allocations(|| defer(&mut reactor, 100)), 0);
+    assert_eq!(runs.get(), 104);
 }
 
 fn a_registration_costs_at_most_64_bytes_beside_its_value() {

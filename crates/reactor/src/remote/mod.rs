@@ -6,7 +6,6 @@
 mod call;
 mod error;
 mod future;
-mod posted;
 
 use core::{fmt, marker::PhantomData};
 use std::{
@@ -19,9 +18,8 @@ pub use error::{CallError, PostError, PostReason, RemoteAddError};
 pub use future::CallFuture;
 use windlass_flow::{Bounds, Latch, Mailbox, PushError, PushReason, Sender, mailbox, panics::Panics};
 
-use crate::{AddError, Key, Reactor, Stop, Subscriber, Turn, attention};
+use crate::{AddError, Key, Reactor, Stop, Subscriber, Turn, attention, small::Posted};
 use call::{Call, Job, Place, harmless};
-use posted::Posted;
 
 /// What other threads may ask of a reactor. `Clone`, `Send` and `Sync`; all clones share one queue.
 ///

@@ -3,17 +3,16 @@
 use std::{
     io::IoSlice,
     os::fd::{AsRawFd, OwnedFd},
-    rc::Rc,
     time::Duration,
 };
 
 use rustix::net::{SendAncillaryBuffer, SendFlags, sockopt};
 
 use super::{
-    CloseReason, SendError, Stream, StreamHandler, StreamOptions,
+    CloseReason, SendError, Shared, Stream, StreamHandler, StreamOptions,
     driver::StreamCell,
     output::Output,
-    state::{Core, Flags, NO_LISTENER, Streams},
+    state::{Core, Flags, NO_LISTENER, Streams, no_core},
 };
 use crate::{
     AddError, Errno, Interest, Key, ModifyError, NotFound, Reactor, Subscription, Turn, attention,
@@ -30,6 +29,9 @@ const PIECES_PER_WRITE: usize = 16;
 
 /// The most pieces that sendmsg(2) takes (`UIO_MAXIOV`).
 const KERNEL_PIECES_MAX: usize = 1024;
+
+/// Whoever made the socket may have left it blocking.
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 /// What a new stream begins with.
 pub(super) struct Begin {
@@ -51,7 +53,10 @@ impl Reactor {
     /// The stream at an index that is known to be taken.
     #[inline]
     pub(super) fn stream_core(&mut self, index: u32) -> &mut Core {
-        self.streams.as_deref_mut().expect("a stream is in the table").core(index)
+        match self.streams.as_deref_mut() {
+            Some(streams) => streams.core(index),
+            None => no_core(),
+        }
     }
 
     /// A stream by its key, outside a turn. What is sent goes out when the next turn begins. See [`Turn::stream`].
@@ -284,14 +289,59 @@ impl Reactor {
         Ok(())
     }
 
-    pub(super) fn stream_send_shared(&mut self, index: u32, bytes: &Rc<[u8]>) -> Result<(), SendError> {
+    pub(super) fn stream_send_shared(&mut self, index: u32, shared: &Shared<'_>) -> Result<(), SendError> {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
-        streams.admit_output(index, bytes.len())?;
-        if !bytes.is_empty() {
-            streams.output(index).push_shared(bytes);
+        streams.admit_output(index, shared.bytes().len())?;
+        if !shared.bytes().is_empty() {
+            streams.output(index).push_shared(shared, 0);
         }
         self.after_output(index);
         Ok(())
+    }
+
+    #[inline]
+    pub(super) fn stream_write_shared(&mut self, index: u32, shared: &Shared<'_>) -> Result<usize, SendError> {
+        let core = self.stream_core(index);
+        let bytes = shared.bytes();
+        if core.flags.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max {
+            let sent = core.send(bytes);
+            if sent == Ok(bytes.len()) {
+                return Ok(0);
+            }
+            let taken = core.note_sent(sent, bytes.len());
+            return self.stream_wrote_shared(index, shared, taken);
+        }
+        self.stream_write_shared_after(index, shared)
+    }
+
+    #[cold]
+    fn stream_wrote_shared(
+        &mut self,
+        index: u32,
+        shared: &Shared<'_>,
+        taken: Result<usize, Errno>,
+    ) -> Result<usize, SendError> {
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        match taken {
+            Ok(taken) if taken == shared.bytes().len() => {}
+            Ok(taken) => streams.output(index).push_shared(shared, taken),
+            Err(errno) => {
+                streams.core(index).fail(errno);
+                return Err(SendError::Closed);
+            }
+        }
+        self.after_output(index);
+        Ok(self.stream_core(index).buffered())
+    }
+
+    #[cold]
+    fn stream_write_shared_after(&mut self, index: u32, shared: &Shared<'_>) -> Result<usize, SendError> {
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        let bytes = shared.bytes();
+        streams.admit_output(index, bytes.len())?;
+        let is_held = streams.core(index).flags.any(Flags::BLOCKED | Flags::CONNECTING);
+        let taken = if is_held { Ok(0) } else { streams.transmit(index, &[IoSlice::new(bytes)]) };
+        self.stream_wrote_shared(index, shared, taken)
     }
 
     #[inline]
@@ -299,25 +349,28 @@ impl Reactor {
         let core = self.stream_core(index);
         // What is all there is to most answers: nothing waits, and the socket takes it all.
         if core.flags.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max {
-            let offered = core.offer(&[IoSlice::new(bytes)]);
-            if offered == Ok(bytes.len()) {
+            let sent = core.send(bytes);
+            if sent == Ok(bytes.len()) {
                 return Ok(());
             }
-            return self.stream_replied(index, bytes, offered);
+            return self.stream_replied(index, bytes, sent);
         }
         self.stream_reply_after(index, bytes)
     }
 
     /// The socket has taken a part, or none.
     #[cold]
-    fn stream_replied(&mut self, index: u32, bytes: &[u8], taken: Result<usize, Errno>) -> Result<(), SendError> {
+    #[inline(never)]
+    fn stream_replied(&mut self, index: u32, bytes: &[u8], sent: Result<usize, Errno>) -> Result<(), SendError> {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        let taken = streams.core(index).note_sent(sent, bytes.len());
         streams.settle_write(index, &[IoSlice::new(bytes)], taken)?;
         self.after_output(index);
         Ok(())
     }
 
     #[cold]
+    #[inline(never)]
     fn stream_reply_after(&mut self, index: u32, bytes: &[u8]) -> Result<(), SendError> {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         streams.admit_output(index, bytes.len())?;
@@ -453,15 +506,25 @@ impl Core {
     /// One write. What the socket does not take has to wait until it is writable.
     #[inline]
     fn offer(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
-        // Whoever made the socket may have left it blocking.
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let (sent, offered) = match slices {
-            [slice] => (rustix::net::send(&self.socket, slice, flags), slice.len()),
+            [slice] => (self.send(slice), slice.len()),
             slices => (
-                rustix::net::sendmsg(&self.socket, slices, &mut SendAncillaryBuffer::default(), flags),
+                rustix::net::sendmsg(&self.socket, slices, &mut SendAncillaryBuffer::default(), SEND_FLAGS),
                 slices.iter().map(|slice| slice.len()).sum(),
             ),
         };
+        self.note_sent(sent, offered)
+    }
+
+    /// The write itself; whoever calls it sees to what it says.
+    #[inline(always)]
+    fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        rustix::net::send(&self.socket, bytes, SEND_FLAGS)
+    }
+
+    /// What has become of a write of so many bytes: how many were taken.
+    #[inline]
+    fn note_sent(&mut self, sent: Result<usize, Errno>, offered: usize) -> Result<usize, Errno> {
         match sent {
             Ok(sent) if sent == offered => {
                 self.flags.clear(Flags::BLOCKED);

@@ -4,7 +4,6 @@
 //! own stream, while it borrows itself. The callbacks of a stream are called here and nowhere else (rule 13), and a stream ends here and nowhere else:
 //! in a frame of its own driver, or with the reactor.
 
-use core::mem;
 use std::os::fd::BorrowedFd;
 
 use rustix::{
@@ -15,7 +14,7 @@ use rustix::{
 
 use super::{
     CloseReason, Input, Stream, StreamHandler, Timeout,
-    state::{Core, Flags},
+    state::{Core, Flags, no_core},
 };
 use crate::{
     Errno, Event, Interest, Reactor, Subscriber, Turn,
@@ -93,10 +92,10 @@ impl<'r> Frame<'r> {
         self.core().flags.any(flags)
     }
 
-    /// One receive, whatever comes of it: the next one is for the next event.
-    #[inline]
+    /// One receive, whatever comes of it: the next one is for the next event. In line, because it is what most events are about.
+    #[inline(always)]
     fn receive(&mut self) -> Received {
-        let streams = self.reactor.streams.as_deref_mut().expect("a stream is in the table");
+        let Some(streams) = self.reactor.streams.as_deref_mut() else { no_core() };
         let scratch = self.scratch.get_or_insert_with(|| streams.take_scratch());
         let core = streams.core(self.index);
         // Whoever made the socket may have left it blocking.
@@ -112,6 +111,12 @@ impl<'r> Frame<'r> {
             Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
             Err(errno) => Received::Failed(errno),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn receive_apart(&mut self) -> Received {
+        self.receive()
     }
 
     /// Gives the received bytes to the handler.
@@ -155,9 +160,12 @@ impl<'r> Frame<'r> {
         if self.core().flags.take(Flags::PREFIX) {
             self.deliver_prefix(handler);
         }
+        if self.core().flags.take(Flags::CALLED) && !self.has(Flags::CLOSING | Flags::DEAD) {
+            self.call(|stream| handler.on_nudge(stream));
+        }
         let asks = ready & (IN | ERR | HUP) != 0 || self.has(Flags::IDLE_DUE);
         if asks && self.core().wants_input() {
-            let received = self.receive();
+            let received = self.receive_apart();
             let is_nothing = matches!(received, Received::Nothing);
             if !is_nothing && self.core().flags.take(Flags::IDLE_DUE) {
                 // The wheel does not have it any more.
@@ -275,17 +283,17 @@ impl<'r> Frame<'r> {
 
     /// The callback has returned: what was sent goes out, and what was caused comes.
     #[inline(always)]
-    fn leave<H: StreamHandler>(mut self, handler: &mut H) {
+    fn leave<H: StreamHandler>(&mut self, handler: &mut H) {
         let mut core = self.core();
-        if core.flags.is_plain() && core.output.is_some() {
+        let mut is_plain = core.flags.is_plain();
+        if is_plain && core.output.is_some() {
             self.reactor.write_stream(self.index);
             core = self.core();
+            is_plain = core.flags.is_plain() && core.output.is_none();
         }
-        if core.flags.is_plain() && core.output.is_none() {
+        if is_plain {
             core.flags.clear(Flags::RUNNING);
             self.end();
-            // All that it owned is given back; so the compiler needs no destructor here.
-            mem::forget(self);
         } else {
             self.settle(handler);
         }
@@ -293,7 +301,7 @@ impl<'r> Frame<'r> {
 
     #[cold]
     #[inline(never)]
-    fn settle(mut self, handler: &mut dyn StreamHandler) {
+    fn settle(&mut self, handler: &mut dyn StreamHandler) {
         let index = self.index;
         self.reactor.flush_stream(index);
         // A handler that sends in both of them has the rest of its callbacks in the next turn (rule 10).
@@ -323,7 +331,7 @@ impl<'r> Frame<'r> {
 
     /// Closes the stream. The socket outlives `on_close`, so that its number does not come again before the cell is gone.
     #[cold]
-    fn close(mut self, handler: &mut dyn StreamHandler) {
+    fn close(&mut self, handler: &mut dyn StreamHandler) {
         let (socket, reason) = self.reactor.strike_stream(self.index);
         self.end();
         handler.on_close(reason, Turn::new(self.reactor));
@@ -360,7 +368,7 @@ impl Core {
             self.flags |= Flags::FINISHED;
             if self.flags.any(Flags::CLOSING) {
                 self.flags |= Flags::STAMP | Flags::ARM;
-                if is_gone || self.options.linger.is_zero() {
+                if is_gone || self.options.linger.is_zero() || self.flags.any(Flags::HASTY) {
                     self.kill(CloseReason::Closed);
                 }
             }

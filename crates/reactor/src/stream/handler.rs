@@ -15,7 +15,7 @@ use crate::{Errno, Turn, error::plain_error};
 /// Every callback is called by the dispatcher, one at a time, and never inside another one: what a call on a [`Stream`]
 /// causes comes after the handler that made the call has returned (rule 13).
 ///
-/// The order of a stream's life is `on_open`, then any of `on_data`, `on_full`, `on_drained`, `on_timeout` and, once, `on_end`, then `on_close`, once and
+/// The order of a stream's life is `on_open`, then any of `on_data`, `on_full`, `on_drained`, `on_timeout`, `on_nudge` and, once, `on_end`, then `on_close`, once and
 /// last. A [`Connector`](super::Connector)'s stream that never opened has `on_close` alone. A handler that panics is not called again, not even
 /// for `on_close`: its connection is reset and it is dropped. So are the handlers of a reactor that is dropped, their connections closed as close(2) does.
 pub trait StreamHandler: 'static {
@@ -42,6 +42,11 @@ pub trait StreamHandler: 'static {
 
     /// The output that waits has sunk to the low mark. Comes after `on_full`, in turns with it.
     fn on_drained(&mut self, stream: &mut Stream<'_>) {
+        let _ = stream;
+    }
+
+    /// Somebody has called [`Stream::nudge`]. However often he did, it is called once.
+    fn on_nudge(&mut self, stream: &mut Stream<'_>) {
         let _ = stream;
     }
 

@@ -52,6 +52,7 @@ mod inherited;
 mod listener;
 mod options;
 mod output;
+mod shared;
 mod state;
 #[allow(clippy::module_inception, reason = "the type that the module is about")]
 mod stream;
@@ -65,6 +66,7 @@ pub use handler::{CloseReason, Input, SendError, StreamHandler, Timeout};
 pub use inherited::{Inherited, InheritedError, inherited_sockets};
 pub use listener::{ListenOptions, Listener, ListenerKey};
 pub use options::StreamOptions;
+pub use shared::Shared;
 pub use stream::Stream;
 pub use timeouts::GRANULE;
 pub use workers::{RunningWorkers, WORKERS_MAX, Worker, Workers};

@@ -1,6 +1,8 @@
 //! The output of a stream that its socket has not taken: pieces in order, own ones and shared ones.
 
-use std::{collections::VecDeque, io::IoSlice, rc::Rc};
+use std::{collections::VecDeque, io::IoSlice, sync::Arc};
+
+use super::Shared;
 
 /// Own pieces grow up to this many bytes, and so much of an emptied output is kept.
 pub(super) const CHUNK: usize = 16 << 10;
@@ -13,14 +15,15 @@ const PLACES_MAX: usize = 64;
 
 enum Piece {
     Own(Vec<u8>),
-    Shared(Rc<[u8]>),
+    /// From so many bytes on.
+    Shared(Arc<[u8]>, usize),
 }
 
 impl Piece {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Own(bytes) => bytes,
-            Self::Shared(bytes) => bytes,
+            Self::Shared(bytes, from) => &bytes[*from..],
         }
     }
 }
@@ -58,12 +61,14 @@ impl Output {
         self.pieces.push_back(Piece::Own(piece));
     }
 
-    pub(super) fn push_shared(&mut self, bytes: &Rc<[u8]>) {
-        if bytes.len() <= COPIED_MAX {
-            return self.push(bytes);
+    /// Lets shared bytes wait, but for so many of them that are gone.
+    pub(super) fn push_shared(&mut self, shared: &Shared<'_>, from: usize) {
+        let rest = &shared.bytes()[from..];
+        if rest.len() <= COPIED_MAX {
+            return self.push(rest);
         }
-        self.len += bytes.len();
-        self.pieces.push_back(Piece::Shared(Rc::clone(bytes)));
+        self.len += rest.len();
+        self.pieces.push_back(Piece::Shared(Arc::clone(shared.kept()), from));
     }
 
     /// Writes the first pieces to `slices`, and says how many of these are used.
@@ -144,8 +149,8 @@ mod tests {
         assert_eq!((output.pieces(), output.len()), (1, 8000));
         output.push(&[2; CHUNK]);
         output.push(&[3; 10]);
-        output.push_shared(&Rc::from([4; COPIED_MAX]));
-        output.push_shared(&Rc::from([5; COPIED_MAX + 1]));
+        output.push_shared(&Shared::new(&[4; COPIED_MAX]), 0);
+        output.push_shared(&Shared::new(&[5; COPIED_MAX + 1]), 0);
         assert_eq!(output.pieces(), 4);
         assert!(output.single().is_none());
         output.advance(8000 + CHUNK + 10 + COPIED_MAX + 1);
@@ -177,8 +182,9 @@ mod tests {
             let mut next = 0u8;
             for (len, shared, gone) in ops {
                 let bytes: Vec<u8> = (0..len).map(|_| { next = next.wrapping_add(1); next }).collect();
-                if shared { output.push_shared(&Rc::from(&bytes[..])) } else { output.push(&bytes) }
-                model.extend_from_slice(&bytes);
+                let from = gone % (len + 1);
+                if shared { output.push_shared(&Shared::new(&bytes), from) } else { output.push(&bytes[from..]) }
+                model.extend_from_slice(&bytes[from..]);
                 let gone = gone.min(model.len());
                 output.advance(gone);
                 model.drain(..gone);

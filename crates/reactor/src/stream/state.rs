@@ -69,6 +69,10 @@ impl Flags {
     /// What it is watched for.
     pub(super) const WATCHES_IN: Self = Self(1 << 22);
     pub(super) const WATCHES_OUT: Self = Self(1 << 23);
+    /// Somebody wants its handler called.
+    pub(super) const CALLED: Self = Self(1 << 24);
+    /// Closing is not to wait for the peer's end.
+    pub(super) const HASTY: Self = Self(1 << 25);
 
     /// No further output is taken.
     pub(super) const NO_OUTPUT: Self = Self(Self::FINISHING.0 | Self::CLOSING.0 | Self::DEAD.0);
@@ -221,10 +225,23 @@ impl Core {
     pub(super) fn needs_driver(&self) -> bool {
         let flags = self.flags;
         flags.any(Flags::DEAD | Flags::TIMES | Flags::DUE)
+            || (flags.any(Flags::CALLED) && flags.any(Flags::OPENED) && !flags.any(Flags::CLOSING))
             || (flags.any(Flags::PREFIX) && !flags.any(Flags::PAUSED))
             || self.owes_mark()
             || self.can_finish()
     }
+}
+
+/// In one place and without an argument: what a panic says is otherwise got ready on the way of every event.
+#[cold]
+#[inline(never)]
+pub(super) fn no_core() -> ! {
+    panic!("a stream's cell and its core live together")
+}
+
+#[cold]
+fn new_scratch() -> Box<[u8]> {
+    vec![0; SCRATCH_LEN].into_boxed_slice()
 }
 
 /// All streams of a reactor, and what they share.
@@ -272,7 +289,10 @@ impl Streams {
     /// The stream at an index that is known to be taken.
     #[inline]
     pub(super) fn core(&mut self, index: u32) -> &mut Core {
-        self.cores.at_mut(index).expect("a stream's cell and its core live together")
+        match self.cores.at_mut(index) {
+            Some(core) => core,
+            None => no_core(),
+        }
     }
 
     pub(super) fn share(&mut self, options: &StreamOptions) -> Rc<StreamOptions> {
@@ -282,8 +302,9 @@ impl Streams {
         Rc::clone(&self.options)
     }
 
+    #[inline]
     pub(super) fn take_scratch(&mut self) -> Box<[u8]> {
-        self.scratch.take().unwrap_or_else(|| vec![0; SCRATCH_LEN].into_boxed_slice())
+        self.scratch.take().unwrap_or_else(new_scratch)
     }
 
     /// The stream's output, to add to: nothing else leaves an empty one.

@@ -5,12 +5,11 @@ use std::{
     io::{self, IoSlice},
     ops::{Bound, RangeBounds},
     os::fd::{AsFd, BorrowedFd},
-    rc::Rc,
     time::Duration,
 };
 
 use super::{
-    Address, CloseReason, Input, SendError, StreamOptions,
+    Address, CloseReason, Input, SendError, Shared, StreamOptions,
     state::{Core, Flags},
 };
 use crate::{Key, Reactor, Turn, registry::Kind};
@@ -70,7 +69,8 @@ impl Stream<'_> {
     /// # Errors
     /// [`SendError::Full`] when more than `output_max` bytes would wait, [`SendError::Closed`].
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), SendError> {
-        self.reactor.stream_send(self.index, &[IoSlice::new(bytes)])
+        let sent = self.reactor.stream_send(self.index, &[IoSlice::new(bytes)]);
+        self.noted(sent)
     }
 
     /// Sends pieces in a row. See [`send`](Self::send).
@@ -78,15 +78,35 @@ impl Stream<'_> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_vectored(&mut self, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
-        self.reactor.stream_send(self.index, pieces)
+        let sent = self.reactor.stream_send(self.index, pieces);
+        self.noted(sent)
     }
 
-    /// Sends bytes that many streams share: what has to wait is not copied, but for very short ones.
+    /// Sends bytes that many streams are sent: what has to wait is not copied, but for very short ones.
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn send_shared(&mut self, bytes: &Rc<[u8]>) -> Result<(), SendError> {
-        self.reactor.stream_send_shared(self.index, bytes)
+    pub fn send_shared(&mut self, bytes: &Shared<'_>) -> Result<(), SendError> {
+        let sent = self.reactor.stream_send_shared(self.index, bytes);
+        self.noted(sent)
+    }
+
+    /// Sends bytes that many streams are sent, at once, together with what was sent before: for who gives out the same to many at the end of a turn and knows
+    /// that nothing follows. Says how many bytes wait now. What has to wait is not copied, but for very short ones.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    #[inline]
+    pub fn write_shared(&mut self, bytes: &Shared<'_>) -> Result<usize, SendError> {
+        let sent = self.reactor.stream_write_shared(self.index, bytes);
+        self.noted(sent)
+    }
+
+    /// Has the handler's [`on_nudge`](super::StreamHandler::on_nudge) called in the next turn, which does not wait. A stream that is not open yet hears of it when it
+    /// is; one that is closed does not.
+    pub fn nudge(&mut self) {
+        self.core().flags |= Flags::CALLED;
+        self.touch();
     }
 
     /// Sends a part of the received bytes, as it is now, straight out of the buffer: only what the socket does not take is copied.
@@ -98,10 +118,21 @@ impl Stream<'_> {
     ///
     /// # Panics
     /// When the range is not inside the input.
+    #[inline(always)]
     pub fn reply(&mut self, input: Input<'_>, range: impl RangeBounds<usize>) -> Result<(), SendError> {
-        let range = (range.start_bound().cloned(), range.end_bound().cloned());
-        let range: (Bound<usize>, Bound<usize>) = range;
-        self.reactor.stream_reply(self.index, &input.bytes[range])
+        // By hand, for the compiler to see through it: a slice by bounds is a call.
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => input.bytes.len(),
+        };
+        let sent = self.reactor.stream_reply(self.index, &input.bytes[start..end]);
+        self.noted(sent)
     }
 
     /// How many bytes wait to be sent: those that have been gathered and those that the socket has not taken.
@@ -138,6 +169,13 @@ impl Stream<'_> {
             core.flags |= Flags::DEAD;
         }
         self.touch();
+    }
+
+    /// Closes the stream in order, but when the output and the FIN are out it is over: for protocols by which the peer has said that nothing more comes from him. If something
+    /// does, the kernel sends a RST, which may overtake the output.
+    pub fn close_after_output(&mut self) {
+        self.core().flags |= Flags::HASTY;
+        self.close();
     }
 
     /// Closes the stream at once; output that waits is lost. On TCP the peer gets a RST. [`on_close`](super::StreamHandler::on_close) comes after the handler
@@ -224,6 +262,15 @@ impl Stream<'_> {
         core.options = shared;
         core.note_marks();
         self.touch();
+    }
+
+    /// A write that has failed is the stream's end, which is seen to without waiting for the kernel to tell of it: it may have done so before.
+    #[inline]
+    fn noted<T>(&mut self, sent: Result<T, SendError>) -> Result<T, SendError> {
+        if sent.is_err() {
+            self.touch();
+        }
+        sent
     }
 
     /// The stream is looked after: by its driver if that runs, or else at the end of the turn.

@@ -5,9 +5,10 @@
 
 use core::fmt;
 use std::{
+    any::Any,
     io,
     net::SocketAddr,
-    panic::resume_unwind,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc,
         mpsc::{self, Receiver, Sender},
@@ -44,12 +45,26 @@ pub const WORKERS_MAX: usize = 1024;
 /// running.join()
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "nothing runs before `start`"]
 pub struct Workers {
     count: usize,
     pinned: bool,
     name: String,
+    on_panic: Option<OnPanic>,
+}
+
+type OnPanic = Arc<dyn Fn(Worker, Box<dyn Any + Send>) + Send + Sync>;
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, pinned, name, .. } = self;
+        f.debug_struct("Workers")
+            .field("count", count)
+            .field("pinned", pinned)
+            .field("name", name)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Which worker a set-up is for.
@@ -71,7 +86,7 @@ impl Workers {
     /// With none, or more than [`WORKERS_MAX`].
     pub fn new(count: usize) -> Self {
         assert!((1..=WORKERS_MAX).contains(&count), "there are 1 to {WORKERS_MAX} workers, not {count}");
-        Self { count, pinned: false, name: "windlass".to_owned() }
+        Self { count, pinned: false, name: "windlass".to_owned(), on_panic: None }
     }
 
     /// Binds each worker's thread to one of the processors that this process may use, in turn (sched_setaffinity(2)).
@@ -87,6 +102,13 @@ impl Workers {
     pub fn named(mut self, name: &str) -> Self {
         assert!(!name.contains('\0'), "a thread's name has no NUL");
         name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Lets a worker go on after a panic of one of its handlers, which `hook` is told of on the worker's thread: its reactor is as usable as before (rule 8). Without this the panic
+    /// ends all workers and comes out of [`RunningWorkers::join`], and so does a panic of the hook.
+    pub fn on_panic(mut self, hook: impl Fn(Worker, Box<dyn Any + Send>) + Send + Sync + 'static) -> Self {
+        self.on_panic = Some(Arc::new(hook));
         self
     }
 
@@ -113,7 +135,8 @@ impl Workers {
             let worker = Worker { index, count: self.count, cpu };
             let (set_up, report) = (Arc::clone(&set_up), report.clone());
             let (go, may_go) = mpsc::channel();
-            let body = move || work(worker, &*set_up, report, &may_go);
+            let on_panic = self.on_panic.clone();
+            let body = move || work(worker, &*set_up, report, &may_go, on_panic.as_ref());
             // Dropping `running` and the senders ends those that wait already.
             let thread = thread::Builder::new().name(format!("{}-{index}", self.name)).spawn(body)?;
             running.threads.push(thread);
@@ -157,6 +180,7 @@ fn work(
     set_up: &dyn Fn(Worker) -> io::Result<Reactor>,
     report: Sender<io::Result<Stop>>,
     may_go: &Receiver<Arc<[Stop]>>,
+    on_panic: Option<&OnPanic>,
 ) -> io::Result<()> {
     let reactor = worker.cpu.map_or(Ok(()), pin_to).and_then(|()| set_up(worker));
     let mut reactor = match reactor {
@@ -175,7 +199,14 @@ fn work(
         return Ok(());
     };
     let _stop_all = StopAll(everyone);
-    reactor.run()
+    let Some(on_panic) = on_panic else { return reactor.run() };
+    loop {
+        // A reactor out of which a panic has come is whole (rule 8); what the handler has left behind is its author's.
+        match catch_unwind(AssertUnwindSafe(|| reactor.run())) {
+            Ok(outcome) => return outcome,
+            Err(panic) => on_panic(worker, panic),
+        }
+    }
 }
 
 fn allowed_cpus() -> io::Result<Vec<usize>> {

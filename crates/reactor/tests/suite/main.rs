@@ -57,6 +57,7 @@ mod streams;
 mod streams_ends;
 mod streams_listeners;
 mod streams_random;
+mod streams_shared;
 mod streams_time;
 mod timer_limits;
 mod timers;

@@ -27,6 +27,7 @@ pub(crate) enum Said {
     Full,
     Drained,
     Timeout(Timeout),
+    Nudge,
     Close(CloseReason),
     Dropped,
 }
@@ -51,6 +52,7 @@ pub(crate) struct Script {
     on_full: Option<On>,
     on_drained: Option<On>,
     on_timeout: Option<On>,
+    on_nudge: Option<On>,
     on_close: Option<OnClose>,
 }
 
@@ -79,6 +81,7 @@ impl Script {
             on_full: None,
             on_drained: None,
             on_timeout: None,
+            on_nudge: None,
             on_close: None,
         }
     }
@@ -88,7 +91,7 @@ impl Script {
         Self::new(log).on_data(|stream, input| stream.reply(input, ..).unwrap())
     }
 
-    orders!(on_open, on_end, on_full, on_drained, on_timeout);
+    orders!(on_open, on_end, on_full, on_drained, on_timeout, on_nudge);
 
     pub(crate) fn on_data(mut self, act: impl FnMut(&mut Stream<'_>, Input<'_>) + 'static) -> Self {
         self.on_data = Some(Box::new(act));
@@ -159,6 +162,11 @@ impl StreamHandler for Script {
             Some(act) => act(stream),
             None => stream.abort(),
         }
+    }
+
+    fn on_nudge(&mut self, stream: &mut Stream<'_>) {
+        let _entered = self.enter(Said::Nudge);
+        run(&mut self.on_nudge, stream);
     }
 
     fn on_close(&mut self, reason: CloseReason, turn: Turn<'_>) {

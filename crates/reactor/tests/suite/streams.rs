@@ -4,7 +4,7 @@ use std::{cell::Cell, io::IoSlice, rc::Rc};
 
 use windlass::{
     AddReason, Key, NotFound, interest,
-    stream::{CloseReason, SendError, StreamOptions},
+    stream::{CloseReason, SendError, Shared, StreamOptions},
 };
 
 use crate::{
@@ -54,7 +54,7 @@ fn what_a_callback_sends_goes_out_in_one_write(build: Build) {
     let script = Script::new(&log).on_data(|stream, _| {
         stream.send(b"one ").unwrap();
         stream.send_vectored(&[IoSlice::new(b"two "), IoSlice::new(b""), IoSlice::new(b"three ")]).unwrap();
-        stream.send_shared(&Rc::from(&[b'x'; 1000][..])).unwrap();
+        stream.send_shared(&Shared::new(&[b'x'; 1000])).unwrap();
         stream.send(b"").unwrap();
         assert_eq!(stream.buffered(), 1014);
     });
@@ -103,12 +103,11 @@ fn large_pieces_are_written_at_once_and_in_order(build: Build) {
         let log = Log::new();
         let got = Rc::new(Cell::new(0));
         let noted = got.clone();
-        let shared: Rc<[u8]> = Rc::from(&[3; 20_000][..]);
         let script = Script::new(&log).on_data(move |stream, _| {
             stream.send(&[1; 100]).unwrap();
             stream.send(&[2; 20_000]).unwrap();
             noted.set(stream.buffered());
-            stream.send_shared(&shared).unwrap();
+            stream.send_shared(&Shared::new(&[3; 20_000])).unwrap();
             stream.send(&[4; 10]).unwrap();
         });
         open(&mut reactor, PLAIN, ours, script);

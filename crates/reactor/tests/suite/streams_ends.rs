@@ -185,6 +185,31 @@ fn a_closed_stream_whose_peer_takes_nothing_is_reset_in_the_end(build: Build) {
     }
 }
 
+/// The output comes first, however long that takes, and the peer's end is not waited for.
+fn a_close_after_output_is_over_when_the_output_is_out(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (ours, mut peer) = tcp();
+    let key = open(&mut reactor, PLAIN, ours, Script::new(&log));
+    let bytes = vec![7; 8 << 20];
+    reactor.stream(key).unwrap().send(&bytes).unwrap();
+    assert!(reactor.stream(key).unwrap().buffered() > 0, "it has to wait");
+    reactor.stream(key).unwrap().close_after_output();
+    turn(&mut reactor);
+    assert!(reactor.stream(key).is_ok());
+    let mut got = 0;
+    let mut end = Err(std::io::ErrorKind::WouldBlock);
+    while end.is_err() {
+        turn(&mut reactor);
+        let (some, now) = peer.drain();
+        (got, end) = (got + some.len(), now);
+    }
+    assert_eq!((got, end), (bytes.len(), Ok(0)));
+    // The peer's own half is still open.
+    until(&mut reactor, &log, 3);
+    assert_eq!(log.take()[1..], CLOSED);
+}
+
 fn without_lingering_a_close_is_over_at_once(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
@@ -587,6 +612,8 @@ scenarios! {
     lingering_is_bounded,
     #[cfg_attr(miri, ignore = "sockets")]
     a_closed_stream_whose_peer_takes_nothing_is_reset_in_the_end,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_close_after_output_is_over_when_the_output_is_out,
     #[cfg_attr(miri, ignore = "sockets")]
     without_lingering_a_close_is_over_at_once,
     #[cfg_attr(miri, ignore = "sockets")]

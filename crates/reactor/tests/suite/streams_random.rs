@@ -4,7 +4,7 @@ use std::{cell::RefCell, io::ErrorKind, rc::Rc};
 
 use windlass::{
     Key, Reactor,
-    stream::{CloseReason, SendError, Stream, StreamOptions},
+    stream::{CloseReason, SendError, Shared, Stream, StreamOptions},
 };
 
 use crate::{
@@ -56,7 +56,11 @@ fn act(world: &mut World, at: usize, stream: &mut Stream<'_>) {
             let longest = if sort > 20 { 300_000 } else { 3_000 };
             let count = usize::try_from(world.dice.roll(longest)).unwrap();
             let piece = bytes(world.taken[at], count);
-            let sent = if sort % 2 == 0 { stream.send(&piece) } else { stream.send_shared(&Rc::from(piece)) };
+            let sent = match sort % 3 {
+                0 => stream.send(&piece),
+                1 => stream.send_shared(&Shared::new(&piece)),
+                _ => stream.write_shared(&Shared::new(&piece)).map(|waiting| assert_eq!(waiting, stream.buffered())),
+            };
             match sent {
                 Ok(()) => world.taken[at] += count,
                 Err(SendError::Full | SendError::Closed) => {}
@@ -126,6 +130,7 @@ fn check(said: &[Said], end: &End, taken: usize) {
             Said::Close(_) => assert_eq!(place + 2, said.len(), "last but for the destructor"),
             Said::Dropped => assert_eq!(place + 1, said.len()),
             Said::Timeout(_) => panic!("no timeout was set"),
+            Said::Nudge => panic!("nobody has nudged it"),
         }
     }
     assert!(got.len() <= end.sent && got == bytes(0, got.len()), "what the peer sends is received in order");

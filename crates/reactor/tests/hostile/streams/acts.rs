@@ -11,7 +11,7 @@ use std::{
 use rustix::net::sockopt;
 use windlass::{
     Reactor, Turn,
-    stream::{Connector, Input, ListenOptions, SendError, Stream, StreamOptions},
+    stream::{Connector, Input, ListenOptions, SendError, Shared, Stream, StreamOptions},
 };
 
 use super::world::{Peer, World, bytes};
@@ -51,8 +51,9 @@ fn note(world: &World, id: usize, len: usize, outcome: Result<(), SendError>) {
 
 fn send(world: &World, stream: &mut Stream<'_>, id: usize, len: usize) {
     let data = bytes(id, 0, world.with(id, |record| record.sent), len);
-    let outcome = match world.index(4) {
-        0 => stream.send_shared(&Rc::from(&data[..])),
+    let outcome = match world.index(5) {
+        0 => stream.send_shared(&Shared::new(&data)),
+        4 => stream.write_shared(&Shared::new(&data)).map(drop),
         1 => {
             let mut pieces = vec![IoSlice::new(&[])];
             let size = 1 + world.index(len.max(1));
@@ -88,7 +89,8 @@ pub(crate) fn reply_all(world: &World, stream: &mut Stream<'_>, id: usize, mut i
 
 /// Something with this stream.
 pub(crate) fn poke(world: &World, stream: &mut Stream<'_>, id: usize) {
-    match world.index(24) {
+    match world.index(25) {
+        24 => stream.nudge(),
         0..=7 => send(world, stream, id, world.index(400)),
         8..=10 => send(world, stream, id, world.index(60_000)),
         11 | 12 => {

@@ -1,12 +1,12 @@
-//! A posted closure: in place if it is small, in a box if not.
+//! A closure that will be called once: in place if it is small, in a box if not.
 //!
 //! A box that is made by one thread and freed by another is what a post cost most: the allocator's locks took two fifths of its time, and a cache line more
-//! travelled between the processors (2026-11, glibc 2.36).
+//! travelled between the processors (2026-11, glibc 2.36). And who defers something in every turn should not allocate in every turn (rule 12).
 //!
 //! # The protocol of this module
 //!
-//! 1. While a [`Posted`] lives, `data` begins with a live value of one type, the one that `table` was made for. It fits there by size and alignment.
-//! 2. Whoever moves the value out forgets the `Posted`.
+//! 1. While a [`Small`] lives, `data` begins with a live value of one type, the one that `table` was made for. It fits there by size and alignment.
+//! 2. Whoever moves the value out forgets the `Small`.
 
 #![allow(unsafe_code, reason = "the closure's type is erased without a box; the protocol above")]
 
@@ -16,89 +16,92 @@ use core::{
     mem::{ManuallyDrop, MaybeUninit},
 };
 
-use crate::Turn;
+use crate::{Reactor, Turn, turn::ReactorOps};
 
 /// Room for a closure with a few words: a shared pointer, a key and two numbers, say.
 type Data = [MaybeUninit<*const ()>; 4];
 
-type Closure = dyn FnOnce(Turn<'_>) + Send;
+/// What is called once. A closure is, and so is one in a wrapper that minds its destructor.
+pub(crate) trait Once<R: ReactorOps>: 'static {
+    fn once(self, turn: Turn<'_, R>);
+}
 
-/// What is done with a closure whose type only this knows.
-struct Table {
-    /// Moves the closure out of its place and calls it. It must be there; it is gone afterwards.
-    run: unsafe fn(*mut Data, Turn<'_>),
-    /// Drops the closure in its place. It must be there; it is gone afterwards.
+impl<R: ReactorOps, O: Once<R>> Once<R> for Box<O> {
+    fn once(self, turn: Turn<'_, R>) {
+        (*self).once(turn);
+    }
+}
+
+/// What is done with a value whose type only this knows.
+struct Table<R: ReactorOps> {
+    /// Moves the value out of its place and calls it. It must be there; it is gone afterwards.
+    run: unsafe fn(*mut Data, Turn<'_, R>),
+    /// Drops the value in its place. It must be there; it is gone afterwards.
     drop: unsafe fn(*mut Data),
     type_id: fn() -> TypeId,
 }
 
-pub(super) struct Posted {
+/// Something of any type that is called once, or dropped.
+pub(crate) struct Small<R: ReactorOps> {
     data: Data,
-    table: &'static Table,
-    /// It owns a closure that may be neither `Sync` nor `Unpin`.
-    closure: PhantomData<Box<Closure>>,
+    table: &'static Table<R>,
+    /// It owns a value that may be neither `Send` nor `Sync` nor `Unpin`.
+    value: PhantomData<*mut R>,
 }
-
-// SAFETY: what is in it is `Send`: `store` asks for that.
-unsafe impl Send for Posted {}
 
 const fn fits<F>() -> bool {
     size_of::<F>() <= size_of::<Data>() && align_of::<F>() <= align_of::<Data>()
 }
 
-impl Posted {
-    pub(super) fn new<F: FnOnce(Turn<'_>) + Send + 'static>(closure: F) -> Self {
-        if fits::<F>() { Self::store(closure) } else { Self::store(Box::new(closure)) }
+impl<R: ReactorOps + 'static> Small<R> {
+    pub(crate) fn new<F: Once<R>>(value: F) -> Self {
+        if fits::<F>() { Self::store(value) } else { Self::store(Box::new(value)) }
     }
 
-    /// What [`new`](Self::new) was given.
-    ///
-    /// # Panics
-    /// If that was of another type.
-    pub(super) fn into_inner<F: FnOnce(Turn<'_>) + Send + 'static>(self) -> F {
-        if fits::<F>() { self.take() } else { *self.take::<Box<F>>() }
+    /// What [`new`](Self::new) was given; `None` if that was of another type.
+    pub(crate) fn into_inner<F: Once<R>>(self) -> Option<F> {
+        if fits::<F>() { self.take() } else { self.take::<Box<F>>().map(|value| *value) }
     }
 
-    fn store<F: FnOnce(Turn<'_>) + Send + 'static>(closure: F) -> Self {
+    fn store<F: Once<R>>(value: F) -> Self {
         const { assert!(fits::<Box<F>>()) };
-        assert!(fits::<F>(), "a closure that does not fit is boxed");
+        assert!(fits::<F>(), "what does not fit is boxed");
         let mut data: Data = [MaybeUninit::uninit(); 4];
-        // SAFETY: the place is large enough and aligned for the closure (asserted above), and nothing is in it.
-        unsafe { data.as_mut_ptr().cast::<F>().write(closure) };
-        Self {
-            data,
-            table: const { &Table { run: run::<F>, drop: drop::<F>, type_id: TypeId::of::<F> } },
-            closure: PhantomData,
+        // SAFETY: the place is large enough and aligned for the value (asserted above), and nothing is in it.
+        unsafe { data.as_mut_ptr().cast::<F>().write(value) };
+        let table = const { &Table { run: run::<R, F>, drop: drop::<F>, type_id: TypeId::of::<F> } };
+        Self { data, table, value: PhantomData }
+    }
+
+    fn take<F: 'static>(self) -> Option<F> {
+        if (self.table.type_id)() != TypeId::of::<F>() {
+            return None;
         }
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: a value of this very type is there (protocol 1), and `this` is forgotten (protocol 2).
+        Some(unsafe { this.data.as_mut_ptr().cast::<F>().read() })
     }
 
-    fn take<F: 'static>(self) -> F {
-        assert_eq!((self.table.type_id)(), TypeId::of::<F>(), "what comes back is what was posted");
+    pub(crate) fn run(self, turn: Turn<'_, R>) {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: a closure of this very type is there (protocol 1), and `this` is forgotten (protocol 2).
-        unsafe { this.data.as_mut_ptr().cast::<F>().read() }
-    }
-
-    pub(super) fn run(self, turn: Turn<'_>) {
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: the closure is there, and of the table's type (protocol 1); `this` is forgotten (protocol 2).
+        // SAFETY: the value is there, and of the table's type (protocol 1); `this` is forgotten (protocol 2).
         unsafe { (this.table.run)(&raw mut this.data, turn) };
     }
 }
 
-impl Drop for Posted {
+impl<R: ReactorOps> Drop for Small<R> {
     fn drop(&mut self) {
-        // SAFETY: the closure is there, and of the table's type (protocol 1); this is the end of it.
+        // SAFETY: the value is there, and of the table's type (protocol 1); this is the end of it.
         unsafe { (self.table.drop)(&raw mut self.data) };
     }
 }
 
 /// # Safety
 /// An `F` is there, and is not used again.
-unsafe fn run<F: FnOnce(Turn<'_>)>(data: *mut Data, turn: Turn<'_>) {
+unsafe fn run<R: ReactorOps, F: Once<R>>(data: *mut Data, turn: Turn<'_, R>) {
     // SAFETY: the caller's promise.
-    let closure = unsafe { data.cast::<F>().read() };
-    closure(turn);
+    let value = unsafe { data.cast::<F>().read() };
+    value.once(turn);
 }
 
 /// # Safety
@@ -106,6 +109,39 @@ unsafe fn run<F: FnOnce(Turn<'_>)>(data: *mut Data, turn: Turn<'_>) {
 unsafe fn drop<F>(data: *mut Data) {
     // SAFETY: the caller's promise.
     unsafe { data.cast::<F>().drop_in_place() };
+}
+
+/// A closure that another thread has posted.
+pub(crate) struct Posted(Small<Reactor>);
+
+// SAFETY: what is in it is `Send`: `new` asks for that.
+unsafe impl Send for Posted {}
+
+/// A closure as it is.
+struct Plain<F>(F);
+
+impl<F: FnOnce(Turn<'_>) + 'static> Once<Reactor> for Plain<F> {
+    fn once(self, turn: Turn<'_>) {
+        (self.0)(turn);
+    }
+}
+
+impl Posted {
+    pub(crate) fn new<F: FnOnce(Turn<'_>) + Send + 'static>(closure: F) -> Self {
+        Self(Small::new(Plain(closure)))
+    }
+
+    /// What [`new`](Self::new) was given.
+    ///
+    /// # Panics
+    /// If that was of another type.
+    pub(crate) fn into_inner<F: FnOnce(Turn<'_>) + Send + 'static>(self) -> F {
+        self.0.into_inner::<Plain<F>>().expect("what comes back is what was posted").0
+    }
+
+    pub(crate) fn run(self, turn: Turn<'_>) {
+        self.0.run(turn);
+    }
 }
 
 #[cfg(test)]

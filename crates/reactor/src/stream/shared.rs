@@ -1,0 +1,47 @@
+//! Bytes that many streams are sent.
+
+use core::{cell::OnceCell, fmt};
+use std::sync::Arc;
+
+/// Bytes for many streams, a message to all who listen, say: [`Stream::send_shared`](super::Stream::send_shared) and
+/// [`write_shared`](super::Stream::write_shared) take them. No stream has a copy of them, but of very short ones: those that cannot send
+/// them at once wait with one that they have in common, which is made when the first of them needs it.
+pub struct Shared<'b> {
+    bytes: &'b [u8],
+    kept: OnceCell<Arc<[u8]>>,
+}
+
+impl<'b> Shared<'b> {
+    /// Bytes that are the caller's, who may use them for something else when the calls that take this have returned.
+    #[must_use]
+    pub const fn new(bytes: &'b [u8]) -> Self {
+        Self { bytes, kept: OnceCell::new() }
+    }
+
+    /// Bytes that are shared already.
+    #[must_use]
+    pub fn of(bytes: &'b Arc<[u8]>) -> Self {
+        Self { bytes, kept: OnceCell::from(Arc::clone(bytes)) }
+    }
+
+    /// The bytes.
+    #[must_use]
+    #[inline]
+    pub const fn bytes(&self) -> &'b [u8] {
+        self.bytes
+    }
+
+    /// To let wait.
+    pub(super) fn kept(&self) -> &Arc<[u8]> {
+        self.kept.get_or_init(|| Arc::from(self.bytes))
+    }
+}
+
+impl fmt::Debug for Shared<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("len", &self.bytes.len())
+            .field("is_kept", &self.kept.get().is_some())
+            .finish_non_exhaustive()
+    }
+}

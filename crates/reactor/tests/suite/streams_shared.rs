@@ -1,0 +1,168 @@
+//! Streams: bytes that many are sent, and handlers that others want called.
+
+use std::{cell::Cell, rc::Rc, sync::Arc};
+
+use windlass::stream::{CloseReason, SendError, Shared, StreamOptions};
+
+use crate::{
+    Build,
+    bed::{Log, NOW},
+    script::{Said, Script, both_families, open, segments_sent, tcp, turn, until},
+};
+
+const PLAIN: StreamOptions = StreamOptions::new();
+
+fn what_is_written_for_many_goes_out_at_once_behind_what_waits(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (ours, mut peer) = tcp();
+    let sent = ours.try_clone().unwrap();
+    let target = open(&mut reactor, PLAIN, ours, Script::new(&log));
+    let (others, mut sender) = tcp();
+    let seen = Rc::new(Cell::new((9, 9)));
+    let (noted, copy) = (seen.clone(), sent.try_clone().unwrap());
+    let script = Script::new(&log).on_data(move |stream, _| {
+        let mut turn = stream.turn();
+        let mut target = turn.stream(target).unwrap();
+        target.send(b"first ").unwrap();
+        let waiting = target.write_shared(&Shared::new(b"second ")).unwrap();
+        noted.set((waiting, segments_sent(&copy)));
+        let again = target.write_shared(&Shared::new(b"third")).unwrap();
+        assert_eq!((again, target.buffered(), segments_sent(&copy)), (0, 0, 2));
+        assert_eq!(target.write_shared(&Shared::new(b"")), Ok(0));
+    });
+    open(&mut reactor, PLAIN, others, script);
+    sender.write(b"?");
+    until(&mut reactor, &log, 3);
+    assert_eq!(seen.get(), (0, 1), "both in one write, and not at the end of the turn");
+    assert_eq!(peer.read_all(), b"first second third");
+}
+
+fn what_many_sockets_do_not_take_waits_once_for_all(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let bytes: Arc<[u8]> = (0..4_000_000_u32).map(|at| (at % 251) as u8).collect();
+    let options = StreamOptions::new().output_max(9 << 20);
+    let mut peers = Vec::new();
+    for (ours, peer) in both_families() {
+        peers.push((open(&mut reactor, options, ours, Script::new(&log)), peer));
+    }
+    let mut waiting = Vec::new();
+    for (key, _) in &peers {
+        let mut stream = reactor.stream(*key).unwrap();
+        stream.send(b"before").unwrap();
+        waiting.push(stream.write_shared(&Shared::of(&bytes)).unwrap());
+        assert_eq!(stream.buffered(), *waiting.last().unwrap());
+        stream.send_shared(&Shared::of(&bytes)).unwrap();
+        stream.send(b"behind").unwrap();
+    }
+    assert!(waiting.iter().all(|waiting| (1..4_000_000).contains(waiting)), "some of it went out: {waiting:?}");
+    assert_eq!(Arc::strong_count(&bytes), 1 + 2 * peers.len(), "nobody has a copy");
+    let mut expected = b"before".to_vec();
+    expected.extend_from_slice(&bytes);
+    expected.extend_from_slice(&bytes);
+    expected.extend_from_slice(b"behind");
+    for (_, peer) in &mut peers {
+        let mut got = Vec::new();
+        while got.len() < expected.len() {
+            turn(&mut reactor);
+            got.extend_from_slice(&peer.drain().0);
+        }
+        assert!(got == expected);
+    }
+    assert_eq!(Arc::strong_count(&bytes), 1, "it is given back");
+}
+
+fn what_is_written_for_many_is_refused_as_other_output_is(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (ours, mut peer) = tcp();
+    let key = open(&mut reactor, PLAIN.output_max(10), ours, Script::new(&log));
+    let mut stream = reactor.stream(key).unwrap();
+    stream.send(b"12345").unwrap();
+    assert_eq!(stream.write_shared(&Shared::new(b"67890")), Ok(0), "what was gathered makes room");
+    assert_eq!(stream.write_shared(&Shared::new(b"12345678901")), Err(SendError::Full));
+    stream.finish();
+    assert_eq!(stream.write_shared(&Shared::new(b"late")), Err(SendError::Closed));
+    turn(&mut reactor);
+    assert_eq!(peer.read_all(), b"1234567890");
+}
+
+fn a_peer_that_is_gone_ends_the_stream_when_it_is_written_to(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (ours, peer) = tcp();
+    let key = open(&mut reactor, PLAIN, ours, Script::new(&log));
+    log.take();
+    reactor.stream(key).unwrap().pause();
+    peer.reset();
+    let sent = reactor.stream(key).unwrap().write_shared(&Shared::new(b"nobody"));
+    assert_eq!(sent, Err(SendError::Closed));
+    until(&mut reactor, &log, 1);
+    assert!(matches!(log.take()[0], Said::Close(CloseReason::Error(_))));
+}
+
+fn a_nudge_calls_the_handler_once_in_the_next_turn(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (ours, _peer) = tcp();
+    let key = open(&mut reactor, PLAIN, ours, Script::new(&log));
+    log.take();
+    reactor
+        .after(NOW, move |mut turn: windlass::Turn<'_>| {
+            turn.stream(key).unwrap().nudge();
+            turn.stream(key).unwrap().nudge();
+        })
+        .unwrap();
+    turn(&mut reactor);
+    assert_eq!(log.take(), [], "not in the turn that asks for it");
+    turn(&mut reactor);
+    assert_eq!(log.take(), [Said::Nudge]);
+    turn(&mut reactor);
+    assert_eq!(log.take(), [], "once");
+}
+
+fn a_handler_that_nudges_itself_is_called_after_it_has_returned(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (ours, mut peer) = tcp();
+    let script = Script::new(&log).on_data(|stream, _| stream.nudge()).on_nudge(|stream| stream.send(b"!").unwrap());
+    open(&mut reactor, PLAIN, ours, script);
+    log.take();
+    peer.write(b"?");
+    until(&mut reactor, &log, 2);
+    assert_eq!(log.take(), [Said::data(b"?"), Said::Nudge]);
+    assert_eq!(peer.read_all(), b"!");
+}
+
+fn a_nudge_waits_for_the_stream_to_open_and_a_closed_one_has_none(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (ours, _peer) = tcp();
+    let key = PLAIN.register(ours, Script::new(&log), &mut reactor).unwrap();
+    reactor.stream(key).unwrap().nudge();
+    until(&mut reactor, &log, 2);
+    assert_eq!(log.take(), [Said::Open, Said::Nudge]);
+    let mut stream = reactor.stream(key).unwrap();
+    stream.nudge();
+    stream.abort();
+    until(&mut reactor, &log, 1);
+    assert_eq!(log.take()[0], Said::Close(CloseReason::Aborted));
+}
+
+scenarios! {
+    #[cfg_attr(miri, ignore = "sockets")]
+    what_is_written_for_many_goes_out_at_once_behind_what_waits,
+    #[cfg_attr(miri, ignore = "sockets")]
+    what_many_sockets_do_not_take_waits_once_for_all,
+    #[cfg_attr(miri, ignore = "sockets")]
+    what_is_written_for_many_is_refused_as_other_output_is,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_peer_that_is_gone_ends_the_stream_when_it_is_written_to,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_nudge_calls_the_handler_once_in_the_next_turn,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_handler_that_nudges_itself_is_called_after_it_has_returned,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_nudge_waits_for_the_stream_to_open_and_a_closed_one_has_none,
+}
