@@ -28,8 +28,8 @@ enum Members {
 const TABLE: &[Row] = &[
     library("windlass-flow", &[], &["rustix", "loom"]),
     library("windlass", &["windlass-flow"], &["rustix", "libc", "io-uring", "mockall?"]),
-    library("windlass-ws", &[], &["httparse", "sha1", "base64", "flate2", "zlib-rs", "simdutf8"]),
-    library("windlass-server", &["windlass", "windlass-ws"], &["rustls", "httparse"]),
+    library("windlass-ws", &[], &["httparse", "sha1", "base64", "flate2", "memchr", "zlib-rs", "simdutf8"]),
+    library("windlass-server", &["windlass", "windlass-flow", "windlass-ws"], &["rustix", "rustls", "httparse"]),
     library("windlass-task", &["windlass"], &["async-task", "futures-io?", "tokio?", "hyper?"]),
     program("windlass-cli", &["windlass", "windlass-server", "windlass-ws"]),
     Row {
@@ -41,7 +41,10 @@ const TABLE: &[Row] = &[
     program("conformance", &["windlass-server", "windlass-ws"]),
     Row { name: "windlass-bench", members: Members::All, outside: None },
     program("windlass-bench-driver", &[]),
-    program("windlass-bench-subject", &["windlass", "windlass-flow", "windlass-ws", "windlass-bench-driver"]),
+    program(
+        "windlass-bench-subject",
+        &["windlass", "windlass-flow", "windlass-ws", "windlass-server", "windlass-bench-driver"],
+    ),
     program("xtask", &[]),
 ];
 

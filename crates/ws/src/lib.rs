@@ -29,7 +29,7 @@ mod violation;
 
 pub use close::{Close, CloseCode};
 pub use config::{Config, Limits, Role};
-pub use engine::{Binary, End, Engine, Event, Outbox, Outcome, Pass, Text};
+pub use engine::{Binary, End, Engine, Event, Outbox, Outcome, Pass, Received, Text};
 pub use error::SendError;
 pub use frame::{FrameHeader, HEADER_LEN_MAX, Opcode};
 pub use mask::mask;

@@ -1,5 +1,9 @@
 //! What applications exchange.
 
+use alloc::vec::Vec;
+
+use crate::{FrameHeader, HEADER_LEN_MAX, Opcode};
+
 /// A message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
@@ -17,5 +21,51 @@ impl<'a> Message<'a> {
             Self::Text(text) => text.as_bytes(),
             Self::Binary(bytes) => bytes,
         }
+    }
+
+    pub(crate) const fn opcode(self) -> Opcode {
+        match self {
+            Self::Text(_) => Opcode::Text,
+            Self::Binary(_) => Opcode::Binary,
+        }
+    }
+
+    /// Appends the frame that a server sends, not compressed, which is the same for every connection: see
+    /// [`Outbox::send_encoded`](crate::Outbox::send_encoded).
+    pub fn encode(self, out: &mut Vec<u8>) {
+        let payload = self.as_bytes();
+        let header =
+            FrameHeader { fin: true, compressed: false, opcode: self.opcode(), key: None, len: payload.len() as u64 };
+        let mut bytes = [0; HEADER_LEN_MAX];
+        let len = header.encode(&mut bytes);
+        out.reserve(len + payload.len());
+        out.extend_from_slice(&bytes[..len]);
+        out.extend_from_slice(payload);
+    }
+
+    /// Appends the frame that a server sends, compressed, if that makes it shorter; `false`: nothing was appended. The codec is one
+    /// [for many](crate::deflate::Codec::for_many): its messages can be read without what came before them.
+    #[cfg(feature = "deflate")]
+    pub fn encode_compressed(
+        self,
+        codec: &mut crate::deflate::Codec,
+        shared: &mut crate::deflate::Shared,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let start = out.len();
+        let payload = start + HEADER_LEN_MAX;
+        out.resize(payload, 0);
+        if !codec.compress(shared, self.as_bytes(), out) {
+            out.truncate(start);
+            return false;
+        }
+        let mut bytes = [0; HEADER_LEN_MAX];
+        let len = (out.len() - payload) as u64;
+        let header = FrameHeader { fin: true, compressed: true, opcode: self.opcode(), key: None, len };
+        let head = header.encode(&mut bytes);
+        out[start..start + head].copy_from_slice(&bytes[..head]);
+        // The gap that a longer header would have taken.
+        out.drain(start + head..payload);
+        true
     }
 }

@@ -72,6 +72,19 @@ impl Codec {
         }
     }
 
+    /// For what a server sends to many connections alike: each message is compressed by itself, and connections whose agreement
+    /// [allows for it](Agreement::takes_for_many) can read it.
+    #[must_use]
+    pub fn for_many(config: &DeflateConfig) -> Self {
+        let agreement = Agreement {
+            server_no_context_takeover: true,
+            client_no_context_takeover: true,
+            server_max_window_bits: config.server_bits(),
+            client_max_window_bits: BITS_MAX,
+        };
+        Self::new(true, &agreement, config)
+    }
+
     /// Appends `payload` to `out` as it travels in a message with RSV1 set: compressed, without the last four bytes `00 00
     /// ff ff`. `false`: nothing was appended, and the message is to be sent as it is, because it is shorter than the
     /// threshold or does not get shorter.

@@ -115,6 +115,13 @@ impl Agreement {
         server_max_window_bits: BITS_MAX,
         client_max_window_bits: BITS_MAX,
     };
+
+    /// Whether the client can be sent what a server with this `config` has compressed [for many](super::Codec::for_many): the server takes no context over, and the
+    /// window is as large as the config's.
+    #[must_use]
+    pub fn takes_for_many(&self, config: &DeflateConfig) -> bool {
+        self.server_no_context_takeover && self.server_max_window_bits >= config.server_bits()
+    }
 }
 
 impl Default for Agreement {

@@ -82,24 +82,14 @@ impl<'a> Text<'a> {
     #[must_use]
     #[inline]
     pub fn as_str(&self) -> &'a str {
-        match self.payload.get() {
-            Payload::Text(text) => text,
-            Payload::Checked(bytes) => {
-                let text = known_text(bytes);
-                self.payload.set(Payload::Text(text));
-                text
-            }
-        }
+        payload_text(&self.payload)
     }
 
     /// Its bytes, which are UTF-8.
     #[must_use]
     #[inline]
     pub fn as_bytes(&self) -> &'a [u8] {
-        match self.payload.get() {
-            Payload::Text(text) => text.as_bytes(),
-            Payload::Checked(bytes) => bytes,
-        }
+        self.payload.get().as_bytes()
     }
 
     /// Sends it back as it is, without a copy where that can be.
@@ -110,7 +100,8 @@ impl<'a> Text<'a> {
     #[inline]
     pub fn reply(self) -> Result<(), SendError> {
         let bytes = self.as_bytes();
-        self.outbox.reply(Opcode::Text, bytes, self.reply_end)
+        let mut outbox = self.outbox;
+        outbox.send_back(Opcode::Text, bytes, self.reply_end)
     }
 
     /// The text, and what sends something else while it is looked at.
@@ -118,6 +109,95 @@ impl<'a> Text<'a> {
     #[inline]
     pub fn split(self) -> (&'a str, Outbox<'a>) {
         (self.as_str(), self.outbox)
+    }
+
+    /// The message, which can still be sent back, and what sends that or something else while it is looked at.
+    #[must_use]
+    #[inline(always)]
+    pub fn detach(self) -> (Received<'a>, Outbox<'a>) {
+        (Received { payload: Content::Text(self.payload), reply_end: self.reply_end }, self.outbox)
+    }
+}
+
+/// A message of either kind, apart from what sends: for who looks at it while he sends, and may send it back in the end. See [`Text::detach`], [`Binary::detach`] and
+/// [`Outbox::reply`].
+pub struct Received<'a> {
+    payload: Content<'a>,
+    reply_end: Option<usize>,
+}
+
+enum Content<'a> {
+    Text(Cell<Payload<'a>>),
+    Binary(&'a [u8]),
+}
+
+impl<'a> Received<'a> {
+    /// Whether it is text.
+    #[must_use]
+    #[inline]
+    pub const fn is_text(&self) -> bool {
+        matches!(self.payload, Content::Text(_))
+    }
+
+    /// Its bytes.
+    #[must_use]
+    #[inline]
+    pub fn as_bytes(&self) -> &'a [u8] {
+        match &self.payload {
+            Content::Text(payload) => payload.get().as_bytes(),
+            Content::Binary(bytes) => bytes,
+        }
+    }
+
+    /// Its text, if it is text. Text that came in pieces is validated again for the compiler's sake: who only passes it on does better with
+    /// [`as_bytes`](Self::as_bytes).
+    #[must_use]
+    pub fn as_str(&self) -> Option<&'a str> {
+        match &self.payload {
+            Content::Text(payload) => Some(payload_text(payload)),
+            Content::Binary(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(super) const fn opcode(&self) -> Opcode {
+        if self.is_text() { Opcode::Text } else { Opcode::Binary }
+    }
+
+    pub(super) const fn reply_end(&self) -> Option<usize> {
+        self.reply_end
+    }
+}
+
+impl fmt::Debug for Received<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Received")
+            .field("is_text", &self.is_text())
+            .field("len", &self.as_bytes().len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Payload<'a> {
+    #[inline]
+    const fn as_bytes(self) -> &'a [u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Checked(bytes) => bytes,
+        }
+    }
+}
+
+/// The text of a payload, which is kept for the next time.
+#[inline]
+fn payload_text<'a>(payload: &Cell<Payload<'a>>) -> &'a str {
+    match payload.get() {
+        Payload::Text(text) => text,
+        Payload::Checked(bytes) => {
+            let text = known_text(bytes);
+            payload.set(Payload::Text(text));
+            text
+        }
     }
 }
 
@@ -162,7 +242,8 @@ impl<'a> Binary<'a> {
     /// [`SendError::Closed`] after the Close frame.
     #[inline]
     pub fn reply(self) -> Result<(), SendError> {
-        self.outbox.reply(Opcode::Binary, self.bytes, self.reply_end)
+        let mut outbox = self.outbox;
+        outbox.send_back(Opcode::Binary, self.bytes, self.reply_end)
     }
 
     /// The bytes, and what sends something else while they are looked at.
@@ -170,6 +251,13 @@ impl<'a> Binary<'a> {
     #[inline]
     pub fn split(self) -> (&'a mut [u8], Outbox<'a>) {
         (self.bytes, self.outbox)
+    }
+
+    /// The message, which can still be sent back, and what sends that or something else while it is looked at.
+    #[must_use]
+    #[inline(always)]
+    pub fn detach(self) -> (Received<'a>, Outbox<'a>) {
+        (Received { payload: Content::Binary(self.bytes), reply_end: self.reply_end }, self.outbox)
     }
 }
 

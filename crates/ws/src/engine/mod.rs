@@ -16,7 +16,7 @@ use alloc::{boxed::Box, sync::Arc};
 use core::fmt;
 
 pub(crate) use assembly::Assembly;
-pub use event::{Binary, Event, Text};
+pub use event::{Binary, Event, Received, Text};
 pub use outbox::Outbox;
 pub use pass::{End, Outcome, Pass};
 

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{CLOSE_SENT, DEFLATE, Engine};
+use super::{CLOSE_SENT, DEFLATE, Engine, event::Received};
 use crate::{
     CloseCode, FrameHeader, HEADER_LEN_MAX, Message, Opcode, Role, SendError,
     frame::CONTROL_LEN_MAX,
@@ -29,11 +29,7 @@ impl<'a> Outbox<'a> {
     /// [`SendError::Closed`] after the Close frame.
     pub fn send(&mut self, message: Message<'_>) -> Result<(), SendError> {
         self.engine.check_open()?;
-        let opcode = match message {
-            Message::Text(_) => Opcode::Text,
-            Message::Binary(_) => Opcode::Binary,
-        };
-        self.message(opcode, message.as_bytes());
+        self.message(message.opcode(), message.as_bytes());
         Ok(())
     }
 
@@ -79,16 +75,46 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
+    /// Sends a message back as it is, without a copy where that can be.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Closed`] after the Close frame.
+    #[inline]
+    pub fn reply(&mut self, received: Received<'_>) -> Result<(), SendError> {
+        self.engine.check_open()?;
+        self.send_back(received.opcode(), received.as_bytes(), received.reply_end())
+    }
+
+    /// Sends frames that were made elsewhere, for many connections: see [`Message::encode`]. Only a server can: a client masks each frame by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Closed`] after the Close frame.
+    ///
+    /// # Panics
+    ///
+    /// For a client.
+    pub fn send_encoded(&mut self, frames: &[u8]) -> Result<(), SendError> {
+        self.engine.check_open()?;
+        assert!(!self.engine.is_client(), "a client masks every frame by itself");
+        let local = &mut self.out.local;
+        let start = local.len();
+        local.extend_from_slice(frames);
+        self.out.add_local(start);
+        Ok(())
+    }
+
     /// Sends a payload of the peer's back. Where it can be built around the payload, the header is there already.
     #[inline]
-    pub(super) fn reply(self, opcode: Opcode, bytes: &[u8], end: Option<usize>) -> Result<(), SendError> {
+    pub(super) fn send_back(&mut self, opcode: Opcode, bytes: &[u8], end: Option<usize>) -> Result<(), SendError> {
         let Some(end) = end else { return self.reply_otherwise(opcode, bytes) };
         self.out.end = end;
         Ok(())
     }
 
     #[inline(never)]
-    fn reply_otherwise(mut self, opcode: Opcode, bytes: &[u8]) -> Result<(), SendError> {
+    fn reply_otherwise(&mut self, opcode: Opcode, bytes: &[u8]) -> Result<(), SendError> {
         self.engine.check_open()?;
         if self.engine.flags & DEFLATE != 0 && self.compressed(opcode, bytes) {
             return Ok(());

@@ -87,7 +87,7 @@ fn message(bytes: &mut [u8], text: bool, checked: bool, reply_end: Option<usize>
 
 impl Lane<'_> {
     /// What the steps would find, in fewer of them: a whole message of 126 to 65 535 bytes from a client, with nothing unusual under way.
-    #[inline]
+    #[inline(always)]
     fn medium(&mut self, engine: &Engine) -> Option<Next> {
         let rest = self.input.get(self.at..)?;
         let (&[first @ (TEXT | BINARY), 0xfe, high, low, ref key @ ..], payload) = rest.split_first_chunk::<8>()?
@@ -105,8 +105,21 @@ impl Lane<'_> {
         Some(Next::Whole { text: first == TEXT, src, len, key: Some(*key) })
     }
 
+    /// The payload of such a message of bytes, if it need not be compressed when it is sent back, and where that reply ends.
+    #[inline(always)]
+    pub(super) fn medium_bytes(&mut self, engine: &Engine, out: &mut Output) -> Option<(&mut [u8], usize)> {
+        if self.input.get(self.at) != Some(&BINARY) || engine.flags & DEFLATE != 0 {
+            return None;
+        }
+        let Next::Whole { text: false, src, len, key } = self.medium(engine)? else { return None };
+        match self.unmask(out, false, src, len, key) {
+            (bytes, Place::Input { end }) => Some((bytes, end)),
+            _ => None,
+        }
+    }
+
     /// The payload at `src` of the input, and where a reply can be built. Its header is there already.
-    #[inline]
+    #[inline(always)]
     fn unmask(
         &mut self,
         out: &mut Output,

@@ -5,7 +5,7 @@ use core::fmt;
 
 #[cfg(feature = "deflate")]
 use super::extensions::Extensions;
-use super::fields::{FieldError, check_own, write_line};
+use super::fields::{FieldError, Known, check_own, write_line};
 use super::head::HeadLimits;
 use super::request::content_length;
 use super::response::Response;
@@ -296,23 +296,24 @@ impl<'a> ClientRequest<'a> {
         if response.is_http_1_0 {
             return Err(HandshakeError::HttpVersion);
         }
-        if !headers.first("Upgrade").is_some_and(|value| value.eq_ignore_ascii_case(b"websocket")) {
+        if !headers.get(const { Known::of("Upgrade") }).is_some_and(|value| value.eq_ignore_ascii_case(b"websocket")) {
             return Err(HandshakeError::Upgrade);
         }
-        if !lists(headers, "Connection", "upgrade") {
+        if !lists(&headers, const { Known::of("Connection") }, "upgrade") {
             return Err(HandshakeError::Connection);
         }
         let accept = key::accept(&key::encode(self.key));
-        if headers.first("Sec-WebSocket-Accept") != Some(&accept[..]) {
+        if headers.get(const { Known::of("Sec-WebSocket-Accept") }) != Some(&accept[..]) {
             return Err(HandshakeError::Accept);
         }
         // RFC 9110 section 8.6 forbids both. There are servers that send a length of 0, which announces nothing.
-        let length = headers.first("Content-Length");
-        if headers.first("Transfer-Encoding").is_some() || length.is_some_and(|value| content_length(value) != Some(0))
+        let length = headers.get(const { Known::of("Content-Length") });
+        if headers.get(const { Known::of("Transfer-Encoding") }).is_some()
+            || length.is_some_and(|value| content_length(value) != Some(0))
         {
             return Err(HandshakeError::UnexpectedBody);
         }
-        let protocol = match headers.first("Sec-WebSocket-Protocol") {
+        let protocol = match headers.get(const { Known::of("Sec-WebSocket-Protocol") }) {
             Some(chosen) => {
                 let offered = self.protocols.iter().any(|offered| offered.as_bytes() == chosen);
                 let text = core::str::from_utf8(chosen).ok().filter(|_| offered);
@@ -323,7 +324,7 @@ impl<'a> ClientRequest<'a> {
         #[cfg(feature = "deflate")]
         let deflate = self.check_extensions(response)?;
         #[cfg(not(feature = "deflate"))]
-        if headers.first("Sec-WebSocket-Extensions").is_some() {
+        if headers.get(const { Known::of("Sec-WebSocket-Extensions") }).is_some() {
             return Err(HandshakeError::Extension);
         }
         Ok(Upgraded {
@@ -337,7 +338,7 @@ impl<'a> ClientRequest<'a> {
     /// The one extension that was offered, at most once (RFC 6455 section 9.1).
     #[cfg(feature = "deflate")]
     fn check_extensions(&self, response: Response<'_>) -> Result<Option<Agreement>, HandshakeError> {
-        let Some(value) = response.headers.first("Sec-WebSocket-Extensions") else {
+        let Some(value) = response.headers.get(const { Known::of("Sec-WebSocket-Extensions") }) else {
             return Ok(None);
         };
         let mut extensions = Extensions::new(value);

@@ -1,6 +1,6 @@
 //! Finds the end of a head, and what cannot be one, looking at each byte once however they come.
 
-use super::syntax::is_value_byte;
+use super::syntax::{are_value_bytes, is_value_byte};
 
 /// How large a head may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,46 @@ impl Scanner {
     /// Looks at the next bytes. Yields how many of them belong to the head, if it ends here.
     pub(super) fn scan(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Option<usize>, HeadError> {
         let first_line_max = limits.target_bytes_max.saturating_add(FIRST_LINE_EXTRA);
+        let mut rest = bytes;
+        while let Some((&first, _)) = rest.split_first() {
+            if let (Some(after), false, true) =
+                (rest.strip_prefix(b"\r\n"), self.after_cr, self.total + 2 <= limits.head_bytes_max)
+            {
+                self.total += 2;
+                rest = after;
+                if self.line_ends(limits)? {
+                    return Ok(Some(bytes.len() - rest.len()));
+                }
+                continue;
+            }
+            let run = if self.after_cr { 0 } else { memchr::memchr(b'\r', rest).unwrap_or(rest.len()) };
+            let is_plain = self.total.saturating_add(run) <= limits.head_bytes_max
+                && (self.lines > 0 || self.line_len.saturating_add(run) <= first_line_max)
+                && (self.line_len > 0 || !matches!(first, b' ' | b'\t'))
+                && are_value_bytes(&rest[..run]);
+            if run > 0 && is_plain {
+                self.total += run;
+                self.line_len += run;
+                rest = &rest[run..];
+                continue;
+            }
+            // A line's end, or something in the run that is wrong.
+            let (some, others) = rest.split_at(run.max(1));
+            if let Some(used) = self.step_through(some, first_line_max, limits)? {
+                return Ok(Some(bytes.len() - rest.len() + used));
+            }
+            rest = others;
+        }
+        Ok(None)
+    }
+
+    /// The same, byte by byte.
+    fn step_through(
+        &mut self,
+        bytes: &[u8],
+        first_line_max: usize,
+        limits: &HeadLimits,
+    ) -> Result<Option<usize>, HeadError> {
         for (index, &byte) in bytes.iter().enumerate() {
             self.total += 1;
             if self.total > limits.head_bytes_max {
@@ -116,7 +156,7 @@ impl Scanner {
 pub(super) fn split(head: &[u8]) -> (&[u8], &[u8]) {
     let head = head.strip_prefix(b"\r\n").unwrap_or(head);
     let head = head.strip_suffix(b"\r\n").unwrap_or(head);
-    let end = head.iter().position(|&byte| byte == b'\r').unwrap_or(head.len());
+    let end = memchr::memchr(b'\r', head).unwrap_or(head.len());
     (&head[..end], head.get(end + 2..).unwrap_or_default())
 }
 
@@ -147,6 +187,39 @@ mod tests {
         assert_eq!(scan(b"\r\n\r\n"), Err(HeadError::ControlCharacter));
         assert_eq!(scan(b" "), Err(HeadError::FoldedLine));
         assert_eq!(scan(b"a\r\n\t"), Err(HeadError::FoldedLine));
+    }
+
+    /// In one go, in two, byte by byte: the same comes of it, up to the kind of error.
+    #[test]
+    #[cfg_attr(miri, ignore = "long loops over safe code")]
+    fn the_cut_does_not_matter() {
+        let long = [&b"GET /"[..], &[b'x'; 5000], b" HTTP/1.1\r\n\r\n"].concat();
+        let heads: [&[u8]; 9] = [
+            b"GET / HTTP/1.1\r\nHost: a\r\nX: \xc3\xa4\t b\r\n\r\nrest",
+            b"\r\nGET / HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a\rb\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a\nb\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a\x00b\r\n\r\n",
+            b"GET / HTTP/1.1\r\n folded\r\n\r\n",
+            b" GET / HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a\r\n\r",
+            &long,
+        ];
+        let limits = HeadLimits { head_bytes_max: 5500, target_bytes_max: 4096, ..HeadLimits::DEFAULT };
+        for head in heads {
+            let mut stepped = Scanner::new();
+            let first_line_max = limits.target_bytes_max + FIRST_LINE_EXTRA;
+            let expected = stepped.step_through(head, first_line_max, &limits);
+            for cut in (0..=head.len()).filter(|cut| *cut < 100 || head.len() - cut < 20) {
+                let (first, second) = head.split_at(cut);
+                let mut scanner = Scanner::new();
+                let found = match scanner.scan(first, &limits) {
+                    Ok(None) => scanner.scan(second, &limits).map(|used| used.map(|used| used + cut)),
+                    found => found,
+                };
+                assert_eq!(found, expected, "{:?} cut at {cut}", head.escape_ascii());
+            }
+        }
     }
 
     #[test]

@@ -22,8 +22,11 @@ pub(super) fn encode(key: [u8; 16]) -> [u8; KEY_LEN] {
 
 /// Whether `value` is the base64 of 16 bytes, padded, and with no bits set beyond them (section 4.2.1, item 5).
 pub(super) fn is_key(value: &[u8]) -> bool {
-    let mut decoded = [0; KEY_LEN / 4 * 3];
-    value.len() == KEY_LEN && STANDARD.decode_slice(value, &mut decoded) == Ok(16)
+    let [digits @ .., last, b'=', b'='] = value else { return false };
+    // The last digit has two bits of the 128, and four that are zero.
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() | (byte == b'+') | (byte == b'/');
+    let are_digits = digits.iter().fold(true, |all, &byte| all & is_digit(byte));
+    value.len() == KEY_LEN && are_digits && matches!(last, b'A' | b'Q' | b'g' | b'w')
 }
 
 /// The answer to a key (section 4.2.2, item 5.4).
@@ -62,6 +65,27 @@ mod tests {
             b"dGhlIHNhbXBsZSBub25jZQ==\x80", // a byte more
         ] {
             assert!(!is_key(bad), "{bad:?}");
+        }
+    }
+
+    /// Against a whole decoder: every last digit, and every byte at every place.
+    #[test]
+    #[cfg_attr(miri, ignore = "long loops over safe code")]
+    fn a_key_is_what_decodes_to_16_bytes() {
+        let decodes = |value: &[u8]| {
+            let mut decoded = [0; KEY_LEN / 4 * 3];
+            value.len() == KEY_LEN && STANDARD.decode_slice(value, &mut decoded) == Ok(16)
+        };
+        for at in 0..KEY_LEN {
+            for byte in 0..=u8::MAX {
+                let mut value = *b"dGhlIHNhbXBsZSBub25jZQ==";
+                value[at] = byte;
+                assert_eq!(is_key(&value), decodes(&value), "{:?}", value.escape_ascii());
+            }
+        }
+        for len in 0..30 {
+            let value = &b"dGhlIHNhbXBsZSBub25jZQ==dGhlIH"[..len];
+            assert_eq!(is_key(value), decodes(value), "{len}");
         }
     }
 }

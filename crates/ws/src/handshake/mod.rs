@@ -35,6 +35,7 @@ mod extensions;
 mod fields;
 mod head;
 mod key;
+mod parts;
 mod reader;
 mod rejection;
 mod request;
@@ -51,6 +52,9 @@ pub(crate) use fields::decimal;
 pub use client::{ClientRequest, HandshakeError, RequestError, Upgraded};
 pub use fields::{Header, Headers};
 pub use head::HeadLimits;
+pub use parts::accept_value;
+#[cfg(feature = "deflate")]
+pub use parts::answer_extensions;
 pub use reader::HeadReader;
 pub use rejection::Rejection;
 pub use request::{Body, Request};

@@ -1,6 +1,6 @@
 //! A request as a server reads it.
 
-use super::fields::Headers;
+use super::fields::{Headers, Known, names};
 use super::head::{self, HeadError, HeadLimits, Scanner};
 use super::rejection::Rejection;
 use super::syntax::{ascii, is_token};
@@ -9,7 +9,7 @@ use super::upgrade::Upgrade;
 
 /// What may be in a request once. The first three decide where it goes and how long
 /// it is.
-const SINGLE: [&str; 7] = [
+const SINGLE: u16 = names(&[
     "Host",
     "Content-Length",
     "Transfer-Encoding",
@@ -17,7 +17,7 @@ const SINGLE: [&str; 7] = [
     "Sec-WebSocket-Version",
     "Origin",
     "Authorization",
-];
+]);
 
 /// The methods of HTTP (RFC 9110 section 9.1, RFC 5789).
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
@@ -86,9 +86,9 @@ impl<'a> Request<'a> {
             return Err(Rejection::TargetTooLong);
         }
         let target = target::parse(method, raw_target).ok_or(Rejection::Target)?;
-        let headers = Headers::check(lines, &SINGLE)?;
+        let headers = Headers::check(lines, SINGLE)?;
         let body = body(headers, is_http_1_0)?;
-        match headers.first("Host") {
+        match headers.get(const { Known::of("Host") }) {
             Some(host) if core::str::from_utf8(host).is_ok_and(target::is_authority) => {}
             Some(_) => return Err(Rejection::BadHost),
             None if is_http_1_0 => {}
@@ -154,6 +154,12 @@ impl<'a> Request<'a> {
         core::str::from_utf8(self.headers.first(name)?).ok()
     }
 
+    /// The bytes of the first header of this name, which need not be UTF-8.
+    #[must_use]
+    pub fn header_bytes(&self, name: &str) -> Option<&'a [u8]> {
+        self.headers.first(name)
+    }
+
     /// The request as an upgrade to this protocol (RFC 6455 section 4.2.1).
     ///
     /// # Errors
@@ -204,7 +210,7 @@ pub(super) fn http_minor(version: &[u8]) -> Option<Option<u8>> {
 
 /// RFC 9112 section 6.3, without what it tolerates.
 fn body(headers: Headers<'_>, is_http_1_0: bool) -> Result<Body, Rejection> {
-    match (headers.first("Transfer-Encoding"), headers.first("Content-Length")) {
+    match (headers.get(const { Known::of("Transfer-Encoding") }), headers.get(const { Known::of("Content-Length") })) {
         (None, None) => Ok(Body::None),
         (None, Some(length)) => match content_length(length) {
             Some(0) => Ok(Body::None),

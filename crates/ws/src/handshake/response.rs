@@ -1,20 +1,20 @@
 //! A response as a client reads it.
 
 use super::client::HandshakeError;
-use super::fields::Headers;
+use super::fields::{Headers, names};
 use super::head::{self, HeadError, HeadLimits, Scanner};
 use super::request::http_minor;
 use super::syntax::is_value_byte;
 
 /// What may be in a response once (RFC 6455 sections 11.3 and 4.1; RFC 9112 section 6).
-const SINGLE: [&str; 6] = [
+const SINGLE: u16 = names(&[
     "Content-Length",
     "Transfer-Encoding",
     "Upgrade",
     "Sec-WebSocket-Accept",
     "Sec-WebSocket-Protocol",
     "Sec-WebSocket-Extensions",
-];
+]);
 
 impl From<HeadError> for HandshakeError {
     fn from(error: HeadError) -> Self {
@@ -59,7 +59,7 @@ impl<'a> Response<'a> {
         }
         let (first_line, lines) = head::split(head);
         let (status, is_http_1_0) = status_line(first_line)?;
-        Ok(Self { status, is_http_1_0, headers: Headers::check(lines, &SINGLE)? })
+        Ok(Self { status, is_http_1_0, headers: Headers::check(lines, SINGLE)? })
     }
 
     /// The status code: 101 where the server switches protocols.

@@ -9,9 +9,43 @@ pub(super) const fn is_token_byte(byte: u8) -> bool {
         )
 }
 
+/// [`is_token_byte`] of every byte: a head has hundreds of them.
+const TOKEN_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = is_token_byte(byte as u8);
+        byte += 1;
+    }
+    table
+};
+
+/// How many `tchar` come first.
+#[inline]
+pub(super) fn token_len(bytes: &[u8]) -> usize {
+    bytes.iter().position(|&byte| !TOKEN_BYTES[usize::from(byte)]).unwrap_or(bytes.len())
+}
+
 /// One or more `tchar`.
 pub(super) fn is_token(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && bytes.iter().copied().all(is_token_byte)
+    !bytes.is_empty() && token_len(bytes) == bytes.len()
+}
+
+/// Whether all of them are [value bytes](is_value_byte): so many at a time as the compiler finds instructions for. The last ones are looked at together with some before them.
+pub(super) fn are_value_bytes(bytes: &[u8]) -> bool {
+    match bytes.len() {
+        16.. => blocks_are_value_bytes::<16>(bytes),
+        8.. => blocks_are_value_bytes::<8>(bytes),
+        _ => bytes.iter().all(|&byte| is_value_byte(byte)),
+    }
+}
+
+/// The same for at least `N` bytes.
+#[inline(always)]
+fn blocks_are_value_bytes<const N: usize>(bytes: &[u8]) -> bool {
+    let is_good = |block: &[u8; N]| block.iter().fold(true, |all, &byte| all & is_value_byte(byte));
+    let mut blocks = bytes.chunks_exact(N).filter_map(|block| block.first_chunk());
+    bytes.last_chunk().is_some_and(is_good) && blocks.all(is_good)
 }
 
 /// What a field's value and a line may consist of (section 5.5): anything visible, anything above ASCII, space and tab.
@@ -80,7 +114,7 @@ impl<'a> Cursor<'a> {
 
     /// Takes a token, if one comes next.
     pub(super) fn token(&mut self) -> Option<&'a [u8]> {
-        let len = self.rest.iter().position(|&byte| !is_token_byte(byte)).unwrap_or(self.rest.len());
+        let len = token_len(self.rest);
         let (token, rest) = self.rest.split_at(len);
         self.rest = rest;
         (len > 0).then_some(token)
@@ -114,6 +148,23 @@ mod tests {
             assert_eq!(is_token_byte(byte), byte.is_ascii_graphic() && !separator, "{byte}");
         }
         assert!(!is_token(b"") && is_token(b"a") && !is_token(b"a b"));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "long loops over safe code")]
+    fn a_byte_that_is_none_of_a_value_is_found_at_every_place() {
+        for len in 0..50 {
+            let mut bytes = std::vec![b'a'; len];
+            assert!(are_value_bytes(&bytes));
+            for at in 0..len {
+                for bad in [0, 0x1f, 0x7f, b'\n'] {
+                    bytes[at] = bad;
+                    assert!(!are_value_bytes(&bytes), "{bad} at {at} of {len}");
+                }
+                bytes[at] = if at % 2 == 0 { b'\t' } else { 0xff };
+            }
+            assert!(are_value_bytes(&bytes));
+        }
     }
 
     #[test]

@@ -4,13 +4,15 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::extensions::Extensions;
-use super::fields::{FieldError, Headers, check_own, write_line};
+use super::fields::{FieldError, Headers, Known, check_own, write_line};
+#[cfg(feature = "deflate")]
+use super::parts;
 use super::rejection::Rejection;
 use super::request::{Body, Request};
 use super::syntax::{ascii, elements, is_token, trim};
 use super::{PROTOCOLS_MAX, key};
 #[cfg(feature = "deflate")]
-use crate::deflate::{Agreement, DeflateConfig, negotiate};
+use crate::deflate::{Agreement, DeflateConfig};
 
 /// A request that asks for this protocol as it must, and can be accepted.
 #[derive(Clone, Copy, Debug)]
@@ -148,24 +150,27 @@ impl<'a> Upgrade<'a> {
     pub(super) fn check(request: Request<'a>) -> Result<Self, Rejection> {
         let headers = request.headers;
         request.check_is_get()?;
-        if !lists(headers, "Upgrade", "websocket") {
+        if !lists(&headers, const { Known::of("Upgrade") }, "websocket") {
             return Err(Rejection::NotAnUpgrade);
         }
         if request.is_http_1_0() {
             return Err(Rejection::HttpVersion);
         }
-        if !lists(headers, "Connection", "upgrade") {
+        if !lists(&headers, const { Known::of("Connection") }, "upgrade") {
             return Err(Rejection::Connection);
         }
         if request.body() != Body::None {
             return Err(Rejection::UnexpectedBody);
         }
-        if headers.first("Sec-WebSocket-Version") != Some(b"13") {
+        if headers.get(const { Known::of("Sec-WebSocket-Version") }) != Some(b"13") {
             return Err(Rejection::WebSocketVersion);
         }
-        let key = headers.first("Sec-WebSocket-Key").filter(|key| key::is_key(key)).ok_or(Rejection::Key)?;
+        let key = headers
+            .get(const { Known::of("Sec-WebSocket-Key") })
+            .filter(|key| key::is_key(key))
+            .ok_or(Rejection::Key)?;
         check_protocols(headers)?;
-        for value in headers.all("Sec-WebSocket-Extensions") {
+        for value in headers.all(const { Known::of("Sec-WebSocket-Extensions") }) {
             if Extensions::new(value).any(|extension| extension.is_err()) {
                 return Err(Rejection::Extensions);
             }
@@ -223,20 +228,15 @@ impl<'a> Upgrade<'a> {
         })
     }
 
-    /// Answers the first offer that can be met (RFC 7692 section 5.1): the client likes the first one best.
     #[cfg(feature = "deflate")]
     fn answer_deflate(&self, config: &DeflateConfig, out: &mut Vec<u8>) -> Option<Agreement> {
         let start = out.len();
         out.extend_from_slice(b"Sec-WebSocket-Extensions: ");
-        let agreement = self
-            .request
-            .headers
-            .all("Sec-WebSocket-Extensions")
-            .flat_map(Extensions::new)
-            .flatten()
-            .filter(|extension| extension.name == negotiate::NAME)
-            .filter_map(negotiate::Parameters::read)
-            .find_map(|offer| negotiate::answer(config, &offer, out));
+        let agreement = parts::answer_offers(
+            self.request.headers.all(const { Known::of("Sec-WebSocket-Extensions") }),
+            config,
+            out,
+        );
         if agreement.is_some() {
             out.extend_from_slice(b"\r\n");
         } else {
@@ -247,15 +247,20 @@ impl<'a> Upgrade<'a> {
 }
 
 /// Whether one of the headers of this name lists `wanted`, whatever the case of its letters.
-pub(super) fn lists(headers: Headers<'_>, name: &'static str, wanted: &str) -> bool {
-    headers.all(name).flat_map(elements).any(|element| element.eq_ignore_ascii_case(wanted.as_bytes()))
+pub(super) fn lists(headers: &Headers<'_>, name: Known, wanted: &str) -> bool {
+    // Mostly there is one header with one element.
+    headers.get(name).is_some_and(|value| value.eq_ignore_ascii_case(wanted.as_bytes()))
+        || headers.all(name).flat_map(elements).any(|element| element.eq_ignore_ascii_case(wanted.as_bytes()))
 }
 
 /// RFC 6455 section 4.1, item 10: at least one where the header is there, each a token, no two the same.
 fn check_protocols(headers: Headers<'_>) -> Result<(), Rejection> {
+    if headers.get(const { Known::of("Sec-WebSocket-Protocol") }).is_none() {
+        return Ok(());
+    }
     let mut seen = [&[][..]; PROTOCOLS_MAX];
     let mut count = 0;
-    for value in headers.all("Sec-WebSocket-Protocol") {
+    for value in headers.all(const { Known::of("Sec-WebSocket-Protocol") }) {
         let before = count;
         for element in elements(value) {
             if count == PROTOCOLS_MAX || !is_token(element) || seen[..count].contains(&element) {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use windlass_ws::{
     Config, End, Engine, Event, Limits, Message, Scratch, Violation,
-    deflate::{Agreement, Compressor, DeflateConfig},
+    deflate::{Agreement, Codec, Compressor, DeflateConfig, Shared},
 };
 
 use crate::{
-    bed::{Handler, Seen, Session, masked, noise, text, unmasked},
+    bed::{Handler, Seen, Session, entropy, masked, noise, text, unmasked},
     pair::{deflate_pair, padded, said, talk},
 };
 
@@ -152,4 +152,31 @@ proptest! {
         let server: &[_] = if echo { &[] } else { &server };
         talk(deflate_pair(&agreement, &config), [&client, server], &padded(sizes), echo);
     }
+}
+
+/// What is compressed for many is read by whoever has agreed to it, in any order and in between messages of his own.
+#[test]
+fn a_message_compressed_for_many_is_read_by_each() {
+    let config = DeflateConfig::DEFAULT;
+    let mut shared = Shared::new();
+    let mut for_many = Codec::for_many(&config);
+    let said = "the same for all of them, the same for all of them, ".repeat(20);
+    let mut frame = b"before".to_vec();
+    assert!(Message::Text(&said).encode_compressed(&mut for_many, &mut shared, &mut frame));
+    let frame = frame.split_off(6);
+    assert!(frame.len() < said.len() / 4 && frame[0] == 0xc1);
+    let mut short = Vec::new();
+    assert!(!Message::Text("short").encode_compressed(&mut for_many, &mut shared, &mut short));
+    assert!(short.is_empty(), "it is to be sent as it is");
+    let mut agreement = Agreement::DEFAULT;
+    assert!(!agreement.takes_for_many(&config), "a context is taken over");
+    agreement.server_no_context_takeover = true;
+    assert!(agreement.takes_for_many(&config));
+    let engine = Engine::with_deflate(&Arc::new(Config::client(entropy)), &agreement, &config);
+    let mut session = Session::with(engine, Handler::Silent);
+    session.feed(&frame);
+    session.feed(&frame);
+    assert_eq!(session.seen, [text(&said), text(&said)]);
+    agreement.server_max_window_bits = 14;
+    assert!(!agreement.takes_for_many(&config), "the window is too large for it");
 }

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use windlass_ws::{Config, Engine, Event, Message, Outcome, Scratch};
+use windlass_ws::{CloseCode, Config, Engine, Event, Message, Outcome, Scratch, SendError};
 
 use crate::bed::{Handler, Session, masked, noise, plain, unmasked};
 
@@ -196,4 +196,82 @@ fn a_client_masks_everything_with_a_key_of_its_own() {
     keys.sort_unstable();
     keys.dedup();
     assert_eq!(keys.len(), 7);
+}
+
+/// However a message came, what was sent while it was looked at goes out before its reply.
+#[test]
+fn a_detached_message_is_sent_back_after_what_was_sent_meanwhile() {
+    for len in [0, 20, 125, 126, 4_000, 5_000, 70_000] {
+        for first in [0x81, 0x82] {
+            let payload = vec![b'x'; len];
+            let whole = masked(first, &payload);
+            for cut in [0, 1, whole.len() / 2, whole.len()] {
+                let (mut engine, mut scratch) = server();
+                let mut sent = Vec::new();
+                let follower = [whole.clone(), masked(0x82, b"after")].concat();
+                let (early, late) = follower.split_at(cut);
+                for part in [early, late] {
+                    let mut input = part.to_vec();
+                    let mut pass = engine.process(&mut input, &mut scratch);
+                    while let Some(event) = pass.next() {
+                        let (message, mut outbox) = match event {
+                            Event::Text(text) => text.detach(),
+                            Event::Binary(bytes) => bytes.detach(),
+                            other => panic!("{other:?}"),
+                        };
+                        assert_eq!(message.is_text(), message.as_str().is_some());
+                        outbox.send(Message::Binary(&message.as_bytes()[..message.as_bytes().len().min(3)])).unwrap();
+                        outbox.send_encoded(&plain(0x81, b"made elsewhere")).unwrap();
+                        outbox.reply(message).unwrap();
+                        outbox.ping(b"").unwrap();
+                    }
+                    let outcome = pass.finish();
+                    scratch.output(&outcome, &input).for_each(|piece| sent.extend_from_slice(piece));
+                }
+                let expected = |first, payload: &[u8]| {
+                    let start = payload[..payload.len().min(3)].to_vec();
+                    let own = (0x81, b"made elsewhere".to_vec());
+                    [(0x82, start), own, (first, payload.to_vec()), (0x89, vec![])]
+                };
+                let expected = [expected(first, &payload), expected(0x82, b"after")].concat();
+                assert_eq!(unmasked(&sent), expected, "{len} bytes, cut at {cut}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_sent_back_after_a_close_that_was_sent_meanwhile() {
+    let (mut engine, mut scratch) = server();
+    let mut input = masked(0x82, b"bye?");
+    let mut pass = engine.process(&mut input, &mut scratch);
+    let Some(Event::Binary(bytes)) = pass.next() else { panic!() };
+    let (message, mut outbox) = bytes.detach();
+    outbox.close(CloseCode::GOING_AWAY, "").unwrap();
+    assert_eq!(outbox.send_encoded(&plain(0x82, b"late")), Err(SendError::Closed));
+    assert_eq!(outbox.reply(message), Err(SendError::Closed));
+    let outcome = pass.finish();
+    let sent: Vec<u8> = scratch.output(&outcome, &input).flatten().copied().collect();
+    assert_eq!(unmasked(&sent), [(0x88, vec![3, 233])]);
+}
+
+#[test]
+#[should_panic(expected = "a client masks every frame by itself")]
+fn a_client_sends_nothing_that_was_encoded_elsewhere() {
+    fn entropy(_: &mut [u8]) {}
+    let (mut engine, mut scratch) = (Engine::new(&Arc::new(Config::client(entropy))), Scratch::new());
+    let _ = engine.process(&mut [], &mut scratch).outbox().send_encoded(&plain(0x82, b"x"));
+}
+
+#[test]
+fn a_message_is_encoded_as_the_engine_sends_it() {
+    for len in [0, 125, 126, 65_535, 65_536] {
+        let bytes = noise(len);
+        let mut out = b"before".to_vec();
+        Message::Binary(&bytes).encode(&mut out);
+        assert_eq!(out, [&b"before"[..], &plain(0x82, &bytes)].concat());
+    }
+    let mut out = Vec::new();
+    Message::Text("text").encode(&mut out);
+    assert_eq!(out, plain(0x81, b"text"));
 }
