@@ -1,0 +1,91 @@
+//! Connections whose upgrade somebody else has answered.
+
+use std::{borrow::Cow, os::fd::OwnedFd};
+
+use windlass::{AddError, AddReason, Key, Reactor, Registrar};
+use windlass_ws::deflate::Agreement;
+
+use crate::{
+    ConnectionId, Handler, Service,
+    connection::Seat,
+    driver::{Driver, Open, State},
+};
+
+/// A connection whose handshake somebody else has done: a server of HTTP, say. What was agreed on in it is said here.
+///
+/// ```
+/// use windlass_server::Upgraded;
+///
+/// struct Player;
+/// let upgraded = Upgraded::new(Player).protocol("chess");
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct Upgraded<D> {
+    data: D,
+    protocol: Option<Cow<'static, str>>,
+    deflate: Option<Agreement>,
+}
+
+impl<D> Upgraded<D> {
+    /// Without a subprotocol and without compression.
+    pub fn new(data: D) -> Self {
+        Self { data, protocol: None, deflate: None }
+    }
+
+    /// The same with a subprotocol.
+    pub fn protocol(mut self, protocol: impl Into<Cow<'static, str>>) -> Self {
+        self.protocol = Some(protocol.into());
+        self
+    }
+
+    /// The same with permessage-deflate, as the answer to the handshake says. It must have been made of the [`deflate`](crate::Options::deflate) settings of the service; without
+    /// those it is passed over.
+    pub fn deflate(mut self, agreement: Option<Agreement>) -> Self {
+        self.deflate = agreement;
+        self
+    }
+}
+
+impl<H: Handler> Service<H> {
+    /// Takes over a connected socket whose handshake is done, with the bytes that were received after it. [`on_open`](Handler::on_open) and what these bytes
+    /// bring come in the next turn.
+    ///
+    /// The socket need not be non-blocking, and it is not counted among those of its address.
+    ///
+    /// # Errors
+    /// See [`AddReason`]; the socket and the data come back. [`LimitReached`](AddReason::LimitReached) also when the service is draining.
+    pub fn adopt(
+        &self,
+        socket: impl Into<OwnedFd>,
+        prefix: impl Into<Vec<u8>>,
+        upgraded: Upgraded<H::Data>,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<ConnectionId, AddError<(OwnedFd, H::Data)>> {
+        let socket = socket.into();
+        let Upgraded { data, protocol, deflate } = upgraded;
+        let hall = &self.0.hall;
+        // The stream has no name yet; this one names nothing.
+        let unnamed = Key::from_bits(u64::MAX);
+        let tick = hall.tick.get();
+        let entered = if hall.is_draining.get() { None } else { hall.books.borrow_mut().roster.enter(unnamed, tick) };
+        let Some(member) = entered else { return Err(AddError::new(AddReason::LimitReached, (socket, data))) };
+        let is_packed = hall.takes_packed(deflate.as_ref());
+        hall.keep_protocol(member, protocol.as_deref());
+        let seat = Seat::new(member, hall.tick.get());
+        let engine = hall.engine(deflate.as_ref());
+        let mut driver = Driver::new(&self.0, None);
+        driver.member = member;
+        driver.state = State::Open(Open { engine, seat, data });
+        let options = hall.options.stream();
+        match options.adopt(socket, prefix, driver, target) {
+            Ok(stream) => {
+                hall.books.borrow_mut().roster.at(member).stream = stream;
+                hall.open(member, is_packed);
+                hall.note_connections();
+                Ok(hall.books.borrow().roster.id(member))
+            }
+            Err(refused) => Err(refused.map(|(socket, driver)| (socket, driver.into_data()))),
+        }
+    }
+}

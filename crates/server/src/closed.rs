@@ -1,0 +1,79 @@
+//! How a connection has ended.
+
+use core::fmt;
+
+use windlass::Errno;
+use windlass_ws::{CloseCode, Violation};
+
+use crate::ConnectionId;
+
+/// Why a connection is closed. What came first counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// The peer has sent a Close frame.
+    Peer,
+    /// This side has, by [`Connection::close`](crate::Connection::close) or in another way that the application has asked for.
+    Local,
+    /// The peer has broken the protocol or a limit, and was told so.
+    Violation(Violation),
+    /// Nothing was heard for [`idle_timeout`](crate::Options::idle_timeout).
+    Idle,
+    /// It was open for [`lifetime_max`](crate::Options::lifetime_max).
+    Lifetime,
+    /// It did not read what was sent ([`Slow::Evict`](crate::Slow::Evict)).
+    Evicted,
+    /// It took none of the output for [`write_stall_timeout`](crate::Options::write_stall_timeout).
+    WriteStall,
+    /// The peer has ended the connection without a Close frame.
+    Lost,
+    /// The kernel says so: `ECONNRESET`, for instance.
+    Failed(Errno),
+    /// The drain's deadline was over.
+    Drained,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Peer => f.write_str("closed by the peer"),
+            Self::Local => f.write_str("closed by this side"),
+            Self::Violation(violation) => write!(f, "the peer has broken a rule: {violation}"),
+            Self::Idle => f.write_str("nothing was heard for too long"),
+            Self::Lifetime => f.write_str("open for as long as may be"),
+            Self::Evicted => f.write_str("the peer does not read"),
+            Self::WriteStall => f.write_str("the peer took no output in time"),
+            Self::Lost => f.write_str("ended by the peer without a close"),
+            Self::Failed(errno) => write!(f, "failed: {errno}"),
+            Self::Drained => f.write_str("still open when the server ended"),
+        }
+    }
+}
+
+/// How a connection has ended: what [`on_close`](crate::Handler::on_close) is told.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Closed<'a> {
+    /// Which connection it was. The name names nobody any more.
+    pub id: ConnectionId,
+    /// Why.
+    pub reason: CloseReason,
+    /// The code of the peer's Close frame, if one came and had one.
+    pub code: Option<CloseCode>,
+    /// The text of the peer's Close frame; empty without one.
+    pub text: &'a str,
+}
+
+/// What is known of a connection's end before it is there.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub(crate) reason: CloseReason,
+    pub(crate) code: Option<CloseCode>,
+    pub(crate) text: Box<str>,
+}
+
+impl Ending {
+    pub(crate) fn new(reason: CloseReason) -> Self {
+        Self { reason, code: None, text: "".into() }
+    }
+}

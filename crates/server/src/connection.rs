@@ -1,0 +1,341 @@
+//! A connection, in its own callbacks.
+
+use core::fmt;
+use std::{io, rc::Rc};
+
+use windlass::{Turn, stream::Address};
+use windlass_ws::{CloseCode, Outbox};
+
+use crate::{
+    CloseReason, ConnectionId, ControlError, Hub, Message, OutMessage, Prepared, SendError, Slow,
+    hall::{Alert, SharedHall},
+    roster::Flags,
+};
+
+/// So many bytes a connection may send in one pass over received bytes before what it has sent is looked after.
+pub(crate) const SPENT_MAX: u32 = 256 << 10;
+
+/// What the driver keeps of an open connection beside its engine and the user's data.
+pub(crate) struct Seat {
+    pub(crate) member: u32,
+    /// The tick in which the roster was last told that something has come.
+    pub(crate) heard: u32,
+    /// How many bytes were sent in this pass.
+    pub(crate) spent: u32,
+    /// Why the pass is not to go on as usual; 0 if it is.
+    pub(crate) halt: u8,
+    /// The driver knows of too much output, and will be told when there is less.
+    pub(crate) told_full: bool,
+}
+
+impl Seat {
+    pub(crate) fn new(member: u32, heard: u32) -> Self {
+        Self { member, heard, spent: 0, halt: 0, told_full: false }
+    }
+}
+
+/// This side has sent its Close frame, or will end the connection in another way: no message is handed out any more.
+pub(crate) const HALT_CLOSING: u8 = 1;
+/// The user wants to read no more.
+pub(crate) const HALT_PAUSED: u8 = 1 << 1;
+/// So much was sent that the pass is to end.
+pub(crate) const HALT_SPENT: u8 = 1 << 2;
+/// Bytes of an earlier pass wait to be looked at.
+pub(crate) const HALT_HELD: u8 = 1 << 3;
+
+/// A connection, in its own callbacks. Others reach it by its [`id`](Self::id).
+///
+/// No call here runs a callback: what it causes comes after the callback that made the call has returned.
+///
+/// What is sent goes out in the order of the calls, publications to a topic that it is subscribed to included, in one write when all received messages have been looked at.
+pub struct Connection<'a> {
+    pub(crate) outbox: Outbox<'a>,
+    pub(crate) turn: Turn<'a>,
+    pub(crate) hall: &'a SharedHall,
+    pub(crate) seat: &'a mut Seat,
+}
+
+impl Connection<'_> {
+    /// Its name, by which others reach it.
+    #[must_use]
+    pub fn id(&self) -> ConnectionId {
+        self.hall.books.borrow().roster.id(self.seat.member)
+    }
+
+    /// Sends a message, compressed if that was agreed and pays.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send<'m>(&mut self, message: impl Into<OutMessage<'m>>) -> Result<(), SendError> {
+        let message = message.into();
+        if self.before_output()? {
+            return self.send_beside(message);
+        }
+        if self.spend(message.as_bytes().len())? {
+            return self.send_beside(message);
+        }
+        self.outbox.send(message.for_engine()).map_err(|_| SendError::Closed)?;
+        self.hall.stats.messages_sent.add(1);
+        Ok(())
+    }
+
+    /// Sends a message that was encoded before.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send_prepared(&mut self, message: &Prepared) -> Result<(), SendError> {
+        if self.before_output()? {
+            return self.send_beside(message.to_out());
+        }
+        if self.spend(message.weight())? {
+            return self.send_beside(message.to_out());
+        }
+        let mut books = self.hall.books.borrow_mut();
+        let frame = books.chosen(self.seat.member, message);
+        self.outbox.send_encoded(frame).map_err(|_| SendError::Closed)?;
+        self.hall.stats.messages_sent.add(1);
+        Ok(())
+    }
+
+    /// Sends a message back as it has come, from where it was received: nothing is copied, unless something has to go before it, a publication of this turn, say.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    #[inline(always)]
+    pub fn reply_in_place(&mut self, message: Message<'_>) -> Result<(), SendError> {
+        if self.seat.halt != 0 || self.hall.is_alert(Alert::LOG.or(Alert::SIDES).or(Alert::STASH)) {
+            return self.reply_with_thought(message.is_text(), message.as_bytes());
+        }
+        self.hall.stats.messages_sent.add(1);
+        self.outbox.reply(message.0).map_err(|_| SendError::Closed)
+    }
+
+    /// The same, where something is to be done first. (A message handed over as it is would go through memory, in the usual case too.)
+    #[cold]
+    #[inline(never)]
+    fn reply_with_thought(&mut self, is_text: bool, bytes: &[u8]) -> Result<(), SendError> {
+        self.send(OutMessage::checked(is_text, bytes))
+    }
+
+    /// Sends a ping.
+    ///
+    /// # Errors
+    /// [`ControlError::Closed`], [`ControlError::TooLong`].
+    pub fn ping(&mut self, payload: &[u8]) -> Result<(), ControlError> {
+        // Only messages can have to go to the side.
+        let _ = self.before_output().map_err(|_| ControlError::Closed)?;
+        Ok(self.outbox.ping(payload)?)
+    }
+
+    /// Closes the connection: what was sent goes out, then a Close frame, and the peer's is waited for, no longer than
+    /// [`close_timeout`](crate::Options::close_timeout). Of the callbacks only [`on_close`](crate::Handler::on_close) is still to come.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), ControlError> {
+        self.close_for(code, reason, CloseReason::Local)
+    }
+
+    pub(crate) fn close_for(&mut self, code: CloseCode, text: &str, reason: CloseReason) -> Result<(), ControlError> {
+        self.hall.flush_for(self.seat.member, &mut self.turn);
+        self.take_stash();
+        if self.seat.halt & HALT_CLOSING == 0 {
+            for frame in self.hall.take_side(self.seat.member) {
+                // It fails when the connection is closing, which it is not.
+                let _ = self.outbox.send_encoded(&frame);
+            }
+        }
+        self.outbox.close(code, text)?;
+        self.seat.halt = (self.seat.halt & !HALT_PAUSED) | HALT_CLOSING;
+        self.hall.begin_closing(self.seat.member, reason);
+        Ok(())
+    }
+
+    /// Subscribes to a topic. False if it is subscribed already.
+    pub fn subscribe(&mut self, topic: &str) -> bool {
+        self.seat.halt & HALT_CLOSING == 0 && self.hall.subscribe(&mut self.turn, self.seat.member, topic)
+    }
+
+    /// Ends a subscription. False if there is none.
+    pub fn unsubscribe(&mut self, topic: &str) -> bool {
+        self.hall.unsubscribe(&mut self.turn, self.seat.member, topic)
+    }
+
+    /// Whether it is subscribed to a topic.
+    #[must_use]
+    pub fn is_subscribed(&self, topic: &str) -> bool {
+        let books = &mut *self.hall.books.borrow_mut();
+        let first = books.roster.at(self.seat.member).subscriptions;
+        books.topics.find(topic).is_some_and(|topic| books.topics.listens(first, topic))
+    }
+
+    /// How many topics it is subscribed to: a bound on that is the application's to set.
+    #[must_use]
+    pub fn subscriptions(&self) -> usize {
+        let books = &mut *self.hall.books.borrow_mut();
+        let first = books.roster.at(self.seat.member).subscriptions;
+        books.topics.count(first)
+    }
+
+    /// Publishes to a topic: to all who are subscribed to it now, but not to this connection. Says how many of this reactor's connections that are.
+    pub fn publish<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
+        self.hall.publish(&mut self.turn, self.seat.member, topic, message.into())
+    }
+
+    /// Publishes to a topic: to all who are subscribed to it now, this connection included if it is.
+    pub fn publish_to_all<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
+        self.hall.publish(&mut self.turn, crate::roster::NOBODY, topic, message.into())
+    }
+
+    /// Reads no more until [`resume`](Self::resume) or [`Hub::resume`]: messages that have come already wait, and then the peer must.
+    ///
+    /// A connection that is closing reads on all the same, for the peer's Close.
+    pub fn pause(&mut self) {
+        if self.is_closing() {
+            return;
+        }
+        self.seat.halt |= HALT_PAUSED;
+        self.hall.books.borrow_mut().roster.at(self.seat.member).flags.add(Flags::PAUSED);
+    }
+
+    /// Reads again. False if it was not [paused](Self::pause).
+    pub fn resume(&mut self) -> bool {
+        self.seat.halt &= !HALT_PAUSED;
+        self.hall.resume(&mut self.turn, self.seat.member)
+    }
+
+    /// How many bytes wait to be sent, without those that were sent in this callback.
+    #[must_use]
+    pub fn buffered(&mut self) -> usize {
+        self.hall.buffered(&mut self.turn, self.seat.member)
+    }
+
+    /// Where the peer is. Behind a proxy it is the proxy.
+    ///
+    /// # Errors
+    /// What getpeername(2) says.
+    pub fn peer(&mut self) -> io::Result<Address> {
+        let key = self.hall.books.borrow_mut().roster.at(self.seat.member).stream;
+        match self.turn.stream(key) {
+            Ok(stream) => stream.peer_addr(),
+            Err(_) => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// The subprotocol that was agreed on.
+    #[must_use]
+    pub fn protocol(&self) -> Option<Rc<str>> {
+        self.hall.books.borrow().protocols.get(&self.seat.member).cloned()
+    }
+
+    /// Whether it is closing, so that nothing more can be sent.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.seat.halt & HALT_CLOSING != 0
+    }
+
+    /// The service, to reach other connections.
+    pub fn hub(&mut self) -> Hub<'_> {
+        Hub { hall: self.hall, turn: self.turn.reborrow() }
+    }
+
+    /// The turn, to do other things with the reactor.
+    pub fn turn(&mut self) -> Turn<'_> {
+        self.turn.reborrow()
+    }
+
+    /// Gives out what must not be overtaken by what is sent next. True if that has to go to the side, where messages wait already.
+    fn before_output(&mut self) -> Result<bool, SendError> {
+        if self.seat.halt & HALT_CLOSING != 0 {
+            return Err(SendError::Closed);
+        }
+        if self.hall.is_alert(Alert::LOG) {
+            self.hall.flush_for(self.seat.member, &mut self.turn);
+        }
+        self.take_stash();
+        Ok(self.hall.is_alert(Alert::SIDES)
+            && self.hall.books.borrow_mut().roster.at(self.seat.member).flags.any(Flags::SIDE))
+    }
+
+    /// Sends what others have sent to this connection during the pass.
+    pub(crate) fn take_stash(&mut self) {
+        if self.hall.is_alert(Alert::STASH) {
+            self.hall.lower(Alert::STASH);
+            let mut books = self.hall.books.borrow_mut();
+            // It fails when the connection is closing.
+            let _ = self.outbox.send_encoded(&books.stash);
+            self.seat.note_spent(books.stash.len());
+            books.stash.clear();
+            books.stash.shrink_to(SPENT_MAX as usize);
+        }
+    }
+
+    /// Messages wait at the side, and this one goes behind them.
+    #[cold]
+    fn send_beside(&mut self, message: OutMessage<'_>) -> Result<(), SendError> {
+        let id = self.id();
+        self.hall.send(&mut self.turn, id, message)
+    }
+
+    /// Notes that so many bytes are sent, and refuses them if too many wait. True if they have to go to the side.
+    #[inline]
+    fn spend(&mut self, len: usize) -> Result<bool, SendError> {
+        let more = u32::try_from(len).unwrap_or(u32::MAX);
+        let before = self.seat.spent;
+        self.seat.spent = before.saturating_add(more);
+        if self.seat.spent <= SPENT_FREE {
+            return Ok(false);
+        }
+        self.spend_much(before, len)
+    }
+
+    #[cold]
+    fn spend_much(&mut self, spent: u32, len: usize) -> Result<bool, SendError> {
+        let hall = self.hall;
+        let max = hall.options.receiver_buffer_max;
+        let before = spent as usize + self.hall.buffered(&mut self.turn, self.seat.member);
+        if before > 0 && before + len > max {
+            self.seat.spent = spent;
+            self.seat.halt |= HALT_SPENT;
+            return self.refuse();
+        }
+        // While there is still room, so that who answers each message with one loses none: the next ones wait.
+        if self.seat.spent > SPENT_MAX || before + len > max / 2 {
+            self.seat.halt |= HALT_SPENT;
+        }
+        Ok(false)
+    }
+
+    /// There is no room for a message of its own.
+    fn refuse(&mut self) -> Result<bool, SendError> {
+        if self.hall.options.slow == Slow::DropOldest {
+            return Ok(true);
+        }
+        self.hall.stats.dropped.add(1);
+        // Where nothing waits, it is not the peer who is slow: this callback sends more at once than may wait.
+        if self.hall.options.slow == Slow::Evict && self.hall.still_waiting(&mut self.turn, self.seat.member) > 0 {
+            self.hall.stats.evicted.add(1);
+            self.seat.halt |= HALT_CLOSING;
+            self.hall.begin_closing(self.seat.member, CloseReason::Evicted);
+            let books = &mut *self.hall.books.borrow_mut();
+            let member = books.roster.at(self.seat.member);
+            member.flags.add(Flags::CLOSING | Flags::WANTS_EVICTION);
+            if let Ok(mut stream) = self.turn.stream(member.stream) {
+                stream.nudge();
+            }
+        }
+        Err(SendError::Full)
+    }
+}
+
+/// So much is sent in a pass without asking how much waits.
+const SPENT_FREE: u32 = 4 << 10;
+
+impl fmt::Debug for Connection<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("id", &self.id())
+            .field("is_closing", &self.is_closing())
+            .finish_non_exhaustive()
+    }
+}

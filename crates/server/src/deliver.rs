@@ -1,0 +1,290 @@
+//! How messages reach connections that others send to: by name, and by topic.
+//!
+//! Frames for others are made without their engines: plain, or by the service's compressor for those that have agreed to messages that stand alone. So they go to the stream
+//! straight away, and nothing of the receiver's own is touched.
+
+use std::{rc::Rc, sync::Arc};
+
+use windlass::{
+    Turn,
+    stream::{Shared, Stream},
+};
+
+use crate::{
+    ConnectionId, OutMessage, Prepared, SendError, Slow,
+    hall::{Alert, Books, Hall, SharedHall},
+    log::Log,
+    roster::{Flags, Member, NOBODY, Roster},
+    slow::Sides,
+};
+
+/// What a delivery off the short way needs.
+struct Post<'b> {
+    hall: &'b Hall,
+    sides: &'b mut Sides,
+    stash: &'b mut Vec<u8>,
+}
+
+impl Hall {
+    /// Publishes to a topic. `from` does not get it, unless that is [`NOBODY`]. Says how many will.
+    pub(crate) fn publish(
+        self: &SharedHall,
+        turn: &mut Turn<'_>,
+        from: u32,
+        name: &str,
+        message: OutMessage<'_>,
+    ) -> usize {
+        let mut books = self.books.borrow_mut();
+        self.stats.published.add(1);
+        if !books.peers.is_alone() {
+            books.peers.publish(self, name, message);
+            books.flush_later(self, turn);
+        }
+        books.publish(self, turn, from, name, message)
+    }
+
+    /// Sends a message to a connection, whoever asks.
+    pub(crate) fn send(&self, turn: &mut Turn<'_>, id: ConnectionId, message: OutMessage<'_>) -> Result<(), SendError> {
+        let books = &mut *self.books.borrow_mut();
+        let index = books.roster.find(id).ok_or(SendError::Closed)?;
+        books.flush_for(self, index, turn);
+        let mut frame = core::mem::take(&mut books.frame);
+        frame.clear();
+        let is_packed = books.roster.at(index).flags.any(Flags::COMPRESSED)
+            && books.packer.as_mut().is_some_and(|packer| packer.pack(message, &mut frame));
+        if !is_packed {
+            message.encode(&mut frame);
+        }
+        let sent = books.deliver(self, turn, index, &Shared::new(&frame));
+        frame.shrink_to(FRAME_KEPT);
+        books.frame = frame;
+        sent
+    }
+
+    /// Sends a prepared message to a connection, whoever asks.
+    pub(crate) fn send_prepared(
+        &self,
+        turn: &mut Turn<'_>,
+        id: ConnectionId,
+        prepared: &Prepared,
+    ) -> Result<(), SendError> {
+        let books = &mut *self.books.borrow_mut();
+        let index = books.roster.find(id).ok_or(SendError::Closed)?;
+        books.flush_for(self, index, turn);
+        let frame = books.chosen(index, prepared);
+        books.deliver(self, turn, index, &Shared::of(frame))
+    }
+}
+
+/// So much memory of a frame that was sent is kept for the next one.
+const FRAME_KEPT: usize = 256 << 10;
+
+impl Books {
+    /// The form of a prepared message that a connection is to get.
+    pub(crate) fn chosen<'p>(&mut self, index: u32, prepared: &'p Prepared) -> &'p Arc<[u8]> {
+        let takes_packed = self.roster.at(index).flags.any(Flags::COMPRESSED);
+        match &mut self.packer {
+            Some(packer) if takes_packed => prepared.packed(packer),
+            _ => prepared.plain(),
+        }
+    }
+
+    /// Adds a publication to the log, which is given out at the end of the turn at the latest.
+    pub(crate) fn publish(
+        &mut self,
+        hall: &SharedHall,
+        turn: &mut Turn<'_>,
+        from: u32,
+        name: &str,
+        message: OutMessage<'_>,
+    ) -> usize {
+        let is_same = |topic: &u32| self.topics.topic(*topic).is_some_and(|topic| *topic.name == *name);
+        let topic = self.log_topic.filter(is_same).or_else(|| self.topics.find(name));
+        let Some(topic) = topic else { return 0 };
+        if self.log_topic.is_some_and(|current| current != topic) || self.log.is_full(message.frame_len()) {
+            self.flush(hall, turn);
+        }
+        self.log_topic = Some(topic);
+        self.log.push(message, from);
+        hall.raise(Alert::LOG);
+        let mut receivers = self.topics.topic(topic).map_or(0, |topic| topic.receivers.len());
+        if from != NOBODY {
+            let member = self.roster.at(from);
+            member.flags.add(Flags::PUBLISHED);
+            receivers -= usize::from(self.topics.listens(member.subscriptions, topic));
+        }
+        self.flush_later(hall, turn);
+        receivers
+    }
+
+    /// Has what was published given out at the end of the turn.
+    fn flush_later(&mut self, hall: &SharedHall, turn: &mut Turn<'_>) {
+        if hall.flush_deferred.replace(true) {
+            return;
+        }
+        let later = Rc::clone(hall);
+        let flush = move |mut turn: Turn<'_>| {
+            later.flush_deferred.set(false);
+            later.flush(&mut turn);
+        };
+        if turn.defer(flush).is_err() {
+            // As many closures as may be wait already.
+            hall.flush_deferred.set(false);
+            self.flush(hall, turn);
+            self.peers.send_out(hall);
+        }
+    }
+
+    /// Gives the log out.
+    pub(crate) fn flush(&mut self, hall: &Hall, turn: &mut Turn<'_>) {
+        let Some(topic) = self.log_topic else { return };
+        let running = hall.running.get();
+        if let Some(member) = self.roster.taken(running) {
+            member.flags.add(Flags::RUNNING);
+        }
+        let Self { roster, topics, log, packer, sides, stash, .. } = self;
+        if let Some(row) = topics.topic(topic) {
+            let takes_packed = |roster: &mut Roster, index: u32| roster.at(index).flags.any(Flags::COMPRESSED);
+            if let Some(packer) = packer {
+                if row.receivers.iter().any(|receiver| takes_packed(roster, receiver.member)) {
+                    log.pack(packer);
+                }
+            }
+            let (plain, packed) = (Shared::new(log.plain()), Shared::new(log.packed()));
+            // Of the usual ones no more than half of the buffer is in use: whoever is above that has been told to be, and lags.
+            let may_be_quick = log.plain().len() <= hall.options.receiver_buffer_max / 2;
+            let mut quick = 0_u64;
+            let post = &mut Post { hall, sides, stash };
+            for receiver in &row.receivers {
+                let member = roster.at(receiver.member);
+                if member.flags.is_usual() && may_be_quick {
+                    let run = if member.flags.any(Flags::COMPRESSED) { &packed } else { &plain };
+                    let Ok(mut stream) = turn.stream(member.stream) else { continue };
+                    quick += 1;
+                    if stream.write_shared(run) != Ok(0) {
+                        // Something waits. A stream that has failed is closed by its driver.
+                        member.flags.add(Flags::LAGGING);
+                    }
+                } else {
+                    let run = if member.flags.any(Flags::COMPRESSED) { &packed } else { &plain };
+                    post.run(turn, member, receiver.member, log, run);
+                }
+            }
+            hall.stats.messages_sent.add(quick * log.pieces() as u64);
+        }
+        if let Some(member) = self.roster.taken(running) {
+            member.flags.clear(Flags::RUNNING);
+        }
+        self.discard_log(hall);
+    }
+
+    /// Sends one frame to a connection that takes messages.
+    pub(crate) fn deliver(
+        &mut self,
+        hall: &Hall,
+        turn: &mut Turn<'_>,
+        index: u32,
+        frame: &Shared<'_>,
+    ) -> Result<(), SendError> {
+        let Self { roster, sides, stash, .. } = self;
+        let member = roster.at(index);
+        let is_running = hall.running.get() == index;
+        Post { hall, sides, stash }.frame(turn, member, index, frame, is_running)
+    }
+}
+
+/// How many bytes wait for a receiver who is to get some more. If that is too much, what was merely gathered in this turn goes out first: it does not wait for the receiver.
+pub(crate) fn waiting_of(stream: &mut Stream<'_>, more: usize, max: usize) -> usize {
+    let waiting = stream.buffered();
+    if waiting == 0 || waiting.saturating_add(more) <= max {
+        return waiting;
+    }
+    // A stream that has failed tells of it by its end.
+    stream.write_shared(&Shared::new(&[])).unwrap_or(waiting)
+}
+
+impl Post<'_> {
+    /// Gives a run of publications to a receiver for whom there is something to be thought of.
+    #[cold]
+    fn run(&mut self, turn: &mut Turn<'_>, member: &mut Member, index: u32, log: &Log, run: &Shared<'_>) {
+        if !member.flags.takes_messages() {
+            return;
+        }
+        let is_packed = member.flags.any(Flags::COMPRESSED);
+        let is_running = member.flags.any(Flags::RUNNING);
+        let is_whole = !member.flags.any(Flags::PUBLISHED | Flags::SIDE) && !is_running;
+        if is_whole {
+            let Ok(mut stream) = turn.stream(member.stream) else { return };
+            let max = self.hall.options.receiver_buffer_max;
+            let waiting = waiting_of(&mut stream, run.bytes().len(), max);
+            // What is in the stream cannot be dropped any more: a full one gets no more where the oldest are to go.
+            let goes_beside = self.hall.options.slow == Slow::DropOldest && stream.is_full();
+            // One message alone is taken whatever its length if nothing waits, and shared like any other.
+            let is_alone = waiting == 0 && log.pieces() == 1;
+            let has_room = is_alone || waiting + run.bytes().len() <= max;
+            if has_room && !goes_beside {
+                self.hall.stats.messages_sent.add(log.pieces() as u64);
+                match stream.write_shared(run) {
+                    Ok(0) => member.flags.clear(Flags::LAGGING),
+                    _ => member.flags.add(Flags::LAGGING),
+                }
+                return;
+            }
+        }
+        for frame in log.frames(is_packed, index) {
+            // What is refused is counted.
+            let _ = self.frame(turn, member, index, &Shared::new(frame), is_running);
+        }
+    }
+
+    fn frame(
+        &mut self,
+        turn: &mut Turn<'_>,
+        member: &mut Member,
+        index: u32,
+        frame: &Shared<'_>,
+        is_running: bool,
+    ) -> Result<(), SendError> {
+        if !member.flags.takes_messages() {
+            return Err(SendError::Closed);
+        }
+        let mut stream = turn.stream(member.stream).map_err(|_| SendError::Closed)?;
+        let hall = self.hall;
+        let max = hall.options.receiver_buffer_max;
+        let len = frame.bytes().len();
+        let mut waiting = waiting_of(&mut stream, len, max);
+        if is_running {
+            waiting += self.stash.len();
+        }
+        let is_beside = member.flags.any(Flags::SIDE);
+        let is_too_much = waiting > 0 && waiting + len > max;
+        if is_beside || (hall.options.slow == Slow::DropOldest && (is_too_much || stream.is_full())) {
+            let side = self.sides.of(index);
+            side.push(frame.bytes().into());
+            hall.stats.dropped.add(side.shrink(max.saturating_sub(waiting)));
+            if !is_beside {
+                member.flags.add(Flags::SIDE);
+                hall.raise(Alert::SIDES);
+                stream.nudge();
+            }
+            return Ok(());
+        }
+        if is_too_much {
+            hall.stats.dropped.add(1);
+            if hall.options.slow == Slow::Evict {
+                hall.stats.evicted.add(1);
+                member.flags.add(Flags::CLOSING | Flags::WANTS_EVICTION);
+                stream.nudge();
+            }
+            return Err(SendError::Full);
+        }
+        hall.stats.messages_sent.add(1);
+        if is_running {
+            self.stash.extend_from_slice(frame.bytes());
+            hall.raise(Alert::STASH);
+            return Ok(());
+        }
+        // The end of the turn has it written, with what else is sent to it until then.
+        stream.send_shared(frame).map_err(|_| SendError::Closed)
+    }
+}

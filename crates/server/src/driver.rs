@@ -1,0 +1,635 @@
+//! A connection's place in the loop: what its stream brings goes through the engine to the handler, and back.
+
+use std::rc::Rc;
+
+use windlass::{
+    Turn,
+    stream::{self, Input, Shared, Stream, StreamHandler, Timeout},
+};
+use windlass_ws::{CloseCode, End, Engine, Event, Outcome, Pass, Received, Scratch, handshake::HeadReader};
+
+use crate::{
+    CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message,
+    closed::Ending,
+    connection::{HALT_CLOSING, HALT_HELD, HALT_PAUSED, HALT_SPENT, SPENT_MAX, Seat},
+    hall::{Alert, Hall, Running},
+    http::Place,
+    roster::{Flags, NOBODY},
+    service::Inner,
+};
+
+/// The handler of a connection's stream.
+pub(crate) struct Driver<H: Handler> {
+    pub(crate) service: Rc<Inner<H>>,
+    /// Its place in the roster, or [`NOBODY`] before and after.
+    pub(crate) member: u32,
+    pub(crate) state: State<H::Data>,
+}
+
+pub(crate) enum State<D> {
+    /// The request, if a part of it has come, and how many were answered before. `place` counts the connection in, where connections are counted by address, until the hall
+    /// keeps it.
+    Opening {
+        reader: Option<Box<HeadReader>>,
+        requests: u32,
+        place: Option<Place>,
+        /// The output is above its high mark, as the stream has told.
+        is_full: bool,
+    },
+    Open(Open<D>),
+    /// The request was answered in a way that ends the connection.
+    Refused,
+}
+
+/// An open connection.
+pub(crate) struct Open<D> {
+    pub(crate) engine: Engine,
+    pub(crate) seat: Seat,
+    pub(crate) data: D,
+}
+
+/// What a pass begins with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum First {
+    Nothing,
+    Open,
+    Drain,
+}
+
+impl<H: Handler> StreamHandler for Driver<H> {
+    fn on_open(&mut self, stream: &mut Stream<'_>) {
+        if let State::Open(open) = &mut self.state {
+            // It was adopted, and has its place.
+            return open.go_on(&self.service, stream, Source::Bytes(&mut []), First::Open);
+        }
+        let hall = &self.service.hall;
+        let entered = hall.books.borrow_mut().roster.enter(stream.key(), hall.tick.get());
+        hall.note_connections();
+        match entered {
+            Some(member) => {
+                self.member = member;
+                if let State::Opening { place, .. } = &mut self.state {
+                    hall.keep_place(member, place.take());
+                }
+            }
+            None => {
+                self.state = State::Refused;
+                return stream.abort();
+            }
+        }
+        if hall.is_draining.get() {
+            // It was accepted in the turn in which the drain began, which did not know of it.
+            self.state = State::Refused;
+            stream.close();
+        }
+    }
+
+    #[inline]
+    fn on_data(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
+        let Self { service, state: State::Open(open), .. } = self else { return self.opening(stream, input) };
+        let hall = &*service.hall;
+        if open.seat.halt != 0 {
+            return open.go_on(service, stream, Source::Input(input), First::Nothing);
+        }
+        let mut scratch = hall.take_scratch();
+        let outcome = {
+            let Open { engine, seat, data } = open;
+            hall.hear(seat);
+            let _running = Running::begin(hall, seat.member);
+            let mut pass = engine.process(&mut input, &mut scratch);
+            // What is usual, in registers; everything else happens somewhere else.
+            while let Some(bytes) = pass.next_short() {
+                let (received, outbox) = bytes.detach();
+                let connection = Connection { outbox, turn: stream.turn(), hall: &service.hall, seat };
+                service.message(connection, data, received);
+                if seat.halt != 0 {
+                    break;
+                }
+            }
+            let done = if seat.halt == 0 { pass.finish_short() } else { Err(pass) };
+            done.map_err(|pass| service.go_through(stream, pass, seat, data))
+        };
+        let outcome = match outcome {
+            Ok(range) => {
+                open.seat.spent = 0;
+                hall.put_scratch(scratch);
+                if !range.is_empty() {
+                    // A stream that fails tells of it by its end.
+                    let _ = stream.reply(input, range);
+                }
+                return;
+            }
+            Err(outcome) => outcome,
+        };
+        if let (Some(range), 0, None) = (&outcome.in_place, open.seat.halt, outcome.end) {
+            open.seat.spent = 0;
+            hall.put_scratch(scratch);
+            if !range.is_empty() {
+                let _ = stream.reply(input, range.clone());
+            }
+            return;
+        }
+        open.finish(service, stream, Source::Input(input), outcome, scratch);
+    }
+
+    fn on_end(&mut self, stream: &mut Stream<'_>) {
+        if let State::Open(open) = &mut self.state {
+            self.service.hall.begin_closing(open.seat.member, CloseReason::Lost);
+        }
+        stream.close();
+    }
+
+    fn on_full(&mut self, stream: &mut Stream<'_>) {
+        match &mut self.state {
+            State::Open(open) => {
+                open.seat.told_full = true;
+                self.service.hall.note_full(open.seat.member);
+                self.service.hall.mark(open.seat.member, Flags::FULL);
+                stream.pause();
+            }
+            // It is told once: whoever opens now must know.
+            State::Opening { is_full, .. } => *is_full = true,
+            State::Refused => {}
+        }
+    }
+
+    fn on_drained(&mut self, stream: &mut Stream<'_>) {
+        match &mut self.state {
+            State::Open(open) => {
+                open.seat.told_full = false;
+                self.service.hall.unmark(open.seat.member, Flags::FULL);
+                open.catch_up(&self.service, stream);
+            }
+            State::Opening { is_full, .. } => *is_full = false,
+            State::Refused => {}
+        }
+    }
+
+    fn on_timeout(&mut self, stream: &mut Stream<'_>, _: Timeout) {
+        if let State::Open(open) = &mut self.state {
+            self.service.hall.begin_closing(open.seat.member, CloseReason::WriteStall);
+        }
+        stream.abort();
+    }
+
+    fn on_nudge(&mut self, stream: &mut Stream<'_>) {
+        self.obey(stream);
+    }
+
+    fn on_close(&mut self, reason: stream::CloseReason, mut turn: Turn<'_>) {
+        let Some((id, ending)) = self.leave() else { return };
+        let hall = &self.service.hall;
+        hall.look_whether_drained(&mut turn);
+        let State::Open(open) = &mut self.state else { return };
+        let ending = ending.unwrap_or_else(|| Ending::new(reason_of(reason)));
+        hall.count_end(ending.reason);
+        let closed = Closed { id, reason: ending.reason, code: ending.code, text: &ending.text };
+        self.service.handler.on_close(&mut Hub { hall, turn }, &mut open.data, &closed);
+    }
+}
+
+/// What an end that nobody has explained means.
+fn reason_of(reason: stream::CloseReason) -> CloseReason {
+    match reason {
+        stream::CloseReason::Error(errno) => CloseReason::Failed(errno),
+        stream::CloseReason::WriteStall => CloseReason::WriteStall,
+        // Whoever else aborts a stream says why.
+        stream::CloseReason::Aborted => CloseReason::Drained,
+        _ => CloseReason::Lost,
+    }
+}
+
+impl<H: Handler> Driver<H> {
+    pub(crate) fn new(service: &Rc<Inner<H>>, place: Option<Place>) -> Self {
+        let state = State::Opening { reader: None, requests: 0, place, is_full: false };
+        Self { service: Rc::clone(service), member: NOBODY, state }
+    }
+
+    /// The data of one that could not be registered.
+    pub(crate) fn into_data(mut self) -> H::Data {
+        match core::mem::replace(&mut self.state, State::Refused) {
+            State::Open(open) => open.data,
+            _ => unreachable!("what is adopted is open"),
+        }
+    }
+
+    /// Leaves the roster, once. Says which name it had, and how it has ended if that is known.
+    fn leave(&mut self) -> Option<(ConnectionId, Option<Ending>)> {
+        let member = core::mem::replace(&mut self.member, NOBODY);
+        if member == NOBODY {
+            return None;
+        }
+        let hall = &self.service.hall;
+        let id = hall.books.borrow().roster.id(member);
+        Some((id, hall.leave(member)))
+    }
+
+    /// Does what others want of the connection.
+    #[cold]
+    fn obey(&mut self, stream: &mut Stream<'_>) {
+        let wants = {
+            let mut books = self.service.hall.books.borrow_mut();
+            let Some(member) = books.roster.taken(self.member) else { return };
+            let mut wants = member.flags;
+            member.flags.clear(Flags::WANTS);
+            if wants.any(Flags::WANTS_DRAIN) {
+                if wants.any(Flags::TOLD_DRAIN) {
+                    wants.clear(Flags::WANTS_DRAIN);
+                }
+                member.flags.add(Flags::TOLD_DRAIN);
+            }
+            wants
+        };
+        if wants.any(Flags::WANTS_EVICTION | Flags::WANTS_ABORT) {
+            if let State::Open(open) = &mut self.state {
+                let reason = if wants.any(Flags::WANTS_EVICTION) { CloseReason::Evicted } else { CloseReason::Drained };
+                self.service.hall.begin_closing(open.seat.member, reason);
+            }
+            return stream.abort();
+        }
+        match &mut self.state {
+            State::Open(open) => open.obey(&self.service, stream, wants),
+            _ if wants.any(Flags::WANTS_TIMEOUT | Flags::WANTS_DRAIN) => self.give_up(stream, wants),
+            _ => {}
+        }
+    }
+}
+
+impl<H: Handler> Drop for Driver<H> {
+    fn drop(&mut self) {
+        // A callback has panicked, or the reactor is gone. Nobody is told.
+        self.leave();
+    }
+}
+
+/// Where received bytes are.
+pub(crate) enum Source<'i> {
+    Input(Input<'i>),
+    Bytes(&'i mut [u8]),
+}
+
+impl Source<'_> {
+    fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            Self::Input(input) => input,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+impl<D: 'static> Open<D> {
+    /// One go over received bytes, with the handler's callbacks in it.
+    fn pass<H: Handler<Data = D>>(
+        &mut self,
+        service: &Inner<H>,
+        stream: &mut Stream<'_>,
+        input: &mut [u8],
+        scratch: &mut Scratch,
+        first: First,
+    ) -> Outcome {
+        let hall = &service.hall;
+        let Self { engine, seat, data } = self;
+        hall.hear(seat);
+        let _running = Running::begin(hall, seat.member);
+        let mut pass = engine.process(input, scratch);
+        if first != First::Nothing {
+            let mut connection = Connection { outbox: pass.outbox(), turn: stream.turn(), hall, seat };
+            match first {
+                First::Open => service.handler.on_open(&mut connection, data),
+                _ => service.handler.on_drain(&mut connection, data),
+            }
+            connection.take_stash();
+        }
+        service.go_through(stream, pass, seat, data)
+    }
+
+    /// Sends what a pass has brought about, and does what is to be done before the next.
+    #[cold]
+    #[inline(never)]
+    fn finish<H: Handler<Data = D>>(
+        &mut self,
+        service: &Inner<H>,
+        stream: &mut Stream<'_>,
+        mut source: Source<'_>,
+        outcome: Outcome,
+        scratch: Box<Scratch>,
+    ) {
+        send_output(stream, source.bytes(), &outcome, &scratch);
+        service.hall.put_scratch(scratch);
+        if self.end_pass(service, stream, &mut source, &outcome) {
+            let rest = &mut source.bytes()[outcome.consumed..];
+            self.go_on(service, stream, Source::Bytes(rest), First::Nothing);
+        }
+    }
+
+    /// Passes over received bytes, as long as there are some and nothing keeps them.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn go_on<H: Handler<Data = D>>(
+        &mut self,
+        service: &Inner<H>,
+        stream: &mut Stream<'_>,
+        mut source: Source<'_>,
+        mut first: First,
+    ) {
+        let mut at = 0;
+        loop {
+            let hall = &service.hall;
+            if self.seat.halt & (HALT_PAUSED | HALT_HELD) != 0 && first == First::Nothing {
+                return self.hold(hall, stream, &source.bytes()[at..]);
+            }
+            self.seat.halt &= !HALT_SPENT;
+            self.seat.spent = 0;
+            let mut scratch = hall.take_scratch();
+            let bytes = &mut source.bytes()[at..];
+            let outcome = self.pass(service, stream, bytes, &mut scratch, first);
+            first = First::Nothing;
+            send_output(stream, bytes, &outcome, &scratch);
+            hall.put_scratch(scratch);
+            let mut rest = Source::Bytes(bytes);
+            if !self.end_pass(service, stream, &mut rest, &outcome) {
+                return;
+            }
+            at += outcome.consumed;
+        }
+    }
+
+    /// Looks at how a pass has ended, after its output. True if there is more to be passed over now.
+    fn end_pass<H: Handler<Data = D>>(
+        &mut self,
+        service: &Inner<H>,
+        stream: &mut Stream<'_>,
+        source: &mut Source<'_>,
+        outcome: &Outcome,
+    ) -> bool {
+        let hall = &service.hall;
+        if let Some(end) = outcome.end {
+            let reason = match end {
+                End::Closed => CloseReason::Peer,
+                End::Failed(violation) => CloseReason::Violation(violation),
+            };
+            hall.begin_closing(self.seat.member, reason);
+            match end {
+                // Nothing comes after a Close frame (RFC 6455 section 5.5.1), and the server closes first (section 7.1.1).
+                End::Closed => stream.close_after_output(),
+                End::Failed(_) => stream.close(),
+            }
+            return false;
+        }
+        let halt = self.seat.halt;
+        self.seat.spent = 0;
+        self.seat.halt &= !HALT_SPENT;
+        if halt & HALT_CLOSING != 0 {
+            // What the peer says is passed over, but for its Close.
+            self.seat.halt &= !HALT_PAUSED;
+        } else if halt & HALT_PAUSED != 0 {
+            stream.pause();
+        }
+        let bytes = source.bytes();
+        if outcome.consumed == bytes.len() {
+            return false;
+        }
+        if halt & HALT_CLOSING == 0 && (halt & HALT_PAUSED != 0 || stream.is_full()) {
+            self.hold(hall, stream, &bytes[outcome.consumed..]);
+            return false;
+        }
+        true
+    }
+
+    /// Keeps received bytes until the connection reads on.
+    fn hold(&mut self, hall: &Hall, stream: &mut Stream<'_>, rest: &[u8]) {
+        stream.pause();
+        self.seat.halt |= HALT_HELD;
+        hall.books.borrow_mut().held.entry(self.seat.member).or_default().extend_from_slice(rest);
+        if !self.seat.told_full {
+            // Nobody else would come back to it.
+            stream.nudge();
+        }
+    }
+
+    /// Sends what waits at the side, looks at what was held, and reads on, as far as there is room.
+    fn catch_up<H: Handler<Data = D>>(&mut self, service: &Inner<H>, stream: &mut Stream<'_>) {
+        let hall = &service.hall;
+        hall.refill(self.seat.member, stream, self.seat.told_full);
+        if stream.is_full() && !self.seat.told_full {
+            // It is about to be told, or the peer reads again before that.
+            return stream.nudge();
+        }
+        if self.seat.told_full || self.seat.halt & HALT_PAUSED != 0 {
+            return;
+        }
+        if self.seat.halt & HALT_HELD != 0 {
+            self.seat.halt &= !HALT_HELD;
+            let held = hall.books.borrow_mut().held.remove(&self.seat.member);
+            if let Some(mut held) = held {
+                self.go_on(service, stream, Source::Bytes(&mut held), First::Nothing);
+            }
+        }
+        if self.seat.halt & (HALT_HELD | HALT_PAUSED) == 0 {
+            stream.resume();
+        }
+    }
+
+    /// Does what others want of the connection.
+    fn obey<H: Handler<Data = D>>(&mut self, service: &Inner<H>, stream: &mut Stream<'_>, wants: Flags) {
+        if wants.any(Flags::WANTS_RESUME) {
+            self.seat.halt &= !HALT_PAUSED;
+        }
+        if wants.any(Flags::WANTS_CLOSE) {
+            let farewell = service.hall.books.borrow_mut().farewells.remove(&self.seat.member);
+            if let Some((code, text)) = farewell {
+                self.say_goodbye(&service.hall, stream, code, &text, CloseReason::Local);
+            }
+        }
+        if wants.any(Flags::WANTS_IDLE_END) {
+            let text = "nothing was heard for too long";
+            self.say_goodbye(&service.hall, stream, CloseCode::GOING_AWAY, text, CloseReason::Idle);
+            // Who has not been heard for so long is not waited for.
+            return stream.close();
+        }
+        if wants.any(Flags::WANTS_LIFETIME_END) {
+            self.say_goodbye(
+                &service.hall,
+                stream,
+                CloseCode::GOING_AWAY,
+                "open for as long as may be",
+                CloseReason::Lifetime,
+            );
+        }
+        if wants.any(Flags::WANTS_DRAIN) && self.seat.halt & HALT_CLOSING == 0 {
+            self.go_on(service, stream, Source::Bytes(&mut []), First::Drain);
+        }
+        if self.seat.halt & HALT_CLOSING != 0 {
+            self.seat.halt &= !HALT_PAUSED;
+        }
+        self.catch_up(service, stream);
+    }
+
+    /// Sends a Close frame for somebody else than the handler.
+    fn say_goodbye(&mut self, hall: &Hall, stream: &mut Stream<'_>, code: CloseCode, text: &str, reason: CloseReason) {
+        // What was published before goes before.
+        hall.flush_for(self.seat.member, &mut stream.turn());
+        let mut scratch = hall.take_scratch();
+        if let Ok(frame) = self.engine.close(code, text, &mut scratch) {
+            // A stream that fails tells of it by its end.
+            for message in hall.take_side(self.seat.member) {
+                let _ = stream.send_shared(&Shared::of(&message));
+            }
+            let _ = stream.send(frame);
+            self.seat.halt = (self.seat.halt & !HALT_PAUSED) | HALT_CLOSING;
+            hall.begin_closing(self.seat.member, reason);
+        }
+        hall.put_scratch(scratch);
+    }
+}
+
+impl<H: Handler> Inner<H> {
+    /// Hands out what a pass brings, and ends it.
+    #[inline(never)]
+    fn go_through(&self, stream: &mut Stream<'_>, mut pass: Pass<'_>, seat: &mut Seat, data: &mut H::Data) -> Outcome {
+        let hall = &self.hall;
+        // Each kind of event has its own way: put together again they would go through memory.
+        loop {
+            if seat.halt != 0 {
+                pass_over(&mut pass, hall, seat);
+                break;
+            }
+            match pass.next() {
+                None => break,
+                Some(Event::Binary(bytes)) => {
+                    let (received, outbox) = bytes.detach();
+                    let connection = Connection { outbox, turn: stream.turn(), hall, seat };
+                    self.message(connection, data, received);
+                }
+                Some(Event::Text(text)) => {
+                    let (received, outbox) = text.detach();
+                    let connection = Connection { outbox, turn: stream.turn(), hall, seat };
+                    self.text(connection, data, received);
+                }
+                Some(other) => {
+                    let Some(control) = Control::of(other, hall, seat) else { continue };
+                    let connection = Connection { outbox: pass.outbox(), turn: stream.turn(), hall, seat };
+                    self.control(connection, data, &control);
+                }
+            }
+        }
+        pass.finish()
+    }
+
+    #[inline(always)]
+    fn message(&self, mut connection: Connection<'_>, data: &mut H::Data, received: Received<'_>) {
+        let hall = &self.hall;
+        let len = received.as_bytes().len();
+        hall.stats.messages_received.add(1);
+        hall.stats.bytes_received.add(len as u64);
+        self.handler.on_message(&mut connection, data, Message(received));
+        if len > LARGE {
+            // Afterwards, or its own reply would find the room taken.
+            connection.seat.note_spent(len);
+        }
+        if hall.is_alert(Alert::STASH) {
+            connection.take_stash();
+        }
+    }
+
+    #[inline(never)]
+    fn text(&self, connection: Connection<'_>, data: &mut H::Data, received: Received<'_>) {
+        self.message(connection, data, received);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn control(&self, mut connection: Connection<'_>, data: &mut H::Data, control: &Control) {
+        match control {
+            Control::Ping(bytes, len) => self.handler.on_ping(&mut connection, data, &bytes[..*len]),
+            Control::Pong(bytes, len) => self.handler.on_pong(&mut connection, data, &bytes[..*len]),
+        }
+        connection.take_stash();
+    }
+}
+
+/// Goes on without handing messages out, for a connection that is closing: nobody wants them, but the peer's Close may be among them. Does nothing if the pass is to end for
+/// another reason.
+#[cold]
+#[inline(never)]
+fn pass_over(pass: &mut Pass<'_>, hall: &Hall, seat: &mut Seat) {
+    while seat.halt & !HALT_CLOSING == 0 {
+        let Some(event) = pass.next() else { break };
+        // It notes how the connection ends, and nobody is told of the rest.
+        let _ = Control::of(event, hall, seat);
+    }
+}
+
+/// A message from here on is counted against what a pass may send, as if it came back.
+const LARGE: usize = 16 << 10;
+
+impl Seat {
+    #[cold]
+    pub(crate) fn note_spent(&mut self, len: usize) {
+        self.spent = self.spent.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
+        if self.spent > SPENT_MAX {
+            self.halt |= HALT_SPENT;
+        }
+    }
+}
+
+/// Gives a pass's output to the stream.
+fn send_output(stream: &mut Stream<'_>, input: &[u8], outcome: &Outcome, scratch: &Scratch) {
+    if outcome.len == 0 {
+        return;
+    }
+    let mut pieces = scratch.output(outcome, input);
+    let (first, second) = (pieces.next(), pieces.next());
+    // A stream that fails tells of it by its end.
+    let Some(first) = first else { return };
+    let Some(second) = second else {
+        let _ = stream.write_shared(&Shared::new(first));
+        return;
+    };
+    for piece in [first, second].into_iter().chain(pieces) {
+        let _ = stream.send(piece);
+    }
+}
+
+/// What has come beside messages.
+enum Control {
+    Ping([u8; 125], usize),
+    Pong([u8; 125], usize),
+}
+
+impl Control {
+    #[cold]
+    #[inline(never)]
+    fn of(event: Event<'_>, hall: &Hall, seat: &mut Seat) -> Option<Self> {
+        let copy = |payload: &[u8]| {
+            let mut bytes = [0; 125];
+            bytes[..payload.len()].copy_from_slice(payload);
+            (bytes, payload.len())
+        };
+        match event {
+            Event::Ping(payload) => {
+                let (bytes, len) = copy(payload);
+                Some(Self::Ping(bytes, len))
+            }
+            Event::Pong(payload) => {
+                let (bytes, len) = copy(payload);
+                Some(Self::Pong(bytes, len))
+            }
+            Event::Close(close) => {
+                seat.halt |= HALT_CLOSING;
+                hall.begin_closing(seat.member, CloseReason::Peer);
+                hall.note_close(seat.member, &close);
+                None
+            }
+            Event::Violation(violation) => {
+                seat.halt |= HALT_CLOSING;
+                hall.begin_closing(seat.member, CloseReason::Violation(violation));
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+// What a connection costs in its cell, beside the user's data: the engine is 56 bytes of it.
+const _: () = assert!(size_of::<Seat>() == 16 && size_of::<State<()>>() == 72);

@@ -1,0 +1,69 @@
+//! What calls can fail with.
+
+use core::fmt;
+use std::io;
+
+/// Why a message was not taken. Nothing of it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The connection is closing, or there is none of that name any more.
+    Closed,
+    /// More would wait for the receiver than [`receiver_buffer_max`](crate::Options::receiver_buffer_max), and the policy is not to drop older messages instead.
+    Full,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "the connection is closing or gone",
+            Self::Full => "as much as may be waits for the receiver already",
+        })
+    }
+}
+
+impl core::error::Error for SendError {}
+
+impl From<SendError> for io::Error {
+    fn from(error: SendError) -> Self {
+        let kind = match error {
+            SendError::Closed => io::ErrorKind::BrokenPipe,
+            SendError::Full => io::ErrorKind::WouldBlock,
+        };
+        Self::new(kind, error)
+    }
+}
+
+/// Why a ping or a close was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// The connection is closing, or there is none of that name any more.
+    Closed,
+    /// A ping takes at most 125 bytes, the reason of a close 123 (RFC 6455 section 5.5).
+    TooLong,
+    /// The code may not be sent (RFC 6455 section 7.4).
+    BadCloseCode,
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "the connection is closing or gone",
+            Self::TooLong => "a control frame takes at most 125 bytes",
+            Self::BadCloseCode => "the close code may not be sent",
+        })
+    }
+}
+
+impl core::error::Error for ControlError {}
+
+impl From<windlass_ws::SendError> for ControlError {
+    fn from(error: windlass_ws::SendError) -> Self {
+        match error {
+            windlass_ws::SendError::TooLong => Self::TooLong,
+            windlass_ws::SendError::BadCloseCode => Self::BadCloseCode,
+            _ => Self::Closed,
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! What the connections of a service have in common.
+//!
+//! # Who may touch what
+//!
+//! 1. [`Books`] are borrowed by this crate's calls alone, each for its own time, and never while code of the user's runs: callbacks, destructors, clocks (rule 13 of the reactor).
+//!    What a call does to a stream is no such code: a stream runs callbacks in a frame of its own.
+//! 2. The scratch is in its place unless a pass has it. One that was lost with a panic is made anew.
+//! 3. At most one connection is in a pass at a time, and [`Hall::running`] says which. What others send to it meanwhile goes to the stash, and from there to its output, so that it
+//!    lies between what the connection has sent before and after.
+
+use core::cell::{Cell, RefCell};
+use std::{collections::BTreeMap, rc::Rc, sync::Arc};
+
+use windlass::{
+    Turn,
+    stream::{ListenerKey, Shared, Stream},
+};
+use windlass_flow::Sender;
+use windlass_ws::{Close, CloseCode, Config, Scratch};
+
+use crate::{
+    CloseReason, Options,
+    closed::Ending,
+    connection::Seat,
+    drain::Then,
+    http::Place,
+    inbox::{Board, Command},
+    log::{Log, Packer},
+    peers::Peers,
+    roster::{Flags, NOBODY, Roster},
+    slow::Sides,
+    stats::Counters,
+    topics::Topics,
+};
+
+/// What a call of a connection has to look at first, if anything.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Alert(u8);
+
+impl Alert {
+    pub(crate) const NONE: Self = Self(0);
+    /// Publications wait to be given out.
+    pub(crate) const LOG: Self = Self(1);
+    /// The stash has something.
+    pub(crate) const STASH: Self = Self(1 << 1);
+    /// Some connection has messages in the side table.
+    pub(crate) const SIDES: Self = Self(1 << 2);
+
+    #[inline]
+    pub(crate) const fn any(self, of: Self) -> bool {
+        self.0 & of.0 != 0
+    }
+
+    #[inline]
+    pub(crate) const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What all connections of a service share.
+pub(crate) struct Hall {
+    pub(crate) options: Options,
+    pub(crate) config: Arc<Config>,
+    /// The time, in granules of the sweep.
+    pub(crate) tick: Cell<u32>,
+    alert: Cell<Alert>,
+    /// The connection that is in a pass.
+    pub(crate) running: Cell<u32>,
+    pub(crate) scratch: Cell<Option<Box<Scratch>>>,
+    /// Seconds, by which control frames are counted.
+    pub(crate) second: Cell<u32>,
+    pub(crate) stats: Counters,
+    /// A closure that gives out the log waits for the end of the turn.
+    pub(crate) flush_deferred: Cell<bool>,
+    pub(crate) is_draining: Cell<bool>,
+    /// The memory of answers to requests.
+    pub(crate) answer: Cell<Vec<u8>>,
+    pub(crate) last_protocol: Cell<Option<Rc<str>>>,
+    pub(crate) listeners: Cell<Vec<ListenerKey>>,
+    pub(crate) after_drain: Cell<Vec<Then>>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) books: RefCell<Books>,
+}
+
+/// What is behind the borrow.
+pub(crate) struct Books {
+    pub(crate) roster: Roster,
+    pub(crate) topics: Topics,
+    pub(crate) log: Log,
+    /// The topic that the log is of, while it is not empty.
+    pub(crate) log_topic: Option<u32>,
+    /// Frames for the connection that is in a pass.
+    pub(crate) stash: Vec<u8>,
+    pub(crate) sides: Sides,
+    /// Received bytes of connections that do not read on for now.
+    pub(crate) held: BTreeMap<u32, Vec<u8>>,
+    /// How connections that are about to end have come to that. Here and in the next two is what few connections have: so the others need no room for it.
+    pub(crate) endings: BTreeMap<u32, Ending>,
+    /// The subprotocols of those that have one.
+    pub(crate) protocols: BTreeMap<u32, Rc<str>>,
+    /// What counts connections in, if they are counted by address.
+    pub(crate) places: BTreeMap<u32, Place>,
+    /// How connections are to be closed for others.
+    pub(crate) farewells: BTreeMap<u32, (CloseCode, Box<str>)>,
+    pub(crate) packer: Option<Packer>,
+    /// A frame on its way.
+    pub(crate) frame: Vec<u8>,
+    /// The services that have the other connections.
+    pub(crate) peers: Peers,
+}
+
+impl Hall {
+    pub(crate) fn new(
+        options: Options,
+        worker: u16,
+        first_generation: u32,
+        others: Vec<Sender<Command>>,
+        board: Arc<Board>,
+    ) -> Self {
+        let books = Books {
+            roster: Roster::new(worker, first_generation),
+            topics: Topics::new(),
+            log: Log::default(),
+            log_topic: None,
+            stash: Vec::new(),
+            sides: Sides::default(),
+            held: BTreeMap::new(),
+            endings: BTreeMap::new(),
+            protocols: BTreeMap::new(),
+            places: BTreeMap::new(),
+            farewells: BTreeMap::new(),
+            packer: options.deflate.as_ref().map(Packer::new),
+            frame: Vec::new(),
+            peers: Peers::new(others),
+        };
+        Self {
+            config: Arc::new(Config::server().with_limits(options.limits)),
+            options,
+            tick: Cell::new(0),
+            alert: Cell::new(Alert::NONE),
+            running: Cell::new(NOBODY),
+            scratch: Cell::new(None),
+            second: Cell::new(0),
+            stats: Counters::default(),
+            flush_deferred: Cell::new(false),
+            is_draining: Cell::new(false),
+            answer: Cell::new(Vec::new()),
+            last_protocol: Cell::new(None),
+            listeners: Cell::new(Vec::new()),
+            after_drain: Cell::new(Vec::new()),
+            board,
+            books: RefCell::new(books),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_alert(&self, of: Alert) -> bool {
+        self.alert.get().any(of)
+    }
+
+    pub(crate) fn raise(&self, those: Alert) {
+        self.alert.set(Alert(self.alert.get().0 | those.0));
+    }
+
+    pub(crate) fn lower(&self, those: Alert) {
+        self.alert.set(Alert(self.alert.get().0 & !those.0));
+    }
+
+    /// The scratch, out of its place.
+    #[inline]
+    pub(crate) fn take_scratch(&self) -> Box<Scratch> {
+        match self.scratch.take() {
+            Some(scratch) => scratch,
+            None => self.new_scratch(),
+        }
+    }
+
+    /// Back to its place.
+    #[inline]
+    pub(crate) fn put_scratch(&self, scratch: Box<Scratch>) {
+        self.scratch.set(Some(scratch));
+    }
+
+    #[cold]
+    fn new_scratch(&self) -> Box<Scratch> {
+        let mut scratch = Box::new(Scratch::new());
+        scratch.set_second(self.second.get());
+        scratch
+    }
+
+    /// Notes that something has come from a connection: in the roster no more than once per tick.
+    #[inline(always)]
+    pub(crate) fn hear(&self, seat: &mut Seat) {
+        if self.tick.get() != seat.heard {
+            self.note_heard(seat);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_heard(&self, seat: &mut Seat) {
+        seat.heard = self.tick.get();
+        let mut books = self.books.borrow_mut();
+        let member = books.roster.at(seat.member);
+        if !member.flags.any(Flags::CLOSING) {
+            member.heard = seat.heard;
+        }
+    }
+
+    /// A connection takes no more messages: it is about to end.
+    pub(crate) fn begin_closing(&self, member: u32, reason: CloseReason) {
+        let books = &mut *self.books.borrow_mut();
+        books.endings.entry(member).or_insert_with(|| Ending::new(reason));
+        let member = books.roster.at(member);
+        member.flags.add(Flags::CLOSING);
+        // Nobody pauses any more: the peer's Close is to be read.
+        member.flags.clear(Flags::PAUSED);
+        member.heard = self.tick.get();
+    }
+
+    /// More than half of a connection's buffer is in use, and it reads no more. Whoever sends to it has to look at the rest.
+    pub(crate) fn note_full(&self, member: u32) {
+        self.stats.reading_paused.add(1);
+        self.books.borrow_mut().roster.at(member).flags.add(Flags::LAGGING);
+    }
+
+    /// Notes what the peer has said at the end.
+    pub(crate) fn note_close(&self, member: u32, close: &Close<'_>) {
+        let mut books = self.books.borrow_mut();
+        if let Some(ending) = books.endings.get_mut(&member) {
+            ending.code = close.code;
+            ending.text = close.reason.into();
+        }
+    }
+
+    /// The messages that wait for a connection at the side, each counted as sent: it is about to send its Close frame, after which there can be no more.
+    pub(crate) fn take_side(&self, member: u32) -> Vec<Arc<[u8]>> {
+        let mut books = self.books.borrow_mut();
+        if !books.roster.at(member).flags.any(Flags::SIDE) {
+            return Vec::new();
+        }
+        books.roster.at(member).flags.clear(Flags::SIDE);
+        let frames: Vec<_> = core::iter::from_fn(|| books.sides.get(member)?.pop()).collect();
+        if books.sides.remove(member) {
+            self.lower(Alert::SIDES);
+        }
+        self.stats.messages_sent.add(frames.len() as u64);
+        frames
+    }
+
+    pub(crate) fn mark(&self, member: u32, flags: Flags) {
+        self.books.borrow_mut().roster.at(member).flags.add(flags);
+    }
+
+    /// Takes marks away that have kept a connection from being read from: its silence begins anew.
+    pub(crate) fn unmark(&self, member: u32, flags: Flags) {
+        let mut books = self.books.borrow_mut();
+        let member = books.roster.at(member);
+        member.flags.clear(flags);
+        if !member.flags.any(Flags::CLOSING) {
+            member.heard = self.tick.get();
+        }
+    }
+
+    /// Tells the engines of the second, by which they count control frames.
+    pub(crate) fn set_second(&self, second: u32) {
+        self.second.set(second);
+        if let Some(mut scratch) = self.scratch.take() {
+            scratch.set_second(second);
+            self.scratch.set(Some(scratch));
+        }
+    }
+
+    /// Keeps the most connections at once.
+    pub(crate) fn note_connections(&self) {
+        let now = self.books.borrow().roster.len() as u64;
+        self.stats.connections_most.set(now.max(self.stats.connections_most.get()));
+    }
+
+    pub(crate) fn count_end(&self, reason: CloseReason) {
+        let stats = &self.stats;
+        stats.closed.add(1);
+        match reason {
+            CloseReason::Violation(_) => stats.violations.add(1),
+            CloseReason::Idle => stats.idle_timeouts.add(1),
+            CloseReason::Failed(_) | CloseReason::WriteStall => stats.broken_off.add(1),
+            _ => {}
+        }
+    }
+
+    /// Sends what waits at the side of a connection, as far as there is room.
+    #[cold]
+    pub(crate) fn refill(&self, member: u32, stream: &mut Stream<'_>, is_told_full: bool) {
+        let books = &mut *self.books.borrow_mut();
+        if !books.roster.at(member).flags.any(Flags::SIDE) {
+            return;
+        }
+        let high = self.options.receiver_buffer_max / 2;
+        let Some(side) = books.sides.get(member) else { return };
+        while stream.buffered() <= high && !stream.is_full() {
+            let Some(frame) = side.pop() else { break };
+            self.stats.messages_sent.add(1);
+            if stream.send_shared(&Shared::of(&frame)).is_err() {
+                break;
+            }
+        }
+        if side.is_empty() {
+            books.roster.at(member).flags.clear(Flags::SIDE);
+            if books.sides.remove(member) {
+                self.lower(Alert::SIDES);
+            }
+        } else if !is_told_full {
+            // Nobody else would come back to it.
+            stream.nudge();
+        }
+    }
+
+    /// A connection has ended: it leaves the topics and the roster. Says how it has ended, if that is known.
+    pub(crate) fn leave(&self, member: u32) -> Option<Ending> {
+        let mut books = self.books.borrow_mut();
+        let books = &mut *books;
+        books.topics.leave_all(&mut books.roster, member);
+        if books.log_topic.is_some_and(|topic| books.topics.topic(topic).is_none()) {
+            // There is nobody left to give it to.
+            books.discard_log(self);
+        }
+        if books.sides.remove(member) {
+            self.lower(Alert::SIDES);
+        }
+        books.held.remove(&member);
+        books.farewells.remove(&member);
+        books.protocols.remove(&member);
+        books.places.remove(&member);
+        books.roster.leave(member);
+        books.endings.remove(&member)
+    }
+
+    /// Gives out what was published, here and to the other workers.
+    pub(crate) fn flush(&self, turn: &mut Turn<'_>) {
+        let mut books = self.books.borrow_mut();
+        books.flush(self, turn);
+        books.peers.send_out(self);
+    }
+
+    /// Gives out what was published, if a connection is to get some of it: what comes next must not overtake it.
+    pub(crate) fn flush_for(&self, member: u32, turn: &mut Turn<'_>) {
+        let mut books = self.books.borrow_mut();
+        books.flush_for(self, member, turn);
+    }
+}
+
+impl Drop for Hall {
+    fn drop(&mut self) {
+        self.board.post(self.snapshot());
+    }
+}
+
+/// A connection's pass: sets [`Hall::running`] for as long as it lives, a panic included.
+pub(crate) struct Running<'h>(&'h Hall);
+
+impl<'h> Running<'h> {
+    #[inline]
+    pub(crate) fn begin(hall: &'h Hall, member: u32) -> Self {
+        hall.running.set(member);
+        Self(hall)
+    }
+}
+
+impl Drop for Running<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.running.set(NOBODY);
+        if self.0.is_alert(Alert::STASH) {
+            self.0.drop_stash();
+        }
+    }
+}
+
+impl Hall {
+    /// The connection has panicked, or closed, before it could take what was for it.
+    #[cold]
+    fn drop_stash(&self) {
+        self.lower(Alert::STASH);
+        self.books.borrow_mut().stash.clear();
+    }
+}
+
+impl Books {
+    pub(crate) fn discard_log(&mut self, hall: &Hall) {
+        for from in self.log.publishers() {
+            if let Some(member) = self.roster.taken(from) {
+                member.flags.clear(Flags::PUBLISHED);
+            }
+        }
+        self.log.clear();
+        self.log_topic = None;
+        hall.lower(Alert::LOG);
+    }
+
+    pub(crate) fn flush_for(&mut self, hall: &Hall, member: u32, turn: &mut Turn<'_>) {
+        let first = self.roster.at(member).subscriptions;
+        if self.log_topic.is_some_and(|topic| self.topics.listens(first, topic)) {
+            self.flush(hall, turn);
+        }
+    }
+}
+
+/// The hall, shared with closures that wait in the reactor.
+pub(crate) type SharedHall = Rc<Hall>;

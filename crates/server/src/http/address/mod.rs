@@ -1,0 +1,205 @@
+//! How many connections there are, in all and from each address.
+
+use core::{fmt, num::NonZeroU64};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    hash::{BuildHasher as _, RandomState},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use windlass::stream::Address;
+
+/// Counters are spread over so many locks. Taking one is only contended when two workers accept at the same moment.
+const SHARDS: usize = 16;
+
+/// Tables that have been larger than this give memory back.
+const KEPT: usize = 64;
+
+/// What counts as one address: all of an IPv4 address, and the first 64 bits of an IPv6 address, because a subscriber is usually given so many
+/// that the other half is free to choose (RFC 4291 section 2.5.4, RIPE-690). An IPv4 address written as IPv6 is the IPv4 address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AddressKey(
+    /// The complement of the network, so that an absent key takes no room. IPv4 is put where IPv6 has multicast (`ffff:ffff::/32`), which no
+    /// connection comes from.
+    NonZeroU64,
+);
+
+impl AddressKey {
+    /// The key of an address; `None` for a Unix socket, whose clients cannot be told apart.
+    #[must_use]
+    pub fn of(address: &Address) -> Option<Self> {
+        address.ip().map(Self::of_ip)
+    }
+
+    /// The key of an IP address.
+    #[must_use]
+    pub fn of_ip(address: IpAddr) -> Self {
+        let network = match address.to_canonical() {
+            IpAddr::V4(address) => 0xffff_ffff_0000_0000 | u64::from(u32::from(address)),
+            IpAddr::V6(address) => (u128::from(address) >> 64) as u64,
+        };
+        // 255.255.255.255, of which no connection comes, shares the key of its neighbour.
+        Self(NonZeroU64::new(!network).unwrap_or(NonZeroU64::MIN))
+    }
+}
+
+impl fmt::Debug for AddressKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let network = !self.0.get();
+        match network >> 32 {
+            0xffff_ffff => write!(f, "{}", Ipv4Addr::from(network as u32)),
+            _ => write!(f, "{}/64", Ipv6Addr::from(u128::from(network) << 64)),
+        }
+    }
+}
+
+/// Why there is no place for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoPlace {
+    /// There are as many connections as there may be.
+    Full,
+    /// There are as many from this address as there may be.
+    AddressFull,
+}
+
+impl fmt::Display for NoPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "there are as many connections as there may be",
+            Self::AddressFull => "there are as many connections from this address as there may be",
+        })
+    }
+}
+
+impl core::error::Error for NoPlace {}
+
+type Table = HashMap<AddressKey, usize, Hasher>;
+
+/// Keys that come from peers are hashed with the process' own secret, so that nobody can choose addresses that collide.
+type Hasher = RandomState;
+
+/// Counts connections for all workers, and says when there are enough.
+///
+/// Its memory is bounded by the connections that are open: an address without one has no entry.
+pub struct PlaceCounter {
+    places_max: usize,
+    address_max: usize,
+    taken: AtomicUsize,
+    hasher: Hasher,
+    shards: [Mutex<Table>; SHARDS],
+}
+
+impl PlaceCounter {
+    /// A counter that gives `places_max` places, and `address_max` of them to one address; `None` is without a limit.
+    #[must_use]
+    pub fn new(places_max: Option<usize>, address_max: Option<usize>) -> Arc<Self> {
+        let hasher = Hasher::new();
+        Arc::new(Self {
+            places_max: places_max.unwrap_or(usize::MAX),
+            address_max: address_max.unwrap_or(usize::MAX),
+            taken: AtomicUsize::new(0),
+            shards: core::array::from_fn(|_| Mutex::new(Table::with_hasher(hasher.clone()))),
+            hasher,
+        })
+    }
+
+    /// Takes a place for a connection from this address. Dropping it gives it back.
+    ///
+    /// # Errors
+    /// [`NoPlace`]; nothing was taken.
+    pub fn take(self: &Arc<Self>, address: &Address) -> Result<Place, NoPlace> {
+        // Relaxed: the number guards nothing but itself.
+        let more = |taken: usize| (taken < self.places_max).then(|| taken + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(|_| NoPlace::Full)?;
+        // Without a limit nobody asks for the number of one address.
+        let key = if self.address_max == usize::MAX { None } else { AddressKey::of(address) };
+        let mut place = Place { counter: Arc::clone(self), key: None };
+        let Some(key) = key else { return Ok(place) };
+        {
+            let mut table = self.table(key);
+            let count = table.entry(key).or_insert(0);
+            if *count < self.address_max {
+                *count += 1;
+                place.key = Some(key);
+                return Ok(place);
+            }
+            // A limit of none would leave an entry that no place removes.
+            if *count == 0 {
+                table.remove(&key);
+            }
+        }
+        Err(NoPlace::AddressFull)
+    }
+
+    /// How many places are taken.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// How many places this address has taken; 0 where addresses have no limit.
+    #[must_use]
+    pub fn taken_by(&self, key: AddressKey) -> usize {
+        self.table(key).get(&key).copied().unwrap_or(0)
+    }
+
+    fn table(&self, key: AddressKey) -> MutexGuard<'_, Table> {
+        let shard = &self.shards[self.hasher.hash_one(key) as usize % SHARDS];
+        // Nothing panics while it is held.
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_back(&self, key: AddressKey) {
+        let mut table = self.table(key);
+        if let Entry::Occupied(mut entry) = table.entry(key) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
+        if table.capacity() > KEPT && table.len() < table.capacity() / 4 {
+            let kept = table.len() * 2;
+            table.shrink_to(kept);
+        }
+    }
+}
+
+impl fmt::Debug for PlaceCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlaceCounter")
+            .field("places_max", &self.places_max)
+            .field("address_max", &self.address_max)
+            .field("taken", &self.taken())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The place of one connection. Dropping it gives it back.
+#[must_use]
+pub struct Place {
+    counter: Arc<PlaceCounter>,
+    key: Option<AddressKey>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.counter.give_back(key);
+        }
+        self.counter.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("address", &self.key).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! What counts as one address, and that places are given, refused and given back as a naive count says.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, thread};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn ip(text: &str) -> Address {
+    Address::Ip(SocketAddr::new(text.parse().expect("an address"), 1234))
+}
+
+fn key(text: &str) -> AddressKey {
+    AddressKey::of(&ip(text)).expect("an IP address")
+}
+
+fn entries(counter: &PlaceCounter) -> usize {
+    counter.shards.iter().map(|shard| shard.lock().unwrap().len()).sum()
+}
+
+fn room(counter: &PlaceCounter) -> usize {
+    counter.shards.iter().map(|shard| shard.lock().unwrap().capacity()).sum()
+}
+
+#[test]
+fn what_is_one_address() {
+    for (one, other) in [
+        ("1.2.3.4", "::ffff:1.2.3.4"),
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff:ffff:ffff:ffff"),
+        ("::1", "::2"),
+        ("fe80::1", "fe80::2"),
+    ] {
+        assert_eq!(key(one), key(other), "{one} {other}");
+    }
+    for (one, other) in [
+        ("1.2.3.4", "1.2.3.5"),
+        ("1.2.3.4", "4.3.2.1"),
+        ("2001:db8:1:2::1", "2001:db8:1:3::1"),
+        ("2001:db8:1:2::1", "2001:db9:1:2::1"),
+        ("::1", "127.0.0.1"),
+        ("::1", "0.0.0.0"),
+        ("0:0:102:304::", "1.2.3.4"),
+        ("::102:304", "1.2.3.4"),
+        ("255.255.255.254", "255.255.255.253"),
+    ] {
+        assert_ne!(key(one), key(other), "{one} {other}");
+    }
+    assert_eq!(AddressKey::of(&Address::Unix(None)), None);
+    assert_eq!(AddressKey::of(&Address::Unix(Some(PathBuf::from("/a")))), None);
+    // What no connection comes from has a key as well.
+    let _ = (key("255.255.255.255"), key("ffff:ffff:ffff:ffff::"));
+}
+
+#[test]
+fn the_port_does_not_count() {
+    let with_port = |port| AddressKey::of(&Address::Ip(SocketAddr::new("1.2.3.4".parse().unwrap(), port)));
+    assert_eq!(with_port(1), with_port(2));
+}
+
+#[test]
+fn keys_are_shown_as_networks() {
+    assert_eq!(format!("{:?}", key("1.2.3.4")), "1.2.3.4");
+    assert_eq!(format!("{:?}", key("2001:db8:1:2::3")), "2001:db8:1:2::/64");
+    assert_eq!(format!("{:?}", key("::1")), "::/64");
+}
+
+#[test]
+fn a_place_is_small() {
+    assert_eq!(size_of::<Option<AddressKey>>(), 8);
+    assert_eq!(size_of::<Option<Place>>(), 16, "each connection has one");
+}
+
+#[test]
+fn each_address_has_so_many_places() {
+    let counter = PlaceCounter::new(None, Some(2));
+    let first = counter.take(&ip("2001:db8::1")).unwrap();
+    let second = counter.take(&ip("2001:db8::2")).unwrap();
+    assert_eq!(counter.take(&ip("2001:db8::3")).unwrap_err(), NoPlace::AddressFull);
+    let other = counter.take(&ip("2001:db8:0:1::1")).unwrap();
+    assert_eq!((counter.taken(), counter.taken_by(key("2001:db8::9"))), (3, 2));
+    drop(first);
+    let third = counter.take(&ip("2001:db8::3")).unwrap();
+    assert_eq!(counter.take(&ip("2001:db8::1")).unwrap_err(), NoPlace::AddressFull);
+    drop((second, third, other));
+    assert_eq!((counter.taken(), entries(&counter)), (0, 0));
+}
+
+#[test]
+fn all_have_so_many_places_together() {
+    let counter = PlaceCounter::new(Some(2), Some(1));
+    let first = counter.take(&ip("1.1.1.1")).unwrap();
+    assert_eq!(counter.take(&ip("1.1.1.1")).unwrap_err(), NoPlace::AddressFull);
+    assert_eq!(counter.taken(), 1, "who is refused takes no place");
+    let _second = counter.take(&ip("2.2.2.2")).unwrap();
+    assert_eq!(counter.take(&ip("3.3.3.3")).unwrap_err(), NoPlace::Full);
+    assert_eq!(counter.take(&Address::Unix(None)).unwrap_err(), NoPlace::Full);
+    drop(first);
+    assert_eq!(entries(&counter), 1);
+    assert!(counter.take(&ip("3.3.3.3")).is_ok());
+}
+
+#[test]
+fn unix_sockets_are_no_address() {
+    let counter = PlaceCounter::new(None, Some(1));
+    let places: Vec<Place> = (0..10).map(|_| counter.take(&Address::Unix(None)).unwrap()).collect();
+    assert_eq!((counter.taken(), entries(&counter)), (10, 0));
+    drop(places);
+    assert_eq!(counter.taken(), 0);
+}
+
+#[test]
+fn without_a_limit_addresses_are_not_counted() {
+    let counter = PlaceCounter::new(None, None);
+    let _places: Vec<Place> = (0..10).map(|_| counter.take(&ip("1.1.1.1")).unwrap()).collect();
+    assert_eq!((counter.taken(), entries(&counter)), (10, 0));
+}
+
+#[test]
+fn a_limit_of_none_refuses_everybody_and_remembers_nobody() {
+    let counter = PlaceCounter::new(None, Some(0));
+    for last in 0..100 {
+        assert_eq!(counter.take(&ip(&format!("1.1.1.{last}"))).unwrap_err(), NoPlace::AddressFull);
+    }
+    assert_eq!((counter.taken(), entries(&counter)), (0, 0));
+}
+
+#[test]
+fn memory_is_given_back_with_the_places() {
+    let counter = PlaceCounter::new(None, Some(1));
+    let address = |number: u32| Address::Ip(SocketAddr::new(Ipv4Addr::from(number).into(), 1));
+    let mut places: Vec<Place> = (0..100_000).map(|number| counter.take(&address(number)).unwrap()).collect();
+    assert_eq!(entries(&counter), 100_000);
+    assert!(room(&counter) >= 100_000);
+    places.truncate(10);
+    assert_eq!(entries(&counter), 10);
+    assert!(room(&counter) <= SHARDS * 2 * KEPT, "{}", room(&counter));
+    drop(places);
+    assert_eq!(entries(&counter), 0);
+}
+
+#[test]
+fn workers_share_one_count() {
+    const EACH: usize = 2000;
+    let counter = PlaceCounter::new(Some(40), Some(3));
+    let work = |worker: usize| {
+        let mut places = Vec::new();
+        for step in 0..EACH {
+            let address = ip(&format!("10.0.0.{}", (step * 7 + worker) % 11));
+            if let Ok(place) = counter.take(&address) {
+                places.push(place);
+            }
+            assert!(counter.taken() <= 40);
+            assert!(counter.taken_by(AddressKey::of(&address).unwrap()) <= 3);
+            if step % 3 != 0 && !places.is_empty() {
+                drop(places.swap_remove(step % places.len()));
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for worker in 0..4 {
+            let work = &work;
+            scope.spawn(move || work(worker));
+        }
+    });
+    assert_eq!((counter.taken(), entries(&counter)), (0, 0));
+}
+
+proptest! {
+    /// Against a count that keeps every open place in a list.
+    #[test]
+    fn places_are_given_as_a_naive_count_says(
+        all_max in 0..12_usize,
+        address_max in 0..5_usize,
+        steps in proptest::collection::vec((any::<bool>(), 0..6_usize, any::<proptest::sample::Index>()), 0..80),
+    ) {
+        let addresses = [ip("1.1.1.1"), ip("::ffff:1.1.1.1"), ip("2.2.2.2"), ip("2001:db8::1"), ip("2001:db8::2"), Address::Unix(None)];
+        let names = ["v4 1", "v4 1", "v4 2", "v6", "v6", "unix"];
+        let counter = PlaceCounter::new(Some(all_max), Some(address_max));
+        let mut open: Vec<(&str, Place)> = Vec::new();
+        for (takes, which, index) in steps {
+            if takes {
+                let name = names[which];
+                let same = open.iter().filter(|(other, _)| *other == name).count();
+                let expected = if open.len() >= all_max {
+                    Err(NoPlace::Full)
+                } else if name != "unix" && same >= address_max {
+                    Err(NoPlace::AddressFull)
+                } else {
+                    Ok(())
+                };
+                let taken = counter.take(&addresses[which]);
+                prop_assert_eq!(taken.as_ref().map(|_| ()).map_err(|&error| error), expected);
+                open.extend(taken.ok().map(|place| (name, place)));
+            } else if !open.is_empty() {
+                drop(open.swap_remove(index.index(open.len())));
+            }
+            let mut counts = BTreeMap::new();
+            for (name, _) in &open {
+                *counts.entry(*name).or_insert(0) += 1;
+            }
+            prop_assert_eq!(counter.taken(), open.len());
+            for (which, name) in names.iter().enumerate().take(5) {
+                let key = AddressKey::of(&addresses[which]).unwrap();
+                prop_assert_eq!(counter.taken_by(key), counts.get(name).copied().unwrap_or(0));
+            }
+            prop_assert_eq!(entries(&counter), counts.keys().filter(|name| **name != "unix").count());
+        }
+    }
+
+    /// The rule in other words: two addresses share a key if they are the same IPv4 address, or IPv6 in the same /64.
+    #[test]
+    fn keys_are_equal_as_the_networks_are(a in any::<u128>(), b in any::<u128>(), same in 0..129_u32, v4 in any::<bool>()) {
+        // The second one has the first `same` bits of the first one.
+        let mask = u128::MAX.checked_shl(128 - same).unwrap_or(0);
+        let b = (a & mask) | (b & !mask);
+        if v4 {
+            let (a, b) = (Ipv4Addr::from((a >> 96) as u32), Ipv4Addr::from((b >> 96) as u32));
+            let broadcast = [a, b].iter().any(|address| address.is_broadcast());
+            prop_assert_eq!(AddressKey::of_ip(a.into()) == AddressKey::of_ip(b.into()), a == b || broadcast && a.octets()[..3] == b.octets()[..3]);
+            prop_assert_eq!(AddressKey::of_ip(a.to_ipv6_mapped().into()), AddressKey::of_ip(a.into()));
+        } else {
+            let (a, b) = (Ipv6Addr::from(a), Ipv6Addr::from(b));
+            let is_plain = |address: Ipv6Addr| address.to_ipv4_mapped().is_none() && !address.is_multicast();
+            if is_plain(a) && is_plain(b) {
+                prop_assert_eq!(AddressKey::of_ip(a.into()) == AddressKey::of_ip(b.into()), a.segments()[..4] == b.segments()[..4]);
+            }
+        }
+    }
+}

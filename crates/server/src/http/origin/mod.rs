@@ -1,0 +1,311 @@
+//! Which pages may connect (RFC 6454, RFC 6455 section 10.2).
+
+use core::{fmt, str::FromStr};
+use std::net::Ipv6Addr;
+
+use windlass_ws::handshake::Request;
+
+use super::Refusal;
+
+/// Which pages may connect. A browser sends the cookies of a server with every connection to it, whichever page opens it; what keeps other
+/// people's pages away is this check alone.
+///
+/// A request without an Origin is allowed in each case: no browser sends one, and other programs can write what they like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Origins {
+    /// Pages that this server has served: the host and port of the origin are those that the request is for. The schemes are not compared, because
+    /// a proxy may have taken TLS away; a port that is not written is the default one of the origin's scheme.
+    ///
+    /// It cannot see that a page's name was made to point to this server (DNS rebinding): where that matters, use [`List`](Self::List).
+    #[default]
+    Same,
+    /// All pages.
+    Any,
+    /// Pages of these origins.
+    List(Vec<Origin>),
+}
+
+/// A scheme, a host and a port, for instance `https://example.com` or `http://localhost:8080`; or `null`, which is the origin of
+/// sandboxed and some local documents.
+///
+/// The letters' case counts neither in the scheme nor in the host, and the port is the scheme's default where it is not written.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// As browsers write it: lower case, IPv6 shortened, no default port.
+    text: Box<str>,
+}
+
+/// Why a text is no origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OriginError {
+    /// There is no scheme with `://` behind it.
+    Scheme,
+    /// The scheme is `ws` or `wss`, which is the connection's; an origin is a page's.
+    WebSocketScheme,
+    /// Something follows the host and port.
+    Path,
+    /// There is a user before the host.
+    User,
+    /// The host is missing, or has characters that hosts have not.
+    Host,
+    /// There is a `*` in it.
+    Wildcard,
+    /// The port is no number from 0 to 65535.
+    Port,
+    /// `same` or `any` beside others in a list.
+    Word,
+}
+
+/// What is wrong in a list of origins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OriginsError {
+    /// Which element it is, from 0.
+    pub index: usize,
+    /// What is wrong with it.
+    pub reason: OriginError,
+}
+
+impl Origins {
+    /// Reads `same`, `any`, or a list of origins. An empty list is `same`.
+    ///
+    /// # Errors
+    /// [`OriginsError`] says which element is wrong.
+    pub fn parse<T: AsRef<str>>(words: &[T]) -> Result<Self, OriginsError> {
+        match words {
+            [] => return Ok(Self::Same),
+            [word] if word.as_ref() == "same" => return Ok(Self::Same),
+            [word] if word.as_ref() == "any" => return Ok(Self::Any),
+            _ => {}
+        }
+        let read = |(index, word): (usize, &T)| match word.as_ref() {
+            "same" | "any" => Err(OriginsError { index, reason: OriginError::Word }),
+            text => text.parse().map_err(|reason| OriginsError { index, reason }),
+        };
+        words.iter().enumerate().map(read).collect::<Result<_, _>>().map(Self::List)
+    }
+
+    /// Whether the page that sends this request may connect.
+    ///
+    /// # Errors
+    /// A [`Refusal`] with status 403, whose text says how to allow the page.
+    pub fn check(&self, request: &Request<'_>) -> Result<(), Refusal> {
+        // The bytes, because a value that is no text would look like none at all.
+        let origin = request.header_bytes("Origin");
+        if self.allow(origin, request.host()) {
+            return Ok(());
+        }
+        // What has been read as an origin has no character that could do harm in a text.
+        let known = origin.and_then(|origin| core::str::from_utf8(origin).ok()).and_then(|origin| origin.parse().ok());
+        Err(Refusal::status(403).text(match known {
+            Some(Origin { text }) => {
+                format!("pages of {text} may not connect; to allow them, add {text} to the server's list of origins")
+                    .into()
+            }
+            None => std::borrow::Cow::Borrowed("the Origin header is no origin"),
+        }))
+    }
+
+    /// The same for hosts that have read the request themselves: the value of the Origin header if there is one, and the host and port that the
+    /// request is for.
+    #[must_use]
+    pub fn allow(&self, origin: Option<&[u8]>, host: Option<&str>) -> bool {
+        let Some(origin) = origin else { return true };
+        if matches!(self, Self::Any) {
+            return true;
+        }
+        let Some(origin) = core::str::from_utf8(origin).ok().and_then(|origin| Parts::read(origin).ok()) else {
+            return false;
+        };
+        match (self, origin) {
+            (Self::List(list), origin) => list.iter().any(|allowed| Parts::read(&allowed.text) == Ok(origin)),
+            (_, Parts::Null) => false,
+            (_, Parts::Page { scheme, host: page, port }) => {
+                let own = host.and_then(|host| authority(host).ok());
+                own.is_some_and(|(host, own)| host == page && own.or(default_port(scheme)) == port)
+            }
+        }
+    }
+}
+
+impl FromStr for Origin {
+    type Err = OriginError;
+
+    fn from_str(text: &str) -> Result<Self, OriginError> {
+        let text = match Parts::read(text)? {
+            Parts::Null => "null".to_owned(),
+            Parts::Page { scheme, host, port } => {
+                let scheme = scheme.to_ascii_lowercase();
+                let port = port.filter(|&port| default_port(&scheme) != Some(port));
+                match port {
+                    Some(port) => format!("{scheme}://{host}:{port}"),
+                    None => format!("{scheme}://{host}"),
+                }
+            }
+        };
+        Ok(Self { text: text.into() })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Origin({})", self.text)
+    }
+}
+
+/// An origin, taken apart.
+#[derive(Clone, Copy, Debug)]
+enum Parts<'a> {
+    Null,
+    Page {
+        scheme: &'a str,
+        host: Host<'a>,
+        /// The default one where none was written; `None` where the scheme has none either.
+        port: Option<u16>,
+    },
+}
+
+impl<'a> Parts<'a> {
+    fn read(text: &'a str) -> Result<Self, OriginError> {
+        if text == "null" {
+            return Ok(Self::Null);
+        }
+        if text.contains('*') {
+            return Err(OriginError::Wildcard);
+        }
+        let (scheme, rest) = text.split_once("://").ok_or(OriginError::Scheme)?;
+        // RFC 3986 section 3.1.
+        let rest_is_good = scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+        if !rest_is_good || !scheme.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            return Err(OriginError::Scheme);
+        }
+        if ["ws", "wss"].iter().any(|websocket| websocket.eq_ignore_ascii_case(scheme)) {
+            return Err(OriginError::WebSocketScheme);
+        }
+        if rest.contains(['/', '?', '#']) {
+            return Err(OriginError::Path);
+        }
+        // Some browsers send this for local files, which have no host.
+        if rest.is_empty() && scheme.eq_ignore_ascii_case("file") {
+            return Ok(Self::Page { scheme, host: Host::Name(""), port: None });
+        }
+        let (host, port) = authority(rest)?;
+        Ok(Self::Page { scheme, host, port: port.or(default_port(scheme)) })
+    }
+}
+
+impl PartialEq for Parts<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Null, Self::Null) => true,
+            (Self::Page { scheme, host, port }, Self::Page { scheme: scheme_2, host: host_2, port: port_2 }) => {
+                scheme.eq_ignore_ascii_case(scheme_2) && host == host_2 && port == port_2
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A host. Names are compared ignoring the letters' case, addresses by value.
+#[derive(Clone, Copy, Debug)]
+enum Host<'a> {
+    /// A name, or the four numbers of IPv4.
+    Name(&'a str),
+    Ipv6(Ipv6Addr),
+}
+
+impl PartialEq for Host<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Name(name), Self::Name(other)) => name.eq_ignore_ascii_case(other),
+            (Self::Ipv6(address), Self::Ipv6(other)) => address == other,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Host<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(&name.to_ascii_lowercase()),
+            Self::Ipv6(address) => write!(f, "[{address}]"),
+        }
+    }
+}
+
+/// Host and port, the latter if it is written.
+fn authority(text: &str) -> Result<(Host<'_>, Option<u16>), OriginError> {
+    if text.contains('@') {
+        return Err(OriginError::User);
+    }
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (address, port) = rest.split_once(']').ok_or(OriginError::Host)?;
+            let address = address.parse().map_err(|_| OriginError::Host)?;
+            (
+                Host::Ipv6(address),
+                if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or(OriginError::Host)?) },
+            )
+        }
+        None => {
+            let (host, port) = text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port)));
+            let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()+,;=".contains(&byte);
+            if host.is_empty() || !host.bytes().all(is_good) {
+                return Err(OriginError::Host);
+            }
+            (Host::Name(host), port)
+        }
+    };
+    // An empty port is the default one (RFC 3986 section 3.2.3).
+    let port = port.filter(|port| !port.is_empty());
+    let number = |port: &str| match port.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => port.parse().map_err(|_| OriginError::Port),
+        false => Err(OriginError::Port),
+    };
+    Ok((host, port.map(number).transpose()?))
+}
+
+fn default_port(scheme: &str) -> Option<u16> {
+    match scheme {
+        http if http.eq_ignore_ascii_case("http") => Some(80),
+        https if https.eq_ignore_ascii_case("https") => Some(443),
+        _ => None,
+    }
+}
+
+impl fmt::Display for OriginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Scheme => "an origin starts with a scheme, as in https://example.com",
+            Self::WebSocketScheme => {
+                "an origin is a page's, so it starts with http:// or https:// and not with ws:// or wss://"
+            }
+            Self::Path => "an origin ends with the host or port: no slash, path, query or fragment",
+            Self::User => "an origin has no user",
+            Self::Host => "an origin needs a host of ASCII characters; other names are written in punycode (xn--…)",
+            Self::Wildcard => "an origin has no `*`: list each one, or allow `any`",
+            Self::Port => "the port of an origin is a number from 0 to 65535",
+            Self::Word => "`same` and `any` stand alone, not in a list",
+        })
+    }
+}
+
+impl core::error::Error for OriginError {}
+
+impl fmt::Display for OriginsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "origin {}: {}", self.index + 1, self.reason)
+    }
+}
+
+impl core::error::Error for OriginsError {}
+
+#[cfg(test)]
+mod tests;

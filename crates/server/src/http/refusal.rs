@@ -1,0 +1,137 @@
+//! An upgrade that is not taken.
+
+use std::{borrow::Cow, time::SystemTime};
+
+use windlass_ws::handshake::AcceptError;
+
+use super::{header::OwnHeaders, response};
+
+/// Why an upgrade is refused, as the client is told: a status, a line of text, further headers. The connection is closed after it.
+///
+/// Browsers show none of it to the page; it is for developer tools, logs and other clients.
+///
+/// ```
+/// use windlass_server::http::Refusal;
+///
+/// let refusal = Refusal::status(401).text("who are you?").header("WWW-Authenticate", "Bearer");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Refusal {
+    status: u16,
+    text: Cow<'static, str>,
+    headers: OwnHeaders,
+}
+
+impl Refusal {
+    /// A refusal with this status, whose text is the status' own phrase.
+    ///
+    /// # Panics
+    /// When the status is none of 300 to 599: a client must see that it was refused.
+    pub fn status(status: u16) -> Self {
+        assert!((300..600).contains(&status), "the status of a refusal is 300 to 599, and {status} is not");
+        let phrase = response::phrase(status);
+        Self { status, text: if phrase.is_empty() { "refused" } else { phrase }.into(), headers: OwnHeaders::default() }
+    }
+
+    /// The same with another text. It is sent as UTF-8, and a line's end is added.
+    pub fn text(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.text = text.into();
+        self
+    }
+
+    /// The same with a further header: `Location`, `Retry-After`, `WWW-Authenticate`. One that cannot be sent is found when the response is
+    /// [written](Self::write): its name is no token, its value has a control character, or the server writes it itself.
+    pub fn header(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Cow<'static, str>>) -> Self {
+        self.headers.push(name.into(), value.into());
+        self
+    }
+
+    /// The status code.
+    #[must_use]
+    pub const fn code(&self) -> u16 {
+        self.status
+    }
+
+    /// Appends the whole response, after which the connection is to be closed.
+    ///
+    /// # Errors
+    /// When a header cannot be sent: status 500 is appended in its place, and the error is for the server's log.
+    pub fn write(&self, now: SystemTime, out: &mut Vec<u8>) -> Result<(), AcceptError> {
+        let checked = self.headers.check(&["Content-Type", "X-Content-Type-Options"]);
+        if checked.is_err() {
+            append(500, "the server's answer was malformed", &OwnHeaders::default(), now, out);
+        } else {
+            append(self.status, &self.text, &self.headers, now, out);
+        }
+        checked
+    }
+}
+
+fn append(status: u16, text: &str, headers: &OwnHeaders, now: SystemTime, out: &mut Vec<u8>) {
+    response::start(status, now, out);
+    headers.write(out);
+    response::text_headers(text.len(), out);
+    response::finish(true, text.as_bytes(), out);
+    out.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    fn written(refusal: &Refusal) -> (String, Result<(), AcceptError>) {
+        let mut out = Vec::new();
+        let result = refusal.write(UNIX_EPOCH, &mut out);
+        (String::from_utf8(out).unwrap(), result)
+    }
+
+    #[test]
+    fn the_whole_response() {
+        let refusal = Refusal::status(401).text("who are you?").header("WWW-Authenticate", "Bearer");
+        let (text, result) = written(&refusal);
+        assert_eq!(result, Ok(()));
+        assert_eq!(
+            text,
+            "HTTP/1.1 401 Unauthorized\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nWWW-Authenticate: Bearer\r\n\
+             Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nContent-Length: 13\r\n\
+             Connection: close\r\n\r\nwho are you?\n"
+        );
+    }
+
+    #[test]
+    fn without_a_text_it_is_the_phrase() {
+        assert!(
+            written(&Refusal::status(403)).0.ends_with("Content-Length: 10\r\nConnection: close\r\n\r\nForbidden\n")
+        );
+        let (unknown, _) = written(&Refusal::status(599));
+        assert!(unknown.starts_with("HTTP/1.1 599 \r\n") && unknown.ends_with("\r\n\r\nrefused\n"), "{unknown}");
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_sent_makes_it_an_error_of_the_servers() {
+        for (name, value, error) in [
+            ("X", "a\r\nSet-Cookie: b", AcceptError::HeaderValue),
+            ("X Y", "a", AcceptError::HeaderName),
+            ("content-length", "0", AcceptError::ReservedHeader),
+            ("Content-Type", "text/html", AcceptError::ReservedHeader),
+        ] {
+            let (text, result) = written(&Refusal::status(403).header(name, value));
+            assert_eq!(result, Err(error));
+            assert!(text.starts_with("HTTP/1.1 500 Internal Server Error\r\n"), "{text}");
+            assert!(!text.contains("Set-Cookie") && !text.contains("text/html"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_status_that_does_not_refuse_is_a_mistake() {
+        for status in [0, 101, 200, 204, 299, 600] {
+            let panic = std::panic::catch_unwind(|| Refusal::status(status)).unwrap_err();
+            let message = panic.downcast_ref::<String>().unwrap();
+            assert!(message.starts_with("the status of a refusal is 300 to 599"), "{message}");
+        }
+        assert_eq!((Refusal::status(300).code(), Refusal::status(599).code()), (300, 599));
+    }
+}

@@ -1,0 +1,72 @@
+//! Responses, appended piece by piece to what is to be sent.
+
+use std::time::SystemTime;
+
+use super::date::write_date;
+
+/// Appends the status line, and the Date.
+pub(super) fn start(status: u16, now: SystemTime, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    decimal(usize::from(status), out);
+    out.push(b' ');
+    out.extend_from_slice(phrase(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    write_date(now, out);
+}
+
+/// Appends `Connection: close` if it is so, the end of the head, and the body where there is to be one.
+pub(super) fn finish(is_last: bool, body: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(if is_last { b"Connection: close\r\n\r\n" } else { b"\r\n" });
+    out.extend_from_slice(body);
+}
+
+/// Appends the headers of a short text, which comes with a line's end.
+pub(super) fn text_headers(len: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(
+        b"Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nContent-Length: ",
+    );
+    decimal(len + 1, out);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a number in decimal.
+pub(super) fn decimal(number: usize, out: &mut Vec<u8>) {
+    if number >= 10 {
+        decimal(number / 10, out);
+    }
+    out.push(b'0' + (number % 10) as u8);
+}
+
+/// The reason phrase, which may be empty (RFC 9112 section 4).
+pub(super) const fn phrase(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        402 => "Payment Required",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        413 => "Content Too Large",
+        421 => "Misdirected Request",
+        422 => "Unprocessable Content",
+        426 => "Upgrade Required",
+        429 => "Too Many Requests",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "",
+    }
+}

@@ -1,0 +1,238 @@
+//! What the application sees of an upgrade, and how it takes one.
+
+use std::borrow::Cow;
+
+use windlass::stream::Address;
+use windlass_ws::{
+    deflate::{Agreement, DeflateConfig},
+    handshake::{Accept, AcceptError, Headers, Protocols, Upgrade},
+};
+
+use super::header::OwnHeaders;
+
+/// A request for an upgrade that is well-formed, came to a path where upgrades are taken, and whose origin is allowed.
+#[derive(Clone, Copy, Debug)]
+pub struct UpgradeRequest<'a> {
+    upgrade: &'a Upgrade<'a>,
+    peer: &'a Address,
+}
+
+impl<'a> UpgradeRequest<'a> {
+    /// The view of an upgrade that came from `peer`.
+    #[must_use]
+    pub const fn new(upgrade: &'a Upgrade<'a>, peer: &'a Address) -> Self {
+        Self { upgrade, peer }
+    }
+
+    /// The path, not decoded. It starts with a slash.
+    #[must_use]
+    pub const fn path(&self) -> &'a str {
+        self.upgrade.request().path()
+    }
+
+    /// What follows the first question mark of the target.
+    #[must_use]
+    pub const fn query(&self) -> Option<&'a str> {
+        self.upgrade.request().query()
+    }
+
+    /// Host and port that the client has asked for.
+    #[must_use]
+    pub fn host(&self) -> Option<&'a str> {
+        self.upgrade.request().host()
+    }
+
+    /// The origin of the page that opens the connection; `None` where no browser sends the request.
+    #[must_use]
+    pub fn origin(&self) -> Option<&'a str> {
+        self.upgrade.origin()
+    }
+
+    /// The value of the first header of this name, whatever the case of its letters. `None` also where the value is not UTF-8.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&'a str> {
+        self.upgrade.request().header(name)
+    }
+
+    /// All headers, in order.
+    #[must_use]
+    pub const fn headers(&self) -> Headers<'a> {
+        self.upgrade.request().headers()
+    }
+
+    /// The subprotocols that the client offers, the one it likes best first. No two are the same.
+    #[must_use]
+    pub const fn protocols(&self) -> Protocols<'a> {
+        self.upgrade.protocols()
+    }
+
+    /// The first of the client's subprotocols that is among these, for [`Welcome::protocol`].
+    #[must_use]
+    pub fn choose<'p>(&self, supported: &[&'p str]) -> Option<&'p str> {
+        self.protocols().find_map(|offered| supported.iter().copied().find(|supported| *supported == offered))
+    }
+
+    /// Where the connection comes from. Behind a proxy it is the proxy.
+    #[must_use]
+    pub const fn peer(&self) -> &'a Address {
+        self.peer
+    }
+}
+
+/// How an upgrade is taken: the data of the new connection, and what the response says beside the handshake.
+///
+/// ```
+/// use windlass_server::http::Welcome;
+///
+/// struct Player { name: String }
+/// let welcome = Welcome::new(Player { name: "Ada".into() }).protocol("chess").header("Set-Cookie", "seen=1");
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct Welcome<D> {
+    data: D,
+    protocol: Option<Cow<'static, str>>,
+    headers: OwnHeaders,
+}
+
+/// What has become of a [`Welcome`] whose response was written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Opened<D> {
+    /// The connection's data.
+    pub data: D,
+    /// The subprotocol that the response names.
+    pub protocol: Option<Cow<'static, str>>,
+    /// permessage-deflate, if both want it.
+    pub deflate: Option<Agreement>,
+}
+
+impl<D> Welcome<D> {
+    /// Takes the upgrade without a subprotocol and without further headers.
+    pub fn new(data: D) -> Self {
+        Self { data, protocol: None, headers: OwnHeaders::default() }
+    }
+
+    /// The same with a subprotocol, which must be one that the client offers: see [`UpgradeRequest::choose`].
+    pub fn protocol(mut self, protocol: impl Into<Cow<'static, str>>) -> Self {
+        self.protocol = Some(protocol.into());
+        self
+    }
+
+    /// The same with a further header. One that cannot be sent is found when the response is [written](Self::accept).
+    pub fn header(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Cow<'static, str>>) -> Self {
+        self.headers.push(name.into(), value.into());
+        self
+    }
+
+    /// Appends the response with which the connection starts.
+    ///
+    /// # Errors
+    /// [`AcceptError`] when the subprotocol was not offered, or a header cannot be sent: the application has made a mistake. Nothing was
+    /// appended, and the data is dropped.
+    pub fn accept(
+        self,
+        upgrade: &Upgrade<'_>,
+        deflate: Option<&DeflateConfig>,
+        out: &mut Vec<u8>,
+    ) -> Result<Opened<D>, AcceptError> {
+        self.headers.check(&[])?;
+        let headers = self.headers.pairs();
+        let accept = Accept::DEFAULT.protocol(self.protocol.as_deref()).deflate(deflate).headers(&headers);
+        let accepted = upgrade.accept(&accept, out)?;
+        Ok(Opened { data: self.data, protocol: self.protocol, deflate: accepted.deflate })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use windlass_ws::handshake::{HeadLimits, Request};
+
+    use super::*;
+
+    const HEAD: &[u8] =
+        b"GET /chat/7?a=b HTTP/1.1\r\nHost: example.com:81\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nOrigin: http://example.com:81\r\n\
+        Sec-WebSocket-Protocol: chat.v3, chat.v2\r\nSec-WebSocket-Protocol: chat.v1\r\nCookie: c=1\r\n\
+        Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n";
+
+    fn upgrade() -> Upgrade<'static> {
+        let (request, _) = Request::parse(HEAD, &HeadLimits::DEFAULT).unwrap().unwrap();
+        request.upgrade().unwrap()
+    }
+
+    #[test]
+    fn all_of_the_request_is_seen() {
+        let peer = Address::Ip("1.2.3.4:5".parse().unwrap());
+        let upgrade = upgrade();
+        let request = UpgradeRequest::new(&upgrade, &peer);
+        assert_eq!((request.path(), request.query()), ("/chat/7", Some("a=b")));
+        assert_eq!((request.host(), request.origin()), (Some("example.com:81"), Some("http://example.com:81")));
+        assert_eq!((request.header("cookie"), request.header("X")), (Some("c=1"), None));
+        assert_eq!(request.headers().count(), 10);
+        assert_eq!(request.protocols().collect::<Vec<_>>(), ["chat.v3", "chat.v2", "chat.v1"]);
+        assert_eq!(*request.peer(), peer);
+    }
+
+    #[test]
+    fn the_client_likes_its_first_protocol_best() {
+        let upgrade = upgrade();
+        let peer = Address::Unix(None);
+        let choose = |supported: &[&'static str]| UpgradeRequest::new(&upgrade, &peer).choose(supported);
+        assert_eq!(choose(&["chat.v1", "chat.v2"]), Some("chat.v2"));
+        assert_eq!(choose(&["chat.v1"]), Some("chat.v1"));
+        assert_eq!(choose(&["chat.v9", "CHAT.V1"]), None);
+        assert_eq!(choose(&[]), None);
+    }
+
+    #[test]
+    fn a_welcome_says_what_was_agreed() {
+        let welcome = Welcome::new(7).protocol("chat.v2").header("Set-Cookie", "a=b").header("X-A", "c");
+        let mut out = b"kept".to_vec();
+        let opened = welcome.accept(&upgrade(), Some(&DeflateConfig::DEFAULT), &mut out).unwrap();
+        assert_eq!((opened.data, opened.protocol.as_deref(), opened.deflate.is_some()), (7, Some("chat.v2"), true));
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("keptHTTP/1.1 101 Switching Protocols\r\n"), "{text}");
+        for line in [
+            "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",
+            "Sec-WebSocket-Protocol: chat.v2",
+            "Set-Cookie: a=b",
+            "X-A: c",
+        ] {
+            assert!(text.contains(&format!("\r\n{line}\r\n")), "{text}");
+        }
+        assert!(
+            text.contains("\r\nSec-WebSocket-Extensions: permessage-deflate") && text.ends_with("\r\n\r\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_plain_welcome_agrees_on_nothing() {
+        let mut out = Vec::new();
+        let opened = Welcome::new(()).accept(&upgrade(), None, &mut out).unwrap();
+        assert!(opened.protocol.is_none() && opened.deflate.is_none());
+        let text = String::from_utf8(out).unwrap();
+        assert!(!text.contains("Protocol:") && !text.contains("Extensions"), "{text}");
+    }
+
+    #[test]
+    fn a_mistaken_welcome_appends_nothing_and_drops_the_data() {
+        let data = Rc::new(());
+        for (welcome, error) in [
+            (Welcome::new(Rc::clone(&data)).protocol("chat.v9"), AcceptError::ProtocolNotOffered),
+            (Welcome::new(Rc::clone(&data)).protocol(""), AcceptError::ProtocolNotOffered),
+            (Welcome::new(Rc::clone(&data)).header("X", "a\r\nb"), AcceptError::HeaderValue),
+            (Welcome::new(Rc::clone(&data)).header("X Y", "a"), AcceptError::HeaderName),
+            (Welcome::new(Rc::clone(&data)).header("Sec-WebSocket-Protocol", "a"), AcceptError::ReservedHeader),
+            (Welcome::new(Rc::clone(&data)).header("Keep-Alive", "a"), AcceptError::ReservedHeader),
+        ] {
+            let mut out = Vec::new();
+            assert_eq!(welcome.accept(&upgrade(), None, &mut out).unwrap_err(), error);
+            assert!(out.is_empty());
+        }
+        assert_eq!(Rc::strong_count(&data), 1);
+    }
+}

@@ -1,0 +1,204 @@
+//! The service, as callbacks and other handlers of the reactor see it.
+
+use core::fmt;
+
+use windlass::Turn;
+use windlass_ws::CloseCode;
+
+use crate::{
+    ConnectionId, ControlError, OutMessage, Prepared, SendError, Stats,
+    deliver::waiting_of,
+    hall::SharedHall,
+    roster::{Flags, NOBODY},
+};
+
+/// The service without a connection of one's own: to send to connections by name, and to topics.
+///
+/// [`Connection::hub`](crate::Connection::hub) has it in a callback, [`Service::hub`](crate::Service::hub) in any other handler of the reactor.
+///
+/// No call here runs a callback: what it causes comes after the handler that made the call has returned. What is sent to one connection goes out at the end of the turn, in
+/// one write, in the order of the calls.
+pub struct Hub<'a> {
+    pub(crate) hall: &'a SharedHall,
+    pub(crate) turn: Turn<'a>,
+}
+
+impl Hub<'_> {
+    /// Sends a message to a connection.
+    ///
+    /// # Errors
+    /// [`SendError`]. When the connection is closed by another one's turn, that is [`Closed`](SendError::Closed).
+    pub fn send<'m>(&mut self, id: ConnectionId, message: impl Into<OutMessage<'m>>) -> Result<(), SendError> {
+        self.hall.send(&mut self.turn, id, message.into())
+    }
+
+    /// Sends a prepared message to a connection.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send_prepared(&mut self, id: ConnectionId, message: &Prepared) -> Result<(), SendError> {
+        self.hall.send_prepared(&mut self.turn, id, message)
+    }
+
+    /// Publishes to a topic: to all who are subscribed to it now. Says how many of this reactor's connections that are.
+    ///
+    /// What is published to one topic in a row goes out in one write for each receiver, at the end of the turn at the latest.
+    pub fn publish<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
+        self.hall.publish(&mut self.turn, NOBODY, topic, message.into())
+    }
+
+    /// Closes a connection with a Close frame: in the next turn, after what was sent to it before. It takes no message of others from here on.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn close(&mut self, id: ConnectionId, code: CloseCode, reason: &str) -> Result<(), ControlError> {
+        self.hall.close(&mut self.turn, id, code, reason)
+    }
+
+    /// Subscribes a connection to a topic. False if it is already, or is gone.
+    pub fn subscribe(&mut self, id: ConnectionId, topic: &str) -> bool {
+        self.hall.find(id).is_some_and(|member| self.hall.subscribe(&mut self.turn, member, topic))
+    }
+
+    /// Ends a connection's subscription. False if it has none.
+    pub fn unsubscribe(&mut self, id: ConnectionId, topic: &str) -> bool {
+        self.hall.find(id).is_some_and(|member| self.hall.unsubscribe(&mut self.turn, member, topic))
+    }
+
+    /// Reads from a connection again that has [paused](crate::Connection::pause) itself. False if it has not.
+    pub fn resume(&mut self, id: ConnectionId) -> bool {
+        self.hall.find(id).is_some_and(|member| self.hall.resume(&mut self.turn, member))
+    }
+
+    /// How many connections of this reactor are subscribed to a topic.
+    #[must_use]
+    pub fn subscribers(&self, topic: &str) -> usize {
+        let books = self.hall.books.borrow();
+        let topic = books.topics.find(topic).and_then(|topic| books.topics.topic(topic));
+        topic.map_or(0, |topic| topic.receivers.len())
+    }
+
+    /// Whether there is a connection of that name, and it takes messages.
+    #[must_use]
+    pub fn is_open(&self, id: ConnectionId) -> bool {
+        self.hall.find(id).is_some()
+    }
+
+    /// How many bytes wait for a connection, those of messages that [could be dropped](crate::Slow::DropOldest) included; 0 if it is gone.
+    pub fn buffered(&mut self, id: ConnectionId) -> usize {
+        self.hall.find(id).map_or(0, |member| self.hall.buffered(&mut self.turn, member))
+    }
+
+    /// How many connections there are, those whose handshake goes on included.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.hall.books.borrow().roster.len()
+    }
+
+    /// What the service has counted.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.hall.snapshot()
+    }
+
+    /// The turn, to do other things with the reactor.
+    pub fn turn(&mut self) -> Turn<'_> {
+        self.turn.reborrow()
+    }
+}
+
+impl fmt::Debug for Hub<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("connections", &self.connections()).finish_non_exhaustive()
+    }
+}
+
+/// What a hub and a connection have in common.
+impl crate::hall::Hall {
+    pub(crate) fn find(&self, id: ConnectionId) -> Option<u32> {
+        self.books.borrow().roster.find(id)
+    }
+
+    pub(crate) fn subscribe(&self, turn: &mut Turn<'_>, member: u32, topic: &str) -> bool {
+        let books = &mut *self.books.borrow_mut();
+        if books.log_topic.is_some() && books.log_topic == books.topics.find(topic) {
+            // It gets what is published from here on.
+            books.flush(self, turn);
+        }
+        books.topics.subscribe(&mut books.roster, member, topic)
+    }
+
+    pub(crate) fn unsubscribe(&self, turn: &mut Turn<'_>, member: u32, topic: &str) -> bool {
+        let books = &mut *self.books.borrow_mut();
+        let Some(topic) = books.topics.find(topic) else { return false };
+        if books.log_topic == Some(topic) {
+            // It gets what was published until here.
+            books.flush(self, turn);
+        }
+        books.topics.unsubscribe(&mut books.roster, member, topic)
+    }
+
+    pub(crate) fn close(
+        &self,
+        turn: &mut Turn<'_>,
+        id: ConnectionId,
+        code: CloseCode,
+        reason: &str,
+    ) -> Result<(), ControlError> {
+        let books = &mut *self.books.borrow_mut();
+        let member = books.roster.find(id).ok_or(ControlError::Closed)?;
+        if !code.is_sendable() {
+            return Err(ControlError::BadCloseCode);
+        }
+        if reason.len() > REASON_MAX {
+            return Err(ControlError::TooLong);
+        }
+        books.flush_for(self, member, turn);
+        books.farewells.insert(member, (code, reason.into()));
+        let member = books.roster.at(member);
+        member.flags.add(Flags::CLOSING | Flags::WANTS_CLOSE);
+        if let Ok(mut stream) = turn.stream(member.stream) {
+            stream.nudge();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn resume(&self, turn: &mut Turn<'_>, member: u32) -> bool {
+        let books = &mut *self.books.borrow_mut();
+        let member = books.roster.at(member);
+        if !member.flags.any(Flags::PAUSED) {
+            return false;
+        }
+        member.flags.clear(Flags::PAUSED);
+        member.heard = self.tick.get();
+        member.flags.add(Flags::WANTS_RESUME);
+        // Its silence begins anew.
+        member.heard = self.tick.get();
+        if let Ok(mut stream) = turn.stream(member.stream) {
+            stream.nudge();
+        }
+        true
+    }
+
+    pub(crate) fn buffered(&self, turn: &mut Turn<'_>, member: u32) -> usize {
+        let books = &mut *self.books.borrow_mut();
+        let waiting = turn.stream(books.roster.at(member).stream).map_or(0, |mut stream| stream.buffered());
+        waiting + books.sides.bytes(member)
+    }
+
+    /// How many bytes a connection's socket does not take.
+    pub(crate) fn still_waiting(&self, turn: &mut Turn<'_>, member: u32) -> usize {
+        let stream = self.books.borrow_mut().roster.at(member).stream;
+        turn.stream(stream).map_or(0, |mut stream| waiting_of(&mut stream, usize::MAX, 0))
+    }
+
+    pub(crate) fn snapshot(&self) -> Stats {
+        let books = self.books.borrow();
+        self.stats.connections.set(books.roster.len() as u64);
+        self.stats.topics.set(books.topics.len() as u64);
+        self.stats.snapshot()
+    }
+}
+
+/// The most bytes of a Close frame's reason (RFC 6455 sections 5.5, 5.5.1).
+const REASON_MAX: usize = 123;

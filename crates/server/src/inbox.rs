@@ -1,0 +1,162 @@
+//! What other threads want of a service: a bounded mailbox, and how the loop empties it.
+
+use std::{
+    io,
+    rc::Rc,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use windlass::{Reactor, Turn, interest};
+use windlass_flow::{Latch, Mailbox, Sender, weighed_mailbox};
+use windlass_ws::CloseCode;
+
+use crate::{
+    ConnectionId, Options, OutMessage, Prepared, Stats,
+    hall::{Hall, SharedHall},
+    roster::NOBODY,
+};
+
+/// What is in the mailbox.
+pub(crate) enum Command {
+    Send {
+        id: ConnectionId,
+        message: Prepared,
+    },
+    Close {
+        id: ConnectionId,
+        code: CloseCode,
+        reason: Box<str>,
+    },
+    Publish {
+        topic: Arc<str>,
+        message: Prepared,
+    },
+    /// Publications of another worker.
+    Run(Arc<Run>),
+}
+
+/// Publications to one topic in a row.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) topic: Box<str>,
+    pub(crate) payloads: Vec<u8>,
+    /// Whether it is text, and where its payload ends.
+    pub(crate) pieces: Vec<(bool, usize)>,
+    /// How much of a mailbox it takes: no more than there is, so that an empty one has room for any message.
+    pub(crate) weight: usize,
+}
+
+impl Run {
+    fn messages(&self) -> impl Iterator<Item = OutMessage<'_>> {
+        let mut start = 0;
+        self.pieces.iter().map(move |(is_text, end)| {
+            let payload = &self.payloads[core::mem::replace(&mut start, *end)..*end];
+            OutMessage::checked(*is_text, payload)
+        })
+    }
+}
+
+/// How much of the mailbox a command takes, beside its place.
+fn weigh(command: &Command) -> usize {
+    match command {
+        Command::Send { message, .. } => message.weight(),
+        Command::Publish { topic, message } => topic.len() + message.weight(),
+        Command::Close { reason, .. } => reason.len(),
+        Command::Run(run) => run.weight,
+    }
+}
+
+/// What other threads know of a service beside its mailbox.
+#[derive(Debug)]
+pub(crate) struct Board {
+    latch: Arc<Latch>,
+    stats: Mutex<Stats>,
+    /// How long a drain may take in nanoseconds, and one; 0 while nobody wants one.
+    drain: AtomicU64,
+}
+
+impl Board {
+    pub(crate) fn stats(&self) -> Stats {
+        // Nothing panics under the lock.
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn post(&self, stats: Stats) {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+
+    /// Asks for a drain. It needs no room in the mailbox.
+    pub(crate) fn ask_for_drain(&self, deadline: Duration) {
+        let ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX - 1);
+        self.drain.store(ns.saturating_add(1), Ordering::Release);
+        self.latch.wake();
+    }
+
+    fn take_drain(&self) -> Option<Duration> {
+        self.drain.swap(0, Ordering::AcqRel).checked_sub(1).map(Duration::from_nanos)
+    }
+}
+
+/// A mailbox that no loop has yet.
+pub(crate) struct Inbox {
+    pub(crate) sender: Sender<Command>,
+    pub(crate) mailbox: Mailbox<Command>,
+    pub(crate) board: Arc<Board>,
+}
+
+impl Inbox {
+    pub(crate) fn new(options: &Options) -> io::Result<Self> {
+        let latch = Arc::new(Latch::new()?);
+        let (sender, mailbox) = weighed_mailbox(options.sender_bounds, Arc::clone(&latch), weigh);
+        let board = Board { latch, stats: Mutex::new(Stats::default()), drain: AtomicU64::new(0) };
+        Ok(Self { sender, mailbox, board: Arc::new(board) })
+    }
+}
+
+/// Watches the mailbox.
+pub(crate) fn watch(hall: &SharedHall, mailbox: Mailbox<Command>, reactor: &mut Reactor) -> io::Result<()> {
+    let hall = Rc::clone(hall);
+    mailbox.latch().rearm();
+    interest()
+        .read()
+        .edge_triggered()
+        .with_fd(mailbox)
+        .with_handler(move |mailbox: &mut Mailbox<Command>, mut turn: Turn<'_>| {
+            mailbox.latch().awake();
+            if let Some(deadline) = hall.board.take_drain() {
+                hall.drain(&mut turn, deadline);
+            }
+            for command in mailbox.drain(hall.options.sender_messages_per_turn) {
+                hall.obey(&mut turn, command);
+            }
+            mailbox.latch().rearm();
+        })
+        .register_into(reactor)?;
+    Ok(())
+}
+
+impl Hall {
+    /// Does what another thread wants. Nobody hears of it when that cannot be done: the connection may have gone meanwhile.
+    fn obey(self: &Rc<Self>, turn: &mut Turn<'_>, command: Command) {
+        match command {
+            Command::Send { id, message } => _ = self.send_prepared(turn, id, &message),
+            Command::Close { id, code, reason } => _ = self.close(turn, id, code, &reason),
+            Command::Publish { topic, message } => {
+                // Each worker has it, and one of them counts it.
+                let is_counted = self.books.borrow().roster.is_first_worker();
+                self.stats.published.add(u64::from(is_counted));
+                self.books.borrow_mut().publish(self, turn, NOBODY, &topic, message.to_out());
+            }
+            Command::Run(run) => {
+                let books = &mut *self.books.borrow_mut();
+                for message in run.messages() {
+                    books.publish(self, turn, NOBODY, &run.topic, message);
+                }
+            }
+        }
+    }
+}

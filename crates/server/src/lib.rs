@@ -1,0 +1,90 @@
+//! A WebSocket server on the Windlass reactor: handlers, topics, limits, an orderly end.
+//!
+//! An application writes a [`Handler`]; a [`Server`] runs it on one or more worker threads, and a [`Service`] on a reactor that the application has already.
+//!
+//! ```
+//! use std::time::Duration;
+//! use windlass_server::{Connection, Handler, Message, Options, Server, http::{Refusal, UpgradeRequest, Welcome}};
+//!
+//! /// Each path is a room, and a message goes to everybody else in it.
+//! struct Chat;
+//!
+//! impl Handler for Chat {
+//!     /// What a connection has of its own: its room.
+//!     type Data = String;
+//!
+//!     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<String>, Refusal> {
+//!         Ok(Welcome::new(request.path().to_owned()))
+//!     }
+//!
+//!     fn on_open(&self, connection: &mut Connection<'_>, room: &mut String) {
+//!         connection.subscribe(room);
+//!     }
+//!
+//!     fn on_message(&self, connection: &mut Connection<'_>, room: &mut String, message: Message<'_>) {
+//!         connection.publish(room, &message);
+//!     }
+//! }
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let running = Server::new(Options::new(), |_worker| Chat).listen("127.0.0.1:0".parse().unwrap()).start()?;
+//! println!("listening on {}", running.addresses()[0]);
+//! // From any thread, at any time:
+//! running.sender().publish("/lobby", "hello, everybody").unwrap();
+//! // The end: a Close frame for each connection, and ten seconds for all of them.
+//! running.drain(Duration::from_secs(10));
+//! running.join()
+//! # }
+//! ```
+//!
+//! - [`Connection`] is a connection in its own callbacks, [`Hub`] the service in any handler of the reactor, [`Sender`] the same on any thread.
+//! - [`Options`]: limits, timeouts, compression, what becomes of messages for those who do not read ([`Slow`]).
+//! - [`http`]: what is decided before a connection is a WebSocket: pages, origins, refusals.
+//! - [`Service::adopt`] takes over sockets whose upgrade somebody else has answered.
+//! - [`Prepared`] is a message that is encoded once.
+
+#![deny(unsafe_code)]
+
+mod adopt;
+mod closed;
+mod connection;
+mod deliver;
+mod drain;
+mod driver;
+mod error;
+mod hall;
+mod handler;
+pub mod http;
+mod hub;
+mod id;
+mod inbox;
+mod log;
+mod message;
+mod opening;
+mod options;
+mod peers;
+mod prepared;
+mod roster;
+mod sender;
+mod server;
+mod service;
+mod slow;
+mod stats;
+mod sweep;
+mod topics;
+
+pub use adopt::Upgraded;
+pub use closed::{CloseReason, Closed};
+pub use connection::Connection;
+pub use error::{ControlError, SendError};
+pub use handler::Handler;
+pub use hub::Hub;
+pub use id::ConnectionId;
+pub use message::{Message, OutMessage};
+pub use options::{Options, Slow};
+pub use prepared::Prepared;
+pub use sender::{Sender, SenderError};
+pub use server::{Counts, Drainer, Running, Server};
+pub use service::Service;
+pub use stats::Stats;
+pub use windlass_ws::CloseCode;

@@ -1,0 +1,192 @@
+//! What comes and what goes.
+
+use core::fmt;
+
+use windlass_ws::{
+    FrameHeader, HEADER_LEN_MAX, Opcode, Received,
+    deflate::{Codec, Shared},
+};
+
+/// A message that has come, whole and unmasked, where it was received. It can be looked at for the time of the call, and sent back from there:
+/// [`Connection::reply_in_place`](crate::Connection::reply_in_place).
+pub struct Message<'a>(pub(crate) Received<'a>);
+
+impl<'a> Message<'a> {
+    /// Whether it is text, and not bytes.
+    #[must_use]
+    #[inline]
+    pub fn is_text(&self) -> bool {
+        self.0.is_text()
+    }
+
+    /// Its bytes; UTF-8 if it is text.
+    #[must_use]
+    #[inline]
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.0.as_bytes()
+    }
+
+    /// Its text, if it is text. Who only passes it on does better with [`to_out`](Self::to_out): text that has come in pieces is validated once more
+    /// here, because the compiler wants to know.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&'a str> {
+        self.0.as_str()
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.as_bytes().len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The same message, to be sent to others.
+    #[must_use]
+    #[inline]
+    pub fn to_out(&self) -> OutMessage<'a> {
+        OutMessage::checked(self.is_text(), self.as_bytes())
+    }
+}
+
+impl fmt::Debug for Message<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message").field("is_text", &self.is_text()).field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// A message to send: text of a `&str`, bytes of a `&[u8]`, or one that [has come](Message::to_out).
+///
+/// ```
+/// use windlass_server::OutMessage;
+///
+/// assert!(OutMessage::from("text").is_text());
+/// assert!(!OutMessage::from(&b"bytes"[..]).is_text());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct OutMessage<'a>(Content<'a>);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Content<'a> {
+    Text(&'a str),
+    /// Text that was validated somewhere else.
+    Checked(&'a [u8]),
+    Binary(&'a [u8]),
+}
+
+impl<'a> OutMessage<'a> {
+    /// A message of text.
+    #[must_use]
+    pub const fn text(text: &'a str) -> Self {
+        Self(Content::Text(text))
+    }
+
+    /// A message of bytes.
+    #[must_use]
+    pub const fn binary(bytes: &'a [u8]) -> Self {
+        Self(Content::Binary(bytes))
+    }
+
+    /// Bytes of a message that was received or encoded: those of a text are UTF-8.
+    #[inline]
+    pub(crate) const fn checked(is_text: bool, bytes: &'a [u8]) -> Self {
+        Self(if is_text { Content::Checked(bytes) } else { Content::Binary(bytes) })
+    }
+
+    /// Whether it is text, and not bytes.
+    #[must_use]
+    pub const fn is_text(&self) -> bool {
+        !matches!(self.0, Content::Binary(_))
+    }
+
+    /// Its bytes.
+    #[must_use]
+    #[inline]
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        match self.0 {
+            Content::Text(text) => text.as_bytes(),
+            Content::Checked(bytes) | Content::Binary(bytes) => bytes,
+        }
+    }
+
+    /// As the engine takes it.
+    pub(crate) fn for_engine(self) -> windlass_ws::Message<'a> {
+        match self.0 {
+            Content::Text(text) => windlass_ws::Message::Text(text),
+            Content::Checked(bytes) => {
+                windlass_ws::Message::Text(core::str::from_utf8(bytes).expect("the text was checked"))
+            }
+            Content::Binary(bytes) => windlass_ws::Message::Binary(bytes),
+        }
+    }
+
+    const fn opcode(self) -> Opcode {
+        if self.is_text() { Opcode::Text } else { Opcode::Binary }
+    }
+
+    /// How long its frame is, not compressed.
+    pub(crate) fn frame_len(self) -> usize {
+        self.header().encoded_len() + self.as_bytes().len()
+    }
+
+    const fn header(self) -> FrameHeader {
+        FrameHeader {
+            fin: true,
+            compressed: false,
+            opcode: self.opcode(),
+            key: None,
+            len: self.as_bytes().len() as u64,
+        }
+    }
+
+    /// Appends the frame of it, not compressed.
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        let mut head = [0; HEADER_LEN_MAX];
+        let len = self.header().encode(&mut head);
+        out.reserve(len + self.as_bytes().len());
+        out.extend_from_slice(&head[..len]);
+        out.extend_from_slice(self.as_bytes());
+    }
+
+    /// Appends the frame of it, compressed for many; false if that is not shorter, and then nothing is appended.
+    pub(crate) fn encode_compressed(self, codec: &mut Codec, shared: &mut Shared, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        let done = windlass_ws::Message::Binary(self.as_bytes()).encode_compressed(codec, shared, out);
+        if done {
+            // The opcode is in the lowest four bits (RFC 6455 section 5.2); to call it text before would be to validate it again.
+            out[start] = (out[start] & 0xf0) | self.opcode() as u8;
+        }
+        done
+    }
+}
+
+impl<'a> From<&'a str> for OutMessage<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::text(text)
+    }
+}
+
+impl<'a> From<&'a [u8]> for OutMessage<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::binary(bytes)
+    }
+}
+
+impl<'a> From<&Message<'a>> for OutMessage<'a> {
+    fn from(message: &Message<'a>) -> Self {
+        message.to_out()
+    }
+}
+
+impl fmt::Debug for OutMessage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutMessage")
+            .field("is_text", &self.is_text())
+            .field("len", &self.as_bytes().len())
+            .finish_non_exhaustive()
+    }
+}

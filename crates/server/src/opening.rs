@@ -1,0 +1,226 @@
+//! A connection before it is a WebSocket: its requests, and how they are answered.
+
+use std::{borrow::Cow, rc::Rc, time::SystemTime};
+
+use windlass::stream::{Address, Input, Stream};
+use windlass_ws::{
+    Engine,
+    deflate::Agreement,
+    handshake::{HeadReader, Rejection, Request, Upgrade},
+};
+
+use crate::{
+    Handler,
+    connection::Seat,
+    driver::{Driver, First, Open, Source, State},
+    hall::Hall,
+    http::{Next, Opened, Place, Refusal, Served, UpgradeRequest, Welcome},
+    roster::Flags,
+    service::Inner,
+};
+
+/// So much memory of answers that were sent is kept for the next ones: a large page is rare.
+const ANSWER_KEPT: usize = 16 << 10;
+
+/// What a request has come to.
+enum Step<D> {
+    /// It is answered, and another one may follow.
+    Answered,
+    /// It is answered, and that is all.
+    End,
+    Open {
+        engine: Engine,
+        is_packed: bool,
+        data: D,
+        protocol: Option<Cow<'static, str>>,
+    },
+}
+
+impl<H: Handler> Driver<H> {
+    /// Bytes of requests. What follows an upgrade belongs to the first frames: a client need not wait for the answer.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn opening(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
+        let State::Opening { reader, requests, is_full, .. } = &mut self.state else { return };
+        let is_full = *is_full;
+        let service = Rc::clone(&self.service);
+        let hall = &*service.hall;
+        let mut answer = hall.answer.take();
+        let (mut at, mut pending) = (0, reader.take());
+        let step = loop {
+            let bytes = &input[at..];
+            let found = match &mut pending {
+                _ if bytes.is_empty() => break None,
+                Some(reader) => reader.request(bytes),
+                None => Request::parse(bytes, &hall.options.head_limits),
+            };
+            let (step, used) = match found {
+                Ok(Some((request, used))) => {
+                    let served = Served {
+                        requests: *requests,
+                        waiting_bytes: stream.buffered() + answer.len(),
+                        now: SystemTime::now(),
+                    };
+                    (service.answer(&request, &served, stream, &mut answer), used)
+                }
+                Ok(None) => break None,
+                Err(rejection) => {
+                    rejection.write(&mut answer);
+                    (Step::End, bytes.len())
+                }
+            };
+            at += used;
+            match step {
+                Step::Answered => *requests += 1,
+                other => break Some(other),
+            }
+        };
+        if step.is_none() && pending.is_none() && at < input.len() {
+            // The head has not come whole.
+            let mut begun = Box::new(HeadReader::new(hall.options.head_limits));
+            // It was read without a complaint just now.
+            let _ = begun.request(&input[at..]);
+            pending = Some(begun);
+        }
+        *reader = pending;
+        if !answer.is_empty() {
+            hall.books.borrow_mut().roster.at(self.member).opened = hall.tick.get();
+            // A stream that fails tells of it by its end.
+            let _ = stream.send(&answer);
+            answer.clear();
+            answer.shrink_to(ANSWER_KEPT);
+        }
+        hall.answer.set(answer);
+        match step {
+            None => {}
+            Some(Step::Answered) => {}
+            Some(Step::End) => {
+                self.state = State::Refused;
+                stream.close();
+            }
+            Some(Step::Open { engine, is_packed, data, protocol }) => {
+                let member = self.member;
+                hall.open(member, is_packed);
+                hall.keep_protocol(member, protocol.as_deref());
+                let mut seat = Seat::new(member, hall.tick.get());
+                if is_full {
+                    // Of pages that were not read. It will be told when they are.
+                    seat.told_full = true;
+                    hall.mark(member, Flags::FULL);
+                    stream.pause();
+                }
+                self.state = State::Open(Open { engine, seat, data });
+                let State::Open(open) = &mut self.state else { return };
+                open.go_on(&service, stream, Source::Bytes(&mut input[at..]), First::Open);
+            }
+        }
+    }
+
+    /// Ends a connection that has not come to be one.
+    pub(crate) fn give_up(&mut self, stream: &mut Stream<'_>, wants: Flags) {
+        let State::Opening { reader, requests, .. } = &self.state else { return };
+        let hall = &self.service.hall;
+        if wants.any(Flags::WANTS_TIMEOUT) {
+            // Who has got an answer and asks for nothing more is merely not kept any longer.
+            if reader.is_some() || *requests == 0 {
+                hall.stats.handshake_timeouts.add(1);
+            }
+            if reader.is_some() {
+                let mut answer = Vec::new();
+                Rejection::Timeout.write(&mut answer);
+                let _ = stream.send(&answer);
+            }
+        }
+        stream.close();
+    }
+}
+
+impl Hall {
+    /// A connection is open.
+    pub(crate) fn open(&self, member: u32, is_packed: bool) {
+        self.stats.opened.add(1);
+        let mut books = self.books.borrow_mut();
+        let member = books.roster.at(member);
+        member.flags = if is_packed { Flags::OPEN | Flags::COMPRESSED } else { Flags::OPEN };
+        member.heard = self.tick.get();
+        member.opened = self.tick.get();
+    }
+
+    /// Notes the subprotocol of a connection, shared with the connection before if that has the same.
+    pub(crate) fn keep_protocol(&self, member: u32, protocol: Option<&str>) {
+        let Some(protocol) = protocol else { return };
+        let last = self.last_protocol.take().filter(|last| **last == *protocol);
+        let shared = last.unwrap_or_else(|| protocol.into());
+        self.last_protocol.set(Some(Rc::clone(&shared)));
+        self.books.borrow_mut().protocols.insert(member, shared);
+    }
+
+    /// Keeps the place of a connection in the count of its address for as long as it is there.
+    pub(crate) fn keep_place(&self, member: u32, place: Option<Place>) {
+        if let Some(place) = place {
+            self.books.borrow_mut().places.insert(member, place);
+        }
+    }
+}
+
+impl<H: Handler> Inner<H> {
+    fn answer(&self, request: &Request<'_>, served: &Served, stream: &Stream<'_>, out: &mut Vec<u8>) -> Step<H::Data> {
+        let hall = &self.hall;
+        let upgrade = match hall.options.routes.answer(request, served, out) {
+            Next::Upgrade(upgrade) => upgrade,
+            Next::Request => {
+                hall.stats.requests.add(1);
+                return Step::Answered;
+            }
+            Next::Close => {
+                hall.stats.requests.add(1);
+                return Step::End;
+            }
+        };
+        match self.take_upgrade(request, &upgrade, stream, out) {
+            Ok(step) => step,
+            Err(refusal) => {
+                hall.stats.refused.add(1);
+                // A header that cannot be sent was answered with a 500.
+                let _ = refusal.write(served.now, out);
+                Step::End
+            }
+        }
+    }
+
+    fn take_upgrade(
+        &self,
+        request: &Request<'_>,
+        upgrade: &Upgrade<'_>,
+        stream: &Stream<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step<H::Data>, Refusal> {
+        let hall = &self.hall;
+        if hall.is_draining.get() {
+            return Err(Refusal::status(503));
+        }
+        hall.options.origins.check(request)?;
+        let peer = stream.peer_addr().unwrap_or(Address::Unix(None));
+        let welcome: Welcome<H::Data> = self.handler.on_upgrade(&UpgradeRequest::new(upgrade, &peer))?;
+        let deflate = hall.options.deflate.as_ref();
+        let Opened { data, protocol, deflate: agreement, .. } =
+            welcome.accept(upgrade, deflate, out).map_err(|_| Refusal::status(500))?;
+        let engine = hall.engine(agreement.as_ref());
+        let is_packed = hall.takes_packed(agreement.as_ref());
+        Ok(Step::Open { engine, is_packed, data, protocol })
+    }
+}
+
+impl Hall {
+    pub(crate) fn engine(&self, agreement: Option<&Agreement>) -> Engine {
+        match (agreement, &self.options.deflate) {
+            (Some(agreement), Some(config)) => Engine::with_deflate(&self.config, agreement, config),
+            _ => Engine::new(&self.config),
+        }
+    }
+
+    /// Whether a connection with this agreement can be sent what was compressed for many.
+    pub(crate) fn takes_packed(&self, agreement: Option<&Agreement>) -> bool {
+        agreement.zip(self.options.deflate.as_ref()).is_some_and(|(agreement, config)| agreement.takes_for_many(config))
+    }
+}

@@ -1,0 +1,112 @@
+//! The settings of a service.
+
+use std::time::Duration;
+
+use windlass::stream::{ListenOptions, StreamOptions};
+use windlass_flow::Bounds;
+use windlass_ws::{Limits, deflate::DeflateConfig, handshake::HeadLimits};
+
+use crate::http::{Origins, Routes};
+
+/// What becomes of a message for a receiver for whom too much waits already.
+///
+/// Control frames are never dropped. What a connection sends itself stops its own reading first, and is refused only where one callback sends more than may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Slow {
+    /// It is dropped, and the sender is told so.
+    #[default]
+    DropNewest,
+    /// It takes the place of the oldest messages that wait and are not on their way yet: for states that supersede one another.
+    DropOldest,
+    /// It is dropped, and the connection with it: for receivers that must not miss anything, and come again.
+    Evict,
+}
+
+/// The settings of a [`Service`](crate::Service) or [`Server`](crate::Server). Each field says its default.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Where upgrades are taken, and which pages there are. Default: upgrades everywhere, no page.
+    pub routes: Routes,
+    /// Which pages may connect. Default: those of the same host.
+    pub origins: Origins,
+    /// Bounds of what a peer sends: frames, messages, fragments, control frames. Default: [`Limits::DEFAULT`].
+    pub limits: Limits,
+    /// Bounds of a request's head. Default: [`HeadLimits::DEFAULT`].
+    pub head_limits: HeadLimits,
+    /// Whether messages are compressed, and how. Default: `None`.
+    pub deflate: Option<DeflateConfig>,
+    /// The most bytes that wait for a receiver when a message is added, this one included; then [`slow`](Self::slow) says what becomes of it. If nothing waits, any
+    /// message is taken. Above half of it the connection's own messages are not read any more, until it is at an eighth. Default: 1 MiB.
+    pub receiver_buffer_max: usize,
+    /// What becomes of what is more. Default: [`Slow::DropNewest`].
+    pub slow: Slow,
+    /// After how long without a byte from the peer it is sent a ping, and again and again. `None`: never. Default: 30 s.
+    pub ping_interval: Option<Duration>,
+    /// After how long without a byte from the peer the connection is closed; the time for which the connection is [paused](crate::Connection::pause), or the loop stands still, does
+    /// not count. `None`: never. Default: 75 s.
+    pub idle_timeout: Option<Duration>,
+    /// How long a connection may be open; then it is closed with code 1001. `None`: for ever. Default: `None`.
+    pub lifetime_max: Option<Duration>,
+    /// How long a connection may take until its request is answered. Default: 10 s.
+    pub handshake_timeout: Duration,
+    /// How long the peer may take to answer a Close frame, and to take what is sent before it. Default: 5 s.
+    pub close_timeout: Duration,
+    /// How long output may wait without the peer's taking any. `None`: for ever. Default: 60 s.
+    pub write_stall_timeout: Option<Duration>,
+    /// The most connections of a listener at once; of a [`Server`](crate::Server), of all its workers together. More wait in the kernel's backlog. Default: 100 000.
+    pub connections_max: usize,
+    /// The most connections from one address, and with IPv6 from one /64. Default: `None`.
+    pub connections_per_address_max: Option<usize>,
+    /// How much waits at a [`Sender`](crate::Sender) for each worker. Default: 4096 messages, 16 MiB.
+    pub sender_bounds: Bounds,
+    /// How many messages of senders a turn takes before others have theirs. Default: 256.
+    pub sender_messages_per_turn: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Options {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            routes: Routes::everywhere(),
+            origins: Origins::default(),
+            limits: Limits::DEFAULT,
+            head_limits: HeadLimits::DEFAULT,
+            deflate: None,
+            receiver_buffer_max: 1 << 20,
+            slow: Slow::DropNewest,
+            ping_interval: Some(Duration::from_secs(30)),
+            idle_timeout: Some(Duration::from_secs(75)),
+            lifetime_max: None,
+            handshake_timeout: Duration::from_secs(10),
+            close_timeout: Duration::from_secs(5),
+            write_stall_timeout: Some(Duration::from_secs(60)),
+            connections_max: 100_000,
+            connections_per_address_max: None,
+            sender_bounds: Bounds::items(4096).bytes(16 << 20),
+            sender_messages_per_turn: 256,
+        }
+    }
+
+    /// The settings of the streams, for a listener that is made elsewhere. See [`listener`](Self::listener).
+    pub fn stream(&self) -> StreamOptions {
+        StreamOptions::new()
+            .marks(self.receiver_buffer_max / 8, self.receiver_buffer_max / 2)
+            // What may wait is decided before it comes to the stream, where a control frame must not be refused.
+            .output_max(usize::MAX)
+            .write_stall_timeout(self.write_stall_timeout)
+            .linger(self.close_timeout)
+    }
+
+    /// The settings of a listener for [`Service::listen`](crate::Service::listen).
+    pub fn listener(&self) -> ListenOptions {
+        ListenOptions::new().stream(self.stream()).connections_max(self.connections_max)
+    }
+}

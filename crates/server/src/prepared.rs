@@ -1,0 +1,83 @@
+//! Messages that are encoded once.
+
+use core::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::{OutMessage, log::Packer};
+
+/// A message that is encoded once, to be sent to many connections or again and again: `Clone`, `Send` and `Sync`, and a clone is the same message.
+///
+/// A service that compresses does that when the message is first sent to a connection that can be sent it compressed, and remembers the result.
+///
+/// ```
+/// use windlass_server::Prepared;
+///
+/// let hello = Prepared::new("hello");
+/// assert_eq!(hello.as_bytes(), b"hello");
+/// ```
+#[derive(Clone)]
+pub struct Prepared(Arc<Inner>);
+
+struct Inner {
+    plain: Arc<[u8]>,
+    /// Where the payload begins.
+    payload: usize,
+    is_text: bool,
+    /// Compressed; the plain one where that is not shorter.
+    packed: OnceLock<Arc<[u8]>>,
+}
+
+impl Prepared {
+    /// Encodes a message.
+    #[must_use]
+    pub fn new<'a>(message: impl Into<OutMessage<'a>>) -> Self {
+        let message = message.into();
+        let mut frame = Vec::with_capacity(message.frame_len());
+        message.encode(&mut frame);
+        let payload = frame.len() - message.as_bytes().len();
+        Self(Arc::new(Inner { plain: frame.into(), payload, is_text: message.is_text(), packed: OnceLock::new() }))
+    }
+
+    /// Whether it is text, and not bytes.
+    #[must_use]
+    pub fn is_text(&self) -> bool {
+        self.0.is_text
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0.plain[self.0.payload..]
+    }
+
+    /// The same message, not prepared.
+    #[must_use]
+    pub fn to_out(&self) -> OutMessage<'_> {
+        OutMessage::checked(self.0.is_text, self.as_bytes())
+    }
+
+    /// How much of a queue it takes.
+    pub(crate) fn weight(&self) -> usize {
+        self.0.plain.len()
+    }
+
+    pub(crate) fn plain(&self) -> &Arc<[u8]> {
+        &self.0.plain
+    }
+
+    pub(crate) fn packed(&self, packer: &mut Packer) -> &Arc<[u8]> {
+        self.0.packed.get_or_init(|| {
+            let mut frame = Vec::new();
+            if packer.pack(self.to_out(), &mut frame) { frame.into() } else { Arc::clone(&self.0.plain) }
+        })
+    }
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared")
+            .field("is_text", &self.is_text())
+            .field("len", &self.as_bytes().len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,268 @@
+//! Who is there: what others than its own driver need of each connection.
+
+use windlass::Key;
+
+use crate::{
+    ConnectionId,
+    id::{GENERATION_MAX, INDEX_MAX},
+    topics::NO_SUBSCRIPTION,
+};
+
+/// No member.
+pub(crate) const NOBODY: u32 = u32::MAX;
+
+/// The state of a connection as others see it, and what they want of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags(u32);
+
+impl Flags {
+    /// The handshake is not over.
+    pub(crate) const OPENING: Self = Self(1);
+    /// It takes messages.
+    pub(crate) const OPEN: Self = Self(1 << 1);
+    /// Its Close frame is sent, or will be before anything else: it takes no more.
+    pub(crate) const CLOSING: Self = Self(1 << 2);
+    /// It can be sent what was compressed for many.
+    pub(crate) const COMPRESSED: Self = Self(1 << 3);
+    /// Output waited when it was last sent something by others: its buffer has to be looked at before it is sent more.
+    pub(crate) const LAGGING: Self = Self(1 << 4);
+    /// Messages wait for it in a side table, where the oldest can be dropped.
+    pub(crate) const SIDE: Self = Self(1 << 5);
+    /// It has itself published in the run that waits to be given out.
+    pub(crate) const PUBLISHED: Self = Self(1 << 6);
+    /// Its driver is on the stack, with output that is not in the stream yet.
+    pub(crate) const RUNNING: Self = Self(1 << 7);
+    /// The user does not want to read.
+    pub(crate) const PAUSED: Self = Self(1 << 8);
+    /// So much output waits that it is not read from.
+    pub(crate) const FULL: Self = Self(1 << 10);
+    /// It has been told of a drain.
+    pub(crate) const TOLD_DRAIN: Self = Self(1 << 9);
+
+    /// Close it; code and reason are in the books.
+    pub(crate) const WANTS_CLOSE: Self = Self(1 << 16);
+    /// Call `on_drain`.
+    pub(crate) const WANTS_DRAIN: Self = Self(1 << 17);
+    /// Nothing was heard for too long.
+    pub(crate) const WANTS_IDLE_END: Self = Self(1 << 18);
+    /// It has lived for long enough.
+    pub(crate) const WANTS_LIFETIME_END: Self = Self(1 << 19);
+    /// It does not read.
+    pub(crate) const WANTS_EVICTION: Self = Self(1 << 20);
+    /// The closing handshake takes too long, or the drain does.
+    pub(crate) const WANTS_ABORT: Self = Self(1 << 21);
+    /// The opening handshake takes too long.
+    pub(crate) const WANTS_TIMEOUT: Self = Self(1 << 22);
+    /// It may read on.
+    pub(crate) const WANTS_RESUME: Self = Self(1 << 23);
+
+    pub(crate) const WANTS: Self = Self(0xff << 16);
+
+    #[inline]
+    pub(crate) const fn any(self, of: Self) -> bool {
+        self.0 & of.0 != 0
+    }
+
+    #[inline]
+    pub(crate) const fn with(self, those: Self) -> Self {
+        Self(self.0 | those.0)
+    }
+
+    #[inline]
+    pub(crate) const fn without(self, those: Self) -> Self {
+        Self(self.0 & !those.0)
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, those: Self) {
+        *self = self.with(those);
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self, those: Self) {
+        *self = self.without(those);
+    }
+
+    /// An open connection for which others can write to the stream without another thought.
+    #[inline]
+    pub(crate) const fn is_usual(self) -> bool {
+        self.without(Self::COMPRESSED).0 == Self::OPEN.0
+    }
+
+    /// Whether it is sent what others send.
+    #[inline]
+    pub(crate) const fn takes_messages(self) -> bool {
+        self.0 & (Self::OPEN.0 | Self::CLOSING.0) == Self::OPEN.0
+    }
+
+    pub(crate) const fn is_vacant(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl core::ops::BitOr for Flags {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        self.with(other)
+    }
+}
+
+/// One connection.
+pub(crate) struct Member {
+    pub(crate) stream: Key,
+    generation: u32,
+    pub(crate) flags: Flags,
+    /// The tick in which something was last received; since it is closing, the tick in which that began.
+    pub(crate) heard: u32,
+    /// The tick in which it was opened, the handshake's end excepted for one whose handshake goes on.
+    pub(crate) opened: u32,
+    /// The first of its subscriptions. In a vacant place the next vacant one.
+    pub(crate) subscriptions: u32,
+}
+
+// What a connection costs here.
+const _: () = assert!(size_of::<Member>() == 32);
+
+/// All connections of a service.
+pub(crate) struct Roster {
+    members: Vec<Member>,
+    vacant: u32,
+    len: usize,
+    worker: u16,
+    first_generation: u32,
+}
+
+impl Roster {
+    /// Names begin with `first_generation`, so that those of one service are not those of another.
+    pub(crate) fn new(worker: u16, first_generation: u32) -> Self {
+        Self {
+            members: Vec::new(),
+            vacant: NOBODY,
+            len: 0,
+            worker,
+            first_generation: first_generation & (GENERATION_MAX >> 1),
+        }
+    }
+
+    pub(crate) fn is_first_worker(&self) -> bool {
+        self.worker == 0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many places there are, vacant ones included.
+    pub(crate) fn places(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    /// Enters a connection; `None` when there are as many as can have a name.
+    pub(crate) fn enter(&mut self, stream: Key, tick: u32) -> Option<u32> {
+        let mut member = Member {
+            stream,
+            generation: self.first_generation,
+            flags: Flags::OPENING,
+            heard: tick,
+            opened: tick,
+            subscriptions: NO_SUBSCRIPTION,
+        };
+        let index = self.vacant;
+        if let Some(place) = self.members.get_mut(index as usize) {
+            self.vacant = place.subscriptions;
+            member.generation = place.generation;
+            *place = member;
+            self.len += 1;
+            return Some(index);
+        }
+        let index = self.members.len() as u32;
+        if index > INDEX_MAX {
+            return None;
+        }
+        if self.members.len() == self.members.capacity() {
+            // An eighth more: so that places for the future cost a connection little.
+            self.members.reserve_exact((self.members.len() / 8).max(16));
+        }
+        self.members.push(member);
+        self.len += 1;
+        Some(index)
+    }
+
+    /// Makes the place vacant. Its name names nobody from here on.
+    pub(crate) fn leave(&mut self, index: u32) {
+        let vacant = self.vacant;
+        let member = &mut self.members[index as usize];
+        debug_assert!(!member.flags.is_vacant(), "a connection leaves once");
+        member.flags = Flags::default();
+        self.len -= 1;
+        if member.generation < GENERATION_MAX {
+            member.generation += 1;
+            member.subscriptions = vacant;
+            self.vacant = index;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn at(&mut self, index: u32) -> &mut Member {
+        &mut self.members[index as usize]
+    }
+
+    /// The member in a place, if somebody is there.
+    pub(crate) fn taken(&mut self, index: u32) -> Option<&mut Member> {
+        self.members.get_mut(index as usize).filter(|member| !member.flags.is_vacant())
+    }
+
+    pub(crate) fn id(&self, index: u32) -> ConnectionId {
+        ConnectionId::new(self.worker, index, self.members[index as usize].generation)
+    }
+
+    /// The index of a connection that is open to messages.
+    pub(crate) fn find(&self, id: ConnectionId) -> Option<u32> {
+        let member = self.members.get(id.index() as usize)?;
+        let is_it = id.worker() == self.worker && member.generation == id.generation() && member.flags.takes_messages();
+        is_it.then(|| id.index())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> Key {
+        // Any key will do: nothing here looks at it.
+        let mut reactor = windlass::Reactor::new().unwrap();
+        reactor.after(std::time::Duration::ZERO, |_: windlass::Turn<'_>| {}).unwrap()
+    }
+
+    #[test]
+    fn a_name_is_stale_when_its_connection_has_left() {
+        let mut roster = Roster::new(3, 10);
+        let key = key();
+        let index = roster.enter(key, 0).unwrap();
+        roster.at(index).flags = Flags::OPEN;
+        let id = roster.id(index);
+        assert_eq!((id.worker(), id.generation()), (3, 10));
+        assert_eq!(roster.find(id), Some(index));
+        assert_eq!(roster.find(ConnectionId::new(2, id.index(), id.generation())), None, "another worker's");
+        roster.leave(index);
+        assert_eq!((roster.find(id), roster.len()), (None, 0));
+        let again = roster.enter(key, 0).unwrap();
+        roster.at(again).flags = Flags::OPEN;
+        assert_eq!(again, index, "places are used again");
+        assert_ne!(roster.id(again), id);
+        assert_eq!(roster.find(id), None);
+    }
+
+    #[test]
+    fn a_place_without_generations_is_retired() {
+        let mut roster = Roster::new(0, 0);
+        let key = key();
+        let index = roster.enter(key, 0).unwrap();
+        roster.at(index).generation = GENERATION_MAX;
+        roster.leave(index);
+        assert_eq!(roster.enter(key, 0), Some(1));
+        assert_eq!(roster.places(), 2);
+    }
+}

@@ -1,0 +1,238 @@
+//! The service on other threads.
+
+use core::fmt;
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+    thread::{self, ThreadId},
+};
+
+use windlass_flow::{PushReason, Sender as Outlet};
+use windlass_ws::CloseCode;
+
+use crate::{ConnectionId, OutMessage, Prepared, inbox::Command};
+
+/// Reaches the connections of a [`Service`](crate::Service), or of all services of a [`Server`](crate::Server), from any thread. `Clone`, `Send` and `Sync`.
+///
+/// What is sent waits in a bounded queue for each worker ([`sender_bounds`](crate::Options::sender_bounds)): where it is full, the calls without `try` wait for room. What
+/// one thread sends comes in the order of its calls. A message for a connection that is gone is dropped, and so is one for
+/// which [too much waits](crate::Slow).
+///
+/// ```
+/// use std::thread;
+/// use windlass_server::{ConnectionId, Sender, SenderError};
+///
+/// fn tell(sender: &Sender, id: ConnectionId) -> Result<(), SenderError> {
+///     sender.publish("news", "somebody is here")?;
+///     sender.send(id, "hello")
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Sender(Arc<[Gate]>);
+
+/// The way to one worker.
+pub(crate) struct Gate {
+    outlet: Outlet<Command>,
+    /// The worker's thread, once it runs.
+    thread: Arc<OnceLock<ThreadId>>,
+}
+
+impl Gate {
+    pub(crate) fn new(outlet: Outlet<Command>, thread: &Arc<OnceLock<ThreadId>>) -> Self {
+        Self { outlet, thread: Arc::clone(thread) }
+    }
+
+    fn try_push(&self, command: Command) -> Result<(), SenderError> {
+        self.outlet.try_push(command).map_err(|refused| error_of(refused.reason))
+    }
+
+    /// Waits for room, unless this is a thread that must not.
+    fn push(&self, command: Command, may_wait: bool) -> Result<(), SenderError> {
+        if may_wait {
+            return self.outlet.push(command).map_err(|refused| error_of(refused.reason));
+        }
+        match self.try_push(command) {
+            Err(SenderError::Full) => Err(SenderError::WouldDeadlock),
+            other => other,
+        }
+    }
+}
+
+fn error_of(reason: PushReason) -> SenderError {
+    match reason {
+        PushReason::TooLarge => SenderError::TooLarge,
+        PushReason::Closed => SenderError::Closed,
+        _ => SenderError::Full,
+    }
+}
+
+/// Why a worker does not get a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SenderError {
+    /// The queue is full.
+    Full,
+    /// The queue would never have room for it.
+    TooLarge,
+    /// The service is gone, or the name is of no worker that there is.
+    Closed,
+    /// The queue is full, and this is a worker's thread: it would not empty its own queue while it waits, and two of them could wait for each other. Use a [`Hub`](crate::Hub) there, or a
+    /// call with `try`.
+    WouldDeadlock,
+}
+
+impl fmt::Display for SenderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "the queue is full",
+            Self::TooLarge => "the queue would never have room for it",
+            Self::Closed => "the service is gone",
+            Self::WouldDeadlock => "the queue is full, and a worker must not wait",
+        })
+    }
+}
+
+impl core::error::Error for SenderError {}
+
+impl From<SenderError> for io::Error {
+    fn from(error: SenderError) -> Self {
+        let kind = match error {
+            SenderError::Full => io::ErrorKind::WouldBlock,
+            SenderError::TooLarge => io::ErrorKind::InvalidInput,
+            SenderError::Closed => io::ErrorKind::BrokenPipe,
+            SenderError::WouldDeadlock => io::ErrorKind::Deadlock,
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl Sender {
+    pub(crate) fn new(gates: Vec<Gate>) -> Self {
+        Self(gates.into())
+    }
+
+    /// Whether this is no worker's thread.
+    fn may_wait(&self) -> bool {
+        let this = thread::current().id();
+        self.0.iter().all(|gate| gate.thread.get() != Some(&this))
+    }
+
+    fn gate(&self, id: ConnectionId) -> Result<&Gate, SenderError> {
+        self.0.get(usize::from(id.worker())).ok_or(SenderError::Closed)
+    }
+
+    /// Sends a message to a connection, and waits for room in the queue.
+    ///
+    /// # Errors
+    /// [`SenderError`], but not [`Full`](SenderError::Full).
+    pub fn send<'m>(&self, id: ConnectionId, message: impl Into<OutMessage<'m>>) -> Result<(), SenderError> {
+        self.send_prepared(id, &Prepared::new(message))
+    }
+
+    /// Sends a message to a connection, if there is room in the queue.
+    ///
+    /// # Errors
+    /// [`SenderError`].
+    pub fn try_send<'m>(&self, id: ConnectionId, message: impl Into<OutMessage<'m>>) -> Result<(), SenderError> {
+        self.try_send_prepared(id, &Prepared::new(message))
+    }
+
+    /// Sends a prepared message to a connection, and waits for room in the queue.
+    ///
+    /// # Errors
+    /// [`SenderError`], but not [`Full`](SenderError::Full).
+    pub fn send_prepared(&self, id: ConnectionId, message: &Prepared) -> Result<(), SenderError> {
+        self.gate(id)?.push(Command::Send { id, message: message.clone() }, self.may_wait())
+    }
+
+    /// Sends a prepared message to a connection, if there is room in the queue.
+    ///
+    /// # Errors
+    /// [`SenderError`].
+    pub fn try_send_prepared(&self, id: ConnectionId, message: &Prepared) -> Result<(), SenderError> {
+        self.gate(id)?.try_push(Command::Send { id, message: message.clone() })
+    }
+
+    /// Closes a connection with a Close frame, behind what was sent to it before, and waits for room in the queue. A code or reason that cannot be sent is
+    /// as good as no call.
+    ///
+    /// # Errors
+    /// [`SenderError`], but not [`Full`](SenderError::Full).
+    pub fn close(&self, id: ConnectionId, code: CloseCode, reason: &str) -> Result<(), SenderError> {
+        self.gate(id)?.push(Command::Close { id, code, reason: reason.into() }, self.may_wait())
+    }
+
+    /// [`close`](Self::close), if there is room in the queue.
+    ///
+    /// # Errors
+    /// [`SenderError`].
+    pub fn try_close(&self, id: ConnectionId, code: CloseCode, reason: &str) -> Result<(), SenderError> {
+        self.gate(id)?.try_push(Command::Close { id, code, reason: reason.into() })
+    }
+
+    /// Publishes to a topic on all workers, and waits for room in their queues, one after the other.
+    ///
+    /// # Errors
+    /// The first [`SenderError`], but not [`Full`](SenderError::Full); the other workers have it nonetheless.
+    pub fn publish<'m>(&self, topic: &str, message: impl Into<OutMessage<'m>>) -> Result<(), SenderError> {
+        let may_wait = self.may_wait();
+        self.publish_with(topic, &Prepared::new(message), |gate, command| gate.push(command, may_wait))
+    }
+
+    /// Publishes to a topic on all workers whose queues have room.
+    ///
+    /// # Errors
+    /// The first [`SenderError`]; the other workers have it nonetheless.
+    pub fn try_publish<'m>(&self, topic: &str, message: impl Into<OutMessage<'m>>) -> Result<(), SenderError> {
+        self.publish_with(topic, &Prepared::new(message), Gate::try_push)
+    }
+
+    fn publish_with(
+        &self,
+        topic: &str,
+        message: &Prepared,
+        push: impl Fn(&Gate, Command) -> Result<(), SenderError>,
+    ) -> Result<(), SenderError> {
+        let topic: Arc<str> = topic.into();
+        let mut outcome = Ok(());
+        for gate in self.0.iter() {
+            let pushed = push(gate, Command::Publish { topic: Arc::clone(&topic), message: message.clone() });
+            outcome = outcome.and(pushed);
+        }
+        outcome
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("workers", &self.0.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, inbox::Inbox};
+    use windlass_flow::Bounds;
+
+    /// Neither for its own queue nor for another worker's, who may be waiting for this one's.
+    #[test]
+    fn a_worker_never_waits() {
+        let mut options = Options::new();
+        options.sender_bounds = Bounds::items(1);
+        let inboxes = [(); 2].map(|()| Inbox::new(&options).unwrap());
+        let threads = [Arc::new(OnceLock::from(thread::current().id())), Arc::new(OnceLock::new())];
+        let gates = inboxes.iter().zip(&threads).map(|(inbox, thread)| Gate::new(inbox.sender.clone(), thread));
+        let sender = Sender::new(gates.collect());
+        for worker in 0..2 {
+            let id = ConnectionId::new(worker, 0, 0);
+            assert_eq!(sender.send(id, "fits"), Ok(()));
+            assert_eq!(sender.send(id, "does not"), Err(SenderError::WouldDeadlock));
+            assert_eq!(sender.close(id, CloseCode::NORMAL, ""), Err(SenderError::WouldDeadlock));
+        }
+        assert_eq!(sender.publish("topic", "does not"), Err(SenderError::WouldDeadlock));
+        assert_eq!(sender.try_publish("topic", "does not"), Err(SenderError::Full));
+        let elsewhere = sender.clone();
+        assert!(thread::spawn(move || elsewhere.may_wait()).join().unwrap());
+    }
+}

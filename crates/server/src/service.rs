@@ -1,0 +1,157 @@
+//! A service: what serves connections on one reactor.
+
+use core::fmt;
+use std::{
+    io,
+    rc::Rc,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use windlass::{
+    Reactor, Registrar, Turn,
+    stream::{Listener, ListenerKey, Peer},
+};
+
+use crate::{
+    Handler, Hub, Options, Sender, Stats,
+    driver::Driver,
+    hall::{Hall, SharedHall},
+    http::PlaceCounter,
+    inbox::{self, Command, Inbox},
+    sender::Gate,
+    sweep,
+};
+
+/// Serves WebSocket connections on one reactor, with one [`Handler`] for all of them. `Clone`, and a clone is the same service.
+pub struct Service<H: Handler>(pub(crate) Rc<Inner<H>>);
+
+/// What a service is made of.
+pub(crate) struct Inner<H> {
+    pub(crate) handler: H,
+    pub(crate) hall: SharedHall,
+    pub(crate) places: Option<Arc<PlaceCounter>>,
+    sender: Sender,
+}
+
+/// What a service is to the other workers.
+pub(crate) struct Post {
+    pub(crate) worker: u16,
+    pub(crate) inbox: Inbox,
+    /// The mailboxes of the other workers.
+    pub(crate) others: Vec<windlass_flow::Sender<Command>>,
+    /// To all workers, this one included.
+    pub(crate) sender: Sender,
+    pub(crate) places: Option<Arc<PlaceCounter>>,
+}
+
+impl<H: Handler> Clone for Service<H> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl<H: Handler> Service<H> {
+    /// A service without connections.
+    ///
+    /// # Errors
+    /// When the reactor has no room for the timer or the descriptor that it needs, or the process has no descriptor.
+    pub fn new(handler: H, options: &Options, reactor: &mut Reactor) -> io::Result<Self> {
+        let inbox = Inbox::new(options)?;
+        let thread = Arc::new(OnceLock::from(thread::current().id()));
+        let sender = Sender::new(vec![Gate::new(inbox.sender.clone(), &thread)]);
+        let places = options.connections_per_address_max.map(|most| PlaceCounter::new(None, Some(most)));
+        Self::at_post(handler, options, Post { worker: 0, inbox, others: Vec::new(), sender, places }, reactor)
+    }
+
+    pub(crate) fn at_post(handler: H, options: &Options, post: Post, reactor: &mut Reactor) -> io::Result<Self> {
+        let Post { worker, inbox, others, sender, places } = post;
+        let hall = Rc::new(Hall::new(options.clone(), worker, first_generation(), others, inbox.board));
+        sweep::start(&hall, reactor)?;
+        inbox::watch(&hall, inbox.mailbox, reactor)?;
+        Ok(Self(Rc::new(Inner { handler, hall, places, sender })))
+    }
+
+    /// Accepts connections from a listener, which is best made with [`Options::listener`]: what its streams may buffer should go with the rest.
+    ///
+    /// # Errors
+    /// When the reactor has no room for it.
+    pub fn listen(&self, listener: Listener, target: &mut impl Registrar<Ops = Reactor>) -> io::Result<ListenerKey> {
+        let service = self.clone();
+        let accept = move |peer: &Peer<'_>| service.accept(peer);
+        let key = listener.register(accept, target).map_err(io::Error::from)?;
+        let mut listeners = self.0.hall.listeners.take();
+        listeners.push(key);
+        self.0.hall.listeners.set(listeners);
+        Ok(key)
+    }
+
+    fn accept(&self, peer: &Peer<'_>) -> Option<Driver<H>> {
+        let Some(places) = &self.0.places else { return Some(Driver::new(&self.0, None)) };
+        match places.take(peer.address()) {
+            Ok(place) => Some(Driver::new(&self.0, Some(place))),
+            Err(_) => {
+                self.0.hall.stats.refused.add(1);
+                None
+            }
+        }
+    }
+
+    /// Ends the service in peace: nobody comes any more, requests under way are refused, each connection hears [`on_drain`](Handler::on_drain), and those that are still
+    /// there after `deadline` are reset. When the last one has gone, `then` is called, at the end of a turn: to stop the reactor, say.
+    ///
+    /// The listeners are closed at once, so another process can listen in their place.
+    pub fn drain(&self, deadline: Duration, turn: &mut Turn<'_>, then: impl FnOnce(Turn<'_>) + 'static) {
+        let hall = &self.0.hall;
+        let mut after = hall.after_drain.take();
+        after.push(Box::new(then));
+        hall.after_drain.set(after);
+        hall.drain(turn, deadline);
+    }
+
+    /// Whether a drain has begun.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.0.hall.is_draining.get()
+    }
+
+    /// What reaches the connections from other threads.
+    #[must_use]
+    pub fn sender(&self) -> Sender {
+        self.0.sender.clone()
+    }
+
+    /// The service in a handler of the reactor that is none of its own: a timer's, say.
+    pub fn hub<'a>(&'a self, turn: &'a mut Turn<'_>) -> Hub<'a> {
+        Hub { hall: &self.0.hall, turn: turn.reborrow() }
+    }
+
+    /// The handler.
+    #[must_use]
+    pub fn handler(&self) -> &H {
+        &self.0.handler
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.0.hall.snapshot()
+    }
+}
+
+impl<H: Handler> fmt::Debug for Service<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// Names of connections of different services differ for a long time.
+fn first_generation() -> u32 {
+    static SERVICES: AtomicU32 = AtomicU32::new(0);
+    // The golden ratio spreads them evenly.
+    SERVICES.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9)
+}

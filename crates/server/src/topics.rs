@@ -1,0 +1,189 @@
+//! Topics, and who listens to them.
+//!
+//! A subscription is in two places: in the topic's row of receivers, which a publication runs along, and in a list of the connection's own, by which it leaves all topics when it
+//! closes. Each knows where the other is, so all of it takes time that does not depend on how many receivers there are.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::roster::Roster;
+
+/// The end of a list of subscriptions.
+pub(crate) const NO_SUBSCRIPTION: u32 = u32::MAX;
+
+/// So many subscriptions may have been there without their memory being given back.
+const KEPT: usize = 4096;
+
+/// One who listens to a topic.
+#[derive(Clone, Copy)]
+pub(crate) struct Receiver {
+    pub(crate) member: u32,
+    subscription: u32,
+}
+
+/// The connection's side of it.
+#[derive(Clone, Copy)]
+struct Subscription {
+    topic: u32,
+    /// Its place in the topic's row.
+    place: u32,
+    /// The connection's next one, or the next vacant one.
+    next: u32,
+}
+
+pub(crate) struct Topic {
+    pub(crate) name: Arc<str>,
+    pub(crate) receivers: Vec<Receiver>,
+}
+
+/// All topics that somebody listens to.
+pub(crate) struct Topics {
+    /// Names may come from peers, so they are hashed with a secret.
+    by_name: HashMap<Arc<str>, u32>,
+    topics: Vec<Option<Topic>>,
+    vacant_topics: Vec<u32>,
+    subscriptions: Vec<Subscription>,
+    vacant: u32,
+}
+
+impl Topics {
+    pub(crate) fn new() -> Self {
+        Self {
+            by_name: HashMap::new(),
+            topics: Vec::new(),
+            vacant_topics: Vec::new(),
+            subscriptions: Vec::new(),
+            vacant: NO_SUBSCRIPTION,
+        }
+    }
+
+    /// How many topics somebody listens to.
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(crate) fn topic(&self, topic: u32) -> Option<&Topic> {
+        self.topics.get(topic as usize)?.as_ref()
+    }
+
+    /// The topic of that name, made if need be.
+    fn topic_of(&mut self, name: &str) -> u32 {
+        if let Some(topic) = self.find(name) {
+            return topic;
+        }
+        let name: Arc<str> = name.into();
+        let made = Topic { name: Arc::clone(&name), receivers: Vec::new() };
+        let topic = match self.vacant_topics.pop() {
+            Some(topic) => {
+                self.topics[topic as usize] = Some(made);
+                topic
+            }
+            None => {
+                self.topics.push(Some(made));
+                (self.topics.len() - 1) as u32
+            }
+        };
+        self.by_name.insert(name, topic);
+        topic
+    }
+
+    /// The subscription of a member to a topic, and the one before it in his list.
+    fn search(&self, first: u32, topic: u32) -> Option<(u32, u32)> {
+        let (mut before, mut at) = (NO_SUBSCRIPTION, first);
+        while let Some(subscription) = self.subscriptions.get(at as usize) {
+            if subscription.topic == topic {
+                return Some((at, before));
+            }
+            (before, at) = (at, subscription.next);
+        }
+        None
+    }
+
+    /// Whether a member, whose subscriptions begin with `first`, listens to a topic.
+    pub(crate) fn listens(&self, first: u32, topic: u32) -> bool {
+        self.search(first, topic).is_some()
+    }
+
+    /// How many topics a member listens to.
+    pub(crate) fn count(&self, first: u32) -> usize {
+        let (mut count, mut at) = (0, first);
+        while let Some(subscription) = self.subscriptions.get(at as usize) {
+            count += 1;
+            at = subscription.next;
+        }
+        count
+    }
+
+    /// Adds a member to a topic; false if he listens already.
+    pub(crate) fn subscribe(&mut self, roster: &mut Roster, member: u32, name: &str) -> bool {
+        let first = roster.at(member).subscriptions;
+        let topic = self.topic_of(name);
+        if self.listens(first, topic) {
+            return false;
+        }
+        let Some(row) = self.topics[topic as usize].as_mut() else { return false };
+        let made = Subscription { topic, place: row.receivers.len() as u32, next: first };
+        let subscription = match self.subscriptions.get_mut(self.vacant as usize) {
+            Some(place) => {
+                let at = self.vacant;
+                self.vacant = place.next;
+                *place = made;
+                at
+            }
+            None => {
+                self.subscriptions.push(made);
+                (self.subscriptions.len() - 1) as u32
+            }
+        };
+        row.receivers.push(Receiver { member, subscription });
+        roster.at(member).subscriptions = subscription;
+        true
+    }
+
+    /// Takes a member out of a topic; false if he does not listen.
+    pub(crate) fn unsubscribe(&mut self, roster: &mut Roster, member: u32, topic: u32) -> bool {
+        let first = roster.at(member).subscriptions;
+        let Some((at, before)) = self.search(first, topic) else { return false };
+        let next = self.subscriptions[at as usize].next;
+        match self.subscriptions.get_mut(before as usize) {
+            Some(before) => before.next = next,
+            None => roster.at(member).subscriptions = next,
+        }
+        self.remove(at);
+        true
+    }
+
+    /// Takes a member out of all topics.
+    pub(crate) fn leave_all(&mut self, roster: &mut Roster, member: u32) {
+        let mut at = core::mem::replace(&mut roster.at(member).subscriptions, NO_SUBSCRIPTION);
+        while let Some(subscription) = self.subscriptions.get(at as usize) {
+            let next = subscription.next;
+            self.remove(at);
+            at = next;
+        }
+    }
+
+    /// Takes a subscription, which is in no list any more, out of its topic's row. A topic to which nobody listens is forgotten.
+    fn remove(&mut self, at: u32) {
+        let Subscription { topic, place, .. } = self.subscriptions[at as usize];
+        self.subscriptions[at as usize].next = self.vacant;
+        self.vacant = at;
+        let Some(row) = self.topics[topic as usize].as_mut() else { return };
+        row.receivers.swap_remove(place as usize);
+        if let Some(moved) = row.receivers.get(place as usize) {
+            self.subscriptions[moved.subscription as usize].place = place;
+        } else if row.receivers.is_empty() {
+            self.by_name.remove(&row.name);
+            self.topics[topic as usize] = None;
+            self.vacant_topics.push(topic);
+        }
+        if self.by_name.is_empty() && self.subscriptions.len() > KEPT {
+            // A service that had many of them once does not keep their memory.
+            *self = Self::new();
+        }
+    }
+}

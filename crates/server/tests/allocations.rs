@@ -1,0 +1,197 @@
+//! What a message costs in allocations: none, once everything is warm. And what an idle connection costs in memory.
+//!
+//! One test in its own process, for the allocator counts for all threads.
+
+#![allow(unsafe_code, reason = "a global allocator that counts")]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use windlass::Reactor;
+use windlass_server::{
+    Connection, Handler, Message, Options, Prepared, Service,
+    http::{Refusal, UpgradeRequest, Welcome},
+};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is passed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        BYTES.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(place, layout) }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        BYTES.fetch_add(size, Ordering::Relaxed);
+        BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(place, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Echoes, publishes or sends, as the first letter says.
+struct Acts(Prepared);
+
+impl Handler for Acts {
+    type Data = ();
+
+    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
+        Ok(Welcome::new(()))
+    }
+
+    fn on_open(&self, connection: &mut Connection<'_>, (): &mut ()) {
+        connection.subscribe("room");
+    }
+
+    fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
+        match message.as_bytes().first() {
+            Some(b'e') => connection.reply_in_place(message).unwrap(),
+            Some(b'p') => _ = connection.publish("room", message.to_out()),
+            Some(b'a') => _ = connection.publish_to_all("room", message.to_out()),
+            Some(b's') => connection.send(message.to_out()).unwrap(),
+            Some(b'b') => connection.send_prepared(&self.0).unwrap(),
+            Some(b'h') => {
+                let id = connection.id();
+                connection.hub().send(id, message.to_out()).unwrap();
+            }
+            _ => panic!("the test sends no such message"),
+        }
+    }
+}
+
+struct Bed {
+    reactor: Reactor,
+    service: Service<Acts>,
+    address: SocketAddr,
+}
+
+impl Bed {
+    fn new(set: impl FnOnce(&mut Options)) -> Self {
+        let mut reactor = Reactor::new().unwrap();
+        let mut options = Options::new();
+        set(&mut options);
+        let listener = options.listener().tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap().socket_addr().unwrap();
+        let service = Service::new(Acts(Prepared::new("prepared")), &options, &mut reactor).unwrap();
+        service.listen(listener, &mut reactor).unwrap();
+        Self { reactor, service, address }
+    }
+
+    fn turn(&mut self) {
+        self.reactor.run_once(Duration::ZERO).unwrap();
+    }
+
+    fn connect(&mut self) -> TcpStream {
+        let mut socket = TcpStream::connect(self.address).unwrap();
+        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+            Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        socket.write_all(request).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut head = [0; 512];
+        let mut len = 0;
+        while !head[..len].ends_with(b"\r\n\r\n") {
+            self.turn();
+            len += socket.read(&mut head[len..]).unwrap_or(0);
+        }
+        socket
+    }
+
+    /// Reads exactly so many bytes.
+    fn read(&mut self, socket: &mut TcpStream, bytes: &mut [u8]) {
+        let mut len = 0;
+        while len < bytes.len() {
+            self.turn();
+            len += socket.read(&mut bytes[len..]).unwrap_or(0);
+        }
+    }
+}
+
+fn frame(payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0x82];
+    match payload.len() {
+        0..=125 => frame.push(0x80 | payload.len() as u8),
+        len => {
+            frame.push(0x80 | 126);
+            frame.extend_from_slice(&(len as u16).to_be_bytes());
+        }
+    }
+    frame.extend_from_slice(&[0; 4]);
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// How many allocations 100 messages of this kind cost, after as many that warm everything.
+fn allocations(letter: u8, len: usize, at_once: usize, answers: &[usize]) -> usize {
+    let mut bed = Bed::new(|options| options.receiver_buffer_max = 64 << 20);
+    let mut sockets: Vec<TcpStream> = answers.iter().map(|_| bed.connect()).collect();
+    let payload = vec![letter; len];
+    let frames: Vec<u8> = (0..at_once).flat_map(|_| frame(&payload)).collect();
+    let mut buffers: Vec<Vec<u8>> = answers.iter().map(|len| vec![0; *len * at_once]).collect();
+    let mut before = 0;
+    for round in 0..200 {
+        if round == 100 {
+            before = ALLOCATIONS.load(Ordering::Relaxed);
+        }
+        sockets[0].write_all(&frames).unwrap();
+        for (socket, buffer) in sockets.iter_mut().zip(&mut buffers) {
+            bed.read(socket, buffer);
+        }
+    }
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
+#[test]
+fn messages_allocate_nothing_and_an_idle_connection_has_little() {
+    for at_once in [1, 16] {
+        for (letter, len, answers) in [
+            (b'e', 20, &[22, 0][..]),
+            (b'e', 1000, &[1004, 0]),
+            (b's', 20, &[22, 0]),
+            (b's', 1000, &[1004, 0]),
+            (b'h', 20, &[22, 0]),
+            (b'b', 20, &[10, 0]),
+            (b'p', 20, &[0, 22, 22]),
+            (b'p', 1000, &[0, 1004, 1004]),
+            (b'a', 20, &[22, 22, 22]),
+        ] {
+            let count = allocations(letter, len, at_once, answers);
+            assert_eq!(count, 0, "{} of {len} bytes, {at_once} at once", letter as char);
+        }
+    }
+    an_idle_connection_has_little();
+}
+
+fn an_idle_connection_has_little() {
+    const COUNT: usize = 400;
+    let mut bed = Bed::new(|_| {});
+    // Everything that is there once is made by the first one.
+    let mut sockets = vec![bed.connect()];
+    let before = BYTES.load(Ordering::Relaxed);
+    sockets.extend((0..COUNT).map(|_| bed.connect()));
+    let each = (BYTES.load(Ordering::Relaxed) - before) / COUNT;
+    // One subscription is 20 of it; places that are kept free for more connections are an eighth at most.
+    assert!(each <= 300, "{each} bytes");
+    println!("{each} bytes for each of {COUNT} connections");
+    assert_eq!(bed.service.stats().connections, 1 + COUNT as u64);
+}

@@ -1,0 +1,352 @@
+//! A service on a reactor of the test's own, with real sockets and a clock that is set by hand.
+
+use std::{
+    cell::{Cell, RefCell},
+    net::SocketAddr,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use windlass::{Clock, Reactor, Turn, stream::ListenerKey};
+use windlass_server::{
+    CloseCode, CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Service, Stats,
+    http::{Refusal, UpgradeRequest, Welcome},
+};
+
+use crate::peer::{Frame, Peer, upgrade};
+
+/// How long anything may take before the test counts as hung, in real time.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How much longer an answer is than its question.
+pub(crate) const AMPLIFIED: usize = 2000;
+
+/// What a handler panics with.
+pub(crate) const PANIC: &str = "the handler does not like this message";
+const NOW: Duration = Duration::ZERO;
+
+/// A clock that stands until it is moved.
+#[derive(Clone)]
+pub(crate) struct HandClock(Rc<Cell<Instant>>);
+
+impl Clock for HandClock {
+    fn now(&self) -> Instant {
+        self.0.get()
+    }
+}
+
+/// What has happened to connections.
+#[derive(Default)]
+pub(crate) struct Log {
+    pub(crate) opened: RefCell<Vec<ConnectionId>>,
+    pub(crate) closed: RefCell<Vec<(ConnectionId, CloseReason, Option<u16>)>>,
+    pub(crate) messages: Cell<usize>,
+    pub(crate) bytes: Cell<usize>,
+    /// Data of connections that is not dropped yet.
+    alive: Cell<usize>,
+    /// Results of publications and sends, by how many were not taken.
+    pub(crate) refused: Cell<usize>,
+}
+
+impl Log {
+    /// Forgets what was.
+    pub(crate) fn forget(&self) {
+        self.opened.take();
+        self.closed.take();
+    }
+
+    /// Data of connections that is not dropped yet.
+    pub(crate) fn alive(&self) -> usize {
+        self.alive.get()
+    }
+
+    pub(crate) fn closed(&self) -> Vec<CloseReason> {
+        self.closed.borrow().iter().map(|&(_, reason, _)| reason).collect()
+    }
+}
+
+/// What a connection does, by its path.
+pub(crate) enum Role {
+    /// `/echo`: sends back.
+    Echo,
+    /// `/room`: what one says, all others hear.
+    Room,
+    /// `/amplify`: answers a message of up to eight bytes with [`AMPLIFIED`] times as much, and sends longer ones back.
+    Amplify,
+    /// `/bye`: is in the room, and is closed by its first message.
+    Bye,
+    /// `/panic`: panics.
+    Panic,
+    /// Anything else: listens, and says nothing.
+    Sink,
+}
+
+pub(crate) struct Data {
+    role: Role,
+    log: Rc<Log>,
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        self.log.alive.set(self.log.alive.get() - 1);
+    }
+}
+
+pub(crate) struct Subject(pub(crate) Rc<Log>);
+
+impl Handler for Subject {
+    type Data = Data;
+
+    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<Data>, Refusal> {
+        let role = match request.path() {
+            "/echo" => Role::Echo,
+            "/room" => Role::Room,
+            "/amplify" => Role::Amplify,
+            "/bye" => Role::Bye,
+            "/panic" => Role::Panic,
+            "/forbidden" => return Err(Refusal::status(403).text("not you")),
+            _ => Role::Sink,
+        };
+        self.0.alive.set(self.0.alive.get() + 1);
+        Ok(Welcome::new(Data { role, log: Rc::clone(&self.0) }))
+    }
+
+    fn on_open(&self, connection: &mut Connection<'_>, data: &mut Data) {
+        self.0.opened.borrow_mut().push(connection.id());
+        if matches!(data.role, Role::Room | Role::Bye) {
+            assert!(connection.subscribe("room"));
+        }
+    }
+
+    fn on_message(&self, connection: &mut Connection<'_>, data: &mut Data, message: Message<'_>) {
+        self.0.messages.set(self.0.messages.get() + 1);
+        self.0.bytes.set(self.0.bytes.get() + message.len());
+        match data.role {
+            Role::Echo => {
+                if connection.reply_in_place(message).is_err() {
+                    self.0.refused.set(self.0.refused.get() + 1);
+                }
+            }
+            Role::Room => {
+                connection.publish("room", message.to_out());
+            }
+            Role::Amplify => {
+                let times = if message.len() > 8 { 1 } else { AMPLIFIED };
+                if connection.send(&message.as_bytes().repeat(times)[..]).is_err() {
+                    self.0.refused.set(self.0.refused.get() + 1);
+                }
+            }
+            Role::Bye => connection.close(CloseCode::NORMAL, "bye").expect("it is open"),
+            Role::Sink => {}
+            Role::Panic => panic!("{PANIC}"),
+        }
+    }
+
+    fn on_close(&self, _: &mut Hub<'_>, _: &mut Data, closed: &Closed<'_>) {
+        self.0.closed.borrow_mut().push((closed.id, closed.reason, closed.code.map(|code| code.get())));
+    }
+}
+
+pub(crate) struct Bed {
+    pub(crate) reactor: Reactor,
+    pub(crate) service: Service<Subject>,
+    pub(crate) listener: ListenerKey,
+    pub(crate) clock: HandClock,
+    pub(crate) address: SocketAddr,
+    pub(crate) log: Rc<Log>,
+}
+
+/// Settings without any timeout: the tests that want one set it.
+pub(crate) fn options() -> Options {
+    let mut options = Options::new();
+    options.ping_interval = None;
+    options.idle_timeout = None;
+    options.write_stall_timeout = None;
+    options
+}
+
+impl Bed {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self::at(options, ([127, 0, 0, 1], 0).into())
+    }
+
+    pub(crate) fn at(options: &Options, address: SocketAddr) -> Self {
+        let clock = HandClock(Rc::new(Cell::new(Instant::now())));
+        let reactor = Reactor::builder().clock(clock.clone()).build().expect("a reactor can be had");
+        Self::of(options, address, reactor, clock)
+    }
+
+    /// One whose clock goes by itself.
+    pub(crate) fn by_the_systems_clock(options: &Options) -> Self {
+        let reactor = Reactor::new().expect("a reactor can be had");
+        Self::of(options, ([127, 0, 0, 1], 0).into(), reactor, HandClock(Rc::new(Cell::new(Instant::now()))))
+    }
+
+    fn of(options: &Options, address: SocketAddr, mut reactor: Reactor, clock: HandClock) -> Self {
+        let log = Rc::new(Log::default());
+        let service = Service::new(Subject(Rc::clone(&log)), options, &mut reactor).expect("a service can be had");
+        let listener = options.listener().tcp(address).expect("there is a free port");
+        let address = listener.local_addr().expect("it has an address").socket_addr().expect("an IP address");
+        let listener = service.listen(listener, &mut reactor).expect("it can be registered");
+        Self { reactor, service, listener, clock, address, log }
+    }
+
+    /// Runs turns until something is the case.
+    pub(crate) fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(found) = look(self) {
+                return found;
+            }
+            assert!(start.elapsed() < PATIENCE, "{what}: it does not come; {:?}", self.stats());
+            self.reactor.run_once(Duration::from_millis(1)).expect("the kernel works");
+        }
+    }
+
+    /// Runs turns until several in a row had nothing to do.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..3 {
+            while self.reactor.run_once(NOW).expect("the kernel works") > 0 {}
+        }
+    }
+
+    /// Moves the clock, and lets happen what is due then.
+    pub(crate) fn advance(&mut self, by: Duration) {
+        self.clock.0.set(self.clock.0.get() + by);
+        self.settle();
+    }
+
+    /// The same in small steps, as time goes by.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        let step = Duration::from_millis(100);
+        let mut passed = Duration::ZERO;
+        while passed < time {
+            self.advance(step.min(time - passed));
+            passed += step;
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.service.stats()
+    }
+
+    /// A connection that is open, and whose answer was read.
+    pub(crate) fn open(&mut self, path: &str) -> Peer {
+        let peer = Peer::connect(self.address);
+        self.shake(peer, path)
+    }
+
+    /// Does the handshake.
+    pub(crate) fn shake(&mut self, mut peer: Peer, path: &str) -> Peer {
+        peer.send(&upgrade(path, ""));
+        let head = self.head(&mut peer);
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        peer
+    }
+
+    pub(crate) fn head(&mut self, peer: &mut Peer) -> String {
+        self.until("a response", |_| peer.head())
+    }
+
+    pub(crate) fn frame(&mut self, peer: &mut Peer) -> Frame {
+        self.until("a frame", |_| peer.frame())
+    }
+
+    /// The end of the connection, before which nothing more comes; whether it was in order. The client hangs up then.
+    pub(crate) fn end(&mut self, mut peer: Peer) -> bool {
+        self.until("the end", |_| peer.end()).is_ok()
+    }
+
+    /// What still comes up to the end of the connection, be it in order or not. The client hangs up then.
+    pub(crate) fn rest(&mut self, mut peer: Peer) -> Vec<u8> {
+        self.until("the end", |_| peer.has_ended().then_some(()));
+        peer.received().to_vec()
+    }
+
+    /// Whether the connection ends in order, whatever comes before. The client hangs up then.
+    pub(crate) fn rest_is_in_order(&mut self, mut peer: Peer) -> bool {
+        self.until("the end", |_| {
+            peer.forget();
+            peer.end()
+        })
+        .is_ok()
+    }
+
+    /// Shows that this connection works, and with it that all that was sent before was looked at.
+    pub(crate) fn exchange(&mut self, peer: &mut Peer, payload: &[u8]) {
+        peer.send_frame(crate::peer::BINARY, payload);
+        let frame = self.frame(peer);
+        assert!(frame == Frame::new(crate::peer::BINARY, payload), "{} other bytes", frame.payload.len());
+    }
+
+    /// Does something with the service, in a turn.
+    pub(crate) fn hub<T: 'static>(&mut self, mut run: impl FnMut(&mut Hub<'_>) -> T + 'static) -> T {
+        let (done, service) = (Rc::new(Cell::new(None)), self.service.clone());
+        let result = Rc::clone(&done);
+        let now = move |mut turn: Turn<'_>| result.set(Some(run(&mut service.hub(&mut turn))));
+        self.reactor.after(Duration::ZERO, now).expect("there is room for a timer");
+        self.until("a turn", |_| done.take())
+    }
+
+    /// Begins a drain, and says afterwards whether it is over.
+    pub(crate) fn drain(&mut self, deadline: Duration) -> Rc<Cell<bool>> {
+        let (is_over, service) = (Rc::new(Cell::new(false)), self.service.clone());
+        let over = Rc::clone(&is_over);
+        let now = move |mut turn: Turn<'_>| {
+            let over = Rc::clone(&over);
+            service.drain(deadline, &mut turn, move |_| assert!(!over.replace(true), "it is over once"));
+        };
+        self.reactor.after(Duration::ZERO, now).expect("there is room for a timer");
+        self.until("the drain begins", |bed| bed.service.is_draining().then_some(()));
+        is_over
+    }
+
+    pub(crate) fn buffered(&mut self, id: ConnectionId) -> usize {
+        self.hub(move |hub| hub.buffered(id))
+    }
+
+    /// Shows that what one in the room says is heard by another.
+    pub(crate) fn exchange_room(&mut self, speaker: &mut Peer, listener: &mut Peer) {
+        speaker.send_frame(crate::peer::TEXT, "do you hear me?");
+        assert_eq!(self.frame(listener).text(), "do you hear me?");
+    }
+
+    /// The name of the connection that was opened last.
+    pub(crate) fn last_opened(&self) -> ConnectionId {
+        *self.log.opened.borrow().last().expect("one was opened")
+    }
+
+    /// Waits until so many connections are there.
+    pub(crate) fn until_connections(&mut self, count: u64) {
+        self.until("connections come and go", |bed| (bed.stats().connections == count).then_some(()));
+    }
+
+    /// Nobody is there any more, each connection that was opened was closed once, and its data is dropped.
+    pub(crate) fn expect_empty(&mut self) {
+        self.until_connections(0);
+        self.settle();
+        let mut opened = self.log.opened.borrow().clone();
+        let mut closed: Vec<ConnectionId> = self.log.closed.borrow().iter().map(|&(id, ..)| id).collect();
+        opened.sort_unstable_by_key(|id| id.to_bits());
+        closed.sort_unstable_by_key(|id| id.to_bits());
+        assert_eq!(opened, closed, "each connection is closed once");
+        assert_eq!(self.log.alive.get(), 0, "the data of each is dropped");
+        let stats = self.stats();
+        assert_eq!((stats.opened, stats.topics), (stats.closed, 0));
+    }
+}
+
+/// Chance that can be repeated (xorshift).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % end
+    }
+}

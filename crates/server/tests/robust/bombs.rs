@@ -1,0 +1,118 @@
+//! Compressed messages that are small on the way and large here.
+
+use windlass_server::CloseReason;
+use windlass_ws::{
+    Violation,
+    deflate::{Agreement, Codec, DeflateConfig, Shared},
+};
+
+use crate::{
+    bed::{Bed, options},
+    own_process::{is_own_process, peak_of},
+    peer::{BINARY, COMPRESSED, Frame, Peer, TEXT, masked, upgrade},
+};
+
+const MESSAGE_MAX: usize = 1 << 20;
+
+fn bed() -> Bed {
+    let mut options = options();
+    options.deflate = Some(DeflateConfig::DEFAULT);
+    options.limits.message_max = MESSAGE_MAX;
+    Bed::new(&options)
+}
+
+fn open(bed: &mut Bed, path: &str) -> Peer {
+    let mut peer = Peer::connect(bed.address);
+    peer.send(&upgrade(path, "Sec-WebSocket-Extensions: permessage-deflate\r\n"));
+    let head = bed.head(&mut peer);
+    assert!(head.contains("\r\nSec-WebSocket-Extensions: permessage-deflate"), "{head}");
+    peer
+}
+
+/// The payload of a compressed message, one that does not depend on others.
+fn compressed(payload: &[u8]) -> Vec<u8> {
+    let mut codec = Codec::new(false, &Agreement::DEFAULT, &DeflateConfig::DEFAULT);
+    let mut out = Vec::new();
+    assert!(codec.compress(&mut Shared::new(), payload, &mut out), "it becomes shorter");
+    out
+}
+
+#[test]
+fn a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message_may() {
+    if !is_own_process("bombs::a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message_may") {
+        return;
+    }
+    let mut bed = bed();
+    let bomb = compressed(&vec![0; 64 << 20]);
+    assert!(bomb.len() < MESSAGE_MAX, "{} bytes on the way", bomb.len());
+    let whole = masked(BINARY | COMPRESSED, &bomb);
+    // In three frames.
+    let (first, second) = bomb.split_at(1000);
+    let cut = [masked(2 | COMPRESSED, first), masked(0, b""), masked(0x80, second)].concat();
+    for bytes in [whole, cut] {
+        let mut peer = open(&mut bed, "/sink");
+        let peak = peak_of(|| {
+            peer.send(&bytes);
+            let close = bed.frame(&mut peer);
+            assert_eq!(close.close_code(), 1009);
+        });
+        // The message as far as it goes, twice while it grows; the client's own buffers are in it too.
+        assert!(peak < 4 * MESSAGE_MAX, "{peak} bytes");
+        bed.rest(peer);
+        bed.until_connections(0);
+    }
+    assert_eq!(bed.log.closed(), [CloseReason::Violation(Violation::MessageTooBig); 2]);
+    assert_eq!(bed.log.messages.get(), 0);
+    bed.expect_empty();
+}
+
+#[test]
+fn bombs_of_many_at_once_take_no_memory_that_stays() {
+    if !is_own_process("bombs::bombs_of_many_at_once_take_no_memory_that_stays") {
+        return;
+    }
+    let mut bed = bed();
+    // As large as a message may be, which is no bomb.
+    let bytes = masked(BINARY | COMPRESSED, &compressed(&vec![0; MESSAGE_MAX]));
+    let mut peers: Vec<Peer> = (0..100).map(|_| open(&mut bed, "/sink")).collect();
+    let peak = peak_of(|| {
+        for peer in &mut peers {
+            peer.send(&bytes);
+        }
+        bed.until("all of them", |bed| (bed.log.messages.get() == 100).then_some(()));
+    });
+    assert_eq!(bed.log.bytes.get(), 100 * MESSAGE_MAX);
+    // One message at a time is decompressed, in memory that all connections share; and each has a window of 32 KiB.
+    assert!(peak < 4 * MESSAGE_MAX + 100 * (64 << 10), "{peak} bytes");
+    drop(peers);
+    bed.expect_empty();
+}
+
+#[test]
+fn a_message_may_be_as_long_as_the_limit_and_not_a_byte_longer() {
+    let mut bed = bed();
+    let mut peer = open(&mut bed, "/sink");
+    peer.send_frame(BINARY | COMPRESSED, compressed(&vec![b'a'; MESSAGE_MAX]));
+    bed.until("the message", |bed| (bed.log.bytes.get() == MESSAGE_MAX).then_some(()));
+    let mut longer = open(&mut bed, "/sink");
+    longer.send_frame(BINARY | COMPRESSED, compressed(&vec![b'a'; MESSAGE_MAX + 1]));
+    assert_eq!(bed.frame(&mut longer).close_code(), 1009);
+    assert_eq!(bed.log.messages.get(), 1);
+}
+
+#[test]
+fn what_is_no_deflate_is_ended_with_1007_and_the_next_message_of_another_is_whole() {
+    let mut bed = bed();
+    let mut good = open(&mut bed, "/echo");
+    let text = "the same words again, the same words again, the same words again";
+    for garbage in [&b"\xff\xff\xff\xff"[..], b"\x07", &[0x55; 5000]] {
+        let mut bad = open(&mut bed, "/echo");
+        bad.send_frame(TEXT | COMPRESSED, garbage);
+        assert_eq!(bed.frame(&mut bad).close_code(), 1007, "{:?}", &garbage[..garbage.len().min(9)]);
+        good.send_frame(TEXT, text);
+        let answer = bed.frame(&mut good);
+        if answer.first & COMPRESSED == 0 {
+            assert_eq!(answer, Frame::new(TEXT, text));
+        }
+    }
+}

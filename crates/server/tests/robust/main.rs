@@ -1,0 +1,17 @@
+//! What is guaranteed when peers are slow, hostile, many, or gone: each test is named for it. Real sockets, and a clock that is set by hand.
+
+mod bed;
+mod bombs;
+mod drain;
+mod ends;
+mod floods;
+mod leaks;
+mod limits;
+mod many;
+mod order;
+mod own_process;
+mod pages;
+mod peer;
+mod slow;
+mod threads;
+mod time;

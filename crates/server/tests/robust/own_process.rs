@@ -1,0 +1,90 @@
+//! Tests that need a process of their own: for its limits, its descriptors, its memory.
+
+#![allow(unsafe_code, reason = "a global allocator is unsafe to implement")]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+const MARK: &str = "WINDLASS_ROBUST_CHILD";
+
+/// Called first thing by a test, with its module and its name. In the parent it runs the test once more in a child, checks that it has passed
+/// there, and answers `false`; in the child it answers `true`, and the test goes on.
+pub(crate) fn is_own_process(test: &str) -> bool {
+    if std::env::var_os(MARK).is_some_and(|name| name == *test) {
+        return true;
+    }
+    let output = Command::new(std::env::current_exe().expect("it runs"))
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(MARK, test)
+        .output()
+        .expect("it can be started again");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{test} in its own process: {:?}\n{text}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    false
+}
+
+/// How many descriptors the process has.
+pub(crate) fn descriptors() -> usize {
+    // One of them is that of the folder that is read.
+    std::fs::read_dir("/proc/self/fd").expect("proc is mounted").count() - 1
+}
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+/// How many bytes are allocated. Only of use in a process of one's own.
+pub(crate) fn live_bytes() -> usize {
+    LIVE.load(Ordering::Relaxed)
+}
+
+/// How many more bytes were allocated at most than at the beginning, while this ran.
+pub(crate) fn peak_of(run: impl FnOnce()) -> usize {
+    let before = live_bytes();
+    PEAK.store(before, Ordering::Relaxed);
+    run();
+    PEAK.load(Ordering::Relaxed) - before
+}
+
+fn more(bytes: usize) {
+    let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK.fetch_max(live, Ordering::Relaxed);
+}
+
+fn less(bytes: usize) {
+    LIVE.fetch_sub(bytes, Ordering::Relaxed);
+}
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: every call goes on to the system's allocator as it came; counting neither allocates nor unwinds.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        more(layout.size());
+        // SAFETY: the caller keeps what `System::alloc` asks, which is what this function asks.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        less(layout.size());
+        // SAFETY: the same for `System::dealloc`; the block came from `System`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        more(size);
+        less(layout.size());
+        // SAFETY: the same for `System::realloc`; the block came from `System`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}

@@ -1,0 +1,170 @@
+//! Requests that are no upgrades, on sockets.
+
+use windlass_server::http::{Origins, Page, Routes};
+
+use crate::{
+    bed::{Bed, options},
+    peer::{Peer, upgrade},
+};
+
+const PAGE: &str = "<!doctype html><title>A page</title>";
+const GET: &[u8] = b"GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+pub(crate) fn routes() -> Routes {
+    let large: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    Routes::new()
+        .page("/page", Page::html(PAGE))
+        .page("/large", Page::new("application/octet-stream", large))
+        .upgrade("/echo")
+}
+
+fn bed() -> Bed {
+    let mut options = options();
+    options.routes = routes();
+    Bed::new(&options)
+}
+
+/// A response: its head, and so much body as the head says.
+fn response(bed: &mut Bed, peer: &mut Peer) -> (String, Vec<u8>) {
+    let head = bed.head(peer);
+    let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).map_or(0, |len| len.parse().unwrap());
+    let body = bed.until("a body", |_| peer.bytes(len));
+    (head, body)
+}
+
+#[test]
+fn pages_and_an_upgrade_share_a_connection() {
+    let mut bed = bed();
+    let mut peer = Peer::connect(bed.address);
+    for _ in 0..3 {
+        peer.send(GET);
+        let (head, body) = response(&mut bed, &mut peer);
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body == PAGE.as_bytes(), "{head}");
+    }
+    let mut peer = bed.shake(peer, "/echo");
+    bed.exchange(&mut peer, b"hello");
+    assert_eq!((bed.stats().requests, bed.stats().opened), (3, 1));
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_however_they_are_cut() {
+    let mut bed = bed();
+    let requests =
+        [GET, b"HEAD /page HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /none HTTP/1.1\r\nHost: a\r\n\r\n", GET].concat();
+    let mut all = requests.clone();
+    all.extend_from_slice(&upgrade("/echo", ""));
+    all.extend_from_slice(&crate::peer::masked(crate::peer::TEXT, b"hello"));
+    for step in [1, 7, 50, all.len()] {
+        let mut peer = Peer::connect(bed.address);
+        for piece in all.chunks(step) {
+            peer.send(piece);
+            bed.settle();
+        }
+        assert_eq!(response(&mut bed, &mut peer).1, PAGE.as_bytes());
+        let head = bed.head(&mut peer);
+        assert!(head.contains("\r\nContent-Length: 36\r\n"), "{head}");
+        let (head, body) = response(&mut bed, &mut peer);
+        assert!(head.starts_with("HTTP/1.1 404 ") && body == b"there is nothing here\n", "{head}");
+        assert_eq!(response(&mut bed, &mut peer).1, PAGE.as_bytes());
+        let head = bed.head(&mut peer);
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        assert_eq!(bed.frame(&mut peer).text(), "hello");
+    }
+}
+
+#[test]
+fn the_last_answer_says_so_and_what_follows_it_is_not_read() {
+    let mut bed = bed();
+    for last in [
+        &b"GET /page HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"[..],
+        b"GET /page HTTP/1.0\r\n\r\n",
+        b"POST /page HTTP/1.1\r\nHost: a\r\nContent-Length: 47\r\n\r\n",
+        b"GET /page HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ] {
+        let mut peer = Peer::connect(bed.address);
+        peer.send(&[GET, last, GET].concat());
+        response(&mut bed, &mut peer);
+        let (head, _) = response(&mut bed, &mut peer);
+        assert!(head.contains("\r\nConnection: close\r\n"), "{head}");
+        assert_eq!(bed.rest(peer), b"", "{head}");
+    }
+    bed.expect_empty();
+}
+
+#[test]
+fn who_asks_for_pages_and_does_not_read_gets_few() {
+    let mut bed = bed();
+    let mut peer = Peer::with_small_window(bed.address);
+    let request = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    peer.send(&request.repeat(100));
+    let mut count = 0;
+    loop {
+        let (head, body) = response(&mut bed, &mut peer);
+        assert!(head.starts_with("HTTP/1.1 200 ") && body.len() == 4_000_000, "{head}");
+        count += 1;
+        if head.contains("\r\nConnection: close\r\n") {
+            break;
+        }
+        assert!(count < 10, "the server keeps without bound what its client does not read");
+    }
+    bed.rest(peer);
+    bed.expect_empty();
+}
+
+#[test]
+fn a_client_that_half_closes_after_its_request_gets_the_page() {
+    let mut bed = bed();
+    let mut peer = Peer::connect(bed.address);
+    peer.send(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    peer.finish();
+    assert_eq!(response(&mut bed, &mut peer).1.len(), 4_000_000);
+    assert!(bed.end(peer));
+    bed.expect_empty();
+}
+
+#[test]
+fn pages_of_other_hosts_may_not_connect() {
+    let mut bed = bed();
+    let answer = |bed: &mut Bed, origin: &str| {
+        let mut peer = Peer::connect(bed.address);
+        peer.send(&upgrade("/echo", &format!("Origin: {origin}\r\n")));
+        response(bed, &mut peer)
+    };
+    assert!(answer(&mut bed, "http://localhost").0.starts_with("HTTP/1.1 101 "));
+    let (head, body) = answer(&mut bed, "https://evil.example");
+    assert!(head.starts_with("HTTP/1.1 403 ") && head.contains("\r\nConnection: close\r\n"), "{head}");
+    let text = String::from_utf8(body).expect("text");
+    assert!(text.contains("add https://evil.example to the server's list of origins"), "{text}");
+    assert_eq!((bed.stats().opened, bed.stats().refused), (1, 1));
+    let mut options = options();
+    options.origins = Origins::parse(&["https://good.example"]).expect("an origin");
+    let mut bed = Bed::new(&options);
+    assert!(answer(&mut bed, "https://good.example").0.starts_with("HTTP/1.1 101 "));
+    assert!(answer(&mut bed, "http://localhost").0.starts_with("HTTP/1.1 403 "));
+}
+
+#[test]
+fn what_the_application_refuses_is_told_and_ended() {
+    let mut bed = Bed::new(&options());
+    let mut peer = Peer::connect(bed.address);
+    peer.send(&upgrade("/forbidden", ""));
+    let (head, body) = response(&mut bed, &mut peer);
+    assert!(head.starts_with("HTTP/1.1 403 ") && body == b"not you\n", "{head}");
+    assert!(bed.end(peer));
+    assert_eq!((bed.stats().opened, bed.stats().refused), (0, 1));
+    bed.expect_empty();
+}
+
+#[test]
+fn a_connection_has_so_many_requests_and_the_last_answer_says_so() {
+    let mut bed = bed();
+    let mut peer = Peer::connect(bed.address);
+    peer.send(&GET.repeat(150));
+    for number in 1..=100 {
+        let (head, body) = response(&mut bed, &mut peer);
+        assert!(head.starts_with("HTTP/1.1 200 ") && body == PAGE.as_bytes(), "{head}");
+        assert_eq!(head.contains("\r\nConnection: close\r\n"), number == 100, "{number}");
+    }
+    assert_eq!(bed.rest(peer), b"");
+    bed.expect_empty();
+}

@@ -1,0 +1,253 @@
+//! A client that does what it likes: a socket that never blocks, and a reader of frames that knows nothing of the engine.
+
+use std::{
+    io::{self, ErrorKind, Read as _, Write as _},
+    net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream},
+    os::fd::OwnedFd,
+    time::Duration,
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+pub(crate) const TEXT: u8 = 0x81;
+pub(crate) const BINARY: u8 = 0x82;
+pub(crate) const CLOSE: u8 = 0x88;
+pub(crate) const PING: u8 = 0x89;
+pub(crate) const PONG: u8 = 0x8a;
+/// The bit of the first byte that says compressed (RFC 7692 section 6).
+pub(crate) const COMPRESSED: u8 = 0x40;
+
+/// A frame as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// Final bit, reserved bits and opcode.
+    pub(crate) first: u8,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Frame {
+    pub(crate) fn new(first: u8, payload: impl AsRef<[u8]>) -> Self {
+        Self { first, payload: payload.as_ref().to_vec() }
+    }
+
+    /// The code of a Close frame.
+    pub(crate) fn close_code(&self) -> u16 {
+        assert_eq!(self.first, CLOSE, "{self:?}");
+        u16::from_be_bytes([self.payload[0], self.payload[1]])
+    }
+
+    /// The payload of a text.
+    pub(crate) fn text(&self) -> &str {
+        assert_eq!(self.first, TEXT, "{self:?}");
+        core::str::from_utf8(&self.payload).expect("text is UTF-8")
+    }
+}
+
+/// A client's frame: masked.
+pub(crate) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![first];
+    match payload.len() {
+        len @ ..126 => frame.push(0x80 | len as u8),
+        len @ ..65_536 => {
+            frame.push(0x80 | 126);
+            frame.extend_from_slice(&(len as u16).to_be_bytes());
+        }
+        len => {
+            frame.push(0x80 | 127);
+            frame.extend_from_slice(&(len as u64).to_be_bytes());
+        }
+    }
+    let key = [0x12, 0x34, 0x56, 0x78];
+    frame.extend_from_slice(&key);
+    // Eight bytes at a time, for tests are not optimised.
+    let twice = u64::from_ne_bytes([0x12, 0x34, 0x56, 0x78, 0x12, 0x34, 0x56, 0x78]);
+    let mut words = payload.chunks_exact(8);
+    for word in &mut words {
+        let word = u64::from_ne_bytes(word.try_into().expect("eight bytes"));
+        frame.extend_from_slice(&(word ^ twice).to_ne_bytes());
+    }
+    frame.extend(words.remainder().iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key));
+    frame
+}
+
+/// A good request for an upgrade, with further lines.
+pub(crate) fn upgrade(path: &str, lines: &str) -> Vec<u8> {
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n{lines}\r\n"
+    )
+    .into_bytes()
+}
+
+/// A connection whose calls all return at once.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    socket: TcpStream,
+    received: Vec<u8>,
+    /// What the kernel has not taken yet.
+    unsent: Vec<u8>,
+    end: Option<Result<(), ErrorKind>>,
+    has_finished: bool,
+}
+
+impl Peer {
+    pub(crate) fn connect(to: SocketAddr) -> Self {
+        Self::of(TcpStream::connect(to).expect("the server listens"))
+    }
+
+    /// One whose kernel takes few bytes before the program reads them.
+    pub(crate) fn with_small_window(to: SocketAddr) -> Self {
+        let socket = socket(to);
+        sockopt::set_socket_recv_buffer_size(&socket, 4096).expect("the option can be set");
+        rustix::net::connect(&socket, &to).expect("the server listens");
+        Self::of(socket.into())
+    }
+
+    /// One that comes from this address of the loopback network, all of which belong to the machine.
+    pub(crate) fn from(last: u8, to: SocketAddr) -> Self {
+        let socket = socket(to);
+        let source = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)), 0);
+        rustix::net::bind(&socket, &source).expect("the address is the machine's");
+        rustix::net::connect(&socket, &to).expect("the server listens");
+        Self::of(socket.into())
+    }
+
+    fn of(socket: TcpStream) -> Self {
+        socket.set_nonblocking(true).expect("the option can be set");
+        socket.set_nodelay(true).expect("the option can be set");
+        Self { socket, received: Vec::new(), unsent: Vec::new(), end: None, has_finished: false }
+    }
+
+    /// Sends bytes; those that the kernel does not take now go with the next call of any kind.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.unsent.extend_from_slice(bytes);
+        self.push();
+    }
+
+    pub(crate) fn send_frame(&mut self, first: u8, payload: impl AsRef<[u8]>) {
+        self.send(&masked(first, payload.as_ref()));
+    }
+
+    /// Gives the kernel what it takes. That the server is gone is no failure here.
+    pub(crate) fn push(&mut self) {
+        let mut sent = 0;
+        while sent < self.unsent.len() {
+            match self.socket.write(&self.unsent[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if is_gone(&error) => sent = self.unsent.len(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        self.unsent.drain(..sent);
+    }
+
+    /// How many bytes the kernel has not taken.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent.len()
+    }
+
+    /// Says that nothing more will come.
+    pub(crate) fn finish(&mut self) {
+        self.push();
+        assert_eq!(self.unsent(), 0, "the kernel has taken all of it");
+        self.socket.shutdown(Shutdown::Write).expect("the connection is open");
+    }
+
+    /// The same, but not again.
+    pub(crate) fn finish_once(&mut self) {
+        if !self.has_finished {
+            self.has_finished = true;
+            self.finish();
+        }
+    }
+
+    /// Ends the connection by a reset, which discards what is under way (socket(7), `SO_LINGER`).
+    pub(crate) fn reset(self) {
+        sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO)).expect("the option can be set");
+    }
+
+    /// Waits for bytes or the end, or until the kernel takes bytes if some are left. Not for ever.
+    pub(crate) fn wait(&mut self, longest: Duration) {
+        let flags = if self.unsent.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        let longest = Timespec::try_from(longest).expect("it fits");
+        poll(&mut [PollFd::new(&self.socket, flags)], Some(&longest)).expect("poll works");
+    }
+
+    /// Takes what has come.
+    pub(crate) fn read(&mut self) {
+        self.push();
+        let mut buffer = [0; 16 << 10];
+        while self.end.is_none() {
+            match self.socket.read(&mut buffer) {
+                Ok(0) => self.end = Some(Ok(())),
+                Ok(count) => self.received.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if is_gone(&error) => self.end = Some(Err(error.kind())),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// What has come and was not taken as a head or a frame.
+    pub(crate) fn received(&mut self) -> &[u8] {
+        self.read();
+        &self.received
+    }
+
+    /// The next head of a response, if all of it has come.
+    pub(crate) fn head(&mut self) -> Option<String> {
+        self.read();
+        let end = self.received.windows(4).position(|end| end == b"\r\n\r\n")? + 4;
+        Some(String::from_utf8(self.received.drain(..end).collect()).expect("a head is text"))
+    }
+
+    /// So many bytes, if they have come.
+    pub(crate) fn bytes(&mut self, len: usize) -> Option<Vec<u8>> {
+        self.read();
+        (self.received.len() >= len).then(|| self.received.drain(..len).collect())
+    }
+
+    /// The next frame, if all of it has come.
+    pub(crate) fn frame(&mut self) -> Option<Frame> {
+        self.read();
+        let (&[first, second], rest) = self.received.split_first_chunk::<2>()?;
+        let (len, head) = match second {
+            126 => (u16::from_be_bytes(*rest.first_chunk::<2>()?).into(), 4),
+            127 => (usize::try_from(u64::from_be_bytes(*rest.first_chunk::<8>()?)).expect("it fits"), 10),
+            len => (len.into(), 2),
+        };
+        assert!(second < 128, "a server's frames are not masked");
+        let payload = self.received.get(head..head + len)?.to_vec();
+        self.received.drain(..head + len);
+        Some(Frame { first, payload })
+    }
+
+    /// Forgets what has come.
+    pub(crate) fn forget(&mut self) {
+        self.read();
+        self.received.clear();
+    }
+
+    /// Whether the connection has ended, whatever has come before.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.read();
+        self.end.is_some()
+    }
+
+    /// How the connection has ended, once all that came before was taken.
+    pub(crate) fn end(&mut self) -> Option<Result<(), ErrorKind>> {
+        self.read();
+        self.end.filter(|_| self.received.is_empty())
+    }
+}
+
+fn socket(to: SocketAddr) -> OwnedFd {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("there is a descriptor")
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+}

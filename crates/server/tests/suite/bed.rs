@@ -1,0 +1,518 @@
+//! A service on a reactor with a clock of the test's, and clients on the same thread: nothing here depends on real time.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpStream},
+    ops::ControlFlow,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use windlass::{Reactor, Turn};
+use windlass_server::{
+    CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Service,
+    http::{Refusal, UpgradeRequest, Welcome},
+};
+use windlass_ws::{
+    Config, Engine, Event, Scratch,
+    deflate::DeflateConfig,
+    handshake::{ClientRequest, HeadLimits},
+};
+
+/// How long a test waits for what must come, in real time, before it fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+type OnEvent = Box<dyn Fn(&mut Connection<'_>, &mut Data)>;
+type OnMessage = Box<dyn Fn(&mut Connection<'_>, &mut Data, Message<'_>)>;
+type OnClose = Box<dyn Fn(&mut Hub<'_>, &mut Data, &Closed<'_>)>;
+type OnUpgrade = Box<dyn Fn(&UpgradeRequest<'_>) -> Result<Welcome<Data>, Refusal>>;
+
+/// The data of a test's connections.
+#[derive(Default)]
+pub(crate) struct Data {
+    pub(crate) path: String,
+    /// Dropped with the data.
+    pub(crate) on_drop: Option<Box<dyn FnOnce()>>,
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        if let Some(on_drop) = self.on_drop.take() {
+            on_drop();
+        }
+    }
+}
+
+/// A handler made of closures, which notes what it is called for.
+#[derive(Default)]
+pub(crate) struct Acts {
+    pub(crate) upgrade: Option<OnUpgrade>,
+    pub(crate) open: Option<OnEvent>,
+    pub(crate) message: Option<OnMessage>,
+    pub(crate) ping: Option<OnMessage2>,
+    pub(crate) drain: Option<OnEvent>,
+    pub(crate) close: Option<OnClose>,
+    pub(crate) notes: Rc<RefCell<Vec<String>>>,
+    /// The names of all connections that were opened, in that order.
+    pub(crate) ids: Rc<RefCell<Vec<ConnectionId>>>,
+}
+
+type OnMessage2 = Box<dyn Fn(&mut Connection<'_>, &mut Data, &[u8])>;
+
+impl Acts {
+    pub(crate) fn echo() -> Self {
+        Self::on_message(|connection, _, message| _ = connection.reply_in_place(message))
+    }
+
+    pub(crate) fn on_message(act: impl Fn(&mut Connection<'_>, &mut Data, Message<'_>) + 'static) -> Self {
+        Self { message: Some(Box::new(act)), ..Self::default() }
+    }
+
+    pub(crate) fn on_open(mut self, act: impl Fn(&mut Connection<'_>, &mut Data) + 'static) -> Self {
+        self.open = Some(Box::new(act));
+        self
+    }
+
+    pub(crate) fn on_drain(mut self, act: impl Fn(&mut Connection<'_>, &mut Data) + 'static) -> Self {
+        self.drain = Some(Box::new(act));
+        self
+    }
+
+    pub(crate) fn on_close(mut self, act: impl Fn(&mut Hub<'_>, &mut Data, &Closed<'_>) + 'static) -> Self {
+        self.close = Some(Box::new(act));
+        self
+    }
+
+    pub(crate) fn on_upgrade(
+        mut self,
+        act: impl Fn(&UpgradeRequest<'_>) -> Result<Welcome<Data>, Refusal> + 'static,
+    ) -> Self {
+        self.upgrade = Some(Box::new(act));
+        self
+    }
+
+    fn note(&self, what: impl Into<String>) {
+        self.notes.borrow_mut().push(what.into());
+    }
+}
+
+impl Handler for Acts {
+    type Data = Data;
+
+    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<Data>, Refusal> {
+        match &self.upgrade {
+            Some(act) => act(request),
+            None => Ok(Welcome::new(Data { path: request.path().to_owned(), on_drop: None })),
+        }
+    }
+
+    fn on_open(&self, connection: &mut Connection<'_>, data: &mut Data) {
+        self.note(format!("open {}", data.path));
+        self.ids.borrow_mut().push(connection.id());
+        if let Some(act) = &self.open {
+            act(connection, data);
+        }
+    }
+
+    fn on_message(&self, connection: &mut Connection<'_>, data: &mut Data, message: Message<'_>) {
+        if let Some(act) = &self.message {
+            act(connection, data, message);
+        }
+    }
+
+    fn on_ping(&self, connection: &mut Connection<'_>, data: &mut Data, payload: &[u8]) {
+        self.note(format!("ping {}", payload.escape_ascii()));
+        if let Some(act) = &self.ping {
+            act(connection, data, payload);
+        }
+    }
+
+    fn on_pong(&self, _: &mut Connection<'_>, _: &mut Data, payload: &[u8]) {
+        self.note(format!("pong {}", payload.escape_ascii()));
+    }
+
+    fn on_drain(&self, connection: &mut Connection<'_>, data: &mut Data) {
+        self.note("drain");
+        match &self.drain {
+            Some(act) => act(connection, data),
+            None => _ = connection.close(CloseCode::GOING_AWAY, ""),
+        }
+    }
+
+    fn on_close(&self, hub: &mut Hub<'_>, data: &mut Data, closed: &Closed<'_>) {
+        let code = closed.code.map_or(String::new(), |code| format!(" {code} {:?}", closed.text));
+        self.note(format!("close {} {:?}{code}", data.path, closed.reason));
+        if let Some(act) = &self.close {
+            act(hub, data, closed);
+        }
+    }
+}
+
+/// The server's side.
+pub(crate) struct Bed {
+    pub(crate) reactor: Reactor,
+    pub(crate) service: Service<Acts>,
+    pub(crate) address: SocketAddr,
+    pub(crate) notes: Rc<RefCell<Vec<String>>>,
+    ids: Rc<RefCell<Vec<ConnectionId>>>,
+    clock: Rc<Cell<Instant>>,
+}
+
+impl Bed {
+    pub(crate) fn new(acts: Acts) -> Self {
+        Self::with(acts, |_| {})
+    }
+
+    pub(crate) fn with(acts: Acts, set: impl FnOnce(&mut Options)) -> Self {
+        let clock = Rc::new(Cell::new(Instant::now()));
+        let time = Rc::clone(&clock);
+        let mut reactor = Reactor::builder().clock(move || time.get()).build().unwrap();
+        let mut options = Options::new();
+        set(&mut options);
+        let (notes, ids) = (Rc::clone(&acts.notes), Rc::clone(&acts.ids));
+        let listener = options.listener().tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap().socket_addr().unwrap();
+        let service = Service::new(acts, &options, &mut reactor).unwrap();
+        service.listen(listener, &mut reactor).unwrap();
+        Self { reactor, service, address, notes, ids, clock }
+    }
+
+    /// Lets time pass, in small steps, so that what is due in between comes in its turn.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        let step = Duration::from_millis(40);
+        let mut left = time;
+        while left > Duration::ZERO {
+            let step = left.min(step);
+            self.clock.set(self.clock.get() + step);
+            left -= step;
+            self.turn();
+        }
+    }
+
+    /// Lets time pass in one step, as if the loop had been kept from running.
+    pub(crate) fn leap(&mut self, time: Duration) {
+        self.clock.set(self.clock.get() + time);
+    }
+
+    pub(crate) fn turn(&mut self) {
+        self.reactor.run_once(Duration::ZERO).unwrap();
+    }
+
+    /// Runs turns until something is there.
+    #[track_caller]
+    pub(crate) fn until<T>(&mut self, mut there: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let begin = Instant::now();
+        loop {
+            self.turn();
+            if let Some(there) = there(self) {
+                return there;
+            }
+            assert!(begin.elapsed() < PATIENCE, "it did not come in time; notes: {:?}", self.notes.borrow());
+        }
+    }
+
+    /// Runs enough turns for everything that was caused to come.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..8 {
+            self.turn();
+        }
+    }
+
+    /// Does something in a turn.
+    pub(crate) fn act<T: 'static>(&mut self, act: impl FnOnce(&mut Hub<'_>) -> T + 'static) -> T {
+        let service = self.service.clone();
+        let result = Rc::new(RefCell::new(None));
+        let place = Rc::clone(&result);
+        let deferred = move |mut turn: Turn<'_>| {
+            let done = act(&mut service.hub(&mut turn));
+            *place.borrow_mut() = Some(done);
+        };
+        assert!(self.reactor.defer(deferred).is_ok());
+        self.turn();
+        let done = result.borrow_mut().take();
+        done.expect("deferred closures run in the turn")
+    }
+
+    /// A client whose handshake is done.
+    #[track_caller]
+    pub(crate) fn connect(&mut self, path: &str) -> Client {
+        self.connect_with(path, None)
+    }
+
+    #[track_caller]
+    pub(crate) fn connect_with(&mut self, path: &str, deflate: Option<&DeflateConfig>) -> Client {
+        let mut client = Client::begin(self.address, path, deflate);
+        self.until(|_| client.is_open().then_some(()));
+        client
+    }
+
+    /// The names of all connections that were opened, in that order.
+    pub(crate) fn ids(&self) -> Vec<ConnectionId> {
+        self.ids.borrow().clone()
+    }
+
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.notes.borrow().clone()
+    }
+
+    #[track_caller]
+    pub(crate) fn until_noted(&mut self, note: &str) {
+        self.until(|bed| bed.notes.borrow().iter().any(|noted| noted == note).then_some(()));
+    }
+
+    /// The next thing that a client is sent.
+    #[track_caller]
+    pub(crate) fn next(&mut self, client: &mut Client) -> Got {
+        self.until(|_| client.poll())
+    }
+
+    /// That nothing is on its way to a client.
+    #[track_caller]
+    pub(crate) fn nothing(&mut self, client: &mut Client) {
+        self.settle();
+        assert_eq!(client.poll(), None);
+    }
+}
+
+/// What a client has been sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Got {
+    Text(String),
+    Binary(Vec<u8>),
+    Ping(Vec<u8>),
+    Pong(Vec<u8>),
+    Close(Option<u16>, String),
+    /// The connection has ended: in order, or with the kernel's error.
+    End(Option<io::ErrorKind>),
+}
+
+pub(crate) fn text(text: &str) -> Got {
+    Got::Text(text.to_owned())
+}
+
+fn entropy(bytes: &mut [u8]) {
+    // Masks must differ from one another here, and no more than that.
+    bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at as u8).wrapping_mul(37) ^ 0x5a);
+}
+
+/// A client on a socket that does not block.
+pub(crate) struct Client {
+    pub(crate) socket: TcpStream,
+    engine: Engine,
+    scratch: Scratch,
+    head: Vec<u8>,
+    is_open: bool,
+    request: (String, Option<DeflateConfig>),
+    got: VecDeque<Got>,
+    /// The client does not answer on its own: no pongs, no Close.
+    pub(crate) is_mute: bool,
+    /// The head of the answer to the handshake.
+    pub(crate) response: String,
+    /// Bytes that have come after it.
+    pub(crate) read_bytes: usize,
+    skips_head: bool,
+}
+
+const KEY: [u8; 16] = *b"the sample nonce";
+
+impl Client {
+    pub(crate) fn begin(address: SocketAddr, path: &str, deflate: Option<&DeflateConfig>) -> Self {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_nodelay(true).unwrap();
+        let mut request = ClientRequest::new("localhost", path, KEY);
+        if let Some(deflate) = deflate {
+            request = request.deflate(deflate);
+        }
+        let mut head = Vec::new();
+        request.write(&mut head).unwrap();
+        socket.write_all(&head).unwrap();
+        Self::of(socket, path, deflate)
+    }
+
+    /// On a socket whose request was sent in another way.
+    pub(crate) fn of(socket: TcpStream, path: &str, deflate: Option<&DeflateConfig>) -> Self {
+        socket.set_nonblocking(true).unwrap();
+        Self {
+            socket,
+            engine: Engine::new(&Arc::new(Config::client(entropy))),
+            scratch: Scratch::new(),
+            head: Vec::new(),
+            is_open: false,
+            request: (path.to_owned(), deflate.copied()),
+            got: VecDeque::new(),
+            is_mute: false,
+            response: String::new(),
+            read_bytes: 0,
+            skips_head: false,
+        }
+    }
+
+    fn read(&mut self) -> ControlFlow<Got, Option<Vec<u8>>> {
+        let mut bytes = vec![0; 1 << 16];
+        match self.socket.read(&mut bytes) {
+            Ok(0) => ControlFlow::Break(Got::End(None)),
+            Ok(count) => {
+                bytes.truncate(count);
+                ControlFlow::Continue(Some(bytes))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ControlFlow::Continue(None),
+            Err(error) => ControlFlow::Break(Got::End(Some(error.kind()))),
+        }
+    }
+
+    /// Whether the handshake is done.
+    pub(crate) fn is_open(&mut self) -> bool {
+        if self.is_open {
+            return true;
+        }
+        match self.read() {
+            ControlFlow::Continue(Some(bytes)) => self.head.extend_from_slice(&bytes),
+            ControlFlow::Continue(None) => {}
+            ControlFlow::Break(end) => panic!("{end:?} in the handshake, after {}", self.head.escape_ascii()),
+        }
+        if self.skips_head {
+            // The test's own request asks for what this client does not know of.
+            let end = self.head.windows(4).position(|end| end == b"\r\n\r\n");
+            if let Some(end) = end {
+                assert!(self.head.starts_with(b"HTTP/1.1 101 "), "{}", self.head.escape_ascii());
+                self.is_open = true;
+                let rest = self.head.split_off(end + 4);
+                self.response = String::from_utf8(core::mem::take(&mut self.head)).unwrap();
+                self.take(rest);
+            }
+            return self.is_open;
+        }
+        let (path, deflate) = &self.request;
+        let mut request = ClientRequest::new("localhost", path, KEY);
+        if let Some(deflate) = deflate {
+            request = request.deflate(deflate);
+        }
+        let head = core::mem::take(&mut self.head);
+        match request.read_response(&head, &HeadLimits::DEFAULT) {
+            Ok(None) => self.head = head,
+            Ok(Some((upgraded, used))) => {
+                if let (Some(agreement), Some(config)) = (upgraded.deflate, deflate) {
+                    self.engine = Engine::with_deflate(&Arc::new(Config::client(entropy)), &agreement, config);
+                }
+                self.is_open = true;
+                self.response = String::from_utf8(head[..used].to_vec()).unwrap();
+                self.take(head[used..].to_vec());
+            }
+            Err(error) => panic!("{error}: {}", head.escape_ascii()),
+        }
+        self.is_open
+    }
+
+    fn take(&mut self, mut bytes: Vec<u8>) {
+        self.read_bytes += bytes.len();
+        let mut pass = self.engine.process(&mut bytes, &mut self.scratch);
+        while let Some(event) = pass.next() {
+            self.got.push_back(match event {
+                Event::Text(text) => Got::Text(text.to_string()),
+                Event::Binary(bytes) => Got::Binary(bytes.to_vec()),
+                Event::Ping(payload) => Got::Ping(payload.to_vec()),
+                Event::Pong(payload) => Got::Pong(payload.to_vec()),
+                Event::Close(close) => Got::Close(close.code.map(CloseCode::get), close.reason.to_owned()),
+                Event::Violation(violation) => panic!("the server has broken the protocol: {violation}"),
+                _ => continue,
+            });
+        }
+        let outcome = pass.finish();
+        let output: Vec<u8> = self.scratch.output(&outcome, &bytes).flatten().copied().collect();
+        if !self.is_mute && !output.is_empty() {
+            // The server may be gone already.
+            let _ = self.socket.write_all(&output);
+        }
+    }
+
+    /// Takes any answer that switches protocols.
+    pub(crate) fn skip_head(&mut self) {
+        self.skips_head = true;
+    }
+
+    /// What has come, if anything has.
+    pub(crate) fn poll(&mut self) -> Option<Got> {
+        if let Some(got) = self.got.pop_front() {
+            return Some(got);
+        }
+        match self.read() {
+            ControlFlow::Continue(Some(bytes)) => {
+                self.take(bytes);
+                self.got.pop_front()
+            }
+            ControlFlow::Continue(None) => None,
+            ControlFlow::Break(end) => Some(end),
+        }
+    }
+
+    /// The frame of a message.
+    pub(crate) fn frame<'m>(&mut self, message: impl Into<windlass_server::OutMessage<'m>>) -> Vec<u8> {
+        let message = message.into();
+        let message = match message.is_text() {
+            true => windlass_ws::Message::Text(core::str::from_utf8(message.as_bytes()).unwrap()),
+            false => windlass_ws::Message::Binary(message.as_bytes()),
+        };
+        self.engine.send(message, &mut self.scratch).unwrap().to_vec()
+    }
+
+    pub(crate) fn send<'m>(&mut self, message: impl Into<windlass_server::OutMessage<'m>>) {
+        let frame = self.frame(message);
+        self.write(&frame);
+    }
+
+    pub(crate) fn ping(&mut self, payload: &[u8]) {
+        let frame = self.engine.ping(payload, &mut self.scratch).unwrap().to_vec();
+        self.write(&frame);
+    }
+
+    pub(crate) fn close(&mut self, code: u16, reason: &str) {
+        let frame = self.engine.close(CloseCode::new(code), reason, &mut self.scratch).unwrap().to_vec();
+        self.write(&frame);
+    }
+
+    /// A message from one who has not read the server's Close yet.
+    pub(crate) fn send_raw_after_close(&mut self) {
+        self.write(&[0x81, 0x81, 0, 0, 0, 0, b'x']);
+    }
+
+    /// The answer to the server's Close, with code 1000.
+    pub(crate) fn close_back(&mut self) {
+        self.write(&[0x88, 0x82, 0, 0, 0, 0, 3, 0xe8]);
+    }
+
+    #[track_caller]
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).unwrap();
+    }
+}
+
+impl Client {
+    /// All bytes until the connection's end, once that is there: for a connection that is none yet.
+    pub(crate) fn raw_end(&mut self) -> Option<String> {
+        loop {
+            match self.read() {
+                ControlFlow::Continue(Some(bytes)) => self.head.extend_from_slice(&bytes),
+                ControlFlow::Continue(None) => return None,
+                ControlFlow::Break(_) => return Some(String::from_utf8_lossy(&self.head).into_owned()),
+            }
+        }
+    }
+}
+
+impl Client {
+    /// All bytes so far, as text.
+    pub(crate) fn raw_so_far(&mut self) -> String {
+        while let ControlFlow::Continue(Some(bytes)) = self.read() {
+            self.head.extend_from_slice(&bytes);
+        }
+        String::from_utf8_lossy(&self.head).into_owned()
+    }
+
+    /// There is no handshake.
+    pub(crate) fn open_at_once(&mut self) {
+        self.is_open = true;
+    }
+}

@@ -1,0 +1,97 @@
+//! What comes before a connection is a WebSocket, through sockets.
+
+use std::{io::Write, net::TcpStream};
+
+use windlass_server::http::{Page, Refusal, Routes};
+
+use crate::bed::{Acts, Bed, Client};
+
+fn ask(bed: &mut Bed, request: &str) -> String {
+    let mut socket = TcpStream::connect(bed.address).unwrap();
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut client = Client::of(socket, "/", None);
+    bed.until(|_| client.raw_end())
+}
+
+const UPGRADE: &str = "Host: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+#[test]
+fn a_refusal_is_what_the_client_is_told() {
+    let acts = Acts::echo().on_upgrade(|request| {
+        assert_eq!((request.path(), request.query()), ("/room", Some("x=1")));
+        Err(Refusal::status(401).text("who are you?").header("WWW-Authenticate", "Bearer"))
+    });
+    let mut bed = Bed::new(acts);
+    let answer = ask(&mut bed, &format!("GET /room?x=1 HTTP/1.1\r\n{UPGRADE}\r\n"));
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    assert!(answer.contains("WWW-Authenticate: Bearer\r\n") && answer.contains("who are you?"), "{answer}");
+    bed.settle();
+    let stats = bed.service.stats();
+    assert_eq!((stats.refused, stats.opened, stats.connections), (1, 0, 0));
+    assert_eq!(bed.notes(), [""; 0]);
+}
+
+#[test]
+fn other_peoples_pages_may_not_connect() {
+    let mut bed = Bed::new(Acts::echo());
+    let answer = ask(&mut bed, &format!("GET / HTTP/1.1\r\n{UPGRADE}Origin: http://evil.example\r\n\r\n"));
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert_eq!(bed.notes(), [""; 0]);
+}
+
+#[test]
+fn a_page_and_then_a_connection_on_one_socket() {
+    let mut bed = Bed::with(Acts::echo(), |options| {
+        options.routes = Routes::new().upgrade("/ws").page("/", Page::html("<h1>hello</h1>"));
+    });
+    let mut socket = TcpStream::connect(bed.address).unwrap();
+    let page = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    // All at once: two pages, and an upgrade with its first message.
+    let mut bytes = format!("{page}{page}GET /ws HTTP/1.1\r\n{UPGRADE}\r\n").into_bytes();
+    bytes.extend([0x81, 0x82, 0, 0, 0, 0, b'h', b'i']);
+    socket.write_all(&bytes).unwrap();
+    let mut client = Client::of(socket, "/", None);
+    let received = bed.until(|_| {
+        let received = client.raw_so_far();
+        received.ends_with("\u{fffd}\u{2}hi").then_some(received)
+    });
+    assert_eq!(received.matches("<h1>hello</h1>").count(), 2);
+    assert_eq!(received.matches("HTTP/1.1 101 ").count(), 1);
+    assert_eq!(bed.notes(), ["open /ws"]);
+    assert_eq!(bed.service.stats().requests, 2);
+    let answer = ask(&mut bed, &format!("GET /other HTTP/1.1\r\n{UPGRADE}\r\n"));
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+}
+
+#[test]
+fn garbage_is_answered_once() {
+    let mut bed = Bed::new(Acts::echo());
+    let answer = ask(&mut bed, "GARBAGE\r\n\r\nGET / HTTP/1.1\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+}
+
+#[test]
+fn one_address_has_so_many_connections() {
+    let mut bed = Bed::with(Acts::echo(), |options| options.connections_per_address_max = Some(2));
+    let (a, _b) = (bed.connect("/"), bed.connect("/"));
+    assert_eq!(ask(&mut bed, &format!("GET / HTTP/1.1\r\n{UPGRADE}\r\n")), "");
+    drop(a);
+    bed.until_noted("close / Lost");
+    let _c = bed.connect("/");
+    assert_eq!(bed.service.stats().refused, 1);
+}
+
+#[test]
+fn more_connections_than_may_be_wait() {
+    let mut bed = Bed::with(Acts::echo(), |options| options.connections_max = 2);
+    let (a, _b) = (bed.connect("/"), bed.connect("/"));
+    let mut waits = Client::begin(bed.address, "/", None);
+    for _ in 0..20 {
+        bed.turn();
+        assert!(!waits.is_open());
+    }
+    drop(a);
+    bed.until(|_| waits.is_open().then_some(()));
+}

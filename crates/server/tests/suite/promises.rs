@@ -1,0 +1,394 @@
+//! Promises that were once not kept, one by one.
+
+use std::{
+    cell::Cell,
+    io::{self, Read, Write},
+    net::TcpStream,
+    rc::Rc,
+    time::Duration,
+};
+
+use windlass_server::{
+    CloseCode, Options, Server, Slow,
+    http::{Page, Refusal, Routes, UpgradeRequest, Welcome},
+};
+
+use crate::bed::{Acts, Bed, Client, Data, Got, text};
+
+/// Turns with a little real time between them: what the kernel has to do is done by then.
+fn run(bed: &mut Bed, turns: usize) {
+    for _ in 0..turns {
+        bed.turn();
+        // sleep: loopback needs a moment, and nothing tells when it is over.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn small_window(bed: &Bed) -> TcpStream {
+    let socket = TcpStream::connect(bed.address).unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket
+}
+
+/// Writes as much as goes, with turns of the server between.
+fn push(bed: &mut Bed, socket: &mut TcpStream, mut bytes: &[u8]) {
+    socket.set_nonblocking(true).unwrap();
+    let mut idle = 0;
+    while !bytes.is_empty() && idle < 50 {
+        match socket.write(bytes) {
+            Ok(count) => {
+                bytes = &bytes[count..];
+                idle = 0;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => idle += 1,
+            Err(error) => panic!("{error}"),
+        }
+        run(bed, 1);
+    }
+}
+
+const UPGRADE: &[u8] = b"GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+
+/// Who asks for pages, does not read them, and upgrades then, has an output above its high mark when it opens: it must be held back as any other.
+#[test]
+fn an_upgrade_behind_pages_that_nobody_reads_is_held_back() {
+    const MAX: usize = 64 << 10;
+    let waiting = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&waiting);
+    let acts = Acts::echo().on_open(move |connection, _| seen.set(connection.buffered()));
+    let mut bed = Bed::with(acts, |options| {
+        options.receiver_buffer_max = MAX;
+        options.routes = Routes::everywhere().page("/", Page::html(vec![b'x'; 100_000]));
+    });
+    let mut socket;
+    let mut pages = 1;
+    loop {
+        socket = small_window(&bed);
+        for _ in 0..pages {
+            push(&mut bed, &mut socket, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        }
+        let opened = bed.ids().len();
+        push(&mut bed, &mut socket, UPGRADE);
+        run(&mut bed, 3);
+        assert!(bed.ids().len() > opened, "it is open");
+        if waiting.get() > MAX / 2 {
+            break;
+        }
+        drop(socket);
+        pages += 1;
+        assert!(pages < 95);
+    }
+    let id = *bed.ids().last().unwrap();
+    let mut frame = vec![0x82, 0xfe, 0x40, 0, 0, 0, 0, 0];
+    frame.resize(8 + 0x4000, 7);
+    let all = frame.repeat(2000);
+    push(&mut bed, &mut socket, &all);
+    let buffered = bed.act(move |hub| hub.buffered(id));
+    assert!(buffered < 1 << 20, "{buffered} bytes wait for one who does not read, of {} sent", all.len());
+}
+
+/// `close` waits for the peer's Close. It must be read then, though the application has paused the connection.
+#[test]
+fn a_paused_connection_hears_the_answer_to_its_close() {
+    for by_hub in [true, false] {
+        let acts = Acts::on_message(move |connection, _, _| {
+            connection.pause();
+            if !by_hub {
+                connection.close(CloseCode::NORMAL, "").unwrap();
+            }
+        });
+        let mut bed = Bed::new(acts);
+        let mut client = bed.connect("/");
+        let id = bed.ids()[0];
+        client.send("pause");
+        run(&mut bed, 5);
+        if by_hub {
+            bed.act(move |hub| hub.close(id, CloseCode::NORMAL, "")).unwrap();
+        }
+        assert_eq!(bed.next(&mut client), Got::Close(Some(1000), String::new()));
+        // The client has answered.
+        run(&mut bed, 50);
+        assert_eq!(client.poll(), Some(Got::End(None)), "by the hub: {by_hub}; notes: {:?}", bed.notes());
+    }
+}
+
+/// The same with the default of a drain.
+#[test]
+fn a_paused_connection_does_not_hold_a_drain_up() {
+    let mut bed = Bed::new(Acts::on_message(|connection, _, _| connection.pause()));
+    let mut client = bed.connect("/");
+    client.send("pause");
+    run(&mut bed, 5);
+    let over = Rc::new(Cell::new(false));
+    let (then, service) = (Rc::clone(&over), bed.service.clone());
+    bed.act(move |hub| service.drain(Duration::from_secs(60), &mut hub.turn(), move |_| then.set(true)));
+    assert_eq!(bed.next(&mut client), Got::Close(Some(1001), String::new()));
+    run(&mut bed, 50);
+    let _ = client.poll();
+    drop(client);
+    run(&mut bed, 50);
+    assert!(over.get(), "{:?}", bed.notes());
+}
+
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// One encoding for all receivers: also when the message is longer than what may wait.
+#[test]
+fn a_message_longer_than_the_buffer_is_shared_by_those_who_wait_for_it() {
+    let acts = Acts::echo().on_open(|connection, _| assert!(connection.subscribe("t")));
+    let mut bed = Bed::with(acts, |options| options.receiver_buffer_max = 64 << 10);
+    let clients: Vec<Client> = (0..64).map(|_| bed.connect("/")).collect();
+    let before = resident();
+    bed.act(|hub| assert_eq!(hub.publish("t", &vec![7; 16 << 20][..]), 64));
+    bed.settle();
+    let more = (resident() - before) >> 20;
+    drop(clients);
+    // Other tests of this process use some memory too.
+    assert!(more < 400, "{more} MiB for a message of 16 MiB");
+}
+
+/// What the socket would take does not wait for a receiver.
+#[test]
+fn a_burst_to_one_who_reads_is_not_dropped() {
+    for slow in [Slow::DropNewest, Slow::Evict] {
+        let mut bed = Bed::with(Acts::echo(), |options| {
+            options.receiver_buffer_max = 64 << 10;
+            options.slow = slow;
+        });
+        let mut client = bed.connect("/");
+        let id = bed.ids()[0];
+        bed.act(move |hub| {
+            for number in 0..32_u8 {
+                let _ = hub.send(id, &[number; 8 << 10][..]);
+            }
+        });
+        let stats = bed.service.stats();
+        assert_eq!((stats.dropped, stats.evicted), (0, 0), "{slow:?}: nothing was slow");
+        for number in 0..32_u8 {
+            assert_eq!(bed.next(&mut client), Got::Binary(vec![number; 8 << 10]));
+        }
+    }
+}
+
+/// The same in a callback of the connection's own.
+#[test]
+fn one_who_reads_is_not_evicted_for_what_its_own_callback_sends() {
+    let acts = Acts::echo().on_open(|connection, _| {
+        for number in 0..32_u8 {
+            let _ = connection.send(&[number; 8 << 10][..]);
+        }
+    });
+    let mut bed = Bed::with(acts, |options| {
+        options.receiver_buffer_max = 64 << 10;
+        options.slow = Slow::Evict;
+    });
+    let _client = bed.connect("/");
+    run(&mut bed, 5);
+    assert_eq!(bed.service.stats().evicted, 0, "{:?}", bed.notes());
+}
+
+/// "at most one `on_drain`"
+#[test]
+fn a_second_drain_does_not_tell_again() {
+    let mut bed = Bed::new(Acts::echo().on_drain(|_, _| {}));
+    let _client = bed.connect("/");
+    for _ in 0..2 {
+        let service = bed.service.clone();
+        bed.act(move |hub| service.drain(Duration::from_secs(60), &mut hub.turn(), |_| {}));
+        run(&mut bed, 5);
+    }
+    assert_eq!(bed.notes().iter().filter(|note| *note == "drain").count(), 1, "{:?}", bed.notes());
+}
+
+/// "those that are still there after `deadline` are reset": also those whose end has begun in another way.
+#[test]
+fn a_drains_deadline_counts_for_connections_that_linger() {
+    let mut bed = Bed::with(Acts::echo(), |options| options.close_timeout = Duration::from_secs(600));
+    let mut client = bed.connect("/");
+    client.is_mute = true;
+    // Not masked.
+    client.write(&[0x81, 1, b'x']);
+    assert_eq!(bed.next(&mut client), Got::Close(Some(1002), String::new()));
+    let over = Rc::new(Cell::new(false));
+    let (then, service) = (Rc::clone(&over), bed.service.clone());
+    bed.act(move |hub| service.drain(Duration::from_secs(1), &mut hub.turn(), move |_| then.set(true)));
+    bed.pass(Duration::from_secs(3));
+    assert!(over.get(), "3 s after a drain of 1 s there are {} connections", bed.service.stats().connections);
+}
+
+/// Timeouts never come early: neither does a loop that was kept from running for long make a peer silent.
+#[test]
+fn what_came_while_the_loop_stood_still_was_heard() {
+    let mut bed = Bed::with(Acts::echo(), |options| {
+        options.idle_timeout = Some(Duration::from_secs(10));
+        options.ping_interval = None;
+    });
+    let mut client = bed.connect("/");
+    let mut other = bed.connect("/");
+    bed.pass(Duration::from_secs(1));
+    client.send("still here");
+    other.send("I too");
+    // The time in which a handler computes, or the process is stopped.
+    bed.leap(Duration::from_secs(11));
+    bed.settle();
+    assert_eq!([bed.next(&mut client), bed.next(&mut other)], [text("still here"), text("I too")]);
+    run(&mut bed, 5);
+    assert_eq!((client.poll(), other.poll()), (None, None), "{:?}", bed.notes());
+}
+
+/// Nothing can be heard from one who is not read from.
+#[test]
+fn a_paused_connection_is_not_idle() {
+    let mut bed = Bed::with(Acts::on_message(|connection, _, _| connection.pause()), |options| {
+        options.idle_timeout = Some(Duration::from_secs(10));
+    });
+    let mut client = bed.connect("/");
+    client.send("pause");
+    run(&mut bed, 3);
+    for _ in 0..12 {
+        client.send("I am here");
+        bed.pass(Duration::from_secs(1));
+    }
+    assert_eq!(client.poll(), None, "{:?}", bed.notes());
+}
+
+/// "What is sent goes out in the order of the calls, publications to a topic that it is subscribed to included."
+#[test]
+fn a_ping_does_not_overtake_what_was_sent_before() {
+    let mut bed = Bed::new(
+        Acts::on_message(|connection, _, _| {
+            connection.publish_to_all("t", "one");
+            connection.ping(b"two").unwrap();
+        })
+        .on_open(|connection, _| assert!(connection.subscribe("t"))),
+    );
+    let mut client = bed.connect("/");
+    client.send("x");
+    assert_eq!([bed.next(&mut client), bed.next(&mut client)], [text("one"), Got::Ping(b"two".to_vec())]);
+}
+
+/// "Handshakes that took too long": not a browser's connection that has got its page.
+#[test]
+fn a_page_that_was_served_is_no_handshake_that_took_too_long() {
+    let mut bed = Bed::with(Acts::echo(), |options| options.routes = Routes::new().page("/", Page::html("hello")));
+    let mut socket = TcpStream::connect(bed.address).unwrap();
+    socket.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    run(&mut bed, 5);
+    bed.pass(Duration::from_secs(15));
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert_eq!(bed.service.stats().handshake_timeouts, 0);
+}
+
+/// "The most bytes that wait for a receiver when a message is added, this one included"
+#[test]
+fn publications_count_what_waits_of_the_receivers_own() {
+    const MAX: usize = 256 << 10;
+    let acts = Acts::echo().on_open(|connection, _| assert!(connection.subscribe("t")));
+    let mut bed = Bed::with(acts, |options| options.receiver_buffer_max = MAX);
+    let mut socket = small_window(&bed);
+    push(&mut bed, &mut socket, UPGRADE);
+    run(&mut bed, 5);
+    let id = bed.ids()[0];
+    let mut frame = vec![0x82, 0xfe, 0x40, 0, 0, 0, 0, 0];
+    frame.resize(8 + 0x4000, 7);
+    // Until it is held back.
+    push(&mut bed, &mut socket, &frame.repeat(2000));
+    let own = bed.act(move |hub| hub.buffered(id));
+    assert!(own > MAX / 8, "{own}");
+    bed.act(move |hub| hub.publish("t", &vec![1; MAX - 100][..]));
+    bed.settle();
+    let all = bed.act(move |hub| hub.buffered(id));
+    assert!(all <= MAX.max(own), "{all} bytes wait where {own} did and {MAX} may");
+}
+
+/// What others send to a connection in its own pass counts as what it sends itself: one pass does not send without bound.
+#[test]
+fn a_pass_that_publishes_to_itself_is_bounded() {
+    let acts = Acts::on_message(|connection, _, _| {
+        connection.publish_to_all("t", &[7; 60 << 10][..]);
+    })
+    .on_open(|connection, _| assert!(connection.subscribe("t")));
+    let mut bed = Bed::with(acts, |options| options.receiver_buffer_max = 64 << 10);
+    let mut client = bed.connect("/");
+    let id = bed.ids()[0];
+    let frame = client.frame("x");
+    client.write(&frame.repeat(5000));
+    run(&mut bed, 2);
+    let buffered = bed.act(move |hub| hub.buffered(id)) >> 20;
+    assert!(buffered < 20, "{buffered} MiB wait for one who does not read");
+}
+
+/// "The most that were there at once"
+#[test]
+fn adopted_connections_count_among_the_most() {
+    let mut bed = Bed::new(Acts::echo());
+    let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let service = bed.service.clone();
+    service.adopt(ours, Vec::new(), windlass_server::Upgraded::new(Data::default()), &mut bed.reactor).unwrap();
+    run(&mut bed, 3);
+    let stats = bed.service.stats();
+    assert_eq!((stats.connections, stats.connections_most), (1, 1));
+}
+
+/// A message that every connection may send and receive reaches the other workers too.
+#[test]
+fn the_longest_message_goes_from_worker_to_worker() {
+    struct Room;
+    impl windlass_server::Handler for Room {
+        type Data = ();
+        fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
+            Ok(Welcome::new(()))
+        }
+        fn on_message(
+            &self,
+            connection: &mut windlass_server::Connection<'_>,
+            _: &mut (),
+            message: windlass_server::Message<'_>,
+        ) {
+            connection.publish("t", message.to_out());
+        }
+    }
+    let options = Options::new();
+    let longest = options.limits.message_max;
+    let running = Server::new(options, |_| Room).workers(2).listen("127.0.0.1:0".parse().unwrap()).start().unwrap();
+    let address = running.addresses()[0].socket_addr().unwrap();
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.write_all(UPGRADE).unwrap();
+    let mut head = vec![0; 4096];
+    let count = socket.read(&mut head).unwrap();
+    assert!(head[..count].starts_with(b"HTTP/1.1 101 "));
+    let mut frame = vec![0x82, 0xff];
+    frame.extend_from_slice(&(longest as u64).to_be_bytes());
+    frame.resize(14 + longest, 0);
+    // A ping behind it says when it was processed.
+    frame.extend_from_slice(&[0x89, 0x80, 0, 0, 0, 0]);
+    socket.write_all(&frame).unwrap();
+    let mut pong = [0; 2];
+    socket.read_exact(&mut pong).unwrap();
+    assert_eq!(pong, [0x8a, 0]);
+    drop(socket);
+    running.drain(Duration::from_secs(10));
+    let counts = running.counts();
+    running.join().unwrap();
+    assert_eq!(counts.stats().published, 1);
+    assert_eq!(counts.stats().lost_between_workers, 0);
+}
+
+/// "Publications to topics"
+#[test]
+fn a_publication_of_another_thread_is_one_publication() {
+    let make = |_| Acts::echo();
+    let running = Server::new(Options::new(), make).workers(3).listen("127.0.0.1:0".parse().unwrap()).start().unwrap();
+    running.sender().publish("t", "x").unwrap();
+    running.drain(Duration::from_secs(10));
+    let counts = running.counts();
+    running.join().unwrap();
+    assert_eq!(counts.stats().published, 1);
+}

@@ -1,0 +1,229 @@
+//! Random programs of sends, publications, subscriptions and closes, against a naive model: each connection gets exactly what the model says, in the order of the calls.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    rc::Rc,
+};
+
+use proptest::prelude::*;
+use windlass_server::{CloseCode, Connection, ConnectionId, Hub, OutMessage, Prepared};
+use windlass_ws::deflate::DeflateConfig;
+
+use crate::bed::{Acts, Bed, Client, Got};
+
+const CLIENTS: usize = 4;
+const TOPICS: [&str; 3] = ["a", "b", "c"];
+
+/// One call. Indices of connections and topics are taken modulo what there is.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Send,
+    Reply,
+    SendTo(usize),
+    PrepareTo(usize),
+    Publish(usize),
+    PublishToAll(usize),
+    HubPublish(usize),
+    Subscribe(usize),
+    Unsubscribe(usize),
+    SubscribeOther(usize, usize),
+    Long,
+    Close,
+    CloseOther(usize),
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    prop_oneof![
+        3 => Just(Call::Send),
+        2 => Just(Call::Reply),
+        3 => (0..CLIENTS).prop_map(Call::SendTo),
+        1 => (0..CLIENTS).prop_map(Call::PrepareTo),
+        6 => (0..3usize).prop_map(Call::Publish),
+        4 => (0..3usize).prop_map(Call::PublishToAll),
+        3 => (0..3usize).prop_map(Call::HubPublish),
+        4 => (0..3usize).prop_map(Call::Subscribe),
+        2 => (0..3usize).prop_map(Call::Unsubscribe),
+        2 => ((0..CLIENTS), (0..3usize)).prop_map(|(client, topic)| Call::SubscribeOther(client, topic)),
+        1 => Just(Call::Long),
+        1 => Just(Call::Close),
+        1 => (0..CLIENTS).prop_map(Call::CloseOther),
+    ]
+}
+
+/// What connections should get.
+#[derive(Default)]
+struct Model {
+    ids: Vec<ConnectionId>,
+    subscriptions: BTreeMap<usize, BTreeSet<usize>>,
+    closed: BTreeSet<usize>,
+    expected: BTreeMap<usize, VecDeque<String>>,
+    /// The programs of the messages that are on their way.
+    programs: Vec<Vec<Call>>,
+    next: u32,
+}
+
+impl Model {
+    /// A message that is like no other, long now and then so that it is worth compressing.
+    fn message(&mut self, is_long: bool) -> String {
+        self.next += 1;
+        if is_long { format!("{} {}", self.next, "long ".repeat(9000)) } else { format!("m{}", self.next) }
+    }
+
+    fn give(&mut self, to: usize, message: &str) {
+        if !self.closed.contains(&to) {
+            self.expected.entry(to).or_default().push_back(message.to_owned());
+        }
+    }
+
+    fn publish(&mut self, topic: usize, but: Option<usize>, message: &str) {
+        for to in 0..CLIENTS {
+            let listens = self.subscriptions.get(&to).is_some_and(|topics| topics.contains(&topic));
+            if listens && Some(to) != but {
+                self.give(to, message);
+            }
+        }
+    }
+}
+
+/// Does a call for real, and in the model.
+fn run(call: Call, me: usize, connection: &mut Connection<'_>, model: &mut Model, reply: &str) {
+    let is_closed = model.closed.contains(&me);
+    match call {
+        Call::Send | Call::Long => {
+            let message = model.message(matches!(call, Call::Long));
+            assert_eq!(connection.send(&*message).is_ok(), !connection.is_closing());
+            if !connection.is_closing() && !is_closed {
+                model.give(me, &message);
+            }
+        }
+        // In this test a reply is sent as a message of its own, for a received one can be sent back once.
+        Call::Reply => {
+            if connection.send(reply).is_ok() {
+                model.give(me, reply);
+            }
+        }
+        Call::Publish(topic) => {
+            let message = model.message(false);
+            connection.publish(TOPICS[topic], &*message);
+            model.publish(topic, Some(me), &message);
+        }
+        Call::PublishToAll(topic) => {
+            let message = model.message(false);
+            connection.publish_to_all(TOPICS[topic], message.as_bytes());
+            model.publish(topic, None, &message);
+        }
+        Call::Subscribe(topic) => {
+            if connection.subscribe(TOPICS[topic]) {
+                model.subscriptions.entry(me).or_default().insert(topic);
+            }
+        }
+        Call::Unsubscribe(topic) => {
+            let there = connection.unsubscribe(TOPICS[topic]);
+            assert_eq!(there, model.subscriptions.entry(me).or_default().remove(&topic));
+        }
+        Call::Close => {
+            if connection.close(CloseCode::NORMAL, "").is_ok() {
+                model.closed.insert(me);
+            }
+        }
+        other => run_hub(other, &mut connection.hub(), model),
+    }
+}
+
+#[allow(clippy::collapsible_match, reason = "a guard would do the call while it is looked for what to do")]
+fn run_hub(call: Call, hub: &mut Hub<'_>, model: &mut Model) {
+    match call {
+        Call::SendTo(to) => {
+            let message = model.message(false);
+            assert_eq!(hub.send(model.ids[to], &*message).is_ok(), !model.closed.contains(&to));
+            model.give(to, &message);
+        }
+        Call::PrepareTo(to) => {
+            let message = model.message(true);
+            let sent = hub.send_prepared(model.ids[to], &Prepared::new(OutMessage::binary(message.as_bytes())));
+            assert_eq!(sent.is_ok(), !model.closed.contains(&to));
+            model.give(to, &message);
+        }
+        Call::HubPublish(topic) => {
+            let message = model.message(false);
+            hub.publish(TOPICS[topic], &*message);
+            model.publish(topic, None, &message);
+        }
+        Call::SubscribeOther(client, topic) => {
+            if hub.subscribe(model.ids[client], TOPICS[topic]) {
+                model.subscriptions.entry(client).or_default().insert(topic);
+            }
+        }
+        Call::CloseOther(client) => {
+            if hub.close(model.ids[client], CloseCode::NORMAL, "").is_ok() {
+                model.closed.insert(client);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What comes, as the model has it.
+fn content(got: Got) -> Option<String> {
+    match got {
+        Got::Text(text) => Some(text),
+        Got::Binary(bytes) => Some(String::from_utf8(bytes).unwrap()),
+        Got::Close(..) | Got::End(_) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn check(programs: &[(usize, Vec<Call>)], is_packed: bool) {
+    let config = DeflateConfig::DEFAULT;
+    let model = Rc::new(RefCell::new(Model::default()));
+    let inside = Rc::clone(&model);
+    let acts = Acts::on_message(move |connection, _, message| {
+        let model = &mut *inside.borrow_mut();
+        let me = model.ids.iter().position(|id| *id == connection.id()).unwrap();
+        let program = model.programs[message.as_str().unwrap().parse::<usize>().unwrap()].clone();
+        let reply = format!("reply {}", message.as_str().unwrap());
+        for call in program {
+            // One whom somebody else is about to close sends until then; the model would have to know when that is.
+            if model.closed.contains(&me) {
+                break;
+            }
+            run(call, me, connection, model, &reply);
+        }
+    });
+    let mut bed = Bed::with(acts, |options| options.deflate = is_packed.then_some(config));
+    let mut clients: Vec<Client> =
+        (0..CLIENTS).map(|index| bed.connect_with("/", (is_packed && index % 2 == 0).then_some(&config))).collect();
+    model.borrow_mut().ids = bed.ids();
+    // Everything is sent before the server reads, so that many connections have their turn in one.
+    for (number, (client, program)) in programs.iter().enumerate() {
+        model.borrow_mut().programs.push(program.clone());
+        clients[client % CLIENTS].send(&*number.to_string());
+    }
+    bed.settle();
+    bed.settle();
+    let model = model.borrow();
+    for (index, client) in clients.iter_mut().enumerate() {
+        for expected in model.expected.get(&index).into_iter().flatten() {
+            let got = content(bed.next(client));
+            assert_eq!(got.as_ref(), Some(expected), "client {index}");
+        }
+        if model.closed.contains(&index) {
+            assert_eq!(content(bed.next(client)), None, "client {index} is closed");
+        } else {
+            bed.nothing(client);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn everybody_gets_what_was_sent_in_the_order_of_the_calls(
+        programs in prop::collection::vec((0..CLIENTS, prop::collection::vec(call(), 1..12)), 1..12),
+        is_packed: bool,
+    ) {
+        check(&programs, is_packed);
+    }
+}

@@ -1,0 +1,260 @@
+//! Receivers that do not read: what they get, and what becomes of the rest.
+
+use windlass_server::{CloseCode, SendError, Slow};
+
+use crate::bed::{Acts, Bed, Client, Got};
+
+const LEN: usize = 64 << 10;
+
+fn bed(slow: Slow) -> (Bed, Client) {
+    let mut bed = Bed::with(Acts::on_message(|_, _, _| {}), |options| {
+        options.slow = slow;
+        options.receiver_buffer_max = 4 * LEN;
+    });
+    let client = bed.connect("/");
+    let id = bed.ids()[0];
+    bed.act(move |hub| assert!(hub.subscribe(id, "t")));
+    (bed, client)
+}
+
+fn message(number: u32) -> Vec<u8> {
+    let mut bytes = vec![number as u8; LEN];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+/// Publishes until so many were dropped, and says how many were published.
+fn publish_until_dropped(bed: &mut Bed, count: u64) -> u32 {
+    for number in 0.. {
+        bed.act(move |hub| hub.publish("t", &message(number)[..]));
+        bed.settle();
+        if bed.service.stats().dropped >= count {
+            return number + 1;
+        }
+        assert!(number < 10_000, "nothing is ever dropped");
+    }
+    unreachable!()
+}
+
+/// The numbers of the messages that a client gets until nothing more comes.
+fn numbers(bed: &mut Bed, client: &mut Client) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    let mut quiet = 0;
+    while quiet < 200 {
+        bed.turn();
+        match client.poll() {
+            Some(Got::Binary(bytes)) => {
+                let number = u32::from_be_bytes(*bytes.first_chunk().unwrap());
+                assert_eq!(bytes, message(number), "no message is torn");
+                numbers.push(number);
+                quiet = 0;
+            }
+            None => quiet += 1,
+            Some(other) => panic!("{other:?}"),
+        }
+    }
+    numbers
+}
+
+#[test]
+fn the_newest_are_dropped_and_the_oldest_arrive() {
+    let (mut bed, mut client) = bed(Slow::DropNewest);
+    let id = bed.ids()[0];
+    let published = publish_until_dropped(&mut bed, 10);
+    assert_eq!(bed.act(move |hub| hub.send(id, &message(0)[..])), Err(SendError::Full));
+    let stats = bed.service.stats();
+    assert_eq!(stats.dropped, 11);
+    assert_eq!(stats.messages_sent, u64::from(published) - 10);
+    assert!(bed.act(move |hub| hub.buffered(id)) <= 5 * LEN);
+    let got = numbers(&mut bed, &mut client);
+    assert_eq!(got, (0..published - 10).collect::<Vec<_>>());
+    // Who reads again is sent again.
+    bed.act(|hub| hub.publish("t", &message(77)[..]));
+    assert_eq!(numbers(&mut bed, &mut client), [77]);
+}
+
+#[test]
+fn the_oldest_make_way_and_the_newest_arrive() {
+    let (mut bed, mut client) = bed(Slow::DropOldest);
+    let id = bed.ids()[0];
+    let published = publish_until_dropped(&mut bed, 50);
+    assert_eq!(bed.act(move |hub| hub.send(id, &message(published)[..])), Ok(()));
+    assert!(bed.act(move |hub| hub.buffered(id)) <= 6 * LEN);
+    let got = numbers(&mut bed, &mut client);
+    assert!(got.is_sorted());
+    assert_eq!(got.last(), Some(&published), "the last one was not dropped");
+    assert_eq!(got[0], 0);
+    let stats = bed.service.stats();
+    assert_eq!(u64::from(published) + 1 - stats.dropped, got.len() as u64, "each is sent or counted");
+    assert_eq!(stats.messages_sent, got.len() as u64);
+    // Nothing is left at the side, and the short way is open again.
+    bed.act(|hub| hub.publish("t", &message(77)[..]));
+    assert_eq!(numbers(&mut bed, &mut client), [77]);
+    assert_eq!(bed.act(move |hub| hub.buffered(id)), 0);
+}
+
+#[test]
+fn who_must_not_miss_anything_is_sent_away() {
+    let (mut bed, mut client) = bed(Slow::Evict);
+    let mut other = bed.connect("/other");
+    let ids = bed.ids();
+    bed.act(move |hub| assert!(hub.subscribe(ids[1], "u")));
+    let published = publish_until_dropped(&mut bed, 1);
+    let id = bed.ids()[0];
+    bed.until_noted("close / Evicted");
+    assert_eq!(bed.act(move |hub| hub.send(id, "x")), Err(SendError::Closed));
+    assert_eq!(bed.act(|hub| hub.publish("t", "x")), 0);
+    bed.act(|hub| hub.publish("u", "others are served"));
+    assert_eq!(bed.next(&mut other), Got::Text("others are served".into()));
+    assert_eq!(bed.service.stats().evicted, 1);
+    let mut count = 0;
+    let end = loop {
+        match bed.next(&mut client) {
+            Got::Binary(_) => count += 1,
+            other => break other,
+        }
+    };
+    assert!(count < published);
+    assert!(matches!(end, Got::End(Some(_))), "{end:?}");
+}
+
+#[test]
+fn control_frames_are_never_dropped() {
+    for slow in [Slow::DropNewest, Slow::DropOldest] {
+        let (mut bed, mut client) = bed(slow);
+        let id = bed.ids()[0];
+        publish_until_dropped(&mut bed, 10);
+        bed.act(move |hub| hub.close(id, CloseCode::new(4001), "enough").unwrap());
+        bed.settle();
+        let end = loop {
+            match bed.next(&mut client) {
+                Got::Binary(_) => {}
+                other => break other,
+            }
+        };
+        assert_eq!(end, Got::Close(Some(4001), "enough".into()));
+    }
+}
+
+#[test]
+fn one_large_message_is_always_taken_when_nothing_waits() {
+    let (mut bed, mut client) = bed(Slow::DropNewest);
+    let id = bed.ids()[0];
+    let large = vec![3; 100 * LEN];
+    let expected = large.clone();
+    bed.act(move |hub| {
+        hub.send(id, &large[..]).unwrap();
+        assert_eq!(hub.send(id, &large[..]), Err(SendError::Full));
+    });
+    assert_eq!(bed.next(&mut client), Got::Binary(expected));
+}
+
+#[test]
+fn an_echo_waits_for_its_reader_and_loses_nothing() {
+    let mut bed = Bed::with(Acts::echo(), |options| options.receiver_buffer_max = 4 * LEN);
+    let mut client = bed.connect("/");
+    let id = bed.ids()[0];
+    let (mut sent, mut stuck, mut backlog) = (0_u32, 0, Vec::new());
+    while stuck < 100 {
+        if backlog.is_empty() {
+            backlog = client.frame(&message(sent)[..]);
+            sent += 1;
+        }
+        match std::io::Write::write(&mut client.socket, &backlog) {
+            Ok(count) => {
+                backlog.drain(..count);
+                stuck = 0;
+            }
+            Err(_) => stuck += 1,
+        }
+        bed.turn();
+        assert!(sent < 10_000, "it reads for ever");
+    }
+    assert!(bed.service.stats().reading_paused > 0);
+    assert!(bed.act(move |hub| hub.buffered(id)) <= 4 * LEN, "what waits is bounded");
+    let mut got = 0;
+    while got < sent {
+        if !backlog.is_empty() {
+            if let Ok(count) = std::io::Write::write(&mut client.socket, &backlog) {
+                backlog.drain(..count);
+            }
+        }
+        bed.turn();
+        if let Some(Got::Binary(bytes)) = client.poll() {
+            assert_eq!(bytes, message(got));
+            got += 1;
+        }
+    }
+    assert_eq!(bed.service.stats().dropped, 0);
+}
+
+#[test]
+fn a_handler_that_sends_too_much_is_refused() {
+    let acts = Acts::on_message(|connection, _, _| {
+        let mut sent = 0;
+        let refusal = loop {
+            match connection.send(&message(sent)[..]) {
+                Ok(()) => sent += 1,
+                Err(refusal) => break refusal,
+            }
+            assert!(sent < 100, "it is never refused");
+        };
+        assert_eq!((refusal, sent), (SendError::Full, 4));
+        // Short ones still fit.
+        connection.ping(b"still here").unwrap();
+    });
+    let mut bed = Bed::with(acts, |options| options.receiver_buffer_max = 4 * LEN + 100);
+    let mut client = bed.connect("/");
+    client.send("go");
+    for number in 0..4 {
+        assert_eq!(bed.next(&mut client), Got::Binary(message(number)));
+    }
+    assert_eq!(bed.next(&mut client), Got::Ping(b"still here".to_vec()));
+}
+
+#[test]
+fn what_was_read_waits_when_its_answers_do() {
+    // Many short messages in one read, each with a long answer, for a client that does not read.
+    let acts = Acts::on_message(|connection, data, _| {
+        let number: u32 = data.path.parse().unwrap();
+        data.path = (number + 1).to_string();
+        let _ = connection.send(&message(number)[..]);
+    })
+    .on_upgrade(|_| Ok(windlass_server::http::Welcome::new(crate::bed::Data { path: "0".into(), on_drop: None })));
+    let mut bed = Bed::with(acts, |options| options.receiver_buffer_max = 16 << 20);
+    let mut client = bed.connect("/");
+    let frames: Vec<u8> = (0..1000).flat_map(|_| client.frame("x")).collect();
+    client.write(&frames);
+    bed.settle();
+    let asked = bed.service.stats().messages_received;
+    let got = numbers(&mut bed, &mut client);
+    assert_eq!(got, (0..1000).collect::<Vec<_>>());
+    assert!(asked < 1000, "all was answered at once");
+    assert_eq!(bed.service.stats().dropped, 0);
+}
+
+#[test]
+fn nothing_overtakes_what_waits_at_the_side() {
+    let (mut bed, mut client) = bed(Slow::DropOldest);
+    let id = bed.ids()[0];
+    let mut published = publish_until_dropped(&mut bed, 10);
+    let mut got = Vec::new();
+    // The client stops and goes on, and in every turn something is sent: also in those in which there is room in the stream while messages still wait beside it.
+    for round in 0..600 {
+        let number = published;
+        published += 1;
+        bed.act(move |hub| match number % 2 {
+            0 => _ = hub.publish("t", &message(number)[..]),
+            _ => hub.send(id, &message(number)[..]).unwrap(),
+        });
+        if round % 60 > 40 {
+            while let Some(Got::Binary(bytes)) = client.poll() {
+                got.push(u32::from_be_bytes(*bytes.first_chunk().unwrap()));
+            }
+        }
+    }
+    got.extend(numbers(&mut bed, &mut client));
+    assert!(got.is_sorted(), "{got:?}");
+    assert_eq!(got.last(), Some(&(published - 1)));
+    assert_eq!(u64::from(published) - bed.service.stats().dropped, got.len() as u64);
+}

@@ -1,0 +1,199 @@
+//! Topics: who gets what, and in which order.
+
+use windlass_server::{CloseCode, OutMessage};
+use windlass_ws::deflate::DeflateConfig;
+
+use crate::bed::{Acts, Bed, Got, text};
+
+fn chat() -> Acts {
+    Acts::on_message(|connection, data, message| _ = connection.publish(&data.path, message.to_out()))
+        .on_open(|connection, data| assert!(connection.subscribe(&data.path)))
+}
+
+#[test]
+fn a_publication_reaches_all_but_its_publisher() {
+    let mut bed = Bed::new(chat());
+    let (mut a, mut b, mut c) = (bed.connect("/x"), bed.connect("/x"), bed.connect("/x"));
+    let mut other = bed.connect("/y");
+    a.send("one");
+    a.send("two");
+    b.send("three");
+    let mut got = [0; 3].map(|_| bed.next(&mut c));
+    got.sort_by_key(|got| format!("{got:?}"));
+    assert_eq!(got, [text("one"), text("three"), text("two")]);
+    assert_eq!([bed.next(&mut b), bed.next(&mut b)], [text("one"), text("two")]);
+    assert_eq!(bed.next(&mut a), text("three"));
+    bed.nothing(&mut a);
+    bed.nothing(&mut b);
+    bed.nothing(&mut other);
+    assert_eq!(bed.service.stats().published, 3);
+    assert_eq!(bed.service.stats().messages_sent, 6);
+}
+
+#[test]
+fn a_publication_to_all_comes_between_what_the_publisher_sends() {
+    let mut bed = Bed::new(
+        Acts::on_message(|connection, _, message| {
+            connection.send("before").unwrap();
+            assert_eq!(connection.publish_to_all("t", "news"), 1);
+            connection.reply_in_place(message).unwrap();
+            assert_eq!(connection.publish_to_all("t", "more news"), 1);
+            connection.send("after").unwrap();
+            assert_eq!(connection.publish("t", "not for me"), 0);
+        })
+        .on_open(|connection, _| assert!(connection.subscribe("t") && !connection.subscribe("t"))),
+    );
+    let mut client = bed.connect("/");
+    client.send("reply");
+    client.send("reply");
+    for _ in 0..2 {
+        let got = [(); 5].map(|()| bed.next(&mut client));
+        assert_eq!(got, ["before", "news", "reply", "more news", "after"].map(text));
+    }
+    bed.nothing(&mut client);
+}
+
+#[test]
+fn subscriptions_count_from_the_call_to_the_call() {
+    let mut bed = Bed::new(Acts::echo());
+    let mut client = bed.connect("/");
+    let id = bed.ids()[0];
+    bed.act(move |hub| {
+        assert_eq!(hub.publish("t", "nobody hears it"), 0);
+        assert!(hub.subscribe(id, "t") && !hub.subscribe(id, "t"));
+        assert_eq!(hub.publish("t", "one"), 1);
+        assert!(hub.unsubscribe(id, "t") && !hub.unsubscribe(id, "t"));
+        assert_eq!(hub.publish("t", "two"), 0);
+        assert!(hub.subscribe(id, "t"));
+        assert_eq!(hub.publish("t", "three"), 1);
+        hub.send(id, "four").unwrap();
+        assert_eq!(hub.publish("t", "five"), 1);
+        assert_eq!((hub.subscribers("t"), hub.subscribers("u")), (1, 0));
+        hub.close(id, CloseCode::NORMAL, "").unwrap();
+        assert_eq!(hub.publish("t", "six"), 1, "it is there, but takes no more");
+    });
+    let got = [(); 5].map(|()| bed.next(&mut client));
+    let close = Got::Close(Some(1000), String::new());
+    assert_eq!(got, [text("one"), text("three"), text("four"), text("five"), close]);
+}
+
+#[test]
+fn a_new_subscriber_does_not_get_what_was_published_before() {
+    let mut bed = Bed::new(Acts::echo());
+    let (mut a, mut b) = (bed.connect("/"), bed.connect("/"));
+    let ids = bed.ids();
+    bed.act(move |hub| {
+        assert!(hub.subscribe(ids[0], "t"));
+        assert_eq!(hub.publish("t", "one"), 1);
+        assert!(hub.subscribe(ids[1], "t"));
+        assert_eq!(hub.publish("t", "two"), 2);
+        assert!(hub.unsubscribe(ids[0], "t"));
+        assert_eq!(hub.publish("t", "three"), 1);
+    });
+    assert_eq!([(); 2].map(|()| bed.next(&mut a)), ["one", "two"].map(text));
+    assert_eq!([(); 2].map(|()| bed.next(&mut b)), ["two", "three"].map(text));
+    bed.nothing(&mut a);
+    bed.nothing(&mut b);
+}
+
+#[test]
+fn topics_are_forgotten_with_their_last_subscriber() {
+    let mut bed = Bed::new(Acts::echo());
+    let client = bed.connect("/");
+    let _other = bed.connect("/other");
+    let ids = bed.ids();
+    bed.act(move |hub| {
+        for topic in 0..100 {
+            assert!(hub.subscribe(ids[0], &topic.to_string()));
+        }
+        assert!(hub.subscribe(ids[1], "7"));
+        assert_eq!(hub.stats().topics, 100);
+        for topic in 0..50 {
+            assert!(hub.unsubscribe(ids[0], &topic.to_string()));
+        }
+        assert_eq!(hub.stats().topics, 51);
+        // It is given out although its last receiver leaves in the same turn.
+        assert_eq!(hub.publish("60", "x"), 1);
+    });
+    drop(client);
+    bed.until_noted("close / Lost");
+    assert_eq!(bed.service.stats().topics, 1);
+}
+
+#[test]
+fn a_log_whose_receivers_have_gone_is_not_given_to_others() {
+    // The last receiver of a topic closes in the turn of the publication, and its place in the books is another topic's then.
+    let mut bed = Bed::new(Acts::echo().on_close(|hub, data, _| {
+        if data.path == "/gone" {
+            hub.publish("old", "from the closed one");
+        }
+    }));
+    let gone = bed.connect("/gone");
+    let mut stays = bed.connect("/");
+    let ids = bed.ids();
+    let (first, second) = (ids[0], ids[1]);
+    bed.act(move |hub| assert!(hub.subscribe(first, "old")));
+    drop(gone);
+    bed.until_noted("close /gone Lost");
+    bed.act(move |hub| assert!(hub.subscribe(second, "new")));
+    bed.nothing(&mut stays);
+}
+
+#[test]
+fn a_connection_leaves_its_topics_when_it_closes() {
+    let mut bed = Bed::new(chat());
+    let (a, mut b) = (bed.connect("/x"), bed.connect("/x"));
+    drop(a);
+    bed.until_noted("close /x Lost");
+    assert_eq!(bed.act(|hub| hub.publish("/x", "one")), 1);
+    assert_eq!(bed.next(&mut b), text("one"));
+    b.close(1000, "");
+    drop(b);
+    bed.until_noted("close /x Peer 1000 \"\"");
+    assert_eq!(bed.act(|hub| hub.publish("/x", "two")), 0);
+}
+
+#[test]
+fn long_runs_are_given_out_in_parts() {
+    let mut bed = Bed::new(chat());
+    let mut client = bed.connect("/x");
+    let payload = vec![9; 10_000];
+    let sent = payload.clone();
+    bed.act(move |hub| {
+        for _ in 0..40 {
+            assert_eq!(hub.publish("/x", &sent[..]), 1);
+        }
+    });
+    for _ in 0..40 {
+        assert_eq!(bed.next(&mut client), Got::Binary(payload.clone()));
+    }
+}
+
+#[test]
+fn receivers_get_compressed_frames_if_they_can_read_them() {
+    let config = DeflateConfig::DEFAULT;
+    let mut bed = Bed::with(chat(), |options| options.deflate = Some(config));
+    let mut plain = bed.connect("/x");
+    let mut packed = bed.connect_with("/x", Some(&config));
+    let mut publisher = bed.connect_with("/x", Some(&config));
+    let long = "so long ".repeat(1000);
+    let others = long.clone();
+    publisher.send("short");
+    publisher.send(&*long);
+    for client in [&mut plain, &mut packed] {
+        assert_eq!([(); 2].map(|()| bed.next(client)), [text("short"), text(&long)]);
+    }
+    assert!(packed.read_bytes < 200 && plain.read_bytes > 8000, "{} {}", packed.read_bytes, plain.read_bytes);
+    let ids = bed.ids();
+    let prepared = windlass_server::Prepared::new(OutMessage::binary(&[5; 3000]));
+    bed.act(move |hub| {
+        for id in ids {
+            hub.send(id, &*others).unwrap();
+            hub.send_prepared(id, &prepared).unwrap();
+        }
+    });
+    for client in [&mut plain, &mut packed, &mut publisher] {
+        assert_eq!([(); 2].map(|()| bed.next(client)), [text(&long), Got::Binary(vec![5; 3000])]);
+    }
+    assert!(publisher.read_bytes < 300, "{}", publisher.read_bytes);
+}
