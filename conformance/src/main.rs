@@ -3,9 +3,14 @@
 #![deny(unsafe_code)]
 
 mod autobahn;
+mod clients;
 mod process;
+mod server;
 
-use std::process::ExitCode;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 
@@ -21,12 +26,17 @@ struct Cli {
 enum Suite {
     /// The Autobahn TestSuite for WebSocket: 517 cases against the server, or with --client against the client
     Autobahn(autobahn::Args),
+    /// Other people's WebSocket clients against the server: Python websockets, npm ws, Go gorilla/websocket
+    Clients(clients::Args),
 }
 
 /// 0 when every case passed or the suite cannot be had here, 1 otherwise, 2 for arguments that make no sense.
 fn main() -> ExitCode {
-    let Suite::Autobahn(args) = Cli::parse().suite;
-    match autobahn::run(&args) {
+    let outcome = match Cli::parse().suite {
+        Suite::Autobahn(args) => autobahn::run(&args),
+        Suite::Clients(args) => clients::run(&args),
+    };
+    match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -34,6 +44,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Where a suite's reports and logs go: beside what cargo builds.
+fn output_folder(root: &Path, suite: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path));
+    target.join("conformance").join(suite)
 }
 
 #[cfg(test)]

@@ -57,13 +57,19 @@ impl Process {
     }
 
     /// Waits until the program ends by itself. It is stopped when it prints nothing for as long as `silence`.
-    pub(crate) fn wait_end(mut self, silence: Duration) -> Result<ExitStatus> {
+    pub(crate) fn wait_end(self, silence: Duration) -> Result<ExitStatus> {
+        Ok(self.lines_to_end(silence)?.1)
+    }
+
+    /// The same, with the lines that it still prints.
+    pub(crate) fn lines_to_end(mut self, silence: Duration) -> Result<(Vec<String>, ExitStatus)> {
+        let mut lines = Vec::new();
         loop {
             match self.lines.recv_timeout(silence) {
-                Ok(_line) => {}
+                Ok(line) => lines.push(line),
                 Err(RecvTimeoutError::Timeout) => bail!("{} says nothing for {silence:?} and is stopped", self.name),
                 // It has closed its output, so it ends or has ended.
-                Err(RecvTimeoutError::Disconnected) => return Ok(self.child.wait()?),
+                Err(RecvTimeoutError::Disconnected) => return Ok((lines, self.child.wait()?)),
             }
         }
     }

@@ -3,7 +3,6 @@
 
 mod cases;
 mod client;
-mod server;
 mod shards;
 mod suite;
 mod table;
@@ -12,7 +11,7 @@ mod verdict;
 use std::{
     collections::VecDeque,
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Mutex, PoisonError},
     thread,
     time::Instant,
@@ -21,9 +20,9 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use self::cases::CaseId;
-use self::server::Server;
 use self::suite::{Installed, Job};
 use self::verdict::Outcomes;
+use crate::server::Server;
 
 /// Parts of the work per process that runs at once: what takes longer than its weight says delays the end by a part at most.
 const PARTS_PER_SHARD: usize = 4;
@@ -76,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         }
     };
     let start = Instant::now();
-    let folder = folder(root).join(role);
+    let folder = crate::output_folder(root, "autobahn").join(role);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let shards = args.shards.map_or_else(default_shards, usize::from);
     let (outcomes, faults) = if args.client {
@@ -91,12 +90,6 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     let passed = report(&cases, &outcomes, &table::read(&table)?, &faults);
     println!("took {:.0} s; reports are in {}", start.elapsed().as_secs_f64(), folder.display());
     Ok(passed)
-}
-
-/// Where reports go: beside what cargo builds.
-fn folder(root: &Path) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path));
-    target.join("conformance/autobahn")
 }
 
 fn default_shards() -> usize {
@@ -114,7 +107,7 @@ fn test_server(
 ) -> Result<(Outcomes, Vec<String>)> {
     let server = match args.server {
         Some(address) => Server::at(address),
-        None => Server::start(root, &folder.join("server.log"))?,
+        None => Server::start(root, &folder.join("server.log"), &["--mode", "echo"])?,
     };
     let address = server.address;
     let (outcomes, mut faults) = in_shards(wstest, cases, folder, shards, |job| job.play_client(address));

@@ -1,20 +1,22 @@
 //! The windlass program.
 //!
-//! `windlass serve`, which is also what it does when no subcommand is named: a WebSocket server that echoes.
+//! `windlass serve`, which is also what it does when no subcommand is named: a WebSocket server with a page, chat rooms and an echo. `windlass load`: what measures one.
 
 #![deny(unsafe_code)]
 
-mod counts;
+mod load;
 mod nofile;
-mod raw;
+mod page;
 mod serve;
-mod sockets;
-mod websocket;
-mod worker;
 
-use std::{io, process::ExitCode};
+use std::{
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// A WebSocket server on the Windlass reactor.
 #[derive(Debug, Parser)]
@@ -29,16 +31,24 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Listen, and send each message back (the default)
+    /// Listen: chat rooms, an echo, and a page for browsers (the default)
     Serve(Box<serve::Args>),
+    /// Send messages to an echo server, check every byte that comes back, and measure how long it takes
+    Load(Box<load::Args>),
 }
 
 /// 0 after a clean stop, 1 when something failed, 2 for arguments that make no sense (clap's own choice).
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let Command::Serve(args) = cli.command.unwrap_or(Command::Serve(cli.serve));
-    match serve::run(*args, &mut io::stdout()) {
-        Ok(()) => ExitCode::SUCCESS,
+    let cli = match parse(std::env::args_os().collect()) {
+        Ok(cli) => cli,
+        Err(refused) => return refused.report(),
+    };
+    let ended = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
+        Command::Serve(args) => serve::run(&args, &mut io::stdout()).map(|()| ExitCode::SUCCESS),
+        Command::Load(args) => load::run(*args),
+    };
+    match ended {
+        Ok(status) => status,
         Err(error) => {
             eprintln!("windlass: {error:#}");
             ExitCode::FAILURE
@@ -46,15 +56,64 @@ fn main() -> ExitCode {
     }
 }
 
+/// Why the program does not begin.
+#[derive(Debug)]
+enum Refused {
+    /// Arguments that make no sense; or help was asked for, which is no failure.
+    Arguments(clap::Error),
+    /// A file of options that cannot be read.
+    File(anyhow::Error),
+    /// A file whose options make no sense.
+    Options(PathBuf, clap::Error),
+}
+
+impl Refused {
+    fn report(self) -> ExitCode {
+        match self {
+            Self::Arguments(error) => error.exit(),
+            Self::File(error) => eprintln!("windlass: {error:#}"),
+            Self::Options(path, error) => eprintln!("windlass: in {}: {error}", path.display()),
+        }
+        ExitCode::from(2)
+    }
+}
+
+/// The arguments, and where they name a file of options, with these.
+fn parse(mut arguments: Vec<OsString>) -> Result<Cli, Refused> {
+    let mut command = Cli::command();
+    command.build();
+    let matches = command.clone().try_get_matches_from(&arguments).map_err(Refused::Arguments)?;
+    let (of, given) = match matches.subcommand() {
+        Some((name, given)) => (command.find_subcommand(name).unwrap_or(&command), given),
+        None => (&command, &matches),
+    };
+    let path = given.try_get_one::<PathBuf>(serve::CONFIG).ok().flatten().cloned();
+    let refused = |error| match &path {
+        Some(path) => Refused::Options(path.clone(), error),
+        None => Refused::Arguments(error),
+    };
+    if let Some(path) = path.as_deref().map(Path::new) {
+        arguments.extend(serve::file_arguments(path, of, given).map_err(Refused::File)?);
+    }
+    let matches = command.clone().try_get_matches_from(arguments).map_err(refused)?;
+    Cli::from_arg_matches(&matches).map_err(Refused::Arguments)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{CommandFactory as _, error::ErrorKind};
+    use clap::error::ErrorKind;
 
-    fn serve_args(arguments: &[&str]) -> Result<Box<serve::Args>, clap::Error> {
-        let cli = Cli::try_parse_from([&["windlass"], arguments].concat())?;
-        let Command::Serve(args) = cli.command.unwrap_or(Command::Serve(cli.serve));
-        Ok(args)
+    fn parsed(arguments: &[&str]) -> Result<Cli, Refused> {
+        parse([&["windlass"], arguments].concat().into_iter().map(OsString::from).collect())
+    }
+
+    fn serve_args(arguments: &[&str]) -> Box<serve::Args> {
+        let cli = parsed(arguments).unwrap();
+        match cli.command.unwrap_or(Command::Serve(cli.serve)) {
+            Command::Serve(args) => args,
+            other => panic!("not to serve: {other:?}"),
+        }
     }
 
     #[test]
@@ -64,9 +123,22 @@ mod tests {
 
     #[test]
     fn without_a_subcommand_it_serves() {
-        assert_eq!(serve_args(&[]).unwrap().listen, None);
-        assert_eq!(serve_args(&["--listen", "[::1]:7"]).unwrap().listen, Some("[::1]:7".parse().unwrap()));
-        assert_eq!(serve_args(&["serve", "--connections", "3"]).unwrap().connections, Some(3));
+        assert_eq!(serve_args(&[]).listen, None);
+        assert_eq!(serve_args(&["--listen", "[::1]:7"]).listen, Some("[::1]:7".parse().unwrap()));
+        assert_eq!(serve_args(&["serve", "--connections", "3"]).connections, Some(3));
+    }
+
+    #[test]
+    fn a_client_is_asked_before_it_counts_as_gone() {
+        for (arguments, expected) in [
+            (&[][..], 30),
+            (&["--idle-timeout", "20"], 10),
+            (&["--idle-timeout", "1"], 1),
+            (&["--idle-timeout", "0"], 30),
+            (&["--idle-timeout", "20", "--ping-interval", "0"], 0),
+        ] {
+            assert_eq!(serve_args(arguments).ping_interval(), expected, "{arguments:?}");
+        }
     }
 
     #[test]
@@ -74,17 +146,81 @@ mod tests {
         for nonsense in [
             &["--listen", "9001"][..],
             &["--connections", "0"],
+            &["--connections-per-address", "0"],
             &["--buffer", "0"],
             &["--workers", "0"],
             &["--message-max", "0"],
             &["--deflate", "on"],
             &["--mode", "morse"],
+            &["--slow", "fast"],
+            &["--log-level", "loud"],
             &["--listen", "127.0.0.1:0", "serve"],
             &["swerve"],
         ] {
-            let error = serve_args(nonsense).unwrap_err();
+            let Err(Refused::Arguments(error)) = parsed(nonsense) else { panic!("{nonsense:?}") };
             assert_ne!(error.kind(), ErrorKind::DisplayHelp, "{nonsense:?}");
             assert_eq!(error.exit_code(), 2, "{nonsense:?}");
         }
+    }
+
+    /// A file for the time of a test.
+    struct File(PathBuf);
+
+    impl File {
+        fn new(name: &str, text: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("windlass-{name}-{}.toml", std::process::id()));
+            std::fs::write(&path, text).unwrap();
+            Self(path)
+        }
+
+        fn path(&self) -> &str {
+            self.0.to_str().unwrap()
+        }
+    }
+
+    impl Drop for File {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_has_options_and_the_command_line_goes_before_it() {
+        let text = "mode = 'echo'\nworkers = 3\npin = true\norigin = ['https://a.example', 'any']\nconnections = 7\n";
+        let file = File::new("options", text);
+        for serve in [&[][..], &["serve"]] {
+            let args = serve_args(&[serve, &["--config", file.path()]].concat());
+            assert_eq!((args.mode, args.workers, args.pin), (serve::args::Mode::Echo, 3, true));
+            assert_eq!(args.origin, ["https://a.example", "any"]);
+            assert_eq!(args.connections, Some(7));
+            let args = serve_args(&[serve, &["--config", file.path(), "--workers", "2", "--origin", "same"]].concat());
+            assert_eq!((args.mode, args.workers), (serve::args::Mode::Echo, 2));
+            assert_eq!(args.origin, ["same"]);
+        }
+        let none = File::new("none", "pin = false\n");
+        assert!(!serve_args(&["--config", none.path()]).pin);
+    }
+
+    #[test]
+    fn a_file_that_makes_no_sense_is_refused_by_its_name() {
+        for (text, expected) in [
+            ("workers = 0", "'0' for '--workers <N>'"),
+            ("mode = 'morse'", "'morse' for '--mode <MODE>'"),
+            ("speed = 3", "there is no option `speed`"),
+            ("config = 'other.toml'", "there is no option `config`"),
+            ("workers = [1, 2]", "`workers` takes a string or a number, not array"),
+            ("pin = 'yes'", "`pin` is true or false"),
+            ("workers = ", "TOML parse error"),
+        ] {
+            let file = File::new("nonsense", text);
+            let message = match parsed(&["--config", file.path()]).unwrap_err() {
+                Refused::File(error) => format!("{error:#}"),
+                Refused::Options(path, error) => format!("{}: {error}", path.display()),
+                Refused::Arguments(error) => panic!("{text}: {error}"),
+            };
+            assert!(message.contains(expected) && message.contains("nonsense"), "{text}: {message}");
+        }
+        let Err(Refused::File(error)) = parsed(&["--config", "/no/such/file.toml"]) else { panic!() };
+        assert!(format!("{error:#}").contains("No such file"), "{error:#}");
     }
 }

@@ -19,7 +19,7 @@ use crate::tally::Tally;
 /// How long a started program may take to answer; building is done before.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The server starts, echoes a WebSocket message and stops cleanly.
+/// The server starts, shows its page, echoes a WebSocket message and stops cleanly.
 pub(super) fn serve(root: &Path) -> Stage {
     let root = root.to_path_buf();
     Stage::inspect("serve", move || {
@@ -79,6 +79,7 @@ fn echo_once(root: &Path, server: &Cmd) -> Result<()> {
     drop(command);
     let lines = lines_of(output);
     let address = announced_address(&lines)?;
+    page(address)?;
     exchange(address)?;
     kill_process(running.group, Signal::TERM)?;
     // The end of its output is the end of the program, and can be waited for with a limit.
@@ -128,9 +129,23 @@ fn address_in(line: &str) -> Option<SocketAddr> {
 }
 
 /// The handshake that RFC 6455 section 1.3 shows.
-const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+const REQUEST: &str = "GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 const ANSWER: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+
+const PAGE_REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+
+/// What a browser is shown.
+fn page(address: SocketAddr) -> Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(PAGE_REQUEST.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).context("the server did not send its page")?;
+    let is_page = answer.starts_with("HTTP/1.1 200 ") && answer.trim_end().ends_with("</html>");
+    ensure!(is_page, "the server did not send its page but: {answer}");
+    Ok(())
+}
 
 /// One message of 65 536 bytes there and back.
 fn exchange(address: SocketAddr) -> Result<()> {
@@ -266,11 +281,19 @@ mod tests {
         Cmd::new("sh").args(["-c", &script])
     }
 
-    /// A server for one connection, which answers with what `change` makes of the bytes.
+    /// A server for a page and one connection, which answers with what `change` makes of the bytes.
     fn server(change: fn(&mut [u8])) -> SocketAddr {
+        server_with_page("<!doctype html></html>\n", change)
+    }
+
+    fn server_with_page(page: &'static str, change: fn(&mut [u8])) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let address = listener.local_addr().expect("it is bound");
         std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("the stage connects");
+            stream.read_exact(&mut [0; PAGE_REQUEST.len()]).expect("the request comes");
+            write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{page}").expect("it is taken");
+            drop(stream);
             let (mut stream, _) = listener.accept().expect("the stage connects");
             stream.read_exact(&mut [0; REQUEST.len()]).expect("the request comes");
             let answer = format!("HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: {ANSWER}\r\n\r\n");
@@ -305,6 +328,13 @@ mod tests {
         let address = server(|bytes| bytes[0] ^= 1);
         let error = echo_once(Path::new("."), &announcer(address, 0)).expect_err("other bytes");
         assert!(error.to_string().contains("other bytes"), "{error}");
+    }
+
+    #[test]
+    fn a_server_without_a_page_is_found() {
+        let address = server_with_page("there is nothing here", |_| {});
+        let error = echo_once(Path::new("."), &announcer(address, 0)).expect_err("no page");
+        assert!(error.to_string().contains("its page"), "{error}");
     }
 
     #[test]

@@ -55,6 +55,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.push(miri(&packages).unwrap_or_else(|reason| Stage::skip("miri", reason)));
     stages.push(smoke::serve(root));
     stages.push(autobahn());
+    stages.push(clients());
     stages.push(smoke::bench(root));
     Ok(stages)
 }
@@ -159,6 +160,11 @@ fn autobahn() -> Stage {
         Cmd::cargo(["run", "--release", "-p", "conformance", "--", "autobahn", "--quick"]).args(role.iter().copied())
     };
     Stage::tests("autobahn", vec![run(&[]), run(&["--client"])])
+}
+
+/// Other people's clients against the server. What cannot be installed here is counted as ignored.
+fn clients() -> Stage {
+    Stage::tests("clients", vec![Cmd::cargo(["run", "--release", "-p", "conformance", "--", "clients"])])
 }
 
 /// Whether the run's program is there yet. That it stays there is what `.ci/expected-suites` is for.

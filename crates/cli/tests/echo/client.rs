@@ -1,5 +1,7 @@
 //! A WebSocket client on a blocking socket, on the engine's client role.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::{
     io::{Read, Write},
     sync::Arc,
@@ -35,8 +37,12 @@ fn entropy(bytes: &mut [u8]) {
 }
 
 impl<S: Read + Write> Client<S> {
-    pub(crate) fn new(mut socket: S, deflate: Option<&DeflateConfig>) -> Self {
-        let mut request = ClientRequest::new("localhost", "/echo", *b"sixteen bytes ok");
+    pub(crate) fn new(socket: S, deflate: Option<&DeflateConfig>) -> Self {
+        Self::open(socket, "/echo", deflate)
+    }
+
+    pub(crate) fn open(mut socket: S, path: &str, deflate: Option<&DeflateConfig>) -> Self {
+        let mut request = ClientRequest::new("localhost", path, *b"sixteen bytes ok");
         if let Some(deflate) = deflate {
             request = request.deflate(deflate);
         }

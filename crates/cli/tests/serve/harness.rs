@@ -71,7 +71,9 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `windlass serve` on a free port.
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::of(windlass(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat()))
+        // Most tests leave clients behind that do not answer a goodbye.
+        let hasty: &[&str] = if arguments.contains(&"--drain-timeout") { &[] } else { &["--drain-timeout", "0"] };
+        Self::of(windlass(&[&["serve", "--listen", "127.0.0.1:0"], arguments, hasty].concat()))
     }
 
     /// Starts a command and waits until it says where it listens.
@@ -104,6 +106,7 @@ impl Server {
             });
         }
         let address = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("not an address: {line}"));
+        let address = address.trim_start_matches("http://").trim_start_matches("tcp://").trim_end_matches('/');
         server.address = address.parse().expect("an address");
         server
     }
@@ -120,9 +123,9 @@ impl Server {
         self.running.pid()
     }
 
-    /// The next line that the server writes to its standard error.
-    pub(crate) fn next_error_line(&self) -> String {
-        self.errors.recv_timeout(PATIENCE).expect("the server complains")
+    /// Waits until the server writes a line with these words to its standard error.
+    pub(crate) fn wait_for_error(&self, words: &str) {
+        while !self.errors.recv_timeout(PATIENCE).expect("the server complains").contains(words) {}
     }
 
     /// Sends the signal and waits for the end: the status and the line of statistics.

@@ -5,9 +5,10 @@ use std::{
     net::SocketAddr,
     os::{
         fd::{AsFd as _, OwnedFd},
-        unix::fs::FileTypeExt as _,
+        unix::fs::{FileTypeExt as _, MetadataExt as _},
     },
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use anyhow::Context as _;
@@ -17,14 +18,19 @@ use rustix::{
 };
 use windlass::stream::{ListenOptions, Listener, inherited_sockets};
 
+use super::args::{Args, Mode};
+
 /// Where to listen if nobody says.
 const ADDRESS_DEFAULT: &str = "127.0.0.1:9001";
 
-/// The sockets of all workers.
+/// The sockets of all workers, which listen already. The server takes them out, so that nobody listens any more when it does not.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
-    /// What each worker listens on.
-    pub(crate) workers: Vec<Vec<Listener>>,
+    /// What is spoken there.
+    scheme: &'static str,
+    workers: usize,
+    /// One for each worker, or one for all.
+    groups: Vec<Vec<OwnedFd>>,
     /// Where that is, for people.
     pub(crate) places: Vec<String>,
     /// The file of the Unix socket; it goes when the server does.
@@ -33,51 +39,74 @@ pub(crate) struct Sockets {
 
 /// A Unix socket's file, which the server has made and removes.
 #[derive(Debug)]
-struct SocketFile(PathBuf);
+struct SocketFile {
+    path: PathBuf,
+    /// Which file it is, on which device: while this server drains, its successor may put another one in its place.
+    identity: Identity,
+}
+
+impl SocketFile {
+    fn made_at(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), identity: identity(path)? })
+    }
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it already.
-        let _ = fs::remove_file(&self.0);
+        if identity(&self.path).is_ok_and(|there| there == self.identity) {
+            // Somebody may have removed it just now.
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+/// Device, number, and when it was made, if the file system knows: a number is soon used again.
+type Identity = (u64, u64, Option<SystemTime>);
+
+fn identity(path: &Path) -> io::Result<Identity> {
+    let file = fs::symlink_metadata(path)?;
+    Ok((file.dev(), file.ino(), file.created().ok()))
 }
 
 impl Sockets {
     /// Opens what was asked for. Sockets from the service manager come first; without any of these it is the default address.
-    pub(crate) fn open(
+    pub(crate) fn open(args: &Args) -> anyhow::Result<Self> {
+        let scheme = if args.mode == Mode::Raw { "tcp" } else { "http" };
+        Self::open_at(scheme, args.listen, args.unix.as_deref(), usize::from(args.workers))
+    }
+
+    fn open_at(
+        scheme: &'static str,
         listen: Option<SocketAddr>,
         unix: Option<&Path>,
         workers: usize,
-        options: ListenOptions,
     ) -> anyhow::Result<Self> {
-        let mut sockets = Self { workers: (0..workers).map(|_| Vec::new()).collect(), ..Self::default() };
+        let mut sockets = Self { scheme, workers, ..Self::default() };
         let inherited = inherited_sockets().context("cannot take over the service manager's sockets")?;
         let needs_default = inherited.is_empty() && unix.is_none();
         for inherited in inherited {
-            sockets.share(inherited.socket, options).context("cannot listen on the service manager's socket")?;
+            let listener = ListenOptions::new().from_fd(inherited.socket);
+            let listener = listener.context("cannot listen on the service manager's socket")?;
+            sockets.take(vec![listener]).context("cannot listen on the service manager's socket")?;
         }
         if let Some(path) = unix {
-            sockets.listen_at(path, options).with_context(|| format!("cannot listen on {}", path.display()))?;
+            sockets.listen_at(path).with_context(|| format!("cannot listen on {}", path.display()))?;
         }
         let default = || ADDRESS_DEFAULT.parse().expect("the default is an address");
         if let Some(address) = listen.or_else(|| needs_default.then(default)) {
-            sockets.listen_on(address, options).with_context(|| format!("cannot listen on {address}"))?;
+            sockets.listen_on(address).with_context(|| format!("cannot listen on {address}"))?;
         }
         Ok(sockets)
     }
 
     /// A socket of its own for each worker: the kernel spreads the connections over them.
-    fn listen_on(&mut self, address: SocketAddr, options: ListenOptions) -> io::Result<()> {
-        let group = options.tcp_group(address, self.workers.len())?;
-        self.places.push(group[0].local_addr()?.to_string());
-        for (worker, listener) in self.workers.iter_mut().zip(group) {
-            worker.push(listener);
-        }
-        Ok(())
+    fn listen_on(&mut self, address: SocketAddr) -> io::Result<()> {
+        self.take(ListenOptions::new().tcp_group(address, self.workers)?)
     }
 
     /// Makes the file. One that a server has left behind, and on which nobody listens, is replaced.
-    fn listen_at(&mut self, path: &Path, options: ListenOptions) -> io::Result<()> {
+    fn listen_at(&mut self, path: &Path) -> io::Result<()> {
+        let options = ListenOptions::new();
         let listener = match options.unix(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_abandoned(path) => {
                 fs::remove_file(path)?;
@@ -85,17 +114,27 @@ impl Sockets {
             }
             listener => listener?,
         };
-        self.file = Some(SocketFile(path.to_owned()));
-        self.share(listener.as_fd().try_clone_to_owned()?, options)
+        self.file = Some(SocketFile::made_at(path)?);
+        self.take(vec![listener])
     }
 
-    /// One socket for all workers: whoever comes first takes the connection.
-    fn share(&mut self, socket: OwnedFd, options: ListenOptions) -> io::Result<()> {
-        for worker in &mut self.workers {
-            worker.push(options.from_fd(socket.try_clone()?)?);
-        }
-        self.places.push(options.from_fd(socket)?.local_addr()?.to_string());
+    fn take(&mut self, group: Vec<Listener>) -> io::Result<()> {
+        let address = group[0].local_addr()?;
+        self.places.push(match (address.socket_addr(), self.scheme) {
+            (Some(address), "http") => format!("http://{address}/"),
+            (Some(address), scheme) => format!("{scheme}://{address}"),
+            (None, _) => address.to_string(),
+        });
+        let sockets = group.iter().map(|listener| listener.as_fd().try_clone_to_owned());
+        self.groups.push(sockets.collect::<io::Result<_>>()?);
         Ok(())
+    }
+
+    /// Takes the sockets of each worker out. Where there is one for all, whoever comes first takes the connection.
+    pub(crate) fn of_each_worker(&mut self) -> io::Result<Vec<Vec<OwnedFd>>> {
+        let groups = std::mem::take(&mut self.groups);
+        let of = |worker: usize| groups.iter().map(move |group| group[worker % group.len()].try_clone()).collect();
+        (0..self.workers).map(of).collect()
     }
 }
 
@@ -128,10 +167,11 @@ mod tests {
         let folder = folder("places");
         let path = folder.join("socket");
         let any = "127.0.0.1:0".parse().ok();
-        let sockets = Sockets::open(any, Some(&path), 3, ListenOptions::new()).expect("nothing is taken");
-        assert_eq!(sockets.workers.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2]);
+        let mut sockets = Sockets::open_at("http", any, Some(&path), 3).expect("nothing is taken");
+        let of_each = sockets.of_each_worker().expect("there are descriptors");
+        assert_eq!(of_each.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2]);
         assert_eq!(sockets.places[0], format!("unix:{}", path.display()));
-        assert!(sockets.places[1].starts_with("127.0.0.1:"));
+        assert!(sockets.places[1].starts_with("http://127.0.0.1:") && sockets.places[1].ends_with('/'));
         drop(sockets);
         assert!(!path.exists(), "the file goes with the server");
         fs::remove_dir(folder).expect("it is empty");
@@ -142,7 +182,7 @@ mod tests {
         let folder = folder("abandoned");
         let path = folder.join("socket");
         drop(UnixListener::bind(&path).expect("nobody is there"));
-        let open = || Sockets::open(None, Some(&path), 1, ListenOptions::new());
+        let open = || Sockets::open_at("http", None, Some(&path), 1);
         let first = open().expect("the old file is replaced");
         let error = open().expect_err("somebody listens");
         assert!(format!("{error:#}").contains("Address already in use"), "{error:#}");
@@ -151,6 +191,22 @@ mod tests {
         fs::write(&path, "no socket").expect("it can be written");
         open().expect_err("another's file is not removed");
         assert!(path.exists());
+        fs::remove_dir_all(folder).expect("it can be removed");
+    }
+
+    /// A server that drains listens no more, and its successor takes its place: whose file that is then.
+    #[test]
+    fn a_server_that_ends_leaves_its_successors_file() {
+        let folder = folder("successor");
+        let path = folder.join("socket");
+        let open = || Sockets::open_at("http", None, Some(&path), 1).expect("nobody listens");
+        let mut first = open();
+        drop(first.of_each_worker().expect("there are descriptors"));
+        let second = open();
+        drop(first);
+        assert!(path.exists(), "it is the second one's");
+        drop(second);
+        assert!(!path.exists());
         fs::remove_dir_all(folder).expect("it can be removed");
     }
 
@@ -171,7 +227,7 @@ mod tests {
                 Err(errno) => break assert_eq!(errno, Errno::AGAIN),
             }
         }
-        let error = Sockets::open(None, Some(&path), 1, ListenOptions::new()).expect_err("somebody listens");
+        let error = Sockets::open_at("http", None, Some(&path), 1).expect_err("somebody listens");
         assert!(format!("{error:#}").contains("Address already in use"), "{error:#}");
         assert!(path.exists());
         fs::remove_dir_all(folder).expect("it can be removed");

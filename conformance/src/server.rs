@@ -1,4 +1,4 @@
-//! Tests the server: the suite plays clients.
+//! `windlass serve`, while it is tested.
 
 use std::{
     net::SocketAddr,
@@ -16,15 +16,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The server under test.
 #[derive(Debug)]
-pub(super) struct Server {
-    pub(super) address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     /// None where somebody else has started it.
     process: Option<Process>,
 }
 
 impl Server {
-    /// Builds and starts `windlass serve`.
-    pub(super) fn start(root: &Path, log: &Path) -> Result<Self> {
+    /// Builds and starts `windlass serve` with these options.
+    pub(crate) fn start(root: &Path, log: &Path, options: &[&str]) -> Result<Self> {
         let cargo = |arguments: &[&str]| {
             let mut command = Command::new("cargo");
             command.args(arguments).args(["--release", "--quiet", "-p", "windlass-cli"]).current_dir(root);
@@ -34,7 +34,7 @@ impl Server {
         ensure!(built.success(), "the server could not be built");
         // On Unix `cargo run` becomes the program it runs: the child's id is the server's.
         let mut command = cargo(&["run"]);
-        command.args(["--", "serve", "--mode", "echo", "--listen", "127.0.0.1:0"]);
+        command.args(["--", "serve", "--listen", "127.0.0.1:0"]).args(options);
         let process = Process::start(command, log)?;
         let address = process
             .wait_for(PATIENCE, address_in)
@@ -43,14 +43,14 @@ impl Server {
     }
 
     /// A server that listens already.
-    pub(super) fn at(address: SocketAddr) -> Self {
+    pub(crate) fn at(address: SocketAddr) -> Self {
         Self { address, process: None }
     }
 
     /// Stops it, and checks that it was there all the time and leaves cleanly.
-    pub(super) fn stop(self) -> Result<()> {
+    pub(crate) fn stop(self) -> Result<()> {
         if let Some(mut process) = self.process {
-            ensure!(process.is_running()?, "the server did not survive the suite");
+            ensure!(process.is_running()?, "the server did not survive the clients");
             let status = process.stop()?;
             ensure!(status.success(), "after SIGTERM the server left with {status}");
         }
@@ -59,7 +59,8 @@ impl Server {
 }
 
 fn address_in(line: &str) -> Option<SocketAddr> {
-    line.strip_prefix("listening on ")?.split_whitespace().next()?.parse().ok()
+    let place = line.strip_prefix("listening on ")?.split_whitespace().next()?;
+    place.trim_start_matches("http://").trim_end_matches('/').parse().ok()
 }
 
 #[cfg(test)]
@@ -70,6 +71,7 @@ mod tests {
     fn the_address_is_found_in_the_announcement() {
         let found = |line| address_in(line).map(|address| address.to_string());
         assert_eq!(found("listening on 127.0.0.1:7").as_deref(), Some("127.0.0.1:7"));
+        assert_eq!(found("listening on http://127.0.0.1:7/").as_deref(), Some("127.0.0.1:7"));
         assert_eq!(found("listening on 127.0.0.1:7 (echo)").as_deref(), Some("127.0.0.1:7"));
         assert_eq!(found("stopped by TERM: 127.0.0.1:7"), None);
     }

@@ -5,16 +5,14 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Counts that all workers share. They change when a connection does, and once for each batch of messages.
+/// Counts that all workers share. They change when a connection does, and with every receive.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) accepted: AtomicU64,
+    accepted: AtomicU64,
     open: AtomicU64,
     open_max: AtomicU64,
-    pub(crate) failed: AtomicU64,
+    failed: AtomicU64,
     pub(crate) bytes: AtomicU64,
-    pub(crate) messages: AtomicU64,
-    pub(crate) refused: AtomicU64,
     pub(crate) reading_paused: AtomicU64,
     pub(crate) accepting_paused: AtomicU64,
 }
@@ -31,6 +29,11 @@ impl Counts {
         self.open_max.fetch_max(open, Ordering::Relaxed);
     }
 
+    /// How often listeners had to rest.
+    pub(crate) fn accepting_paused(&self) -> u64 {
+        read(&self.accepting_paused)
+    }
+
     pub(crate) fn closed(&self, failed: bool) {
         self.open.fetch_sub(1, Ordering::Relaxed);
         add(&self.failed, u64::from(failed));
@@ -39,11 +42,10 @@ impl Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [accepted, open_max, failed, bytes, messages] =
-            [&self.accepted, &self.open_max, &self.failed, &self.bytes, &self.messages].map(read);
-        let [refused, reading, accepting] = [&self.refused, &self.reading_paused, &self.accepting_paused].map(read);
-        write!(f, "{accepted} connections, {open_max} at most at once, {failed} broken off, {refused} refused, ")?;
-        write!(f, "{messages} messages, {bytes} bytes echoed, reading paused {reading} times, ")?;
+        let [accepted, open_max, failed, bytes] = [&self.accepted, &self.open_max, &self.failed, &self.bytes].map(read);
+        let [reading, accepting] = [&self.reading_paused, &self.accepting_paused].map(read);
+        write!(f, "{accepted} connections, {open_max} at most at once, {failed} broken off, ")?;
+        write!(f, "{bytes} bytes echoed, reading paused {reading} times, ")?;
         write!(f, "accepting paused {accepting} times")
     }
 }

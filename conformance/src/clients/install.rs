@@ -1,0 +1,203 @@
+//! Installs the libraries, in the versions that the lock files name, into a folder of the user's cache.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+/// How to run a client.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    variable: Option<(&'static str, PathBuf)>,
+}
+
+impl Program {
+    pub(super) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).args(arguments).envs(self.variable.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
+/// A program, or why this machine cannot have it.
+pub(super) type Installed = Result<Program, String>;
+
+/// The library of this name.
+///
+/// # Errors
+///
+/// When something is wrong with what was got, such as another hash than in the lock file.
+pub(super) fn install(name: &str, root: &Path, output: &Path) -> Result<Installed> {
+    let source = root.join("conformance/clients").join(name);
+    match name {
+        "python" => python(&source),
+        "node" => node(&source),
+        "go" => go(&source, output),
+        other => bail!("there is no client in {other}"),
+    }
+}
+
+fn python(source: &Path) -> Result<Installed> {
+    let locks = ["requirements.txt"];
+    let packages = once(&cache("python")?, source, &locks, |folder| {
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--require-hashes"]);
+        pip.args(["--only-binary", ":all:", "--root-user-action", "ignore", "--target"]).arg(folder);
+        pip.arg("--requirement").arg(folder.join("requirements.txt"));
+        pip
+    })?;
+    Ok(packages.map(|packages| Program {
+        program: "python3".into(),
+        arguments: vec![source.join("client.py").into()],
+        variable: Some(("PYTHONPATH", packages)),
+    }))
+}
+
+fn node(source: &Path) -> Result<Installed> {
+    let locks = ["package.json", "package-lock.json"];
+    let packages = once(&cache("node")?, source, &locks, |folder| {
+        let mut npm = Command::new("npm");
+        npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"]).current_dir(folder);
+        npm
+    })?;
+    Ok(packages.map(|packages| Program {
+        program: "node".into(),
+        arguments: vec![source.join("client.js").into()],
+        variable: Some(("NODE_PATH", packages.join("node_modules"))),
+    }))
+}
+
+/// The sources are in Go's own module cache; the program is built beside the logs.
+fn go(source: &Path, output: &Path) -> Result<Installed> {
+    let go = |arguments: &[&str]| {
+        let mut command = Command::new("go");
+        command.args(arguments).current_dir(source);
+        // Another toolchain is not downloaded, and the lock file not written.
+        command.envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=readonly"), ("GOWORK", "off"), ("CGO_ENABLED", "0")]);
+        command
+    };
+    if let Err(reason) = fetch(&mut go(&["mod", "download"]))? {
+        return Ok(Err(reason));
+    }
+    let program = output.join("go-client");
+    let built = go(&["build", "-o"]).arg(&program).arg(".").stdin(Stdio::null()).status().context("cannot start go")?;
+    ensure!(built.success(), "go cannot build {}", source.display());
+    Ok(Ok(Program { program, arguments: Vec::new(), variable: None }))
+}
+
+fn cache(name: &str) -> Result<PathBuf> {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()).or_else(home);
+    Ok(cache.context("there is neither HOME nor XDG_CACHE_HOME")?.join("windlass/clients").join(name))
+}
+
+/// The folder with what `command` installs there by the lock files, which it finds in it. What is there already, from the same
+/// lock files, is kept.
+fn once(
+    folder: &Path,
+    source: &Path,
+    locks: &[&str],
+    command: impl Fn(&Path) -> Command,
+) -> Result<Result<PathBuf, String>> {
+    let is_same = |lock: &&str| {
+        let read = |folder: &Path| fs::read(folder.join(lock)).ok();
+        read(source).is_some_and(|text| read(folder) == Some(text))
+    };
+    if locks.iter().all(is_same) {
+        return Ok(Ok(folder.to_owned()));
+    }
+    // What is half there must not be taken for it next time.
+    let new = folder.with_extension("new");
+    for old in [folder, &new] {
+        match fs::remove_dir_all(old) {
+            Err(error) if error.kind() != ErrorKind::NotFound => bail!("{}: {error}", old.display()),
+            _ => {}
+        }
+    }
+    fs::create_dir_all(&new).with_context(|| new.display().to_string())?;
+    for lock in locks {
+        fs::copy(source.join(lock), new.join(lock)).with_context(|| (*lock).to_owned())?;
+    }
+    if let Err(reason) = fetch(&mut command(&new))? {
+        return Ok(Err(reason));
+    }
+    fs::rename(&new, folder).with_context(|| folder.display().to_string())?;
+    Ok(Ok(folder.to_owned()))
+}
+
+/// What an installer says of a file that is not what the lock file promises. That is a fault; whatever else keeps it from
+/// installing is the machine's or the network's doing.
+const WRONG_FILE: [&str; 5] =
+    ["DO NOT MATCH THE HASHES", "EINTEGRITY", "checksum mismatch", "SECURITY ERROR", "can only install packages when"];
+
+/// Runs an installer; the inner error says why it could not be done here.
+fn fetch(command: &mut Command) -> Result<Result<(), String>> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = match command.stdin(Stdio::null()).output() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Err(format!("there is no {name}"))),
+        output => output.with_context(|| format!("cannot start {name}"))?,
+    };
+    let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).join("\n");
+    if output.status.success() {
+        return Ok(Ok(()));
+    }
+    eprint!("{said}");
+    ensure!(!WRONG_FILE.iter().any(|mark| said.contains(mark)), "{name} got something else than the lock file names");
+    // npm ends with where it has written more.
+    let is_reason = |line: &&str| !line.is_empty() && !line.contains("A complete log of this run");
+    let reason = said.lines().map(str::trim).rfind(is_reason).unwrap_or("it gives no reason");
+    Ok(Err(format!("{name}: {reason}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_told_apart_from_what_is_wrong() {
+        assert_eq!(fetch(&mut shell("true")).expect("no fault"), Ok(()));
+        let missing = fetch(&mut Command::new("windlass-has-no-such-program")).expect("no fault");
+        assert_eq!(missing, Err("there is no windlass-has-no-such-program".to_owned()));
+        let said =
+            "echo no network >&2; echo >&2; echo npm error A complete log of this run can be found in: x >&2; exit 1";
+        let unreachable = fetch(&mut shell(said)).expect("no fault");
+        assert_eq!(unreachable, Err("sh: no network".to_owned()));
+        fetch(&mut shell("echo npm error code EINTEGRITY; exit 1")).expect_err("another file is a fault");
+    }
+
+    #[test]
+    fn what_is_installed_is_kept_until_the_lock_file_changes() {
+        let place = std::env::temp_dir().join(format!("windlass-install-{}", std::process::id()));
+        let (source, folder) = (place.join("source"), place.join("folder"));
+        fs::create_dir_all(&source).expect("the temporary folder can be written to");
+        fs::write(source.join("lock"), "one").expect("likewise");
+        let install = |script: &'static str| {
+            let command = |folder: &Path| {
+                let mut command = shell(script);
+                command.current_dir(folder);
+                command
+            };
+            once(&folder, &source, &["lock"], command).expect("no fault")
+        };
+        assert_eq!(install("exit 1"), Err("sh: it gives no reason".to_owned()));
+        assert_eq!(install("cp lock installed"), Ok(folder.clone()));
+        assert_eq!(install("exit 1"), Ok(folder.clone()), "it is kept");
+        fs::write(source.join("lock"), "two").expect("likewise");
+        assert_eq!(install("cp lock installed"), Ok(folder.clone()));
+        assert_eq!(fs::read_to_string(folder.join("installed")).expect("it is there"), "two");
+        fs::remove_dir_all(place).expect("it can be removed");
+    }
+}

@@ -1,0 +1,216 @@
+//! Other people's clients against `windlass serve`: each alone, all of them in one room, and all of them when the server stops.
+//!
+//! The clients are the programs in `conformance/clients`; what they test stands in `conformance/README.md`.
+
+mod install;
+mod verdict;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use self::install::Program;
+use self::verdict::Verdict;
+use crate::process::Process;
+use crate::server::Server;
+
+/// The clients, by language: folders of `conformance/clients`.
+const CLIENTS: [&str; 3] = ["python", "node", "go"];
+
+/// What each client tests by itself.
+const ALONE: [&str; 13] = [
+    "handshake_without_compression",
+    "handshake_with_compression",
+    "no_subprotocol_is_chosen",
+    "another_origin_is_refused",
+    "text_comes_back",
+    "binary_comes_back",
+    "compressed_text_comes_back",
+    "compressed_binary_comes_back",
+    "fragments_are_joined",
+    "pings_are_answered",
+    "closing_codes_come_back",
+    "faults_close_with_their_code",
+    "many_connections_at_once",
+];
+const RELAY: &str = "a_room_hears_everybody_in_order";
+const GOODBYE: &str = "a_stop_says_goodbye";
+/// The room once more, on a server whose connections are spread over workers.
+const WORKERS_RELAY: &str = "two_workers::a_room_hears_everybody_in_order";
+
+/// The longest message is what the clients know; nothing of what waits for a slow one is dropped.
+const SERVER_OPTIONS: [&str; 4] = ["--message-max", "2097152", "--buffer", "16777216"];
+
+/// How long a client may say nothing. Each gives a test a minute.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// What `conformance clients` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Test this server, which listens already, instead of `windlass serve`; it is not stopped
+    #[arg(long, value_name = "ADDR")]
+    server: Option<SocketAddr>,
+}
+
+/// A client that is there.
+struct Client {
+    name: &'static str,
+    program: Program,
+}
+
+/// What was found out, test by test.
+#[derive(Default)]
+struct Findings(Vec<(String, Verdict)>);
+
+impl Findings {
+    /// Adds what a client has said of these tests.
+    fn take(&mut self, client: &str, said: Result<Vec<String>>, expected: &[&str]) {
+        let verdicts = match said {
+            Ok(lines) => verdict::read(&lines, expected),
+            Err(error) => {
+                let failed = |test: &&str| ((*test).to_owned(), Verdict::Failed(format!("{error:#}")));
+                expected.iter().map(failed).collect()
+            }
+        };
+        self.0.extend(verdicts.into_iter().map(|(test, verdict)| (format!("{client}::{test}"), verdict)));
+    }
+
+    fn ignore(&mut self, client: &str, expected: &[&str], reason: &str) {
+        let ignored = |test: &&str| (format!("{client}::{test}"), Verdict::Ignored(reason.to_owned()));
+        self.0.extend(expected.iter().map(ignored));
+    }
+
+    fn count(&self, is_it: fn(&Verdict) -> bool) -> usize {
+        self.0.iter().filter(|(_, verdict)| is_it(verdict)).count()
+    }
+}
+
+/// Runs the clients; true when no test failed.
+pub(crate) fn run(args: &Args) -> Result<bool> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate is in the workspace")?;
+    let folder = crate::output_folder(root, "clients");
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    // The shape of these lines is that of `cargo test`, by which `cargo xtask ci` counts the tests.
+    println!("     Running clients (conformance-clients)");
+    let start = Instant::now();
+    let mut findings = Findings::default();
+    let mut clients = Vec::new();
+    for name in CLIENTS {
+        match install::install(name, root, &folder)? {
+            Ok(program) => clients.push(Client { name, program }),
+            Err(reason) => findings.ignore(name, &[&ALONE[..], &[RELAY, GOODBYE, WORKERS_RELAY]].concat(), &reason),
+        }
+    }
+    let fault = if clients.is_empty() { None } else { test(args, root, folder.clone(), &clients, &mut findings)? };
+    for (test, verdict) in &findings.0 {
+        println!("test {test} ... {verdict}");
+    }
+    if let Some(fault) = &fault {
+        println!("{fault}");
+    }
+    let passed = findings.count(|verdict| *verdict == Verdict::Passed);
+    let failed = findings.count(|verdict| matches!(verdict, Verdict::Failed(_))) + usize::from(fault.is_some());
+    let ignored = findings.count(|verdict| matches!(verdict, Verdict::Ignored(_)));
+    let verdict = if failed == 0 { "ok" } else { "FAILED" };
+    println!("test result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored");
+    println!("took {:.0} s; logs are in {}", start.elapsed().as_secs_f64(), folder.display());
+    println!("{passed} passed, {failed} failed, {ignored} skipped");
+    Ok(failed == 0)
+}
+
+/// Tests a server with these clients; what is wrong with the server itself is the answer.
+fn test(
+    args: &Args,
+    root: &Path,
+    folder: PathBuf,
+    clients: &[Client],
+    findings: &mut Findings,
+) -> Result<Option<String>> {
+    let server = match args.server {
+        Some(address) => Server::at(address),
+        None => Server::start(root, &folder.join("server.log"), &SERVER_OPTIONS)?,
+    };
+    let site = Site { url: format!("ws://{}", server.address), folder };
+    for client in clients {
+        findings.take(client.name, site.start(client, "alone", &[]).and_then(lines), &ALONE);
+    }
+    relay(&site, clients, "", findings);
+    if args.server.is_some() {
+        for client in clients {
+            findings.ignore(client.name, &[GOODBYE, WORKERS_RELAY], "the server is somebody else's");
+        }
+        return Ok(None);
+    }
+    let fault = goodbye(&site, clients, server, findings);
+    let log = site.folder.join("server-workers.log");
+    let server = Server::start(root, &log, &[&SERVER_OPTIONS[..], &["--workers", "2"]].concat())?;
+    let site = Site { url: format!("ws://{}", server.address), ..site };
+    relay(&site, clients, "two_workers::", findings);
+    let stopped = server.stop().err().map(|error| format!("with two workers: {error:#}"));
+    Ok(fault.or(stopped))
+}
+
+/// Where the server is, and where logs go.
+struct Site {
+    url: String,
+    folder: PathBuf,
+}
+
+impl Site {
+    fn start(&self, client: &Client, what: &str, names: &[&str]) -> Result<Process> {
+        let command = client.program.command(&[&[what, &*self.url], names].concat());
+        Process::start(command, &self.folder.join(format!("{}-{what}.log", client.name)))
+    }
+}
+
+/// What a client says to its end, which must be a clean one.
+fn lines(process: Process) -> Result<Vec<String>> {
+    let (lines, status) = process.lines_to_end(SILENCE)?;
+    ensure!(status.success(), "the client left with {status}");
+    Ok(lines)
+}
+
+/// All clients in one room: each hears what the others say. The name of the test is given this beginning.
+fn relay(site: &Site, clients: &[Client], prefix: &str, findings: &mut Findings) {
+    if let [only] = clients {
+        return findings.ignore(only.name, &[&format!("{prefix}{RELAY}")], "there is nobody else");
+    }
+    let start = |client: &Client| {
+        let peers = clients.iter().map(|peer| peer.name).filter(|peer| *peer != client.name);
+        let names: Vec<&str> = std::iter::once(client.name).chain(peers).collect();
+        site.start(client, "relay", &names)
+    };
+    let started: Vec<Result<Process>> = clients.iter().map(start).collect();
+    for (client, process) in clients.iter().zip(started) {
+        let said = process.and_then(lines).map(|lines| prefixed(lines, prefix));
+        findings.take(client.name, said, &[&format!("{prefix}{RELAY}")]);
+    }
+}
+
+/// The lines about tests with another beginning of their names.
+fn prefixed(lines: Vec<String>, prefix: &str) -> Vec<String> {
+    let rename = |line: String| match line.strip_prefix("test ") {
+        Some(rest) => format!("test {prefix}{rest}"),
+        None => line,
+    };
+    lines.into_iter().map(rename).collect()
+}
+
+/// All clients are there when the server is asked to stop.
+fn goodbye(site: &Site, clients: &[Client], server: Server, findings: &mut Findings) -> Option<String> {
+    let start = |client: &Client| {
+        let process = site.start(client, "goodbye", &[])?;
+        process.wait_for(SILENCE, |line| (line == "ready").then_some(()))?;
+        Ok(process)
+    };
+    let started: Vec<Result<Process>> = clients.iter().map(start).collect();
+    let stopped = server.stop();
+    for (client, process) in clients.iter().zip(started) {
+        findings.take(client.name, process.and_then(lines), &[GOODBYE]);
+    }
+    stopped.err().map(|error| format!("{error:#}"))
+}

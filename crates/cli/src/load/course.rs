@@ -1,0 +1,335 @@
+//! When messages are sent: as fast as answers come, or on a schedule that waits for nobody.
+//!
+//! **Coordinated omission.** A client that sends the next message only when the last one was answered measures a server that stalls for a second once,
+//! although everybody who would have come in that second had to wait. So at a fixed rate every message has a moment at which it is meant to be sent,
+//! whatever the server does; if it has to wait for room (`--depth`), that wait is part of its latency. Messages whose moment has come and that could not
+//! be sent at all before the end count with what they had waited by then.
+
+use std::ops::Range;
+
+/// Nanoseconds on the clock that all workers share.
+pub(crate) type Nanos = u64;
+
+/// Moments at a fixed rate, dealt to the connections in turns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Schedule {
+    /// The first message's moment.
+    pub(crate) origin: Nanos,
+    /// Nanoseconds between the moments of all connections together.
+    pub(crate) interval: f64,
+    /// How many connections share the rate.
+    pub(crate) connections: u64,
+}
+
+impl Schedule {
+    /// When a connection is meant to send its message of this number.
+    pub(crate) fn moment(&self, connection: u64, number: u64) -> Nanos {
+        let place = number as f64 * self.connections as f64 + connection as f64;
+        self.origin.saturating_add((place * self.interval) as Nanos)
+    }
+
+    /// How many messages a connection is meant to have sent before this moment.
+    pub(crate) fn due_before(&self, connection: u64, moment: Nanos) -> u64 {
+        let Some(span) = moment.checked_sub(self.origin) else { return 0 };
+        let guess = (span as f64 / self.interval - connection as f64) / self.connections as f64;
+        // The division may be off by a rounding; `moment` decides.
+        let mut due = (guess.max(0.0) as u64).saturating_sub(1);
+        while self.moment(connection, due) < moment {
+            due += 1;
+        }
+        due
+    }
+}
+
+/// What decides when the next message of a connection goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Pace {
+    /// As soon as there is room for it.
+    Full,
+    /// At its moment, or as soon after it as there is room.
+    Fixed(Schedule),
+}
+
+/// The plan that all connections follow.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Course {
+    pub(crate) pace: Pace,
+    /// Messages that are meant to be sent in this time are measured. Those before it only warm up, after it none are sent.
+    pub(crate) window: Range<Nanos>,
+    /// How many messages of a connection may be unanswered at a time.
+    pub(crate) depth: u64,
+}
+
+impl Course {
+    /// Before the start: nothing is sent yet.
+    pub(crate) const WAITING: Self = Self { pace: Pace::Full, window: Nanos::MAX..Nanos::MAX, depth: 0 };
+}
+
+/// What one connection has sent and what was answered, by number.
+#[derive(Debug)]
+pub(crate) struct Session {
+    connection: u64,
+    sent: u64,
+    answered: u64,
+    /// Measured messages that may still be sent.
+    left: u64,
+    is_stopped: bool,
+    /// When each unanswered message was meant to be sent: of message `n` at `n % depth`.
+    moments: Box<[Nanos]>,
+}
+
+impl Session {
+    /// For the connection of this number, which sends at most `quota` measured messages.
+    pub(crate) fn new(connection: u64, depth: u64, quota: u64) -> Self {
+        Self {
+            connection,
+            sent: 0,
+            answered: 0,
+            left: quota,
+            is_stopped: false,
+            moments: vec![0; depth as usize].into(),
+        }
+    }
+
+    /// Which connection it is.
+    pub(crate) const fn connection(&self) -> u64 {
+        self.connection
+    }
+
+    /// The most messages that are ever unanswered at a time.
+    pub(crate) const fn depth(&self) -> u64 {
+        self.moments.len() as u64
+    }
+
+    /// How many messages were sent: the number of the next one.
+    pub(crate) const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// How many messages were answered: the number of the one whose answer is due.
+    pub(crate) const fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// How many messages were sent and not answered.
+    pub(crate) const fn outstanding(&self) -> u64 {
+        self.sent - self.answered
+    }
+
+    /// The number of a message that is to be sent now, if there is one. It counts as sent.
+    #[inline]
+    pub(crate) fn next(&mut self, course: &Course, now: Nanos) -> Option<u64> {
+        if self.outstanding() >= course.depth {
+            return None;
+        }
+        let moment = self.moment(course, now);
+        if moment > now || moment >= course.window.end || self.has_sent_all(course, moment) {
+            return None;
+        }
+        if course.window.contains(&moment) {
+            self.left -= 1;
+        }
+        let number = self.sent;
+        self.moments[(number % self.depth()) as usize] = moment;
+        self.sent += 1;
+        Some(number)
+    }
+
+    /// Notes that the message whose answer was due has been answered. Returns its latency if it is measured.
+    ///
+    /// Only while one is outstanding.
+    #[inline]
+    pub(crate) fn answer(&mut self, course: &Course, now: Nanos) -> Option<Nanos> {
+        debug_assert!(self.outstanding() > 0, "nothing was asked");
+        let moment = self.moments[(self.answered % self.depth()) as usize];
+        self.answered += 1;
+        (moment >= course.window.start).then(|| now.saturating_sub(moment))
+    }
+
+    /// Whether nothing more is to be sent. Until the end of the window a connection stays open, be it idle.
+    pub(crate) fn is_over(&self, course: &Course, now: Nanos) -> bool {
+        now >= course.window.end || self.has_sent_all(course, self.moment(course, now))
+    }
+
+    /// Sends no more, whatever the course says. Returns what had waited in vain, if anything had: its moment has come in the window.
+    pub(crate) fn stop(&mut self, course: &Course) -> Option<Unsent> {
+        self.is_stopped = true;
+        let Pace::Fixed(schedule) = &course.pace else { return None };
+        let end = course.window.end;
+        let first = self.sent.max(schedule.due_before(self.connection, course.window.start));
+        let count = schedule.due_before(self.connection, end).saturating_sub(first).min(self.left);
+        let wait = |number| end - schedule.moment(self.connection, number);
+        (count > 0).then(|| Unsent { count, longest: wait(first), shortest: wait(first + count - 1) })
+    }
+
+    /// When the next message is meant to be sent.
+    fn moment(&self, course: &Course, now: Nanos) -> Nanos {
+        match &course.pace {
+            Pace::Full => now,
+            Pace::Fixed(schedule) => schedule.moment(self.connection, self.sent),
+        }
+    }
+
+    /// Whether its part is done, apart from the time: the next message would be one too many.
+    fn has_sent_all(&self, course: &Course, moment: Nanos) -> bool {
+        self.is_stopped || (self.left == 0 && moment >= course.window.start)
+    }
+}
+
+/// Messages that were not sent although their moment had come, evenly spaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unsent {
+    pub(crate) count: u64,
+    pub(crate) longest: Nanos,
+    pub(crate) shortest: Nanos,
+}
+
+impl Unsent {
+    /// Most values that are recorded for one connection: beyond that, several messages share one.
+    const STEPS_MAX: u64 = 1000;
+
+    /// Their waits, each with how many messages it stands for.
+    pub(crate) fn waits(self) -> impl Iterator<Item = (Nanos, u64)> {
+        let steps = self.count.min(Self::STEPS_MAX);
+        let span = (self.longest - self.shortest) as f64;
+        (0..steps).map(move |step| {
+            let (from, to) = (self.count * step / steps, self.count * (step + 1) / steps);
+            let middle = (from + to - 1) as f64 / 2.0;
+            let share = if self.count > 1 { middle / (self.count - 1) as f64 } else { 0.0 };
+            (self.longest - (span * share) as Nanos, to - from)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three connections, a message every 10 ns, from 100 on.
+    const SCHEDULE: Schedule = Schedule { origin: 100, interval: 10.0, connections: 3 };
+
+    fn fixed(window: Range<Nanos>, depth: u64) -> Course {
+        Course { pace: Pace::Fixed(SCHEDULE), window, depth }
+    }
+
+    fn full(window: Range<Nanos>, depth: u64) -> Course {
+        Course { pace: Pace::Full, window, depth }
+    }
+
+    #[test]
+    fn moments_are_dealt_in_turns() {
+        let moments: Vec<Nanos> =
+            (0..2).flat_map(|number| (0..3).map(move |connection| SCHEDULE.moment(connection, number))).collect();
+        assert_eq!(moments, [100, 110, 120, 130, 140, 150]);
+    }
+
+    #[test]
+    fn what_is_due_agrees_with_the_moments_whatever_the_rate() {
+        for interval in [0.3, 1.0, 10.0, 333.333_333, 1e9 / 7.0, 1e10] {
+            let schedule = Schedule { interval, ..SCHEDULE };
+            for connection in 0..3 {
+                for number in [0, 1, 2, 10, 999_999, 123_456_789] {
+                    let moment = schedule.moment(connection, number);
+                    assert!(schedule.due_before(connection, moment) <= number, "{interval} {number}");
+                    assert!(schedule.due_before(connection, moment + 1) > number, "{interval} {number}");
+                }
+                assert_eq!(schedule.due_before(connection, 0), 0);
+                assert_eq!(schedule.due_before(connection, 100), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn at_full_pace_there_are_as_many_outstanding_as_may_be() {
+        let course = full(1000..2000, 2);
+        let mut session = Session::new(0, 2, u64::MAX);
+        assert_eq!([1000, 1000, 1000].map(|now| session.next(&course, now)), [Some(0), Some(1), None]);
+        assert_eq!(session.answer(&course, 1500), Some(500));
+        assert_eq!(session.next(&course, 1500), Some(2));
+        assert_eq!((session.outstanding(), session.answered(), session.sent()), (2, 1, 3));
+        assert_eq!(session.answer(&course, 2500), Some(1500), "what was sent in time counts, however late the answer");
+        assert_eq!(session.answer(&course, 2500), Some(1000));
+        assert!(session.is_over(&course, 2500) && !session.is_over(&course, 1999));
+        assert_eq!(session.next(&course, 2500), None);
+        assert_eq!(session.stop(&course), None, "nobody has asked for more");
+    }
+
+    #[test]
+    fn warming_up_is_neither_measured_nor_counted() {
+        let course = full(1000..Nanos::MAX, 1);
+        let mut session = Session::new(0, 1, 1);
+        assert_eq!(session.next(&course, 10), Some(0));
+        assert_eq!(session.answer(&course, 1200), None);
+        assert!(!session.is_over(&course, 1200), "the one that is measured is yet to come");
+        assert_eq!(session.next(&course, 1200), Some(1));
+        assert_eq!(session.answer(&course, 1300), Some(100));
+        assert!(session.is_over(&course, 1300));
+        assert_eq!(session.next(&course, 1300), None);
+    }
+
+    #[test]
+    fn a_connection_without_a_part_in_the_messages_sends_none() {
+        let session = Session::new(0, 1, 0);
+        assert!(session.is_over(&full(1000..Nanos::MAX, 1), 1000));
+        assert!(session.is_over(&fixed(100..Nanos::MAX, 1), 100));
+        assert!(!session.is_over(&full(1000..Nanos::MAX, 1), 999), "but it warms up");
+    }
+
+    #[test]
+    fn before_the_start_nothing_is_sent_and_nothing_is_over() {
+        let mut session = Session::new(0, 1, 5);
+        assert_eq!(session.next(&Course::WAITING, 1), None);
+        assert!(!session.is_over(&Course::WAITING, 1));
+    }
+
+    #[test]
+    fn at_a_fixed_rate_latency_counts_from_the_intended_moment() {
+        let course = fixed(100..1000, 1);
+        let mut session = Session::new(1, 1, u64::MAX);
+        assert_eq!(session.next(&course, 109), None, "its moment is 110");
+        assert_eq!(session.next(&course, 115), Some(0));
+        // The server stalls until 200. The messages of 140 and 170 have to wait for that, and so count from their moments.
+        assert_eq!(session.next(&course, 170), None, "there is no room");
+        assert_eq!(session.answer(&course, 200), Some(90));
+        assert_eq!(session.next(&course, 200), Some(1));
+        assert_eq!(session.answer(&course, 205), Some(65));
+        assert_eq!(session.next(&course, 205), Some(2));
+        assert_eq!(session.answer(&course, 207), Some(37));
+        assert_eq!(session.next(&course, 207), Some(3), "it was due at 200");
+        assert_eq!(session.answer(&course, 208), Some(8));
+        assert_eq!(session.next(&course, 208), None, "the backlog is done: the next one is due at 230");
+        assert_eq!(session.next(&course, 990), Some(4));
+        assert!(!session.is_over(&course, 999), "the next one would come too late, but the window is open");
+        assert!(session.is_over(&course, 1000));
+    }
+
+    #[test]
+    fn what_could_not_be_sent_counts_with_what_it_has_waited() {
+        let course = fixed(100..200, 1);
+        let mut session = Session::new(0, 1, u64::MAX);
+        assert_eq!(session.next(&course, 100), Some(0));
+        // 130, 160 and 190 were not sent.
+        let unsent = session.stop(&course).expect("the server did not answer");
+        assert_eq!(unsent, Unsent { count: 3, longest: 70, shortest: 10 });
+        assert_eq!(unsent.waits().collect::<Vec<_>>(), [(70, 1), (40, 1), (10, 1)]);
+        assert_eq!(session.answer(&course, 300), Some(200));
+        assert_eq!(session.next(&course, 300), None, "they were counted, so they must not be sent");
+        assert!(session.is_over(&course, 300));
+        assert_eq!(Session::new(0, 1, 2).stop(&course).map(|unsent| unsent.count), Some(2), "no more were asked for");
+        let measured = Session::new(0, 1, u64::MAX).stop(&fixed(150..200, 1));
+        assert_eq!(measured.map(|unsent| unsent.count), Some(2), "100 and 130 were to warm up");
+    }
+
+    #[test]
+    fn waits_of_many_unsent_messages_share_values() {
+        let unsent = Unsent { count: 25_000_007, longest: 9_000_000_000, shortest: 0 };
+        let waits: Vec<(Nanos, u64)> = unsent.waits().collect();
+        assert_eq!(waits.len() as u64, Unsent::STEPS_MAX);
+        assert_eq!(waits.iter().map(|(_, count)| count).sum::<u64>(), unsent.count);
+        assert!(waits.is_sorted_by(|one, next| one.0 > next.0));
+        let mean = waits.iter().map(|(wait, count)| *wait as f64 * *count as f64).sum::<f64>() / unsent.count as f64;
+        assert!((mean / 4.5e9 - 1.0).abs() < 1e-6, "{mean}");
+        let one = Unsent { count: 1, longest: 7, shortest: 7 };
+        assert_eq!(one.waits().collect::<Vec<_>>(), [(7, 1)]);
+    }
+}

@@ -1,0 +1,274 @@
+//! What can go wrong, and how it is told.
+//!
+//! A connection has one fault, its first, and ends with it. People count from one: so do the texts here, although numbers in the code begin with 0.
+
+use std::fmt;
+
+use super::{course::Session, pool::Pool};
+
+/// What went wrong, for counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// The connection could not be made.
+    Connect,
+    /// The server did not answer the upgrade, or not as it should.
+    Handshake,
+    /// An answer has other bytes than the message, or another length or type.
+    WrongContent,
+    /// An answer came before that of an earlier message.
+    OutOfOrder,
+    /// More came than was asked for.
+    Additional,
+    /// No answer came in time.
+    Lost,
+    /// The server has closed the connection while it was in use.
+    ClosedEarly,
+    /// The server has broken the WebSocket protocol.
+    Protocol,
+    /// The connection was reset or failed otherwise.
+    Broken,
+    /// The server did not answer the Close frame.
+    NotClosed,
+}
+
+impl Kind {
+    /// All of them, in the order of the report.
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Connect,
+        Self::Handshake,
+        Self::WrongContent,
+        Self::OutOfOrder,
+        Self::Additional,
+        Self::Lost,
+        Self::ClosedEarly,
+        Self::Protocol,
+        Self::Broken,
+        Self::NotClosed,
+    ];
+
+    /// Its name in JSON.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Handshake => "handshake",
+            Self::WrongContent => "wrong_content",
+            Self::OutOfOrder => "out_of_order",
+            Self::Additional => "additional",
+            Self::Lost => "lost",
+            Self::ClosedEarly => "closed_early",
+            Self::Protocol => "protocol",
+            Self::Broken => "broken",
+            Self::NotClosed => "not_closed",
+        }
+    }
+}
+
+/// What went wrong with one connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) kind: Kind,
+    pub(crate) text: String,
+}
+
+impl Fault {
+    pub(crate) fn new(kind: Kind, text: impl fmt::Display) -> Self {
+        Self { kind, text: text.to_string() }
+    }
+}
+
+/// So many of something, for people.
+pub(crate) fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
+/// How an answer looks that is not the one that is due.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) is_text: bool,
+}
+
+/// What is wrong with a message that is not the answer that was due.
+#[cold]
+pub(crate) fn of_message(answer: Answer<'_>, session: &Session, pool: &Pool) -> Fault {
+    let due = session.answered();
+    if let Some(fault) = misplaced(session, |number| answer.bytes == pool.bytes(session.connection(), number)) {
+        return fault;
+    }
+    if session.outstanding() == 0 {
+        return Fault::new(
+            Kind::Additional,
+            format_args!("a message of {} came unasked", counted(answer.bytes.len(), "byte")),
+        );
+    }
+    let (expected, due) = (pool.bytes(session.connection(), due), due + 1);
+    let wrong = |text: fmt::Arguments<'_>| Fault::new(Kind::WrongContent, text);
+    if answer.bytes.len() != expected.len() {
+        let (came, size) = (answer.bytes.len(), expected.len());
+        return wrong(format_args!("the answer to message {due} has {} instead of {size}", counted(came, "byte")));
+    }
+    match first_difference(answer.bytes, expected) {
+        Some(difference) => wrong(format_args!("the answer to message {due} has {difference}")),
+        None => {
+            let [came, sent] = [answer.is_text, pool.is_text()].map(|is_text| if is_text { "text" } else { "binary" });
+            wrong(format_args!("the answer to message {due} is {came}, but {sent} was sent"))
+        }
+    }
+}
+
+/// What is wrong with a byte stream's `bytes`, before which `offset` bytes of the answer that is due were right.
+#[cold]
+pub(crate) fn of_bytes(bytes: &[u8], offset: usize, session: &Session, pool: &Pool) -> Fault {
+    let count = bytes.len().min(pool.size() - offset);
+    // A few bytes are like those of some other message by chance.
+    if count >= pool.size().min(8) {
+        let is_like = |number| bytes[..count] == pool.bytes(session.connection(), number)[offset..][..count];
+        if let Some(fault) = misplaced(session, is_like) {
+            return fault;
+        }
+    }
+    if session.outstanding() == 0 {
+        return Fault::new(Kind::Additional, format_args!("{} came unasked", counted(bytes.len(), "byte")));
+    }
+    let expected = &pool.bytes(session.connection(), session.answered())[offset..];
+    let due = session.answered() + 1;
+    match first_difference(bytes, expected) {
+        Some(difference) => {
+            let text = format!("the answer to message {due} has {}", difference.behind(offset));
+            Fault::new(Kind::WrongContent, text)
+        }
+        None => Fault::new(Kind::WrongContent, format_args!("the answer to message {due} has other bytes")),
+    }
+}
+
+/// Whether it is the answer to another message than the one that is due.
+fn misplaced(session: &Session, is_answer_to: impl Fn(u64) -> bool) -> Option<Fault> {
+    let (due, sent) = (session.answered(), session.sent());
+    if let Some(ahead) = (due + 1..sent).find(|&number| is_answer_to(number)) {
+        let (due, ahead) = (due + 1, ahead + 1);
+        let text =
+            format!("the answer to message {ahead} came where that to {due} was due, which is lost or overtaken");
+        return Some(Fault::new(Kind::OutOfOrder, text));
+    }
+    let before = due.saturating_sub(session.depth());
+    let behind = (before..due).rev().find(|&number| is_answer_to(number))?;
+    Some(Fault::new(Kind::Additional, format_args!("the answer to message {} came twice", behind + 1)))
+}
+
+/// Where two pieces differ first.
+struct Difference {
+    at: usize,
+    came: u8,
+    expected: u8,
+}
+
+impl Difference {
+    fn behind(self, offset: usize) -> Self {
+        Self { at: self.at + offset, ..self }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a wrong byte: {:#04x} instead of {:#04x} at offset {}", self.came, self.expected, self.at)
+    }
+}
+
+fn first_difference(came: &[u8], expected: &[u8]) -> Option<Difference> {
+    let mut pairs = came.iter().zip(expected).enumerate();
+    let (at, (&came, &expected)) = pairs.find(|(_, (came, expected))| came != expected)?;
+    Some(Difference { at, came, expected })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::course::{Course, Nanos, Pace};
+
+    const SIZE: usize = 16;
+
+    /// A connection that has sent eight messages, of which two were answered.
+    fn session() -> Session {
+        let course = Course { pace: Pace::Full, window: 0..Nanos::MAX, depth: 6 };
+        let mut session = Session::new(3, 6, 8);
+        for now in 0..8 {
+            session.next(&course, now).expect("there is room");
+            if now < 2 {
+                session.answer(&course, now);
+            }
+        }
+        session
+    }
+
+    fn pool() -> Pool {
+        Pool::new(SIZE, None, false)
+    }
+
+    fn message(bytes: &[u8], is_text: bool) -> (Kind, String) {
+        let fault = of_message(Answer { bytes, is_text }, &session(), &pool());
+        (fault.kind, fault.text)
+    }
+
+    fn stream(bytes: &[u8], offset: usize) -> (Kind, String) {
+        let fault = of_bytes(bytes, offset, &session(), &pool());
+        (fault.kind, fault.text)
+    }
+
+    #[test]
+    fn a_wrong_byte_is_named() {
+        let pool = pool();
+        let mut bytes = pool.bytes(3, 2).to_vec();
+        bytes[5] ^= 0xff;
+        let text = format!(
+            "the answer to message 3 has a wrong byte: {:#04x} instead of {:#04x} at offset 5",
+            bytes[5], !bytes[5]
+        );
+        assert_eq!(message(&bytes, false), (Kind::WrongContent, text.clone()));
+        assert_eq!(stream(&bytes, 0), (Kind::WrongContent, text.clone()));
+        assert_eq!(stream(&bytes[2..], 2), (Kind::WrongContent, text), "however the stream was cut");
+    }
+
+    #[test]
+    fn another_message_than_the_one_that_is_due_is_recognised() {
+        let pool = pool();
+        let text = "the answer to message 5 came where that to 3 was due, which is lost or overtaken".to_owned();
+        assert_eq!(message(pool.bytes(3, 4), false), (Kind::OutOfOrder, text.clone()));
+        assert_eq!(stream(pool.bytes(3, 4), 0), (Kind::OutOfOrder, text.clone()));
+        assert_eq!(stream(&pool.bytes(3, 4)[..9], 0), (Kind::OutOfOrder, text), "a part is enough");
+        let text = "the answer to message 2 came twice".to_owned();
+        assert_eq!(message(pool.bytes(3, 1), false), (Kind::Additional, text.clone()));
+        assert_eq!(stream(pool.bytes(3, 1), 0), (Kind::Additional, text));
+    }
+
+    #[test]
+    fn a_message_of_another_connection_is_wrong() {
+        assert_eq!(message(pool().bytes(2, 2), false).0, Kind::WrongContent);
+    }
+
+    #[test]
+    fn length_and_type_count() {
+        let pool = pool();
+        let (kind, text) = message(&pool.bytes(3, 2)[..SIZE - 1], false);
+        assert_eq!((kind, &*text), (Kind::WrongContent, "the answer to message 3 has 15 bytes instead of 16"));
+        let (kind, text) = message(pool.bytes(3, 2), true);
+        assert_eq!((kind, &*text), (Kind::WrongContent, "the answer to message 3 is text, but binary was sent"));
+    }
+
+    #[test]
+    fn what_nobody_has_asked_for_is_additional() {
+        let quiet = Session::new(3, 1, 1);
+        let fault = of_message(Answer { bytes: b"hello", is_text: true }, &quiet, &pool());
+        assert_eq!((fault.kind, &*fault.text), (Kind::Additional, "a message of 5 bytes came unasked"));
+        let fault = of_bytes(b"hello", 0, &quiet, &pool());
+        assert_eq!((fault.kind, &*fault.text), (Kind::Additional, "5 bytes came unasked"));
+    }
+
+    #[test]
+    fn every_kind_has_a_name_and_a_place_of_its_own() {
+        for (place, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, place);
+        }
+        let names: std::collections::HashSet<_> = Kind::ALL.map(Kind::name).into();
+        assert_eq!(names.len(), Kind::ALL.len());
+    }
+}

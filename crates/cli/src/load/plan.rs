@@ -1,0 +1,257 @@
+//! What `windlass load` takes, and what is made of it.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::error::ErrorKind;
+
+use super::{
+    course::{Course, Nanos, Pace, Schedule},
+    pool::{PERIOD, Text},
+    target::{Address, Target},
+};
+
+/// How long to send if nobody says.
+const DURATION_DEFAULT: Duration = Duration::from_secs(10);
+
+/// The longest that may be asked for: four weeks.
+const SECONDS_MAX: f64 = 28.0 * 86_400.0;
+
+/// The most messages a second that may be asked for.
+const RATE_MAX: f64 = 1e9;
+
+/// What `windlass load` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where to: ws://HOST:PORT/PATH, ws+unix:SOCKET:/PATH, or without WebSocket tcp://HOST:PORT, unix:SOCKET
+    #[arg(value_name = "URL")]
+    pub(crate) target: Target,
+
+    /// Connections, all open at the same time
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) connections: u32,
+
+    /// Bytes of each message's payload
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=64 << 20))]
+    pub(crate) size: u32,
+
+    /// Messages of a connection that may be unanswered at a time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=PERIOD as i64 / 2))]
+    pub(crate) depth: u32,
+
+    /// Seconds to send for [default: 10]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, conflicts_with = "messages")]
+    duration: Option<Duration>,
+
+    /// Messages to send, over all connections, instead of a duration
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) messages: Option<u64>,
+
+    /// Messages per second, over all connections; latency counts from the moment at which a message should have been sent [default: as many as can be]
+    #[arg(long, value_name = "MSG_PER_S", value_parser = rate)]
+    pub(crate) rate: Option<f64>,
+
+    /// Send text [default: binary]
+    #[arg(long, value_enum)]
+    pub(crate) text: Option<Text>,
+
+    /// Demand permessage-deflate, and send what can be compressed
+    #[arg(long)]
+    pub(crate) deflate: bool,
+
+    /// Threads, each with an event loop and its share of the connections
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: u16,
+
+    /// Seconds to send for before anything is measured
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
+    pub(crate) warm_up: Duration,
+
+    /// Seconds to wait for a connection, an answer or the end of a connection before it counts as failed
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = positive_seconds)]
+    pub(crate) timeout: Duration,
+
+    /// Write the results as JSON to a file, or to the output (-); the report then goes to standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Show no progress bar and no report, only what went wrong
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+impl Args {
+    /// Looks for what does not go together.
+    ///
+    /// # Errors
+    ///
+    /// In clap's own form.
+    pub(crate) fn check(&self) -> Result<(), clap::Error> {
+        let refuse = |text: &str| Err(clap::Error::raw(ErrorKind::ArgumentConflict, format!("{text}\n")));
+        let is_websocket = self.target.is_websocket();
+        if !is_websocket && (self.text.is_some() || self.deflate) {
+            return refuse("--text and --deflate are for WebSocket: ws:// or ws+unix:");
+        }
+        if !is_websocket && self.size == 0 {
+            return refuse("--size 0 is for WebSocket: no bytes are no message");
+        }
+        if self.text == Some(Text::Utf8) && !self.size.is_multiple_of(2) {
+            return refuse("--text utf8 is made of characters of two bytes: --size must be even");
+        }
+        if u32::from(self.workers) > self.connections {
+            return refuse("each of the --workers needs one of the --connections at least");
+        }
+        Ok(())
+    }
+
+    /// How long is sent, unless it is a number of messages.
+    pub(crate) fn duration(&self) -> Option<Duration> {
+        match (self.duration, self.messages) {
+            (None, Some(_)) => None,
+            (duration, _) => Some(duration.unwrap_or(DURATION_DEFAULT)),
+        }
+    }
+}
+
+/// Everything that the workers need to know.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) args: Args,
+    pub(crate) addresses: Vec<Address>,
+}
+
+impl Plan {
+    /// The course of a run that begins at `origin`.
+    pub(crate) fn course(&self, origin: Nanos) -> Course {
+        let start = origin.saturating_add(nanos(self.args.warm_up));
+        let end = self.args.duration().map_or(Nanos::MAX, |duration| start.saturating_add(nanos(duration)));
+        let connections = self.args.connections.into();
+        let pace = match self.args.rate {
+            Some(rate) => Pace::Fixed(Schedule { origin, interval: 1e9 / rate, connections }),
+            None => Pace::Full,
+        };
+        Course { pace, window: start..end, depth: self.args.depth.into() }
+    }
+
+    /// How many measured messages a connection may send: its part of `--messages`.
+    pub(crate) fn quota(&self, connection: u32) -> u64 {
+        let Some(messages) = self.args.messages else { return u64::MAX };
+        let connections = u64::from(self.args.connections);
+        messages / connections + u64::from(u64::from(connection) < messages % connections)
+    }
+
+    /// The connections of a worker.
+    pub(crate) fn connections_of(&self, worker: usize) -> impl Iterator<Item = u32> {
+        (worker as u32..self.args.connections).step_by(self.args.workers.into())
+    }
+}
+
+/// A duration on the clock of the workers.
+pub(crate) const fn nanos(duration: Duration) -> Nanos {
+    duration.as_nanos() as Nanos
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if (0.0..=SECONDS_MAX).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(format!("not between 0 and {SECONDS_MAX} seconds"))
+    }
+}
+
+fn positive_seconds(text: &str) -> Result<Duration, String> {
+    seconds(text).and_then(|time| if time.is_zero() { Err("no time at all".to_owned()) } else { Ok(time) })
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "not a number of messages".to_owned())?;
+    // The quotient is a time between two messages, in nanoseconds.
+    if rate > 0.0 && rate <= RATE_MAX && 1e9 / rate < SECONDS_MAX * 1e9 {
+        Ok(rate)
+    } else {
+        Err(format!("not between one in four weeks and {RATE_MAX} a second"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    const URL: &str = "ws://localhost:9001/";
+
+    fn args(arguments: &[&str]) -> Result<Args, clap::Error> {
+        let args = Line::try_parse_from([&["load"], arguments].concat())?.args;
+        args.check().map(|()| args)
+    }
+
+    fn plan(arguments: &[&str]) -> Plan {
+        let args = args(&[&[URL], arguments].concat()).expect("they make sense");
+        Plan { args, addresses: Vec::new() }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for nonsense in [
+            &[][..],
+            &["localhost"],
+            &[URL, "--connections", "0"],
+            &[URL, "--depth", "0"],
+            &[URL, "--depth", "4097"],
+            &[URL, "--messages", "0"],
+            &[URL, "--messages", "1", "--duration", "1"],
+            &[URL, "--duration", "0"],
+            &[URL, "--duration", "-1"],
+            &[URL, "--duration", "NaN"],
+            &[URL, "--duration", "1e99"],
+            &[URL, "--rate", "0"],
+            &[URL, "--rate", "inf"],
+            &[URL, "--rate", "1e-20"],
+            &[URL, "--text", "latin1"],
+            &[URL, "--text", "utf8", "--size", "3"],
+            &[URL, "--workers", "11"],
+            &["tcp://localhost:1", "--text", "ascii"],
+            &["tcp://localhost:1", "--deflate"],
+            &["tcp://localhost:1", "--size", "0"],
+        ] {
+            let error = args(nonsense).expect_err(&format!("{nonsense:?}"));
+            assert_eq!(error.exit_code(), 2, "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn messages_are_shared_out_to_the_last_one() {
+        for (messages, connections) in [("1", "3"), ("10", "3"), ("9", "3"), ("1000000007", "999")] {
+            let plan = plan(&["--messages", messages, "--connections", connections]);
+            let parts: Vec<u64> = (0..plan.args.connections).map(|connection| plan.quota(connection)).collect();
+            assert_eq!(parts.iter().sum::<u64>().to_string(), messages);
+            assert!(parts.iter().max().zip(parts.iter().min()).is_some_and(|(most, least)| most - least <= 1));
+        }
+        assert_eq!(plan(&[]).quota(0), u64::MAX);
+    }
+
+    #[test]
+    fn every_connection_has_one_worker() {
+        let plan = plan(&["--connections", "10", "--workers", "3"]);
+        let mut all: Vec<u32> = (0..3).flat_map(|worker| plan.connections_of(worker)).collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_measured_time_follows_the_warm_up() {
+        let second = 1_000_000_000;
+        assert_eq!(plan(&[]).course(7).window, 7..7 + 10 * second);
+        let course = plan(&["--warm-up", "0.5", "--duration", "2", "--depth", "3"]).course(7);
+        assert_eq!((course.window, course.depth, course.pace), (7 + second / 2..7 + second * 5 / 2, 3, Pace::Full));
+        let course = plan(&["--messages", "5", "--rate", "1e6"]).course(7);
+        assert_eq!(course.window, 7..Nanos::MAX);
+        assert_eq!(course.pace, Pace::Fixed(Schedule { origin: 7, interval: 1000.0, connections: 10 }));
+    }
+}

@@ -1,0 +1,203 @@
+//! What messages say.
+//!
+//! All messages are cut from one pool of seeded bytes, each at another place, so that neither sending nor comparing one makes a copy or
+//! allocates. A connection's messages begin at places of its own and repeat only after [`PERIOD`] of them, far more than may be outstanding: a message that
+//! is swapped with another, comes twice or belongs to another connection has the wrong bytes. (With messages of one or two bytes, only what their
+//! few bits can show is found.)
+
+use clap::ValueEnum;
+use windlass_ws::Message;
+
+/// After how many messages a connection's contents repeat. A power of two.
+pub(crate) const PERIOD: u64 = 8192;
+
+/// From one message of a connection to the next, and from one connection to the next. Odd, so that every place has its turn.
+const MESSAGE_STRIDE: u64 = 2731;
+const CONNECTION_STRIDE: u64 = 1117;
+
+/// What text is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Text {
+    /// Printable characters of one byte
+    Ascii,
+    /// Characters of two bytes
+    Utf8,
+}
+
+/// The bytes of all messages.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    content: Content,
+    /// Of a message, in bytes.
+    size: usize,
+    /// Bytes of a character.
+    width: usize,
+}
+
+#[derive(Debug)]
+enum Content {
+    Binary(Vec<u8>),
+    Text(String),
+}
+
+impl Pool {
+    /// A pool for messages of `size` bytes; for two-byte text that is an even number. If it is to be compressible, it is made of a small vocabulary.
+    pub(crate) fn new(size: usize, text: Option<Text>, is_compressible: bool) -> Self {
+        let width = if text == Some(Text::Utf8) { 2 } else { 1 };
+        debug_assert!(size.is_multiple_of(width), "half a character cannot be sent");
+        let symbols = size / width + PERIOD as usize;
+        let mut source = Source::new(is_compressible);
+        let content = match text {
+            None => Content::Binary((0..symbols).map(|_| source.next()).collect()),
+            Some(Text::Ascii) => Content::Text((0..symbols).map(|_| ascii(source.next())).collect()),
+            Some(Text::Utf8) => Content::Text((0..symbols).map(|_| cyrillic(source.next())).collect()),
+        };
+        Self { content, size, width }
+    }
+
+    /// The bytes of a connection's message.
+    #[inline]
+    pub(crate) fn bytes(&self, connection: u64, number: u64) -> &[u8] {
+        let start = self.start(connection, number);
+        let all = match &self.content {
+            Content::Binary(bytes) => bytes,
+            Content::Text(text) => text.as_bytes(),
+        };
+        &all[start..start + self.size]
+    }
+
+    /// A connection's message, as it is sent.
+    #[inline]
+    pub(crate) fn message(&self, connection: u64, number: u64) -> Message<'_> {
+        let start = self.start(connection, number);
+        match &self.content {
+            Content::Binary(bytes) => Message::Binary(&bytes[start..start + self.size]),
+            Content::Text(text) => Message::Text(&text[start..start + self.size]),
+        }
+    }
+
+    /// How long each message is, in bytes.
+    pub(crate) const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Whether messages are text.
+    pub(crate) const fn is_text(&self) -> bool {
+        matches!(self.content, Content::Text(_))
+    }
+
+    fn start(&self, connection: u64, number: u64) -> usize {
+        let place = number.wrapping_mul(MESSAGE_STRIDE).wrapping_add(connection.wrapping_mul(CONNECTION_STRIDE));
+        (place % PERIOD) as usize * self.width
+    }
+}
+
+/// A printable character of ASCII.
+fn ascii(byte: u8) -> char {
+    char::from(b' ' + byte % 95)
+}
+
+/// A character of two bytes in UTF-8: U+0400 to U+04FF.
+fn cyrillic(byte: u8) -> char {
+    char::from_u32(0x400 + u32::from(byte)).expect("no surrogate is near")
+}
+
+/// Bytes from a seed: the same in every run.
+struct Source {
+    state: u64,
+    /// Words from which everything is made, if it is to be compressible.
+    vocabulary: Vec<Vec<u8>>,
+    /// What is left of the word that is being said, backwards.
+    word: Vec<u8>,
+}
+
+impl Source {
+    fn new(is_compressible: bool) -> Self {
+        let mut source = Self { state: 0x9e37_79b9_7f4a_7c15, vocabulary: Vec::new(), word: Vec::new() };
+        if is_compressible {
+            for _ in 0..64 {
+                let len = 3 + source.random() % 8;
+                let word = (0..len).map(|_| source.random() as u8).collect();
+                source.vocabulary.push(word);
+            }
+        }
+        source
+    }
+
+    fn next(&mut self) -> u8 {
+        if self.vocabulary.is_empty() {
+            return self.random() as u8;
+        }
+        if self.word.is_empty() {
+            let choice = self.random() as usize % self.vocabulary.len();
+            self.word.clone_from(&self.vocabulary[choice]);
+        }
+        self.word.pop().expect("no word is empty")
+    }
+
+    /// The upper half of xorshift64*.
+    fn random(&mut self) -> u32 {
+        self.state ^= self.state >> 12;
+        self.state ^= self.state << 25;
+        self.state ^= self.state >> 27;
+        (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn messages_of_a_connection_and_of_its_neighbours_differ() {
+        for text in [None, Some(Text::Ascii), Some(Text::Utf8)] {
+            for (size, is_compressible) in [(16, false), (128, true)] {
+                let pool = Pool::new(size, text, is_compressible);
+                let mut seen = HashSet::new();
+                for number in 0..PERIOD {
+                    assert!(seen.insert(pool.bytes(0, number)), "{text:?} {is_compressible}: {number}");
+                }
+                for connection in 1..1000 {
+                    assert_ne!(pool.bytes(connection, 5), pool.bytes(connection - 1, 5));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_message_has_its_size_and_is_the_text_that_was_asked_for() {
+        for size in [0, 2, 64, 1000] {
+            for (text, is_text) in [(None, false), (Some(Text::Ascii), true), (Some(Text::Utf8), true)] {
+                let pool = Pool::new(size, text, false);
+                assert_eq!((pool.size(), pool.is_text()), (size, is_text));
+                for number in 0..PERIOD {
+                    // Cutting text anywhere but between characters would panic.
+                    let message = pool.message(3, number);
+                    assert_eq!(message.as_bytes(), pool.bytes(3, number));
+                    assert_eq!(message.as_bytes().len(), size);
+                    match (message, text) {
+                        (Message::Text(said), Some(Text::Ascii)) => {
+                            assert!(said.bytes().all(|byte| matches!(byte, b' '..=b'~')));
+                        }
+                        (Message::Text(said), Some(Text::Utf8)) => {
+                            assert!(said.chars().all(|character| character.len_utf8() == 2));
+                        }
+                        (Message::Binary(_), None) => {}
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_is_to_be_compressible_repeats_itself() {
+        let pairs = |is_compressible| {
+            let pool = Pool::new(16 << 10, None, is_compressible);
+            pool.bytes(0, 0).windows(4).map(<[u8]>::to_vec).collect::<HashSet<_>>().len()
+        };
+        assert!(pairs(false) > 16_000, "random bytes hardly repeat");
+        assert!(pairs(true) < 10_000, "words do");
+    }
+}

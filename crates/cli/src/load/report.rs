@@ -1,0 +1,361 @@
+//! What is said at the end: a report for people, JSON for programs.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::File,
+    io::{self, Write},
+    path::Path,
+};
+
+use serde::Serialize;
+
+use super::{control::Control, course::Nanos, plan::Plan, tally::Tally};
+
+/// Everything that was measured. Its fields are those of the JSON; names end in their unit.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    version: &'static str,
+    url: String,
+    parameters: Parameters,
+    /// Whether nothing went wrong.
+    is_clean: bool,
+    /// The number of the signal that has ended it early.
+    signal: Option<i32>,
+    connections: Connections,
+    messages: Messages,
+    /// From the beginning of the measured time to its end, or to the last answer if that came later.
+    elapsed_s: f64,
+    messages_per_s: f64,
+    /// Payload, each way.
+    bytes_per_s: f64,
+    latency: Latency,
+    /// How much of a processor this program has used: 1 is all of one.
+    own_cpu_share: Option<f64>,
+    errors: BTreeMap<&'static str, u64>,
+    /// The first errors in words.
+    error_texts: Vec<String>,
+    #[serde(skip)]
+    output: Output,
+}
+
+/// What was asked for.
+#[derive(Debug, Serialize)]
+struct Parameters {
+    connections: u32,
+    size_bytes: u32,
+    depth: u32,
+    duration_s: Option<f64>,
+    messages: Option<u64>,
+    rate_per_s: Option<f64>,
+    content: &'static str,
+    deflate: bool,
+    workers: u16,
+    warm_up_s: f64,
+    timeout_s: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Connections {
+    opened: u64,
+    failed: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Messages {
+    /// Sent in the measured time and answered as they should be.
+    verified: u64,
+    /// The same before the measured time.
+    warm_up: u64,
+    /// Not sent although their moment had come.
+    unsent: u64,
+    /// Sent, and not answered as they should be.
+    unanswered: u64,
+}
+
+/// In microseconds, of the verified messages and of those that were not sent. With a fixed rate, from the moment at which a message should have been sent.
+#[derive(Debug, Serialize)]
+struct Latency {
+    corrected_for_coordinated_omission: bool,
+    min_us: f64,
+    mean_us: f64,
+    p50_us: f64,
+    p90_us: f64,
+    p99_us: f64,
+    p99_9_us: f64,
+    max_us: f64,
+    histogram: Vec<Bucket>,
+}
+
+/// How many latencies were up to this, and above the bucket before.
+#[derive(Debug, Serialize)]
+struct Bucket {
+    to_us: f64,
+    count: u64,
+}
+
+/// Who is told.
+#[derive(Debug, Default)]
+struct Output {
+    json: Option<std::path::PathBuf>,
+    quiet: bool,
+}
+
+/// The first bucket goes up to this; each further one goes up to twice as much.
+const BUCKET_FIRST: Nanos = 1_000;
+
+impl Report {
+    pub(crate) fn new(plan: &Plan, signal: Option<i32>, control: Control) -> Self {
+        let args = &plan.args;
+        let origin = control.origin();
+        let tally = control.into_total();
+        let start = origin.map_or(0, |origin| plan.course(origin).window.start);
+        let end = tally.last_answer.max(tally.ended);
+        let elapsed_s = end.saturating_sub(start) as f64 / 1e9;
+        let per_s = |count: f64| if elapsed_s > 0.0 { count / elapsed_s } else { 0.0 };
+        let messages_per_s = per_s(tally.messages as f64);
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            url: args.target.to_string(),
+            parameters: Parameters::of(plan),
+            is_clean: tally.failed() == 0,
+            signal,
+            connections: Connections { opened: tally.opened, failed: tally.failed() },
+            messages: Messages {
+                verified: tally.messages,
+                warm_up: tally.warm_up,
+                unsent: tally.unsent,
+                unanswered: tally.unanswered,
+            },
+            elapsed_s,
+            messages_per_s,
+            bytes_per_s: messages_per_s * f64::from(args.size),
+            latency: Latency::of(&tally, args.rate.is_some()),
+            own_cpu_share: tally.cpu_share(),
+            errors: tally.faults().map(|(kind, count)| (kind.name(), count)).collect(),
+            error_texts: tally.texts().to_vec(),
+            output: Output { json: args.json.clone(), quiet: args.quiet },
+        }
+    }
+
+    /// Whether nothing went wrong.
+    pub(crate) const fn is_clean(&self) -> bool {
+        self.is_clean
+    }
+
+    /// Writes what was asked for to where it was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub(crate) fn show(&self) -> io::Result<()> {
+        let json_path = self.output.json.as_deref();
+        let is_json_on_output = json_path == Some(Path::new("-"));
+        for text in &self.error_texts {
+            eprintln!("windlass: {text}");
+        }
+        match self.connections.failed - self.error_texts.len() as u64 {
+            0 => {}
+            more => eprintln!("windlass: and {more} more"),
+        }
+        if !self.output.quiet {
+            let mut error = io::stderr();
+            let mut output = io::stdout();
+            let people: &mut dyn Write = if is_json_on_output { &mut error } else { &mut output };
+            ignore_broken_pipe(write!(people, "{self}"))?;
+        }
+        match json_path {
+            None => Ok(()),
+            Some(_) if is_json_on_output => ignore_broken_pipe(self.write_json(io::stdout().lock())),
+            Some(path) => self.write_json(File::create(path)?),
+        }
+    }
+
+    fn write_json(&self, mut to: impl Write) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut to, self)?;
+        writeln!(to)?;
+        to.flush()
+    }
+}
+
+/// That nobody reads any more is no reason to fail.
+fn ignore_broken_pipe(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+impl Parameters {
+    fn of(plan: &Plan) -> Self {
+        let args = &plan.args;
+        Self {
+            connections: args.connections,
+            size_bytes: args.size,
+            depth: args.depth,
+            duration_s: args.duration().map(|duration| duration.as_secs_f64()),
+            messages: args.messages,
+            rate_per_s: args.rate,
+            content: match args.text {
+                None => "binary",
+                Some(super::pool::Text::Ascii) => "ascii",
+                Some(super::pool::Text::Utf8) => "utf8",
+            },
+            deflate: args.deflate,
+            workers: args.workers,
+            warm_up_s: args.warm_up.as_secs_f64(),
+            timeout_s: args.timeout.as_secs_f64(),
+        }
+    }
+}
+
+impl Latency {
+    fn of(tally: &Tally, is_corrected: bool) -> Self {
+        let latency = &tally.latency;
+        let us = |nanos: Nanos| nanos as f64 / 1e3;
+        let at = |quantile| us(latency.value_at_quantile(quantile));
+        let buckets = latency.iter_log(BUCKET_FIRST, 2.0);
+        Self {
+            corrected_for_coordinated_omission: is_corrected,
+            min_us: us(latency.min()),
+            mean_us: latency.mean() / 1e3,
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p99_us: at(0.99),
+            p99_9_us: at(0.999),
+            max_us: us(latency.max()),
+            histogram: buckets
+                .map(|bucket| Bucket {
+                    to_us: us(bucket.value_iterated_to()),
+                    count: bucket.count_since_last_iteration(),
+                })
+                .skip_while(|bucket| bucket.count == 0)
+                .collect(),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let asked = &self.parameters;
+        writeln!(f, "{}", self.url)?;
+        write!(f, "  {} connections, {} bytes ({})", asked.connections, asked.size_bytes, asked.content)?;
+        write!(f, "{}, {} outstanding", if asked.deflate { ", compressed" } else { "" }, asked.depth)?;
+        match asked.rate_per_s {
+            Some(rate) => writeln!(f, ", {} messages a second", Grouped(rate.round() as u64))?,
+            None => writeln!(f)?,
+        }
+        let (verified, per_s) = (Grouped(self.messages.verified), Grouped(self.messages_per_s.round() as u64));
+        let megabytes = self.bytes_per_s / 1e6;
+        writeln!(f)?;
+        writeln!(f, "  messages    {verified} in {:.3} s", self.elapsed_s)?;
+        writeln!(f, "  throughput  {per_s} messages/s, {megabytes:.2} MB/s each way")?;
+        self.latency.fmt(f)?;
+        if let Some(share) = self.own_cpu_share {
+            writeln!(f, "  own CPU     {:.0} % of a processor", share * 100.0)?;
+        }
+        if self.messages.unsent > 0 {
+            let unsent = Grouped(self.messages.unsent);
+            writeln!(f, "  not sent    {unsent}: the rate was not kept; their waits are in the latencies")?;
+        }
+        if self.messages.unanswered > 0 {
+            writeln!(f, "  unanswered  {}", Grouped(self.messages.unanswered))?;
+        }
+        if self.is_clean {
+            return writeln!(f, "  errors      none");
+        }
+        let connections = Grouped(self.connections.failed);
+        let kind = |(kind, count): (&&str, &u64)| format!("{} {}", Grouped(*count), kind.replace('_', " "));
+        let kinds: Vec<String> = self.errors.iter().map(kind).collect();
+        writeln!(f, "  errors      in {connections} connections: {}", kinds.join(", "))
+    }
+}
+
+impl fmt::Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let total: u64 = self.histogram.iter().map(|bucket| bucket.count).sum();
+        if total == 0 {
+            return Ok(());
+        }
+        let [mean, p50, p90, p99, p99_9, max] =
+            [self.mean_us, self.p50_us, self.p90_us, self.p99_us, self.p99_9_us, self.max_us].map(Micros);
+        let from = if self.corrected_for_coordinated_omission { ", from the intended moment" } else { "" };
+        writeln!(f, "  latency     mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p99_9}, max {max}{from}")?;
+        let most = self.histogram.iter().map(|bucket| bucket.count).max().unwrap_or(1);
+        for bucket in &self.histogram {
+            let width = (bucket.count as f64 / most as f64 * 40.0).ceil() as usize;
+            let share = bucket.count as f64 / total as f64 * 100.0;
+            let to = Micros(bucket.to_us).to_string();
+            writeln!(f, "      ≤ {to:>8}  {share:>7.3} %  {}", "█".repeat(width))?;
+        }
+        Ok(())
+    }
+}
+
+/// A time with three digits and a unit that fits.
+struct Micros(f64);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, unit) = match self.0 {
+            us if us < 1e3 => (us, "µs"),
+            us if us < 1e6 => (us / 1e3, "ms"),
+            us => (us / 1e6, "s"),
+        };
+        let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+        write!(f, "{value:.digits$} {unit}")
+    }
+}
+
+/// A number in groups of three digits.
+struct Grouped(u64);
+
+impl fmt::Display for Grouped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        for (index, digit) in digits.char_indices() {
+            if index > 0 && (digits.len() - index).is_multiple_of(3) {
+                f.write_str(" ")?;
+            }
+            write!(f, "{digit}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits_and_numbers_groups() {
+        for (us, text) in [
+            (0.0, "0.00 µs"),
+            (9.987, "9.99 µs"),
+            (45.25, "45.2 µs"),
+            (999.0, "999 µs"),
+            (1_000.0, "1.00 ms"),
+            (1_234_567.0, "1.23 s"),
+            (600_000_000.0, "600 s"),
+        ] {
+            assert_eq!(Micros(us).to_string(), text);
+        }
+        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1 000"), (1_234_567, "1 234 567")] {
+            assert_eq!(Grouped(number).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn buckets_of_latencies_double_and_none_is_lost() {
+        let mut tally = Tally::new();
+        for latency in [900, 1_500, 3_000, 3_500, 700_000] {
+            tally.answered(Some(latency), 1);
+        }
+        let latency = Latency::of(&tally, true);
+        assert_eq!(latency.histogram.iter().map(|bucket| bucket.count).sum::<u64>(), 5);
+        let first: Vec<u64> = latency.histogram.iter().take(3).map(|bucket| bucket.count).collect();
+        assert_eq!(first, [1, 1, 2]);
+        assert!(latency.to_string().contains("max 700 µs, from the intended moment\n"), "{latency}");
+        assert_eq!(Latency::of(&Tally::new(), true).to_string(), "", "without messages there is nothing to say");
+    }
+}

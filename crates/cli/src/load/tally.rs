@@ -1,0 +1,185 @@
+//! What was measured, of one worker or of all.
+
+use hdrhistogram::Histogram;
+
+use super::{
+    course::{Nanos, Unsent},
+    fault::{Fault, Kind},
+};
+
+/// The longest latency that is told from longer ones: an hour.
+const LATENCY_MAX: Nanos = 3_600_000_000_000;
+
+/// Decimal digits of a latency that are kept.
+const DIGITS: u8 = 3;
+
+/// How many faults are told in words.
+const TEXTS_MAX: usize = 8;
+
+/// Counts and latencies.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// Connections that were opened, handshake included.
+    pub(crate) opened: u64,
+    /// Messages that were sent in the measured time and answered correctly.
+    pub(crate) messages: u64,
+    /// Messages that were answered correctly, but only warmed up.
+    pub(crate) warm_up: u64,
+    /// Messages whose moment came in the measured time and that were not sent.
+    pub(crate) unsent: u64,
+    /// Messages that were sent and not answered, or wrongly.
+    pub(crate) unanswered: u64,
+    /// When the last measured message was answered.
+    pub(crate) last_answer: Nanos,
+    /// When the measured time was over; 0 if it was not ended by the clock or a signal.
+    pub(crate) ended: Nanos,
+    /// Latencies in nanoseconds, of `messages` and `unsent`.
+    pub(crate) latency: Histogram<u64>,
+    faults: [u64; Kind::ALL.len()],
+    texts: Vec<String>,
+    cpu: Option<[Sample; 2]>,
+}
+
+/// What the process has used by a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    pub(crate) at: Nanos,
+    pub(crate) cpu: Nanos,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self {
+            opened: 0,
+            messages: 0,
+            warm_up: 0,
+            unsent: 0,
+            unanswered: 0,
+            last_answer: 0,
+            ended: 0,
+            latency: Histogram::new_with_bounds(1, LATENCY_MAX, DIGITS).expect("the bounds make sense"),
+            faults: [0; Kind::ALL.len()],
+            texts: Vec::new(),
+            cpu: None,
+        }
+    }
+
+    /// A message was answered correctly.
+    #[inline]
+    pub(crate) fn answered(&mut self, latency: Option<Nanos>, now: Nanos) {
+        match latency {
+            Some(latency) => {
+                self.messages += 1;
+                self.last_answer = now;
+                self.latency.saturating_record(latency);
+            }
+            None => self.warm_up += 1,
+        }
+    }
+
+    /// Messages were not sent in time.
+    pub(crate) fn unsent(&mut self, unsent: Unsent) {
+        self.unsent += unsent.count;
+        for (wait, count) in unsent.waits() {
+            self.latency.saturating_record_n(wait, count);
+        }
+    }
+
+    /// A connection has failed, and so many of its messages remain unanswered.
+    pub(crate) fn fault(&mut self, connection: u64, fault: Fault, unanswered: u64) {
+        self.unanswered += unanswered;
+        self.faults[fault.kind as usize] += 1;
+        if self.texts.len() < TEXTS_MAX {
+            self.texts.push(format!("connection {}: {}", connection + 1, fault.text));
+        }
+    }
+
+    /// Notes what the process has used so far, in the measured time.
+    pub(crate) fn sample_cpu(&mut self, sample: Sample) {
+        let [first, _] = self.cpu.unwrap_or([sample; 2]);
+        self.cpu = Some([first, sample]);
+    }
+
+    /// How much of a processor this process has used in the measured time: 1 is all of one. `None` if that was too short to say.
+    pub(crate) fn cpu_share(&self) -> Option<f64> {
+        let [first, last] = self.cpu?;
+        (last.at > first.at).then(|| (last.cpu - first.cpu) as f64 / (last.at - first.at) as f64)
+    }
+
+    /// How many connections had a fault.
+    pub(crate) fn failed(&self) -> u64 {
+        self.faults.iter().sum()
+    }
+
+    /// The kinds of faults that there were, and how many of each.
+    pub(crate) fn faults(&self) -> impl Iterator<Item = (Kind, u64)> {
+        Kind::ALL.into_iter().map(|kind| (kind, self.faults[kind as usize])).filter(|(_, count)| *count > 0)
+    }
+
+    /// The first faults, in words.
+    pub(crate) fn texts(&self) -> &[String] {
+        &self.texts
+    }
+
+    /// Adds what another worker has measured.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.opened += other.opened;
+        self.messages += other.messages;
+        self.warm_up += other.warm_up;
+        self.unsent += other.unsent;
+        self.unanswered += other.unanswered;
+        self.last_answer = self.last_answer.max(other.last_answer);
+        self.ended = self.ended.max(other.ended);
+        self.latency.add(&other.latency).expect("all have the same bounds");
+        self.faults.iter_mut().zip(other.faults).for_each(|(sum, count)| *sum += count);
+        let room = TEXTS_MAX - self.texts.len();
+        self.texts.extend(other.texts.iter().take(room).cloned());
+        self.cpu = self.cpu.or(other.cpu);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_workers_have_measured_is_added_up() {
+        let mut one = Tally::new();
+        one.opened = 2;
+        one.answered(Some(1_000), 5_000);
+        one.answered(None, 6_000);
+        one.sample_cpu(Sample { at: 100, cpu: 10 });
+        one.sample_cpu(Sample { at: 300, cpu: 160 });
+        let mut other = Tally::new();
+        other.opened = 3;
+        other.answered(Some(3_000), 7_000);
+        other.unsent(Unsent { count: 2, longest: 9_000, shortest: 8_000 });
+        other.fault(4, Fault::new(Kind::Lost, "late"), 6);
+        one.add(&other);
+        assert_eq!((one.opened, one.messages, one.warm_up, one.unsent, one.unanswered), (5, 2, 1, 2, 6));
+        assert_eq!((one.last_answer, one.failed(), one.latency.len()), (7_000, 1, 4));
+        assert_eq!(one.faults().collect::<Vec<_>>(), [(Kind::Lost, 1)]);
+        assert_eq!(one.texts(), ["connection 5: late"]);
+        assert_eq!(one.cpu_share(), Some(0.75));
+        assert_eq!(other.cpu_share(), None);
+    }
+
+    #[test]
+    fn only_the_first_faults_are_told_and_all_are_counted() {
+        let mut tally = Tally::new();
+        for connection in 0..100 {
+            tally.fault(connection, Fault::new(Kind::Connect, "refused"), 0);
+        }
+        let mut total = Tally::new();
+        total.add(&tally);
+        total.add(&tally);
+        assert_eq!((total.failed(), total.texts().len()), (200, TEXTS_MAX));
+    }
+
+    #[test]
+    fn a_latency_beyond_all_bounds_is_the_longest() {
+        let mut tally = Tally::new();
+        tally.answered(Some(Nanos::MAX), 1);
+        assert!(tally.latency.max() >= LATENCY_MAX);
+    }
+}

@@ -1,0 +1,279 @@
+//! Where the load goes, and in which protocol: what the URL on the command line says.
+
+use std::{
+    fmt, io,
+    net::{SocketAddr, ToSocketAddrs as _},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use anyhow::Context as _;
+use windlass_ws::handshake::ClientRequest;
+
+/// The port of a `ws:` URL that names none (RFC 6455 section 3).
+const PORT_DEFAULT: u16 = 80;
+
+/// A URL, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// As it was written, for the report.
+    url: String,
+    place: Place,
+    /// `None` where bytes are all there is.
+    pub(crate) upgrade: Option<Resource>,
+}
+
+/// What a WebSocket handshake asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resource {
+    /// The Host header.
+    pub(crate) host: String,
+    /// Path and query.
+    pub(crate) path: String,
+}
+
+/// Where somebody listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Tcp { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+/// An address to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Target {
+    /// Whether it speaks WebSocket.
+    pub(crate) const fn is_websocket(&self) -> bool {
+        self.upgrade.is_some()
+    }
+
+    /// The addresses of the place, which are several where a name has several. Never empty.
+    ///
+    /// # Errors
+    ///
+    /// When the name cannot be resolved.
+    pub(crate) fn resolve(&self) -> anyhow::Result<Vec<Address>> {
+        match &self.place {
+            Place::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
+            Place::Tcp { host, port } => {
+                let resolved = (host.as_str(), *port).to_socket_addrs().and_then(|found| {
+                    let found: Vec<Address> = found.map(Address::Tcp).collect();
+                    if found.is_empty() { Err(io::Error::other("it has no address")) } else { Ok(found) }
+                });
+                resolved.with_context(|| format!("cannot find `{host}`"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Why a URL is none of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UrlError {
+    Scheme,
+    Secure,
+    Http,
+    UserInfo,
+    Host,
+    Port,
+    NoPort,
+    Path,
+    TcpPath,
+    UnixPath,
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Scheme => "the URL begins with ws://, tcp://, ws+unix: or unix:",
+            Self::Secure => "TLS is not spoken here: say ws://",
+            Self::Http => "a WebSocket's URL begins with ws://",
+            Self::UserInfo => "a user's name does not belong in the URL",
+            Self::Host => "the host is malformed",
+            Self::Port => "the port is no number from 1 to 65535",
+            Self::NoPort => "a port is missing: tcp://HOST:PORT",
+            Self::Path => "the path is malformed",
+            Self::TcpPath => "a path makes no sense without WebSocket: tcp://HOST:PORT",
+            Self::UnixPath => "the path of the socket is missing",
+        })
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+impl FromStr for Target {
+    type Err = UrlError;
+
+    fn from_str(url: &str) -> Result<Self, UrlError> {
+        let (place, upgrade) = parse(url)?;
+        Ok(Self { url: url.to_owned(), place, upgrade })
+    }
+}
+
+fn parse(url: &str) -> Result<(Place, Option<Resource>), UrlError> {
+    if let Some(rest) = url.strip_prefix("ws://") {
+        return websocket(rest);
+    }
+    if let Some(rest) = url.strip_prefix("tcp://") {
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        if authority.contains(['/', '?', '#']) {
+            return Err(UrlError::TcpPath);
+        }
+        let (host, port) = split_authority(authority)?;
+        return Ok((Place::Tcp { host, port: port.ok_or(UrlError::NoPort)? }, None));
+    }
+    if let Some(rest) = url.strip_prefix("ws+unix:") {
+        let (socket, path) = rest.rsplit_once(':').unwrap_or((rest, "/"));
+        return Ok((unix(socket)?, Some(resource("localhost", path)?)));
+    }
+    if let Some(rest) = url.strip_prefix("unix:") {
+        return Ok((unix(rest)?, None));
+    }
+    Err(match url.split_once(':') {
+        Some(("wss" | "https", _)) => UrlError::Secure,
+        Some(("http", _)) => UrlError::Http,
+        _ => UrlError::Scheme,
+    })
+}
+
+fn websocket(rest: &str) -> Result<(Place, Option<Resource>), UrlError> {
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let (host, port) = split_authority(authority)?;
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    let upgrade = resource(authority, &path)?;
+    Ok((Place::Tcp { host, port: port.unwrap_or(PORT_DEFAULT) }, Some(upgrade)))
+}
+
+/// What the handshake's own rules say of host and path, before anybody connects.
+fn resource(host: &str, path: &str) -> Result<Resource, UrlError> {
+    match ClientRequest::new(host, path, [0; 16]).write(&mut Vec::new()) {
+        Ok(()) => Ok(Resource { host: host.to_owned(), path: path.to_owned() }),
+        Err(windlass_ws::handshake::RequestError::Host) => Err(UrlError::Host),
+        Err(_) => Err(UrlError::Path),
+    }
+}
+
+fn unix(path: &str) -> Result<Place, UrlError> {
+    if path.is_empty() { Err(UrlError::UnixPath) } else { Ok(Place::Unix(Path::new(path).to_owned())) }
+}
+
+/// The host without the brackets that an IPv6 address has in a URL, and the port.
+fn split_authority(authority: &str) -> Result<(String, Option<u16>), UrlError> {
+    if authority.contains('@') {
+        return Err(UrlError::UserInfo);
+    }
+    let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
+        let (host, after) = rest.split_once(']').ok_or(UrlError::Host)?;
+        match after.strip_prefix(':') {
+            Some(port) => (host, Some(port)),
+            None if after.is_empty() => (host, None),
+            None => return Err(UrlError::Host),
+        }
+    } else {
+        match authority.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        }
+    };
+    if host.is_empty() {
+        return Err(UrlError::Host);
+    }
+    let port = match port {
+        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Some(digits.parse().ok().filter(|&port| port > 0).ok_or(UrlError::Port)?)
+        }
+        Some(_) => return Err(UrlError::Port),
+        None => None,
+    };
+    Ok((host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> Place {
+        Place::Tcp { host: host.to_owned(), port }
+    }
+
+    fn asks(host: &str, path: &str) -> Option<Resource> {
+        Some(Resource { host: host.to_owned(), path: path.to_owned() })
+    }
+
+    #[test]
+    fn urls_are_taken_apart() {
+        for (url, place, upgrade) in [
+            ("ws://127.0.0.1:9001/echo", tcp("127.0.0.1", 9001), asks("127.0.0.1:9001", "/echo")),
+            ("ws://localhost", tcp("localhost", 80), asks("localhost", "/")),
+            ("ws://localhost?room=1", tcp("localhost", 80), asks("localhost", "/?room=1")),
+            ("ws://[::1]:9001/a?b", tcp("::1", 9001), asks("[::1]:9001", "/a?b")),
+            ("ws://[::1]", tcp("::1", 80), asks("[::1]", "/")),
+            ("tcp://[::1]:7", tcp("::1", 7), None),
+            ("tcp://host:65535/", tcp("host", 65535), None),
+            ("unix:/run/a:b", Place::Unix("/run/a:b".into()), None),
+            ("ws+unix:/run/a", Place::Unix("/run/a".into()), asks("localhost", "/")),
+            ("ws+unix:a:b:/echo?c", Place::Unix("a:b".into()), asks("localhost", "/echo?c")),
+        ] {
+            let target: Target = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(target, Target { url: url.to_owned(), place, upgrade }, "{url}");
+            assert_eq!(target.to_string(), url);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_said() {
+        for (url, error) in [
+            ("localhost:9001", UrlError::Scheme),
+            ("", UrlError::Scheme),
+            ("wss://localhost", UrlError::Secure),
+            ("http://localhost", UrlError::Http),
+            ("ws://me:secret@localhost", UrlError::UserInfo),
+            ("ws://", UrlError::Host),
+            ("ws://:80", UrlError::Host),
+            ("ws://[::1", UrlError::Host),
+            ("ws://[::1]9", UrlError::Host),
+            ("ws://::1", UrlError::Host),
+            ("ws://two words", UrlError::Host),
+            ("ws://localhost:", UrlError::Port),
+            ("ws://localhost:0", UrlError::Port),
+            ("ws://localhost:65536", UrlError::Port),
+            ("ws://localhost:+80", UrlError::Port),
+            ("ws://localhost/two words", UrlError::Path),
+            ("ws://localhost/#top", UrlError::Path),
+            ("ws+unix:/run/a:echo", UrlError::Path),
+            ("tcp://localhost", UrlError::NoPort),
+            ("tcp://localhost:1/path", UrlError::TcpPath),
+            ("unix:", UrlError::UnixPath),
+            ("ws+unix::/", UrlError::UnixPath),
+        ] {
+            assert_eq!(url.parse::<Target>(), Err(error), "{url}");
+        }
+    }
+
+    #[test]
+    fn addresses_need_no_resolver() {
+        let target: Target = "ws://[::1]:9001/".parse().expect("a URL");
+        assert_eq!(target.resolve().expect("it is one"), [Address::Tcp("[::1]:9001".parse().expect("an address"))]);
+        let target: Target = "unix:/run/a".parse().expect("a URL");
+        assert_eq!(target.resolve().expect("a path"), [Address::Unix("/run/a".into())]);
+    }
+}

@@ -1,0 +1,61 @@
+//! The page that a browser is given: a chat and an echo run, one file without anything from elsewhere.
+//!
+//! Rooms are paths: the chat of `#lobby` or `?room=lobby` opens its WebSocket under `/room/lobby`, relative to where the page is served, and an echo run
+//! opens `/echo`. What the page sends is JSON text, `{"name": …, "text": …}`; what others send in other forms is shown as it came.
+
+/// The page, in HTML. Its own Content-Security-Policy allows its script and its style by their hashes, and connections to where it
+/// came from; nothing else.
+pub(crate) const INDEX: &str = include_str!("index.html");
+
+/// What the page's `<meta>` element cannot say, as a header `Content-Security-Policy`: that no other page may frame it (CSP level 3, section 3.3).
+pub(crate) const CONTENT_SECURITY_POLICY: &str = "frame-ancestors 'none'";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::{Engine as _, prelude::BASE64_STANDARD};
+    use sha2::{Digest as _, Sha256};
+
+    /// What stands between two strings that occur once.
+    fn between<'a>(start: &str, end: &str) -> &'a str {
+        assert_eq!(INDEX.matches(start).count(), 1, "{start} occurs once");
+        let (_, rest) = INDEX.split_once(start).expect("it occurs");
+        rest.split_once(end).expect("it ends").0
+    }
+
+    fn source(text: &str) -> String {
+        format!("'sha256-{}'", BASE64_STANDARD.encode(Sha256::digest(text)))
+    }
+
+    #[test]
+    fn the_policy_names_this_script_and_this_style() {
+        let policy = between("http-equiv=\"Content-Security-Policy\" content=\"", "\"");
+        for (directive, element) in
+            [("script-src", ("<script type=\"module\">", "</script>")), ("style-src", ("<style>", "</style>"))]
+        {
+            let expected = format!("{directive} {};", source(between(element.0, element.1)));
+            assert!(policy.contains(&expected), "after a change the policy needs `{expected}`");
+        }
+        assert!(policy.starts_with("default-src 'none';"));
+        // A browser ignores it in the page.
+        assert!(!policy.contains("frame-ancestors") && CONTENT_SECURITY_POLICY.starts_with("frame-ancestors"));
+    }
+
+    #[test]
+    fn nothing_comes_from_elsewhere() {
+        // The only address is the name of a namespace in the icon, which nobody asks for.
+        let addresses: Vec<&str> =
+            INDEX.match_indices("//").map(|(at, _)| &INDEX[at.saturating_sub(6)..at + 8]).collect();
+        for address in addresses.iter().filter(|address| address.contains(':')) {
+            assert!(address.contains("http://www.w3"), "{address}");
+        }
+        for attribute in [" src=", "@import", "url(", "innerHTML", " style=", " onclick=\""] {
+            assert!(!INDEX.contains(attribute), "{attribute}");
+        }
+    }
+
+    #[test]
+    fn the_page_is_small() {
+        assert!(INDEX.len() < 40 << 10, "{} bytes", INDEX.len());
+    }
+}

@@ -1,0 +1,65 @@
+//! `--config FILE`: options in a file, by the names they have on the command line.
+//!
+//! The file's values are given to the same parser as the command line's, so that they are checked by the same rules and refused with the same words.
+
+use std::{ffi::OsString, fs, path::Path};
+
+use anyhow::{Context as _, bail};
+use clap::{ArgAction, ArgMatches, Command, parser::ValueSource};
+use toml::{Table, Value};
+
+/// The option that names the file; a file cannot name another one.
+pub(crate) const CONFIG: &str = "config";
+
+/// The arguments that the file stands for: all but those that `given`, the command line, has said otherwise.
+pub(crate) fn arguments(path: &Path, command: &Command, given: &ArgMatches) -> anyhow::Result<Vec<OsString>> {
+    let read = || -> anyhow::Result<Vec<OsString>> {
+        let text = fs::read_to_string(path)?;
+        let table: Table = text.parse()?;
+        let mut arguments = Vec::new();
+        for (name, value) in &table {
+            append(name, value, command, given, &mut arguments)?;
+        }
+        Ok(arguments)
+    };
+    read().with_context(|| format!("cannot use the configuration of {}", path.display()))
+}
+
+fn append(
+    name: &str,
+    value: &Value,
+    command: &Command,
+    given: &ArgMatches,
+    arguments: &mut Vec<OsString>,
+) -> anyhow::Result<()> {
+    let known = command.get_arguments().find(|arg| arg.get_long() == Some(name) && name != CONFIG);
+    let Some(arg) = known else { bail!("there is no option `{name}`") };
+    if given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine) {
+        return Ok(());
+    }
+    if let (ArgAction::SetTrue, Value::Boolean(on)) = (arg.get_action(), value) {
+        arguments.extend(on.then(|| format!("--{name}").into()));
+        return Ok(());
+    }
+    let is_flag = matches!(arg.get_action(), ArgAction::SetTrue);
+    let is_list = matches!(arg.get_action(), ArgAction::Append);
+    match value {
+        _ if is_flag => bail!("`{name}` is true or false"),
+        Value::Array(values) if is_list => {
+            for value in values {
+                arguments.push(format!("--{name}={}", scalar(name, value)?).into());
+            }
+        }
+        value => arguments.push(format!("--{name}={}", scalar(name, value)?).into()),
+    }
+    Ok(())
+}
+
+fn scalar(name: &str, value: &Value) -> anyhow::Result<String> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Integer(number) => Ok(number.to_string()),
+        Value::Float(number) => Ok(number.to_string()),
+        _ => bail!("`{name}` takes a string or a number, not {}", value.type_str()),
+    }
+}

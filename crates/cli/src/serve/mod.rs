@@ -1,0 +1,56 @@
+//! `windlass serve`: sets the server up, runs it until a signal, and says what it did.
+
+pub(crate) mod args;
+mod file;
+mod log;
+mod raw;
+mod report;
+mod rooms;
+mod site;
+mod sockets;
+mod supervisor;
+
+use std::io::{self, Write};
+
+use anyhow::Context as _;
+
+use crate::nofile;
+use args::Mode;
+use sockets::Sockets;
+use supervisor::Supervisor;
+
+pub(crate) use {
+    args::Args,
+    file::{CONFIG, arguments as file_arguments},
+};
+
+/// Serves until SIGINT or SIGTERM. Writes the addresses it listens on to `out`, and at the end a line of statistics.
+pub(crate) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+    // Before anything else, and before there are other threads.
+    let supervisor = Supervisor::new()?;
+    log::begin(args.log, args.log_level);
+    let connections_max = nofile::connections_max(args.connections, usize::from(args.workers))?;
+    let mut sockets = Sockets::open(args)?;
+    let server = match args.mode {
+        Mode::Raw => raw::start(args, connections_max, &mut sockets)?,
+        Mode::Chat | Mode::Echo => site::start(args, connections_max, &mut sockets)?,
+    };
+    for place in &sockets.places {
+        say(out, format_args!("listening on {place}"))?;
+        tracing::info!(%place, workers = args.workers, connections_max, "listening");
+    }
+    let report = server.report();
+    let stopped_by = supervisor.run(server)?;
+    drop(sockets);
+    let stopped_by = stopped_by.map_or_else(|| "a stop".to_owned(), |signal| format!("{signal:?}"));
+    tracing::info!(%stopped_by, "stopped");
+    say(out, format_args!("stopped by {stopped_by}: {}", report.line()))
+}
+
+/// Writes a line. That nobody reads any more is no reason to fail: `windlass serve | head -1` closes its end early.
+fn say(out: &mut impl Write, line: std::fmt::Arguments<'_>) -> anyhow::Result<()> {
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write to the output"),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,134 @@
+//! `--mode raw`: what comes is sent back, byte for byte.
+
+mod counts;
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use windlass::{
+    Reactor, Turn,
+    stream::{
+        CloseReason, Input, ListenOptions, ListenerKey, Peer, RunningWorkers, Stream, StreamHandler, Worker, Workers,
+    },
+};
+
+use super::{
+    args::Args,
+    report::Report,
+    sockets::Sockets,
+    supervisor::{Manner, Running},
+};
+
+pub(crate) use counts::Counts;
+use counts::add;
+
+/// Subscribers beside the connections of a worker: its listeners and the reactor's own.
+const OTHER_SUBSCRIBERS: usize = 1100;
+
+/// One connection. It has no state: what the client does not take waits in its stream.
+struct Raw {
+    counts: Arc<Counts>,
+}
+
+impl StreamHandler for Raw {
+    fn on_open(&mut self, _: &mut Stream<'_>) {
+        self.counts.opened();
+    }
+
+    fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+        let length = input.len();
+        match stream.reply(input, ..) {
+            Ok(()) => add(&self.counts.bytes, length as u64),
+            // Nothing more is read above the high mark, so it never comes to this. Bytes must not be lost in silence.
+            Err(_) => stream.abort(),
+        }
+    }
+
+    fn on_full(&mut self, stream: &mut Stream<'_>) {
+        add(&self.counts.reading_paused, 1);
+        stream.pause();
+    }
+
+    fn on_drained(&mut self, stream: &mut Stream<'_>) {
+        stream.resume();
+    }
+
+    fn on_close(&mut self, reason: CloseReason, _: Turn<'_>) {
+        self.counts.closed(reason != CloseReason::Closed);
+    }
+}
+
+/// The workers, and what they count.
+struct RawServer {
+    workers: RunningWorkers,
+    counts: Arc<Counts>,
+}
+
+impl Running for RawServer {
+    fn report(&self) -> Report {
+        Report::Raw(Arc::clone(&self.counts))
+    }
+
+    fn ender(&self) -> Box<dyn Fn(Manner)> {
+        // There is nothing to say to a client by which it would know.
+        let stops = self.workers.stops().to_vec();
+        Box::new(move |_| stops.iter().for_each(windlass::Stop::stop))
+    }
+
+    fn join(self: Box<Self>) -> io::Result<()> {
+        self.workers.join()
+    }
+}
+
+/// Starts the workers.
+pub(crate) fn start(args: &Args, connections_max: usize, sockets: &mut Sockets) -> anyhow::Result<Box<dyn Running>> {
+    let count = usize::from(args.workers);
+    let most = connections_max.div_ceil(count);
+    let options = ListenOptions::new().stream(args.stream_options()).connections_max(most);
+    let sockets = Mutex::new(sockets.of_each_worker().context("cannot copy the sockets")?);
+    let counts = Arc::new(Counts::default());
+    let theirs = Arc::clone(&counts);
+    let set_up = move |worker: Worker| {
+        let sockets = std::mem::take(&mut sockets.lock().unwrap_or_else(PoisonError::into_inner)[worker.index]);
+        set_up(sockets, options, most, &theirs)
+    };
+    let workers = Workers::new(count).pinned(args.pin).start(set_up).context("cannot start the workers")?;
+    Ok(Box::new(RawServer { workers, counts }))
+}
+
+fn set_up(
+    sockets: Vec<OwnedFd>,
+    options: ListenOptions,
+    connections_max: usize,
+    counts: &Arc<Counts>,
+) -> io::Result<Reactor> {
+    let mut reactor = Reactor::builder().subscribers_max(connections_max + OTHER_SUBSCRIBERS).build()?;
+    let mut keys = Vec::new();
+    for socket in sockets {
+        let listener = options.from_fd(socket)?;
+        let counts = Arc::clone(counts);
+        let accept = move |_: &Peer<'_>| Some(Raw { counts: Arc::clone(&counts) });
+        keys.push((listener.register(accept, &mut reactor)?, 0));
+    }
+    count_rests(keys, counts, &mut reactor)?;
+    Ok(reactor)
+}
+
+/// Notes, every second, how often listeners have had to rest.
+fn count_rests(mut listeners: Vec<(ListenerKey, u64)>, counts: &Arc<Counts>, reactor: &mut Reactor) -> io::Result<()> {
+    let counts = Arc::clone(counts);
+    let look = move |mut turn: Turn<'_>| {
+        for (key, seen) in &mut listeners {
+            let Ok(listening) = turn.listener(*key) else { continue };
+            add(&counts.accepting_paused, listening.rests() - *seen);
+            *seen = listening.rests();
+        }
+    };
+    reactor.every(Duration::from_secs(1), look)?;
+    Ok(())
+}

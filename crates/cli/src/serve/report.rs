@@ -1,0 +1,52 @@
+//! What the server has done so far.
+
+use std::sync::Arc;
+
+use windlass_server::{Counts as Served, Stats};
+
+use super::raw::Counts;
+
+/// The counts of a server, on any thread.
+#[derive(Clone, Debug)]
+pub(crate) enum Report {
+    Served(Served),
+    Raw(Arc<Counts>),
+}
+
+impl Report {
+    /// How often listeners had to rest.
+    pub(crate) fn accepting_paused(&self) -> u64 {
+        match self {
+            Self::Served(counts) => counts.stats().accepting_paused,
+            Self::Raw(counts) => counts.accepting_paused(),
+        }
+    }
+
+    /// For the end.
+    pub(crate) fn line(&self) -> String {
+        match self {
+            Self::Served(counts) => line(&counts.stats()),
+            Self::Raw(counts) => counts.to_string(),
+        }
+    }
+}
+
+fn line(stats: &Stats) -> String {
+    let Stats {
+        opened,
+        connections_most,
+        broken_off,
+        refused,
+        handshake_timeouts,
+        requests,
+        messages_received,
+        messages_sent,
+        ..
+    } = *stats;
+    let Stats { dropped, evicted, violations, reading_paused, accepting_paused, .. } = *stats;
+    let refused = refused + handshake_timeouts;
+    format!(
+        "{opened} connections, {connections_most} at most at once, {broken_off} broken off, {refused} refused, {requests} pages, {messages_received} messages, {messages_sent} sent, {dropped} dropped, \
+         {evicted} evicted, {violations} violations, reading paused {reading_paused} times, accepting paused {accepting_paused} times"
+    )
+}

@@ -1,0 +1,54 @@
+//! What the server does with messages: rooms, and an echo.
+
+use tracing::debug;
+use windlass_server::{
+    Closed, Connection, Handler, Hub, Message,
+    http::{Refusal, UpgradeRequest, Welcome},
+};
+
+/// The path that echoes where others are rooms.
+pub(crate) const ECHO_PATH: &str = "/echo";
+
+/// Relays messages within rooms, or sends them back.
+#[derive(Debug)]
+pub(crate) struct Rooms {
+    /// On every path.
+    pub(crate) echoes: bool,
+}
+
+/// What a connection is for.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    Echo,
+    /// The room, which is a topic by the same name as the path.
+    Room(Box<str>),
+}
+
+impl Handler for Rooms {
+    type Data = Purpose;
+
+    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<Purpose>, Refusal> {
+        let path = request.path();
+        let purpose = if self.echoes || path == ECHO_PATH { Purpose::Echo } else { Purpose::Room(path.into()) };
+        Ok(Welcome::new(purpose))
+    }
+
+    fn on_open(&self, connection: &mut Connection<'_>, purpose: &mut Purpose) {
+        debug!(id = %connection.id(), ?purpose, "open");
+        if let Purpose::Room(room) = purpose {
+            connection.subscribe(room);
+        }
+    }
+
+    fn on_message(&self, connection: &mut Connection<'_>, purpose: &mut Purpose, message: Message<'_>) {
+        match purpose {
+            // Refused after a Close, and then nobody waits for it.
+            Purpose::Echo => _ = connection.reply_in_place(message),
+            Purpose::Room(room) => _ = connection.publish(room, message.to_out()),
+        }
+    }
+
+    fn on_close(&self, _: &mut Hub<'_>, _: &mut Purpose, closed: &Closed<'_>) {
+        debug!(id = %closed.id, reason = ?closed.reason, "closed");
+    }
+}

@@ -1,0 +1,84 @@
+//! What the server is made of: its pages, its rooms, its limits.
+
+use std::{io, time::Duration};
+
+use anyhow::Context as _;
+use windlass_server::{
+    Options, Running as RunningServer, Server, Slow,
+    http::{Origins, Page, Routes},
+};
+
+use super::{
+    args::{self, Args, Mode, seconds},
+    report::Report,
+    rooms::Rooms,
+    sockets::Sockets,
+    supervisor::{Manner, Running},
+};
+use crate::page;
+
+/// The server, and how long it has to end.
+struct Site {
+    server: RunningServer,
+    drain_timeout: Duration,
+}
+
+impl Running for Site {
+    fn report(&self) -> Report {
+        Report::Served(self.server.counts())
+    }
+
+    fn ender(&self) -> Box<dyn Fn(Manner)> {
+        let (drainer, drain_timeout) = (self.server.drainer(), self.drain_timeout);
+        let stops = self.server.stops().to_vec();
+        Box::new(move |manner| match manner {
+            Manner::Peace => drainer.drain(drain_timeout),
+            Manner::Once => stops.iter().for_each(windlass::Stop::stop),
+        })
+    }
+
+    fn join(self: Box<Self>) -> io::Result<()> {
+        self.server.join()
+    }
+}
+
+/// Starts the workers.
+pub(crate) fn start(args: &Args, connections_max: usize, sockets: &mut Sockets) -> anyhow::Result<Box<dyn Running>> {
+    let echoes = args.mode == Mode::Echo;
+    let server = Server::new(args.options(connections_max)?, move |_| Rooms { echoes })
+        .workers(usize::from(args.workers))
+        .pinned(args.pin)
+        .listen_on_each(sockets.of_each_worker().context("cannot copy the sockets")?)
+        .start()
+        .context("cannot start the workers")?;
+    Ok(Box::new(Site { server, drain_timeout: Duration::from_secs(args.drain_timeout.into()) }))
+}
+
+impl Args {
+    /// The settings of the server.
+    fn options(&self, connections_max: usize) -> anyhow::Result<Options> {
+        let mut options = Options::new();
+        options.routes = Routes::everywhere();
+        if self.mode == Mode::Chat {
+            let page = Page::html(page::INDEX).header("Content-Security-Policy", page::CONTENT_SECURITY_POLICY);
+            options.routes = options.routes.page("/", page);
+        }
+        options.origins = Origins::parse(&self.origin).context("cannot use what --origin says")?;
+        options.limits = self.limits();
+        options.deflate = self.deflate.config();
+        options.receiver_buffer_max = self.buffer as usize;
+        options.slow = match self.slow {
+            args::Slow::DropNewest => Slow::DropNewest,
+            args::Slow::DropOldest => Slow::DropOldest,
+            args::Slow::Evict => Slow::Evict,
+        };
+        options.ping_interval = seconds(self.ping_interval());
+        options.idle_timeout = seconds(self.idle_timeout);
+        options.lifetime_max = seconds(self.lifetime_max);
+        options.handshake_timeout = Duration::from_secs(self.handshake_timeout.into());
+        options.write_stall_timeout = seconds(self.write_timeout);
+        options.connections_max = connections_max;
+        options.connections_per_address_max = self.connections_per_address.map(|most| most as usize);
+        Ok(options)
+    }
+}

@@ -1,0 +1,161 @@
+//! Tabs and other clients in rooms.
+
+use std::{net::SocketAddr, net::TcpStream};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tungstenite::{Message, WebSocket};
+
+use crate::{
+    chromium::Browser,
+    forwarder::Forwarder,
+    harness::{PATIENCE, Server},
+    page::{Page, entry},
+};
+
+/// A client that is no browser, in the room of this path.
+fn join(server: SocketAddr, path: &str) -> WebSocket<TcpStream> {
+    let stream = TcpStream::connect_timeout(&server, PATIENCE).expect("the server listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    let (socket, _) = tungstenite::client(format!("ws://{server}{path}"), stream).expect("it lets us in");
+    socket
+}
+
+pub(crate) fn two_tabs_of_a_room_read_each_other_once(browser: &Browser) {
+    let server = Server::start(&[]);
+    let devtools = browser.connect();
+    let (ada, grace) = (Page::open(&devtools, server.address, ""), Page::open(&devtools, server.address, "#lobby"));
+    ada.set_name("Ada");
+    grace.set_name("Grace");
+    ada.say("Is anybody here?");
+    grace.wait_for_message("Is anybody here?");
+    grace.say("Yes: 2 < 3 & ü 👍");
+    ada.wait_for_message("Yes: 2 < 3 & ü 👍");
+    // What the server sends arrives in order: had Ada's message come back to her, it would be there twice by now.
+    let (first, second) = ("Is anybody here?", "Yes: 2 < 3 & ü 👍");
+    assert_eq!(ada.messages(), [entry("own", "Ada", first), entry("", "Grace", second)]);
+    assert_eq!(grace.messages(), [entry("", "Ada", first), entry("own", "Grace", second)]);
+    assert_eq!(ada.0.evaluate("document.querySelector('#text').value"), "", "what was sent is gone from the field");
+    assert_eq!(devtools.complaints(), [""; 0]);
+}
+
+pub(crate) fn another_room_reads_nothing_of_it(browser: &Browser) {
+    let server = Server::start(&[]);
+    let devtools = browser.connect();
+    let open = |rest| Page::open(&devtools, server.address, rest);
+    let (ada, grace, alan, kurt) = (open("#lobby"), open("#lobby"), open("#attic"), open("?room=attic"));
+    for (page, name) in [(&ada, "Ada"), (&grace, "Grace"), (&alan, "Alan"), (&kurt, "Kurt")] {
+        page.set_name(name);
+    }
+    ada.say("down here");
+    grace.wait_for_message("down here");
+    kurt.say("up here");
+    alan.wait_for_message("up here");
+    assert_eq!(alan.messages(), [entry("", "Kurt", "up here")]);
+    assert_eq!(kurt.messages(), [entry("own", "Kurt", "up here")]);
+    // To the other room by the form: its old messages are not the new room's.
+    grace.fill("#room", "attic");
+    grace.0.press("Enter");
+    grace.wait_for_message("You are in attic.");
+    assert_eq!(grace.0.evaluate("location.hash"), "#attic");
+    alan.say("Welcome!");
+    grace.wait_for_message("Welcome!");
+    assert_eq!(grace.messages(), [entry("", "Alan", "Welcome!")]);
+    ada.say("Still there?");
+    assert_eq!(ada.messages().len(), 2);
+    assert_eq!(devtools.complaints(), [""; 0]);
+}
+
+pub(crate) fn a_room_is_a_path_for_other_clients(browser: &Browser) {
+    let server = Server::start(&[]);
+    let devtools = browser.connect();
+    let page = Page::open(&devtools, server.address, "?room=garden%20shed");
+    assert_eq!(page.text("#address"), format!("ws://{}/room/garden%20shed", server.address));
+    assert_eq!(page.0.evaluate("document.querySelector('#link').hash"), "#garden%20shed");
+    let mut client = join(server.address, "/room/garden%20shed");
+    client.send(Message::text("I am in")).expect("it is sent");
+    page.wait_for_message("I am in");
+    page.set_name("Ada");
+    page.say("\"quoted\"");
+    let Ok(Message::Text(text)) = client.read() else { panic!("the message comes as text") };
+    let message: Value = serde_json::from_str(&text).expect("the page writes JSON");
+    assert_eq!(message, json!({"name": "Ada", "text": "\"quoted\""}));
+    assert_eq!(devtools.complaints(), [""; 0]);
+}
+
+pub(crate) fn what_others_send_is_text_and_never_markup(browser: &Browser) {
+    const MARKUP: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
+    let server = Server::start(&[]);
+    let devtools = browser.connect();
+    let page = Page::open(&devtools, server.address, "#lobby");
+    let mut client = join(server.address, "/room/lobby");
+    let long_name = "n".repeat(100);
+    let texts = [
+        MARKUP.to_owned(),
+        json!({"name": MARKUP, "text": MARKUP}).to_string(),
+        json!({"name": 7, "text": "seven"}).to_string(),
+        json!({"name": long_name, "text": ""}).to_string(),
+        "null".to_owned(),
+        String::new(),
+    ];
+    for text in &texts {
+        client.send(Message::text(text)).expect("it is sent");
+    }
+    client.send(Message::binary(vec![0; 1234])).expect("it is sent");
+    client.send(Message::text("the end")).expect("it is sent");
+    page.wait_for_message("the end");
+    let markup: String = MARKUP.chars().take(40).collect();
+    let expected = [
+        entry("", "another client", MARKUP),
+        entry("", &markup, MARKUP),
+        entry("", "another client", &texts[2]),
+        entry("", &long_name[..40], ""),
+        entry("", "another client", "null"),
+        entry("", "another client", ""),
+        entry("", "another client", "1,234 bytes"),
+        entry("", "another client", "the end"),
+    ];
+    assert_eq!(page.messages(), expected);
+    assert_eq!(page.0.evaluate("document.querySelectorAll('#log img, #log script').length"), 0);
+    assert_eq!(page.0.evaluate("document.title"), "lobby · Windlass");
+    assert_eq!(devtools.complaints(), [""; 0]);
+}
+
+pub(crate) fn a_server_that_goes_and_comes_back_is_noticed(browser: &Browser) {
+    let forwarder = Forwarder::new();
+    let server = Server::start(&["--drain-timeout", "60"]);
+    forwarder.forward_to(Some(server.address));
+    let devtools = browser.connect();
+    let (ada, grace) = (Page::open(&devtools, forwarder.address, ""), Page::open(&devtools, forwarder.address, ""));
+    ada.say("before");
+    grace.wait_for_message("before");
+
+    forwarder.forward_to(None);
+    let (status, _) = server.stop(Signal::TERM);
+    assert!(status.success(), "{status}");
+    for page in [&ada, &grace] {
+        page.0.wait("document.querySelector('#state').dataset.state === 'lost'");
+        let (kind, _, what) = page.entries().pop().expect("there is an entry");
+        assert_eq!((&*kind, &*what), ("note", "The server is going away."));
+    }
+    assert_eq!(ada.0.evaluate("document.querySelector('#send').disabled"), true);
+    ada.say("into the void");
+    assert_eq!(ada.messages().len(), 1, "what cannot be sent is not shown as if it had been");
+    assert_eq!(ada.0.evaluate("document.querySelector('#text').value"), "into the void", "it is kept");
+    ada.save("phone-lost", crate::looks::PHONE);
+
+    let server = Server::start(&[]);
+    forwarder.forward_to(Some(server.address));
+    // One is impatient, the other waits.
+    ada.0.evaluate("document.querySelector('#retry').click()");
+    ada.wait_connected();
+    grace.wait_connected();
+    grace.say("after");
+    ada.wait_for_message("after");
+    ada.say("the same");
+    grace.wait_for_message("the same");
+    let complaints = devtools.complaints();
+    let expected = |complaint: &&String| !complaint.contains("WebSocket connection to");
+    assert_eq!(complaints.iter().filter(expected).count(), 0, "{complaints:#?}");
+    server.stop_cleanly();
+}

@@ -1,0 +1,110 @@
+//! A headless Chromium: found, started once for all tests, stopped.
+
+use std::{
+    env, fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+};
+
+use crate::{
+    devtools::Devtools,
+    harness::{PATIENCE, Running},
+};
+
+/// Programs that are Chromium, the smallest first.
+const NAMES: [&str; 5] =
+    ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+/// No sandbox, since tests run as root in containers; nobody is asked or told anything; no address but the tests' own is reached; tabs that nobody
+/// sees are not slowed down.
+const FLAGS: [&str; 15] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--no-first-run",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+    "--remote-debugging-pipe",
+    "--remote-debugging-port=0",
+    "about:blank",
+];
+
+/// The browser, or why there is none.
+pub(crate) fn find() -> Result<PathBuf, String> {
+    let paths = env::var_os("PATH").unwrap_or_default();
+    let found = NAMES.iter().flat_map(|name| env::split_paths(&paths).map(move |folder| folder.join(name)));
+    found.into_iter().find(|path| path.is_file()).ok_or_else(|| format!("there is none of {}", NAMES.join(", ")))
+}
+
+/// Commands can also come through descriptor 3. Nobody sends any there, but the browser ends when it is closed, and so whenever and however this
+/// program ends. The program that is started may be a script that waits for the browser, so that killing it would end the script alone.
+const WITH_LIFELINE: &str = "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null";
+
+/// A running browser with a profile of its own. Both go when this is dropped.
+pub(crate) struct Browser {
+    running: Running,
+    profile: PathBuf,
+    /// Where its DevTools are, as `ws://…`.
+    devtools: String,
+}
+
+impl Browser {
+    pub(crate) fn start(program: &Path) -> Self {
+        let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chromium-{}", std::process::id()));
+        let mut command = Command::new("sh");
+        command.args(["-c", WITH_LIFELINE]).arg(program);
+        command.arg(format!("--user-data-dir={}", profile.display())).args(FLAGS);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("there is a shell");
+        let errors = child.stderr.take().expect("piped");
+        // In a browser already, so that a panic ends the child.
+        let mut browser = Self { running: Running(child), profile, devtools: String::new() };
+        browser.devtools = announced(errors);
+        browser
+    }
+
+    /// A conversation of its own with the browser.
+    pub(crate) fn connect(&self) -> Devtools {
+        Devtools::connect(&self.devtools)
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        drop(self.running.0.stdin.take());
+        self.running.wait();
+        // Its other processes may still be writing; what is left lies in the target directory.
+        let _ = fs::remove_dir_all(&self.profile);
+    }
+}
+
+/// The address that the browser writes among what it complains about. The rest is read and forgotten, or it would block.
+fn announced(errors: impl std::io::Read + Send + 'static) -> String {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(errors).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    let mut said = Vec::new();
+    loop {
+        match lines.recv_timeout(PATIENCE) {
+            Ok(line) => match line.strip_prefix("DevTools listening on ") {
+                Some(address) => return address.trim().to_owned(),
+                None => said.push(line),
+            },
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                panic!("the browser names no address for its DevTools; it said {said:#?}")
+            }
+        }
+    }
+}

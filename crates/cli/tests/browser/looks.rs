@@ -1,0 +1,151 @@
+//! How the page looks and how it is reached without a mouse. The pictures are for people: they are in the target directory's `tmp/page`.
+
+use std::{fs, path::Path};
+
+use serde_json::json;
+
+use crate::{chromium::Browser, devtools::Screen, harness::Server, page::Page};
+
+pub(crate) const WIDE: Screen = Screen { width: 1280, height: 860, phone: false, dark: false };
+pub(crate) const PHONE: Screen = Screen { width: 360, height: 740, phone: true, dark: false };
+
+impl Page {
+    /// Puts a picture of the page on this screen where people look for it.
+    pub(crate) fn save(&self, name: &str, screen: Screen) -> Vec<u8> {
+        self.0.show_on(screen);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
+        let picture = self.0.screenshot();
+        fs::create_dir_all(&folder).expect("the target directory can be written to");
+        fs::write(folder.join(format!("{name}.png")), &picture).expect("it can be written");
+        picture
+    }
+}
+
+/// Every text with too little contrast to what is behind it, as WCAG 2.2 computes it (success criterion 1.4.3): a list of
+/// descriptions. Colours here are opaque.
+const PALE_TEXTS: &str = "(() => {
+    const luminance = (color) => {
+        const [r, g, b] = color.match(/[\\d.]+/g).map((part) => {
+            const c = part / 255;
+            return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+        });
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const isClear = (color) => color === 'rgba(0, 0, 0, 0)' || color === 'transparent';
+    const ground = (element) => {
+        const color = getComputedStyle(element).backgroundColor;
+        return isClear(color) && element.parentElement ? ground(element.parentElement) : color;
+    };
+    const hasText = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    const shown = (element) => element.checkVisibility() && (hasText(element) || element.matches('input'));
+    return [...document.body.querySelectorAll('*')].filter(shown).flatMap((element) => {
+        const [text, behind] = [getComputedStyle(element).color, ground(element)];
+        const [dark, light] = [luminance(text), luminance(behind)].sort((a, b) => a - b);
+        const ratio = (light + 0.05) / (dark + 0.05);
+        return ratio >= 4.5 ? [] : [`${element.tagName} ${element.id} ${text} on ${behind}: ${ratio}`];
+    });
+})()";
+
+pub(crate) fn it_fits_wide_and_narrow_in_light_and_dark(browser: &Browser) {
+    let server = Server::start(&[]);
+    let devtools = browser.connect();
+    let (ada, grace) = (Page::open(&devtools, server.address, ""), Page::open(&devtools, server.address, ""));
+    ada.set_name("Ada");
+    grace.set_name("Grace");
+    converse(&ada, &grace);
+    ada.fill("#seconds", "2");
+    ada.0.press("Enter");
+    ada.0.wait("document.querySelector('#run-text').textContent.startsWith('Done')");
+    ada.0.evaluate("document.activeElement.blur()");
+    let mut pictures = Vec::new();
+    for (name, screen) in [("wide", WIDE), ("phone", PHONE)] {
+        for (scheme, dark) in [("light", false), ("dark", true)] {
+            let name = format!("{name}-{scheme}");
+            pictures.push(ada.save(&name, Screen { dark, ..screen }));
+            let root = ada.0.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]");
+            assert_eq!(root, json!([screen.width, screen.width]), "{name}: nothing sticks out");
+            let texts = ada.0.evaluate("document.querySelectorAll('label, dt, dd, .what').length");
+            assert!(texts.as_u64() > Some(20), "{name}: there is something to look at");
+            assert_eq!(ada.0.evaluate(PALE_TEXTS), json!([]), "{name}: texts can be read");
+        }
+    }
+    pictures.sort();
+    pictures.dedup();
+    assert_eq!(pictures.len(), 4, "each looks different");
+    assert_eq!(devtools.complaints(), [""; 0]);
+}
+
+fn converse(ada: &Page, grace: &Page) {
+    let address = "https://example.org/a/long/address/that/offers/no/place/to/break/because/there/is/no/space/in/it";
+    let lines = [
+        (ada, grace, "Good morning! Is the new build up?"),
+        (grace, ada, "Since nine. The long run has just ended, without a single failure."),
+        (ada, grace, address),
+        (grace, ada, "Got it."),
+    ];
+    for (speaker, listener, line) in lines {
+        speaker.say(line);
+        listener.wait_for_message(line);
+    }
+}
+
+pub(crate) fn nothing_moves_while_it_is_used(browser: &Browser) {
+    const MOVED: &str = "new Promise((resolve) => {
+        const moved = [];
+        const observer = new PerformanceObserver((list) => take(list.getEntries()));
+        const take = (entries) => entries.forEach((entry) =>
+            moved.push(`${entry.value}: ${entry.sources.map((source) => source.node?.parentElement?.outerHTML.slice(0, 200))}`));
+        observer.observe({ type: 'layout-shift', buffered: true });
+        // Two frames later what has been is told.
+        requestAnimationFrame(() => requestAnimationFrame(() => { take(observer.takeRecords()); resolve(moved); }));
+    })";
+    let server = Server::start(&[]);
+    let devtools = browser.connect();
+    for screen in [WIDE, PHONE] {
+        let grace = Page::open(&devtools, server.address, "");
+        let ada = Page(devtools.empty_tab());
+        ada.0.show_on(screen);
+        ada.0.navigate(&format!("http://{}/", server.address));
+        ada.wait_connected();
+        converse(&ada, &grace);
+        ada.fill("#seconds", "1");
+        ada.0.press("Enter");
+        ada.0.wait("document.querySelector('#run-text').textContent.startsWith('Done')");
+        assert_eq!(ada.0.evaluate(MOVED), json!([]), "{screen:?}");
+    }
+}
+
+pub(crate) fn it_can_be_used_with_the_keyboard_alone(browser: &Browser) {
+    let server = Server::start(&[]);
+    let devtools = browser.connect();
+    let page = Page::open(&devtools, server.address, "");
+    let mut visited = Vec::new();
+    for _ in 0..11 {
+        page.0.press("Tab");
+        visited.push(page.0.evaluate("document.activeElement.id"));
+        let outline = page.0.evaluate("getComputedStyle(document.activeElement).outlineStyle");
+        assert_eq!(outline, "solid", "{visited:?}: where the focus is can be seen");
+    }
+    let order = ["name", "room", "enter", "log", "text", "send", "link", "size", "depth", "seconds", "start"];
+    assert_eq!(json!(visited), json!(order));
+}
+
+pub(crate) fn every_control_has_a_name_and_its_state_is_told(browser: &Browser) {
+    let server = Server::start(&[]);
+    let devtools = browser.connect();
+    let page = Page::open(&devtools, server.address, "");
+    let tree = page.0.call("Accessibility.getFullAXTree", json!({}));
+    let nodes = tree["nodes"].as_array().expect("a list");
+    let of_role = |role: &str| -> Vec<&str> {
+        let nodes = nodes.iter().filter(|node| node["ignored"] == false && node["role"]["value"] == role);
+        nodes.map(|node| node["name"]["value"].as_str().unwrap_or_default()).collect()
+    };
+    assert_eq!(of_role("textbox"), ["Your name", "Room", "Message"]);
+    assert_eq!(of_role("spinbutton"), ["Bytes", "In flight", "Seconds"]);
+    assert_eq!(of_role("button"), ["Enter", "Send", "Start"]);
+    assert_eq!(of_role("region"), ["Chat", "Echo run"]);
+    assert_eq!(of_role("log"), ["Messages"]);
+    assert_eq!(of_role("image"), ["Messages per second during the run"]);
+    assert_eq!(of_role("status").len(), 2, "the chat's connection and the run");
+    assert_eq!(page.0.evaluate("document.documentElement.lang"), "en");
+}

@@ -1,0 +1,246 @@
+//! `windlass serve` as it is started by default: rooms, an echo, a page; and what its options do to them.
+
+#[path = "../echo/client.rs"]
+mod client;
+#[path = "../serve/harness.rs"]
+mod harness;
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    path::PathBuf,
+};
+
+use client::{Client, Heard};
+use harness::{Server, number_before, pattern, windlass};
+use rustix::process::{Signal, kill_process};
+use windlass_ws::{Message, deflate::DeflateConfig};
+
+fn enter(server: &Server, room: &str) -> Client<TcpStream> {
+    let mut client = Client::open(server.connect(), room, None);
+    // The pong comes when the server has opened the connection, and with it entered the room.
+    client.ping(b"in?");
+    assert_eq!(client.hear(), Heard::Pong(b"in?".to_vec()));
+    client
+}
+
+fn text(text: &str) -> Heard {
+    Heard::Text(text.to_owned())
+}
+
+/// Status, head and body of the answer to a request without an upgrade.
+fn get(server: &Server, path: &str, headers: &str) -> (u16, String, Vec<u8>) {
+    let mut socket = server.connect();
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n").expect("it listens");
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).expect("it ends in order");
+    let end = answer.windows(4).position(|at| at == b"\r\n\r\n").expect("there is a head") + 4;
+    let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
+    let status = head[9..12].parse().expect("a status");
+    (status, head, answer.split_off(end))
+}
+
+const UPGRADE: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+/// The status with which an upgrade is answered.
+fn upgrade(server: &Server, path: &str, headers: &str) -> u16 {
+    let mut socket = server.connect();
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: here.example:81\r\n{UPGRADE}{headers}\r\n").expect("it listens");
+    let mut status = [0; 12];
+    socket.read_exact(&mut status).expect("it answers");
+    std::str::from_utf8(&status[9..]).ok().and_then(|status| status.parse().ok()).expect("a status")
+}
+
+#[test]
+fn a_message_goes_verbatim_to_everyone_else_in_the_room_in_order() {
+    for workers in ["1", "3"] {
+        let server = Server::start(&["--workers", workers]);
+        let mut ada = enter(&server, "/room/a");
+        let mut others: Vec<_> = (0..5).map(|_| enter(&server, "/room/a")).collect();
+        let mut elsewhere = enter(&server, "/room/a/b");
+        let long = pattern(3, 100_000);
+        for number in 0..100 {
+            ada.send(Message::Text(&format!("message {number}")));
+        }
+        ada.send(Message::Binary(&long));
+        for other in &mut others {
+            for number in 0..100 {
+                assert_eq!(other.hear(), text(&format!("message {number}")), "with {workers} workers");
+            }
+            assert_eq!(other.hear(), Heard::Binary(long.clone()));
+        }
+        // Had she got one of her own, it would come first; the same elsewhere.
+        others[0].send(Message::Text("last"));
+        assert_eq!(ada.hear(), text("last"));
+        elsewhere.ping(b"quiet?");
+        assert_eq!(elsewhere.hear(), Heard::Pong(b"quiet?".to_vec()));
+        let line = server.stop_cleanly();
+        assert_eq!(number_before("messages", &line), 102);
+        assert_eq!(number_before("dropped", &line), 0);
+    }
+}
+
+#[test]
+fn one_who_has_left_hears_nothing_and_harms_nobody() {
+    let server = Server::start(&[]);
+    let mut ada = enter(&server, "/");
+    let mut bob = enter(&server, "/?query=does&not=matter");
+    enter(&server, "/").close();
+    drop(enter(&server, "/"));
+    ada.send(Message::Text("who is here?"));
+    assert_eq!(bob.hear(), text("who is here?"));
+    server.stop_cleanly();
+}
+
+#[test]
+fn rooms_relay_between_clients_with_and_without_compression() {
+    let server = Server::start(&[]);
+    let mut plain = enter(&server, "/r");
+    let mut packed = Client::open(server.connect(), "/r", Some(&DeflateConfig::DEFAULT));
+    assert!(packed.has_deflate);
+    packed.ping(b"");
+    assert_eq!(packed.hear(), Heard::Pong(vec![]));
+    let said = "again and again, ".repeat(100);
+    plain.send(Message::Text(&said));
+    assert_eq!(packed.hear(), text(&said));
+    packed.send(Message::Text(&said));
+    assert_eq!(plain.hear(), text(&said));
+    server.stop_cleanly();
+}
+
+#[test]
+fn the_page_is_served_in_chat_alone_and_the_echo_is_not_a_room() {
+    let server = Server::start(&[]);
+    let (status, head, body) = get(&server, "/", "");
+    assert_eq!(status, 200);
+    assert!(head.contains("content-type: text/html") && head.contains("frame-ancestors 'none'"), "{head}");
+    assert!(body.starts_with(b"<!doctype html>"));
+    let tag = head.lines().find_map(|line| line.strip_prefix("etag: ")).expect("it can be asked for again").to_owned();
+    assert_eq!(get(&server, "/", &format!("If-None-Match: {tag}\r\n")).0, 304);
+    assert_eq!(get(&server, "/elsewhere", "").0, 426);
+    let mut client = Client::new(server.connect(), None);
+    client.exchange(Message::Text("echo"));
+    client.close();
+    server.stop_cleanly();
+    let server = Server::start(&["--mode", "echo"]);
+    assert_eq!(get(&server, "/", "").0, 426);
+    let mut client = Client::open(server.connect(), "/any/path", None);
+    client.exchange(Message::Text("echo"));
+    server.stop_cleanly();
+}
+
+#[test]
+fn pages_of_other_origins_are_kept_out_unless_they_are_allowed() {
+    const OWN: &str = "Origin: http://here.example:81\r\n";
+    const OTHER: &str = "Origin: https://other.example\r\n";
+    for (arguments, none, own, other) in [
+        (&[][..], 101, 101, 403),
+        (&["--origin", "any"], 101, 101, 101),
+        (&["--origin", "https://other.example"], 101, 403, 101),
+    ] {
+        let server = Server::start(arguments);
+        let statuses = ["", OWN, OTHER].map(|origin| upgrade(&server, "/", origin));
+        assert_eq!(statuses, [none, own, other], "{arguments:?}");
+        server.stop_cleanly();
+    }
+}
+
+#[test]
+fn an_origin_that_is_none_is_refused_by_its_name() {
+    let output =
+        windlass(&["serve", "--listen", "127.0.0.1:0", "--origin", "example.com/path"]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("--origin"), "{errors}");
+}
+
+/// A file for the time of a test.
+struct File(PathBuf);
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_file_configures_it_and_the_command_line_goes_before_it() {
+    let file = File(std::env::temp_dir().join(format!("windlass-serve-{}.toml", std::process::id())));
+    let options = "listen = '127.0.0.1:0'\nmode = 'echo'\nmessage-max = 10\nlog = 'json'\nlog-level = 'debug'\n";
+    fs::write(&file.0, options).expect("a file for temporary use");
+    let path = file.0.to_str().expect("it is text");
+    let server = Server::of(windlass(&["serve", "--config", path, "--message-max", "20", "--drain-timeout", "0"]));
+    let mut client = Client::open(server.connect(), "/anywhere", None);
+    client.exchange(Message::Text("fifteen bytes.."));
+    client.send(Message::Text("more than twenty bytes"));
+    assert_eq!(client.hear(), Heard::Close(Some(1009), String::new()));
+    // The log is JSON, a line an event.
+    server.wait_for_error(r#""level":"DEBUG""#);
+    server.stop_cleanly();
+    fs::write(&file.0, "mode = 'morse'\n").expect("it can be written again");
+    let output = windlass(&["serve", "--config", path]).output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains(path) && errors.contains("morse"), "{errors}");
+}
+
+#[test]
+fn connections_of_one_address_are_limited() {
+    let server = Server::start(&["--connections-per-address", "2"]);
+    let (ada, mut bob) = (enter(&server, "/"), enter(&server, "/"));
+    let mut third = server.connect();
+    assert_eq!(third.read(&mut [0; 1]).expect("it is closed in order"), 0);
+    ada.close();
+    // The server has closed first, so the place is free.
+    let mut cleo = enter(&server, "/");
+    bob.send(Message::Text("hello"));
+    assert_eq!(cleo.hear(), text("hello"));
+    assert_eq!(number_before("refused", &server.stop_cleanly()), 1);
+}
+
+#[test]
+fn the_first_signal_ends_it_in_peace_and_the_second_at_once() {
+    let server = Server::start(&["--drain-timeout", "60"]);
+    let mut client = enter(&server, "/");
+    let mut silent = enter(&server, "/");
+    kill_process(server.pid(), Signal::TERM).expect("it runs");
+    // Everybody is told, and who answers ends in order.
+    assert_eq!(client.hear(), Heard::Close(Some(1001), String::new()));
+    client.expect_end();
+    assert_eq!(silent.hear(), Heard::Close(Some(1001), String::new()));
+    server.stop_cleanly();
+
+    let server = Server::start(&["--drain-timeout", "3600"]);
+    // A client that never answers: its engine is not asked.
+    let stubborn = enter(&server, "/").socket;
+    kill_process(server.pid(), Signal::INT).expect("it runs");
+    server.wait_for_error("ending");
+    // Nobody new comes in meanwhile. The listener may still be there for a moment.
+    while TcpStream::connect(server.address).is_ok_and(|mut late| late.read(&mut [0; 1]).is_ok_and(|count| count > 0)) {
+    }
+    let (status, line) = server.stop(Signal::TERM);
+    assert_eq!(status.code(), Some(0));
+    assert!(line.starts_with("stopped by SIGINT: "), "{line}");
+    drop(stubborn);
+}
+
+#[test]
+fn a_receiver_that_does_not_read_is_treated_as_was_said_and_the_others_miss_nothing() {
+    for (policy, words) in [("drop-newest", "dropped"), ("drop-oldest", "dropped"), ("evict", "evicted")] {
+        let server = Server::start(&["--slow", policy, "--buffer", "20000"]);
+        let mut sender = enter(&server, "/");
+        let mut reader = enter(&server, "/");
+        let slow = enter(&server, "/");
+        // More than socket buffers hold at their largest.
+        let message = pattern(5, 256 << 10);
+        for _ in 0..64 {
+            sender.send(Message::Binary(&message));
+            assert_eq!(reader.hear(), Heard::Binary(message.clone()), "{policy}");
+        }
+        drop(slow);
+        let line = server.stop_cleanly();
+        assert!(number_before(words, &line) > 0, "{policy}: {line}");
+    }
+}

@@ -1,0 +1,341 @@
+//! What is wrong is found, said and told by the exit status.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::SocketAddr,
+};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+use windlass_ws::{CloseCode, Message};
+
+use crate::{
+    liar::{Ears, Liar, raw, read_request},
+    load::{Loaded, load},
+};
+
+/// Twenty messages, at most four of them outstanding.
+fn load_at(url: &str) -> Loaded {
+    load(&[url, "--connections", "1", "--messages", "20", "--depth", "4", "--timeout", "30"])
+}
+
+/// The same against something that lets it wait for ever.
+fn load_in_vain(url: &str) -> Loaded {
+    load(&[url, "--connections", "1", "--messages", "20", "--depth", "4", "--timeout", "0.2"])
+}
+
+#[test]
+fn an_honest_server_is_believed() {
+    let server = Liar::websocket(|_, message, mouth| mouth.say(message));
+    let loaded = load_at(&server.ws());
+    assert_eq!(loaded.expect_clean().verified(), 20);
+    server.join();
+    let server = raw(|_| true);
+    let loaded = load_at(&server.tcp());
+    assert_eq!(loaded.expect_clean().verified(), 20);
+    server.join();
+}
+
+#[test]
+fn one_wrong_byte() {
+    let server = Liar::websocket(|number, message, mouth| {
+        let mut bytes = message.as_bytes().to_vec();
+        bytes[7] ^= u8::from(number == 5);
+        mouth.say(Message::Binary(&bytes));
+    });
+    let loaded = load_at(&server.ws());
+    loaded.expect_fault("wrong_content", "connection 1: the answer to message 5 has a wrong byte: ");
+    loaded.expect_fault("wrong_content", " at offset 7\n");
+    assert_eq!(loaded.verified(), 4, "nothing after it counts");
+    let unanswered = loaded.number("/messages/unanswered");
+    assert!((1.0..=4.0).contains(&unanswered), "the fifth, and those that were under way behind it: {unanswered}");
+    server.join();
+}
+
+#[test]
+fn one_wrong_byte_in_a_stream() {
+    let mut sent = 0;
+    let server = raw(move |piece| {
+        // Of the fifth message of 64 bytes, the eighth byte.
+        if let Some(byte) = piece.get_mut((4_usize * 64 + 7).wrapping_sub(sent)) {
+            *byte ^= 0x20;
+        }
+        sent += piece.len();
+        true
+    });
+    let loaded = load_at(&server.tcp());
+    loaded.expect_fault("wrong_content", "connection 1: the answer to message 5 has a wrong byte: ");
+    loaded.expect_fault("wrong_content", " at offset 7\n");
+    server.join();
+}
+
+#[test]
+fn one_message_lost_among_others() {
+    let server = Liar::websocket(|number, message, mouth| {
+        if number != 5 {
+            mouth.say(message);
+        }
+    });
+    let words = "the answer to message 6 came where that to 5 was due, which is lost or overtaken";
+    load_at(&server.ws()).expect_fault("out_of_order", words);
+    server.join();
+}
+
+#[test]
+fn the_last_message_lost() {
+    let server = Liar::websocket(|number, message, mouth| {
+        if number != 20 {
+            mouth.say(message);
+        }
+    });
+    let loaded = load_in_vain(&server.ws());
+    loaded.expect_fault("lost", "no answer to message 20 within 0.2 s");
+    assert_eq!((loaded.verified(), loaded.number("/messages/unanswered")), (19, 1.0));
+    server.join();
+}
+
+#[test]
+fn two_messages_swapped() {
+    let mut held = None;
+    let server = Liar::websocket(move |number, message, mouth| {
+        if number == 5 {
+            held = Some(message.as_bytes().to_vec());
+        } else {
+            mouth.say(message);
+        }
+        if number == 6 {
+            let held = held.take().expect("it came before");
+            mouth.say(Message::Binary(&held));
+        }
+    });
+    load_at(&server.ws()).expect_fault("out_of_order", "the answer to message 6 came where that to 5 was due");
+    server.join();
+}
+
+#[test]
+fn two_messages_of_a_stream_swapped() {
+    let mut all = Vec::new();
+    let server = raw(move |piece| {
+        all.append(piece);
+        if all.len() == 4 * 64 {
+            all[..2 * 64].rotate_left(64);
+            piece.append(&mut all);
+        }
+        true
+    });
+    load_at(&server.tcp()).expect_fault("out_of_order", "the answer to message 2 came where that to 1 was due");
+    server.join();
+}
+
+#[test]
+fn one_message_twice() {
+    let server = Liar::websocket(|number, message, mouth| {
+        mouth.say(message);
+        if number == 5 {
+            mouth.say(message);
+        }
+    });
+    load_at(&server.ws()).expect_fault("additional", "the answer to message 5 came twice");
+    server.join();
+}
+
+#[test]
+fn a_message_more_after_the_last() {
+    let server = Liar::websocket(|number, message, mouth| {
+        mouth.say(message);
+        if number == 20 {
+            mouth.say(Message::Text("by the way"));
+        }
+    });
+    load_at(&server.ws()).expect_fault("additional", "a message of 10 bytes came unasked");
+    server.join();
+}
+
+#[test]
+fn a_byte_more_after_the_last() {
+    let mut left = 20 * 64;
+    let server = raw(move |piece| {
+        left -= piece.len();
+        if left == 0 {
+            piece.push(b'!');
+        }
+        true
+    });
+    load_at(&server.tcp()).expect_fault("additional", "1 byte came unasked");
+    server.join();
+}
+
+#[test]
+fn a_greeting_that_nobody_has_asked_for() {
+    let server = Liar::start(|mut socket| {
+        // An unmasked frame of text. It comes before the client can have asked for anything.
+        let mut ears = Ears::accept_and_say(&mut socket, &[0x81, 2, b'h', b'i']);
+        while ears.hear(&mut socket, |_, _| {}) {}
+    });
+    load_at(&server.ws()).expect_fault("additional", "a message of 2 bytes came unasked");
+    server.join();
+}
+
+#[test]
+fn another_length_and_another_type() {
+    let server = Liar::websocket(|_, message, mouth| mouth.say(Message::Binary(&message.as_bytes()[1..])));
+    let words = "the answer to message 1 has 63 bytes instead of 64";
+    load_at(&server.ws()).expect_fault("wrong_content", words);
+    server.join();
+    let server = Liar::websocket(|_, message, mouth| mouth.say(Message::Binary(message.as_bytes())));
+    let loaded = load(&[&server.ws(), "--connections", "1", "--messages", "1", "--text", "ascii"]);
+    loaded.expect_fault("wrong_content", "the answer to message 1 is binary, but text was sent");
+    server.join();
+}
+
+#[test]
+fn hanging_up_early_in_every_way() {
+    let server = Liar::websocket(|number, message, mouth| match number {
+        5 => mouth.hang_up(),
+        _ => mouth.say(message),
+    });
+    let loaded = load_at(&server.ws());
+    assert!(loaded.verified() <= 4, "{loaded:?}");
+    // What the server had not read makes its end a reset, which may overtake its answers.
+    assert!(loaded.json()["errors"]["closed_early"] == 1 || loaded.json()["errors"]["broken"] == 1, "{loaded:?}");
+    assert_eq!(loaded.status, Some(1));
+    server.join();
+
+    let server = Liar::websocket(|number, message, mouth| match number {
+        5 => mouth.reset(),
+        _ => mouth.say(message),
+    });
+    load_at(&server.ws()).expect_fault("broken", "Connection reset by peer");
+    server.join();
+
+    let server = Liar::websocket(|number, message, mouth| match number {
+        5 => mouth.say_goodbye(CloseCode::GOING_AWAY, "that is enough"),
+        6.. => {}
+        _ => mouth.say(message),
+    });
+    let words = "the server has closed the connection with code 1001: that is enough";
+    load_at(&server.ws()).expect_fault("closed_early", words);
+    server.join();
+}
+
+#[test]
+fn hanging_up_a_stream_early() {
+    let mut left = 5 * 64;
+    let server = raw(move |piece| {
+        piece.truncate(left);
+        left -= piece.len();
+        left > 0
+    });
+    let loaded = load_at(&server.tcp());
+    assert!(loaded.status == Some(1) && loaded.verified() <= 5, "{loaded:?}");
+    server.join();
+}
+
+#[test]
+fn hanging_up_instead_of_saying_goodbye() {
+    let server = Liar::start(|mut socket| {
+        let mut ears = Ears::accept(&mut socket);
+        let mut number = 0;
+        while number < 20 {
+            ears.hear(&mut socket, |message, mouth| {
+                number += 1;
+                mouth.say(message);
+            });
+        }
+        // The Close frame is read, so that the end is no reset, and not answered.
+        let _ = socket.read(&mut [0; 64]);
+    });
+    load_at(&server.ws()).expect_fault("not_closed", "the server has hung up without a Close frame");
+    server.join();
+}
+
+#[test]
+fn breaking_the_protocol() {
+    let server = Liar::websocket(|number, message, mouth| match number {
+        // A masked frame.
+        5 => mouth.say_bytes(&[0x82, 0x80, 1, 2, 3, 4]),
+        6.. => {}
+        _ => mouth.say(message),
+    });
+    load_at(&server.ws()).expect_fault("protocol", "connection 1: ");
+    server.join();
+}
+
+#[test]
+fn refusing_the_upgrade() {
+    let server = Liar::start(|mut socket| {
+        read_request(&mut socket);
+        let answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
+        socket.write_all(answer).expect("the client waits for it");
+    });
+    let loaded = load_at(&server.ws());
+    loaded.expect_fault("handshake", "the server answers with status 403");
+    assert_eq!(loaded.number("/connections/opened"), 0.0);
+    server.join();
+}
+
+#[test]
+fn declining_compression() {
+    let server = Liar::websocket(|_, message, mouth| mouth.say(message));
+    let loaded = load(&[&server.ws(), "--connections", "1", "--messages", "1", "--deflate"]);
+    loaded.expect_fault("handshake", "the server declines permessage-deflate");
+    server.join();
+}
+
+#[test]
+fn never_answering_the_upgrade_or_hanging_up_over_it() {
+    let server = Liar::start(|mut socket| {
+        // Until the client gives up.
+        while let Ok(1..) = socket.read(&mut [0; 4096]) {}
+    });
+    load_in_vain(&server.ws()).expect_fault("handshake", "no answer to the upgrade within 0.2 s");
+    server.join();
+    let server = Liar::start(|mut socket| read_request(&mut socket));
+    let words = "the server has hung up without an answer to the upgrade";
+    load_at(&server.ws()).expect_fault("handshake", words);
+    server.join();
+}
+
+#[test]
+fn never_answering_at_all() {
+    let server = Liar::websocket(|_, _, _| {});
+    let loaded = load_in_vain(&server.ws());
+    loaded.expect_fault("lost", "no answer to message 1 within 0.2 s");
+    assert_eq!((loaded.verified(), loaded.number("/messages/unanswered")), (0, 4.0));
+    server.join();
+    let server = raw(|piece| {
+        piece.clear();
+        true
+    });
+    load_in_vain(&server.tcp()).expect_fault("lost", "no answer to message 1 within 0.2 s");
+    server.join();
+}
+
+#[test]
+fn nobody_listens() {
+    // A port that is taken, so that nobody else listens there.
+    let taken = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    rustix::net::bind(&taken, &any).expect("there is a free port");
+    let address = SocketAddr::try_from(rustix::net::getsockname(&taken).expect("it is bound")).expect("an IP address");
+    let loaded = load(&[&format!("ws://{address}/"), "--connections", "11"]);
+    loaded.expect_fault("connect", "connection 3: not connected: Connection refused");
+    loaded.expect_fault("connect", "windlass: and 3 more\n");
+    assert_eq!(loaded.number("/connections/failed"), 11.0);
+    let loaded = load(&["unix:/nobody/listens/here", "--connections", "2"]);
+    loaded.expect_fault("connect", "No such file or directory");
+}
+
+/// Where TCP would wait, connect(2) says at once that the backlog of a Unix socket is full.
+#[test]
+fn a_full_backlog_is_waited_for_and_not_for_ever() {
+    let path = std::env::temp_dir().join(format!("windlass-load-backlog-{}", std::process::id()));
+    let listening = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
+    rustix::net::bind(&listening, &SocketAddrUnix::new(&path).expect("a short path")).expect("nobody is there");
+    rustix::net::listen(&listening, 0).expect("it is bound");
+    let url = format!("unix:{}", path.display());
+    let loaded = load(&[&url, "--connections", "3", "--messages", "3", "--timeout", "0.2"]);
+    std::fs::remove_file(&path).expect("it is there");
+    assert_eq!(loaded.status, Some(1));
+    assert_eq!(loaded.json()["errors"], serde_json::json!({ "connect": 2, "lost": 1 }), "one fits: {loaded:?}");
+    assert!(loaded.errors.contains("not connected: Resource temporarily unavailable"), "{}", loaded.errors);
+}
