@@ -1,6 +1,6 @@
 //! A WebSocket client on a blocking socket: the engine needs no event loop.
 //!
-//! Start `cargo run --release`, then `cargo run --example ws_client -- 127.0.0.1:9001 hello world`: it sends each word as a message, prints what
+//! Start `cargo run --release`, then `cargo run --example ws_client -- 127.0.0.1:9001/echo hello world`: it sends each word as a message, prints what
 //! comes back, and closes.
 
 use std::{
@@ -18,8 +18,9 @@ use windlass_ws::{
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let address = arguments.next().unwrap_or_else(|| "127.0.0.1:9001".to_owned());
-    let mut client = Client::connect(&address, "/")?;
+    let place = arguments.next().unwrap_or_else(|| "127.0.0.1:9001/echo".to_owned());
+    let (address, path) = place.split_once('/').unwrap_or((&place, ""));
+    let mut client = Client::connect(address, &format!("/{path}"))?;
     for word in arguments {
         client.send(Message::Text(&word))?;
         match client.receive()? {
