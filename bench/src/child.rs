@@ -42,6 +42,11 @@ pub(crate) struct Child {
 impl Child {
     /// Starts a program and pins it.
     pub(crate) fn start(path: &Path, pin: Pin) -> Result<Self, Refusal> {
+        Self::start_as(path, pin, false)
+    }
+
+    /// Starts a program, pins it, and has it come before others that share its processor if it is to be the `first`.
+    pub(crate) fn start_as(path: &Path, pin: Pin, first: bool) -> Result<Self, Refusal> {
         let mut process = Command::new(path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -64,7 +69,7 @@ impl Child {
             Pin::Nowhere => None,
             Pin::To(cpu) => Some(cpu),
         };
-        match child.ask(&Request::Hello { cpu })? {
+        match child.ask(&Request::Hello { cpu, first })? {
             Reply::Hello { version, pinned } => {
                 if cpu.is_some() && !pinned {
                     eprintln!("{}: not allowed to pin", path.display());

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Parser;
 
 use crate::instructions::Tool;
-use crate::{plan, program};
+use crate::{plan, program, servers};
 
 /// Measures windlass and its peers in one interleaved run and reports ratios.
 #[derive(Debug, Parser)]
@@ -102,8 +102,16 @@ pub(crate) fn list() -> String {
             writeln!(text, "    {name} {}", params.join(" ")).expect("writing to a string");
         }
     }
+    for suite in servers::SUITES {
+        writeln!(text, "{suite}").expect("writing to a string");
+        for case in servers::cases(suite) {
+            let (name, params) = plan::describe(&case);
+            let params: Vec<String> = params.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            writeln!(text, "    {name} {}", params.join(" ")).expect("writing to a string");
+        }
+    }
     writeln!(text, "implementations").expect("writing to a string");
-    for program in program::PROGRAMS {
+    for program in program::PROGRAMS.iter().chain(servers::SERVERS.iter().map(|server| &server.program)) {
         let (parts, backends) = (program.parts.join(", "), program.backends.join(", "));
         writeln!(text, "    {:<17} {parts} on {backends}", program.name).expect("writing to a string");
     }

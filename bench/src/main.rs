@@ -16,6 +16,7 @@ mod plan;
 mod program;
 mod report;
 mod run;
+mod servers;
 mod singlestep;
 mod stats;
 mod syscalls;

@@ -8,13 +8,15 @@ use clap::builder::PossibleValuesParser;
 use serde_json::Value;
 use windlass_bench_driver::protocol::{Awake, Case, Trigger, Writer};
 
+use crate::servers;
+
 pub(crate) use websocket::{counted, is_counted_with_lto, size};
 
 /// All suites, in the order in which they run.
 pub(crate) const SUITES: &[&str] = &["dispatch", "timers", "flow", "wakeup", "engine", "unmask", "utf8", "deflate"];
 
 pub(crate) fn suite_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(SUITES)
+    PossibleValuesParser::new(SUITES.iter().chain(servers::SUITES))
 }
 
 /// The timed cases of a suite, in groups whose slices are interleaved: those of one case that are read against each other.
@@ -184,6 +186,10 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::Call { .. } | Case::Unmask { .. } | Case::Validate { .. } => "call",
         Case::Echo { .. } | Case::Compress { .. } | Case::Inflate { .. } => "message",
         Case::IdleEngine { .. } => "engine",
+        Case::Messages { .. } => "message",
+        Case::Publish { .. } => "delivery",
+        Case::Upgrade { .. } => "handshake",
+        Case::IdleConnection { .. } => "connection",
     }
 }
 

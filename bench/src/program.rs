@@ -1,10 +1,13 @@
 //! The measured programs, and how they come to be.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::builder::PossibleValuesParser;
 use serde_json::Value;
+
+use crate::servers::SERVERS;
 
 /// The raw loop, which everything is read against.
 pub(crate) const RAW: &str = "raw";
@@ -32,9 +35,9 @@ pub(crate) struct Program {
     /// The parts of suites that it has, as `Case::part` names them.
     pub(crate) parts: &'static [&'static str],
     pub(crate) backends: &'static [&'static str],
-    workspace: Workspace,
-    package: &'static str,
-    binary: &'static str,
+    pub(crate) workspace: Workspace,
+    pub(crate) package: &'static str,
+    pub(crate) binary: &'static str,
 }
 
 const fn own(name: &'static str, parts: &'static [&'static str], binary: &'static str) -> Program {
@@ -124,8 +127,11 @@ pub(crate) const LACKS: &[(&str, &str, &str)] = &[
 
 /// Those that `--peer` can name.
 pub(crate) fn peer_names() -> PossibleValuesParser {
-    let peers = PROGRAMS.iter().filter(|program| program.workspace != Workspace::Root);
-    PossibleValuesParser::new(peers.map(|program| program.name))
+    let servers = SERVERS.iter().map(|server| &server.program);
+    let peers = PROGRAMS.iter().chain(servers).filter(|program| program.workspace != Workspace::Root);
+    // Some are measured in both ways.
+    let names: BTreeSet<_> = peers.map(|program| program.name).collect();
+    PossibleValuesParser::new(names)
 }
 
 /// Those that `--backend` can name.

@@ -14,6 +14,7 @@ use crate::meta::Meta;
 use crate::plan;
 use crate::program::{LACKS, PROGRAMS, Program, RAW, WINDLASS};
 use crate::report::{Entry, Report};
+use crate::servers;
 use crate::stats::{Line, Spread};
 use crate::syscalls;
 use crate::timing::{Contender, Entrant, taking_part, time};
@@ -45,6 +46,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
             count_syscalls(suite, &contenders, &mut report);
         }
     }
+    servers::run(options, pin, &mut report);
     report.meta = Meta::now(options.quick);
     Ok(report)
 }

@@ -36,7 +36,7 @@ fn total(program: &Path, backend: &str, counted: &Counted, rounds: u64) -> Resul
 }
 
 /// The fourth column of the last line of `strace -c`.
-fn calls(text: &str) -> Option<u64> {
+pub(crate) fn calls(text: &str) -> Option<u64> {
     let line = text.lines().rfind(|line| line.trim_end().ends_with("total"))?;
     line.split_whitespace().nth(3)?.parse().ok()
 }

@@ -89,7 +89,7 @@ pub(crate) struct Entrant<'a> {
 }
 
 /// Doubles and more until a slice is long enough to judge by, which also warms everything up.
-fn calibrate(child: &mut Child, slice_ns: u64) -> Result<u64, Refusal> {
+pub(crate) fn calibrate(child: &mut Child, slice_ns: u64) -> Result<u64, Refusal> {
     let mut rounds = 1;
     loop {
         let outcome = child.slice(rounds)?;
@@ -220,15 +220,15 @@ fn ratios(sample: &Samples, samples: &[Samples], entrants: &[Entrant<'_>]) -> Ve
 }
 
 /// Ratio of two entrants, taken within each repetition: what slows the machine slows both.
-fn ratio(one: impl Iterator<Item = f64>, other: impl Iterator<Item = f64>) -> Option<Spread> {
+pub(crate) fn ratio(one: impl Iterator<Item = f64>, other: impl Iterator<Item = f64>) -> Option<Spread> {
     Spread::of(one.zip(other).map(|(one, other)| one / other))
 }
 
 /// Orders the contenders anew in each repetition, so that none always runs after the same one.
-struct Shuffle(u64);
+pub(crate) struct Shuffle(pub(crate) u64);
 
 impl Shuffle {
-    fn apply<T>(&mut self, items: &mut [T]) {
+    pub(crate) fn apply<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             // Knuth's linear congruential generator (MMIX); the high bits are the random ones.
             self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

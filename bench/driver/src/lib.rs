@@ -14,12 +14,13 @@ mod clock;
 pub mod deflate;
 pub mod dispatch;
 pub mod flow;
-mod payload;
+pub mod payload;
 mod place;
 mod poll;
 pub mod protocol;
 mod random;
 mod serve;
+pub mod server;
 pub mod source;
 mod threads;
 pub mod timers;
@@ -28,7 +29,7 @@ pub mod utf8;
 pub mod wakeup;
 pub mod websocket;
 
-pub use place::pin;
+pub use place::{FIRST, first, pin};
 pub use serve::{Measured, Program, STEPPED, Suite, Unsupported, locked_version};
 
 /// Any failure of a measured program; its text is sent to `windlass-bench` and reported there.

@@ -5,14 +5,21 @@ use crate::random::Random;
 
 /// A payload of exactly this many bytes; text is valid UTF-8.
 pub(crate) fn content(content: Content, bytes: usize) -> Vec<u8> {
+    let seed = if content == Content::Binary { bytes as u64 } else { 3 };
+    variant(content, bytes, seed)
+}
+
+/// A payload as those of [`Content`] are, another one for each seed.
+pub fn variant(content: Content, bytes: usize, seed: u64) -> Vec<u8> {
     match content {
         Content::Binary => {
             let mut payload = vec![0; bytes];
-            Random::new(bytes as u64).fill(&mut payload);
+            Random::new(seed).fill(&mut payload);
             payload
         }
-        Content::Ascii => text(Script::Ascii, bytes),
-        Content::TwoByte => text(Script::Cyrillic, bytes),
+        Content::Ascii => drawn(Script::Ascii, bytes, seed),
+        Content::TwoByte => drawn(Script::Cyrillic, bytes, seed),
+        Content::Json => json(seed, bytes),
     }
 }
 
@@ -30,8 +37,12 @@ fn alphabet(script: Script) -> &'static [&'static str] {
 
 /// Text of exactly this many bytes, filled up with full stops where the next character is too long.
 pub(crate) fn text(script: Script, bytes: usize) -> Vec<u8> {
+    drawn(script, bytes, 3)
+}
+
+fn drawn(script: Script, bytes: usize, seed: u64) -> Vec<u8> {
     let alphabet = alphabet(script);
-    let mut random = Random::new(3);
+    let mut random = Random::new(seed);
     let mut text = Vec::with_capacity(bytes);
     while text.len() < bytes {
         let piece = alphabet[random.below(alphabet.len())].as_bytes();

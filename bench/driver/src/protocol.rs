@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,9 @@ pub enum Request {
     Hello {
         /// Number of the processor, as sched_setaffinity(2) counts them.
         cpu: Option<usize>,
+        /// Come before all others that share it, if that is allowed: for the client, whose server does so.
+        #[serde(default)]
+        first: bool,
     },
     /// Sets the case up; whatever was prepared before is torn down.
     Prepare {
@@ -26,6 +30,14 @@ pub enum Request {
         backend: String,
         /// Does everything but the turns: what the workload itself costs.
         idle: bool,
+    },
+    /// To the client of the suites that measure servers: connects to one and sets the case up; whatever was connected before is
+    /// closed.
+    Connect {
+        /// What to set up.
+        case: Case,
+        /// The server.
+        server: Server,
     },
     /// Runs some rounds of the prepared case and checks which handlers ran.
     Slice {
@@ -59,6 +71,19 @@ pub enum Reply {
         /// What happened.
         reason: String,
     },
+}
+
+/// What a server program says of itself, once, on its standard output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Number of its process: whoever started it may have started strace(1) instead.
+    pub process: u32,
+    /// Version of the library that is measured.
+    pub version: String,
+    /// Where its memory has the number of allocations so far, eight bytes.
+    pub allocations_at: u64,
 }
 
 /// What one slice came to.
@@ -128,6 +153,8 @@ pub enum Content {
     Ascii,
     /// Text of two bytes a character.
     TwoByte,
+    /// JSON, which compresses as the messages of services do.
+    Json,
 }
 
 /// What text is written in.
@@ -336,6 +363,38 @@ pub enum Case {
         /// A message may refer to those before it.
         takeover: bool,
     },
+    /// Connections whose messages a server sends back. A round is a message.
+    Messages {
+        /// What the messages are made of.
+        content: Content,
+        /// Length of a message's payload.
+        bytes: usize,
+        /// How many connections.
+        connections: usize,
+        /// Messages of a connection that are under way.
+        depth: usize,
+        /// Compressed in both directions, without context takeover.
+        deflate: bool,
+    },
+    /// A connection whose messages a server sends to all receivers. A round is a delivery.
+    Publish {
+        /// How many receive.
+        receivers: usize,
+        /// Length of a message's payload.
+        bytes: usize,
+        /// Messages that are under way.
+        outstanding: usize,
+    },
+    /// Connections that are opened, upgraded and closed. A round is one of them.
+    Upgrade {
+        /// How many are under way.
+        parallel: usize,
+    },
+    /// What a server keeps in memory for a connection that has echoed a message and waits.
+    IdleConnection {
+        /// Number of connections to divide by.
+        connections: usize,
+    },
 }
 
 impl Case {
@@ -368,6 +427,11 @@ impl Case {
             Self::Unmask { .. } => "unmask",
             Self::Validate { .. } => "utf8",
             Self::Compress { .. } | Self::Inflate { .. } => "deflate",
+            Self::Messages { deflate: false, .. } => "echo",
+            Self::Messages { deflate: true, .. } => "echo/deflate",
+            Self::Publish { .. } => "broadcast",
+            Self::Upgrade { .. } => "handshake",
+            Self::IdleConnection { .. } => "memory",
         }
     }
 }

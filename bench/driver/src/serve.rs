@@ -130,7 +130,7 @@ impl Program {
 
     fn answer(&self, request: Request, prepared: &mut Option<Box<dyn Measured>>) -> Reply {
         match request {
-            Request::Hello { cpu } => {
+            Request::Hello { cpu, .. } => {
                 Reply::Hello { version: self.version.clone(), pinned: cpu.is_some_and(place::take) }
             }
             Request::Prepare { case, backend, idle } => {
@@ -147,6 +147,7 @@ impl Program {
                     Err(error) => refusal(error),
                 }
             }
+            Request::Connect { .. } => Reply::Failed { reason: "this is no client".into() },
             Request::Slice { rounds } => match prepared {
                 Some(measured) => match measured.slice(rounds) {
                     Ok(outcome) => Reply::Slice(outcome),

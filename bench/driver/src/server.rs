@@ -1,0 +1,127 @@
+//! What every server program of the suites `echo`, `broadcast`, `handshake` and `memory` shares: how it is told what to do, and what
+//! it says of itself.
+//!
+//! It is started with `echo` or `broadcast`, then perhaps `--deflate`, `--cpu N` and `--first`. It listens on a free port of 127.0.0.1, prints
+//! one line of JSON, [`Server`], and serves until it is killed. In broadcasting, a connection to [`PUBLISHER`] publishes what it
+//! sends, and all others receive it.
+#![allow(unsafe_code, reason = "prctl, getrlimit and setrlimit")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use crate::protocol::Server;
+use crate::{Error, alloc, place};
+
+/// The path of connections that publish. Those on other paths receive.
+pub const PUBLISHER: &str = "/pub";
+
+/// Topic, channel or room of those that receive.
+pub const TOPIC: &str = "all";
+
+/// Where a server listens until the kernel says which port it is.
+pub const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Longest message that a server must take.
+pub const MESSAGE_MAX: usize = 16 << 20;
+
+/// What a server does with messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Sends them back.
+    Echo,
+    /// Sends those of publishers to everyone else.
+    Broadcast,
+}
+
+/// What the command line asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// What to do with messages.
+    pub mode: Mode,
+    /// Agrees to permessage-deflate without context takeover.
+    pub deflate: bool,
+    cpu: Option<usize>,
+    first: bool,
+}
+
+impl Settings {
+    /// Reads this process's command line, and prepares the process: pins it, puts it before others, has it end with whoever started it,
+    /// and raises its limit of open files.
+    ///
+    /// # Errors
+    ///
+    /// If the command line cannot be understood, or the process not be pinned.
+    pub fn take() -> Result<Self, Error> {
+        let settings = Self::read(std::env::args().skip(1))?;
+        end_with_parent();
+        raise_open_files();
+        if settings.cpu.is_some_and(|cpu| !place::pin(cpu)) {
+            return Err("not allowed to pin".into());
+        }
+        if settings.first && !place::first() {
+            return Err("not allowed to come first".into());
+        }
+        Ok(settings)
+    }
+
+    fn read(mut arguments: impl Iterator<Item = String>) -> Result<Self, Error> {
+        let mode = match arguments.next().as_deref() {
+            Some("echo") => Mode::Echo,
+            Some("broadcast") => Mode::Broadcast,
+            _ => return Err("`echo` or `broadcast` must come first".into()),
+        };
+        let mut settings = Self { mode, deflate: false, cpu: None, first: false };
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--deflate" => settings.deflate = true,
+                "--first" => settings.first = true,
+                "--cpu" => settings.cpu = Some(arguments.next().ok_or("no processor is named")?.parse()?),
+                _ => return Err(format!("no such argument: {argument}").into()),
+            }
+        }
+        Ok(settings)
+    }
+}
+
+/// Prints what this server says of itself.
+pub fn announce(address: SocketAddr, version: &str) {
+    let server =
+        Server { address, process: std::process::id(), version: version.to_owned(), allocations_at: alloc::address() };
+    println!("{}", serde_json::to_string(&server).expect("plain data"));
+}
+
+/// Has the kernel kill this process when its parent ends: a run that is interrupted leaves no servers behind.
+fn end_with_parent() {
+    // SAFETY: this option takes a number (prctl(2)).
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
+/// Raises the soft limit of open files to the hard one. Where that is refused, accepting will fail and be noticed.
+fn raise_open_files() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is writable for the length of the call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return;
+    }
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: the limit is readable for the length of the call.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(arguments: &[&str]) -> Result<Settings, Error> {
+        Settings::read(arguments.iter().map(|&argument| argument.to_owned()))
+    }
+
+    #[test]
+    fn a_command_line_says_mode_compression_and_processor() {
+        let settings = read(&["broadcast", "--cpu", "1", "--deflate"]).unwrap();
+        assert_eq!(settings, Settings { mode: Mode::Broadcast, deflate: true, cpu: Some(1), first: false });
+        assert!(read(&["echo", "--first"]).unwrap().first);
+        for wrong in [&[][..], &["chat"], &["echo", "--cpu"], &["echo", "--cpu", "x"], &["echo", "--x"]] {
+            assert!(read(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Compiles uWebSockets and uSockets with the flags of their own makefiles, link-time optimization between the two included. There are
+//! two builds: for this very processor, as the makefiles have it, and for what callgrind can execute, which knows no AVX-512.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Binaries, and what they are compiled for.
+const BUILDS: [(&str, &str); 2] =
+    [("windlass-bench-server-uwebsockets", "native"), ("windlass-bench-server-uwebsockets-counted", "x86-64-v3")];
+
+fn main() {
+    println!("cargo::rerun-if-changed=src/server.cpp");
+    println!("cargo::rerun-if-changed=build.rs");
+    for (binary, processor) in BUILDS {
+        if let Err(reason) = compile(binary, processor) {
+            println!("cargo::error={reason}");
+        }
+    }
+}
+
+fn compile(binary: &str, processor: &str) -> Result<(), String> {
+    let sources = sources()?.join("uWebSockets");
+    let name = processor.replace('-', "_");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo names no directory")?).join(&name);
+    let usockets = sources.join("uSockets/src");
+    let mut flags = cc::Build::new();
+    flags
+        .cargo_metadata(false)
+        .out_dir(&out)
+        .opt_level(3)
+        .debug(true)
+        .force_frame_pointer(false)
+        // For a program, not for a library whose functions another may replace: those would not be inlined.
+        .pic(false)
+        .flag("-fPIE")
+        .flag(format!("-march={processor}"))
+        .flag("-flto")
+        .define("LIBUS_NO_SSL", None)
+        .include(sources.join("src"))
+        .include(&usockets)
+        .warnings(false);
+    if let Some(include) = std::env::var_os("DEP_Z_INCLUDE") {
+        flags.include(include);
+    }
+    let mut cpp = flags.clone();
+    cpp.cpp(true).std("c++20").file("src/server.cpp");
+    let compiler = cpp.try_get_compiler().map_err(|_| "no C++ compiler was found")?;
+    let works = Command::new(compiler.path()).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !works {
+        return Err(format!("no C++ compiler: {} does not start", compiler.path().display()));
+    }
+    let refused = |error: cc::Error| format!("the compiler refuses: {error}");
+    let mut objects = cpp.try_compile_intermediates().map_err(refused)?;
+    let c = ["bsd.c", "context.c", "loop.c", "socket.c", "udp.c", "crypto/openssl.c", "eventing/epoll_kqueue.c"];
+    objects.extend(flags.files(c.map(|file| usockets.join(file))).try_compile_intermediates().map_err(refused)?);
+    // Optimized as a whole, and then an object as any other: the linker that Rust calls knows nothing of it.
+    let whole = out.join("uwebsockets.o");
+    let mut link = compiler.to_command();
+    link.args(["-r", "-nostdlib", "-flinker-output=nolto-rel", "-o"]).arg(&whole).args(objects);
+    if !link.status().is_ok_and(|status| status.success()) {
+        return Err("the C++ compiler has no link-time optimization".to_owned());
+    }
+    // Both builds have the same names in them, so each goes to its own binary alone. zlib comes again behind what needs it.
+    let zlib = PathBuf::from(std::env::var_os("DEP_Z_ROOT").ok_or("zlib is nowhere")?).join("lib/libz.a");
+    let libraries = [whole, zlib];
+    let libraries = libraries.iter().map(|library| library.display().to_string());
+    for argument in libraries.chain(["-lstdc++".to_owned()]) {
+        println!("cargo::rustc-link-arg-bin={binary}={argument}");
+    }
+    Ok(())
+}
+
+/// Where cargo keeps the crate that has the sources; it is fetched if it is not there yet.
+fn sources() -> Result<PathBuf, String> {
+    let cargo = std::env::var_os("CARGO").ok_or("cargo does not say where it is")?;
+    let output = Command::new(cargo)
+        .args(["metadata", "--locked", "--format-version", "1"])
+        .output()
+        .map_err(|error| format!("cargo does not start: {error}"))?;
+    if !output.status.success() {
+        return Err("the sources of uWebSockets cannot be fetched".to_owned());
+    }
+    let metadata: Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    let packages = metadata["packages"].as_array().ok_or("cargo's metadata has no packages")?;
+    let package = packages.iter().find(|package| package["name"] == "libuwebsockets-sys");
+    let manifest =
+        package.and_then(|package| package["manifest_path"].as_str()).ok_or("libuwebsockets-sys is missing")?;
+    Path::new(manifest).parent().map(Path::to_owned).ok_or_else(|| "a manifest without a directory".to_owned())
+}

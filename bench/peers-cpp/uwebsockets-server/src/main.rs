@@ -1,0 +1,9 @@
+//! A server of uWebSockets, as its examples have it (`server.cpp`), for the suites of `windlass-bench` that measure servers.
+
+mod server;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    server::main()
+}

@@ -1,0 +1,108 @@
+//! A server of tokio-tungstenite for the suites of `windlass-bench` that measure servers.
+//!
+//! As its example forwards, what can be read at once is answered by one flush.
+
+#![deny(unsafe_code)]
+
+use std::process::ExitCode;
+
+use futures_util::{FutureExt, SinkExt, StreamExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::broadcast::{self, Sender};
+use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{WebSocketStream, accept_hdr_async_with_config};
+use windlass_bench_driver::server::{ANY_PORT, Mode, PUBLISHER, Settings, announce};
+use windlass_bench_driver::{Error, locked_version};
+
+/// Messages that a receiver may lag behind: more than any case has under way.
+const LAG_MAX: usize = 1024;
+
+/// Its default, 128 KiB, is set to zero before each read.
+const READ_BUFFER_BYTES: usize = 8 * 1024;
+
+fn main() -> ExitCode {
+    let served = Settings::take().and_then(|settings| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        runtime.block_on(serve(settings.mode))
+    });
+    served.inspect_err(|error| eprintln!("{error}")).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+}
+
+async fn serve(mode: Mode) -> Result<(), Error> {
+    let listener = TcpListener::bind(ANY_PORT).await?;
+    announce(listener.local_addr()?, &locked_version(include_str!("../../Cargo.lock"), "tokio-tungstenite"));
+    let all = broadcast::Sender::new(LAG_MAX);
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let all = all.clone();
+        tokio::spawn(tokio::task::unconstrained(async move {
+            // Each ends with an error when its client goes away.
+            let _ = connection(stream, mode, all).await;
+        }));
+    }
+}
+
+async fn connection(stream: TcpStream, mode: Mode, all: Sender<Message>) -> tungstenite::Result<()> {
+    let config = WebSocketConfig::default().read_buffer_size(READ_BUFFER_BYTES);
+    let mut is_publisher = false;
+    #[allow(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
+    let callback = |request: &Request, response: Response| {
+        is_publisher = request.uri().path() == PUBLISHER;
+        Ok(response)
+    };
+    let socket = accept_hdr_async_with_config(stream, callback, Some(config)).await?;
+    match mode {
+        Mode::Echo => echo(socket).await,
+        Mode::Broadcast if is_publisher => publish(socket, &all).await,
+        Mode::Broadcast => receive(socket, all.subscribe()).await,
+    }
+}
+
+async fn echo(mut socket: WebSocketStream<TcpStream>) -> tungstenite::Result<()> {
+    loop {
+        let next = match socket.next().now_or_never() {
+            Some(next) => next,
+            None => {
+                socket.flush().await?;
+                socket.next().await
+            }
+        };
+        match next {
+            Some(message) => {
+                let message = message?;
+                if message.is_text() || message.is_binary() {
+                    socket.feed(message).await?;
+                }
+            }
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn publish(mut socket: WebSocketStream<TcpStream>, all: &Sender<Message>) -> tungstenite::Result<()> {
+    while let Some(message) = socket.next().await {
+        let message = message?;
+        if message.is_text() || message.is_binary() {
+            // Nobody may be there to receive.
+            let _ = all.send(message);
+        }
+    }
+    Ok(())
+}
+
+async fn receive(
+    mut socket: WebSocketStream<TcpStream>,
+    mut all: broadcast::Receiver<Message>,
+) -> tungstenite::Result<()> {
+    while let Ok(message) = all.recv().await {
+        socket.feed(message).await?;
+        while let Ok(message) = all.try_recv() {
+            socket.feed(message).await?;
+        }
+        socket.flush().await?;
+    }
+    Ok(())
+}

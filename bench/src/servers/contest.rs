@@ -1,0 +1,190 @@
+//! One case on all servers, slice by slice in turn.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use windlass_bench_driver::protocol::{Case, Outcome, Reply, Request};
+
+use super::plan::{Shape, shape};
+use super::process::{Process, arguments};
+use super::programs::{FLOOR, UWEBSOCKETS};
+use super::{Built, Places};
+use crate::child::{Child, Refusal};
+use crate::cli::Pin;
+use crate::program::WINDLASS;
+use crate::report::{Entry, Report};
+use crate::stats::Spread;
+use crate::timing::{Shuffle, calibrate, ratio};
+
+/// A server in a case.
+struct Contestant {
+    name: &'static str,
+    process: Process,
+    client: Child,
+    rounds: u64,
+    samples: Vec<Sample>,
+}
+
+/// What one slice came to.
+struct Sample {
+    outcome: Outcome,
+    /// Allocations of the server per round, those that warm it included.
+    allocations: Option<f64>,
+}
+
+impl Sample {
+    fn per_s(&self) -> f64 {
+        self.outcome.units as f64 * 1e9 / self.outcome.ns.max(1) as f64
+    }
+
+    fn server_cpu_us(&self) -> f64 {
+        self.gauge("server_cpu_ns").unwrap_or(f64::NAN) / 1e3 / self.outcome.units.max(1) as f64
+    }
+
+    fn gauge(&self, name: &str) -> Option<f64> {
+        self.outcome.gauges.get(name).copied()
+    }
+}
+
+impl Contestant {
+    fn start(built: &Built, client: &Path, case: &Case, places: Places, shape: Shape) -> Result<Self, Refusal> {
+        let mut command = Command::new(built.path());
+        command.args(arguments(case, places.server, places.first));
+        let process = Process::start(command)?;
+        let mut client = Child::start_as(client, places.client.map_or(Pin::Nowhere, Pin::To), places.first)?;
+        match client.ask(&Request::Connect { case: case.clone(), server: process.server.clone() })? {
+            Reply::Ready => {}
+            reply => return Err(Refusal::Failed(format!("not ready but {reply:?}"))),
+        }
+        let rounds = if shape.slice_ns == 0 { 1 } else { calibrate(&mut client, shape.slice_ns)? };
+        Ok(Self { name: built.name(), process, client, rounds, samples: Vec::new() })
+    }
+
+    fn slice(&mut self) -> Result<(), Refusal> {
+        let before = self.process.allocations();
+        let outcome = self.client.slice(self.rounds)?;
+        let allocations = self.process.allocations().zip(before).map(|(after, before)| after - before);
+        let allocations = allocations.map(|count| count as f64 / outcome.turns.max(1) as f64);
+        self.samples.push(Sample { outcome, allocations });
+        Ok(())
+    }
+}
+
+/// All servers in a case.
+pub(super) struct Contest<'a> {
+    case: &'a Case,
+    contestants: Vec<Contestant>,
+}
+
+impl<'a> Contest<'a> {
+    /// Measures all servers and adds what came out to the report.
+    pub(super) fn hold<'b>(
+        case: &'a Case,
+        servers: impl Iterator<Item = &'b Built>,
+        client: &Path,
+        places: Places,
+        quick: bool,
+        report: &mut Report,
+    ) {
+        let shape = shape(case, quick);
+        let name = crate::plan::describe(case).0;
+        let mut contest = Self { case, contestants: Vec::new() };
+        for built in servers {
+            match Contestant::start(built, client, case, places, shape) {
+                Ok(contestant) => contest.contestants.push(contestant),
+                Err(refusal) => report.refuse(case.suite(), &name, built.name(), refusal),
+            }
+        }
+        // The order of the report, for the slices have a new one each time.
+        let order: Vec<&str> = contest.contestants.iter().map(|contestant| contestant.name).collect();
+        let mut shuffle = Shuffle(shape.slices as u64);
+        for _ in 0..shape.slices {
+            shuffle.apply(&mut contest.contestants);
+            contest.contestants.retain_mut(|contestant| {
+                let sliced = contestant.slice();
+                sliced
+                    .inspect_err(|refusal| report.refuse(case.suite(), &name, contestant.name, refusal.clone()))
+                    .is_ok()
+            });
+        }
+        contest.contestants.sort_by_key(|contestant| order.iter().position(|name| *name == contestant.name));
+        report.results.extend(contest.contestants.iter().map(|contestant| contest.entry(contestant)));
+    }
+
+    fn entry(&self, contestant: &Contestant) -> Entry {
+        let (name, params) = crate::plan::describe(self.case);
+        let mut metrics = BTreeMap::new();
+        let mut put = |name: &str, spread: Option<Spread>| {
+            metrics.extend(spread.map(|spread| (name.to_owned(), spread)));
+        };
+        let samples = || contestant.samples.iter();
+        for gauge in ["client_cpu_share", "server_cpu_share", "rss_bytes_per_connection"] {
+            put(gauge, Spread::of(samples().filter_map(|sample| sample.gauge(gauge))));
+        }
+        if !matches!(self.case, Case::IdleConnection { .. }) {
+            let unit = crate::plan::unit(self.case);
+            put(&units_per_s(unit), Spread::of(samples().map(Sample::per_s)));
+            put(&format!("server_cpu_us_per_{unit}"), Spread::of(samples().map(Sample::server_cpu_us)));
+            put(&format!("allocations_per_{unit}"), Spread::of(samples().filter_map(|sample| sample.allocations)));
+            for (name, spread) in self.ratios(contestant, unit) {
+                put(&name, spread);
+            }
+        }
+        Entry {
+            suite: self.case.suite().to_owned(),
+            case: name,
+            params,
+            implementation: contestant.name.to_owned(),
+            backend: "epoll".to_owned(),
+            version: contestant.process.server.version.clone(),
+            metrics,
+        }
+    }
+
+    /// What this server does over what the others do, in the same repetition.
+    fn ratios(&self, this: &Contestant, unit: &str) -> Vec<(String, Option<Spread>)> {
+        let per_s = |of: &Contestant| of.samples.iter().map(Sample::per_s).collect::<Vec<_>>().into_iter();
+        let cpu = |of: &Contestant| of.samples.iter().map(Sample::server_cpu_us).collect::<Vec<_>>().into_iter();
+        let mut ratios = Vec::new();
+        for other in self.contestants.iter().filter(|other| other.name != this.name) {
+            if [FLOOR, UWEBSOCKETS].contains(&other.name) {
+                let both = ratio(per_s(this), per_s(other));
+                ratios.push((format!("{}_over_{}_ratio", units_per_s(unit), other.name), both));
+                ratios.push((format!("server_cpu_over_{}_ratio", other.name), ratio(cpu(this), cpu(other))));
+            }
+            if other.name == WINDLASS && this.name != FLOOR {
+                let both = ratio(per_s(other), per_s(this));
+                ratios.push((format!("windlass_{}_over_this_ratio", units_per_s(unit)), both));
+            }
+        }
+        ratios
+    }
+}
+
+/// `messages_per_s` of a message.
+fn units_per_s(unit: &str) -> String {
+    match unit.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies_per_s"),
+        None => format!("{unit}s_per_s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_named_after_what_is_counted() {
+        assert_eq!(units_per_s("message"), "messages_per_s");
+        assert_eq!(units_per_s("delivery"), "deliveries_per_s");
+    }
+
+    #[test]
+    fn a_sample_divides_by_what_was_measured() {
+        let mut outcome = Outcome { ns: 2_000, units: 4, turns: 8, ..Outcome::default() };
+        outcome.gauges.insert("server_cpu_ns".to_owned(), 1_000.0);
+        let sample = Sample { outcome, allocations: None };
+        assert_eq!((sample.per_s(), sample.server_cpu_us()), (2e6, 0.25));
+    }
+}

@@ -1,0 +1,200 @@
+//! Instructions and system calls of servers.
+//!
+//! A server runs under a tool twice, for two numbers of messages; what it takes to start, to accept and to warm up is in both, so the
+//! difference is that of the messages. Callgrind counts the instructions, strace the system calls.
+
+use std::path::Path;
+use std::process::Command;
+
+use windlass_bench_driver::protocol::{Case, Reply, Request};
+
+use super::plan::counted;
+use super::process::{Process, arguments};
+use super::{Built, Places};
+use crate::child::{Child, Refusal};
+use crate::cli::{Options, Pin};
+use crate::instructions::Scratch;
+use crate::report::{Entry, Report};
+use crate::singlestep::TUNABLES;
+use crate::stats::Spread;
+use crate::syscalls;
+
+/// What counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tool {
+    Callgrind,
+    Strace,
+}
+
+impl Tool {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Callgrind => "callgrind",
+            Self::Strace => "strace",
+        }
+    }
+
+    /// What `--case` calls its counts.
+    fn case(self) -> &'static str {
+        match self {
+            Self::Callgrind => "instructions",
+            Self::Strace => "system_calls",
+        }
+    }
+
+    fn metric(self, unit: &str) -> String {
+        match self {
+            Self::Callgrind => format!("user_instructions_per_{unit}"),
+            Self::Strace => format!("syscalls_per_{unit}"),
+        }
+    }
+
+    /// Says why it cannot be used here, if it cannot.
+    fn unavailable(self) -> Option<String> {
+        match self {
+            Self::Callgrind => {
+                let works =
+                    Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
+                (!works).then(|| "valgrind is not installed".to_owned())
+            }
+            Self::Strace => syscalls::unavailable(),
+        }
+    }
+
+    fn command(self, program: &Path, report: &Path) -> Command {
+        match self {
+            Self::Callgrind => {
+                let mut file = std::ffi::OsString::from("--callgrind-out-file=");
+                file.push(report);
+                let mut command = Command::new("valgrind");
+                command.env(TUNABLES.0, TUNABLES.1).args(["--tool=callgrind", "-q"]).arg(file).arg(program);
+                command
+            }
+            Self::Strace => {
+                let mut command = Command::new("strace");
+                command.args(["-f", "-c", "-o"]).arg(report).arg(program);
+                command
+            }
+        }
+    }
+
+    /// The count in a report.
+    fn total(self, report: &str) -> Option<u64> {
+        match self {
+            Self::Callgrind => report.lines().find_map(|line| line.strip_prefix("totals:"))?.trim().parse().ok(),
+            Self::Strace => syscalls::calls(report),
+        }
+    }
+}
+
+/// Counts what is to be counted of a suite.
+pub(super) fn count(
+    suite: &str,
+    servers: &[Built],
+    client: &Path,
+    options: &Options,
+    places: Places,
+    report: &mut Report,
+) {
+    let cases = counted(suite, options.quick);
+    for tool in [Tool::Callgrind, Tool::Strace] {
+        if cases.is_empty() || !options.wants_case(tool.case()) {
+            continue;
+        }
+        if let Some(reason) = tool.unavailable() {
+            report.refuse(suite, tool.case(), "*", Refusal::Unsupported(reason));
+            continue;
+        }
+        for (case, rounds) in &cases {
+            count_case(tool, case, *rounds, servers, client, places, report);
+        }
+    }
+}
+
+fn count_case(
+    tool: Tool,
+    case: &Case,
+    rounds: u64,
+    servers: &[Built],
+    client: &Path,
+    places: Places,
+    report: &mut Report,
+) {
+    let (name, mut params) = crate::plan::describe(case);
+    params.insert("tool".to_owned(), tool.name().into());
+    // The same program twice has the same counts.
+    let once = servers.iter().filter(|built| built.name() != "floor-again");
+    for built in once.filter(|built| built.server.program.has(case.part())) {
+        eprintln!("{}/{name} {} ({})", case.suite(), built.name(), tool.name());
+        match per_round(tool, built, client, case, rounds, places) {
+            Ok((per_round, version)) => report.results.push(Entry {
+                suite: case.suite().to_owned(),
+                case: name.clone(),
+                params: params.clone(),
+                implementation: built.name().to_owned(),
+                backend: "epoll".to_owned(),
+                version,
+                metrics: [(tool.metric(crate::plan::unit(case)), Spread::exact(per_round))].into(),
+            }),
+            Err(refusal) => report.refuse(case.suite(), &name, built.name(), refusal),
+        }
+    }
+}
+
+/// The count of a round, and the server's version.
+fn per_round(
+    tool: Tool,
+    built: &Built,
+    client: &Path,
+    case: &Case,
+    rounds: u64,
+    places: Places,
+) -> Result<(f64, String), Refusal> {
+    let few = total(tool, built, client, case, 1, places)?;
+    let many = total(tool, built, client, case, rounds, places)?;
+    let rounds = many.rounds - few.rounds;
+    Ok(((many.count as f64 - few.count as f64) / rounds as f64, many.version))
+}
+
+/// What a run came to.
+struct Total {
+    count: u64,
+    rounds: u64,
+    version: String,
+}
+
+fn total(tool: Tool, built: &Built, client: &Path, case: &Case, rounds: u64, places: Places) -> Result<Total, Refusal> {
+    let failed = |what: String| Refusal::Failed(what);
+    let file = Scratch::new("counts").map_err(|error| failed(error.to_string()))?;
+    let program = match built.server.counted {
+        Some(counted) if tool == Tool::Callgrind => built.path().with_file_name(counted),
+        _ => built.path().to_owned(),
+    };
+    let mut command = tool.command(&program, &file.0);
+    command.args(arguments(case, places.server, false));
+    let process = Process::start(command)?;
+    let version = process.server.version.clone();
+    let mut client = Child::start(client, places.client.map_or(Pin::Nowhere, Pin::To))?;
+    match client.ask(&Request::Connect { case: case.clone(), server: process.server.clone() })? {
+        Reply::Ready => {}
+        reply => return Err(failed(format!("not ready but {reply:?}"))),
+    }
+    let outcome = client.slice(rounds)?;
+    process.finish()?;
+    drop(client);
+    let text = std::fs::read_to_string(&file.0).unwrap_or_default();
+    let count = tool.total(&text).ok_or_else(|| failed(format!("{} has no total", tool.name())))?;
+    Ok(Total { count, rounds: outcome.turns, version })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tool;
+
+    #[test]
+    fn the_total_is_found_in_each_tools_report() {
+        assert_eq!(Tool::Callgrind.total("events: Ir\nfn=(1) x\ntotals: 123456\n"), Some(123_456));
+        assert_eq!(Tool::Strace.total("100.00  0.0  0  29  1 total\n"), Some(29));
+        assert_eq!(Tool::Callgrind.total("events: Ir\n"), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! The cases of the suites that measure servers.
+
+use windlass_bench_driver::protocol::{Case, Content};
+
+/// The suites, in the order in which they run.
+pub(crate) const SUITES: &[&str] = &["echo", "broadcast", "handshake", "memory"];
+
+const KIB: usize = 1024;
+
+/// The cases of one of them. A quick run has the same, in shorter slices.
+pub(crate) fn cases(suite: &str) -> Vec<Case> {
+    match suite {
+        "echo" => echo(),
+        "broadcast" => broadcast(),
+        "handshake" => vec![Case::Upgrade { parallel: 16 }],
+        "memory" => vec![Case::IdleConnection { connections: 5_000 }],
+        _ => Vec::new(),
+    }
+}
+
+fn messages(content: Content, connections: usize, bytes: usize, depth: usize) -> Case {
+    Case::Messages { content, bytes, connections, depth, deflate: false }
+}
+
+fn echo() -> Vec<Case> {
+    use Content::{Ascii, Binary, Json, TwoByte};
+    let shapes = [
+        (100, 20, 1),
+        (10, KIB, 1),
+        (10, 16 * KIB, 1),
+        (200, 16 * KIB, 1),
+        (500, 16 * KIB, 1),
+        (10, 64, 16),
+        (100, 64, 16),
+        (100, KIB, 16),
+        (10, 64, 128),
+    ];
+    let mut cases: Vec<Case> =
+        shapes.into_iter().map(|(connections, bytes, depth)| messages(Binary, connections, bytes, depth)).collect();
+    cases.extend([
+        messages(Ascii, 10, 16 * KIB, 1),
+        messages(TwoByte, 10, 16 * KIB, 1),
+        messages(TwoByte, 100, 128, 1),
+    ]);
+    let deflated = |connections, bytes| Case::Messages { content: Json, bytes, connections, depth: 1, deflate: true };
+    cases.extend([deflated(10, KIB), deflated(100, 128)]);
+    cases
+}
+
+fn broadcast() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for receivers in [100, 500] {
+        for bytes in [64, KIB] {
+            cases.extend([1, 16].map(|outstanding| Case::Publish { receivers, bytes, outstanding }));
+        }
+    }
+    cases
+}
+
+/// How a case is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Length of the measured part of a slice.
+    pub(crate) slice_ns: u64,
+    /// How many slices of each server.
+    pub(crate) slices: usize,
+}
+
+pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
+    let (slice_ms, slices) = if quick { (20, 7) } else { (60, 25) };
+    match case {
+        Case::IdleConnection { .. } => Shape { slice_ns: 0, slices: 1 },
+        _ => Shape { slice_ns: slice_ms * 1_000_000, slices },
+    }
+}
+
+/// The cases whose instructions and system calls are counted, with how many rounds one count has more than the other.
+pub(crate) fn counted(suite: &str, quick: bool) -> Vec<(Case, u64)> {
+    let is_counted = |case: &Case| match *case {
+        Case::Messages { connections, .. } => connections <= 100,
+        Case::Publish { receivers, .. } => receivers == 100,
+        Case::Upgrade { .. } => true,
+        _ => false,
+    };
+    // Those whose counts say something that the others do not.
+    let is_quick = |case: &Case| match *case {
+        Case::Messages { deflate: true, .. } => false,
+        Case::Messages { connections, bytes, depth, .. } => depth != 16 || (connections, bytes) == (10, 64),
+        Case::Publish { bytes, .. } => bytes == 64,
+        _ => true,
+    };
+    let rounds = |case: &Case| match *case {
+        Case::Messages { bytes, depth, .. } if bytes <= KIB => 2_000 * depth.min(16) as u64,
+        Case::Publish { .. } => 32_000,
+        _ => 500,
+    };
+    let all = cases(suite).into_iter().filter(is_counted).filter(|case| !quick || is_quick(case));
+    all.map(|case| (case.clone(), rounds(&case))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suite_has_its_own_cases() {
+        for suite in SUITES {
+            assert!(cases(suite).iter().all(|case| case.suite() == *suite));
+            assert!(!cases(suite).is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_counted_is_measured() {
+        for suite in SUITES {
+            let measured = cases(suite);
+            assert!(counted(suite, false).iter().all(|(case, rounds)| measured.contains(case) && *rounds > 0));
+            assert!(counted(suite, true).len() <= counted(suite, false).len());
+        }
+    }
+}

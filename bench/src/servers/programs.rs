@@ -1,0 +1,101 @@
+//! The servers that are measured.
+
+use crate::program::{Program, Workspace};
+
+/// The do-nothing server, which everything is read against.
+pub(crate) const FLOOR: &str = "floor";
+/// The server that there is to reach.
+pub(crate) const UWEBSOCKETS: &str = "uwebsockets";
+
+/// A program that serves.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) program: Program,
+    /// What is counted in its place by callgrind, which cannot execute what is compiled for every processor.
+    pub(crate) counted: Option<&'static str>,
+}
+
+/// What a server can take part in without permessage-deflate.
+const PLAIN: &[&str] = &["echo", "broadcast", "handshake", "memory"];
+const ALL: &[&str] = &["echo", "echo/deflate", "broadcast", "handshake", "memory"];
+
+const fn server(
+    name: &'static str,
+    parts: &'static [&'static str],
+    workspace: Workspace,
+    package: &'static str,
+    binary: &'static str,
+) -> Server {
+    let program = Program { name, parts, backends: &["epoll"], workspace, package, binary };
+    Server { program, counted: None }
+}
+
+const fn own(name: &'static str, parts: &'static [&'static str], binary: &'static str) -> Server {
+    server(name, parts, Workspace::Root, "windlass-bench-subject", binary)
+}
+
+const fn peer(name: &'static str, package: &'static str) -> Server {
+    server(name, PLAIN, Workspace::Peers, package, package)
+}
+
+/// All of them, in the order of the report. `floor-again` is the same program as `floor`: how far the two are apart is the noise.
+pub(crate) const SERVERS: &[Server] = &[
+    own(FLOOR, PLAIN, "bench-server-floor"),
+    own("floor-again", PLAIN, "bench-server-floor"),
+    own(crate::program::WINDLASS, ALL, "bench-server-windlass"),
+    Server {
+        counted: Some("windlass-bench-server-uwebsockets-counted"),
+        ..server(
+            UWEBSOCKETS,
+            ALL,
+            Workspace::PeersCpp,
+            "windlass-bench-server-uwebsockets",
+            "windlass-bench-server-uwebsockets",
+        )
+    },
+    peer("fastwebsockets", "windlass-bench-server-fastwebsockets"),
+    peer("tungstenite", "windlass-bench-server-tungstenite"),
+    peer("tokio-websockets", "windlass-bench-server-tokio-websockets"),
+];
+
+/// What would be expected of a server and is not there: part of a suite, server, reason.
+pub(crate) const LACKS: &[(&str, &str, &str)] = &[
+    ("echo/deflate", "fastwebsockets", "it has no permessage-deflate"),
+    ("echo/deflate", "tungstenite", "it has no permessage-deflate"),
+    ("echo/deflate", "tokio-websockets", "it has no permessage-deflate"),
+];
+
+/// The one client.
+pub(crate) const CLIENT: Program = Program {
+    name: "client",
+    parts: &[],
+    backends: &["epoll"],
+    workspace: Workspace::Root,
+    package: "windlass-bench-subject",
+    binary: "bench-client",
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_parts_are_those_of_cases() {
+        let mut names: Vec<_> = SERVERS.iter().map(|server| server.program.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), SERVERS.len());
+        for part in ALL {
+            let suite = part.split('/').next().unwrap();
+            assert!(super::super::cases(suite).iter().any(|case| case.part() == *part), "{part}");
+        }
+    }
+
+    #[test]
+    fn a_lack_is_of_a_server_that_has_no_such_part() {
+        for (part, name, _) in LACKS {
+            let server = SERVERS.iter().find(|server| server.program.name == *name).unwrap();
+            assert!(!server.program.has(part));
+        }
+    }
+}

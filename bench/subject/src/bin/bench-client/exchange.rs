@@ -1,0 +1,171 @@
+//! Messages that a server sends back. Each connection has `depth` of them under way.
+
+use std::net::TcpStream;
+
+use windlass_bench_driver::protocol::{Outcome, Server};
+use windlass_bench_driver::{Error, Measured};
+
+use crate::clocks::{ServerClock, Window};
+use crate::lap::{Kind, Lap, Place, split};
+use crate::socket::{self, Poll, RECEIVE_BYTES, Taken, Writes};
+
+/// Messages of each connection, in runs of its depth, that warm a slice. After an idle gap TCP acknowledges at once for some
+/// sixteen segments.
+const WARM_RUNS: u64 = 24;
+
+/// All connections of a case.
+pub(crate) struct Exchange {
+    poll: Poll,
+    connections: Vec<Connection>,
+    shared: Shared,
+    clock: ServerClock,
+}
+
+/// What the connections share.
+#[derive(Debug)]
+struct Shared {
+    requests: Lap,
+    replies: Lap,
+    depth: usize,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: TcpStream,
+    /// The request that is sent next.
+    next: usize,
+    /// The part of the requests that the kernel would not take yet.
+    unsent: std::ops::Range<usize>,
+    /// Requests to be sent after that.
+    owed: usize,
+    place: Place,
+}
+
+impl Exchange {
+    pub(crate) fn connect(server: &Server, kind: Kind, connections: usize, depth: usize) -> Result<Self, Error> {
+        let payloads = kind.payloads();
+        let keys = (1_u32..).map(|number| (number * 0x1234_5679).to_be_bytes());
+        let requests: Result<Vec<_>, _> = payloads.iter().zip(keys).map(|(p, key)| kind.request(p, key)).collect();
+        let requests = requests?;
+        let poll = Poll::new()?;
+        let mut open = Vec::with_capacity(connections);
+        for number in 0..connections {
+            let socket = socket::open(server.address, "/", kind.deflate)?;
+            poll.add(&socket, number, Writes::WhereThereIsRoom)?;
+            open.push(Connection { socket, next: 0, unsent: 0..0, owed: 0, place: Place::default() });
+        }
+        let replies = if kind.deflate {
+            learn(&open[0].socket, kind, &payloads, &requests)?
+        } else {
+            payloads.iter().map(|payload| kind.reply(payload)).collect()
+        };
+        let shared = Shared {
+            requests: Lap::new(&requests, depth),
+            replies: Lap::new(&replies, 1),
+            depth,
+            buffer: vec![0; RECEIVE_BYTES],
+        };
+        Ok(Self { poll, connections: open, shared, clock: ServerClock::of(server.process)? })
+    }
+
+    /// Exchanges messages until so many have been measured, and waits for those that are still under way.
+    fn run(&mut self, window: &mut Window) -> Result<(), Error> {
+        let Self { poll, connections, shared, .. } = self;
+        for connection in connections.iter_mut() {
+            connection.send(shared.depth, shared)?;
+        }
+        let mut under_way = (connections.len() * shared.depth) as u64;
+        while under_way > 0 {
+            for index in 0..poll.wait()? {
+                let connection = &mut connections[poll.ready(index)];
+                if !connection.unsent.is_empty() {
+                    connection.send_rest(shared)?;
+                }
+                let answered = connection.receive(shared)?;
+                if answered == 0 {
+                    continue;
+                }
+                under_way -= answered;
+                if window.count(answered) {
+                    under_way += answered;
+                    connection.send(answered as usize, shared)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Measured for Exchange {
+    fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
+        let warm = WARM_RUNS * (self.connections.len() * self.shared.depth) as u64;
+        let mut window = Window::new(self.clock, warm, rounds);
+        self.run(&mut window)?;
+        Ok(window.outcome())
+    }
+}
+
+impl Connection {
+    /// What has come is compared; returns how many messages it ends.
+    fn receive(&mut self, shared: &mut Shared) -> Result<u64, Error> {
+        let mut answered = 0;
+        loop {
+            let Taken::Bytes(count) = socket::receive(&self.socket, &mut shared.buffer)? else { return Ok(answered) };
+            let ended = self.place.advance(&shared.replies, &shared.buffer[..count]);
+            answered += ended.ok_or_else(|| format!("wrong bytes in the answer to message {}", self.place.frame))?;
+            if count < shared.buffer.len() {
+                return Ok(answered);
+            }
+        }
+    }
+
+    /// Sends the next requests, after those that wait.
+    fn send(&mut self, count: usize, shared: &Shared) -> Result<(), Error> {
+        if !self.unsent.is_empty() {
+            self.owed += count;
+            return Ok(());
+        }
+        self.unsent = shared.requests.run(self.next, count);
+        self.next = shared.requests.after(self.next, count);
+        self.send_rest(shared)
+    }
+
+    fn send_rest(&mut self, shared: &Shared) -> Result<(), Error> {
+        self.unsent.start += socket::transmit(&self.socket, shared.requests.bytes(self.unsent.clone()))?;
+        let owed = std::mem::take(&mut self.owed);
+        if owed > 0 { self.send(owed, shared) } else { Ok(()) }
+    }
+}
+
+/// Has each message answered once, looks whether the answer is the message, and takes it for what must come from now on: without
+/// context takeover the same message is compressed in the same way each time.
+fn learn(socket: &TcpStream, kind: Kind, payloads: &[Vec<u8>], requests: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Error> {
+    let mut replies = Vec::new();
+    for (payload, request) in payloads.iter().zip(requests) {
+        let frame = ask(socket, request)?;
+        if !kind.is_reply(&frame, payload)? {
+            return Err("an answer is not the message".into());
+        }
+        replies.push(frame);
+    }
+    Ok(replies)
+}
+
+/// Sends a request and waits for the whole frame that answers it.
+pub(crate) fn ask(socket: &TcpStream, request: &[u8]) -> Result<Vec<u8>, Error> {
+    use std::io::{Read, Write};
+    socket.set_nonblocking(false)?;
+    let mut stream = socket;
+    stream.write_all(request)?;
+    let mut frame = Vec::new();
+    let mut piece = vec![0; RECEIVE_BYTES];
+    while split(&frame).is_none_or(|(start, length)| frame.len() < start + length) {
+        match stream.read(&mut piece)? {
+            0 => return Err("closed instead of an answer".into()),
+            count => frame.extend_from_slice(&piece[..count]),
+        }
+    }
+    socket.set_nonblocking(true)?;
+    Ok(frame)
+}

@@ -1,0 +1,71 @@
+//! Connections that wait: what a server has resident for each.
+
+use std::net::{SocketAddr, TcpStream};
+
+use windlass_bench_driver::protocol::{Content, Outcome, Server};
+use windlass_bench_driver::{Error, Measured};
+
+use crate::exchange::ask;
+use crate::lap::Kind;
+use crate::socket;
+
+/// Connections that are there before: what a server sets up with its first ones is no part of what another one costs.
+const BEFORE: usize = 20;
+
+const KIND: Kind = Kind { content: Content::Binary, bytes: 64, deflate: false };
+
+#[derive(Debug)]
+pub(crate) struct Idle {
+    address: SocketAddr,
+    process: u32,
+    connections: usize,
+    /// All that were made; they stay.
+    open: Vec<TcpStream>,
+}
+
+impl Idle {
+    pub(crate) fn connect(server: &Server, connections: usize) -> Result<Self, Error> {
+        let mut idle = Self {
+            address: server.address,
+            process: server.process,
+            connections,
+            open: Vec::with_capacity(connections),
+        };
+        idle.more(BEFORE)?;
+        Ok(idle)
+    }
+
+    /// Opens connections, each of which has a message echoed.
+    fn more(&mut self, count: usize) -> Result<(), Error> {
+        let payload = &KIND.payloads()[0];
+        let request = KIND.request(payload, [9, 8, 7, 6])?;
+        for _ in 0..count {
+            let socket = socket::open(self.address, "/", false)?;
+            if ask(&socket, &request)? != KIND.reply(payload) {
+                return Err("an answer is not the message".into());
+            }
+            self.open.push(socket);
+        }
+        Ok(())
+    }
+
+    /// Bytes that the server has resident: of the exact kind, which walks its page tables.
+    fn resident(&self) -> Result<u64, Error> {
+        let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.process))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).ok_or("the kernel says no Rss")?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(kib * 1024)
+    }
+}
+
+impl Measured for Idle {
+    fn slice(&mut self, _rounds: u64) -> Result<Outcome, Error> {
+        let before = self.resident()?;
+        self.more(self.connections)?;
+        let units = self.connections as u64;
+        let mut outcome = Outcome { ns: 1, units, turns: 1, ..Outcome::default() };
+        let grown = self.resident()?.saturating_sub(before);
+        outcome.gauges.insert("rss_bytes_per_connection".to_owned(), grown as f64 / units as f64);
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,211 @@
+//! What is sent and what must come back, made beforehand: some different messages that follow each other round and round.
+
+use windlass_bench_driver::Error;
+use windlass_bench_driver::payload;
+use windlass_bench_driver::protocol::Content;
+use zlib_rs::{Deflate, DeflateFlush, Inflate, InflateFlush};
+
+/// What the messages of a case are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    pub(crate) content: Content,
+    pub(crate) bytes: usize,
+    pub(crate) deflate: bool,
+}
+
+/// Bytes of the messages of a lap, so that they stay in the nearest caches, as a server's only buffer does.
+const LAP_BYTES: usize = 32 * 1024;
+
+/// Different messages of a lap: enough to notice one that is lost or out of order.
+const VARIANTS: std::ops::RangeInclusive<usize> = 3..=8;
+
+impl Kind {
+    /// The messages, unmasked and plain.
+    pub(crate) fn payloads(self) -> Vec<Vec<u8>> {
+        let variants = (LAP_BYTES / self.bytes.max(1)).clamp(*VARIANTS.start(), *VARIANTS.end());
+        (1..=variants as u64).map(|seed| payload::variant(self.content, self.bytes, seed)).collect()
+    }
+
+    fn opcode(self) -> u8 {
+        if self.content == Content::Binary { 2 } else { 1 }
+    }
+
+    /// What a client sends for a payload.
+    pub(crate) fn request(self, payload: &[u8], key: [u8; 4]) -> Result<Vec<u8>, Error> {
+        let compressed;
+        let (bits, payload) = if self.deflate {
+            compressed = deflated(payload)?;
+            (0xc0, &compressed[..])
+        } else {
+            (0x80, payload)
+        };
+        let mut frame = head(bits | self.opcode(), payload.len(), 0x80);
+        frame.extend_from_slice(&key);
+        frame.extend(payload.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key));
+        Ok(frame)
+    }
+
+    /// What a server sends for a payload, if it does not compress.
+    pub(crate) fn reply(self, payload: &[u8]) -> Vec<u8> {
+        let mut frame = head(0x80 | self.opcode(), payload.len(), 0);
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    /// Says whether a server's frame is the message.
+    pub(crate) fn is_reply(self, frame: &[u8], payload: &[u8]) -> Result<bool, Error> {
+        if frame == self.reply(payload) {
+            return Ok(true);
+        }
+        let (start, length) = split(frame).ok_or("a frame is cut off")?;
+        let is_compressed = self.deflate && frame[0] == 0xc0 | self.opcode() && frame.len() == start + length;
+        Ok(is_compressed && inflated(&frame[start..], payload.len())? == payload)
+    }
+}
+
+/// The first bytes of a frame, without a key.
+fn head(first: u8, length: usize, mask: u8) -> Vec<u8> {
+    let mut head = vec![first];
+    match length {
+        ..126 => head.push(mask | length as u8),
+        126..=0xffff => {
+            head.push(mask | 126);
+            head.extend_from_slice(&(length as u16).to_be_bytes());
+        }
+        _ => {
+            head.push(mask | 127);
+            head.extend_from_slice(&(length as u64).to_be_bytes());
+        }
+    }
+    head
+}
+
+/// Where the payload of a server's frame begins, and its length, once that much has come.
+pub(crate) fn split(frame: &[u8]) -> Option<(usize, usize)> {
+    Some(match *frame.get(1)? {
+        126 => (4, usize::from(u16::from_be_bytes(frame.get(2..4)?.try_into().ok()?))),
+        127 => (10, u64::from_be_bytes(frame.get(2..10)?.try_into().ok()?) as usize),
+        length => (2, usize::from(length)),
+    })
+}
+
+/// As RFC 7692 section 7.2.1 has it.
+fn deflated(plain: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut compressed = vec![0; plain.len() + 64];
+    let mut deflate = Deflate::new(6, false, 15);
+    deflate.compress(plain, &mut compressed, DeflateFlush::SyncFlush).map_err(|_| "cannot be compressed")?;
+    compressed.truncate(deflate.total_out() as usize);
+    let end = compressed.len().checked_sub(4).ok_or("nothing was compressed")?;
+    compressed.truncate(end);
+    Ok(compressed)
+}
+
+/// As RFC 7692 section 7.2.2 has it.
+fn inflated(compressed: &[u8], length: usize) -> Result<Vec<u8>, Error> {
+    let mut input = compressed.to_vec();
+    input.extend_from_slice(&[0, 0, 0xff, 0xff]);
+    let mut plain = vec![0; length + 1];
+    let mut inflate = Inflate::new(false, 15);
+    inflate.decompress(&input, &mut plain, InflateFlush::SyncFlush).map_err(|_| "cannot be inflated")?;
+    plain.truncate(inflate.total_out() as usize);
+    Ok(plain)
+}
+
+/// Frames that follow each other round and round, with some of the first again at the end, so that several lie in one piece.
+#[derive(Debug)]
+pub(crate) struct Lap {
+    bytes: Vec<u8>,
+    /// Where each frame begins, and where the last ends.
+    starts: Vec<usize>,
+    frames: usize,
+}
+
+impl Lap {
+    /// Of these frames, any `run` of which shall lie in one piece.
+    pub(crate) fn new(frames: &[Vec<u8>], run: usize) -> Self {
+        let (mut bytes, mut starts) = (Vec::new(), vec![0]);
+        for frame in frames.iter().cycle().take(frames.len() + run) {
+            bytes.extend_from_slice(frame);
+            starts.push(bytes.len());
+        }
+        Self { bytes, starts, frames: frames.len() }
+    }
+
+    /// `count` frames from frame `first`, at most a run.
+    pub(crate) fn run(&self, first: usize, count: usize) -> std::ops::Range<usize> {
+        self.starts[first]..self.starts[first + count]
+    }
+
+    pub(crate) fn bytes(&self, range: std::ops::Range<usize>) -> &[u8] {
+        &self.bytes[range]
+    }
+
+    /// The frame that comes `count` after frame `first`.
+    pub(crate) fn after(&self, first: usize, count: usize) -> usize {
+        let next = first + count;
+        if next < self.frames { next } else { next % self.frames }
+    }
+}
+
+/// How far a stream of bytes has come round a lap.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    /// The frame that comes next or is under way.
+    pub(crate) frame: usize,
+    /// Bytes of it that have come.
+    offset: usize,
+}
+
+impl Place {
+    /// Compares what came with what must come, and says how many frames it ends; `None` if a byte is wrong.
+    pub(crate) fn advance(&mut self, lap: &Lap, mut received: &[u8]) -> Option<u64> {
+        let mut ended = 0;
+        loop {
+            let length = lap.starts[self.frame + 1] - lap.starts[self.frame];
+            let count = (length - self.offset).min(received.len());
+            let (now, rest) = received.split_at(count);
+            let start = lap.starts[self.frame] + self.offset;
+            if lap.bytes[start..start + count] != *now {
+                return None;
+            }
+            self.offset += count;
+            if self.offset < length {
+                return Some(ended);
+            }
+            ended += 1;
+            *self = Self { frame: lap.after(self.frame, 1), offset: 0 };
+            received = rest;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compressed_message_is_known_again() {
+        let kind = Kind { content: Content::Json, bytes: 128, deflate: true };
+        let [payload, other] = [1, 2].map(|seed| payload::variant(Content::Json, 128, seed));
+        let request = kind.request(&payload, [0; 4]).unwrap();
+        assert_eq!(request[0], 0xc1);
+        // With a mask of zeros it is what a server would send, but for the mask.
+        let mut reply = vec![0xc1, request[1] & 0x7f];
+        reply.extend_from_slice(&request[6..]);
+        assert!(kind.is_reply(&reply, &payload).unwrap());
+        assert!(!kind.is_reply(&reply, &other).unwrap());
+        assert!(kind.is_reply(&kind.reply(&payload), &payload).unwrap());
+    }
+
+    #[test]
+    fn frames_are_counted_however_they_are_cut() {
+        let frames = [b"one".to_vec(), b"three".to_vec()];
+        let lap = Lap::new(&frames, 3);
+        assert_eq!(lap.bytes(lap.run(1, 3)), b"threeonethree");
+        let mut place = Place::default();
+        let counts = [&b"on"[..], b"e", b"threeo", b"nethreeone", b""].map(|bytes| place.advance(&lap, bytes));
+        assert_eq!(counts, [Some(0), Some(1), Some(1), Some(3), Some(0)]);
+        assert_eq!(place.frame, 1);
+        assert_eq!(place.advance(&lap, b"thr?e"), None);
+    }
+}

@@ -1,0 +1,77 @@
+//! The client of the suites `echo`, `broadcast`, `handshake` and `memory`: one program for all servers.
+//!
+//! It is spoken to in lines of JSON, as every measured program is, and told which server to connect to. It must be cheap, or it
+//! would be what is measured: what it sends is made beforehand, and what it receives is compared with what was made beforehand, for a
+//! server's frames without a mask can be written in one way only. Every byte is compared.
+
+#![deny(unsafe_code)]
+
+mod clocks;
+mod exchange;
+mod idle;
+mod lap;
+mod publish;
+mod socket;
+mod upgrade;
+
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use windlass_bench_driver::protocol::{Case, Reply, Request, Server};
+use windlass_bench_driver::{Error, Measured, pin};
+
+fn main() -> ExitCode {
+    let limit = getrlimit(Resource::Nofile);
+    // Where that is refused, connecting fails and says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let mut connected: Option<Box<dyn Measured>> = None;
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let reply = match serde_json::from_str(&line) {
+            Ok(request) => answer(request, &mut connected),
+            Err(error) => Err(error.into()),
+        };
+        let reply = reply.unwrap_or_else(|error| Reply::Failed { reason: error.to_string() });
+        let text = serde_json::to_string(&reply).expect("replies are plain data");
+        if writeln!(std::io::stdout(), "{text}").is_err() {
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn answer(request: Request, connected: &mut Option<Box<dyn Measured>>) -> Result<Reply, Error> {
+    match request {
+        Request::Hello { cpu, first } => {
+            if first && !windlass_bench_driver::first() {
+                return Err("not allowed to come first".into());
+            }
+            Ok(Reply::Hello { version: env!("CARGO_PKG_VERSION").to_owned(), pinned: cpu.is_some_and(pin) })
+        }
+        Request::Connect { case, server } => {
+            *connected = None;
+            *connected = Some(connect(&case, &server)?);
+            Ok(Reply::Ready)
+        }
+        Request::Slice { rounds } => {
+            let measured = connected.as_mut().ok_or("nothing is connected")?;
+            Ok(Reply::Slice(measured.slice(rounds)?))
+        }
+        Request::Prepare { .. } => Err("a client has nothing to prepare".into()),
+    }
+}
+
+fn connect(case: &Case, server: &Server) -> Result<Box<dyn Measured>, Error> {
+    Ok(match *case {
+        Case::Messages { content, bytes, connections, depth, deflate } => {
+            let kind = lap::Kind { content, bytes, deflate };
+            Box::new(exchange::Exchange::connect(server, kind, connections, depth)?)
+        }
+        Case::Publish { receivers, bytes, outstanding } => {
+            Box::new(publish::Publish::connect(server, receivers, bytes, outstanding)?)
+        }
+        Case::Upgrade { parallel } => Box::new(upgrade::Upgrade::new(server, parallel)?),
+        Case::IdleConnection { connections } => Box::new(idle::Idle::connect(server, connections)?),
+        _ => return Err("no case of a server".into()),
+    })
+}

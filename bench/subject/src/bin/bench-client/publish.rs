@@ -1,0 +1,159 @@
+//! Messages of one connection that a server sends to all others. So many are under way until all receivers have them.
+
+use std::collections::VecDeque;
+use std::net::TcpStream;
+
+use windlass_bench_driver::protocol::{Content, Outcome, Server};
+use windlass_bench_driver::server::PUBLISHER;
+use windlass_bench_driver::{Error, Measured};
+
+use crate::clocks::{ServerClock, Window};
+use crate::lap::{Kind, Lap, Place};
+use crate::socket::{self, Poll, RECEIVE_BYTES, Taken, Writes};
+
+/// Messages, in runs of those that are under way, that warm a slice.
+const WARM_RUNS: u64 = 24;
+
+/// All connections of a case.
+pub(crate) struct Publish {
+    poll: Poll,
+    publisher: TcpStream,
+    receivers: Vec<Receiver>,
+    requests: Lap,
+    replies: Lap,
+    next: usize,
+    flight: Flight,
+    outstanding: usize,
+    buffer: Vec<u8>,
+    clock: ServerClock,
+}
+
+#[derive(Debug)]
+struct Receiver {
+    socket: TcpStream,
+    place: Place,
+    /// Messages that it has.
+    received: u64,
+}
+
+/// The messages that not everyone has.
+#[derive(Debug, Default)]
+struct Flight {
+    /// Number of the first of them.
+    first: u64,
+    /// How many receivers lack each.
+    lacking: VecDeque<u32>,
+}
+
+impl Flight {
+    fn begin(&mut self, count: usize, receivers: usize) {
+        self.lacking.extend(std::iter::repeat_n(receivers as u32, count));
+    }
+
+    /// A receiver has got those of these numbers; returns how many nobody lacks any more. `None` if one was never sent.
+    fn got(&mut self, numbers: std::ops::Range<u64>) -> Option<usize> {
+        for number in numbers {
+            *self.lacking.get_mut((number - self.first) as usize)? -= 1;
+        }
+        let mut ended = 0;
+        while self.lacking.front() == Some(&0) {
+            self.lacking.pop_front();
+            self.first += 1;
+            ended += 1;
+        }
+        Some(ended)
+    }
+}
+
+impl Publish {
+    pub(crate) fn connect(server: &Server, receivers: usize, bytes: usize, outstanding: usize) -> Result<Self, Error> {
+        let kind = Kind { content: Content::Binary, bytes, deflate: false };
+        let payloads = kind.payloads();
+        let requests: Result<Vec<_>, _> = payloads.iter().map(|p| kind.request(p, [1, 2, 3, 4])).collect();
+        let replies: Vec<_> = payloads.iter().map(|payload| kind.reply(payload)).collect();
+        if outstanding * replies[0].len() >= RECEIVE_BYTES {
+            return Err("so much cannot be under way".into());
+        }
+        let poll = Poll::new()?;
+        let mut open = Vec::with_capacity(receivers);
+        for number in 0..receivers {
+            let socket = socket::open(server.address, "/", false)?;
+            poll.add(&socket, number, Writes::Always)?;
+            open.push(Receiver { socket, place: Place::default(), received: 0 });
+        }
+        let mut publish = Self {
+            poll,
+            publisher: socket::open(server.address, PUBLISHER, false)?,
+            receivers: open,
+            requests: Lap::new(&requests?, outstanding),
+            replies: Lap::new(&replies, 1),
+            next: 0,
+            flight: Flight::default(),
+            outstanding,
+            buffer: vec![0; RECEIVE_BYTES],
+            clock: ServerClock::of(server.process)?,
+        };
+        // sleep: whoever is upgraded need not have subscribed yet, and no server says when he has. What comes too early is noticed: it
+        // does not reach everyone.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        publish.run(&mut Window::new(publish.clock, 0, 0))?;
+        Ok(publish)
+    }
+
+    fn run(&mut self, window: &mut Window) -> Result<(), Error> {
+        self.publish(self.outstanding)?;
+        while !self.flight.lacking.is_empty() {
+            for index in 0..self.poll.wait()? {
+                let number = self.poll.ready(index);
+                let receiver = &mut self.receivers[number];
+                // All that may be under way fits into the buffer, so one read takes all that there is.
+                let Taken::Bytes(count) = socket::receive(&receiver.socket, &mut self.buffer)? else { continue };
+                let got = receiver.place.advance(&self.replies, &self.buffer[..count]);
+                let got = got.ok_or_else(|| format!("wrong bytes for receiver {number}"))?;
+                let numbers = receiver.received..receiver.received + got;
+                receiver.received = numbers.end;
+                let ended = self.flight.got(numbers).ok_or("a message that was not sent has come")?;
+                if window.count(got) && ended > 0 {
+                    self.publish(ended)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the next messages. There is room for those that may be under way: the server has read all before them.
+    fn publish(&mut self, count: usize) -> Result<(), Error> {
+        self.flight.begin(count, self.receivers.len());
+        let run = self.requests.run(self.next, count);
+        self.next = self.requests.after(self.next, count);
+        if socket::transmit(&self.publisher, self.requests.bytes(run.clone()))? != run.len() {
+            return Err("the publisher's messages do not fit into its socket".into());
+        }
+        Ok(())
+    }
+}
+
+impl Measured for Publish {
+    fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
+        let warm = WARM_RUNS * (self.receivers.len() * self.outstanding) as u64;
+        let mut window = Window::new(self.clock, warm, rounds);
+        self.run(&mut window)?;
+        Ok(window.outcome())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Flight;
+
+    #[test]
+    fn a_message_ends_when_all_have_it() {
+        let mut flight = Flight::default();
+        flight.begin(3, 2);
+        assert_eq!(flight.got(0..2), Some(0));
+        assert_eq!(flight.got(0..1), Some(1));
+        assert_eq!(flight.got(1..3), Some(1));
+        assert_eq!(flight.got(2..3), Some(1));
+        assert_eq!(flight.got(3..4), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! Connections that are opened, upgraded and closed by the client.
+#![allow(unsafe_code, reason = "setsockopt of an option that rustix does not have")]
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, socket_with};
+use windlass_bench_driver::protocol::{Outcome, Server};
+use windlass_bench_driver::{Error, Measured};
+
+use crate::clocks::{ServerClock, Window};
+use crate::socket::{self, Poll, Taken, Writes, is_upgraded};
+
+/// Connections that warm a slice.
+const WARM: u64 = 200;
+
+pub(crate) struct Upgrade {
+    poll: Poll,
+    address: SocketAddr,
+    request: Vec<u8>,
+    /// Those that are under way, each with what has come of its answer.
+    slots: Vec<Option<(TcpStream, Vec<u8>)>>,
+    /// How many connections were begun.
+    begun: u32,
+    /// An answer that has been looked at: another one of the same bytes is as good.
+    known: Vec<u8>,
+    clock: ServerClock,
+}
+
+impl Upgrade {
+    pub(crate) fn new(server: &Server, parallel: usize) -> Result<Self, Error> {
+        let request = socket::request(server.address, "/", false);
+        let slots = std::iter::repeat_with(|| None).take(parallel).collect();
+        let clock = ServerClock::of(server.process)?;
+        Ok(Self { poll: Poll::new()?, address: server.address, request, slots, begun: 0, known: Vec::new(), clock })
+    }
+
+    /// Begins a connection. To this very host it is there at once, before the server has accepted it.
+    fn begin(&mut self, number: usize) -> Result<(), Error> {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+        leave_port_to_connect(&socket)?;
+        self.begun = self.begun.wrapping_add(1);
+        bind(&socket, &SocketAddr::from((source(self.begun), 0)))?;
+        while let Err(error) = connect(&socket, &self.address) {
+            if error != Errno::INTR {
+                return Err(error.into());
+            }
+        }
+        let stream = TcpStream::from(socket);
+        if socket::transmit(&stream, &self.request)? != self.request.len() {
+            return Err("a request does not fit into a new socket".into());
+        }
+        self.poll.add(&stream, number, Writes::Always)?;
+        self.slots[number] = Some((stream, Vec::new()));
+        Ok(())
+    }
+
+    /// Reads of an answer; true once it is whole.
+    fn receive(&mut self, number: usize) -> Result<bool, Error> {
+        let Some((socket, answer)) = &mut self.slots[number] else { return Err("nobody was asked".into()) };
+        let mut buffer = [0; 1024];
+        let Taken::Bytes(count) = socket::receive(&*socket, &mut buffer)? else { return Ok(false) };
+        let came = &buffer[..count];
+        if answer.is_empty() && came == self.known {
+            return Ok(true);
+        }
+        answer.extend_from_slice(came);
+        if is_upgraded(answer, false)?.is_none() {
+            return Ok(false);
+        }
+        self.known.clone_from(answer);
+        Ok(true)
+    }
+}
+
+/// Where a connection comes from: a different address of this host each time. Who closes first keeps the port for a minute, and with
+/// one address the search for another one would soon be all that the client does.
+fn source(number: u32) -> Ipv4Addr {
+    let [_, _, high, low] = (1 + number % 50_000).to_be_bytes();
+    Ipv4Addr::new(127, 1, high, low)
+}
+
+/// Has the port chosen in connect(2), which knows both ends, rather than in bind(2) (ip(7), IP_BIND_ADDRESS_NO_PORT).
+fn leave_port_to_connect(socket: &OwnedFd) -> std::io::Result<()> {
+    let on: libc::c_int = 1;
+    let (level, option) = (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT);
+    let length = size_of_val(&on) as libc::socklen_t;
+    // SAFETY: the value is an integer that is readable for the length of the call.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const on).cast(), length) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+impl Measured for Upgrade {
+    fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
+        let mut window = Window::new(self.clock, WARM, rounds);
+        let mut under_way = self.slots.len();
+        (0..under_way).try_for_each(|number| self.begin(number))?;
+        while under_way > 0 {
+            for index in 0..self.poll.wait()? {
+                let number = self.poll.ready(index);
+                if !self.receive(number)? {
+                    continue;
+                }
+                // Closing takes it out of the poll.
+                self.slots[number] = None;
+                if window.count(1) { self.begin(number)? } else { under_way -= 1 }
+            }
+        }
+        Ok(window.outcome())
+    }
+}

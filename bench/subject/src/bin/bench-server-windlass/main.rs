@@ -1,0 +1,83 @@
+//! The servers of windlass for the suites of `windlass-bench` that measure servers: written as its users write theirs.
+
+#![deny(unsafe_code)]
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use windlass::Reactor;
+use windlass_bench_driver::Error;
+use windlass_bench_driver::server::{ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, TOPIC, announce};
+use windlass_server::http::{Refusal, UpgradeRequest, Welcome};
+use windlass_server::{Connection, Handler, Message, Options, Service};
+use windlass_ws::deflate::DeflateConfig;
+
+/// As long as uWebSockets waits: a client that is only measured says nothing meanwhile.
+const PING_INTERVAL: Duration = Duration::from_secs(120);
+
+fn main() -> ExitCode {
+    let served = Settings::take().and_then(|settings| match settings.mode {
+        Mode::Echo => serve(Echo, settings),
+        Mode::Broadcast => serve(Broadcast, settings),
+    });
+    served.inspect_err(|error| eprintln!("{error}")).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+}
+
+fn serve(handler: impl Handler, settings: Settings) -> Result<(), Error> {
+    let mut options = Options::new();
+    options.limits.frame_max = MESSAGE_MAX;
+    options.limits.message_max = MESSAGE_MAX;
+    options.receiver_buffer_max = MESSAGE_MAX;
+    options.deflate = settings.deflate.then_some(DeflateConfig::DEFAULT);
+    options.ping_interval = Some(PING_INTERVAL);
+    options.idle_timeout = Some(2 * PING_INTERVAL);
+    let mut reactor = Reactor::builder().subscribers_max(20_000).build().map_err(io::Error::from)?;
+    let listener = options.listener().tcp(ANY_PORT)?;
+    let address = listener.local_addr()?.socket_addr().ok_or("an address without a port")?;
+    let service = Service::new(handler, &options, &mut reactor)?;
+    service.listen(listener, &mut reactor)?;
+    announce(address, env!("CARGO_PKG_VERSION"));
+    reactor.run()?;
+    Ok(())
+}
+
+/// Sends every message back.
+struct Echo;
+
+impl Handler for Echo {
+    type Data = ();
+
+    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
+        Ok(Welcome::new(()))
+    }
+
+    fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
+        // It fails when the connection is closing: then nobody waits for the answer.
+        let _ = connection.reply_in_place(message);
+    }
+}
+
+/// Sends the messages of publishers to all others.
+struct Broadcast;
+
+impl Handler for Broadcast {
+    /// Whether it publishes.
+    type Data = bool;
+
+    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<bool>, Refusal> {
+        Ok(Welcome::new(request.path() == PUBLISHER))
+    }
+
+    fn on_open(&self, connection: &mut Connection<'_>, is_publisher: &mut bool) {
+        if !*is_publisher {
+            connection.subscribe(TOPIC);
+        }
+    }
+
+    fn on_message(&self, connection: &mut Connection<'_>, is_publisher: &mut bool, message: Message<'_>) {
+        if *is_publisher {
+            connection.publish(TOPIC, message.to_out());
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Every case of the suites that measure servers, small, through the client and the servers of this workspace.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use windlass_bench_driver::protocol::{Case, Content, Outcome, Reply, Request, Server};
+
+const FLOOR: &str = env!("CARGO_BIN_EXE_bench-server-floor");
+const WINDLASS: &str = env!("CARGO_BIN_EXE_bench-server-windlass");
+
+/// A program that ends with the test.
+struct Running {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(program: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        let mut child =
+            command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program is built");
+        let input = child.stdin.take().expect("a pipe");
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        Self { child, input, output }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn ask(&mut self, request: &Request) -> Reply {
+        writeln!(self.input, "{}", serde_json::to_string(request).unwrap()).unwrap();
+        serde_json::from_str(&self.line()).unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// A server for a case, and the client that is connected to it.
+fn connect(program: &str, case: &Case) -> (Running, Running, Reply) {
+    let mode = if matches!(case, Case::Publish { .. }) { "broadcast" } else { "echo" };
+    let deflate: &[&str] = if matches!(case, Case::Messages { deflate: true, .. }) { &["--deflate"] } else { &[] };
+    let mut server = Running::start(program, &[&[mode], deflate].concat());
+    let said: Server = serde_json::from_str(&server.line()).unwrap();
+    let mut client = Running::start(env!("CARGO_BIN_EXE_bench-client"), &[]);
+    let connected = client.ask(&Request::Connect { case: case.clone(), server: said });
+    (server, client, connected)
+}
+
+/// The client compares every byte, so an outcome says that they were right.
+fn passes(program: &str, case: &Case) -> Outcome {
+    let (_server, mut client, connected) = connect(program, case);
+    assert!(matches!(connected, Reply::Ready), "{case:?}: {connected:?}");
+    let mut outcome = Outcome::default();
+    for rounds in [1, 300] {
+        match client.ask(&Request::Slice { rounds }) {
+            Reply::Slice(measured) => outcome = measured,
+            reply => panic!("{case:?}: {reply:?}"),
+        }
+    }
+    assert!(outcome.units >= 300, "{case:?}: {outcome:?}");
+    outcome
+}
+
+fn messages(content: Content, bytes: usize, connections: usize, depth: usize) -> Case {
+    Case::Messages { content, bytes, connections, depth, deflate: false }
+}
+
+fn echo_cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for content in [Content::Binary, Content::Ascii, Content::TwoByte] {
+        for bytes in [1, 20, 125, 126, 1_024, 16_384, 65_535, 65_536] {
+            cases.push(messages(content, bytes, 3, 1));
+        }
+        cases.extend([
+            messages(content, 64, 3, 16),
+            messages(content, 1_024, 2, 128),
+            messages(content, 30_000, 2, 16),
+        ]);
+    }
+    cases
+}
+
+#[test]
+fn the_floor_echoes_what_it_receives() {
+    for case in echo_cases() {
+        let outcome = passes(FLOOR, &case);
+        assert!(
+            outcome.gauges["server_cpu_ns"] > 0.0 && outcome.gauges["client_cpu_share"] > 0.0,
+            "{case:?}: {outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn windlass_echoes_what_it_receives() {
+    for case in echo_cases() {
+        passes(WINDLASS, &case);
+    }
+}
+
+#[test]
+fn windlass_compresses_and_inflates() {
+    for bytes in [128, 1_024, 16_384] {
+        passes(WINDLASS, &Case::Messages { content: Content::Json, bytes, connections: 3, depth: 2, deflate: true });
+    }
+}
+
+#[test]
+fn without_compression_there_is_no_case_with_it() {
+    let case = Case::Messages { content: Content::Json, bytes: 128, connections: 1, depth: 1, deflate: true };
+    let (_server, _client, connected) = connect(FLOOR, &case);
+    assert!(matches!(connected, Reply::Failed { .. }), "{connected:?}");
+}
+
+#[test]
+fn all_receivers_get_what_is_published() {
+    for (receivers, bytes, outstanding) in [(1, 64, 1), (7, 64, 16), (20, 1_024, 16), (5, 10_000, 3)] {
+        for program in [FLOOR, WINDLASS] {
+            passes(program, &Case::Publish { receivers, bytes, outstanding });
+        }
+    }
+}
+
+#[test]
+fn connections_come_and_go() {
+    for program in [FLOOR, WINDLASS] {
+        passes(program, &Case::Upgrade { parallel: 4 });
+    }
+}
+
+#[test]
+fn idle_connections_take_memory_that_can_be_seen() {
+    for program in [FLOOR, WINDLASS] {
+        let case = Case::IdleConnection { connections: 300 };
+        let (_server, mut client, connected) = connect(program, &case);
+        assert!(matches!(connected, Reply::Ready), "{connected:?}");
+        match client.ask(&Request::Slice { rounds: 1 }) {
+            Reply::Slice(outcome) => {
+                let bytes = outcome.gauges["rss_bytes_per_connection"];
+                assert!((0.0..20_000.0).contains(&bytes), "{bytes}");
+            }
+            reply => panic!("{reply:?}"),
+        }
+    }
+}
+
+/// Answers the upgrade, and then every 26 bytes, a frame of 20, by the frame with its last byte changed.
+fn liar() -> Server {
+    use std::io::Read;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let (mut request, mut piece) = (Vec::new(), [0; 1024]);
+        while !request.ends_with(b"\r\n\r\n") {
+            let count = socket.read(&mut piece).unwrap();
+            request.extend_from_slice(&piece[..count]);
+        }
+        let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                      Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+        socket.write_all(answer.as_bytes()).unwrap();
+        let mut frame = [0; 26];
+        while socket.read_exact(&mut frame).is_ok() {
+            let key: [u8; 4] = frame[2..6].try_into().unwrap();
+            let mut payload: Vec<u8> =
+                frame[6..].iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key).collect();
+            payload[19] ^= 1;
+            // The client may have gone by now.
+            let _ = socket.write_all(&[&[0x82, 20][..], &payload].concat());
+        }
+    });
+    Server { address, process: std::process::id(), version: String::new(), allocations_at: 0 }
+}
+
+#[test]
+fn a_wrong_byte_is_noticed() {
+    let mut client = Running::start(env!("CARGO_BIN_EXE_bench-client"), &[]);
+    let connected = client.ask(&Request::Connect { case: messages(Content::Binary, 20, 1, 1), server: liar() });
+    assert!(matches!(connected, Reply::Ready), "{connected:?}");
+    match client.ask(&Request::Slice { rounds: 1 }) {
+        Reply::Failed { reason } => assert!(reason.starts_with("wrong bytes"), "{reason}"),
+        reply => panic!("{reply:?}"),
+    }
+}
