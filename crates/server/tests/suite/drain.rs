@@ -115,3 +115,17 @@ fn a_connection_that_is_closing_already_is_not_told() {
     drop(client);
     bed.until(|_| (over.get() == 1).then_some(()));
 }
+
+/// Its stream opens in the turn after the one that has accepted it, and the drain begins in between.
+#[test]
+fn one_who_was_accepted_and_not_open_yet_is_sent_away_too() {
+    let mut bed = Bed::new(Acts::echo());
+    let visitor = TcpStream::connect(bed.address).unwrap();
+    bed.turn();
+    assert_eq!(bed.service.stats().connections, 0, "it is on its way");
+    let over = drain(&mut bed, 60 * SECOND);
+    let mut visitor = Client::of(visitor, "/", None);
+    assert_eq!(bed.until(|_| visitor.raw_end()), "");
+    drop(visitor);
+    bed.until(|_| (over.get() == 1).then_some(()));
+}
