@@ -14,14 +14,28 @@ pub(crate) enum Scope {
     System,
 }
 
-/// The system calls that this thread has made through this module: for tests of paths that make none, or make them in an order.
+/// The system calls that this thread has made through this module: for tests of paths that make none, or make them in an order, and
+/// of what happens between two of them.
 #[cfg(all(test, not(loom)))]
 pub(crate) mod calls {
-    use std::cell::RefCell;
+    use std::{
+        cell::{Cell, RefCell},
+        panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    };
 
-    thread_local!(static CALLS: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) });
+    type Then = Box<dyn FnOnce()>;
+
+    thread_local! {
+        static CALLS: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
+        static THEN: Cell<Option<(usize, Then)>> = const { Cell::new(None) };
+    }
 
     pub(super) fn note(fd: i32) {
+        match THEN.take() {
+            Some((0, then)) => then(),
+            Some((calls, then)) => THEN.set(Some((calls - 1, then))),
+            None => {}
+        }
         CALLS.with_borrow_mut(|calls| calls.push(fd));
     }
 
@@ -30,6 +44,30 @@ pub(crate) mod calls {
         CALLS.take();
         f();
         CALLS.take()
+    }
+
+    /// Runs `then` once, right before a call of this thread: after so many others.
+    pub(crate) fn after(calls: usize, then: impl FnOnce() + 'static) {
+        THEN.set(Some((calls, Box::new(then))));
+    }
+
+    struct Death;
+
+    /// The process dies here.
+    pub(crate) fn die() {
+        // No message: this is no panic that anybody wants to hear of.
+        resume_unwind(Box::new(Death));
+    }
+
+    /// Runs `f`, as far as it gets. False when it lives.
+    pub(crate) fn until_death<T>(f: impl FnOnce() -> T) -> bool {
+        let ended = catch_unwind(AssertUnwindSafe(f));
+        THEN.take();
+        match ended {
+            Ok(_) => false,
+            Err(payload) if payload.is::<Death>() => true,
+            Err(payload) => resume_unwind(payload),
+        }
     }
 }
 
@@ -73,6 +111,12 @@ mod kernel {
         pub(crate) fn read(&self) -> bool {
             note(self.0.as_raw_fd());
             rustix::io::read(&self.0, &mut [0; 8]).is_ok()
+        }
+
+        /// Whether poll(2) calls it writable: it is below the kernel's maximum.
+        pub(crate) fn is_writable(&self) -> bool {
+            note(self.0.as_raw_fd());
+            poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], Some(&Timespec::default())) == Ok(1)
         }
 
         /// Waits until it is not zero, or the time is over (`None`: for ever). May return early.
@@ -191,6 +235,10 @@ mod model {
             count.writable_edges += 1;
             self.changed.notify_all();
             true
+        }
+
+        pub(crate) fn is_writable(&self) -> bool {
+            self.levels().1
         }
 
         /// Waits until it is not zero. Time does not pass in a model, so a lost wake is a deadlock that loom reports.

@@ -289,4 +289,6 @@ impl fmt::Debug for EventCounter {
 }
 
 #[cfg(all(test, not(loom)))]
+mod deaths;
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -15,6 +15,9 @@ pub(super) const STARVED: u32 = 4;
 /// What makes an empty eventfd unwritable for poll(2): the kernel's maximum.
 const FULL: u64 = u64::MAX - 1;
 
+/// What makes the next read of an eventfd an edge for those who poll for writing, and leaves it writable until then.
+const NUDGE: u64 = 1;
+
 /// A side of the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
@@ -41,10 +44,16 @@ impl Side {
     fn show(self, fd: &EventFd, ready: bool) {
         // What the calls answer says only what the descriptor said before.
         match (self, ready) {
-            (Self::Reader, true) => fd.write(1),
-            (Self::Reader, false) | (Self::Writer, true) => fd.read(),
-            (Self::Writer, false) => fd.write(FULL),
-        };
+            (Self::Reader, true) => _ = fd.write(1),
+            (Self::Reader, false) | (Self::Writer, true) => _ = fd.read(),
+            // It is refused by one that says so already, and by one that holds a nudge (rule 9).
+            (Self::Writer, false) => {
+                if !fd.write(FULL) && fd.is_writable() {
+                    fd.read();
+                    fd.write(FULL);
+                }
+            }
+        }
     }
 }
 
@@ -78,7 +87,12 @@ impl Core {
         }
         self.page.live.exposed.fetch_or(side.bit(), Ordering::AcqRel);
         self.page.look_again();
-        self.reconcile(side);
+        if self.is_shared() {
+            // What this side says may be all that is left of somebody who died and had the other one to tell.
+            self.resync(side);
+        } else {
+            self.reconcile(side);
+        }
         Ok(())
     }
 
@@ -86,24 +100,41 @@ impl Core {
     #[cold]
     pub(super) fn follow(&self, side: Side, ready: bool) {
         if self.level(side) == ready {
-            self.reconcile(side);
+            self.settle(side);
         }
     }
 
-    /// Rule 7: shows the level until it is still the level afterwards.
-    fn reconcile(&self, side: Side) {
-        let Some(fd) = self.fd(side) else {
-            return;
-        };
+    /// Rule 7: shows the level until it is still the level afterwards, and says what that was.
+    fn reconcile(&self, side: Side) -> bool {
         let mut level = self.level(side);
+        let Some(fd) = self.fd(side) else {
+            return level;
+        };
         loop {
             side.show(fd, level);
             let now = self.level(side);
             if now == level {
-                return;
+                return level;
             }
             level = now;
         }
+    }
+
+    /// Reconciles, and where the side has been made to say "not ready", looks at the other one afterwards: rule 10.
+    fn settle(&self, side: Side) {
+        let mut side = side;
+        while !self.reconcile(side) && self.is_shared() {
+            side = side.other();
+            if self.page.live.exposed.load(Ordering::Acquire) & side.bit() == 0 || self.is_shut() {
+                return;
+            }
+        }
+    }
+
+    /// Whether neither side is ready, at one and the same moment: of an empty counter whose maximum is one.
+    fn is_shut(&self) -> bool {
+        let word = Word::unpack(self.page.live.word.load(Ordering::Acquire));
+        word.is_ok_and(|word| !word.is_readable() && !word.is_writable())
     }
 
     /// Rule 9, the writer's part: true when its side is polled, and so it must try once more.
@@ -127,12 +158,12 @@ impl Core {
             return;
         };
         if exposed & STARVED != 0 {
-            Side::Writer.show(fd, false);
+            fd.write(NUDGE);
         }
-        self.reconcile(Side::Writer);
+        self.settle(Side::Writer);
     }
 
-    /// Rule 10: brings up to date what a process that died may have left, the caller's own side last.
+    /// Rule 10: brings up to date what a process that died may have left, the other side first.
     pub(super) fn resync(&self, own: Side) {
         if !self.is_shared() {
             return;
@@ -140,7 +171,7 @@ impl Core {
         let exposed = self.page.live.exposed.load(Ordering::Acquire);
         for side in [own.other(), own] {
             if exposed & side.bit() != 0 {
-                self.reconcile(side);
+                self.settle(side);
             }
         }
     }

@@ -10,15 +10,15 @@ use std::{
 };
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use windlass_flow::{CounterReader, CounterWriter, EventCounter, ReadError, WriteError};
 
-use crate::passing;
+use crate::{passing, watch};
 
 /// The first argument of such a process.
 pub(crate) const NAME: &str = "other-process";
 
-/// Starts one with this role, and gives it the counter. What it prints can be read.
+/// Starts one with this role, and gives it the counter. What it prints can be read. Goes into the test's list of those to be ended.
 pub(crate) fn start(counter: &EventCounter, role: &[&str]) -> (Child, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let child = Command::new(std::env::current_exe().unwrap())
@@ -28,6 +28,7 @@ pub(crate) fn start(counter: &EventCounter, role: &[&str]) -> (Child, UnixStream
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    watch::add(&child, counter, role);
     passing::send(&ours, counter);
     (child, ours)
 }
@@ -65,7 +66,7 @@ fn write_until_told(counter: &EventCounter, way: &str) {
     let writer = counter.writer().unwrap();
     let stdin = std::io::stdin();
     let mut units = 0_u64;
-    while poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&rustix::event::Timespec::default())) == Ok(0) {
+    while poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&Timespec::default())) == Ok(0) {
         write_one(way, &writer);
         units += 1;
     }
@@ -118,11 +119,16 @@ fn wait_through_signals(counter: &EventCounter, what: &str) {
     }
 }
 
+/// How long to wait for a descriptor before an attempt is due all the same. A peer that is killed right after it has made a side say "not
+/// ready", which somebody else had made ready since it looked, and before it looks again, takes the wake with it: no order of calls
+/// can prevent that. So who outlives others polls with a timeout, and his attempt brings both sides up to date.
+const TRY_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
 pub(crate) fn write_one(way: &str, writer: &CounterWriter) {
     match way {
         "blocking" => writer.write(1).unwrap(),
         "polling" => loop {
-            poll(&mut [PollFd::new(writer, PollFlags::OUT)], None).unwrap();
+            poll(&mut [PollFd::new(writer, PollFlags::OUT)], Some(&TRY_AGAIN)).unwrap();
             match writer.try_write(1) {
                 Ok(()) => return,
                 Err(error) => assert_eq!(error, WriteError::WouldBlock),
@@ -136,7 +142,7 @@ pub(crate) fn read_some(way: &str, reader: &CounterReader) -> u32 {
     match way {
         "blocking" => reader.read().unwrap(),
         "polling" => loop {
-            poll(&mut [PollFd::new(reader, PollFlags::IN)], None).unwrap();
+            poll(&mut [PollFd::new(reader, PollFlags::IN)], Some(&TRY_AGAIN)).unwrap();
             match reader.try_read() {
                 Ok(n) => return n,
                 Err(error) => assert_eq!(error, ReadError::WouldBlock),

@@ -11,6 +11,8 @@ mod child;
 mod passing;
 #[cfg(not(loom))]
 mod tests;
+#[cfg(not(loom))]
+mod watch;
 
 #[cfg(not(loom))]
 fn main() -> std::process::ExitCode {

@@ -5,23 +5,22 @@ use std::{
     process::Child,
     sync::{
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
-        mpsc,
     },
     time::Duration,
 };
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{MemfdFlags, SealFlags},
-    process::{Pid, Signal, kill_process},
+    process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid},
 };
 use windlass_flow::{CounterParts, CounterReader, CounterWriter, EventCounter, PartsReason};
 
-use crate::child::{read_some, start, write_one};
-
-/// A test that takes longer hangs. Far above what it takes, for machines under load.
-const PATIENCE: Duration = Duration::from_secs(120);
+use crate::{
+    child::{read_some, start, write_one},
+    watch::{self, within_patience},
+};
 
 const WAYS: [&str; 2] = ["blocking", "polling"];
 
@@ -69,27 +68,26 @@ fn huge_pages() -> Trial {
     }
 }
 
-/// Runs a test on a thread of its own, and fails if it hangs.
-fn within_patience(test: Box<dyn FnOnce() + Send>) -> Result<(), Failed> {
-    let (tell, told) = mpsc::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        let _tell = tell;
-        test();
-    });
-    match told.recv_timeout(PATIENCE) {
-        Err(mpsc::RecvTimeoutError::Timeout) => Err("it hangs".into()),
-        _ => thread.join().map_err(|panic| {
-            let text = panic.downcast_ref::<String>().cloned();
-            text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default().into()
-        }),
-    }
-}
-
 fn shared(maximum: u32, semaphore: bool) -> EventCounter {
     EventCounter::builder().maximum(maximum).semaphore(semaphore).shared(true).build().unwrap()
 }
 
+/// Waits until it has ended, and leaves it to be waited for.
+fn ended(child: &Child) {
+    waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+}
+
+/// Kills one.
+fn kill(mut child: Child) {
+    watch::forget(&child);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 fn succeed(mut child: Child) {
+    // Not forgotten before: it is what this waits for.
+    ended(&child);
+    watch::forget(&child);
     assert!(child.wait().unwrap().success());
 }
 
@@ -167,8 +165,7 @@ fn kill_one(counter: &EventCounter, role: &[&str], seed: &mut Seed) -> u64 {
     stdout.read_exact(&mut first).unwrap();
     // sleep: the kill is to come at any moment of the other process's work; nothing depends on which.
     std::thread::sleep(Duration::from_micros(seed.below(2000)));
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill(child);
     let mut rest = Vec::new();
     1 + stdout.read_to_end(&mut rest).unwrap() as u64
 }
@@ -236,8 +233,7 @@ fn readers_killed(writing: &str, reading: &str, semaphore: bool) {
         let told: u64 = (0..KILLS).map(|_| kill_one(&counter, &["read-until-killed", reading], &mut seed)).sum();
         over.store(true, SeqCst);
         writer.join().unwrap();
-        survivor.kill().unwrap();
-        survivor.wait().unwrap();
+        kill(survivor);
         let read = told + counting.join().unwrap();
         let left = u64::from(counter.count().unwrap());
         // A draining read takes up to three units, and each of the dead may have had one under way.
@@ -266,6 +262,7 @@ fn signals(what: &str) {
             _ => {}
         }
         if let Some(status) = child.try_wait().unwrap() {
+            watch::forget(&child);
             assert!(status.success());
             break;
         }

@@ -1,0 +1,156 @@
+//! Processes that die anywhere, while another is anywhere in the middle: somebody who polls must still hear of it.
+//!
+//! "Anywhere" is between any two system calls of an operation, or between its step of the word and the first.
+
+use super::{tests::levels, *};
+use crate::sys::calls;
+
+/// What a process does once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    Write,
+    Read,
+    /// A process begins to poll.
+    Come,
+}
+
+impl Act {
+    fn run(self, counter: &EventCounter) {
+        match self {
+            Self::Write => drop(counter.try_write(1)),
+            Self::Read => drop(counter.try_read()),
+            Self::Come => drop(counter.reader().unwrap()),
+        }
+    }
+}
+
+/// More calls than an act makes.
+const CALLS: usize = 7;
+
+const MAXIMUM: u32 = 3;
+
+fn counter(count: u32, semaphore: bool, starved: bool) -> EventCounter {
+    let counter =
+        EventCounter::builder().maximum(MAXIMUM).initial(count).semaphore(semaphore).shared(true).build().unwrap();
+    counter.reader().unwrap();
+    counter.writer().unwrap();
+    if starved {
+        counter.core.starve();
+    }
+    counter
+}
+
+/// Those who are called by what the descriptors say come until nobody is called who finds nothing to do; then all must be right.
+fn come_and_go(counter: &EventCounter) -> (bool, bool) {
+    for _ in 0..2 {
+        let (readable, writable) = levels(counter);
+        if readable {
+            while counter.try_read().is_ok() {}
+        }
+        if writable {
+            while counter.try_write(1).is_ok() {}
+        }
+    }
+    let word = counter.core.word().unwrap();
+    assert_eq!(levels(counter), (word.is_readable(), word.is_writable()), "{word:?}");
+    levels(counter)
+}
+
+/// Whether all went well when, after so many calls of `late`, the others have done `before` and then one has died doing `last`.
+fn survives(counter: &EventCounter, late: (Act, usize), before: &[Act], last: (Act, usize)) -> bool {
+    let (others, before) = (counter.clone(), before.to_vec());
+    calls::after(late.1, move || {
+        before.iter().for_each(|act| act.run(&others));
+        calls::after(last.1, calls::die);
+        calls::until_death(|| last.0.run(&others));
+    });
+    assert!(!calls::until_death(|| late.0.run(counter)));
+    levels(counter) != (false, false)
+}
+
+/// All that others may do: up to four acts.
+fn histories() -> Vec<Vec<Act>> {
+    let mut all = vec![Vec::new()];
+    let mut begin = 0;
+    for _ in 0..4 {
+        let end = all.len();
+        for at in begin..end {
+            for act in [Act::Write, Act::Read] {
+                all.push([&all[at][..], &[act]].concat());
+            }
+        }
+        begin = end;
+    }
+    all
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no memfd_create")]
+fn one_that_is_late_never_hides_what_a_dead_one_left() {
+    let mut cases = 0_u32;
+    for semaphore in [false, true] {
+        for (count, starved) in [(0, false), (1, false), (2, false), (2, true)] {
+            for late in [Act::Write, Act::Read, Act::Come] {
+                for before in histories() {
+                    for last in [Act::Write, Act::Read] {
+                        for (at, dies) in (0..CALLS).flat_map(|at| (0..CALLS).map(move |dies| (at, dies))) {
+                            let counter = counter(count, semaphore, starved);
+                            let case = (semaphore, count, starved, (late, at), &before, (last, dies));
+                            assert!(survives(&counter, (late, at), &before, (last, dies)), "both sleep: {case:?}");
+                            come_and_go(&counter);
+                            cases += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(cases > 10_000);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no memfd_create")]
+fn one_that_dies_while_it_gives_an_edge_keeps_no_writer_asleep() {
+    let counter = counter(2, true, true);
+    let others = counter.clone();
+    // Before its first call it has taken a unit, and the mark of the one that was refused.
+    calls::after(0, move || {
+        assert_eq!(others.try_read(), Ok(1));
+        assert!(others.try_read().is_err());
+        assert_eq!(levels(&others), (false, true), "the writers know, and there is nothing to read");
+        calls::after(0, calls::die);
+    });
+    assert!(calls::until_death(|| counter.try_read()));
+    assert_eq!(levels(&counter), (false, true));
+    // And what it left does not keep the side from saying "not ready" when there is no room.
+    counter.write(2).unwrap();
+    assert_eq!(levels(&counter), (true, false));
+}
+
+/// The one death that leaves both sides "not ready", see the end of rule 10: whoever does not rely on his descriptor alone mends it.
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no memfd_create")]
+fn after_a_late_not_ready_of_a_dead_one_any_attempt_brings_both_sides_up_to_date() {
+    type Attempt = fn(&EventCounter);
+    let attempts: [Attempt; 4] = [
+        |counter| assert_eq!(counter.try_write(1), Err(WriteError::WouldBlock)),
+        |counter| assert_eq!(counter.write_timeout(1, Duration::ZERO), Err(WriteError::TimedOut)),
+        |counter| drop(counter.reader().unwrap()),
+        |counter| drop(counter.writer().unwrap()),
+    ];
+    for attempt in attempts {
+        let counter = counter(1, false, false);
+        let others = counter.clone();
+        // It has told the writers, has looked, and is about to say that there is nothing to read.
+        calls::after(1, move || {
+            others.write(1).unwrap();
+            others.write(1).unwrap();
+            assert_eq!(levels(&others), (true, false));
+            calls::after(0, calls::die);
+        });
+        assert!(calls::until_death(|| counter.try_read()));
+        assert_eq!(levels(&counter), (false, false), "if this is ready, the rule can promise more");
+        attempt(&counter);
+        assert_eq!(levels(&counter), (true, false));
+    }
+}

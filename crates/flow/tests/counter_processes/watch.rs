@@ -1,0 +1,92 @@
+//! A test that hangs becomes one that fails: it says who waits for what, and leaves no process behind.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    process::Child,
+    sync::{Mutex, mpsc},
+    thread::{Thread, ThreadId},
+    time::Duration,
+};
+
+use libtest_mimic::Failed;
+use rustix::process::{Pid, Signal, kill_process};
+use windlass_flow::EventCounter;
+
+/// A test that takes longer hangs. Far above what it takes, for machines under load.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that somebody has started and nobody has waited for.
+struct Other {
+    test: ThreadId,
+    role: String,
+    counter: EventCounter,
+}
+
+/// By their numbers, which cannot be another's before they are waited for.
+static OTHERS: Mutex<BTreeMap<i32, Other>> = Mutex::new(BTreeMap::new());
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+/// The calling test has started this one.
+pub(crate) fn add(child: &Child, counter: &EventCounter, role: &[&str]) {
+    let other = Other { test: std::thread::current().id(), role: role.join(" "), counter: counter.clone() };
+    OTHERS.lock().unwrap().insert(pid(child).as_raw_nonzero().get(), other);
+}
+
+/// It has ended or will by itself, and is about to be waited for.
+pub(crate) fn forget(child: &Child) {
+    OTHERS.lock().unwrap().remove(&pid(child).as_raw_nonzero().get());
+}
+
+/// Runs a test on a thread of its own, and fails if it hangs.
+pub(crate) fn within_patience(test: Box<dyn FnOnce() + Send>) -> Result<(), Failed> {
+    let (tell, told) = mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let _tell = tell;
+        test();
+    });
+    let hung = told.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout);
+    let left = end_others(thread.thread());
+    if hung {
+        return Err(format!("it hangs\n{left}").into());
+    }
+    thread.join().map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default().into()
+    })
+}
+
+/// Kills what the test has left, and tells what it was doing. One that lived on would keep the output open for whoever reads that to its end.
+fn end_others(test: &Thread) -> String {
+    let mut text = doing("the test", std::process::id().cast_signed());
+    OTHERS.lock().unwrap().retain(|&number, other| {
+        if other.test != test.id() {
+            return true;
+        }
+        text += &doing(&other.role, number);
+        let _ = writeln!(text, "  its counter: {:?}", other.counter);
+        let _ = Pid::from_raw(number).map(|pid| kill_process(pid, Signal::KILL));
+        false
+    });
+    text
+}
+
+/// What each thread of a process waits in, and what its eventfds hold.
+fn doing(name: &str, number: i32) -> String {
+    let mut text = format!("{name} (process {number}):\n");
+    for thread in fs::read_dir(format!("/proc/{number}/task")).into_iter().flatten().flatten() {
+        let part = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+        let (call, place) = (part("syscall"), part("wchan"));
+        let _ = writeln!(text, "  thread {}: {}, {place}", thread.file_name().display(), call.trim());
+    }
+    for fd in fs::read_dir(format!("/proc/{number}/fdinfo")).into_iter().flatten().flatten() {
+        let info = fs::read_to_string(fd.path()).unwrap_or_default();
+        let count = info.lines().find_map(|line| line.strip_prefix("eventfd-count:"));
+        let _ = count.map(|count| writeln!(text, "  eventfd {}: {}", fd.file_name().display(), count.trim()));
+    }
+    text
+}
