@@ -105,6 +105,9 @@ fn read_until_end(child: &Child, output: PipeReader, limit: Option<Duration>, ta
             };
             // The child is waited for only after this thread has ended: its id cannot be reused yet.
             let timed_out = watch.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
+            if timed_out {
+                print!("{}", running(group));
+            }
             timed_out && kill_process_group(group, Signal::KILL).is_ok()
         });
         let mut reader = BufReader::new(output);
@@ -119,6 +122,23 @@ fn read_until_end(child: &Child, output: PipeReader, limit: Option<Duration>, ta
         drop(finished);
         watchdog.join().unwrap_or(false)
     })
+}
+
+/// The processes of a group, a line each: what hangs is among them, and is not always what printed last.
+fn running(group: Pid) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let part = |name| std::fs::read_to_string(entry.path().join(name)).unwrap_or_default();
+        let status = part("stat");
+        // After the name, which may hold anything: state, parent, group.
+        let mut fields = status.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let state = fields.next().unwrap_or_default();
+        if fields.nth(1).and_then(|field| field.parse().ok()) == Some(group.as_raw_nonzero().get()) {
+            let (id, place, line) = (entry.file_name(), part("wchan"), part("cmdline").replace('\0', " "));
+            text.push_str(&format!("still there: {} {state} {place} {line}\n", id.to_string_lossy()));
+        }
+    }
+    text
 }
 
 /// As one would type it.
@@ -167,6 +187,16 @@ mod tests {
             .run(Path::new("."), Some(Duration::from_millis(50)), &mut Tally::default())
             .expect_err("it is stopped");
         assert!(error.contains("was stopped"), "{error}");
+    }
+
+    #[test]
+    fn the_processes_of_a_command_that_hangs_are_named() {
+        let mut child = Command::new("sleep").arg("1000").process_group(0).spawn().expect("there is a sleep");
+        let text = running(Pid::from_child(&child));
+        child.kill().expect("it runs");
+        child.wait().expect("it is ours");
+        assert!(text.contains("sleep 1000") && text.contains(&child.id().to_string()), "{text:?}");
+        assert_eq!(text.lines().count(), 1, "{text}");
     }
 
     #[test]

@@ -29,12 +29,17 @@
 //! 8. **Before that it may be wrong**: a poller can wake in vain, and it can wait for a moment longer than it must, never for ever.
 //! 9. **A writer that was refused gets an edge.** To one that polls edge-triggered, "not writable" that was never shown is no edge, and a freed unit
 //!    that does not cross the level is none either, though it may be the one that was missing. A refused writer sets `STARVED`, looks, and
-//!    tries once more. Who removes and finds the bit clears it and shows "not writable" before it reconciles. A reader needs
+//!    tries once more. Who removes and finds the bit clears it and nudges: adds one to the descriptor, so that the read that shows "writable" is an edge.
+//!    It never shows "not writable" for that: dying then, it would leave that. A reader needs
 //!    none of this: showing "readable" is an edge always, and one that was refused saw zero.
-//! 10. **Between processes, a death costs at most one wake.** One that dies between its step and the telling leaves the level untold, or `waiting`
-//!     cleared without a wake. So there every addition reconciles the reader's side and every removal the writer's, whether or not it crosses; who is
-//!     refused reconciles both; and no futex wait is longer than 100 ms before it does the same. A process tells the other side
-//!     first and its own last, so that what a dead one leaves undone on its own side is "ready": its peers on that side wake in vain, and reconcile.
+//! 10. **Between processes, a death costs at most one wake**, and the next call of anybody makes up for it. One that dies between its step and the telling
+//!     leaves the level untold, or `waiting` cleared without a wake. So there every addition reconciles the reader's side and every removal the writer's,
+//!     whether or not it crosses; who is refused, and who exposes a side, reconciles both; and no futex wait is longer than 100 ms before it does the same.
+//!     A process tells the other side first and its own last, so that what a dead one leaves undone on its own side is "ready": its peers on that
+//!     side wake in vain, and reconcile. They must not lose that by being late: **whoever has made a side say "not ready" looks at the other side
+//!     afterwards**, and so on until one says "ready" (`settle`). So a death leaves both sides at "not ready" in one case alone. One looks, is overtaken by
+//!     others who make the side ready, says "not ready" all the same, and is killed before it compares. A write to a descriptor cannot be made to depend on
+//!     the word, and to wait for one that is late would be to wait for a hostile one. Who must outlive this polls with a timeout and tries again.
 //! 11. **What a page holds is a value, never an address.** A hostile peer can make us wait, wake in vain and count wrong. A corrupt page shows
 //!     both sides ready and wakes everybody, for each operation answers with the error.
 
@@ -75,6 +80,10 @@ use crate::Errno;
 /// Either side can be polled: [`reader`](Self::reader) is readable while the count is above zero, [`writer`](Self::writer) is writable while a write of one
 /// has room. Both are exact as soon as no operation is under way, and may wake in vain until then. A side that nobody has asked for costs nothing:
 /// a write and a read that need not wait make no system call.
+///
+/// Between processes a peer that is killed in the middle of a call can take a wake with it, until anybody's next call. Calls that wait look again by
+/// themselves, every 100 ms. Whoever polls and must go on without that peer polls with a timeout, and tries when it is over: an attempt, also one
+/// that is refused, brings both sides up to date for everybody.
 ///
 /// Clones are the same counter. Any thread may use any of them at any time; to another process it goes by
 /// [`into_parts`](Self::into_parts), if it was built to be [shared](CounterBuilder::shared).

@@ -150,7 +150,7 @@ impl Core {
         true
     }
 
-    /// Rule 9: gives the writer's side an edge, unless another thread is about to.
+    /// Rule 9: gives the writer's side an edge, unless another thread is about to, and brings it up to date.
     #[cold]
     pub(super) fn feed_writers(&self) {
         let exposed = self.page.live.exposed.fetch_and(!STARVED, Ordering::AcqRel);

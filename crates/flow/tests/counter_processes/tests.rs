@@ -3,9 +3,7 @@
 use std::{
     io::{BufRead as _, BufReader, Read as _},
     process::Child,
-    sync::{
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     time::Duration,
 };
 

@@ -62,12 +62,12 @@ pub(crate) fn within_patience(test: Box<dyn FnOnce() + Send>) -> Result<(), Fail
 
 /// Kills what the test has left, and tells what it was doing. One that lived on would keep the output open for whoever reads that to its end.
 fn end_others(test: &Thread) -> String {
-    let mut text = doing("the test", std::process::id().cast_signed());
+    let mut text = doing("the test", "self");
     OTHERS.lock().unwrap().retain(|&number, other| {
         if other.test != test.id() {
             return true;
         }
-        text += &doing(&other.role, number);
+        text += &doing(&other.role, &number.to_string());
         let _ = writeln!(text, "  its counter: {:?}", other.counter);
         let _ = Pid::from_raw(number).map(|pid| kill_process(pid, Signal::KILL));
         false
@@ -76,17 +76,17 @@ fn end_others(test: &Thread) -> String {
 }
 
 /// What each thread of a process waits in, and what its eventfds hold.
-fn doing(name: &str, number: i32) -> String {
+fn doing(name: &str, number: &str) -> String {
     let mut text = format!("{name} (process {number}):\n");
     for thread in fs::read_dir(format!("/proc/{number}/task")).into_iter().flatten().flatten() {
         let part = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
         let (call, place) = (part("syscall"), part("wchan"));
-        let _ = writeln!(text, "  thread {}: {}, {place}", thread.file_name().display(), call.trim());
+        let _ = writeln!(text, "  thread {}: {}, {place}", thread.file_name().to_string_lossy(), call.trim());
     }
     for fd in fs::read_dir(format!("/proc/{number}/fdinfo")).into_iter().flatten().flatten() {
         let info = fs::read_to_string(fd.path()).unwrap_or_default();
         let count = info.lines().find_map(|line| line.strip_prefix("eventfd-count:"));
-        let _ = count.map(|count| writeln!(text, "  eventfd {}: {}", fd.file_name().display(), count.trim()));
+        let _ = count.map(|count| writeln!(text, "  eventfd {}: {}", fd.file_name().to_string_lossy(), count.trim()));
     }
     text
 }
