@@ -238,7 +238,7 @@ impl<'a> ClientRequest<'a> {
     }
 
     fn check_own(&self) -> Result<(), RequestError> {
-        if !target::is_authority(self.host) {
+        if !target::is_authority(self.host.as_bytes()) {
             return Err(RequestError::Host);
         }
         if !self.target.starts_with('/') || target::parse("GET", self.target).is_none() {
@@ -299,7 +299,7 @@ impl<'a> ClientRequest<'a> {
         if !headers.get(const { Known::of("Upgrade") }).is_some_and(|value| value.eq_ignore_ascii_case(b"websocket")) {
             return Err(HandshakeError::Upgrade);
         }
-        if !lists(&headers, const { Known::of("Connection") }, "upgrade") {
+        if !lists(&headers, const { Known::of("Connection") }, b"upgrade") {
             return Err(HandshakeError::Connection);
         }
         let accept = key::accept(&key::encode(self.key));

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::head::HeadError;
-use super::syntax::{ascii, is_token, is_value_byte, token_len, trim};
+use super::syntax::{ascii, is_token, is_value_byte, token_len, trim, trim_end, trim_start};
 
 /// One header line as it was received.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,10 +29,21 @@ pub struct Headers<'a> {
     lines: &'a [u8],
     /// Those that have not been gone over.
     rest: &'a [u8],
-    /// Where the first line of each [known](KNOWN) name begins, and one; 0 if there is none.
-    places: [u32; KNOWN.len()],
+    /// Where the value of the first header of each [known](KNOWN) name is.
+    places: [Place; KNOWN.len()],
     /// Known names that are there more than once, a bit each.
     repeated: Names,
+}
+
+/// Where a value is among the lines, without the blanks at its ends. It begins at 0 if there is none: a name comes before each.
+#[derive(Clone, Copy)]
+struct Place {
+    start: u32,
+    len: u32,
+}
+
+impl Place {
+    const NONE: Self = Self { start: 0, len: 0 };
 }
 
 /// The names that a handshake asks for: they are looked for once, when the lines are checked.
@@ -52,31 +63,38 @@ const KNOWN: [&str; 12] = [
 ];
 
 /// A set of known names, by their place among them.
-type Names = u16;
+pub(super) type Names = u16;
 
 /// The place of a known name, whatever the case of its letters.
 #[inline]
-fn known(name: &[u8]) -> Option<usize> {
-    let candidates: &[usize] = match name.len() {
-        4 => &[0],
-        6 => &[1],
-        7 => &[2],
-        10 => &[3],
-        13 => &[4],
-        14 => &[5],
-        17 => &[6, 7],
-        20 => &[8],
-        21 => &[9],
-        22 => &[10],
-        24 => &[11],
-        _ => &[],
-    };
-    // Most write them as the standards do, and that is found out faster.
-    let is_it = |&index: &usize| {
-        let known = KNOWN[index].as_bytes();
-        known == name || known.eq_ignore_ascii_case(name)
-    };
-    candidates.iter().copied().find(is_it)
+pub(super) fn known(name: &[u8]) -> Option<usize> {
+    // Most write them as the standards do, and that is found out faster. A length says which one it can be.
+    macro_rules! candidate {
+        ($index:expr) => {{
+            const KNOWN_NAME: &[u8] = KNOWN[$index].as_bytes();
+            (name == KNOWN_NAME || is_known(name, $index)).then_some($index)
+        }};
+    }
+    match name.len() {
+        4 => candidate!(0),
+        6 => candidate!(1),
+        7 => candidate!(2),
+        10 => candidate!(3),
+        13 => candidate!(4),
+        14 => candidate!(5),
+        17 if matches!(name[0], b'T' | b't') => candidate!(6),
+        17 => candidate!(7),
+        20 => candidate!(8),
+        21 => candidate!(9),
+        22 => candidate!(10),
+        24 => candidate!(11),
+        _ => None,
+    }
+}
+
+#[inline(never)]
+fn is_known(name: &[u8], index: usize) -> bool {
+    KNOWN[index].as_bytes().eq_ignore_ascii_case(name)
 }
 
 /// A known name.
@@ -113,9 +131,20 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
 }
 
 impl<'a> Headers<'a> {
+    /// Those of these lines, of which none has been looked at.
+    pub(super) const fn of(lines: &'a [u8]) -> Self {
+        Self { lines, rest: lines, places: [Place::NONE; KNOWN.len()], repeated: 0 }
+    }
+
+    /// The same where there are so many bytes of lines.
+    pub(super) fn up_to(self, len: usize) -> Self {
+        let lines = &self.lines[..len];
+        Self { lines, rest: lines, ..self }
+    }
+
     /// Checks each line, and that none of the names in `single` is there twice.
     pub(super) fn check(lines: &'a [u8], single: Names) -> Result<Self, HeadError> {
-        let mut headers = Self { lines, rest: lines, places: [0; KNOWN.len()], repeated: 0 };
+        let mut headers = Self::of(lines);
         let mut at = 0;
         while let Some(line @ [_, ..]) = lines.get(at..) {
             let colon = token_len(line);
@@ -123,19 +152,30 @@ impl<'a> Headers<'a> {
             if colon == 0 || line.get(colon) != Some(&b':') {
                 return Err(HeadError::HeaderName);
             }
+            let value = at + colon + 1;
+            let end = value + line_len(&lines[value..]);
             if let Some(index) = known(&line[..colon]) {
-                let place = &mut headers.places[index];
-                if *place == 0 {
-                    *place = u32::try_from(at + 1).map_err(|_| HeadError::TooLong)?;
-                } else if single & 1 << index != 0 {
-                    return Err(HeadError::DuplicateHeader);
-                } else {
-                    headers.repeated |= 1 << index;
-                }
+                headers.note(index, value, end, single)?;
             }
-            at += colon + line_len(&line[colon..]) + 2;
+            at = end + 2;
         }
         Ok(headers)
+    }
+
+    /// Notes where the value of a header of a known name is, with the blanks around it.
+    #[inline]
+    pub(super) fn note(&mut self, index: usize, value: usize, end: usize, single: Names) -> Result<(), HeadError> {
+        let place = &mut self.places[index];
+        if place.start == 0 {
+            let begun = trim_start(&self.lines[value..end]);
+            let number = |at: usize| u32::try_from(at).map_err(|_| HeadError::TooLong);
+            *place = Place { start: number(end - begun.len())?, len: number(trim_end(begun).len())? };
+        } else if single & 1 << index != 0 {
+            return Err(HeadError::DuplicateHeader);
+        } else {
+            self.repeated |= 1 << index;
+        }
+        Ok(())
     }
 
     /// The values of all headers of this name.
@@ -150,10 +190,8 @@ impl<'a> Headers<'a> {
     /// The value of the first header of this name.
     #[inline]
     pub(super) fn get(&self, name: Known) -> Option<&'a [u8]> {
-        let place = self.places[name.0] as usize;
-        let line = self.lines.get(place.checked_sub(1)?..)?;
-        let value = line.get(KNOWN[name.0].len() + 1..)?;
-        Some(trim(&value[..line_len(value)]))
+        let Place { start, len } = self.places[name.0];
+        if start == 0 { None } else { self.lines.get(start as usize..)?.get(..len as usize) }
     }
 
     /// The value of the first header of any name.

@@ -40,6 +40,11 @@ pub(super) enum HeadError {
 /// The longest method and version, and the spaces: what a first line may have beside the target.
 const FIRST_LINE_EXTRA: usize = 32;
 
+/// How many bytes the first line may have.
+pub(super) const fn first_line_max(limits: &HeadLimits) -> usize {
+    limits.target_bytes_max.saturating_add(FIRST_LINE_EXTRA)
+}
+
 /// How far a head has been looked at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scanner {
@@ -61,7 +66,7 @@ impl Scanner {
 
     /// Looks at the next bytes. Yields how many of them belong to the head, if it ends here.
     pub(super) fn scan(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Option<usize>, HeadError> {
-        let first_line_max = limits.target_bytes_max.saturating_add(FIRST_LINE_EXTRA);
+        let first_line_max = first_line_max(limits);
         let mut rest = bytes;
         while let Some((&first, _)) = rest.split_first() {
             if let (Some(after), false, true) =

@@ -43,6 +43,7 @@ mod response;
 mod syntax;
 mod target;
 mod upgrade;
+mod whole;
 
 #[cfg(feature = "deflate")]
 pub(crate) use extensions::{Extension, Value};

@@ -14,7 +14,7 @@ use super::key;
 /// ```
 #[must_use]
 pub fn accept_value(key: &[u8]) -> Option<alloc::string::String> {
-    let accept = key::is_key(key).then(|| key::accept(key))?;
+    let accept = key::checked(key).map(key::accept)?;
     Some(accept.iter().copied().map(char::from).collect())
 }
 

@@ -6,6 +6,7 @@ use super::rejection::Rejection;
 use super::syntax::{ascii, is_token};
 use super::target::{self, Target};
 use super::upgrade::Upgrade;
+use super::whole::{self, Whole};
 
 /// What may be in a request once. The first three decide where it goes and how long
 /// it is.
@@ -72,6 +73,9 @@ impl<'a> Request<'a> {
     ///
     /// A [`Rejection`], possibly before the head is complete.
     pub fn parse(bytes: &'a [u8], limits: &HeadLimits) -> Result<Option<(Self, usize)>, Rejection> {
+        if let Some(Whole { first_line, headers, len }) = whole::read(bytes, limits, SINGLE) {
+            return Ok(Some((Self::of(FirstLine::read(first_line, limits)?, headers)?, len)));
+        }
         match Scanner::new().scan(bytes, limits)? {
             Some(len) => Ok(Some((Self::from_head(&bytes[..len], limits)?, len))),
             None => Ok(None),
@@ -81,15 +85,15 @@ impl<'a> Request<'a> {
     /// Reads a whole head that the scanner has seen.
     pub(super) fn from_head(head: &'a [u8], limits: &HeadLimits) -> Result<Self, Rejection> {
         let (first_line, lines) = head::split(head);
-        let (method, raw_target, is_http_1_0) = request_line(first_line)?;
-        if raw_target.len() > limits.target_bytes_max {
-            return Err(Rejection::TargetTooLong);
-        }
-        let target = target::parse(method, raw_target).ok_or(Rejection::Target)?;
-        let headers = Headers::check(lines, SINGLE)?;
-        let body = body(headers, is_http_1_0)?;
+        let first_line = FirstLine::read(first_line, limits)?;
+        Self::of(first_line, Headers::check(lines, SINGLE)?)
+    }
+
+    fn of(first_line: FirstLine<'a>, headers: Headers<'a>) -> Result<Self, Rejection> {
+        let FirstLine { method, raw_target, target, is_http_1_0 } = first_line;
+        let body = body(&headers, is_http_1_0)?;
         match headers.get(const { Known::of("Host") }) {
-            Some(host) if core::str::from_utf8(host).is_ok_and(target::is_authority) => {}
+            Some(host) if target::is_authority(host) => {}
             Some(_) => return Err(Rejection::BadHost),
             None if is_http_1_0 => {}
             None => return Err(Rejection::NoHost),
@@ -180,6 +184,35 @@ impl<'a> Request<'a> {
     }
 }
 
+/// What the first line says.
+struct FirstLine<'a> {
+    method: &'a str,
+    raw_target: &'a str,
+    target: Target<'a>,
+    is_http_1_0: bool,
+}
+
+impl<'a> FirstLine<'a> {
+    fn read(line: &'a [u8], limits: &HeadLimits) -> Result<Self, Rejection> {
+        let (method, raw_target, is_http_1_0) = match usual(line) {
+            Some(raw_target) => ("GET", raw_target, false),
+            None => request_line(line)?,
+        };
+        if raw_target.len() > limits.target_bytes_max {
+            return Err(Rejection::TargetTooLong);
+        }
+        let target = target::parse(method, raw_target).ok_or(Rejection::Target)?;
+        Ok(Self { method, raw_target, target, is_http_1_0 })
+    }
+}
+
+/// The target of a line that is as most are.
+fn usual(line: &[u8]) -> Option<&str> {
+    let target = line.strip_prefix(b"GET ")?.strip_suffix(b" HTTP/1.1")?;
+    let is_one = !target.is_empty() && !target.contains(&b' ');
+    if is_one { core::str::from_utf8(target).ok() } else { None }
+}
+
 /// Method, target, and whether it is HTTP/1.0.
 fn request_line(line: &[u8]) -> Result<(&str, &str, bool), Rejection> {
     let mut parts = line.split(|&byte| byte == b' ');
@@ -209,7 +242,7 @@ pub(super) fn http_minor(version: &[u8]) -> Option<Option<u8>> {
 }
 
 /// RFC 9112 section 6.3, without what it tolerates.
-fn body(headers: Headers<'_>, is_http_1_0: bool) -> Result<Body, Rejection> {
+fn body(headers: &Headers<'_>, is_http_1_0: bool) -> Result<Body, Rejection> {
     match (headers.get(const { Known::of("Transfer-Encoding") }), headers.get(const { Known::of("Content-Length") })) {
         (None, None) => Ok(Body::None),
         (None, Some(length)) => match content_length(length) {

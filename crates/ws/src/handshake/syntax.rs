@@ -58,13 +58,25 @@ const fn is_blank(byte: u8) -> bool {
 }
 
 /// Without the spaces and tabs at both ends.
-pub(super) fn trim(mut bytes: &[u8]) -> &[u8] {
+pub(super) fn trim(bytes: &[u8]) -> &[u8] {
+    trim_end(trim_start(bytes))
+}
+
+/// Without those that come first.
+#[inline]
+pub(super) fn trim_start(mut bytes: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = bytes {
         if !is_blank(*first) {
             break;
         }
         bytes = rest;
     }
+    bytes
+}
+
+/// Without those that come last.
+#[inline]
+pub(super) fn trim_end(mut bytes: &[u8]) -> &[u8] {
     while let [rest @ .., last] = bytes {
         if !is_blank(*last) {
             break;

@@ -17,7 +17,7 @@ pub(super) fn parse<'a>(method: &str, target: &'a str) -> Option<Target<'a>> {
         return None;
     }
     if method == "CONNECT" {
-        return is_authority(target).then_some(Target { authority: Some(target), path: "", query: None });
+        return is_authority(target.as_bytes()).then_some(Target { authority: Some(target), path: "", query: None });
     }
     if target == "*" {
         return (method == "OPTIONS").then_some(Target { authority: None, path: "*", query: None });
@@ -30,7 +30,7 @@ pub(super) fn parse<'a>(method: &str, target: &'a str) -> Option<Target<'a>> {
     let known = ["http", "https", "ws", "wss"].iter().any(|known| known.eq_ignore_ascii_case(scheme));
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
-    (known && is_authority(authority)).then(|| with_path(Some(authority), path))
+    (known && is_authority(authority.as_bytes())).then(|| with_path(Some(authority), path))
 }
 
 fn with_path<'a>(authority: Option<&'a str>, path: &'a str) -> Target<'a> {
@@ -42,28 +42,43 @@ fn with_path<'a>(authority: Option<&'a str>, path: &'a str) -> Target<'a> {
 }
 
 /// Whether this is a host with an optional port, and nothing else (RFC 3986 section 3.2).
-pub(super) fn is_authority(text: &str) -> bool {
-    let (host_is_good, port) = match text.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']') {
-            Some((address, "")) => (is_ip_literal(address), None),
-            Some((address, port)) => (is_ip_literal(address) && port.starts_with(':'), port.get(1..)),
-            None => return false,
+pub(super) fn is_authority(text: &[u8]) -> bool {
+    if let [b'[', rest @ ..] = text {
+        let Some((address, after)) = split_at(rest, b']') else { return false };
+        return is_ip_literal(address)
+            && matches!(after, [] | [b':', ..])
+            && is_port(after.get(1..).unwrap_or_default());
+    }
+    // Most hosts have nothing but these.
+    let name_len = text.iter().position(|&byte| !NAME_BYTES[usize::from(byte)]).unwrap_or(text.len());
+    match text.get(name_len..) {
+        Some([]) => name_len > 0,
+        Some([b':', port @ ..]) => name_len > 0 && is_port(port),
+        _ => match split_at(text, b':') {
+            Some((host, port)) => is_reg_name(host) && is_port(port),
+            None => is_reg_name(text),
         },
-        None => match text.split_once(':') {
-            Some((host, port)) => (is_reg_name(host), Some(port)),
-            None => (is_reg_name(text), None),
-        },
-    };
-    host_is_good && port.is_none_or(is_port)
+    }
+}
+
+/// What is before the first of these bytes, and what is after it.
+fn split_at(text: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().position(|&other| other == byte)?;
+    Some((&text[..at], &text[at + 1..]))
 }
 
 /// An empty port is the default one (RFC 3986 section 3.2.3).
-fn is_port(port: &str) -> bool {
-    port.is_empty() || (port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok())
+fn is_port(port: &[u8]) -> bool {
+    let number = port.iter().try_fold(0_u16, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u16::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    });
+    number.is_some()
 }
 
 /// An IPv6 address, or one of a version to come.
-fn is_ip_literal(address: &str) -> bool {
+fn is_ip_literal(address: &[u8]) -> bool {
+    let Ok(address) = core::str::from_utf8(address) else { return false };
     let future = address.strip_prefix(['v', 'V']).and_then(|rest| rest.split_once('.'));
     match future {
         Some((version, rest)) => {
@@ -75,8 +90,8 @@ fn is_ip_literal(address: &str) -> bool {
 }
 
 /// `reg-name`, which the four numbers of IPv4 are as well.
-fn is_reg_name(host: &str) -> bool {
-    let mut bytes = host.bytes();
+fn is_reg_name(host: &[u8]) -> bool {
+    let mut bytes = host.iter().copied();
     while let Some(byte) = bytes.next() {
         let good = if byte == b'%' {
             let mut hex = || bytes.next().is_some_and(|byte| byte.is_ascii_hexdigit());
@@ -100,6 +115,17 @@ const fn is_name_byte(byte: u8) -> bool {
         )
 }
 
+/// [`is_name_byte`] of every byte.
+const NAME_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = is_name_byte(byte as u8);
+        byte += 1;
+    }
+    table
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,7 +146,7 @@ mod tests {
             "xn--bcher-kva.example",
             "[fe80::1]:",
         ] {
-            assert!(is_authority(good), "{good}");
+            assert!(is_authority(good.as_bytes()), "{good}");
         }
         for bad in [
             "",
@@ -145,7 +171,7 @@ mod tests {
             "a?",
             "[::1]x:80",
         ] {
-            assert!(!is_authority(bad), "{bad}");
+            assert!(!is_authority(bad.as_bytes()), "{bad}");
         }
     }
 

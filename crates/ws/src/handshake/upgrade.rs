@@ -18,7 +18,7 @@ use crate::deflate::{Agreement, DeflateConfig};
 #[derive(Clone, Copy, Debug)]
 pub struct Upgrade<'a> {
     request: Request<'a>,
-    key: &'a [u8],
+    key: &'a [u8; key::KEY_LEN],
 }
 
 /// The subprotocols that a client offers, in its order of preference.
@@ -148,15 +148,15 @@ impl core::error::Error for AcceptError {}
 
 impl<'a> Upgrade<'a> {
     pub(super) fn check(request: Request<'a>) -> Result<Self, Rejection> {
-        let headers = request.headers;
+        let headers = &request.headers;
         request.check_is_get()?;
-        if !lists(&headers, const { Known::of("Upgrade") }, "websocket") {
+        if !lists(headers, const { Known::of("Upgrade") }, b"websocket") {
             return Err(Rejection::NotAnUpgrade);
         }
         if request.is_http_1_0() {
             return Err(Rejection::HttpVersion);
         }
-        if !lists(&headers, const { Known::of("Connection") }, "upgrade") {
+        if !lists(headers, const { Known::of("Connection") }, b"upgrade") {
             return Err(Rejection::Connection);
         }
         if request.body() != Body::None {
@@ -165,12 +165,10 @@ impl<'a> Upgrade<'a> {
         if headers.get(const { Known::of("Sec-WebSocket-Version") }) != Some(b"13") {
             return Err(Rejection::WebSocketVersion);
         }
-        let key = headers
-            .get(const { Known::of("Sec-WebSocket-Key") })
-            .filter(|key| key::is_key(key))
-            .ok_or(Rejection::Key)?;
+        let key = headers.get(const { Known::of("Sec-WebSocket-Key") }).and_then(key::checked).ok_or(Rejection::Key)?;
         check_protocols(headers)?;
-        for value in headers.all(const { Known::of("Sec-WebSocket-Extensions") }) {
+        let extensions = const { Known::of("Sec-WebSocket-Extensions") };
+        for value in headers.get(extensions).into_iter().flat_map(|_| headers.all(extensions)) {
             if Extensions::new(value).any(|extension| extension.is_err()) {
                 return Err(Rejection::Extensions);
             }
@@ -211,8 +209,7 @@ impl<'a> Upgrade<'a> {
         for (name, value) in accept.headers {
             check_own(name, value, &[])?;
         }
-        out.extend_from_slice(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n");
-        write_line("Sec-WebSocket-Accept", &key::accept(self.key), out);
+        out.extend_from_slice(&start(&key::accept(self.key)));
         if let Some(protocol) = accept.protocol {
             write_line("Sec-WebSocket-Protocol", protocol.as_bytes(), out);
         }
@@ -246,15 +243,35 @@ impl<'a> Upgrade<'a> {
     }
 }
 
-/// Whether one of the headers of this name lists `wanted`, whatever the case of its letters.
-pub(super) fn lists(headers: &Headers<'_>, name: Known, wanted: &str) -> bool {
-    // Mostly there is one header with one element.
-    headers.get(name).is_some_and(|value| value.eq_ignore_ascii_case(wanted.as_bytes()))
-        || headers.all(name).flat_map(elements).any(|element| element.eq_ignore_ascii_case(wanted.as_bytes()))
+/// How every answer starts.
+fn start(accept: &[u8; key::ACCEPT_LEN]) -> [u8; START.len() + key::ACCEPT_LEN + 2] {
+    let mut start = [b'\n'; START.len() + key::ACCEPT_LEN + 2];
+    start[..START.len()].copy_from_slice(START);
+    start[START.len()..][..key::ACCEPT_LEN].copy_from_slice(accept);
+    start[START.len() + key::ACCEPT_LEN] = b'\r';
+    start
+}
+
+const START: &[u8] =
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ";
+
+/// Whether one of the headers of this name lists `wanted`, which is in small letters, whatever the case of its letters.
+#[inline]
+pub(super) fn lists<const LEN: usize>(headers: &Headers<'_>, name: Known, wanted: &[u8; LEN]) -> bool {
+    debug_assert!(wanted.iter().all(u8::is_ascii_lowercase));
+    // Mostly there is one header with one element. The bit that is set here is what sets a small letter apart from a large one, and no other byte becomes one by it.
+    let is_it =
+        |value: &[u8; LEN]| value.iter().zip(wanted).fold(true, |all, (byte, other)| all & (byte | 0x20 == *other));
+    headers.get(name).and_then(|value| value.try_into().ok()).is_some_and(is_it) || is_among(headers, name, wanted)
+}
+
+#[inline(never)]
+fn is_among(headers: &Headers<'_>, name: Known, wanted: &[u8]) -> bool {
+    headers.all(name).flat_map(elements).any(|element| element.eq_ignore_ascii_case(wanted))
 }
 
 /// RFC 6455 section 4.1, item 10: at least one where the header is there, each a token, no two the same.
-fn check_protocols(headers: Headers<'_>) -> Result<(), Rejection> {
+fn check_protocols(headers: &Headers<'_>) -> Result<(), Rejection> {
     if headers.get(const { Known::of("Sec-WebSocket-Protocol") }).is_none() {
         return Ok(());
     }
