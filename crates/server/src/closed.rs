@@ -1,6 +1,7 @@
 //! How a connection has ended.
 
 use core::fmt;
+use std::collections::BTreeMap;
 
 use windlass::Errno;
 use windlass_ws::{CloseCode, Violation};
@@ -64,6 +65,43 @@ pub struct Closed<'a> {
     pub text: &'a str,
 }
 
+/// How connections that are about to end have come to that, by member.
+///
+/// The one that was noted first stands apart: most ends are there in the turn in which they are noted, one after the other, and a map's memory would come and go with each.
+#[derive(Debug, Default)]
+pub(crate) struct Endings {
+    first: Option<(u32, Ending)>,
+    others: BTreeMap<u32, Ending>,
+}
+
+impl Endings {
+    /// Notes a reason, unless there is one already.
+    pub(crate) fn note(&mut self, member: u32, reason: CloseReason) {
+        match &self.first {
+            Some((first, _)) if *first == member => {}
+            None if self.others.is_empty() => self.first = Some((member, Ending::new(reason))),
+            _ => {
+                self.others.entry(member).or_insert_with(|| Ending::new(reason));
+            }
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, member: u32) -> Option<&mut Ending> {
+        match &mut self.first {
+            Some((first, ending)) if *first == member => Some(ending),
+            _ => self.others.get_mut(&member),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, member: u32) -> Option<Ending> {
+        match self.first.take_if(|(first, _)| *first == member) {
+            Some((_, ending)) => Some(ending),
+            None if self.others.is_empty() => None,
+            None => self.others.remove(&member),
+        }
+    }
+}
+
 /// What is known of a connection's end before it is there.
 #[derive(Debug)]
 pub(crate) struct Ending {
@@ -75,5 +113,28 @@ pub(crate) struct Ending {
 impl Ending {
     pub(crate) fn new(reason: CloseReason) -> Self {
         Self { reason, code: None, text: "".into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_noted_first_counts() {
+        let mut endings = Endings::default();
+        for member in [1, 2, 3] {
+            endings.note(member, CloseReason::Lost);
+            endings.note(member, CloseReason::Idle);
+        }
+        endings.get_mut(1).unwrap().text = "one".into();
+        endings.get_mut(3).unwrap().text = "three".into();
+        assert_eq!(endings.remove(1).map(|ending| ending.text), Some("one".into()));
+        // Those behind it stay where they are.
+        endings.note(2, CloseReason::Evicted);
+        endings.note(4, CloseReason::Evicted);
+        let reasons: Vec<_> = (1..5).map(|member| endings.remove(member).map(|ending| ending.reason)).collect();
+        assert_eq!(reasons, [None, Some(CloseReason::Lost), Some(CloseReason::Lost), Some(CloseReason::Evicted)]);
+        assert!((0..5).all(|member| endings.remove(member).is_none() && endings.get_mut(member).is_none()));
     }
 }

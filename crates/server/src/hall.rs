@@ -20,7 +20,7 @@ use windlass_ws::{Close, CloseCode, Config, Scratch};
 
 use crate::{
     CloseReason, Options,
-    closed::Ending,
+    closed::{Ending, Endings},
     connection::Seat,
     drain::Then,
     http::Place,
@@ -95,7 +95,7 @@ pub(crate) struct Books {
     /// Received bytes of connections that do not read on for now.
     pub(crate) held: BTreeMap<u32, Vec<u8>>,
     /// How connections that are about to end have come to that. Here and in the next two is what few connections have: so the others need no room for it.
-    pub(crate) endings: BTreeMap<u32, Ending>,
+    pub(crate) endings: Endings,
     /// The subprotocols of those that have one.
     pub(crate) protocols: BTreeMap<u32, Rc<str>>,
     /// What counts connections in, if they are counted by address.
@@ -125,7 +125,7 @@ impl Hall {
             stash: Vec::new(),
             sides: Sides::default(),
             held: BTreeMap::new(),
-            endings: BTreeMap::new(),
+            endings: Endings::default(),
             protocols: BTreeMap::new(),
             places: BTreeMap::new(),
             farewells: BTreeMap::new(),
@@ -210,7 +210,7 @@ impl Hall {
     /// A connection takes no more messages: it is about to end.
     pub(crate) fn begin_closing(&self, member: u32, reason: CloseReason) {
         let books = &mut *self.books.borrow_mut();
-        books.endings.entry(member).or_insert_with(|| Ending::new(reason));
+        books.endings.note(member, reason);
         let member = books.roster.at(member);
         member.flags.add(Flags::CLOSING);
         // Nobody pauses any more: the peer's Close is to be read.
@@ -227,7 +227,7 @@ impl Hall {
     /// Notes what the peer has said at the end.
     pub(crate) fn note_close(&self, member: u32, close: &Close<'_>) {
         let mut books = self.books.borrow_mut();
-        if let Some(ending) = books.endings.get_mut(&member) {
+        if let Some(ending) = books.endings.get_mut(member) {
             ending.code = close.code;
             ending.text = close.reason.into();
         }
@@ -332,7 +332,7 @@ impl Hall {
         books.protocols.remove(&member);
         books.places.remove(&member);
         books.roster.leave(member);
-        books.endings.remove(&member)
+        books.endings.remove(member)
     }
 
     /// Gives out what was published, here and to the other workers.

@@ -14,7 +14,7 @@ use crate::{
     connection::Seat,
     driver::{Driver, First, Open, Source, State},
     hall::Hall,
-    http::{Next, Opened, Place, Refusal, Served, UpgradeRequest, Welcome},
+    http::{LazyPeer, Next, Opened, Place, Refusal, Served, UpgradeRequest, Welcome},
     roster::Flags,
     service::Inner,
 };
@@ -55,14 +55,7 @@ impl<H: Handler> Driver<H> {
                 None => Request::parse(bytes, &hall.options.head_limits),
             };
             let (step, used) = match found {
-                Ok(Some((request, used))) => {
-                    let served = Served {
-                        requests: *requests,
-                        waiting_bytes: stream.buffered() + answer.len(),
-                        now: SystemTime::now(),
-                    };
-                    (service.answer(&request, &served, stream, &mut answer), used)
-                }
+                Ok(Some((request, used))) => (service.answer(&request, *requests, stream, &mut answer), used),
                 Ok(None) => break None,
                 Err(rejection) => {
                     rejection.write(&mut answer);
@@ -164,33 +157,40 @@ impl Hall {
 }
 
 impl<H: Handler> Inner<H> {
-    fn answer(&self, request: &Request<'_>, served: &Served, stream: &Stream<'_>, out: &mut Vec<u8>) -> Step<H::Data> {
+    fn answer(&self, request: &Request<'_>, before: u32, stream: &mut Stream<'_>, out: &mut Vec<u8>) -> Step<H::Data> {
         let hall = &self.hall;
-        let upgrade = match hall.options.routes.answer(request, served, out) {
-            Next::Upgrade(upgrade) => upgrade,
-            Next::Request => {
-                hall.stats.requests.add(1);
-                return Step::Answered;
-            }
-            Next::Close => {
-                hall.stats.requests.add(1);
-                return Step::End;
-            }
+        let Some(upgrade) = hall.options.routes.upgrade_of(request) else {
+            return self.answer_other(request, before, stream, out);
         };
-        match self.take_upgrade(request, &upgrade, stream, out) {
+        match self.take_upgrade(&upgrade, stream, out) {
             Ok(step) => step,
             Err(refusal) => {
                 hall.stats.refused.add(1);
                 // A header that cannot be sent was answered with a 500.
-                let _ = refusal.write(served.now, out);
+                let _ = refusal.write(SystemTime::now(), out);
                 Step::End
             }
         }
     }
 
-    fn take_upgrade(
+    /// Answers what is no upgrade that can be taken.
+    #[cold]
+    fn answer_other(
         &self,
         request: &Request<'_>,
+        before: u32,
+        stream: &mut Stream<'_>,
+        out: &mut Vec<u8>,
+    ) -> Step<H::Data> {
+        let waiting_bytes = stream.buffered() + out.len();
+        let served = Served { requests: before, waiting_bytes, now: SystemTime::now() };
+        let next = self.hall.options.routes.answer(request, &served, out);
+        self.hall.stats.requests.add(1);
+        if matches!(next, Next::Request) { Step::Answered } else { Step::End }
+    }
+
+    fn take_upgrade(
+        &self,
         upgrade: &Upgrade<'_>,
         stream: &Stream<'_>,
         out: &mut Vec<u8>,
@@ -199,9 +199,10 @@ impl<H: Handler> Inner<H> {
         if hall.is_draining.get() {
             return Err(Refusal::status(503));
         }
-        hall.options.origins.check(request)?;
-        let peer = stream.peer_addr().unwrap_or(Address::Unix(None));
-        let welcome: Welcome<H::Data> = self.handler.on_upgrade(&UpgradeRequest::new(upgrade, &peer))?;
+        hall.options.origins.check(upgrade.request())?;
+        let ask = || stream.peer_addr().unwrap_or(Address::Unix(None));
+        let peer = LazyPeer::new(&ask);
+        let welcome: Welcome<H::Data> = self.handler.on_upgrade(&UpgradeRequest::lazy(upgrade, &peer))?;
         let deflate = hall.options.deflate.as_ref();
         let Opened { data, protocol, deflate: agreement, .. } =
             welcome.accept(upgrade, deflate, out).map_err(|_| Refusal::status(500))?;

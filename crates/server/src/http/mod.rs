@@ -21,4 +21,5 @@ pub use origin::{Origin, OriginError, Origins, OriginsError};
 pub use page::{Body, Page};
 pub use refusal::Refusal;
 pub use routes::{Next, Routes, Served};
+pub(crate) use upgrade::LazyPeer;
 pub use upgrade::{Opened, UpgradeRequest, Welcome};

@@ -1,5 +1,6 @@
 //! What the application sees of an upgrade, and how it takes one.
 
+use core::{cell::OnceCell, fmt};
 use std::borrow::Cow;
 
 use windlass::stream::Address;
@@ -14,14 +15,42 @@ use super::header::OwnHeaders;
 #[derive(Clone, Copy, Debug)]
 pub struct UpgradeRequest<'a> {
     upgrade: &'a Upgrade<'a>,
-    peer: &'a Address,
+    peer: Whence<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Whence<'a> {
+    Known(&'a Address),
+    Asked(&'a LazyPeer<'a>),
+}
+
+/// Where a connection comes from, asked when somebody wants to know: most do not.
+pub(crate) struct LazyPeer<'a> {
+    ask: &'a dyn Fn() -> Address,
+    answer: OnceCell<Address>,
+}
+
+impl<'a> LazyPeer<'a> {
+    pub(crate) const fn new(ask: &'a dyn Fn() -> Address) -> Self {
+        Self { ask, answer: OnceCell::new() }
+    }
+}
+
+impl fmt::Debug for LazyPeer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.answer.fmt(f)
+    }
 }
 
 impl<'a> UpgradeRequest<'a> {
     /// The view of an upgrade that came from `peer`.
     #[must_use]
     pub const fn new(upgrade: &'a Upgrade<'a>, peer: &'a Address) -> Self {
-        Self { upgrade, peer }
+        Self { upgrade, peer: Whence::Known(peer) }
+    }
+
+    pub(crate) const fn lazy(upgrade: &'a Upgrade<'a>, peer: &'a LazyPeer<'a>) -> Self {
+        Self { upgrade, peer: Whence::Asked(peer) }
     }
 
     /// The path, not decoded. It starts with a slash.
@@ -74,8 +103,11 @@ impl<'a> UpgradeRequest<'a> {
 
     /// Where the connection comes from. Behind a proxy it is the proxy.
     #[must_use]
-    pub const fn peer(&self) -> &'a Address {
-        self.peer
+    pub fn peer(&self) -> &'a Address {
+        match self.peer {
+            Whence::Known(address) => address,
+            Whence::Asked(LazyPeer { ask, answer }) => answer.get_or_init(ask),
+        }
     }
 }
 

@@ -171,7 +171,7 @@ impl<'a> Request<'a> {
     /// [`Rejection::NotAnUpgrade`] where it wants something else, and others where it does not ask for the upgrade as it
     /// must.
     pub fn upgrade(&self) -> Result<Upgrade<'a>, Rejection> {
-        Upgrade::check(*self)
+        Upgrade::check(self)
     }
 
     /// 405 or 501 where the method is not GET.

@@ -147,7 +147,7 @@ impl fmt::Display for AcceptError {
 impl core::error::Error for AcceptError {}
 
 impl<'a> Upgrade<'a> {
-    pub(super) fn check(request: Request<'a>) -> Result<Self, Rejection> {
+    pub(super) fn check(request: &Request<'a>) -> Result<Self, Rejection> {
         let headers = &request.headers;
         request.check_is_get()?;
         if !lists(headers, const { Known::of("Upgrade") }, b"websocket") {
@@ -173,7 +173,7 @@ impl<'a> Upgrade<'a> {
                 return Err(Rejection::Extensions);
             }
         }
-        Ok(Self { request, key })
+        Ok(Self { request: *request, key })
     }
 
     /// The request that it is.

@@ -92,12 +92,12 @@ impl Origins {
     /// A [`Refusal`] with status 403, whose text says how to allow the page.
     pub fn check(&self, request: &Request<'_>) -> Result<(), Refusal> {
         // The bytes, because a value that is no text would look like none at all.
-        let origin = request.header_bytes("Origin");
-        if self.allow(origin, request.host()) {
+        let Some(origin) = request.header_bytes("Origin") else { return Ok(()) };
+        if self.allow(Some(origin), request.host()) {
             return Ok(());
         }
         // What has been read as an origin has no character that could do harm in a text.
-        let known = origin.and_then(|origin| core::str::from_utf8(origin).ok()).and_then(|origin| origin.parse().ok());
+        let known = core::str::from_utf8(origin).ok().and_then(|origin| origin.parse().ok());
         Err(Refusal::status(403).text(match known {
             Some(Origin { text }) => {
                 format!("pages of {text} may not connect; to allow them, add {text} to the server's list of origins")

@@ -145,6 +145,12 @@ impl Routes {
             || self.prefixes.iter().any(|prefix| path.starts_with(&**prefix))
     }
 
+    /// The request as an upgrade, if it is one as it must be, to a path where upgrades are taken. Others are to be [answered](Self::answer).
+    #[inline]
+    pub(crate) fn upgrade_of<'a>(&self, request: &Request<'a>) -> Option<Upgrade<'a>> {
+        if self.takes_upgrades(request.path()) { request.upgrade().ok() } else { None }
+    }
+
     /// Answers a request, or says that it is an upgrade.
     pub fn answer<'a>(&self, request: &Request<'a>, served: &Served, out: &mut Vec<u8>) -> Next<'a> {
         let page = self.pages.get(request.path());
