@@ -37,7 +37,7 @@ impl Tool {
     pub(crate) fn find() -> Result<Self, String> {
         let works = |tool: &Self| match tool {
             Self::Perf => perf(Path::new("true"), &[]).is_ok(),
-            Self::Singlestep => stepped(Path::new("true"), &[]).is_ok(),
+            Self::Singlestep => can_step(),
             Self::Callgrind => {
                 Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
             }
@@ -213,6 +213,11 @@ fn perf_count(text: &str) -> Option<u64> {
         let count = fields.next()?.parse().ok()?;
         line.contains("instructions").then_some(count)
     })
+}
+
+/// Whether programs may be traced here.
+pub(crate) fn can_step() -> bool {
+    stepped(Path::new("true"), &[]).is_ok()
 }
 
 fn stepped(program: &Path, requests: &[Request]) -> Result<Vec<u64>, Refusal> {

@@ -2,6 +2,9 @@
 //!
 //! A server runs under a tool twice, for two numbers of messages; what it takes to start, to accept and to warm up is in both, so the
 //! difference is that of the messages. Callgrind counts the instructions, strace the system calls.
+//!
+//! The instructions of handshakes are counted in steps (ptrace(2)) where that is allowed: valgrind hides the processor's instructions for SHA-1, and without them the hash
+//! is a fifth of a handshake. A server is stepped from when it has been warmed until it has nothing more to do.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,9 +16,9 @@ use super::process::{Process, arguments};
 use super::{Built, Places};
 use crate::child::{Child, Refusal};
 use crate::cli::{Options, Pin};
-use crate::instructions::Scratch;
+use crate::instructions::{self, Scratch};
 use crate::report::{Entry, Report};
-use crate::singlestep::TUNABLES;
+use crate::singlestep::{Attached, TUNABLES};
 use crate::stats::Spread;
 use crate::syscalls;
 
@@ -23,6 +26,7 @@ use crate::syscalls;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tool {
     Callgrind,
+    Singlestep,
     Strace,
 }
 
@@ -30,6 +34,7 @@ impl Tool {
     fn name(self) -> &'static str {
         match self {
             Self::Callgrind => "callgrind",
+            Self::Singlestep => "singlestep",
             Self::Strace => "strace",
         }
     }
@@ -37,14 +42,14 @@ impl Tool {
     /// What `--case` calls its counts.
     fn case(self) -> &'static str {
         match self {
-            Self::Callgrind => "instructions",
+            Self::Callgrind | Self::Singlestep => "instructions",
             Self::Strace => "system_calls",
         }
     }
 
     fn metric(self, unit: &str) -> String {
         match self {
-            Self::Callgrind => format!("user_instructions_per_{unit}"),
+            Self::Callgrind | Self::Singlestep => format!("user_instructions_per_{unit}"),
             Self::Strace => format!("syscalls_per_{unit}"),
         }
     }
@@ -57,8 +62,15 @@ impl Tool {
                     Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
                 (!works).then(|| "valgrind is not installed".to_owned())
             }
+            Self::Singlestep => (!instructions::can_step()).then(|| "ptrace(2) is not allowed".to_owned()),
             Self::Strace => syscalls::unavailable(),
         }
+    }
+
+    /// What counts this case in its place, where it can.
+    fn fit_for(self, case: &Case) -> Self {
+        let is_stepped = self == Self::Callgrind && matches!(case, Case::Upgrade { .. });
+        if is_stepped && Self::Singlestep.unavailable().is_none() { Self::Singlestep } else { self }
     }
 
     fn command(self, program: &Path, report: &Path) -> Command {
@@ -68,6 +80,11 @@ impl Tool {
                 file.push(report);
                 let mut command = Command::new("valgrind");
                 command.env(TUNABLES.0, TUNABLES.1).args(["--tool=callgrind", "-q"]).arg(file).arg(program);
+                command
+            }
+            Self::Singlestep => {
+                let mut command = Command::new(program);
+                command.env(TUNABLES.0, TUNABLES.1);
                 command
             }
             Self::Strace => {
@@ -82,6 +99,7 @@ impl Tool {
     fn total(self, report: &str) -> Option<u64> {
         match self {
             Self::Callgrind => report.lines().find_map(|line| line.strip_prefix("totals:"))?.trim().parse().ok(),
+            Self::Singlestep => None,
             Self::Strace => syscalls::calls(report),
         }
     }
@@ -101,11 +119,12 @@ pub(super) fn count(
         if cases.is_empty() || !options.wants_case(tool.case()) {
             continue;
         }
-        if let Some(reason) = tool.unavailable() {
-            report.refuse(suite, tool.case(), "*", Refusal::Unsupported(reason));
-            continue;
-        }
         for (case, rounds) in &cases {
+            let tool = tool.fit_for(case);
+            if let Some(reason) = tool.unavailable() {
+                report.refuse(suite, tool.case(), "*", Refusal::Unsupported(reason));
+                break;
+            }
             count_case(tool, case, *rounds, servers, client, places, report);
         }
     }
@@ -141,6 +160,13 @@ fn count_case(
     }
 }
 
+/// Measured rounds of a slice that is stepped, which has about twice as many more: those that warm it, and those under way at its end. A step takes some
+/// ten microseconds.
+const STEPPED_ROUNDS: u64 = 32;
+
+/// Rounds before, which are not counted: everything that happens once has happened then.
+const UNSTEPPED_ROUNDS: u64 = 200;
+
 /// The count of a round, and the server's version.
 fn per_round(
     tool: Tool,
@@ -150,6 +176,9 @@ fn per_round(
     rounds: u64,
     places: Places,
 ) -> Result<(f64, String), Refusal> {
+    if tool == Tool::Singlestep {
+        return stepped(built, client, case, places);
+    }
     let few = total(tool, built, client, case, 1, places)?;
     let many = total(tool, built, client, case, rounds, places)?;
     let rounds = many.rounds - few.rounds;
@@ -164,27 +193,45 @@ struct Total {
 }
 
 fn total(tool: Tool, built: &Built, client: &Path, case: &Case, rounds: u64, places: Places) -> Result<Total, Refusal> {
-    let failed = |what: String| Refusal::Failed(what);
-    let file = Scratch::new("counts").map_err(|error| failed(error.to_string()))?;
+    let file = Scratch::new("counts").map_err(|error| Refusal::Failed(error.to_string()))?;
     let program = match built.server.counted {
         Some(counted) if tool == Tool::Callgrind => built.path().with_file_name(counted),
         _ => built.path().to_owned(),
     };
-    let mut command = tool.command(&program, &file.0);
-    command.args(arguments(case, places.server, false));
-    let process = Process::start(command)?;
+    let (process, mut client) = connected(tool.command(&program, &file.0), client, case, places)?;
     let version = process.server.version.clone();
-    let mut client = Child::start(client, places.client.map_or(Pin::Nowhere, Pin::To))?;
-    match client.ask(&Request::Connect { case: case.clone(), server: process.server.clone() })? {
-        Reply::Ready => {}
-        reply => return Err(failed(format!("not ready but {reply:?}"))),
-    }
     let outcome = client.slice(rounds)?;
     process.finish()?;
     drop(client);
     let text = std::fs::read_to_string(&file.0).unwrap_or_default();
-    let count = tool.total(&text).ok_or_else(|| failed(format!("{} has no total", tool.name())))?;
+    let count = tool.total(&text).ok_or_else(|| Refusal::Failed(format!("{} has no total", tool.name())))?;
     Ok(Total { count, rounds: outcome.turns, version })
+}
+
+/// The count of a round where the server is stepped: all that it executes in a slice, once another one has warmed it. What the client begins, the server has brought to
+/// its end when it sleeps again.
+fn stepped(built: &Built, client: &Path, case: &Case, places: Places) -> Result<(f64, String), Refusal> {
+    let failed = |error: std::io::Error| Refusal::Failed(format!("cannot be stepped: {error}"));
+    let command = Tool::Singlestep.command(built.path(), Path::new(""));
+    let (process, mut client) = connected(command, client, case, places)?;
+    client.slice(UNSTEPPED_ROUNDS)?;
+    let attached = Attached::begin(process.server.process, places.server).map_err(failed)?;
+    let outcome = client.slice(STEPPED_ROUNDS);
+    let count = attached.end().map_err(failed)?;
+    let version = process.server.version.clone();
+    process.finish()?;
+    Ok((count as f64 / outcome?.turns as f64, version))
+}
+
+/// A server, perhaps under a tool, and a client that has connected to it.
+fn connected(mut command: Command, client: &Path, case: &Case, places: Places) -> Result<(Process, Child), Refusal> {
+    command.args(arguments(case, places.server, false));
+    let process = Process::start(command)?;
+    let mut client = Child::start(client, places.client.map_or(Pin::Nowhere, Pin::To))?;
+    match client.ask(&Request::Connect { case: case.clone(), server: process.server.clone() })? {
+        Reply::Ready => Ok((process, client)),
+        reply => Err(Refusal::Failed(format!("not ready but {reply:?}"))),
+    }
 }
 
 #[cfg(test)]

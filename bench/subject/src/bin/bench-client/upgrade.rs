@@ -12,7 +12,7 @@ use windlass_bench_driver::{Error, Measured};
 use crate::clocks::{ServerClock, Window};
 use crate::socket::{self, Poll, Taken, Writes, is_upgraded};
 
-/// Connections that warm a slice.
+/// Connections that warm a slice, or as many as are measured if those are fewer: a slice whose instructions are counted in steps is short.
 const WARM: u64 = 200;
 
 pub(crate) struct Upgrade {
@@ -96,7 +96,7 @@ fn leave_port_to_connect(socket: &OwnedFd) -> std::io::Result<()> {
 
 impl Measured for Upgrade {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-        let mut window = Window::new(self.clock, WARM, rounds);
+        let mut window = Window::new(self.clock, WARM.min(rounds), rounds);
         let mut under_way = self.slots.len();
         (0..under_way).try_for_each(|number| self.begin(number))?;
         while under_way > 0 {
