@@ -98,15 +98,15 @@ impl<H: Handler> StreamHandler for Driver<H> {
             let _running = Running::begin(hall, seat.member);
             let mut pass = engine.process(&mut input, &mut scratch);
             // What is usual, in registers; everything else happens somewhere else.
-            while let Some(bytes) = pass.next_short() {
+            let done = loop {
+                let Some(bytes) = pass.next_short() else { break pass.finish_short() };
                 let (received, outbox) = bytes.detach();
                 let connection = Connection { outbox, turn: stream.turn(), hall: &service.hall, seat };
                 service.message(connection, data, received);
                 if seat.halt != 0 {
-                    break;
+                    break Err(pass);
                 }
-            }
-            let done = if seat.halt == 0 { pass.finish_short() } else { Err(pass) };
+            };
             done.map_err(|pass| service.go_through(stream, pass, seat, data))
         };
         let outcome = match outcome {

@@ -283,7 +283,7 @@ impl<'r> Frame<'r> {
 
     /// The callback has returned: what was sent goes out, and what was caused comes.
     #[inline(always)]
-    fn leave<H: StreamHandler>(&mut self, handler: &mut H) {
+    fn leave<H: StreamHandler>(mut self, handler: &mut H) {
         let mut core = self.core();
         let mut is_plain = core.flags.is_plain();
         if is_plain && core.output.is_some() {
@@ -294,6 +294,8 @@ impl<'r> Frame<'r> {
         if is_plain {
             core.flags.clear(Flags::RUNNING);
             self.end();
+            // It has nothing any more, and this way nobody looks whether it has.
+            core::mem::forget(self);
         } else {
             self.settle(handler);
         }
@@ -348,13 +350,23 @@ impl<'r> Frame<'r> {
     }
 }
 
+impl Frame<'_> {
+    /// A callback has panicked. Its handler is in an unknown state, and goes with the cell (rule 8).
+    #[cold]
+    #[inline(never)]
+    fn break_off(&mut self) {
+        self.core().flags |= Flags::RESET;
+        drop(self.reactor.strike_stream(self.index));
+        self.end();
+    }
+}
+
 impl Drop for Frame<'_> {
+    /// In line, so that nothing of it is left where a call has ended well.
+    #[inline(always)]
     fn drop(&mut self) {
         if self.is_open {
-            // A callback has panicked. Its handler is in an unknown state, and goes with the cell (rule 8).
-            self.core().flags |= Flags::RESET;
-            drop(self.reactor.strike_stream(self.index));
-            self.end();
+            self.break_off();
         }
     }
 }
