@@ -6,11 +6,32 @@ const NONE: u32 = u32::MAX;
 /// Capacity grows by an eighth: a registration's share of it stays small (the 64-byte bound of a registration).
 const GROWTH_DIVISOR: usize = 8;
 
-/// Makes room for one more element and, when it must grow, for an eighth more.
+/// A table of [`LARGE`] elements that has come to this many bytes is about to have [`PAGES`].
+const MANY: usize = 32 << 10;
+
+/// From so many bytes on the common allocators give a block pages of its own (glibc: `M_MMAP_THRESHOLD`, mallopt(3)): those that nothing was written to are not resident, and to
+/// grow is to map more of them, not to copy. Below it each growth leaves a hole behind, and by several thousand streams the holes were a tenth of what all of them had resident.
+const PAGES: usize = 128 << 10;
+
+/// Elements of this size make up most of what a registration has in tables.
+const LARGE: usize = 32;
+
+/// Makes room for one more element and, when it must grow, for an eighth more, or up to where growing is cheap.
 pub(crate) fn reserve_one<T>(vec: &mut Vec<T>) {
     if vec.len() == vec.capacity() {
-        vec.reserve_exact((vec.len() / GROWTH_DIVISOR).max(8));
+        grow(vec);
     }
+}
+
+#[cold]
+fn grow<T>(vec: &mut Vec<T>) {
+    let bytes = size_of::<T>() * vec.len();
+    let more = if size_of::<T>() >= LARGE && (MANY..PAGES).contains(&bytes) {
+        PAGES.div_ceil(size_of::<T>()) - vec.len()
+    } else {
+        vec.len() / GROWTH_DIVISOR
+    };
+    vec.reserve_exact(more.max(8));
 }
 
 /// Values that are found by index and generation.
@@ -163,6 +184,26 @@ mod tests {
         let key = put(&mut theirs, 1);
         put(&mut ours, 2);
         assert_eq!(ours.get(key.0, key.1), None);
+    }
+
+    #[test]
+    fn a_table_grows_by_little_and_a_large_one_by_pages() {
+        let capacities = |len| {
+            let (mut small, mut large) = (Vec::<u8>::new(), Vec::<[u64; 8]>::new());
+            for _ in 0..len {
+                reserve_one(&mut small);
+                small.push(0);
+                reserve_one(&mut large);
+                large.push([0; 8]);
+            }
+            (small.capacity(), large.capacity())
+        };
+        assert_eq!(capacities(1), (8, 8));
+        let (small, large) = capacities(500);
+        assert!(small <= 563 && large <= 563, "{small} {large}");
+        let (small, large) = capacities(600);
+        assert!(small <= 675 && large == 2048, "{small} {large}");
+        assert!(capacities(3000).1 <= 3375);
     }
 
     #[test]

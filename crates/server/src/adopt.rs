@@ -75,7 +75,6 @@ impl<H: Handler> Service<H> {
         let seat = Seat::new(member, hall.tick.get());
         let engine = hall.engine(deflate.as_ref());
         let mut driver = Driver::new(&self.0, None);
-        driver.member = member;
         driver.state = State::Open(Open { engine, seat, data });
         let options = hall.options.stream();
         match options.adopt(socket, prefix, driver, target) {

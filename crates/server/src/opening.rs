@@ -41,8 +41,8 @@ impl<H: Handler> Driver<H> {
     #[cold]
     #[inline(never)]
     pub(crate) fn opening(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
-        let State::Opening { reader, requests, is_full, .. } = &mut self.state else { return };
-        let is_full = *is_full;
+        let State::Opening { member, reader, requests, is_full, .. } = &mut self.state else { return };
+        let (member, is_full) = (*member, *is_full);
         let service = Rc::clone(&self.service);
         let hall = &*service.hall;
         let mut answer = hall.answer.take();
@@ -77,7 +77,7 @@ impl<H: Handler> Driver<H> {
         }
         *reader = pending;
         if !answer.is_empty() {
-            hall.books.borrow_mut().roster.at(self.member).opened = hall.tick.get();
+            hall.books.borrow_mut().roster.at(member).opened = hall.tick.get();
             // A stream that fails tells of it by its end.
             let _ = stream.send(&answer);
             answer.clear();
@@ -88,11 +88,10 @@ impl<H: Handler> Driver<H> {
             None => {}
             Some(Step::Answered) => {}
             Some(Step::End) => {
-                self.state = State::Refused;
+                self.state.refuse();
                 stream.close();
             }
             Some(Step::Open { engine, is_packed, data, protocol }) => {
-                let member = self.member;
                 hall.open(member, is_packed);
                 hall.keep_protocol(member, protocol.as_deref());
                 let mut seat = Seat::new(member, hall.tick.get());

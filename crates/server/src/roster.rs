@@ -122,6 +122,11 @@ pub(crate) struct Member {
     pub(crate) subscriptions: u32,
 }
 
+/// A service with so many connections is about to have many more.
+const MANY: usize = 512;
+/// This many places are 128 KiB.
+const PAGES: usize = (128 << 10) / size_of::<Member>();
+
 // What a connection costs here.
 const _: () = assert!(size_of::<Member>() == 32);
 
@@ -182,8 +187,14 @@ impl Roster {
             return None;
         }
         if self.members.len() == self.members.capacity() {
-            // An eighth more: so that places for the future cost a connection little.
-            self.members.reserve_exact((self.members.len() / 8).max(16));
+            let more = match self.members.len() {
+                // So much that an allocator gives them pages of their own (glibc: from 128 KiB on), of which only those that were written to are resident, and which it enlarges without
+                // copying and without leaving a hole behind.
+                len @ MANY..PAGES => PAGES - len,
+                // An eighth more: so that places for the future cost a connection little.
+                len => (len / 8).max(16),
+            };
+            self.members.reserve_exact(more);
         }
         self.members.push(member);
         self.len += 1;

@@ -31,7 +31,7 @@ const CLIENT: u8 = 4;
 /// Messages may be compressed.
 const DEFLATE: u8 = 8;
 
-/// The protocol's state of one connection after its handshake. 64 bytes at most; while it waits for the rest of a frame or message it holds
+/// The protocol's state of one connection after its handshake. 48 bytes; while it waits for the rest of a frame or message it holds
 /// a buffer too, else nothing.
 ///
 /// Received bytes go through [`process`](Self::process), which changes them and yields events; what is to be sent comes out of the same pass. Pings
@@ -73,8 +73,8 @@ pub struct Engine {
     /// The second in which `controls` have come.
     second: u32,
     controls: u16,
-    /// The beginning of a header: `head_len` bytes.
-    head: [u8; HEADER_LEN_MAX],
+    /// The beginning of a header: `head_len` bytes, fewer than any whole one may have.
+    head: [u8; HEADER_LEN_MAX - 1],
     head_len: u8,
     /// Payloads with fewer bytes go by the short way: see [`Pass::next`]. 0 while the state forbids it.
     quick: u8,
@@ -95,7 +95,7 @@ impl Engine {
             codec: None,
             second: 0,
             controls: 0,
-            head: [0; HEADER_LEN_MAX],
+            head: [0; HEADER_LEN_MAX - 1],
             head_len: 0,
             quick: 0,
             quick_max: 0,

@@ -8,7 +8,7 @@ use super::{
     pass::{BINARY, Lane, Short, TEXT, fail},
 };
 use crate::{
-    FrameHeader, Opcode, Violation,
+    FrameHeader, HEADER_LEN_MAX, Opcode, Violation,
     frame::{CONTROL_LEN_MAX, First, parse_with, plain_len, write_plain},
     mask,
     scratch::{Output, Place},
@@ -189,9 +189,11 @@ impl Steps<'_, '_> {
                 return Ok(Some(header));
             }
         }
-        let taken = rest.len().min(engine.head.len() - kept);
-        engine.head[kept..kept + taken].copy_from_slice(&rest[..taken]);
-        match parse_with(&engine.head[..kept + taken], masked, |first| engine.admit(first))? {
+        let taken = rest.len().min(HEADER_LEN_MAX - kept);
+        let mut head = [0; HEADER_LEN_MAX];
+        head[..kept].copy_from_slice(&engine.head[..kept]);
+        head[kept..kept + taken].copy_from_slice(&rest[..taken]);
+        match parse_with(&head[..kept + taken], masked, |first| engine.admit(first))? {
             Some((header, len)) => {
                 self.lane.at += len - kept;
                 engine.head_len = 0;
@@ -199,6 +201,8 @@ impl Steps<'_, '_> {
             }
             None => {
                 self.lane.at += taken;
+                // It is not whole, so it has room in what is kept.
+                engine.head[kept..kept + taken].copy_from_slice(&rest[..taken]);
                 engine.head_len = (kept + taken) as u8;
                 engine.quick = 0;
                 Ok(None)
