@@ -151,10 +151,13 @@ impl<H: Handler> StreamHandler for Driver<H> {
     }
 
     fn on_end(&mut self, stream: &mut Stream<'_>) {
-        if let State::Open(open) = &mut self.state {
-            self.service.hall.begin_closing(open.seat.member, CloseReason::Lost);
+        match &mut self.state {
+            State::Open(open) => {
+                self.service.hall.begin_closing(open.seat.member, CloseReason::Lost);
+                stream.close();
+            }
+            _ => self.service.hall.close_answered(stream),
         }
-        stream.close();
     }
 
     fn on_full(&mut self, stream: &mut Stream<'_>) {

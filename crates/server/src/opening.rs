@@ -10,7 +10,7 @@ use windlass_ws::{
 };
 
 use crate::{
-    Handler,
+    Handler, Options,
     connection::Seat,
     driver::{Driver, First, Open, Source, State},
     hall::Hall,
@@ -89,7 +89,7 @@ impl<H: Handler> Driver<H> {
             Some(Step::Answered) => {}
             Some(Step::End) => {
                 self.state.refuse();
-                stream.close();
+                hall.close_answered(stream);
             }
             Some(Step::Open { engine, is_packed, data, protocol }) => {
                 hall.open(member, is_packed);
@@ -123,11 +123,20 @@ impl<H: Handler> Driver<H> {
                 let _ = stream.send(&answer);
             }
         }
-        stream.close();
+        hall.close_answered(stream);
     }
 }
 
 impl Hall {
+    /// Closes a connection that is no WebSocket. Its last answer may be a page, for which a slow client has as long as other output may wait.
+    pub(crate) fn close_answered(&self, stream: &mut Stream<'_>) {
+        let Options { close_timeout, write_stall_timeout, .. } = self.options;
+        if stream.buffered() > ANSWER_KEPT {
+            stream.set_linger(write_stall_timeout.map_or(close_timeout, |timeout| timeout.max(close_timeout)));
+        }
+        stream.close();
+    }
+
     /// A connection is open.
     pub(crate) fn open(&self, member: u32, is_packed: bool) {
         self.stats.opened.add(1);

@@ -52,7 +52,8 @@ pub struct Options {
     pub handshake_timeout: Duration,
     /// How long the peer may take to answer a Close frame, and to take what is sent before it. Default: 5 s.
     pub close_timeout: Duration,
-    /// How long output may wait without the peer's taking any. `None`: for ever. Default: 60 s.
+    /// How long output may wait without the peer's taking any, and the longest time for the last answer to a client that has asked for pages. `None`: for ever; an answer then has
+    /// [`close_timeout`](Self::close_timeout). Default: 60 s.
     pub write_stall_timeout: Option<Duration>,
     /// The most connections of a listener at once; of a [`Server`](crate::Server), of all its workers together. More wait in the kernel's backlog. Default: 100 000.
     pub connections_max: usize,

@@ -542,9 +542,10 @@ impl Core {
         }
     }
 
-    /// The socket is full. The wait begins, or begins anew if it has taken something.
+    /// The socket is full. The wait begins, or begins anew if it has taken something; that of a closed stream is one and goes on, or who takes a little now and then would keep
+    /// it for ever.
     fn block(&mut self, anew: bool) {
-        let is_timed = self.options.write_stall_timeout.is_some() || self.flags.any(Flags::CLOSING);
+        let is_timed = self.options.write_stall_timeout.is_some() && !self.flags.any(Flags::CLOSING);
         if is_timed && (anew || !self.flags.any(Flags::BLOCKED)) {
             self.flags |= Flags::STAMP | Flags::ARM;
         }

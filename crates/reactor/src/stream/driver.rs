@@ -378,11 +378,9 @@ impl Core {
             // `ENOTCONN`: the peer has reset the connection. Who still reads will hear of it.
             let is_gone = rustix::net::shutdown(&self.socket, Shutdown::Write).is_err();
             self.flags |= Flags::FINISHED;
-            if self.flags.any(Flags::CLOSING) {
-                self.flags |= Flags::STAMP | Flags::ARM;
-                if is_gone || self.options.linger.is_zero() || self.flags.any(Flags::HASTY) {
-                    self.kill(CloseReason::Closed);
-                }
+            let is_hasty = is_gone || self.options.linger.is_zero() || self.flags.any(Flags::HASTY);
+            if self.flags.any(Flags::CLOSING) && is_hasty {
+                self.kill(CloseReason::Closed);
             }
         }
         if self.flags.any(Flags::FINISHED) && self.flags.any(Flags::ENDED) {

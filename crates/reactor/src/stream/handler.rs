@@ -85,7 +85,7 @@ pub enum CloseReason {
     /// The handler closed or aborted it in [`on_timeout`](StreamHandler::on_timeout) for [`Timeout::Idle`].
     IdleTimeout,
     /// The handler closed or aborted it in [`on_timeout`](StreamHandler::on_timeout) for [`Timeout::WriteStall`]; or it was closed, and
-    /// the socket has taken none of the output for [`linger`](super::StreamOptions::linger).
+    /// the socket has not taken all of the output within [`linger`](super::StreamOptions::linger).
     WriteStall,
     /// The kernel says so: `ECONNRESET` when the peer has reset it, `EPIPE` when it was written to after the peer had closed it. `EIO` when the
     /// reactor could not keep up the registration.

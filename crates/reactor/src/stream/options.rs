@@ -76,9 +76,9 @@ impl StreamOptions {
         self
     }
 
-    /// How long [`close`](super::Stream::close) waits: for the socket to take more output, then, after the FIN, for the peer's. What comes meanwhile is
-    /// discarded. Zero: not at all, and then input that nobody has read makes the kernel send a RST after all, which may overtake the
-    /// output. Default: two seconds.
+    /// How long [`close`](super::Stream::close) waits in all, for the socket to take the output and then, after the FIN, for the peer's, however much of the output the peer
+    /// takes meanwhile: who closes with much output for slow peers gives them the time for it. What comes is discarded. Zero: not at all, and then input that nobody has read
+    /// makes the kernel send a RST after all, which may overtake the output. Default: two seconds.
     pub const fn linger(mut self, longest: Duration) -> Self {
         self.linger = longest;
         self

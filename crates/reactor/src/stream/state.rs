@@ -150,7 +150,7 @@ pub(crate) struct Core {
     pub(super) options: Rc<StreamOptions>,
     /// When something was received last, if there is an idle timeout.
     pub(super) heard_ns: u64,
-    /// Since when the present wait lasts: for the connection, for the socket to take output, or for the end of the lingering.
+    /// Since when the present wait lasts: for the connection, for the socket to take output, or, since it was closed, for its end.
     pub(super) since_ns: u64,
     /// The listener that has accepted it, or [`NO_LISTENER`].
     pub(super) listener: u32,

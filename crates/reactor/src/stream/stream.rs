@@ -153,7 +153,7 @@ impl Stream<'_> {
         self.touch();
     }
 
-    /// Closes the stream in order: output that waits, then a FIN, then the peer's FIN is waited for, no longer than
+    /// Closes the stream in order: output that waits, then a FIN, then the peer's FIN is waited for, all together no longer than
     /// [`linger`](StreamOptions::linger), and what comes meanwhile is discarded. So the peer gets all of the output, even if not all of his was read.
     ///
     /// No callback but [`on_close`](super::StreamHandler::on_close) comes after the handler that is running.

@@ -1,5 +1,7 @@
 //! Requests that are no upgrades, on sockets.
 
+use std::time::Duration;
+
 use windlass_server::http::{Origins, Page, Routes};
 
 use crate::{
@@ -120,6 +122,26 @@ fn a_client_that_half_closes_after_its_request_gets_the_page() {
     assert_eq!(response(&mut bed, &mut peer).1.len(), 4_000_000);
     assert!(bed.end(peer));
     bed.expect_empty();
+}
+
+/// The close timeout is for who should only hang up.
+#[test]
+fn a_slow_client_has_as_long_for_its_last_page_as_other_output_may_wait() {
+    for (seconds, is_whole) in [(50, true), (61, false)] {
+        let mut options = options();
+        options.routes = routes();
+        options.write_stall_timeout = Some(Duration::from_secs(60));
+        let mut bed = Bed::new(&options);
+        let mut peer = Peer::with_small_window(bed.address);
+        peer.send(b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        bed.settle();
+        bed.advance(Duration::from_secs(seconds));
+        assert_eq!(bed.stats().connections, u64::from(is_whole), "after {seconds} s");
+        let head = bed.head(&mut peer);
+        assert!(head.contains("\r\nConnection: close\r\n"), "{head}");
+        assert_eq!(bed.rest(peer).len() == 4_000_000, is_whole, "after {seconds} s");
+        bed.expect_empty();
+    }
 }
 
 #[test]
