@@ -55,7 +55,7 @@ pub struct Options {
     /// How long output may wait without the peer's taking any, and the longest time for the last answer to a client that has asked for pages. `None`: for ever; an answer then has
     /// [`close_timeout`](Self::close_timeout). Default: 60 s.
     pub write_stall_timeout: Option<Duration>,
-    /// The most connections of a listener at once; of a [`Server`](crate::Server), of all its workers together. More wait in the kernel's backlog. Default: 100 000.
+    /// The most connections of a listener at once; of a [`Server`](crate::Server), of all its listeners and workers together. More wait in the kernel's backlog. Default: 100 000.
     pub connections_max: usize,
     /// The most connections from one address, and with IPv6 from one /64. Default: `None`.
     pub connections_per_address_max: Option<usize>,

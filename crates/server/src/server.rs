@@ -17,7 +17,7 @@ use std::{
 
 use windlass::{
     Reactor, Turn,
-    stream::{Address, ListenOptions, Listener, RunningWorkers, Worker, Workers},
+    stream::{Address, ListenOptions, Listener, RunningWorkers, StreamLimit, Worker, Workers},
 };
 
 use crate::{
@@ -222,8 +222,9 @@ fn posts(options: &Options, sets: Vec<Vec<Listener>>, count: usize) -> io::Resul
 
 /// The listeners of each worker, and where they listen.
 fn open(options: &Options, places: Vec<Place>, count: usize) -> io::Result<(Vec<Vec<Listener>>, Vec<Address>)> {
-    // Connections are spread evenly, but not exactly.
-    let listen = options.listener().connections_max(options.connections_max.div_ceil(count));
+    let listen = options.listener();
+    // One for all: how the kernel spreads the connections decides who uses how much of it.
+    let limit = StreamLimit::new(options.connections_max);
     let mut sets: Vec<Vec<Listener>> = (0..count).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
     for place in places {
@@ -239,7 +240,7 @@ fn open(options: &Options, places: Vec<Place>, count: usize) -> io::Result<(Vec<
                         if worker == 0 {
                             addresses.push(listener.local_addr()?);
                         }
-                        set.push(listener);
+                        set.push(listener.limited(&limit));
                     }
                 }
                 continue;
@@ -247,7 +248,7 @@ fn open(options: &Options, places: Vec<Place>, count: usize) -> io::Result<(Vec<
         };
         addresses.push(group[0].local_addr()?);
         for (set, listener) in sets.iter_mut().zip(group) {
-            set.push(listener);
+            set.push(listener.limited(&limit));
         }
     }
     Ok((sets, addresses))

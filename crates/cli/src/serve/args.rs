@@ -42,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ORIGIN", default_value = "same")]
     pub(crate) origin: Vec<String>,
 
-    /// Most connections at once of each place to listen at, shared out evenly to the workers; further ones wait [default: 10000, or fewer if so many files cannot be open]
+    /// Most connections at once, of all places to listen at and all workers together; further ones wait [default: 10000, or fewer if so many files cannot be open]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: Option<u32>,
 

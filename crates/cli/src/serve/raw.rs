@@ -13,7 +13,8 @@ use anyhow::Context as _;
 use windlass::{
     Reactor, Turn,
     stream::{
-        CloseReason, Input, ListenOptions, ListenerKey, Peer, RunningWorkers, Stream, StreamHandler, Worker, Workers,
+        CloseReason, Input, ListenOptions, ListenerKey, Peer, RunningWorkers, Stream, StreamHandler, StreamLimit,
+        Worker, Workers,
     },
 };
 
@@ -88,14 +89,14 @@ impl Running for RawServer {
 /// Starts the workers.
 pub(crate) fn start(args: &Args, connections_max: usize, sockets: &mut Sockets) -> anyhow::Result<Box<dyn Running>> {
     let count = usize::from(args.workers);
-    let most = connections_max.div_ceil(count);
-    let options = ListenOptions::new().stream(args.stream_options()).connections_max(most);
+    let options = ListenOptions::new().stream(args.stream_options());
+    let limit = StreamLimit::new(connections_max);
     let sockets = Mutex::new(sockets.of_each_worker().context("cannot copy the sockets")?);
     let counts = Arc::new(Counts::default());
     let theirs = Arc::clone(&counts);
     let set_up = move |worker: Worker| {
         let sockets = std::mem::take(&mut sockets.lock().unwrap_or_else(PoisonError::into_inner)[worker.index]);
-        set_up(sockets, options, most, &theirs)
+        set_up(sockets, options, (&limit, connections_max), &theirs)
     };
     let workers = Workers::new(count).pinned(args.pin).start(set_up).context("cannot start the workers")?;
     Ok(Box::new(RawServer { workers, counts }))
@@ -104,13 +105,13 @@ pub(crate) fn start(args: &Args, connections_max: usize, sockets: &mut Sockets) 
 fn set_up(
     sockets: Vec<OwnedFd>,
     options: ListenOptions,
-    connections_max: usize,
+    (limit, connections_max): (&StreamLimit, usize),
     counts: &Arc<Counts>,
 ) -> io::Result<Reactor> {
     let mut reactor = Reactor::builder().subscribers_max(connections_max + OTHER_SUBSCRIBERS).build()?;
     let mut keys = Vec::new();
     for socket in sockets {
-        let listener = options.from_fd(socket)?;
+        let listener = options.from_fd(socket)?.limited(limit);
         let counts = Arc::clone(counts);
         let accept = move |_: &Peer<'_>| Some(Raw { counts: Arc::clone(&counts) });
         keys.push((listener.register(accept, &mut reactor)?, 0));

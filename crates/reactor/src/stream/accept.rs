@@ -9,7 +9,10 @@ use std::{
 
 use rustix::net::SocketFlags;
 
-use super::{Address, ListenOptions, Listener, ListenerKey, Peer, StreamHandler, books::Begin, state::Flags};
+use super::{
+    Address, ListenOptions, Listener, ListenerKey, Peer, StreamHandler, StreamLimit, books::Begin, limit::Room,
+    state::Flags,
+};
 use crate::{
     AddError, AddReason, Errno, Event, Interest, Key, NotFound, Reactor, Subscriber, Subscription, Turn, attention,
     cell::{Flags as CellFlags, NO_GROUP},
@@ -27,6 +30,8 @@ pub(crate) struct ListenerBook {
     socket: Option<OwnedFd>,
     cell: Key,
     options: Box<ListenOptions>,
+    /// What it shares with others. Each of the streams that are open has taken one of it.
+    limit: Option<StreamLimit>,
     open: usize,
     accepted: u64,
     refused: u64,
@@ -45,6 +50,15 @@ pub(crate) struct ListenerBook {
 impl ListenerBook {
     fn wants_connections(&self) -> bool {
         !self.is_paused && !self.is_resting && self.open < self.options.connections_max
+    }
+}
+
+impl Drop for ListenerBook {
+    fn drop(&mut self) {
+        // There are some when the reactor goes.
+        if let Some(limit) = &self.limit {
+            limit.give_back(self.open);
+        }
     }
 }
 
@@ -67,12 +81,16 @@ impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber fo
     fn handle(&mut self, _: Event, mut turn: Turn<'_>) {
         let reactor = turn.ops();
         for _ in 0..reactor.listener_book(self.slot).options.accepts_per_event {
+            let Ok(room) = reactor.room_at(self.slot) else { break };
             let Some((socket, address)) = reactor.accept_one(self.slot) else { break };
             let handler = (self.accept)(&Peer { socket: socket.as_fd(), address });
             reactor.note_accepted(self.slot, handler.is_some());
             let Some(handler) = handler else { continue };
             if !reactor.begin_accepted(self.slot, socket, handler) {
                 break;
+            }
+            if let Some(room) = room {
+                room.fill();
             }
         }
         reactor.sync_listener(self.slot);
@@ -123,13 +141,13 @@ impl Listening<'_> {
         self.book().refused
     }
 
-    /// Whether it leaves connections alone because there was no descriptor or memory for one.
+    /// Whether it leaves connections alone because there was no descriptor or memory for one, or no room in the limit that it [shares](Listener::limited).
     #[must_use]
     pub fn is_resting(&self) -> bool {
         self.book().is_resting
     }
 
-    /// How often it has begun to leave connections alone for that reason.
+    /// How often it has begun to leave connections alone for want of a descriptor, of memory, or of a subscriber's place.
     #[must_use]
     pub fn rests(&self) -> u64 {
         self.book().rests
@@ -208,11 +226,12 @@ impl Reactor {
         match self.admit(subscription.cell(), listener.socket.as_raw_fd(), interest) {
             Ok(cell) => {
                 subscription.into_cell().set_flag(CellFlags::HIDDEN, true);
-                let Listener { socket, options } = listener;
+                let Listener { socket, options, limit } = listener;
                 self.streams_mut().listeners[slot as usize] = Some(ListenerBook {
                     socket: Some(socket),
                     cell,
                     options,
+                    limit,
                     open: 0,
                     accepted: 0,
                     refused: 0,
@@ -232,6 +251,20 @@ impl Reactor {
                 Err(AddError::new(reason, (listener, cell.accept)))
             }
         }
+    }
+
+    /// Room for a connection in the limit that the listener shares, if it shares one. If there is none it looks again later: those who have taken it are of other listeners too.
+    fn room_at(&mut self, slot: u32) -> Result<Option<Room>, NoRoom> {
+        let book = self.listener_book(slot);
+        let Some(limit) = &book.limit else { return Ok(None) };
+        if !book.wants_connections() {
+            return Err(NoRoom);
+        }
+        let Some(room) = limit.take() else {
+            self.leave_connections_alone(slot);
+            return Err(NoRoom);
+        };
+        Ok(Some(room))
     }
 
     /// The next connection, if there is one and there is room for it.
@@ -292,14 +325,20 @@ impl Reactor {
         }
     }
 
-    /// Leaves connections alone for a while, since there is nothing to make them of: to ask again at once would keep the loop busy.
+    /// Rests, since there is nothing to make connections of.
     fn rest_listener(&mut self, slot: u32, reason: Option<Errno>) {
+        self.leave_connections_alone(slot);
+        let book = self.listener_book(slot);
+        book.rests += 1;
+        book.rest_reason = reason;
+    }
+
+    /// Leaves connections alone for a while: to ask again at once would keep the loop busy.
+    fn leave_connections_alone(&mut self, slot: u32) {
         // The clock may be the user's: it is asked before anything is written down (rule 3).
         let now = self.now_ns();
         let book = self.listener_book(slot);
         book.is_resting = true;
-        book.rests += 1;
-        book.rest_reason = reason;
         let (cell, timer, retry) = (book.cell, book.timer, book.options.retry.max(Duration::from_millis(1)));
         let deadline_ns = now.saturating_add(nanoseconds(retry));
         self.attention |= attention::TIMERS;
@@ -338,6 +377,9 @@ impl Reactor {
     pub(super) fn leave_listener(&mut self, slot: u32) {
         let book = self.listener_book(slot);
         book.open -= 1;
+        if let Some(limit) = &book.limit {
+            limit.give_back(1);
+        }
         // What it was made of can be had again.
         book.is_resting = false;
         if book.socket.is_none() && book.open == 0 {
@@ -365,6 +407,9 @@ impl Reactor {
         self.bury_down_to(mark);
     }
 }
+
+/// As many streams are open as those who share a limit may have.
+struct NoRoom;
 
 /// Whether accept4(2) tells of this one connection and not of the listener.
 fn is_the_peers(errno: Errno) -> bool {

@@ -11,7 +11,7 @@ use std::{
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::{Address, Peer, StreamHandler, StreamOptions};
+use super::{Address, Peer, StreamHandler, StreamLimit, StreamOptions};
 use crate::{AddError, Errno, Key, Reactor, builder::Registrar, turn::Token};
 
 /// Settings of a [`Listener`]. `Copy`; each method says its default.
@@ -76,7 +76,7 @@ impl ListenOptions {
     }
 
     /// How long to leave connections alone after the process or the system had no descriptor or memory for one (`EMFILE` and its like), or the
-    /// reactor as many subscribers as it may. Default: 100 ms.
+    /// reactor as many subscribers as it may, or a [shared limit](Listener::limited) was reached. Default: 100 ms.
     pub const fn retry(mut self, pause: Duration) -> Self {
         self.retry = pause;
         self
@@ -123,7 +123,7 @@ impl ListenOptions {
         rustix::io::ioctl_fionbio(&socket, true)?;
         // Connections inherit them. A Unix socket has neither, and one that refuses them works as well.
         let _ = self.stream.apply_to(&socket);
-        Ok(Listener { socket, options: Box::new(self) })
+        Ok(Listener { socket, options: Box::new(self), limit: None })
     }
 }
 
@@ -139,6 +139,7 @@ pub struct Listener {
     pub(super) socket: OwnedFd,
     /// Boxed, so that the error that gives a listener back stays small.
     pub(super) options: Box<ListenOptions>,
+    pub(super) limit: Option<StreamLimit>,
 }
 
 impl Listener {
@@ -156,6 +157,14 @@ impl Listener {
     /// See [`ListenOptions::unix`].
     pub fn unix(path: impl AsRef<Path>) -> io::Result<Self> {
         ListenOptions::new().unix(path)
+    }
+
+    /// The same, with a limit on its open streams that it shares with other listeners, of any thread. It holds beside [`connections_max`](ListenOptions::connections_max), and more
+    /// connections wait in the kernel's backlog likewise: when there is room again because a stream of another listener was closed, that is noticed within
+    /// [`retry`](ListenOptions::retry).
+    pub fn limited(mut self, limit: &StreamLimit) -> Self {
+        self.limit = Some(limit.clone());
+        self
     }
 
     /// Where it listens.

@@ -38,7 +38,7 @@
 //! ```
 //!
 //! - [`StreamOptions`]: marks, bounds, timeouts; [`register`](StreamOptions::register) and [`adopt`](StreamOptions::adopt) make a stream of a socket.
-//! - [`Listener`] accepts connections, [`Connector`] begins them.
+//! - [`Listener`] accepts connections, [`Connector`] begins them. A [`StreamLimit`] bounds how many are open of several listeners.
 //! - [`Workers`]: one reactor a thread; [`inherited_sockets`]: what the service manager has opened.
 //! - [`Stream`]: what one does with a stream, in its callbacks and from elsewhere by its key.
 
@@ -49,6 +49,7 @@ mod connector;
 mod driver;
 mod handler;
 mod inherited;
+mod limit;
 mod listener;
 mod options;
 mod output;
@@ -64,6 +65,7 @@ pub use address::{Address, Peer};
 pub use connector::Connector;
 pub use handler::{CloseReason, Input, SendError, StreamHandler, Timeout};
 pub use inherited::{Inherited, InheritedError, inherited_sockets};
+pub use limit::StreamLimit;
 pub use listener::{ListenOptions, Listener, ListenerKey};
 pub use options::StreamOptions;
 pub use shared::Shared;

@@ -20,7 +20,7 @@ use rustix::{
 };
 use windlass::{
     AddReason, Errno, NotFound, Reactor,
-    stream::{Address, CloseReason, Connector, ListenOptions, Listener, StreamOptions},
+    stream::{Address, CloseReason, Connector, ListenOptions, Listener, StreamLimit, StreamOptions},
 };
 
 use crate::{
@@ -149,6 +149,60 @@ fn no_more_than_so_many_connections_are_open(build: Build) {
     run_dry(&mut reactor);
     assert_eq!(reactor.listener(key).unwrap().connections(), 2);
     assert_eq!(peers[1].read_all(), b"third");
+}
+
+fn a_shared_limit_holds_for_all_that_share_it(build: Build) {
+    let clock = HandClock::new();
+    // Reactors of two threads would do the same.
+    let mut reactors = [(); 2].map(|()| build().clock(clock.clone()).build().unwrap());
+    let log = Log::new();
+    let limit = StreamLimit::new(3);
+    let mut places = Vec::new();
+    for reactor in &mut reactors {
+        let listener = Listener::tcp(anywhere()).unwrap().limited(&limit);
+        let to = address(&listener);
+        // One that is refused, or whose closure panics, takes no room.
+        let (count, noted) = (Cell::new(0), log.clone());
+        let accept = move |_: &windlass::stream::Peer<'_>| {
+            count.set(count.get() + 1);
+            match count.get() {
+                1 => None,
+                2 => panic!("the second"),
+                _ => Some(Script::echo(&noted)),
+            }
+        };
+        let key = listener.register(accept, reactor).map_err(|e| e.reason).unwrap();
+        for _ in 0..2 {
+            drop(connect(to));
+        }
+        assert_eq!(panic_of(|| reactor.run_once(None)), "the second");
+        run_dry(reactor);
+        places.push((to, key));
+    }
+    assert_eq!(limit.open(), 0);
+    let mut peers: Vec<Peer> = (0..6).map(|i| connect(places[i % 2].0)).collect();
+    let count = |reactors: &mut [Reactor; 2]| {
+        for _ in 0..4 {
+            reactors.iter_mut().for_each(|reactor| _ = run_dry(reactor));
+        }
+        let mut of = |at: usize| reactors[at].listener(places[at].1).unwrap().connections();
+        [of(0), of(1)]
+    };
+    assert_eq!(count(&mut reactors), [3, 0], "the others wait, and wake nobody");
+    assert_eq!(limit.open(), 3);
+    drop(peers.remove(0));
+    // The listener whose stream it was takes the room at once, if somebody waits for it.
+    assert_eq!(count(&mut reactors), [2, 0]);
+    clock.advance(Duration::from_millis(100));
+    assert_eq!(count(&mut reactors), [2, 1], "the other has looked again");
+    let listening = reactors[1].listener(places[1].1).unwrap();
+    assert_eq!((listening.rests(), listening.rest_reason()), (0, None), "it wants nothing of the system's");
+    let [first, mut second] = reactors;
+    drop(first);
+    assert_eq!(limit.open(), 1, "a reactor that goes gives back what it has");
+    clock.advance(Duration::from_millis(100));
+    quiet(&mut second);
+    assert_eq!(limit.open(), 3);
 }
 
 fn a_refused_connection_is_closed_and_a_panic_costs_one(build: Build) {
@@ -480,6 +534,7 @@ scenarios! {
     a_unix_path_is_listened_at_and_connected_to,
     #[cfg_attr(miri, ignore = "sockets")]
     no_more_than_so_many_connections_are_open,
+    a_shared_limit_holds_for_all_that_share_it,
     #[cfg_attr(miri, ignore = "sockets")]
     a_refused_connection_is_closed_and_a_panic_costs_one,
     #[cfg_attr(miri, ignore = "sockets")]

@@ -1,6 +1,10 @@
 //! Several workers, and threads that send: what holds across them.
 
-use std::{net::SocketAddr, thread, time::Duration};
+use std::{
+    net::SocketAddr,
+    thread,
+    time::{Duration, Instant},
+};
 
 use windlass_server::{Options, Server};
 
@@ -128,6 +132,47 @@ fn a_room_over_all_workers_hears_each_speaker_whole_and_in_order() {
         peer.send_frame(CLOSE, 1001_u16.to_be_bytes());
     }
     drop(peers);
+    running.join().expect("the workers end in peace");
+}
+
+#[test]
+fn connections_are_counted_over_all_workers_and_listeners() {
+    const MOST: usize = 5;
+    let mut options = options();
+    options.connections_max = MOST;
+    let running = Server::new(options, |_| Subject(Log::default().into()))
+        .workers(3)
+        .listen(([127, 0, 0, 1], 0).into())
+        .listen(([127, 0, 0, 1], 0).into())
+        .start()
+        .expect("the workers start");
+    let address = |at: usize| running.addresses()[at % 2].socket_addr().expect("an IP address");
+    let mut waiting: Vec<Peer> = (0..20)
+        .map(|at| {
+            let mut peer = Peer::connect(address(at));
+            peer.send(&upgrade("/echo", ""));
+            peer
+        })
+        .collect();
+    let mut served = Vec::new();
+    let start = Instant::now();
+    while !waiting.is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{} wait and {} are served", waiting.len(), served.len());
+        let (mut now, mut later) = (Vec::new(), Vec::new());
+        for mut peer in waiting {
+            if peer.head().is_some() { now.push(peer) } else { later.push(peer) }
+        }
+        waiting = later;
+        served.append(&mut now);
+        assert!(served.len() <= MOST, "{} at once", served.len());
+        if served.len() == MOST {
+            // All the room is used, wherever it is; this one's is for whoever waits, wherever he does.
+            drop(served.swap_remove(0));
+        }
+        thread::yield_now();
+    }
+    drop(served);
+    running.drain(Duration::from_secs(60));
     running.join().expect("the workers end in peace");
 }
 
