@@ -1,7 +1,7 @@
 //! What an application writes.
 
 use crate::{
-    Closed, Connection, Hub, Message,
+    Closed, Connection, Hub, Message, Refused,
     http::{Refusal, UpgradeRequest, Welcome},
 };
 use windlass_ws::CloseCode;
@@ -44,6 +44,12 @@ pub trait Handler: Sized + 'static {
     /// # Errors
     /// With a [`Refusal`] the client is sent that instead, and the connection is closed.
     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<Self::Data>, Refusal>;
+
+    /// A connection did not come to be: its upgrade was refused, by [`on_upgrade`](Self::on_upgrade) or before it came there, its request was malformed or did not come in time, or
+    /// there are as many connections from its address as may be. For a log: nothing can be done about it here.
+    fn on_refused(&self, refused: &Refused<'_>) {
+        let _ = refused;
+    }
 
     /// The connection is open. What is sent here goes out with the answer to the handshake.
     fn on_open(&self, connection: &mut Connection<'_>, data: &mut Self::Data) {

@@ -55,10 +55,19 @@ impl<H: Handler> Driver<H> {
                 None => Request::parse(bytes, &hall.options.head_limits),
             };
             let (step, used) = match found {
-                Ok(Some((request, used))) => (service.answer(&request, *requests, stream, &mut answer), used),
+                Ok(Some((request, used))) => {
+                    let from = answer.len();
+                    let step = service.answer(&request, *requests, stream, &mut answer);
+                    if matches!(step, Step::End) && request.header_bytes("Upgrade").is_some() {
+                        service.tell_refused(stream, &answer[from..]);
+                    }
+                    (step, used)
+                }
                 Ok(None) => break None,
                 Err(rejection) => {
+                    let from = answer.len();
                     rejection.write(&mut answer);
+                    service.tell_refused(stream, &answer[from..]);
                     (Step::End, bytes.len())
                 }
             };
@@ -120,6 +129,7 @@ impl<H: Handler> Driver<H> {
             if reader.is_some() {
                 let mut answer = Vec::new();
                 Rejection::Timeout.write(&mut answer);
+                self.service.tell_refused(stream, &answer);
                 let _ = stream.send(&answer);
             }
         }

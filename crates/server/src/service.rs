@@ -18,7 +18,7 @@ use windlass::{
 };
 
 use crate::{
-    Handler, Hub, Options, Sender, Stats,
+    Handler, Hub, Options, Refused, Sender, Stats,
     driver::Driver,
     hall::{Hall, SharedHall},
     http::PlaceCounter,
@@ -94,8 +94,10 @@ impl<H: Handler> Service<H> {
         let Some(places) = &self.0.places else { return Some(Driver::new(&self.0, None)) };
         match places.take(peer.address()) {
             Ok(place) => Some(Driver::new(&self.0, Some(place))),
-            Err(_) => {
+            Err(reason) => {
                 self.0.hall.stats.refused.add(1);
+                let reason = reason.to_string();
+                self.0.handler.on_refused(&Refused { peer: peer.address(), status: None, reason: &reason });
                 None
             }
         }

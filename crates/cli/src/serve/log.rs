@@ -22,7 +22,7 @@ pub(crate) enum Level {
     Error,
     /// What it cannot do as asked, for want of something
     Warn,
-    /// Its start and its end
+    /// Its start and its end, and what it refuses: a line a second at most
     Info,
     /// Every connection too
     Debug,

@@ -4,6 +4,7 @@ pub(crate) mod args;
 mod file;
 mod log;
 mod raw;
+mod refusals;
 mod report;
 mod rooms;
 mod site;

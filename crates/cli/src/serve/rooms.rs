@@ -2,9 +2,11 @@
 
 use tracing::debug;
 use windlass_server::{
-    Closed, Connection, Handler, Hub, Message,
+    Closed, Connection, Handler, Hub, Message, Refused,
     http::{Refusal, UpgradeRequest, Welcome},
 };
+
+use super::refusals::Refusals;
 
 /// The path that echoes where others are rooms.
 pub(crate) const ECHO_PATH: &str = "/echo";
@@ -14,6 +16,7 @@ pub(crate) const ECHO_PATH: &str = "/echo";
 pub(crate) struct Rooms {
     /// On every path.
     pub(crate) echoes: bool,
+    pub(crate) refusals: Refusals,
 }
 
 /// What a connection is for.
@@ -33,8 +36,16 @@ impl Handler for Rooms {
         Ok(Welcome::new(purpose))
     }
 
+    fn on_refused(&self, refused: &Refused<'_>) {
+        self.refusals.note(refused);
+    }
+
     fn on_open(&self, connection: &mut Connection<'_>, purpose: &mut Purpose) {
-        debug!(id = %connection.id(), ?purpose, "open");
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            // A peer that has hung up already has no address any more.
+            let peer = connection.peer().map_or_else(|_| "unknown".to_owned(), |peer| peer.to_string());
+            debug!(id = %connection.id(), peer, ?purpose, "open");
+        }
         if let Purpose::Room(room) = purpose {
             connection.subscribe(room);
         }

@@ -10,6 +10,7 @@ use windlass_server::{
 
 use super::{
     args::{self, Args, Mode, seconds},
+    refusals::Refusals,
     report::Report,
     rooms::Rooms,
     sockets::Sockets,
@@ -45,7 +46,7 @@ impl Running for Site {
 /// Starts the workers.
 pub(crate) fn start(args: &Args, connections_max: usize, sockets: &mut Sockets) -> anyhow::Result<Box<dyn Running>> {
     let echoes = args.mode == Mode::Echo;
-    let server = Server::new(args.options(connections_max)?, move |_| Rooms { echoes })
+    let server = Server::new(args.options(connections_max)?, move |_| Rooms { echoes, refusals: Refusals::default() })
         .workers(usize::from(args.workers))
         .pinned(args.pin)
         .listen_on_each(sockets.of_each_worker().context("cannot copy the sockets")?)

@@ -123,9 +123,14 @@ impl Server {
         self.running.pid()
     }
 
-    /// Waits until the server writes a line with these words to its standard error.
-    pub(crate) fn wait_for_error(&self, words: &str) {
-        while !self.errors.recv_timeout(PATIENCE).expect("the server complains").contains(words) {}
+    /// Waits until the server writes a line with these words to its standard error, and returns the line.
+    pub(crate) fn wait_for_error(&self, words: &str) -> String {
+        loop {
+            let line = self.errors.recv_timeout(PATIENCE).expect("the server complains");
+            if line.contains(words) {
+                return line;
+            }
+        }
     }
 
     /// Sends the signal and waits for the end: the status and the line of statistics.

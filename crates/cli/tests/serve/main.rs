@@ -222,3 +222,25 @@ fn it_stops_cleanly_though_nobody_reads_its_output() {
     kill_process(running.pid(), Signal::TERM).expect("it still runs");
     assert_eq!(running.wait().code(), Some(0));
 }
+
+#[test]
+fn refusals_and_peers_are_in_the_log() {
+    const UPGRADE: &str = "Host: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let server = Server::start(&["--mode", "echo", "--log-level", "debug", "--log", "json"]);
+    let ask = |more: &str| {
+        let mut client = server.connect();
+        client.write_all(format!("GET / HTTP/1.1\r\n{UPGRADE}{more}\r\n").as_bytes()).expect("the server reads");
+        let local = client.local_addr().expect("it is connected");
+        (client, format!(r#""peer":"{local}""#))
+    };
+    let (_evil, peer) = ask("Origin: https://evil.example\r\n");
+    let line = server.wait_for_error(&peer);
+    for part in [r#""message":"refused""#, r#""status":403"#, "https://evil.example", r#""level":"INFO""#] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    let (_good, peer) = ask("");
+    let line = server.wait_for_error(&peer);
+    assert!(line.contains(r#""message":"open""#), "{line}");
+    server.stop_cleanly();
+}

@@ -11,9 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use windlass::{Reactor, Turn};
+use windlass::{Reactor, Turn, stream::Address};
 use windlass_server::{
-    CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Service,
+    CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Refused, Service,
     http::{Refusal, UpgradeRequest, Welcome},
 };
 use windlass_ws::{
@@ -46,6 +46,9 @@ impl Drop for Data {
     }
 }
 
+/// From where, with which answer, and why.
+type Refusals = Rc<RefCell<Vec<(Address, Option<u16>, String)>>>;
+
 /// A handler made of closures, which notes what it is called for.
 #[derive(Default)]
 pub(crate) struct Acts {
@@ -56,6 +59,7 @@ pub(crate) struct Acts {
     pub(crate) drain: Option<OnEvent>,
     pub(crate) close: Option<OnClose>,
     pub(crate) notes: Rc<RefCell<Vec<String>>>,
+    pub(crate) refused: Refusals,
     /// The names of all connections that were opened, in that order.
     pub(crate) ids: Rc<RefCell<Vec<ConnectionId>>>,
 }
@@ -107,6 +111,10 @@ impl Handler for Acts {
             Some(act) => act(request),
             None => Ok(Welcome::new(Data { path: request.path().to_owned(), on_drop: None })),
         }
+    }
+
+    fn on_refused(&self, refused: &Refused<'_>) {
+        self.refused.borrow_mut().push((refused.peer.clone(), refused.status, refused.reason.to_owned()));
     }
 
     fn on_open(&self, connection: &mut Connection<'_>, data: &mut Data) {

@@ -1,10 +1,10 @@
 //! What comes before a connection is a WebSocket, through sockets.
 
-use std::{io::Write, net::TcpStream};
+use std::{io::Write, net::TcpStream, rc::Rc, time::Duration};
 
-use windlass_server::http::{Page, Refusal, Routes};
+use windlass_server::http::{Page, Refusal, Routes, Welcome};
 
-use crate::bed::{Acts, Bed, Client};
+use crate::bed::{Acts, Bed, Client, Data};
 
 fn ask(bed: &mut Bed, request: &str) -> String {
     let mut socket = TcpStream::connect(bed.address).unwrap();
@@ -94,4 +94,50 @@ fn more_connections_than_may_be_wait() {
     }
     drop(a);
     bed.until(|_| waits.is_open().then_some(()));
+}
+
+#[test]
+fn what_is_refused_is_told_with_its_peer_and_the_reason() {
+    let acts = Acts::echo().on_upgrade(|request| match request.path() {
+        "/secret" => Err(Refusal::status(401).text("who are you?")),
+        _ => Ok(Welcome::new(Data::default())),
+    });
+    let refused = Rc::clone(&acts.refused);
+    let mut bed = Bed::with(acts, |options| {
+        options.connections_per_address_max = Some(1);
+        options.handshake_timeout = Duration::from_secs(10);
+        options.routes = Routes::everywhere().page("/page", Page::html("<p>"));
+    });
+    let upgrade = |path: &str, more: &str| format!("GET {path} HTTP/1.1\r\n{UPGRADE}{more}\r\n");
+    for request in [
+        upgrade("/secret", ""),
+        upgrade("/", "Origin: https://evil.example\r\n"),
+        upgrade("/", "").replace("Key", "Clef"),
+        "GARBAGE\r\n\r\n".to_owned(),
+        // These are no upgrades.
+        "GET /nowhere HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".to_owned(),
+        "GET /page HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: close\r\n\r\n".to_owned(),
+    ] {
+        assert_ne!(ask(&mut bed, &request), "");
+        bed.settle();
+    }
+    let mut slow = TcpStream::connect(bed.address).unwrap();
+    slow.write_all(b"GET / HT").unwrap();
+    bed.settle();
+    assert_eq!(ask(&mut bed, &upgrade("/", "")), "", "it has the one place");
+    bed.pass(Duration::from_secs(15));
+    let told: Vec<_> = refused.take();
+    assert!(told.iter().all(|(peer, ..)| peer.ip().is_some_and(|ip| ip.is_loopback())), "{told:?}");
+    let told: Vec<_> = told.iter().map(|(_, status, reason)| (*status, reason.as_str())).collect();
+    for (at, status, word) in [
+        (0, Some(401), "who are you?"),
+        (1, Some(403), "https://evil.example"),
+        (2, Some(400), "Sec-WebSocket-Key"),
+        (3, Some(400), ""),
+        (4, None, "this address"),
+        (5, Some(408), ""),
+    ] {
+        assert!(told[at].0 == status && told[at].1.contains(word) && !told[at].1.is_empty(), "{at}: {told:?}");
+    }
+    assert_eq!(told.len(), 6, "{told:?}");
 }
