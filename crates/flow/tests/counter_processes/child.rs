@@ -21,14 +21,14 @@ pub(crate) const NAME: &str = "other-process";
 /// Starts one with this role, and gives it the counter. What it prints can be read. Goes into the test's list of those to be ended.
 pub(crate) fn start(counter: &EventCounter, role: &[&str]) -> (Child, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let child = Command::new(std::env::current_exe().unwrap())
+    let mut child = Command::new(std::env::current_exe().unwrap())
         .arg(NAME)
         .args(role)
         .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    watch::add(&child, counter, role);
+    watch::add(&mut child, counter, role);
     passing::send(&ours, counter);
     (child, ours)
 }

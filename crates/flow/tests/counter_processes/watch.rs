@@ -31,9 +31,22 @@ fn pid(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
+/// The tests that were given up. One that was slow and did not hang goes on until this process ends.
+static GIVEN_UP: Mutex<Vec<ThreadId>> = Mutex::new(Vec::new());
+
 /// The calling test has started this one.
-pub(crate) fn add(child: &Child, counter: &EventCounter, role: &[&str]) {
+///
+/// # Panics
+/// When the test was given up; the process is ended.
+pub(crate) fn add(child: &mut Child, counter: &EventCounter, role: &[&str]) {
     let other = Other { test: std::thread::current().id(), role: role.join(" "), counter: counter.clone() };
+    let given_up = GIVEN_UP.lock().unwrap();
+    if given_up.contains(&other.test) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        drop(given_up);
+        panic!("this test was given up");
+    }
     OTHERS.lock().unwrap().insert(pid(child).as_raw_nonzero().get(), other);
 }
 
@@ -50,6 +63,9 @@ pub(crate) fn within_patience(test: Box<dyn FnOnce() + Send>) -> Result<(), Fail
         test();
     });
     let hung = told.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout);
+    if hung {
+        GIVEN_UP.lock().unwrap().push(thread.thread().id());
+    }
     let left = end_others(thread.thread());
     if hung {
         return Err(format!("it hangs\n{left}").into());
