@@ -79,8 +79,11 @@ impl<H: Handler> Service<H> {
     /// Accepts connections from a listener, which is best made with [`Options::listener`]: what its streams may buffer should go with the rest.
     ///
     /// # Errors
-    /// When the reactor has no room for it.
+    /// When the reactor has no room for it, and when a [drain](Self::drain) has begun.
     pub fn listen(&self, listener: Listener, target: &mut impl Registrar<Ops = Reactor>) -> io::Result<ListenerKey> {
+        if self.is_draining() {
+            return Err(io::Error::other("the service is draining"));
+        }
         let service = self.clone();
         let accept = move |peer: &Peer<'_>| service.accept(peer);
         let key = listener.register(accept, target).map_err(io::Error::from)?;

@@ -30,8 +30,8 @@ const GRANULE_MIN: Duration = Duration::from_millis(10);
 /// Beats are a granule apart, and one may be late by another. What is more is a loop that stood still: in a handler that took long, or with its process.
 const TICKS_PER_BEAT: u32 = 2;
 
-/// So many connections are looked at in one turn; then others have theirs.
-const VISITS_PER_TURN: u32 = 8192;
+/// So many connections are looked at in one turn; then others have theirs. Tests have fewer.
+const VISITS_PER_TURN: u32 = if cfg!(test) { 8 } else { 8192 };
 
 /// A ping without a payload, as a server sends it.
 const PING: [u8; 2] = [0x89, 0];
@@ -148,9 +148,13 @@ pub(crate) fn start(hall: &SharedHall, reactor: &mut Reactor) -> io::Result<()> 
 impl Hall {
     /// Notes how often the listeners have had to rest.
     fn note_rests(&self, turn: &mut Turn<'_>) {
-        let listeners = self.listeners.take();
-        let rests = |key: &ListenerKey| turn.listener(*key).map_or(0, |listening| listening.rests());
-        let rests: u64 = listeners.iter().map(rests).sum();
+        let mut listeners = self.listeners.take();
+        let mut rests = 0;
+        listeners.retain(|key: &ListenerKey| {
+            let found = turn.listener(*key).map(|listening| rests += listening.rests());
+            // The application may have deleted it.
+            found.is_ok()
+        });
         self.listeners.set(listeners);
         // A listener that is gone takes its count along.
         self.stats.accepting_paused.set(rests.max(self.stats.accepting_paused.get()));
@@ -219,5 +223,87 @@ impl Sweep {
             round.is_under_way = turn.defer(move |mut turn: Turn<'_>| sweep.visit(&mut turn)).is_ok();
         }
         self.round.set(round);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Read as _, os::unix::net::UnixStream};
+
+    use windlass::{Clock, stream::Listener};
+
+    use super::*;
+    use crate::{
+        Connection, Handler, Message, Service, Upgraded,
+        http::{Refusal, UpgradeRequest, Welcome},
+    };
+
+    #[derive(Clone)]
+    struct HandClock(Rc<Cell<Instant>>);
+
+    impl Clock for HandClock {
+        fn now(&self) -> Instant {
+            self.0.get()
+        }
+    }
+
+    struct Silent;
+
+    impl Handler for Silent {
+        type Data = ();
+
+        fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
+            Ok(Welcome::new(()))
+        }
+
+        fn on_message(&self, _: &mut Connection<'_>, (): &mut (), _: Message<'_>) {}
+    }
+
+    fn service(options: &Options) -> (Service<Silent>, Reactor, HandClock) {
+        let clock = HandClock(Rc::new(Cell::new(Instant::now())));
+        let mut reactor = Reactor::builder().clock(clock.clone()).build().unwrap();
+        (Service::new(Silent, options, &mut reactor).unwrap(), reactor, clock)
+    }
+
+    #[test]
+    fn more_connections_than_one_turn_looks_at_are_all_looked_at() {
+        let mut options = Options::new();
+        options.ping_interval = None;
+        options.idle_timeout = Some(Duration::from_secs(4));
+        let (service, mut reactor, clock) = service(&options);
+        let mut peers = Vec::new();
+        for _ in 0..3 * VISITS_PER_TURN + 1 {
+            let (ours, peer) = UnixStream::pair().unwrap();
+            peer.set_nonblocking(true).unwrap();
+            service.adopt(ours, Vec::new(), Upgraded::new(()), &mut reactor).unwrap();
+            peers.push(peer);
+        }
+        for _ in 0..60 {
+            clock.0.set(clock.0.get() + Duration::from_millis(100));
+            for _ in 0..10 {
+                reactor.run_once(Duration::ZERO).unwrap();
+            }
+        }
+        for (index, peer) in peers.iter_mut().enumerate() {
+            let mut head = [0; 4];
+            peer.read_exact(&mut head).unwrap_or_else(|error| panic!("connection {index} was passed over: {error}"));
+            assert_eq!((head[0], &head[2..]), (0x88, &1001_u16.to_be_bytes()[..]));
+        }
+    }
+
+    #[test]
+    fn a_listener_that_is_gone_is_forgotten() {
+        let (service, mut reactor, clock) = service(&Options::new());
+        let mut listen = || {
+            let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
+            service.listen(listener, &mut reactor).unwrap()
+        };
+        let (first, second) = (listen(), listen());
+        reactor.listener(first).unwrap().delete();
+        for _ in 0..3 {
+            clock.0.set(clock.0.get() + GRANULE_MAX);
+            reactor.run_once(Duration::ZERO).unwrap();
+        }
+        assert_eq!(service.0.hall.listeners.take(), [second]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, io, net::TcpStream, rc::Rc, time::Duration};
 
-use windlass_server::{CloseCode, Service};
+use windlass_server::{CloseCode, Options, Service};
 
 use crate::bed::{Acts, Bed, Client, Got, text};
 
@@ -128,4 +128,16 @@ fn one_who_was_accepted_and_not_open_yet_is_sent_away_too() {
     assert_eq!(bed.until(|_| visitor.raw_end()), "");
     drop(visitor);
     bed.until(|_| (over.get() == 1).then_some(()));
+}
+
+#[test]
+fn nobody_listens_after_a_drain() {
+    let mut bed = Bed::new(Acts::echo());
+    let _client = bed.connect("/");
+    let _over = drain(&mut bed, 60 * SECOND);
+    let listener = Options::new().listener().tcp(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = listener.local_addr().unwrap().socket_addr().unwrap();
+    let refused = bed.service.listen(listener, &mut bed.reactor).unwrap_err();
+    assert_eq!(refused.to_string(), "the service is draining");
+    assert_eq!(TcpStream::connect(address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
 }
