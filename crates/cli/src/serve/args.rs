@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) pin: bool,
 
-    /// Pages that may open a WebSocket: `same` (of this very host), `any`, or an origin like https://example.com; may be given several times
+    /// Pages that may open a WebSocket: `same` (of this very host) or an origin like https://example.com, which may be given several times and together, or `any`
     #[arg(long, value_name = "ORIGIN", default_value = "same")]
     pub(crate) origin: Vec<String>,
 

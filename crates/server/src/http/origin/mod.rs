@@ -23,6 +23,8 @@ pub enum Origins {
     Any,
     /// Pages of these origins.
     List(Vec<Origin>),
+    /// Pages that this server has served, as in [`Same`](Self::Same), and those of these origins.
+    SameOr(Vec<Origin>),
 }
 
 /// A scheme, a host and a port, for instance `https://example.com` or `http://localhost:8080`; or `null`, which is the origin of
@@ -53,7 +55,7 @@ pub enum OriginError {
     Wildcard,
     /// The port is no number from 0 to 65535.
     Port,
-    /// `same` or `any` beside others in a list.
+    /// `any` beside others in a list.
     Word,
 }
 
@@ -68,7 +70,7 @@ pub struct OriginsError {
 }
 
 impl Origins {
-    /// Reads `same`, `any`, or a list of origins. An empty list is `same`.
+    /// Reads `any`, or a list of origins, in which `same` stands for the server's own. An empty list is `same`.
     ///
     /// # Errors
     /// [`OriginsError`] says which element is wrong.
@@ -79,11 +81,19 @@ impl Origins {
             [word] if word.as_ref() == "any" => return Ok(Self::Any),
             _ => {}
         }
-        let read = |(index, word): (usize, &T)| match word.as_ref() {
-            "same" | "any" => Err(OriginsError { index, reason: OriginError::Word }),
-            text => text.parse().map_err(|reason| OriginsError { index, reason }),
-        };
-        words.iter().enumerate().map(read).collect::<Result<_, _>>().map(Self::List)
+        let (mut list, mut has_same) = (Vec::new(), false);
+        for (index, word) in words.iter().enumerate() {
+            match word.as_ref() {
+                "same" => has_same = true,
+                "any" => return Err(OriginsError { index, reason: OriginError::Word }),
+                text => list.push(text.parse().map_err(|reason| OriginsError { index, reason })?),
+            }
+        }
+        Ok(match (has_same, list.is_empty()) {
+            (true, true) => Self::Same,
+            (true, false) => Self::SameOr(list),
+            (false, _) => Self::List(list),
+        })
     }
 
     /// Whether the page that sends this request may connect.
@@ -118,8 +128,13 @@ impl Origins {
         let Some(origin) = core::str::from_utf8(origin).ok().and_then(|origin| Parts::read(origin).ok()) else {
             return false;
         };
+        if let Self::List(list) | Self::SameOr(list) = self {
+            if list.iter().any(|allowed| Parts::read(&allowed.text) == Ok(origin)) {
+                return true;
+            }
+        }
         match (self, origin) {
-            (Self::List(list), origin) => list.iter().any(|allowed| Parts::read(&allowed.text) == Ok(origin)),
+            (Self::List(_), _) => false,
             (_, Parts::Null) => false,
             (_, Parts::Page { scheme, host: page, port }) => {
                 let own = host.and_then(|host| authority(host).ok());

@@ -100,6 +100,20 @@ fn a_list_allows_what_is_in_it_wherever_the_request_goes() {
 }
 
 #[test]
+fn the_servers_own_pages_may_be_allowed_beside_others() {
+    let both = Origins::parse(&["same", "https://other.example", "null"]).expect("a list with the own ones");
+    for (origin, host, is_allowed) in [
+        ("http://example.com", "example.com", true),
+        ("https://other.example", "example.com", true),
+        ("null", "example.com", true),
+        ("http://other.example", "example.com", false),
+        ("http://example.com", "elsewhere", false),
+    ] {
+        assert_eq!(check(&both, Some(origin.as_bytes()), host).is_ok(), is_allowed, "{origin} at {host}");
+    }
+}
+
+#[test]
 fn a_request_without_an_origin_is_no_browsers() {
     for origins in [Origins::Same, Origins::Any, list(&["http://a"]), Origins::List(Vec::new())] {
         assert_eq!(check(&origins, None, "b"), Ok(()), "{origins:?}");
@@ -195,7 +209,11 @@ fn words_are_read() {
     assert_eq!(Origins::parse(&["same"]), Ok(Origins::Same));
     assert_eq!(Origins::parse(&["any"]), Ok(Origins::Any));
     assert_eq!(Origins::parse(&["null"]), Ok(Origins::List(vec!["null".parse().unwrap()])));
-    let error = Origins::parse(&["http://a", "same"]).unwrap_err();
+    assert_eq!(Origins::parse(&["same", "same"]), Ok(Origins::Same));
+    let both = Origins::SameOr(vec!["http://a".parse().unwrap()]);
+    assert_eq!(Origins::parse(&["http://a", "same"]), Ok(both.clone()));
+    assert_eq!(Origins::parse(&["same", "http://a"]), Ok(both));
+    let error = Origins::parse(&["http://a", "any"]).unwrap_err();
     assert_eq!(error, OriginsError { index: 1, reason: OriginError::Word });
     let error = Origins::parse(&["http://a", "b"]).unwrap_err();
     assert_eq!(error.to_string(), "origin 2: an origin starts with a scheme, as in https://example.com");
