@@ -74,7 +74,7 @@ impl Connection<'_> {
         if self.spend(message.as_bytes().len())? {
             return self.send_beside(message);
         }
-        self.outbox.send(message.for_engine()).map_err(|_| SendError::Closed)?;
+        message.send_by(&mut self.outbox).map_err(|_| SendError::Closed)?;
         self.hall.stats.messages_sent.add(1);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use windlass_ws::{
-    FrameHeader, HEADER_LEN_MAX, Opcode, Received,
+    FrameHeader, HEADER_LEN_MAX, Opcode, Outbox, Received,
     deflate::{Codec, Shared},
 };
 
@@ -113,14 +113,12 @@ impl<'a> OutMessage<'a> {
         }
     }
 
-    /// As the engine takes it.
-    pub(crate) fn for_engine(self) -> windlass_ws::Message<'a> {
+    /// Gives it to an engine.
+    pub(crate) fn send_by(self, outbox: &mut Outbox<'_>) -> Result<(), windlass_ws::SendError> {
         match self.0 {
-            Content::Text(text) => windlass_ws::Message::Text(text),
-            Content::Checked(bytes) => {
-                windlass_ws::Message::Text(core::str::from_utf8(bytes).expect("the text was checked"))
-            }
-            Content::Binary(bytes) => windlass_ws::Message::Binary(bytes),
+            Content::Text(text) => outbox.send(windlass_ws::Message::Text(text)),
+            Content::Checked(bytes) => outbox.send_checked_text(bytes),
+            Content::Binary(bytes) => outbox.send(windlass_ws::Message::Binary(bytes)),
         }
     }
 

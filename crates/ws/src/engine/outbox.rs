@@ -33,6 +33,17 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
+    /// Sends a text that is known to be UTF-8 by its bytes, because it was received, say, without asking again. If it is not, the peer fails the connection.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Closed`] after the Close frame.
+    pub fn send_checked_text(&mut self, text: &[u8]) -> Result<(), SendError> {
+        self.engine.check_open()?;
+        self.message(Opcode::Text, text);
+        Ok(())
+    }
+
     /// Sends a ping.
     ///
     /// # Errors
