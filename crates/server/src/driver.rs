@@ -459,6 +459,10 @@ impl<D: 'static> Open<D> {
         if wants.any(Flags::WANTS_RESUME) {
             self.seat.halt &= !HALT_PAUSED;
         }
+        if wants.any(Flags::WANTS_PAUSE) && self.seat.halt & HALT_CLOSING == 0 {
+            self.seat.halt |= HALT_PAUSED;
+            stream.pause();
+        }
         if wants.any(Flags::WANTS_CLOSE) {
             let farewell = service.hall.books.borrow_mut().farewells.remove(&self.seat.member);
             if let Some((code, text)) = farewell {

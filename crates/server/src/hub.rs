@@ -65,7 +65,13 @@ impl Hub<'_> {
         self.hall.find(id).is_some_and(|member| self.hall.unsubscribe(&mut self.turn, member, topic))
     }
 
-    /// Reads from a connection again that has [paused](crate::Connection::pause) itself. False if it has not.
+    /// Reads no more from a connection until [`resume`](Self::resume), as by its own [`pause`](crate::Connection::pause): messages that have come already wait, and then the peer
+    /// must. Those of the bytes that are being looked at in this very moment still come. False if it is paused already, is closing or is gone.
+    pub fn pause(&mut self, id: ConnectionId) -> bool {
+        self.hall.find(id).is_some_and(|member| self.hall.pause(&mut self.turn, member))
+    }
+
+    /// Reads from a connection again that was paused, by [itself](crate::Connection::pause) or [here](Self::pause). False if it was not.
     pub fn resume(&mut self, id: ConnectionId) -> bool {
         self.hall.find(id).is_some_and(|member| self.hall.resume(&mut self.turn, member))
     }
@@ -163,14 +169,29 @@ impl crate::hall::Hall {
         Ok(())
     }
 
+    pub(crate) fn pause(&self, turn: &mut Turn<'_>, member: u32) -> bool {
+        let books = &mut *self.books.borrow_mut();
+        let member = books.roster.at(member);
+        if member.flags.any(Flags::PAUSED) {
+            return false;
+        }
+        member.flags.clear(Flags::WANTS_RESUME);
+        member.flags.add(Flags::PAUSED | Flags::WANTS_PAUSE);
+        if let Ok(mut stream) = turn.stream(member.stream) {
+            // What has come by the next turn is not read before the driver knows.
+            stream.pause();
+            stream.nudge();
+        }
+        true
+    }
+
     pub(crate) fn resume(&self, turn: &mut Turn<'_>, member: u32) -> bool {
         let books = &mut *self.books.borrow_mut();
         let member = books.roster.at(member);
         if !member.flags.any(Flags::PAUSED) {
             return false;
         }
-        member.flags.clear(Flags::PAUSED);
-        member.heard = self.tick.get();
+        member.flags.clear(Flags::PAUSED | Flags::WANTS_PAUSE);
         member.flags.add(Flags::WANTS_RESUME);
         // Its silence begins anew.
         member.heard = self.tick.get();

@@ -56,7 +56,10 @@ impl Flags {
     /// It may read on.
     pub(crate) const WANTS_RESUME: Self = Self(1 << 23);
 
-    pub(crate) const WANTS: Self = Self(0xff << 16);
+    /// It is to read no more.
+    pub(crate) const WANTS_PAUSE: Self = Self(1 << 24);
+
+    pub(crate) const WANTS: Self = Self(0x1ff << 16);
 
     #[inline]
     pub(crate) const fn any(self, of: Self) -> bool {

@@ -191,6 +191,42 @@ fn a_paused_connection_keeps_what_has_come() {
 }
 
 #[test]
+fn others_pause_a_connection_and_it_keeps_what_has_come() {
+    let mut bed = Bed::new(Acts::echo());
+    let mut client = bed.connect("/");
+    let id = bed.ids()[0];
+    for round in 0..3 {
+        client.send("one");
+        assert_eq!(bed.next(&mut client), text("one"), "round {round}");
+        assert!(bed.act(move |hub| hub.pause(id) && !hub.pause(id)), "once");
+        client.send("two");
+        bed.nothing(&mut client);
+        assert!(bed.act(move |hub| hub.resume(id) && !hub.resume(id)), "once");
+        assert_eq!(bed.next(&mut client), text("two"));
+        // What is taken back in the same turn has never been.
+        assert!(bed.act(move |hub| hub.pause(id) && hub.resume(id)));
+        client.send("three");
+        assert_eq!(bed.next(&mut client), text("three"));
+        assert!(bed.act(move |hub| hub.pause(id) && hub.resume(id) && hub.pause(id)));
+        client.send("four");
+        bed.nothing(&mut client);
+        assert!(bed.act(move |hub| hub.resume(id)));
+        assert_eq!(bed.next(&mut client), text("four"));
+    }
+    // Its silence is no reason to end it, and a Close is read all the same.
+    assert!(bed.act(move |hub| hub.pause(id) && hub.close(id, CloseCode::NORMAL, "enough").is_ok()));
+    assert_eq!(bed.next(&mut client), Got::Close(Some(1000), "enough".to_owned()));
+    client.write(&close_frame());
+    bed.until_noted("close / Local 1000 \"enough\"");
+    assert!(!bed.act(move |hub| hub.pause(id)), "it is gone");
+}
+
+/// A Close frame with code 1000 of a client whose key is zero.
+fn close_frame() -> Vec<u8> {
+    vec![0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe8]
+}
+
+#[test]
 fn a_connection_knows_its_peer_and_its_protocol() {
     let acts = Acts::on_message(|connection, _, _| {
         let peer = connection.peer().unwrap().to_string();
