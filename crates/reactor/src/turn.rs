@@ -237,7 +237,8 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// Calls a handler once, when `delay` has passed since [`now`](Self::now).
     ///
     /// Handlers take any ordered subset of [`Tick`](crate::Tick) and `Turn<'_, _>`. Nanoseconds count; a delay too long for 64 bits of them never
-    /// ends. The earliest moment is the next turn (rule 9). The key lives until the handler has returned.
+    /// ends. The earliest moment is the next turn (rule 9), by a later time than this turn's: a test's clock that stands still has to be moved, be it by a nanosecond. The key
+    /// lives until the handler has returned.
     ///
     /// # Errors
     /// See [`TimerReason`](crate::TimerReason); the handler comes back.

@@ -202,3 +202,56 @@ fn an_address_that_is_taken_is_an_error() {
     let address = taken.local_addr().expect("it has an address");
     assert_eq!(ListenOptions::new().tcp_group(address, 2).expect_err("it is taken").kind(), io::ErrorKind::AddrInUse);
 }
+
+#[test]
+fn a_worker_goes_on_after_a_panic_that_its_hook_was_told_of() {
+    let (told, panics) = mpsc::channel();
+    let told = Mutex::new(told);
+    let hook = move |worker: Worker, panic: Box<dyn std::any::Any + Send>| {
+        let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
+        told.lock()
+            .expect("one at a time")
+            .send((worker.index, words, std::thread::current().id()))
+            .expect("the test listens");
+    };
+    let (sender, threads) = mpsc::channel();
+    let running = Workers::new(2)
+        .on_panic(hook)
+        .start(move |worker| {
+            let mut reactor = Reactor::new()?;
+            if worker.index == 1 {
+                let sender = sender.clone();
+                let fail = |what: &'static str| move |_: Turn<'_>| std::panic::panic_any(what);
+                assert!(reactor.defer(fail("the first")).is_ok());
+                assert!(reactor.defer(fail("the second")).is_ok());
+                let alive = move |_: Turn<'_>| sender.send(std::thread::current().id()).expect("the test listens");
+                assert!(reactor.defer(alive).is_ok());
+            }
+            Ok(reactor)
+        })
+        .expect("they start");
+    let patience = Duration::from_secs(20);
+    let thread = threads.recv_timeout(patience).expect("it goes on after two panics");
+    for words in ["the first", "the second"] {
+        let told = panics.recv_timeout(patience).expect("each is told");
+        assert_eq!(told, (1, Some(words.to_owned()), thread), "on the worker's own thread");
+    }
+    running.stop();
+    running.join().expect("a panic that was told is no error");
+}
+
+#[test]
+fn a_panic_of_the_hook_ends_all_workers() {
+    let running = Workers::new(2)
+        .on_panic(|_, _| std::panic::panic_any("the hook"))
+        .start(|worker| {
+            let mut reactor = Reactor::new()?;
+            if worker.index == 0 {
+                assert!(reactor.defer(|_: Turn<'_>| std::panic::panic_any("the handler")).is_ok());
+            }
+            Ok(reactor)
+        })
+        .expect("they start");
+    let panic = catch_unwind(AssertUnwindSafe(|| running.join())).expect_err("it comes out of join");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"the hook"));
+}

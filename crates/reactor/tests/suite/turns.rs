@@ -216,6 +216,56 @@ fn a_busy_polling_reactor_sees_events_timers_and_timeouts(build: Build) {
     assert_eq!(log.take(), ["event", "timer"]);
 }
 
+fn a_turn_is_lent_and_used_again(build: Build) {
+    struct Lender<'a>(Turn<'a>);
+    impl Lender<'_> {
+        fn turn(&mut self) -> Turn<'_> {
+            self.0.reborrow()
+        }
+    }
+    let (log, mut reactor) = (Log::new(), build().build().unwrap());
+    let [first, second, third] = [(); 3].map(|()| log.clone());
+    let lend = move |turn: Turn<'_>| {
+        let mut lender = Lender(turn);
+        assert!(lender.turn().defer(move |_: Turn<'_>| first.note("first")).is_ok());
+        let mut lent = lender.turn();
+        assert!(lent.reborrow().defer(move |_: Turn<'_>| second.note("second")).is_ok());
+        assert!(lender.0.defer(move |_: Turn<'_>| third.note("third")).is_ok());
+    };
+    assert!(reactor.defer(lend).is_ok());
+    for _ in 0..2 {
+        reactor.run_once(NOW).unwrap();
+    }
+    assert_eq!(log.take(), ["first", "second", "third"]);
+}
+
+fn a_reactor_says_whose_clock_it_goes_by(build: Build) {
+    assert!(!build().build().unwrap().has_own_clock());
+    let clock = HandClock::new();
+    assert!(build().clock(clock).build().unwrap().has_own_clock());
+}
+
+/// Rule 9, and how it is kept: a later turn has a later time.
+fn a_timer_that_a_turn_starts_waits_for_a_clock_that_stands_still(build: Build) {
+    let clock = HandClock::new();
+    let mut reactor = build().clock(clock.clone()).build().unwrap();
+    let log = Log::new();
+    for _ in 0..3 {
+        let noted = log.clone();
+        let start = move |mut turn: Turn<'_>| _ = turn.after(Duration::ZERO, move || noted.note("inside")).unwrap();
+        assert!(reactor.defer(start).is_ok());
+        let noted = log.clone();
+        reactor.after(Duration::ZERO, move || noted.note("outside")).unwrap();
+        for _ in 0..3 {
+            reactor.run_once(NOW).unwrap();
+        }
+        assert_eq!(log.take(), ["outside"], "what is started outside a turn is due in it");
+        clock.advance(Duration::from_nanos(1));
+        reactor.run_once(NOW).unwrap();
+        assert_eq!(log.take(), ["inside"]);
+    }
+}
+
 fn a_busy_polling_reactor_is_woken_in_and_after_its_spin(build: Build) {
     for spin in [Duration::from_nanos(1), Duration::from_millis(5)] {
         let mut reactor = build().busy_poll(spin).build().unwrap();
@@ -234,6 +284,9 @@ fn a_busy_polling_reactor_is_woken_in_and_after_its_spin(build: Build) {
 }
 
 scenarios! {
+    a_turn_is_lent_and_used_again,
+    a_reactor_says_whose_clock_it_goes_by,
+    a_timer_that_a_turn_starts_waits_for_a_clock_that_stands_still,
     no_clock_is_read_in_a_turn_without_timer_and_watchdog,
     a_turn_with_timers_reads_the_clock_a_few_times_however_many_there_are,
     a_clock_is_read_once_for_all_who_ask_in_a_turn,

@@ -5,10 +5,51 @@ use windlass_ws::{Engine, Event};
 use crate::bed::{Handler, Session, masked, noise};
 
 #[test]
-fn an_idle_engine_is_at_most_64_bytes() {
+fn an_idle_engine_is_at_most_48_bytes() {
     assert!(size_of::<Engine>() <= 48, "{}", size_of::<Engine>());
     assert!(size_of::<Event<'_>>() <= 64, "{}", size_of::<Event<'_>>());
     assert_eq!(Session::server(Handler::Echo).engine.buffered(), 0);
+}
+
+#[test]
+fn the_short_way_is_for_whole_short_messages_of_bytes() {
+    let config = std::sync::Arc::new(windlass_ws::Config::server());
+    let (mut engine, mut scratch) = (Engine::new(&config), windlass_ws::Scratch::new());
+    let (one, two, text) = (masked(0x82, b"one"), masked(0x82, &[7; 1000]), masked(0x81, b"text"));
+
+    // All of it goes the short way: the output is one range of the input.
+    let mut input = [&one[..], &two].concat();
+    let mut pass = engine.process(&mut input, &mut scratch);
+    for len in [3, 1000] {
+        let bytes = pass.next_short().expect("a whole message");
+        assert_eq!(bytes.len(), len);
+        bytes.reply().expect("it is open");
+    }
+    assert!(pass.next_short().is_none());
+    let range = pass.finish_short().expect("nothing else has come");
+    assert_eq!(input[range], [&[0x82, 3][..], b"one", &[0x82, 126, 3, 232], &[7; 1000]].concat());
+
+    // A text, and the beginning of a frame, are left to the long way, with what was done before.
+    for (rest, event) in [(&text[..], Some("text")), (&one[..4], None)] {
+        let mut input = [&one[..], rest].concat();
+        let mut pass = engine.process(&mut input, &mut scratch);
+        assert!(pass.next_short().expect("the first").reply().is_ok());
+        assert!(pass.next_short().is_none());
+        let mut pass = pass.finish_short().expect_err("there is more to come");
+        match (pass.next(), event) {
+            (Some(Event::Text(text)), Some(expected)) => assert_eq!(&*text, expected),
+            (None, None) => {}
+            (other, _) => panic!("{other:?}"),
+        }
+        let outcome = pass.finish();
+        assert_eq!(outcome.consumed, one.len() + rest.len());
+        assert_eq!(input[outcome.in_place.expect("one range")], *b"\x82\x03one");
+    }
+    // While a frame has begun nothing goes the short way.
+    let mut input = [&one[4..], &one].concat();
+    let mut pass = engine.process(&mut input, &mut scratch);
+    assert!(pass.next_short().is_none());
+    assert!(pass.finish_short().is_err());
 }
 
 #[test]
