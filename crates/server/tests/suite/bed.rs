@@ -188,6 +188,11 @@ impl Bed {
         Self { reactor, service, address, notes, ids, clock }
     }
 
+    /// Moves the clock alone.
+    pub(crate) fn move_clock(&self, by: Duration) {
+        self.clock.set(self.clock.get() + by);
+    }
+
     /// Lets time pass, in small steps, so that what is due in between comes in its turn.
     pub(crate) fn pass(&mut self, time: Duration) {
         let step = Duration::from_millis(40);

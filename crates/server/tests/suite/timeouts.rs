@@ -210,3 +210,34 @@ fn the_kernels_beat_does_as_well_as_the_clock() {
     }
     assert!(began.elapsed() >= Duration::from_millis(80));
 }
+
+/// The log is given out at the end of a turn, and the Close frame of a connection whose time is over may be made before that.
+#[test]
+fn what_was_published_before_a_connections_time_is_over_still_comes() {
+    let acts = Acts::on_message(|connection, _, message| match message.as_str() {
+        Some("pause") => connection.pause(),
+        _ => _ = connection.publish("news", message.to_out()),
+    })
+    .on_open(|connection, _| _ = connection.subscribe("news"));
+    let mut bed = Bed::with(acts, |options| options.lifetime_max = Some(4 * SECOND));
+    let mut listener = bed.connect("/");
+    bed.pass(2 * SECOND);
+    let mut speaker = bed.connect("/");
+    let (heard, spoken) = (bed.ids()[0], bed.ids()[1]);
+    let (mut sent, mut is_open) = (0_u32, true);
+    while is_open {
+        let frames = [speaker.frame("pause"), speaker.frame(&*sent.to_string())].concat();
+        speaker.write(&frames);
+        bed.settle();
+        bed.move_clock(Duration::from_millis(100));
+        // The speaker is called before a connection that the sweep finds later in this turn. It speaks then, and what it says is given out after that one is called.
+        is_open = bed.act(move |hub| hub.resume(spoken) && hub.is_open(heard));
+        sent += u32::from(is_open);
+        bed.settle();
+        assert!(sent < 1000, "its time is never over");
+    }
+    for number in 0..sent {
+        assert_eq!(bed.next(&mut listener), text(&number.to_string()), "of {sent}");
+    }
+    assert!(matches!(bed.next(&mut listener), Got::Close(Some(1001), _)));
+}
