@@ -119,7 +119,9 @@ impl<'a> Contest<'a> {
             metrics.extend(spread.map(|spread| (name.to_owned(), spread)));
         };
         let samples = || contestant.samples.iter();
-        for gauge in ["client_cpu_share", "server_cpu_share", "rss_bytes_per_connection"] {
+        for gauge in
+            ["client_cpu_share", "server_cpu_share", "rss_bytes_per_connection", "anonymous_bytes_per_connection"]
+        {
             put(gauge, Spread::of(samples().filter_map(|sample| sample.gauge(gauge))));
         }
         if !matches!(self.case, Case::IdleConnection { .. }) {

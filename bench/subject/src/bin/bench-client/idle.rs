@@ -49,13 +49,22 @@ impl Idle {
         Ok(())
     }
 
-    /// Bytes that the server has resident: of the exact kind, which walks its page tables.
-    fn resident(&self) -> Result<u64, Error> {
+    /// What the server has resident: by the kind of count that is exact, which walks its page tables.
+    fn resident(&self) -> Result<Resident, Error> {
         let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.process))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).ok_or("the kernel says no Rss")?;
-        let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(kib * 1024)
+        let bytes = |field: &'static str| -> Result<u64, Error> {
+            let line = text.lines().find_map(|line| line.strip_prefix(field)).ok_or("the kernel does not say it")?;
+            let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
+            Ok(kib * 1024)
+        };
+        Ok(Resident { all: bytes("Rss:")?, anonymous: bytes("Anonymous:")? })
     }
+}
+
+/// Bytes in memory: all of them, and without those of files, which are the program's own text and differ by what of it the kernel has mapped ahead.
+struct Resident {
+    all: u64,
+    anonymous: u64,
 }
 
 impl Measured for Idle {
@@ -64,8 +73,13 @@ impl Measured for Idle {
         self.more(self.connections)?;
         let units = self.connections as u64;
         let mut outcome = Outcome { ns: 1, units, turns: 1, ..Outcome::default() };
-        let grown = self.resident()?.saturating_sub(before);
-        outcome.gauges.insert("rss_bytes_per_connection".to_owned(), grown as f64 / units as f64);
+        let after = self.resident()?;
+        for (gauge, grown) in [
+            ("rss_bytes_per_connection", after.all.saturating_sub(before.all)),
+            ("anonymous_bytes_per_connection", after.anonymous.saturating_sub(before.anonymous)),
+        ] {
+            outcome.gauges.insert(gauge.to_owned(), grown as f64 / units as f64);
+        }
         Ok(outcome)
     }
 }
