@@ -144,7 +144,8 @@ fn a_flood_of_pings_is_stopped_and_a_second_later_there_is_room_again() {
 
 #[test]
 fn a_silent_client_is_told_goodbye() {
-    let server = Server::start(&["--idle-timeout", "1"]);
+    // The client would answer a ping, and not be silent.
+    let server = Server::start(&["--idle-timeout", "1", "--ping-interval", "0"]);
     let mut client = connect(&server);
     client.exchange(Message::Text("hello"));
     let Heard::Close(code, _) = client.hear() else { panic!("no goodbye") };
