@@ -44,21 +44,36 @@ impl Reactor {
     fn watch(&mut self, cell: Cell, fd: i32, interest: Interest) -> Result<Key, Errno> {
         let mask = interest.kernel_mask();
         let key = self.registry.next_key();
-        self.driver.add(fd, mask, cell.expose())?;
         cell.set_fd(fd);
-        cell.set_key(key);
         cell.set_interest(interest);
         cell.set_armed_bits(mask);
+        self.driver.add(cell, mask)?;
+        cell.set_key(key);
         // Rule 7: what is added under a tainted number is a ghost when it is deleted, whatever the kernel says.
         cell.set_flag(Flags::TAINTED, self.registry.is_tainted(fd));
         self.registry.insert(cell);
         Ok(key)
     }
 
-    /// Registers a cell, whose descriptor and interest were asked for before (rule 3).
+    /// Registers a cell of the user's, whose descriptor and interest were asked for before (rule 3).
     pub(crate) fn admit(&mut self, cell: Cell, fd: i32, interest: Interest) -> Result<Key, AddReason> {
+        self.may_admit(fd, interest)?;
+        self.driver.check(fd)?;
+        Ok(self.watch(cell, fd, interest)?)
+    }
+
+    /// Registers the cell of a stream or listener, whose socket is known to be one.
+    pub(crate) fn admit_socket(&mut self, cell: Cell, fd: i32, interest: Interest) -> Result<Key, AddReason> {
+        self.may_admit(fd, interest)?;
+        Ok(self.watch(cell, fd, interest)?)
+    }
+
+    fn may_admit(&self, fd: i32, interest: Interest) -> Result<(), AddReason> {
         if !interest.is_valid() {
             return Err(AddReason::InvalidInterest);
+        }
+        if !self.driver.supports(interest) {
+            return Err(AddReason::Unsupported);
         }
         if self.registry.is_taken(fd) {
             return Err(AddReason::AlreadyExists);
@@ -66,13 +81,16 @@ impl Reactor {
         if self.subscribers() >= self.limits.subscribers_max {
             return Err(AddReason::LimitReached);
         }
-        Ok(self.watch(cell, fd, interest)?)
+        Ok(())
     }
 
     /// Changes an interest, at once or merged with others.
     pub(crate) fn change(&mut self, cell: Cell, interest: Interest) -> Result<(), ModifyError> {
         if !interest.is_valid() {
             return Err(ModifyError::InvalidInterest);
+        }
+        if !self.driver.supports(interest) {
+            return Err(ModifyError::Unsupported);
         }
         // What pauses a registration is edge-triggered for the kernel, but not for re-arming: who pauses himself at every hang-up
         // would hear of it for ever.
@@ -101,17 +119,19 @@ impl Reactor {
         let (fd, address) = (cell.fd(), cell.expose());
         let exclusive = (cell.armed_mask() | mask) & EXCLUSIVE != 0;
         if !cell.has_flag(Flags::ABSENT) && !exclusive {
-            self.driver.modify(fd, mask, address)?;
+            self.driver.modify(cell, mask)?;
         } else {
             // The kernel does not modify exclusive entries (epoll_ctl(2)).
             if !cell.has_flag(Flags::ABSENT) {
                 self.delete_from_set(cell);
                 cell.set_flag(Flags::ABSENT, true);
             }
-            if let Err(errno) = self.driver.add(fd, mask, address) {
+            if let Err(errno) = self.driver.add(cell, mask) {
                 self.add_again(cell);
                 return Err(errno);
             }
+            // Whom the deletion has told to forget it. Where that fails, the ring itself tells of most.
+            let _ = self.driver.tell_host_of(fd);
         }
         cell.set_armed_mask(mask);
         for flag in [Flags::ABSENT, Flags::FIRED, Flags::DIRTY] {
@@ -130,7 +150,7 @@ impl Reactor {
         if cell.has_flag(Flags::FIRED) {
             return;
         }
-        if self.driver.add(cell.fd(), cell.armed_mask(), cell.expose()).is_ok() {
+        if self.driver.add(cell, cell.armed_mask()).is_ok() {
             cell.set_flag(Flags::ABSENT, false);
         } else {
             self.owe_error(cell);
@@ -140,7 +160,7 @@ impl Reactor {
     /// Deletes a cell's entry from the epoll set, and says whether one may be left that has its address.
     fn delete_from_set(&mut self, cell: Cell) -> bool {
         // Under a tainted number a DEL that succeeds may have hit another's entry.
-        let ghost = self.driver.delete(cell.fd()).is_err() || cell.has_flag(Flags::TAINTED);
+        let ghost = self.driver.delete(cell).is_err() || cell.has_flag(Flags::TAINTED);
         if ghost {
             self.registry.taint(cell.fd());
             cell.set_flag(Flags::TAINTED, true);
@@ -152,8 +172,15 @@ impl Reactor {
 
     /// Ends the watch of a cell; true when it is a ghost now.
     pub(crate) fn unwatch(&mut self, cell: Cell) -> bool {
-        let ghost =
-            if cell.has_flag(Flags::ABSENT) { cell.has_flag(Flags::TAINTED) } else { self.delete_from_set(cell) };
+        let ghost = if cell.has_flag(Flags::ABSENT) {
+            self.driver.let_go(cell);
+            cell.has_flag(Flags::TAINTED)
+        } else {
+            self.delete_from_set(cell)
+        };
+        if self.phase == Phase::Idle {
+            self.driver.release(cell);
+        }
         if ghost && self.graves.quarantined() >= self.limits.quarantine_max {
             self.attention |= attention::REBUILD;
         }
@@ -234,7 +261,7 @@ impl Reactor {
                 continue;
             }
             // Re-adding reports the readiness of now, so no edge is lost.
-            if self.driver.add(cell.fd(), cell.armed_mask(), cell.expose()).is_ok() {
+            if self.driver.add(cell, cell.armed_mask()).is_ok() {
                 cell.set_flag(Flags::ABSENT, false);
             } else if cell.has_flag(Flags::INTERNAL) {
                 // Without it no other thread could wake the loop: the next turn tries again.
@@ -245,7 +272,7 @@ impl Reactor {
             }
         }
         self.graves.forgive();
-        self.graves.free(&self.batch);
+        self.graves.free(&self.batch, &self.driver);
     }
 
     /// Takes a subscriber out and gives it back.

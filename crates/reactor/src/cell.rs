@@ -28,7 +28,7 @@ use core::{
 };
 use std::alloc;
 
-use crate::{Event, Interest, Key, ReactorOps, Ready, Subscriber, Turn, calm::Panics, turn::Token};
+use crate::{Event, Interest, Key, ReactorOps, Ready, Subscriber, Turn, calm::Panics, owed, turn::Token};
 
 /// What a ready descriptor costs: a load of the header's address, a load of this, and a call of it.
 ///
@@ -78,7 +78,16 @@ impl Flags {
     pub(crate) const REARMED: Self = Self(1 << 22);
     /// The cell of a stream or listener, which has a key of another kind: no key of the user's names it.
     pub(crate) const HIDDEN: Self = Self(1 << 23);
-    const ALL: u32 = 0xff << 16;
+    /// On a ring: a poll of the cell's present generation is in the kernel, or queued for it.
+    pub(crate) const IN_FLIGHT: Self = Self(1 << 26);
+    /// On a ring: the cell is in the list of those that a poll is to be armed for. The list has its address.
+    pub(crate) const LISTED: Self = Self(1 << 27);
+    /// On a ring: it is watched for changes, since what holds now is nothing that was asked for.
+    pub(crate) const QUIET: Self = Self(1 << 14);
+    /// On a ring: it is not watched any more.
+    pub(crate) const DROPPED: Self = Self(1 << 15);
+    /// All of them, and the counts of `owed.rs`.
+    const ALL: u32 = 0xff << 16 | 0b11 << 26 | 0b11 << 14 | owed::COUNTS;
 }
 
 /// The functions that know the value's type.
@@ -498,6 +507,8 @@ const _: () = {
     assert!(mem::size_of::<Header<crate::Reactor>>() == 40);
     assert!(mem::offset_of!(Header<crate::Reactor>, dispatch) == 0);
     assert!(mem::offset_of!(Block<u64, crate::Reactor>, header) == 0);
+    // A ring's completions carry the address with a tag in its low three bits.
+    assert!(mem::align_of::<Header<crate::Reactor>>() >= 8);
     // The flags share a word with the kernel's mask.
     assert!(Flags::ALL & Interest::from_bits(0).read().write().priority().read_hangup().error().hangup().bits() == 0);
     assert!(Flags::ALL & Interest::from_bits(0).edge_triggered().one_shot().exclusive().wakeup().bits() == 0);

@@ -3,7 +3,11 @@
 use core::fmt;
 use std::time::Duration;
 
-use crate::{Backend, BuildError, Capacity, Clock, Reactor, registry::MAX_INDEX};
+use crate::{
+    Backend, BuildError, Capacity, Clock, Reactor,
+    backend::{PoolSize, RingSettings},
+    registry::MAX_INDEX,
+};
 
 /// The kernel's own limit to the events of one wait (`EP_MAX_EVENTS`, fs/eventpoll.c).
 const KERNEL_EVENTS_MAX: usize = i32::MAX as usize / 16;
@@ -30,6 +34,7 @@ pub struct Builder {
     pub(crate) clock: Option<Box<dyn Clock>>,
     pub(crate) busy_poll: Duration,
     pub(crate) watchdog: bool,
+    pub(crate) ring: RingSettings,
 }
 
 impl fmt::Debug for Builder {
@@ -72,6 +77,7 @@ impl Builder {
             clock: None,
             busy_poll: Duration::ZERO,
             watchdog: false,
+            ring: RingSettings::DEFAULT,
         }
     }
 
@@ -137,6 +143,51 @@ impl Builder {
     /// [`Stats::lag_max`](crate::Stats::lag_max). Default: no, since it reads the clock twice per event.
     pub const fn watchdog(mut self, on: bool) -> Self {
         self.watchdog = on;
+        self
+    }
+
+    /// How many buffers streams receive into on a ring, and of how many bytes each. The count is rounded up to a power of two, at least 2 and at most 32,768; the size is
+    /// at least 256 and at most 1,048,576. Default: 16 of 256 KiB where the kernel fills them bit by bit (Linux 6.12), or else 256 of 16 KiB: 4 MiB, made with the first stream. A
+    /// few of them are in use as long as these are enough, and the others are not touched.
+    ///
+    /// A buffer holds received bytes for no longer than the turn that handles them, so few are enough for many streams; they are fast while there are more than streams
+    /// that receive at the same time.
+    pub const fn ring_buffers(mut self, count: u16, bytes: u32) -> Self {
+        self.ring.buffers = Some(PoolSize::of(count, bytes));
+        self
+    }
+
+    /// How long a wait on a ring may last for more than one completion, to the microsecond: a few at a time cost less each. How many are waited for, up to 16, is found out at run time: half of what has a chance to
+    /// come in that time. Default: zero, the first one ends the wait. Without effect before Linux 6.12 and on other backends.
+    ///
+    /// Some tens of microseconds spare processor time where many connections are busy, and add up to as much to the latency.
+    pub const fn ring_patience(mut self, longest: Duration) -> Self {
+        let micros = longest.as_micros();
+        self.ring.patience = if micros > 1_000_000 { 1_000_000 } else { micros as u32 };
+        self
+    }
+
+    /// The sizes of a ring's queues, powers of two: for tests, which want them to be full.
+    #[doc(hidden)]
+    pub const fn ring_entries(mut self, submissions: u32, completions: u32) -> Self {
+        self.ring.submissions = submissions;
+        self.ring.completions = completions;
+        self
+    }
+
+    /// So many of the first system calls of a ring submit nothing: for tests, as if the kernel had no memory.
+    #[doc(hidden)]
+    pub const fn ring_stalls(mut self, count: u32) -> Self {
+        self.ring.stalls = count;
+        self
+    }
+
+    /// What a ring is asked for: for tests, as if the kernel were older.
+    #[cfg(windlass_force_ring)]
+    #[doc(hidden)]
+    pub const fn ring_features(mut self, features: crate::RingFeatures, missing: Option<crate::RingFeature>) -> Self {
+        self.ring.features = features;
+        self.ring.missing = missing;
         self
     }
 

@@ -124,6 +124,10 @@ impl Drop for TurnGuard<'_> {
             reactor.counters.events -= reactor.batch.len() as u64;
         }
         reactor.time.end_turn();
+        if reactor.attention & attention::QUEUED != 0 || std::thread::panicking() {
+            // The next wait may be long in coming, and peers wait for descriptors to be closed.
+            reactor.driver.hurry();
+        }
         reactor.survey();
     }
 }
@@ -137,7 +141,8 @@ impl Reactor {
     /// stretches them. It returns early with 0 when timers, closures or a wake-up were all that came.
     ///
     /// # Errors
-    /// What epoll_wait(2) says; that takes a hostile hand at the epoll descriptor.
+    /// What epoll_wait(2) or io_uring_enter(2) says; that takes a hostile hand at the descriptor. `ESTALE` in a child of fork(2): the reactor is its parent's. (On epoll,
+    /// a turn with nothing but events to look at does not ask whether it is in a child.)
     ///
     /// # Panics
     /// With the panic of a handler or destructor. The reactor stays usable: the rest of the batch comes first in the next turn, which does not wait (rule 8).
@@ -203,6 +208,7 @@ impl Reactor {
     #[cold]
     #[inline(never)]
     fn turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        self.driver.check_owner()?;
         self.deferred.append(&mut self.deferred_later);
         let left = self.deferred.len().min(self.limits.deferred_per_turn);
         let mut guard = TurnGuard { reactor: self, counted: false };
@@ -257,7 +263,7 @@ impl Reactor {
 
     /// Fills the empty batch: with error events that are owed, then from the kernel.
     fn fetch(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.graves.free(&self.batch);
+        self.graves.free(&self.batch, &self.driver);
         self.batch.clear();
         self.push_faults();
         self.push_nudges();
@@ -481,7 +487,7 @@ impl TurnGuard<'_> {
             reactor.tend_streams();
         }
         let count = count - reactor.woken;
-        reactor.graves.free(&reactor.batch);
+        reactor.graves.free(&reactor.batch, &reactor.driver);
         count
     }
 }

@@ -21,7 +21,7 @@ use rustix::{
 };
 
 use crate::{
-    Errno, Reactor, attention, backend,
+    Backend, Errno, Reactor, attention, backend,
     builder::Registrar,
     clock::timespec,
     turn::{Token, sealed::Sealed},
@@ -68,7 +68,8 @@ pub struct Embedded {
 
 /// A reactor that could not be embedded, and why.
 pub struct EmbedError {
-    /// What the kernel said: `EMFILE` when the process has no descriptor left, say.
+    /// What the kernel said: `EMFILE` when the process has no descriptor left, say. `EOPNOTSUPP` where the
+    /// [`Backend`] has no descriptor that another loop could wait for.
     pub errno: Errno,
     /// The reactor, unharmed.
     pub reactor: Box<Reactor>,
@@ -82,7 +83,10 @@ impl fmt::Debug for EmbedError {
 
 impl fmt::Display for EmbedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the kernel refused a descriptor of the embedded reactor: {}", self.errno)
+        match self.errno {
+            Errno::OPNOTSUPP => f.write_str("the reactor's backend cannot be embedded"),
+            errno => write!(f, "the kernel refused a descriptor of the embedded reactor: {errno}"),
+        }
     }
 }
 
@@ -100,6 +104,9 @@ impl Reactor {
     /// # Errors
     /// [`EmbedError`], with the reactor in it.
     pub fn embed(self) -> Result<Embedded, EmbedError> {
+        if self.backend() == Backend::Poll {
+            return Err(EmbedError { errno: Errno::OPNOTSUPP, reactor: Box::new(self) });
+        }
         let parts = (|| {
             let outer = epoll::create(CreateFlags::CLOEXEC)?;
             let work = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -120,7 +127,7 @@ impl Reactor {
         embedded.settle();
         match embedded.trouble.take() {
             None => Ok(embedded),
-            Some(errno) => Err(EmbedError { errno, reactor: Box::new(embedded.reactor) }),
+            Some(errno) => Err(EmbedError { errno, reactor: Box::new(embedded.into_reactor()) }),
         }
     }
 
@@ -162,7 +169,8 @@ impl Embedded {
 
     /// Gives the reactor back; the descriptor is closed.
     #[must_use]
-    pub fn into_reactor(self) -> Reactor {
+    pub fn into_reactor(mut self) -> Reactor {
+        self.reactor.driver.leave_host();
         self.reactor
     }
 
@@ -174,13 +182,17 @@ impl Embedded {
 
     /// Does all of it although a part fails: what is not watched must not keep the rest from waking the host.
     fn try_settle(&mut self) -> Result<(), Errno> {
+        // A child of fork(2) shares the descriptors with the parent, whose host would sleep through his timer.
+        self.reactor.driver.check_owner()?;
         self.reactor.flush();
+        // The descriptor first: it tells of what comes after it is there.
         let watched = self.watch_inner();
+        let settled = self.reactor.driver.settle();
         // Asleep before the host sleeps; what was queued before that is work. Before the timer, which asks the user's clock, and that may panic.
         let is_woken = self.reactor.attention & attention::REMOTE != 0 && !self.reactor.stop.latch().sleep();
-        self.raise_work(watched.is_err() || is_woken)?;
+        self.raise_work(watched.is_err() || is_woken || settled != Ok(false))?;
         self.arm_timer().or_else(|errno| self.raise_work(true).and(Err(errno)))?;
-        watched
+        watched.and(settled.map(drop))
     }
 
     fn raise_work(&mut self, more: bool) -> Result<(), Errno> {
@@ -199,7 +211,16 @@ impl Embedded {
     /// The inner set is another one after a rebuild (rule 7), when it has left the outer set by being closed; and when the owner
     /// has put another reactor in this one's place, where it must be made to leave.
     fn watch_inner(&mut self) -> Result<(), Errno> {
-        let (inner, serial) = self.reactor.driver.watchable();
+        let (inner, serial) = match self.reactor.driver.watchable() {
+            Ok(watchable) => watchable,
+            Err(errno) => {
+                // What was in its place before has nothing to do here any more.
+                if let Some((_, number)) = self.watched.take() {
+                    backend::forget(self.outer.as_fd(), number);
+                }
+                return Err(errno);
+            }
+        };
         let now = (serial, inner.as_raw_fd());
         if self.watched == Some(now) {
             return Ok(());
@@ -211,6 +232,9 @@ impl Embedded {
         }
         epoll::add(&self.outer, inner, EventData::new_u64(0), EventFlags::IN)?;
         self.watched = Some(now);
+        for cell in self.reactor.registry.iter() {
+            self.reactor.driver.tell_host_of(cell.fd())?;
+        }
         Ok(())
     }
 

@@ -5,6 +5,8 @@ use std::io;
 
 pub use rustix::io::Errno;
 
+use crate::RingError;
+
 /// The key names nothing: it is stale, of another reactor, of another kind (timer, descriptor, group) or made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotFound;
@@ -19,6 +21,8 @@ pub enum AddReason {
     LimitReached,
     /// The kernel takes [`exclusive`](crate::Interest::exclusive) with a few conditions only.
     InvalidInterest,
+    /// The reactor's backend does not have this manner of interest: [`Backend`](crate::Backend) says which has what.
+    Unsupported,
     /// The descriptor is not open (`EBADF`).
     BadDescriptor,
     /// The descriptor cannot be polled: a regular file or a directory, say (`EPERM`).
@@ -72,6 +76,8 @@ pub enum ModifyError {
     NotFound,
     /// The kernel takes [`exclusive`](crate::Interest::exclusive) with a few conditions only.
     InvalidInterest,
+    /// The reactor's backend does not have this manner of interest: [`Backend`](crate::Backend) says which has what.
+    Unsupported,
     /// An error of the kernel: `ENOENT` or `EBADF` when the descriptor was closed or replaced behind the reactor's back.
     Os(Errno),
 }
@@ -160,7 +166,13 @@ pub enum BuildError {
     CapacityTooLarge(Capacity),
     /// An error of the kernel: `EMFILE` when the process has no descriptor left, say.
     Os(Errno),
+    /// The ring that was asked for ([`Backend::Uring`](crate::Backend::Uring)) cannot be had.
+    Ring(RingError),
 }
+
+/// No [`Backend`](crate::Backend) has this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownBackend;
 
 /// Writes `Display`, `Error` and the way into [`io::Error`] for a type without parameters.
 macro_rules! plain_error {
@@ -230,6 +242,7 @@ plain_error!(
         Self::AlreadyExists => "the descriptor's number is registered already",
         Self::LimitReached => "the reactor has as many subscribers as it may",
         Self::InvalidInterest => "the kernel refuses this interest together with exclusive",
+        Self::Unsupported => "the reactor's backend does not have this manner of interest",
         Self::BadDescriptor => "the descriptor is not open",
         Self::NotPollable => "the descriptor cannot be polled",
         Self::NestedTooDeep => "epoll sets are nested too deep, or in a circle",
@@ -239,6 +252,7 @@ plain_error!(
         AddReason::AlreadyExists => Err(io::ErrorKind::AlreadyExists),
         AddReason::LimitReached => Err(io::ErrorKind::QuotaExceeded),
         AddReason::InvalidInterest => Err(io::ErrorKind::InvalidInput),
+        AddReason::Unsupported => Err(io::ErrorKind::Unsupported),
         AddReason::BadDescriptor => Ok(Errno::BADF),
         AddReason::NotPollable => Ok(Errno::PERM),
         AddReason::NestedTooDeep => Ok(Errno::LOOP),
@@ -255,11 +269,13 @@ plain_error!(
     |e| match e {
         Self::NotFound => "the key names no registered descriptor",
         Self::InvalidInterest => "the kernel refuses this interest together with exclusive",
+        Self::Unsupported => "the reactor's backend does not have this manner of interest",
         Self::Os(_) => "the kernel refused the change",
     },
     match e {
         ModifyError::NotFound => Err(io::ErrorKind::NotFound),
         ModifyError::InvalidInterest => Err(io::ErrorKind::InvalidInput),
+        ModifyError::Unsupported => Err(io::ErrorKind::Unsupported),
         ModifyError::Os(errno) => Ok(*errno),
     },
     match e {
@@ -293,6 +309,8 @@ plain_error!(
     })
 );
 
+plain_error!(UnknownBackend, |_e| "the backends are auto, epoll, uring and poll", Err(io::ErrorKind::InvalidInput));
+
 plain_error!(HookError, |_e| "the reactor has as many hooks as it takes", Err(io::ErrorKind::QuotaExceeded));
 
 /// What is the same in every [`DeferError`].
@@ -306,14 +324,18 @@ plain_error!(
         Self::ZeroCapacity(_) => "a capacity of the reactor is zero",
         Self::CapacityTooLarge(_) => "a capacity of the reactor is too large",
         Self::Os(_) => "the kernel refused a descriptor of the reactor",
+        Self::Ring(_) => "the reactor cannot have a ring",
     },
     match e {
         BuildError::ZeroCapacity(_) | BuildError::CapacityTooLarge(_) => Err(io::ErrorKind::InvalidInput),
         BuildError::Os(errno) => Ok(*errno),
+        // With the words, which name what is missing.
+        BuildError::Ring(why) => Err(io::Error::from(why.errno()).kind()),
     },
     match e {
         BuildError::ZeroCapacity(capacity) | BuildError::CapacityTooLarge(capacity) => Some(capacity.to_string()),
         BuildError::Os(errno) => Some(errno.to_string()),
+        BuildError::Ring(why) => Some(why.to_string()),
     }
 );
 

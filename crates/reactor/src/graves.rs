@@ -6,8 +6,8 @@
 //!    not running. From here on the graves alone hold its pointer, beside the batch and the kernel, which have only its address.
 //! 2. It is `waiting` until its value has been dropped or taken; then it is `dead`, or `quarantined` if the epoll set may still
 //!    have its address. Being moved on precedes the destructor, which may panic (rule 3).
-//! 3. `dead` cells are freed when the batch is empty: every event that was fetched has been dispatched (rule 2).
-//!    Quarantined ones become dead when the epoll set has been replaced (rule 7).
+//! 3. `dead` cells are freed when the batch is empty and the driver holds no events: every event that was fetched has been dispatched; and when the cell
+//!    is owed nothing: every request that carries its address has completed for good (rule 2). Quarantined ones become dead when the epoll set has been replaced (rule 7).
 
 #![allow(unsafe_code, reason = "values and blocks end here; the protocol above")]
 
@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 
 use crate::{
     Reactor, Subscriber, attention,
+    backend::Driver,
     batch::Batch,
     cell::CellPtr,
     reactor::{Leaving, Phase},
@@ -130,16 +131,21 @@ impl<R: ReactorOps> Graves<R> {
         }
     }
 
-    /// Frees the blocks of the dead, unless the batch may still name one (rule 2).
-    pub(crate) fn free(&mut self, batch: &Batch) {
-        if !batch.is_empty() {
+    /// Frees the blocks of the dead, unless the batch, the driver or the kernel may still name one (rule 2).
+    pub(crate) fn free(&mut self, batch: &Batch, driver: &Driver) {
+        if !batch.is_empty() || driver.holds_events() {
             return;
         }
-        for cell in self.dead.drain(..) {
-            // SAFETY: its value is gone (protocol 2), the registry has no copy (protocol 1), no event of the batch names
-            // it, and the epoll set does not have it: it was deleted from there, or the set has been replaced (protocol 3).
+        self.dead.retain(|cell| {
+            if cell.owed() {
+                return true;
+            }
+            // SAFETY: its value is gone (protocol 2), the registry has no copy (protocol 1), no event that was fetched names
+            // it, and the kernel does not have it: it was deleted from the epoll set, or the set has been replaced, or the ring's requests
+            // for it have ended (protocol 3).
             unsafe { cell.free() };
-        }
+            false
+        });
     }
 }
 
@@ -174,7 +180,7 @@ impl Reactor {
 
     fn free_if_idle(&mut self) {
         if self.phase == Phase::Idle {
-            self.graves.free(&self.batch);
+            self.graves.free(&self.batch, &self.driver);
             self.survey();
         }
     }

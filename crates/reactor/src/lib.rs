@@ -61,6 +61,7 @@ mod inject;
 mod interest;
 #[cfg(feature = "mock")]
 mod mock;
+mod owed;
 mod reactor;
 mod registry;
 mod remote;
@@ -76,7 +77,9 @@ mod wheel;
 #[doc = include_str!("../../../docs/technical.md")]
 pub mod technical {}
 
-pub use backend::Backend;
+#[doc(hidden)]
+pub use backend::RingFeatures;
+pub use backend::{Backend, RingError, RingFeature};
 pub use builder::{Registrar, Registration, WithFd, WithHandler};
 pub use cell::Subscription;
 pub use clock::Clock;
@@ -84,7 +87,7 @@ pub use config::Builder;
 pub use embed::{EmbedError, Embedded};
 pub use error::{
     AddError, AddReason, BuildError, Capacity, DeferError, Errno, HookError, ModifyError, NotFound, TakeError,
-    TimerError, TimerReason,
+    TimerError, TimerReason, UnknownBackend,
 };
 pub use event::Event;
 pub use group::{ErasedGroup, Group, GroupError, GroupKey, GroupReason, GroupState, Registered};

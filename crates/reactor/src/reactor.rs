@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     AddError, Backend, BuildError, Builder, DeferError, GroupKey, HookError, HookKey, Interest, Key, ModifyError,
-    NotFound, Stats, Stop, Subscriber, TimerError, Turn,
+    NotFound, RingError, RingFeatures, Stats, Stop, Subscriber, TimerError, Turn,
     arena::Arena,
     backend::Driver,
     batch::Batch,
@@ -20,6 +20,7 @@ use crate::{
     groups::GroupRecord,
     hook::{HookCall, Hooks, Moment},
     inject::TimerFn,
+    interest::interest,
     registry::{Registry, first_generation},
     remote::Inbox,
     stats::Counters,
@@ -41,6 +42,8 @@ pub struct Reactor {
     pub(crate) phase: Phase,
     pub(crate) counters: Counters,
     pub(crate) driver: Driver,
+    /// Why [`Backend::Auto`] is not a ring.
+    ring_refused: Option<RingError>,
     pub(crate) registry: Registry<Self>,
     pub(crate) groups: Arena<GroupRecord>,
     pub(crate) timers: Timers<Self>,
@@ -73,6 +76,8 @@ pub struct Reactor {
     pub(crate) watch: Option<Instant>,
     /// Wake-ups among this turn's events: not the user's, so not counted for him.
     pub(crate) woken: usize,
+    /// The next wait follows at once, and will submit what is queued with a ring.
+    pub(crate) keeps_queue: bool,
 }
 
 /// What the dispatcher is doing.
@@ -92,6 +97,19 @@ pub(crate) struct Leaving {
     pub(crate) cell: CellPtr<Reactor>,
     pub(crate) ghost: bool,
 }
+
+/// A reactor stays on its thread: a ring has one submitter, and handlers may hold what is not `Send`. Were it `Send` or `Sync`, two implementations would do here, and this would not compile.
+const _: fn() = || {
+    struct IfSend;
+    struct IfSync;
+    trait Ambiguous<Why> {
+        fn chosen() {}
+    }
+    impl<T: ?Sized> Ambiguous<()> for T {}
+    impl<T: ?Sized + Send> Ambiguous<IfSend> for T {}
+    impl<T: ?Sized + Sync> Ambiguous<IfSync> for T {}
+    let _ = <Reactor as Ambiguous<_>>::chosen;
+};
 
 /// Bits of [`Reactor::attention`].
 pub(crate) mod attention {
@@ -116,6 +134,8 @@ pub(crate) mod attention {
     pub(crate) const CALLS: u32 = 1 << 14;
     /// Streams are to be looked after: others than their own handlers have sent to them, say.
     pub(crate) const STREAMS: u32 = 1 << 15;
+    /// Something is queued with a ring, and the turn is not one of [`run`](super::Reactor::run)'s: it is submitted when the turn ends.
+    pub(crate) const QUEUED: u32 = 1 << 16;
     /// Bits that say how the reactor was built, or hold until somebody clears them.
     pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE;
     /// Bits of work that a host of an embedded reactor must come back for at once.
@@ -137,15 +157,17 @@ impl Reactor {
     }
 
     pub(crate) fn from_builder(builder: Builder) -> Result<Self, BuildError> {
-        let Builder { backend, limits, clock, busy_poll, watchdog } = builder;
+        let Builder { backend, limits, clock, busy_poll, watchdog, ring } = builder;
         let first = first_generation();
+        let (driver, ring_refused) = Driver::new(backend, ring)?;
         let mut reactor = Self {
             batch: Batch::new(limits.events_per_turn),
             attention: if watchdog { attention::WATCHDOG } else { 0 }
                 | if busy_poll.is_zero() { 0 } else { attention::BUSY_POLL },
             phase: Phase::Idle,
             counters: Counters::default(),
-            driver: Driver::new(backend).map_err(BuildError::Os)?,
+            driver,
+            ring_refused,
             registry: Registry::new(first),
             groups: Arena::new(first),
             timers: Timers::new(first),
@@ -167,9 +189,14 @@ impl Reactor {
             busy_poll,
             watch: watchdog.then(Instant::now),
             woken: 0,
+            keeps_queue: false,
         };
-        let wake = reactor.stop.subscriber();
-        reactor.add_internal(wake).map_err(BuildError::Os)?;
+        let added = if reactor.supports(interest().read().edge_triggered()) {
+            reactor.add_internal(reactor.stop.edge_subscriber())
+        } else {
+            reactor.add_internal(reactor.stop.level_subscriber())
+        };
+        added.map_err(BuildError::Os)?;
         Ok(reactor)
     }
 
@@ -178,8 +205,18 @@ impl Reactor {
     /// # Errors
     /// What [`run_once`](Self::run_once) says.
     pub fn run(&mut self) -> io::Result<()> {
-        while !self.stop.take() {
-            self.run_once(None)?;
+        /// Has what the last turn has queued submitted, also when it has panicked.
+        struct Submit<'r>(&'r mut Reactor);
+        impl Drop for Submit<'_> {
+            fn drop(&mut self) {
+                self.0.keeps_queue = false;
+                self.0.driver.hurry();
+            }
+        }
+        self.keeps_queue = true;
+        let submit = Submit(self);
+        while !submit.0.stop.take() {
+            submit.0.run_once(None)?;
         }
         Ok(())
     }
@@ -367,13 +404,34 @@ impl Reactor {
             handler_max: counters.handler_max,
             lag_max: counters.lag_max,
             backend: self.backend(),
+            buffer_bytes: self.driver.pool_bytes(),
+            ring_refused: self.ring_refused,
         }
+    }
+
+    /// Whether the backend at work has this manner of interest; what it does not have is refused as `Unsupported`. See [`Backend`].
+    #[must_use]
+    pub fn supports(&self, interest: Interest) -> bool {
+        self.driver.supports(interest)
     }
 
     /// The backend at work: never [`Backend::Auto`].
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.driver.backend()
+    }
+
+    /// Why [`Backend::Auto`] has not become a ring, where one was tried and cannot be had: for the log, say.
+    #[must_use]
+    pub fn ring_refused(&self) -> Option<RingError> {
+        self.ring_refused
+    }
+
+    /// What the ring has of what it was asked for: for tests and benchmarks.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn ring_features(&self) -> Option<RingFeatures> {
+        self.driver.ring_features()
     }
 
     pub(crate) fn note_wake(&mut self) {
@@ -402,6 +460,13 @@ impl Drop for Reactor {
         if let Some(inbox) = self.inbox.take() {
             inbox.close(&mut panics);
         }
+        // Before descriptors are closed (rule 14): what was sent goes out.
+        self.driver.hurry();
+        // What the kernel still owes for longer than it should is leaked (rule 2).
+        for cell in self.registry.iter() {
+            let _ = self.driver.delete(cell);
+        }
+        self.driver.close();
         // Rule 8: every destructor runs although others panic. A cell leaves the books before its value is dropped (rule 3).
         while let Some(cell) = self.registry.pop() {
             cell.set_flag(Flags::ABSENT, true);
@@ -429,7 +494,7 @@ impl Drop for Reactor {
         // Nobody waits on the epoll set again, so no address comes back (rule 2).
         self.batch.clear();
         self.graves.forgive();
-        self.graves.free(&self.batch);
+        self.graves.free(&self.batch, &self.driver);
         panics.resume();
     }
 }

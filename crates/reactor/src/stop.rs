@@ -60,9 +60,15 @@ impl Stop {
         &self.0.latch
     }
 
-    /// The subscriber that notices the wake. Edge-triggered and never read: every write fires it again, which spares a read.
-    pub(crate) fn subscriber(&self) -> impl Subscriber<Reactor> + use<> {
-        WakeSubscriber(Arc::clone(&self.0.latch))
+    /// The subscriber that notices the wake. Edge-triggered where that is to be had, and never read: every write fires it again, which spares a
+    /// read.
+    pub(crate) fn edge_subscriber(&self) -> impl Subscriber<Reactor> + use<> {
+        WakeSubscriber::<true>(Arc::clone(&self.0.latch))
+    }
+
+    /// The same, level-triggered, which clears the latch.
+    pub(crate) fn level_subscriber(&self) -> impl Subscriber<Reactor> + use<> {
+        WakeSubscriber::<false>(Arc::clone(&self.0.latch))
     }
 }
 
@@ -79,18 +85,23 @@ impl fmt::Debug for Stop {
     }
 }
 
-struct WakeSubscriber(Arc<Latch>);
+struct WakeSubscriber<const EDGE: bool>(Arc<Latch>);
 
-impl Subscriber<Reactor> for WakeSubscriber {
+impl<const EDGE: bool> Subscriber<Reactor> for WakeSubscriber<EDGE> {
     fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
     fn interest(&self) -> Interest {
-        interest().read().edge_triggered()
+        if EDGE { interest().read().edge_triggered() } else { interest().read() }
     }
 
     fn handle(&mut self, _: Event, mut turn: Turn<'_, Reactor>) {
+        if !EDGE {
+            // No ring is lost by this. Who has rung found the latch asleep, so before the last wait ended: with a remote, the `awake` after that wait
+            // has taken the wake, for this comes before the next wait; without one, the latch is put to sleep anew below, after it was cleared.
+            self.0.clear();
+        }
         turn.ops().note_wake();
     }
 }

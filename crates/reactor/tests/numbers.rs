@@ -16,7 +16,12 @@ use rustix::{
     event::{EventfdFlags, eventfd},
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
-use windlass::{AddReason, Event, Interest, Key, ModifyError, Reactor, interest};
+use windlass::{AddReason, Backend, Builder, Event, Interest, Key, ModifyError, Reactor, interest};
+
+/// Entries that outlive their number are those of an epoll set.
+fn builder() -> Builder {
+    Reactor::builder().backend(Backend::Epoll)
+}
 
 fn alone() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
@@ -109,7 +114,7 @@ fn quiet(reactor: &mut Reactor) {
 #[test]
 fn a_descriptor_closed_while_a_duplicate_lives_is_deletable_and_silent_and_its_number_is_usable() {
     let _alone = alone();
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = builder().build().unwrap();
     let subject = Subject::new(&mut reactor, ready(), interest().read());
     let duplicate = Rc::new(RefCell::new(None));
     let out = duplicate.clone();
@@ -132,7 +137,7 @@ fn a_descriptor_closed_while_a_duplicate_lives_is_deletable_and_silent_and_its_n
 #[test]
 fn a_delete_that_hits_the_wrong_entry_frees_nothing() {
     let _alone = alone();
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = builder().build().unwrap();
     let (a, b) = (ready(), ready());
     let first = Subject::new(&mut reactor, dup(&a), interest().read());
     // The number names b now; the set has (a, number) for the first.
@@ -174,7 +179,7 @@ fn a_delete_that_hits_the_wrong_entry_frees_nothing() {
 #[test]
 fn a_cell_added_under_a_tainted_number_is_quarantined_whatever_the_kernel_says() {
     let _alone = alone();
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = builder().build().unwrap();
     let silent = || eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
     let (a, b) = (silent(), silent());
     let fire = |fd: &OwnedFd| rustix::io::write(fd, &1u64.to_ne_bytes()).unwrap();
@@ -208,7 +213,7 @@ fn a_cell_added_under_a_tainted_number_is_quarantined_whatever_the_kernel_says()
 #[test]
 fn a_modify_under_a_tainted_number_taints_the_cell() {
     let _alone = alone();
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = builder().build().unwrap();
     let silent = || eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
     let (a, b) = (silent(), silent());
     let fire = |fd: &OwnedFd| rustix::io::write(fd, &1u64.to_ne_bytes()).unwrap();
@@ -231,7 +236,7 @@ fn a_modify_under_a_tainted_number_taints_the_cell() {
 #[test]
 fn the_first_file_brought_back_under_its_number_can_be_registered_again() {
     let _alone = alone();
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = builder().build().unwrap();
     let a = ready();
     let first = Subject::new(&mut reactor, dup(&a), interest().read());
     first.close(&mut reactor);
@@ -245,7 +250,7 @@ fn the_first_file_brought_back_under_its_number_can_be_registered_again() {
 #[test]
 fn a_live_registration_keeps_its_number_even_when_its_file_is_gone() {
     let _alone = alone();
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = builder().build().unwrap();
     let subject = Subject::new(&mut reactor, ready(), interest().read());
     subject.close(&mut reactor);
     let other = at(ready(), subject.number);
@@ -267,7 +272,7 @@ fn make_ghost(reactor: &mut Reactor) -> OwnedFd {
 #[test]
 fn a_rebuild_loses_no_edge_and_arms_no_fired_one_shot() {
     let _alone = alone();
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = builder().build().unwrap();
     let (shot, edge) = (ready(), ready());
     let one_shot = Subject::new(&mut reactor, dup(&shot), interest().read().one_shot());
     let edges = Subject::new(&mut reactor, dup(&edge), interest().read().edge_triggered());
@@ -290,7 +295,7 @@ fn a_rebuild_loses_no_edge_and_arms_no_fired_one_shot() {
 #[test]
 fn a_one_shot_armed_again_before_its_fetched_event_came_is_armed_after_a_rebuild() {
     let _alone = alone();
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = builder().build().unwrap();
     let ghost = make_ghost(&mut reactor);
     let (fired, target) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None::<Key>)));
     // Ready before the one-shot, so reported before it.
@@ -316,7 +321,7 @@ fn a_one_shot_armed_again_before_its_fetched_event_came_is_armed_after_a_rebuild
 #[test]
 fn a_cell_that_cannot_be_added_to_the_new_set_gets_one_error_event() {
     let _alone = alone();
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = builder().build().unwrap();
     let broken = Subject::new(&mut reactor, ready(), interest().read());
     let ghost = make_ghost(&mut reactor);
     // Last, so that nothing else has the number when the new set is made; that one may take it, and is no file to add to itself.
@@ -333,7 +338,7 @@ fn a_cell_that_cannot_be_added_to_the_new_set_gets_one_error_event() {
 #[test]
 fn too_many_ghosts_are_a_reason_to_rebuild_although_none_fires() {
     let _alone = alone();
-    let mut reactor = Reactor::builder().quarantine_max(3).build().unwrap();
+    let mut reactor = builder().quarantine_max(3).build().unwrap();
     let mut files = Vec::new();
     for round in 0..8 {
         let a = ready();
@@ -367,7 +372,7 @@ impl Drop for Exhausted {
 #[test]
 fn without_a_descriptor_for_a_new_set_the_old_one_stays_and_it_is_tried_again() {
     let _alone = alone();
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = builder().build().unwrap();
     let other = Subject::new(&mut reactor, ready(), interest().read());
     let file = ready();
     let subject = Subject::new(&mut reactor, dup(&file), interest().read());
@@ -387,7 +392,7 @@ fn without_a_descriptor_for_a_new_set_the_old_one_stays_and_it_is_tried_again() 
 #[test]
 fn a_descriptor_for_a_new_set_is_held_from_the_moment_when_there_is_a_ghost() {
     let _alone = alone();
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = builder().build().unwrap();
     let ghost = make_ghost(&mut reactor);
     let exhausted = Exhausted::new();
     reactor.run_once(Duration::ZERO).unwrap();

@@ -1,5 +1,8 @@
 //! Workers: one reactor a thread, which start together and end together.
 
+#[path = "common/backend.rs"]
+mod backend;
+
 use std::{
     collections::HashSet,
     io::{self, Read as _, Write as _},
@@ -20,6 +23,10 @@ use windlass::{
     stream::{ListenOptions, Worker, Workers},
 };
 
+fn builder() -> windlass::Builder {
+    Reactor::builder().backend(backend::chosen())
+}
+
 fn local() -> SocketAddr {
     "127.0.0.1:0".parse().expect("an address")
 }
@@ -32,7 +39,7 @@ fn each_worker_has_a_thread_and_a_number() {
         .start(move |worker| {
             let name = std::thread::current().name().map(str::to_owned);
             sender.send((worker.index, worker.count, worker.cpu, name)).expect("the test listens");
-            Ok(Reactor::new()?)
+            Ok(builder().build()?)
         })
         .expect("they start");
     let mut workers: Vec<_> = set_up.iter().take(3).collect();
@@ -54,7 +61,7 @@ fn pinned_workers_may_use_one_processor_each() {
             let cpus = sched_getaffinity(None)?;
             let mine: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| cpus.is_set(*cpu)).collect();
             sender.send((worker, mine)).expect("the test listens");
-            Ok(Reactor::new()?)
+            Ok(builder().build()?)
         })
         .expect("they start");
     for (worker, mine) in set_up.iter().take(4) {
@@ -70,7 +77,7 @@ fn pinned_workers_may_use_one_processor_each() {
 fn one_that_is_stopped_stops_all() {
     let running = Workers::new(3)
         .start(|worker| {
-            let mut reactor = Reactor::new()?;
+            let mut reactor = builder().build()?;
             if worker.index == 1 {
                 reactor.after(Duration::ZERO, |mut turn: Turn<'_, _>| turn.stop()).map_err(io::Error::from)?;
             }
@@ -84,7 +91,7 @@ fn one_that_is_stopped_stops_all() {
 fn a_panic_in_one_stops_all_and_comes_out_of_join() {
     let running = Workers::new(3)
         .start(|worker| {
-            let mut reactor = Reactor::new()?;
+            let mut reactor = builder().build()?;
             if worker.index == 2 {
                 let timer = |_: Turn<'_, Reactor>| std::panic::panic_any("the second is broken");
                 reactor.after(Duration::ZERO, timer).map_err(io::Error::from)?;
@@ -123,7 +130,7 @@ fn set_up(
             return odd();
         }
         let held = Alive::new(&alive);
-        let mut reactor = Reactor::new()?;
+        let mut reactor = builder().build()?;
         reactor.before_wait(move |_| drop(Arc::clone(&held.0))).map_err(io::Error::other)?;
         Ok(reactor)
     }
@@ -151,7 +158,7 @@ fn a_panic_of_a_set_up_comes_out_and_no_thread_is_left() {
 #[test]
 fn dropping_them_stops_them() {
     let alive = Arc::default();
-    let running = Workers::new(2).start(set_up(&alive, || Ok(Reactor::new()?))).expect("they start");
+    let running = Workers::new(2).start(set_up(&alive, || Ok(builder().build()?))).expect("they start");
     assert_eq!(alive.load(Ordering::SeqCst), 1);
     drop(running);
     assert_eq!(alive.load(Ordering::SeqCst), 0);
@@ -170,7 +177,7 @@ fn the_kernel_spreads_connections_over_a_group_of_listeners() {
     let listeners = Mutex::new(listeners);
     let running = Workers::new(WORKERS)
         .start(move |worker| {
-            let mut reactor = Reactor::new()?;
+            let mut reactor = builder().build()?;
             let number = u8::try_from(worker.index).expect("there are two");
             interest()
                 .read()
@@ -218,7 +225,7 @@ fn a_worker_goes_on_after_a_panic_that_its_hook_was_told_of() {
     let running = Workers::new(2)
         .on_panic(hook)
         .start(move |worker| {
-            let mut reactor = Reactor::new()?;
+            let mut reactor = builder().build()?;
             if worker.index == 1 {
                 let sender = sender.clone();
                 let fail = |what: &'static str| move |_: Turn<'_>| std::panic::panic_any(what);
@@ -245,7 +252,7 @@ fn a_panic_of_the_hook_ends_all_workers() {
     let running = Workers::new(2)
         .on_panic(|_, _| std::panic::panic_any("the hook"))
         .start(|worker| {
-            let mut reactor = Reactor::new()?;
+            let mut reactor = builder().build()?;
             if worker.index == 0 {
                 assert!(reactor.defer(|_: Turn<'_>| std::panic::panic_any("the handler")).is_ok());
             }

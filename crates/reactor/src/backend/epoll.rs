@@ -2,10 +2,7 @@
 
 #![allow(unsafe_code, reason = "epoll_ctl(2) by numbers, which may be closed, and epoll_wait(2), both from libc")]
 
-use core::{
-    mem::MaybeUninit,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use core::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::{
@@ -14,6 +11,7 @@ use rustix::{
     time::Timespec,
 };
 
+use super::{fork::ForkGuard, last_errno, next_serial};
 use crate::batch::RawEvent;
 
 /// Whether the tests force the path for kernels before 5.11.
@@ -30,13 +28,19 @@ pub(crate) struct Epoll {
     has_pwait2: bool,
     /// For a rebuild, held from the moment when one may become necessary.
     spare: Option<OwnedFd>,
+    fork: ForkGuard,
 }
 
 impl Epoll {
     pub(crate) fn new() -> Result<Self, Errno> {
         let set = epoll::create(CreateFlags::CLOEXEC)?;
         let has_pwait2 = !FORCE_EPOLL_WAIT && probe_pwait2(&set);
-        Ok(Self { set, serial: next_serial(), has_pwait2, spare: None })
+        Ok(Self { set, serial: next_serial(), has_pwait2, spare: None, fork: ForkGuard::new()? })
+    }
+
+    /// Which of the waits this kernel has.
+    pub(crate) fn has_pwait2(&self) -> bool {
+        self.has_pwait2
     }
 
     pub(crate) fn watchable(&self) -> (BorrowedFd<'_>, u64) {
@@ -58,7 +62,13 @@ impl Epoll {
         Ok(())
     }
 
+    /// The set is the parent's too, and what a child enters carries addresses that mean nothing there (rule 11).
+    pub(crate) fn check_owner(&self) -> Result<(), Errno> {
+        self.fork.check()
+    }
+
     pub(crate) fn add(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
+        self.check_owner()?;
         match self.control(libc::EPOLL_CTL_ADD, fd, mask, address) {
             // The number is free in our table, so the entry is a ghost's, whose file has come back under the number
             // (rule 7). DEL names exactly it: (file, number).
@@ -71,6 +81,7 @@ impl Epoll {
     }
 
     pub(crate) fn modify(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
+        self.check_owner()?;
         self.control(libc::EPOLL_CTL_MOD, fd, mask, address)
     }
 
@@ -82,18 +93,23 @@ impl Epoll {
         control(self.set.as_fd(), operation, fd, mask, address)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn wait(
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
-        if self.has_pwait2 {
-            let (events, _) = epoll::wait(&self.set, room, timeout)?;
-            Ok(events.len())
-        } else {
-            wait_in_milliseconds(&self.set, room, timeout)
-        }
+        let (events, _) = epoll::wait(&self.set, room, timeout)?;
+        Ok(events.len())
+    }
+
+    /// The same without epoll_pwait2(2).
+    pub(crate) fn wait_in_milliseconds(
+        &mut self,
+        room: &mut [MaybeUninit<RawEvent>],
+        timeout: Option<&Timespec>,
+    ) -> Result<usize, Errno> {
+        wait_in_milliseconds(&self.set, room, timeout)
     }
 }
 
@@ -102,11 +118,6 @@ impl Epoll {
 fn create_high() -> Result<OwnedFd, Errno> {
     let set = epoll::create(CreateFlags::CLOEXEC)?;
     Ok(rustix::io::fcntl_dupfd_cloexec(&set, HIGH_NUMBER).unwrap_or(set))
-}
-
-fn next_serial() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Takes a number out of an epoll set, if it is in there.
@@ -123,10 +134,6 @@ fn control(set: BorrowedFd<'_>, operation: i32, fd: i32, mask: u32, address: u64
     if outcome == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-fn last_errno() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
-}
-
 /// Whether the kernel has epoll_pwait2(2): since Linux 5.11, and where no seccomp filter forbids it.
 fn probe_pwait2(set: &OwnedFd) -> bool {
     let mut room = [MaybeUninit::<RawEvent>::uninit()];
@@ -135,7 +142,6 @@ fn probe_pwait2(set: &OwnedFd) -> bool {
 }
 
 /// epoll_wait(2), for kernels before 5.11: the timeout is rounded up to whole milliseconds.
-#[cold]
 fn wait_in_milliseconds(
     set: &OwnedFd,
     room: &mut [MaybeUninit<RawEvent>],
@@ -149,10 +155,7 @@ fn wait_in_milliseconds(
     // SAFETY: the set is open, and the kernel writes at most `length` events to the room, which is that large.
     // rustix's `Event` has the layout of `struct epoll_event`.
     let count = unsafe { libc::epoll_wait(set.as_raw_fd(), room.as_mut_ptr().cast(), length, milliseconds) };
-    match usize::try_from(count) {
-        Ok(count) => Ok(count),
-        Err(_) => Err(last_errno()),
-    }
+    usize::try_from(count).map_err(|_| last_errno())
 }
 
 const _: () = {

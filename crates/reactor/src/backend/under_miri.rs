@@ -40,8 +40,25 @@ impl Epoll {
         Ok(Self { set, serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed), entries: BTreeMap::new() })
     }
 
+    pub(crate) fn has_pwait2(&self) -> bool {
+        true
+    }
+
+    pub(crate) fn wait_in_milliseconds(
+        &mut self,
+        room: &mut [MaybeUninit<RawEvent>],
+        timeout: Option<&Timespec>,
+    ) -> Result<usize, Errno> {
+        self.wait(room, timeout)
+    }
+
     pub(crate) fn watchable(&self) -> (BorrowedFd<'_>, u64) {
         (self.set.as_fd(), self.serial)
+    }
+
+    /// Miri has no fork(2).
+    pub(crate) fn check_owner(&self) -> Result<(), Errno> {
+        Ok(())
     }
 
     pub(crate) fn reserve(&mut self) {}

@@ -1,6 +1,7 @@
 //! The reactor's books of streams: their beginning and end, their output, and what they are watched for.
 
 use std::{
+    collections::VecDeque,
     io::IoSlice,
     os::fd::{AsRawFd, OwnedFd},
     time::Duration,
@@ -79,15 +80,25 @@ impl Reactor {
         let (index, generation) = self.streams_mut().cores.next(MAX_INDEX);
         let subscription = Subscription::new(StreamCell { index, handler });
         let is_connecting = begin.flags.any(Flags::CONNECTING);
+        let is_by_ring = self.streams_complete();
         let (interest, watches) = match (begin.refused, is_connecting) {
+            (None, false) if is_by_ring => (interest(), Flags::RING),
             (Some(_), _) => (interest(), Flags::default()),
+            (None, true) if is_by_ring => (interest().write(), Flags::WATCHES_OUT | Flags::RING),
             (None, true) => (interest().write(), Flags::WATCHES_OUT),
             (None, false) => (interest().read(), Flags::WATCHES_IN),
         };
-        match self.admit(subscription.cell(), begin.socket.as_raw_fd(), interest) {
+        let (cell, fd) = (subscription.cell(), begin.socket.as_raw_fd());
+        // What the user has brought may be no socket at all.
+        let is_ours = begin.listener.is_some() || is_connecting || begin.refused.is_some();
+        let admitted = if is_ours { self.admit_socket(cell, fd, interest) } else { self.admit(cell, fd, interest) };
+        match admitted {
             Ok(cell) => {
                 subscription.into_cell().set_flag(CellFlags::HIDDEN, true);
                 self.enter_stream(begin, watches, cell, index);
+                if is_by_ring && !is_connecting {
+                    self.sync_stream(index);
+                }
                 Ok(Key::new(Kind::Stream, (index, generation)))
             }
             Err(reason) => {
@@ -122,7 +133,7 @@ impl Reactor {
         }
         if !prefix.is_empty() {
             core.flags |= Flags::PREFIX;
-            streams.prefixes.insert(index, prefix);
+            streams.prefixes.insert(index, VecDeque::from([prefix]));
         }
         streams.cores.insert(core);
         self.nudge_stream(index);
@@ -132,6 +143,9 @@ impl Reactor {
     ///
     /// No code of the user's runs: the handler waits for the frame of its driver to end (rule 1).
     pub(super) fn strike_stream(&mut self, index: u32) -> (OwnedFd, CloseReason) {
+        if self.stream_core(index).flags.any(Flags::RING) {
+            self.leave_ring(index);
+        }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let generation = streams.cores.generation(index);
         let core = streams.cores.remove(index, generation).expect("a stream's cell and its core live together");
@@ -229,6 +243,9 @@ impl Reactor {
         if core.flags.any(Flags::DEAD) {
             return;
         }
+        if core.flags.any(Flags::RING) {
+            return self.sync_by_ring(index);
+        }
         let mut watches = Flags::default();
         watches.set(Flags::WATCHES_IN, core.wants_input());
         watches.set(Flags::WATCHES_OUT, core.flags.any(Flags::BLOCKED | Flags::CONNECTING));
@@ -269,6 +286,9 @@ impl Reactor {
 
     /// Writes what waits; an error is the stream's end.
     pub(super) fn write_stream(&mut self, index: u32) {
+        if self.stream_core(index).flags.any(Flags::RING) {
+            return self.write_by_ring(index);
+        }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         if let Err(errno) = streams.transmit(index, &[]) {
             streams.core(index).fail(errno);
@@ -277,6 +297,9 @@ impl Reactor {
 
     pub(super) fn stream_send(&mut self, index: u32, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
         let len = pieces.iter().map(|piece| piece.len()).sum();
+        if self.stream_core(index).flags.any(Flags::RING) {
+            self.before_output(index);
+        }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         streams.admit_output(index, len)?;
         let core = streams.core(index);
@@ -290,6 +313,9 @@ impl Reactor {
     }
 
     pub(super) fn stream_send_shared(&mut self, index: u32, shared: &Shared<'_>) -> Result<(), SendError> {
+        if self.stream_core(index).flags.any(Flags::RING) {
+            self.before_output(index);
+        }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         streams.admit_output(index, shared.bytes().len())?;
         if !shared.bytes().is_empty() {
@@ -334,8 +360,19 @@ impl Reactor {
         Ok(self.stream_core(index).buffered())
     }
 
-    #[cold]
+    #[inline(never)]
     fn stream_write_shared_after(&mut self, index: u32, shared: &Shared<'_>) -> Result<usize, SendError> {
+        if self.queue_stream_shared(index, shared) {
+            return Ok(0);
+        }
+        self.stream_write_shared_behind(index, shared)
+    }
+
+    #[cold]
+    fn stream_write_shared_behind(&mut self, index: u32, shared: &Shared<'_>) -> Result<usize, SendError> {
+        if self.stream_core(index).flags.any(Flags::RING) {
+            self.before_output(index);
+        }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let bytes = shared.bytes();
         streams.admit_output(index, bytes.len())?;
@@ -369,9 +406,19 @@ impl Reactor {
         Ok(())
     }
 
-    #[cold]
     #[inline(never)]
     fn stream_reply_after(&mut self, index: u32, bytes: &[u8]) -> Result<(), SendError> {
+        if self.queue_stream_send(index, bytes) {
+            return Ok(());
+        }
+        self.stream_reply_behind(index, bytes)
+    }
+
+    #[cold]
+    fn stream_reply_behind(&mut self, index: u32, bytes: &[u8]) -> Result<(), SendError> {
+        if self.stream_core(index).flags.any(Flags::RING) {
+            self.before_output(index);
+        }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         streams.admit_output(index, bytes.len())?;
         streams.write_through(index, &[IoSlice::new(bytes)])?;
@@ -381,7 +428,7 @@ impl Reactor {
 
     /// Output was added. What is left of it, and what it causes, is for the driver or for the end of the turn.
     #[inline]
-    fn after_output(&mut self, index: u32) {
+    pub(super) fn after_output(&mut self, index: u32) {
         self.stream_core(index).note_marks();
         self.touch_stream(index);
     }
@@ -400,7 +447,7 @@ impl Turn<'_> {
 impl Streams {
     /// Whether so many bytes more may be sent.
     #[inline]
-    fn admit_output(&mut self, index: u32, len: usize) -> Result<(), SendError> {
+    pub(super) fn admit_output(&mut self, index: u32, len: usize) -> Result<(), SendError> {
         let core = self.core(index);
         if core.flags.any(Flags::NO_OUTPUT) {
             return Err(SendError::Closed);
@@ -426,7 +473,7 @@ impl Streams {
 
     /// Writes pieces after what waits; what the socket does not take waits too.
     #[inline]
-    fn write_through(&mut self, index: u32, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
+    pub(super) fn write_through(&mut self, index: u32, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
         let core = self.core(index);
         let taken =
             if core.flags.any(Flags::BLOCKED | Flags::CONNECTING) { Ok(0) } else { self.transmit(index, pieces) };
@@ -466,7 +513,7 @@ impl Streams {
 
     /// Writes what waits and then the pieces, and says how many bytes of these the socket has taken.
     #[inline]
-    fn transmit(&mut self, index: u32, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    pub(super) fn transmit(&mut self, index: u32, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
         let core = self.core(index);
         let Some(mut output) = core.output.take() else {
             return if pieces.is_empty() { Ok(0) } else { core.offer(&pieces[..pieces.len().min(KERNEL_PIECES_MAX)]) };
@@ -544,7 +591,7 @@ impl Core {
 
     /// The socket is full. The wait begins, or begins anew if it has taken something; that of a closed stream is one and goes on, or who takes a little now and then would keep
     /// it for ever.
-    fn block(&mut self, anew: bool) {
+    pub(super) fn block(&mut self, anew: bool) {
         let is_timed = self.options.write_stall_timeout.is_some() && !self.flags.any(Flags::CLOSING);
         if is_timed && (anew || !self.flags.any(Flags::BLOCKED)) {
             self.flags |= Flags::STAMP | Flags::ARM;

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     Errno, Event, Interest, Reactor, Subscriber, Turn,
+    backend::COMPLETION,
     cell::Flags as CellFlags,
     interest,
     interest::{ERR, HUP, IN, OUT},
@@ -48,7 +49,7 @@ impl<H: StreamHandler> Subscriber for StreamCell<H> {
                 other => frame.note(other, &mut self.handler),
             }
         } else {
-            frame.drive(&mut self.handler, ready);
+            return frame.go_apart(&mut self.handler, ready);
         }
         frame.leave(&mut self.handler);
     }
@@ -63,9 +64,9 @@ enum Received {
 }
 
 /// One call of a stream's driver. Dropped by a panic of the handler, it resets the connection and closes the stream.
-struct Frame<'r> {
-    reactor: &'r mut Reactor,
-    index: u32,
+pub(super) struct Frame<'r> {
+    pub(super) reactor: &'r mut Reactor,
+    pub(super) index: u32,
     /// The buffer, once something was received.
     scratch: Option<Box<[u8]>>,
     /// The stream is in the books.
@@ -84,11 +85,11 @@ impl<'r> Frame<'r> {
     }
 
     #[inline]
-    fn core(&mut self) -> &mut Core {
+    pub(super) fn core(&mut self) -> &mut Core {
         self.reactor.stream_core(self.index)
     }
 
-    fn has(&mut self, flags: Flags) -> bool {
+    pub(super) fn has(&mut self, flags: Flags) -> bool {
         self.core().flags.any(flags)
     }
 
@@ -128,7 +129,7 @@ impl<'r> Frame<'r> {
     }
 
     /// Calls any other callback.
-    fn call(&mut self, call: impl FnOnce(&mut Stream<'_>)) {
+    pub(super) fn call(&mut self, call: impl FnOnce(&mut Stream<'_>)) {
         call(&mut Stream { reactor: self.reactor, index: self.index });
     }
 
@@ -138,14 +139,40 @@ impl<'r> Frame<'r> {
             // A closed stream discards what comes.
             Received::Data(_) if self.has(Flags::CLOSING) => {}
             Received::Data(count) => self.data(handler, count),
-            Received::End => {
-                self.core().flags |= Flags::ENDED;
-                if !self.has(Flags::CLOSING) {
-                    self.call(|stream| handler.on_end(stream));
-                }
-            }
+            Received::End => self.end_of_input(handler),
             Received::Nothing => {}
             Received::Failed(errno) => self.core().fail(errno),
+        }
+    }
+
+    /// The peer has closed its writing half.
+    pub(super) fn end_of_input(&mut self, handler: &mut dyn StreamHandler) {
+        if self.has(Flags::ENDED | Flags::DEAD) {
+            return;
+        }
+        self.core().flags |= Flags::ENDED;
+        if !self.has(Flags::CLOSING) {
+            self.call(|stream| handler.on_end(stream));
+        }
+    }
+
+    /// What does not go by a receive here. Apart, so that nothing of it is in the way of what does.
+    #[inline(never)]
+    fn go_apart<H: StreamHandler>(mut self, handler: &mut H, ready: u32) {
+        if let Some(mut lent) = self.take_brought(ready) {
+            let mut stream = Stream { reactor: self.reactor, index: self.index };
+            handler.on_data(&mut stream, Input::new(lent.bytes()));
+        } else {
+            self.drive(handler, ready);
+        }
+        let core = self.core();
+        if core.rests_on_ring() {
+            core.flags.clear(Flags::RUNNING);
+            self.end();
+            // See `leave`.
+            core::mem::forget(self);
+        } else {
+            self.leave(handler);
         }
     }
 
@@ -153,6 +180,9 @@ impl<'r> Frame<'r> {
     #[cold]
     #[inline(never)]
     fn drive(&mut self, handler: &mut dyn StreamHandler, ready: u32) {
+        if ready & COMPLETION != 0 {
+            return self.complete(handler, ready);
+        }
         if !self.open(handler, ready) {
             return;
         }
@@ -162,6 +192,10 @@ impl<'r> Frame<'r> {
         }
         if self.core().flags.take(Flags::CALLED) && !self.has(Flags::CLOSING | Flags::DEAD) {
             self.call(|stream| handler.on_nudge(stream));
+        }
+        if self.has(Flags::RING) {
+            self.look_at_poll(ready);
+            return self.tell_timeouts(handler);
         }
         let asks = ready & (IN | ERR | HUP) != 0 || self.has(Flags::IDLE_DUE);
         if asks && self.core().wants_input() {
@@ -202,7 +236,7 @@ impl<'r> Frame<'r> {
     }
 
     /// Brings a new stream to the point where it is open; false when it is not there yet, or never will be.
-    fn open(&mut self, handler: &mut dyn StreamHandler, ready: u32) -> bool {
+    pub(super) fn open(&mut self, handler: &mut dyn StreamHandler, ready: u32) -> bool {
         if self.has(Flags::OPENED) {
             return true;
         }
@@ -231,28 +265,47 @@ impl<'r> Frame<'r> {
         true
     }
 
-    /// Gives the handler the bytes of an adoption, unless they have to wait or nobody wants them any more.
-    fn deliver_prefix(&mut self, handler: &mut dyn StreamHandler) {
+    /// Gives the handler the bytes of an adoption, or a piece of what was kept for it, unless they have to wait or nobody wants them any more.
+    ///
+    /// One piece a call of the driver, as from a receive: what is sent for it goes out, or fills the output, and the handler hears of that before the next.
+    pub(super) fn deliver_prefix(&mut self, handler: &mut dyn StreamHandler) {
         let index = self.index;
         if self.has(Flags::CLOSING | Flags::DEAD) {
             self.reactor.streams_mut().prefixes.remove(&index);
-        } else if self.has(Flags::PAUSED) {
+            return;
+        }
+        if self.has(Flags::PAUSED) {
             self.core().flags |= Flags::PREFIX;
-        } else if let Some(mut prefix) = self.reactor.streams_mut().prefixes.remove(&index) {
-            self.call(|stream| handler.on_data(stream, Input::new(&mut prefix)));
+            return;
+        }
+        let prefixes = &mut self.reactor.streams_mut().prefixes;
+        let Some(kept) = prefixes.get_mut(&index) else { return };
+        let piece = kept.pop_front();
+        if kept.is_empty() {
+            prefixes.remove(&index);
+        } else {
+            self.core().flags |= Flags::PREFIX;
+        }
+        match piece {
+            None => {}
+            Some(bytes) if bytes.is_empty() => self.end_of_input(handler),
+            Some(mut bytes) => self.call(|stream| handler.on_data(stream, Input::new(&mut bytes))),
         }
     }
 
     /// The kernel reports an error or hang-up, and nobody reads.
-    fn note_error(&mut self) {
+    pub(super) fn note_error(&mut self) {
         if let Err(errno) = socket_error(self.core()) {
             return self.core().fail(errno);
         }
         let cell = self.core().cell;
-        let is_lost = self.reactor.registry.find(cell).is_none_or(|cell| {
-            let is_told = cell.has_flag(CellFlags::DIRTY) || cell.armed_mask() == cell.interest().kernel_mask();
-            cell.has_flag(CellFlags::ABSENT) || !is_told
-        });
+        // A stream by completion is absent for as long as it is not polled.
+        let is_absent = self.has(Flags::RING) && !self.has(Flags::POLLS);
+        let is_lost = !is_absent
+            && self.reactor.registry.find(cell).is_none_or(|cell| {
+                let is_told = cell.has_flag(CellFlags::DIRTY) || cell.armed_mask() == cell.interest().kernel_mask();
+                cell.has_flag(CellFlags::ABSENT) || !is_told
+            });
         if is_lost {
             // The event is the reactor's own: it could not keep up the registration, or the kernel has refused a change of it (rule 7).
             self.core().fail(Errno::IO);
@@ -305,6 +358,7 @@ impl<'r> Frame<'r> {
     #[inline(never)]
     fn settle(&mut self, handler: &mut dyn StreamHandler) {
         let index = self.index;
+        let is_on_ring = self.has(Flags::RING);
         self.reactor.flush_stream(index);
         // A handler that sends in both of them has the rest of its callbacks in the next turn (rule 10).
         for _ in 0..2 {
@@ -315,6 +369,9 @@ impl<'r> Frame<'r> {
             self.core().flags.set(Flags::TOLD_FULL, is_full);
             self.call(|stream| if is_full { handler.on_full(stream) } else { handler.on_drained(stream) });
             self.reactor.flush_stream(index);
+        }
+        if is_on_ring && self.has(Flags::NO_OUTPUT) {
+            self.reactor.send_before_the_end(index);
         }
         self.core().advance_end();
         if self.core().flags.any(Flags::TIMES) && !self.has(Flags::DEAD) {

@@ -53,6 +53,7 @@ mod limit;
 mod listener;
 mod options;
 mod output;
+mod ring;
 mod shared;
 mod state;
 #[allow(clippy::module_inception, reason = "the type that the module is about")]

@@ -1,7 +1,12 @@
 //! Bytes that many streams are sent.
 
-use core::{cell::OnceCell, fmt};
+use core::{
+    cell::{Cell, OnceCell},
+    fmt,
+};
 use std::sync::Arc;
+
+use crate::backend::Copied;
 
 /// Bytes for many streams, a message to all who listen, say: [`Stream::send_shared`](super::Stream::send_shared) and
 /// [`write_shared`](super::Stream::write_shared) take them. No stream has a copy of them, but of very short ones: those that cannot send
@@ -9,19 +14,24 @@ use std::sync::Arc;
 pub struct Shared<'b> {
     bytes: &'b [u8],
     kept: OnceCell<Arc<[u8]>>,
+    /// On a ring: where they were copied last, to be sent.
+    copied: Cell<Option<Copied>>,
+    /// On a ring: somebody was sent them already.
+    is_for_many: Cell<bool>,
 }
 
 impl<'b> Shared<'b> {
     /// Bytes that are the caller's, who may use them for something else when the calls that take this have returned.
     #[must_use]
     pub const fn new(bytes: &'b [u8]) -> Self {
-        Self { bytes, kept: OnceCell::new() }
+        Self { bytes, kept: OnceCell::new(), copied: Cell::new(None), is_for_many: Cell::new(false) }
     }
 
     /// Bytes that are shared already.
     #[must_use]
     pub fn of(bytes: &'b Arc<[u8]>) -> Self {
-        Self { bytes, kept: OnceCell::from(Arc::clone(bytes)) }
+        let kept = OnceCell::from(Arc::clone(bytes));
+        Self { bytes, kept, copied: Cell::new(None), is_for_many: Cell::new(false) }
     }
 
     /// The bytes.
@@ -29,6 +39,29 @@ impl<'b> Shared<'b> {
     #[inline]
     pub const fn bytes(&self) -> &'b [u8] {
         self.bytes
+    }
+
+    /// The bytes where they can be kept, if they have been kept before.
+    #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
+    pub(crate) fn if_kept(&self) -> Option<&Arc<[u8]>> {
+        self.kept.get()
+    }
+
+    /// Where the ring has copied them last.
+    #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
+    pub(crate) fn copied(&self) -> Option<Copied> {
+        self.copied.get()
+    }
+
+    #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
+    pub(crate) fn note_copied(&self, copied: Copied) {
+        self.copied.set(Some(copied));
+    }
+
+    /// Whether this was asked before.
+    #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
+    pub(crate) fn is_for_many(&self) -> bool {
+        self.is_for_many.replace(true)
     }
 
     /// To let wait.

@@ -1,7 +1,7 @@
 //! What the reactor knows of a stream: its socket, its state and its output. The table of all streams.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     ops::{BitOr, BitOrAssign},
     os::fd::OwnedFd,
     rc::Rc,
@@ -74,11 +74,19 @@ impl Flags {
     /// Closing is not to wait for the peer's end.
     pub(super) const HASTY: Self = Self(1 << 25);
 
+    /// It goes by completion: see `ring.rs`.
+    pub(super) const RING: Self = Self(1 << 26);
+    /// On a ring: its receive was cancelled, and the final completion has not been seen.
+    pub(super) const ENDING: Self = Self(1 << 27);
+    /// On a ring: it is polled for errors and hang-ups alone.
+    pub(super) const WATCHES_ENDS: Self = Self(1 << 28);
+
     /// No further output is taken.
     pub(super) const NO_OUTPUT: Self = Self(Self::FINISHING.0 | Self::CLOSING.0 | Self::DEAD.0);
     /// What the clock has to be read for.
     pub(super) const TIMES: Self = Self(Self::ARM.0 | Self::STAMP.0 | Self::HEARD.0);
     pub(super) const DUE: Self = Self(Self::IDLE_DUE.0 | Self::STALL_DUE.0);
+    pub(super) const POLLS: Self = Self(Self::WATCHES_OUT.0 | Self::WATCHES_ENDS.0);
     pub(super) const WATCHES: Self = Self(Self::WATCHES_IN.0 | Self::WATCHES_OUT.0);
 
     /// Whether any of these is set.
@@ -112,6 +120,12 @@ impl Flags {
     pub(super) const fn is_plain(self) -> bool {
         const PLAIN: u32 = Flags::OPENED.0 | Flags::WATCHES_IN.0;
         self.without(Self(Self::RUNNING.0 | Self::TOUCHED.0 | Self::IDLE.0)).0 == PLAIN
+    }
+
+    /// The same, of a stream by completion.
+    #[inline]
+    pub(super) const fn is_plain_on_ring(self) -> bool {
+        self.any(Self::RING) && self.without(Self::RING).is_plain()
     }
 
     /// Clears these, and says whether any was set.
@@ -260,8 +274,8 @@ pub(crate) struct Streams {
     pub(super) touched: Vec<Key>,
     /// Cells of streams whose driver is to be called in the next turn.
     pub(super) nudges: Vec<Key>,
-    /// The bytes of adoptions, by the stream's index, until they are delivered.
-    pub(super) prefixes: BTreeMap<u32, Vec<u8>>,
+    /// The bytes of adoptions, by the stream's index, until they are delivered; on a ring also what was received while the stream was paused, an empty row being the peer's end.
+    pub(super) prefixes: BTreeMap<u32, VecDeque<Vec<u8>>>,
     /// The settings that a stream was registered with last: the next one's are usually the same.
     options: Rc<StreamOptions>,
     /// Streams by a moment at which a deadline of theirs may be over.

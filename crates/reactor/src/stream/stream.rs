@@ -20,6 +20,9 @@ use crate::{Key, Reactor, Turn, registry::Kind};
 ///
 /// What is sent in a callback of the stream itself is gathered and goes out in one write when the callback has returned; what others send goes out at the end of
 /// the turn, and outside a turn at the beginning of the next. Pieces of 16 KiB or more, and [`reply`](Self::reply), are written at once.
+///
+/// On a ring ([`Backend::Uring`](crate::Backend::Uring)) what goes out at once, if it is an answer or short and the first that is sent to the stream in a turn, goes out with the turn's end or the next wait, without a call of
+/// its own. It does not count as [`buffered`](Self::buffered); if the socket does not take it, that shows after the wait.
 pub struct Stream<'a> {
     pub(super) reactor: &'a mut Reactor,
     pub(super) index: u32,

@@ -28,7 +28,7 @@ impl AsFd for Rude {
 /// The members before the rude one were registered, in a group that nobody had the key of.
 #[test]
 fn a_member_that_panics_when_it_is_asked_leaves_no_half_of_a_group() {
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = crate::builder().build().unwrap();
     let (count, seen) = counter();
     let ticks = count.clone();
     let group = Group::new(())
@@ -44,7 +44,7 @@ fn a_member_that_panics_when_it_is_asked_leaves_no_half_of_a_group() {
 /// A member that had joined by halves outlived its group, and fired after that was deleted.
 #[test]
 fn a_member_that_panics_when_it_is_asked_leaves_no_half_of_a_join() {
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = crate::builder().build().unwrap();
     let (count, seen) = counter();
     let key = Group::new(()).after(LATER, |_: &mut ()| {}).register_into(&mut reactor).unwrap().group;
     let join = move |mut turn: Turn<'_, Reactor>| {
@@ -66,7 +66,7 @@ fn a_member_that_panics_when_it_is_asked_leaves_no_half_of_a_join() {
 /// Did no harm: members of two reactors with one state could run inside each other.
 #[test]
 fn a_join_that_is_kept_beyond_its_turn_registers_in_no_other_reactor() {
-    let (mut home, mut other) = (Reactor::new().unwrap(), Reactor::new().unwrap());
+    let (mut home, mut other) = (crate::builder().build().unwrap(), crate::builder().build().unwrap());
     let key = Group::new(String::new()).after(LATER, |_: &mut String| {}).register_into(&mut home).unwrap().group;
     // So that the key's place is taken in the other one, too.
     Group::new(String::new()).after(LATER, |_: &mut String| {}).register_into(&mut other).unwrap();
@@ -84,7 +84,7 @@ fn a_join_that_is_kept_beyond_its_turn_registers_in_no_other_reactor() {
     assert!(other.group_mut(key).is_none());
     // The same in a third one that lives inside a handler, and then at last at home.
     let come_home = move |mut turn: Turn<'_, Reactor>| {
-        let refused = refused.group.register_into(&mut Reactor::new().unwrap()).unwrap_err();
+        let refused = refused.group.register_into(&mut crate::builder().build().unwrap()).unwrap_err();
         refused.group.register_into(&mut turn).unwrap();
     };
     home.defer(come_home).unwrap();
@@ -96,7 +96,7 @@ fn a_join_that_is_kept_beyond_its_turn_registers_in_no_other_reactor() {
 /// Did no harm: the state must outlive the handler that deletes its group, and nothing may be added to what is deleted.
 #[test]
 fn a_running_member_can_join_its_own_group_and_delete_it_and_go_on() {
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = crate::builder().build().unwrap();
     let slot: Rc<Cell<Option<GroupKey<Vec<u8>>>>> = Rc::default();
     let own = slot.clone();
     let handler = move |state: &mut Vec<u8>, _: &mut OwnedFd, mut turn: Turn<'_, Reactor>| {
@@ -126,7 +126,7 @@ fn a_running_member_can_join_its_own_group_and_delete_it_and_go_on() {
 /// Did no harm: nobody runs the members that a mock was given.
 #[test]
 fn a_real_groups_state_is_not_reached_through_a_mock() {
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = crate::builder().build().unwrap();
     let key = Group::new(7).after(LATER, |_: &mut u32| {}).register_into(&mut reactor).unwrap().group;
     let state = RefCell::new(ReactorOps::group_state(&mut reactor, key.key()));
     let mut mock = MockReactor::new();

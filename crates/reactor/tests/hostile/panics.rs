@@ -23,7 +23,7 @@ use crate::{
 #[test]
 fn a_hook_that_panics_over_a_kept_batch_does_not_spoil_the_counts() {
     survives("panics::a_hook_that_panics_over_a_kept_batch_does_not_spoil_the_counts", || {
-        let mut reactor = Reactor::new().unwrap();
+        let mut reactor = crate::builder().build().unwrap();
         let (count, seen) = counter();
         for _ in 0..5 {
             let count = count.clone();
@@ -49,7 +49,7 @@ fn a_hook_that_panics_over_a_kept_batch_does_not_spoil_the_counts() {
 #[test]
 fn who_deletes_itself_and_panics_twice_costs_its_own_event_alone() {
     survives("panics::who_deletes_itself_and_panics_twice_costs_its_own_event_alone", || {
-        let mut reactor = Reactor::new().unwrap();
+        let mut reactor = crate::builder().build().unwrap();
         let log = Log::default();
         for _ in 0..4 {
             let (said, witness) = (log.clone(), Witness::bomb(&log, "value"));
@@ -106,7 +106,7 @@ impl Subscriber for Quiet {
 #[test]
 fn a_subscriber_that_is_deleted_by_an_unwinding_handler_is_destroyed_afterwards() {
     survives("panics::a_subscriber_that_is_deleted_by_an_unwinding_handler_is_destroyed_afterwards", || {
-        let mut reactor = Reactor::new().unwrap();
+        let mut reactor = crate::builder().build().unwrap();
         let log = Log::default();
         let victim = reactor.add(Quiet(ready(), Witness::bomb(&log, "victim"))).unwrap();
         deleted_by_a_guard(&mut reactor, &log, move |turn| turn.delete(victim).unwrap());
@@ -117,7 +117,7 @@ fn a_subscriber_that_is_deleted_by_an_unwinding_handler_is_destroyed_afterwards(
 #[test]
 fn a_timer_that_is_cancelled_by_an_unwinding_handler_is_destroyed_afterwards() {
     survives("panics::a_timer_that_is_cancelled_by_an_unwinding_handler_is_destroyed_afterwards", || {
-        let mut reactor = Reactor::new().unwrap();
+        let mut reactor = crate::builder().build().unwrap();
         let log = Log::default();
         let witness = Witness::bomb(&log, "victim");
         let victim = reactor.after(Duration::from_secs(100), move || witness.here()).unwrap();
@@ -130,7 +130,7 @@ fn a_timer_that_is_cancelled_by_an_unwinding_handler_is_destroyed_afterwards() {
 #[test]
 #[cfg_attr(miri, ignore = "Miri knows no ppoll")]
 fn a_descriptor_is_closed_when_its_handlers_destructor_panics_in_take_fd() {
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = crate::builder().build().unwrap();
     let log = Log::default();
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     let witness = Witness::bomb(&log, "handler");
@@ -151,7 +151,7 @@ fn a_descriptor_is_closed_when_its_handlers_destructor_panics_in_take_fd() {
 /// All subscribers were leaked.
 #[test]
 fn subscribers_are_dropped_when_a_timers_destructor_panics_in_into_subscribers() {
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = crate::builder().build().unwrap();
     let log = Log::default();
     for _ in 0..3 {
         let witness = Witness::new(&log, "subscriber");
@@ -168,7 +168,7 @@ fn subscribers_are_dropped_when_a_timers_destructor_panics_in_into_subscribers()
 /// Did no harm.
 #[test]
 fn a_kept_batch_survives_that_its_reactor_is_swapped_and_emptied() {
-    let (mut one, mut other) = (Reactor::new().unwrap(), Reactor::new().unwrap());
+    let (mut one, mut other) = (crate::builder().build().unwrap(), crate::builder().build().unwrap());
     let fired = Rc::new(Cell::new(None));
     let keys: Vec<Key> = (0..6)
         .map(|_| {

@@ -66,7 +66,7 @@ fn fill(remote: &Remote) {
 /// The answer was taken out, and went with the panic of a waker that was not needed any more: the task waited for ever.
 #[test]
 fn a_waker_that_panics_when_it_is_dropped_takes_no_answer_along() {
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = crate::builder().build().unwrap();
     let remote = reactor.remote();
     let (polite, bad) = (rude(false, false, false), rude(false, false, true));
     let mut future = remote.call_async(|_| 7);
@@ -79,7 +79,7 @@ fn a_waker_that_panics_when_it_is_dropped_takes_no_answer_along() {
 #[test]
 fn an_answer_that_comes_while_the_waker_is_cloned_is_not_lost() {
     for drops in [false, true] {
-        let mut reactor = Reactor::new().unwrap();
+        let mut reactor = crate::builder().build().unwrap();
         let remote = reactor.remote();
         let (polite, bad) = (rude(false, false, false), rude(false, false, drops));
         let mut future = remote.call_async(|_| 7);
@@ -98,7 +98,7 @@ fn an_answer_that_comes_while_the_waker_is_cloned_is_not_lost() {
 
 #[test]
 fn a_waker_that_panics_when_it_is_cloned_leaves_the_future_as_it_was() {
-    let mut reactor = Reactor::builder().remote_max(1).build().unwrap();
+    let mut reactor = crate::builder().remote_max(1).build().unwrap();
     let remote = reactor.remote();
     fill(&remote);
     let (polite, bad) = (rude(false, false, false), rude(true, false, false));
@@ -116,7 +116,7 @@ fn a_waker_that_panics_when_it_is_cloned_leaves_the_future_as_it_was() {
 /// The panic of a task that waited for room came out of the loop, where that of one that waited for its answer did not.
 #[test]
 fn a_waker_that_panics_when_it_wakes_harms_neither_the_loop_nor_other_tasks() {
-    let mut reactor = Reactor::builder().remote_max(1).build().unwrap();
+    let mut reactor = crate::builder().remote_max(1).build().unwrap();
     let remote = reactor.remote();
     let bad = rude(false, true, true);
     let mut futures: Vec<_> = (0..3).map(|number| remote.call_async(move |_| number)).collect();
@@ -143,7 +143,7 @@ fn a_waker_that_panics_when_it_wakes_harms_neither_the_loop_nor_other_tasks() {
 fn a_future_whose_closure_and_wakers_panic_when_they_are_dropped_can_be_dropped() {
     survives("remote::a_future_whose_closure_and_wakers_panic_when_they_are_dropped_can_be_dropped", || {
         for waits_for_room in [true, false] {
-            let mut reactor = Reactor::builder().remote_max(1).build().unwrap();
+            let mut reactor = crate::builder().remote_max(1).build().unwrap();
             let remote = reactor.remote();
             if waits_for_room {
                 fill(&remote);
@@ -164,7 +164,7 @@ fn a_future_whose_closure_and_wakers_panic_when_they_are_dropped_can_be_dropped(
 #[test]
 fn results_and_loads_that_panic_when_they_are_dropped_do_not_reach_the_loop() {
     survives("remote::results_and_loads_that_panic_when_they_are_dropped_do_not_reach_the_loop", || {
-        let mut reactor = Reactor::new().unwrap();
+        let mut reactor = crate::builder().build().unwrap();
         let remote = reactor.remote();
         let dropped = count();
         let polite = rude(false, false, false);
@@ -199,7 +199,7 @@ fn results_and_loads_that_panic_when_they_are_dropped_do_not_reach_the_loop() {
 fn posts_that_panic_when_they_are_dropped_do_not_keep_a_caller_waiting() {
     survives("remote::posts_that_panic_when_they_are_dropped_do_not_keep_a_caller_waiting", || {
         for unwinding in [false, true] {
-            let mut reactor = Reactor::builder().remote_max(4).build().unwrap();
+            let mut reactor = crate::builder().remote_max(4).build().unwrap();
             let remote = reactor.remote();
             let dropped = count();
             for _ in 0..3 {
@@ -241,7 +241,7 @@ fn who_uses_a_remote_where_its_reactor_ends_is_told_that_it_is_gone() {
             self.1.fetch_add(1, Ordering::Relaxed);
         }
     }
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = crate::builder().build().unwrap();
     let remote = reactor.remote();
     let told = count();
     let late = || Late(remote.clone(), told.clone());
@@ -268,7 +268,7 @@ fn who_uses_a_remote_where_its_reactor_ends_is_told_that_it_is_gone() {
 /// A reactor that nobody runs, or that was forgotten: to its callers that is the same.
 #[test]
 fn callers_with_a_time_come_back_from_a_reactor_that_nobody_runs() {
-    let mut reactor = Reactor::builder().remote_max(2).build().unwrap();
+    let mut reactor = crate::builder().remote_max(2).build().unwrap();
     let remote = reactor.remote();
     let callers: Vec<_> = (0..4)
         .map(|_| {
@@ -297,7 +297,7 @@ fn callers_with_a_time_come_back_from_a_reactor_that_nobody_runs() {
 /// Did no harm: hooks and destructors that post in every turn keep the loop awake, and no longer.
 #[test]
 fn a_hook_that_posts_before_the_wait_keeps_the_turn_from_waiting() {
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = crate::builder().build().unwrap();
     let remote = reactor.remote();
     let hook = reactor.before_wait(move |_| fill(&remote)).unwrap();
     for round in 1..4 {
@@ -313,7 +313,7 @@ fn a_hook_that_posts_before_the_wait_keeps_the_turn_from_waiting() {
 #[test]
 fn a_turn_in_which_all_panic_at_once_loses_no_post() {
     survives("remote::a_turn_in_which_all_panic_at_once_loses_no_post", || {
-        let mut reactor = Reactor::builder().calls_per_turn(2).events_per_turn(1).build().unwrap();
+        let mut reactor = crate::builder().calls_per_turn(2).events_per_turn(1).build().unwrap();
         let remote = reactor.remote();
         let (ran, bad) = (count(), rude(false, true, true));
         let mut callers = Vec::new();
@@ -355,7 +355,7 @@ fn a_subscriber_that_panics_when_it_is_asked_is_its_senders_trouble() {
         }
         fn handle(&mut self, _: windlass::Event, _: Turn<'_, Reactor>) {}
     }
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = crate::builder().build().unwrap();
     let remote = reactor.remote();
     let (done, is_done) = mpsc::channel();
     let sender = thread::spawn(move || {

@@ -20,9 +20,9 @@ use std::{
     time::Duration,
 };
 
-use windlass::{CallError, PostReason, Reactor, Remote, RemoteAddError, Turn, interest};
+use windlass::{CallError, PostReason, Remote, RemoteAddError, Turn, interest};
 
-use crate::{program::setting, tools::ready};
+use crate::{Build, program::setting, tools::ready};
 
 /// What the program's own panics carry.
 struct Deliberate;
@@ -259,12 +259,12 @@ fn client(
     (0..acts).map(|number| act(remote, world, thread, number, &mut random)).collect()
 }
 
-fn program(seed: u64) -> usize {
+fn program(build: Build, seed: u64) -> usize {
     const ACTS: usize = if cfg!(miri) { 4 } else { 24 };
     let mut random = Random::new(seed);
     let threads = 1 + random.index(5);
     let room = 1 + random.index(4);
-    let builder = Reactor::builder().remote_max(room).calls_per_turn(1 + random.index(4));
+    let builder = build().remote_max(room).calls_per_turn(1 + random.index(4));
     let mut reactor = builder.events_per_turn(1 + random.index(3)).build().unwrap();
     let remote = reactor.remote();
     let world = Arc::new(World {
@@ -329,15 +329,18 @@ fn program(seed: u64) -> usize {
     count
 }
 
-#[test]
-fn every_call_of_many_threads_comes_to_exactly_one_end() {
+fn every_call_of_many_threads_comes_to_exactly_one_end(build: Build) {
     let first = setting("WINDLASS_HOSTILE_FIRST").unwrap_or(1);
     let count = setting("WINDLASS_HOSTILE_SEEDS").unwrap_or(if cfg!(miri) { 2 } else { 400 });
     let mut ran = 0;
     for seed in first..first + count {
         let named = crate::program::Named(seed);
-        ran += program(seed);
+        ran += program(build, seed);
         drop(named);
     }
     assert!(ran > 0, "the programs do nothing");
+}
+
+scenarios! {
+    every_call_of_many_threads_comes_to_exactly_one_end,
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::event::{EventfdFlags, eventfd};
-use windlass::{Event, Interest, Key, Reactor, Tick, Turn, interest};
+use windlass::{Backend, Event, Interest, Key, Reactor, Tick, Turn, interest};
 
 use super::{Act, FILES, Mode, Note, Step, Thing};
 
@@ -158,7 +158,7 @@ fn perform(world: &Rc<World>, act: &Act, place: &mut impl Place, own: Option<Key
 }
 
 impl Machine {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(backend: Backend) -> Self {
         let start = Instant::now();
         let world = Rc::new(World {
             files: (0..FILES).map(|_| eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()).collect(),
@@ -169,7 +169,7 @@ impl Machine {
             now: Cell::new(start),
         });
         let clock = world.clone();
-        let reactor = Reactor::builder().clock(move || clock.now.get()).build().unwrap();
+        let reactor = Reactor::builder().backend(backend).clock(move || clock.now.get()).build().unwrap();
         Self { reactor: Some(reactor), world, start }
     }
 

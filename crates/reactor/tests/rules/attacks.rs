@@ -10,12 +10,14 @@ use std::{
 
 use windlass::{Event, Interest, Reactor, Subscriber, Turn, interest};
 
-use crate::tools::{Log, Witness, on_ready, ready, turn};
+use crate::{
+    Build,
+    tools::{Log, Witness, on_ready, ready, turn},
+};
 
 /// Attack 1: the reactor is dropped or replaced inside a handler. The only way to one is a `RefCell`, and that is borrowed.
-#[test]
-fn a_reactor_shared_with_its_own_handler_cannot_be_replaced_by_it() {
-    let shared = Rc::new(RefCell::new(Reactor::new().unwrap()));
+fn a_reactor_shared_with_its_own_handler_cannot_be_replaced_by_it(build: Build) {
+    let shared = Rc::new(RefCell::new(build().build().unwrap()));
     let inside = shared.clone();
     let refused = Rc::new(Cell::new(false));
     let out = refused.clone();
@@ -23,14 +25,13 @@ fn a_reactor_shared_with_its_own_handler_cannot_be_replaced_by_it() {
     turn(&mut shared.borrow_mut());
     assert!(refused.get());
     // The cycle is broken by hand.
-    drop(shared.replace(Reactor::new().unwrap()));
+    drop(shared.replace(build().build().unwrap()));
 }
 
 /// Attack 3: a destructor panics in a cross-delete while the victim's event is in the batch.
-#[test]
-fn a_victim_whose_destructor_panics_is_not_called_by_its_pending_event() {
+fn a_victim_whose_destructor_panics_is_not_called_by_its_pending_event(build: Build) {
     for _ in 0..20 {
-        let mut reactor = Reactor::new().unwrap();
+        let mut reactor = build().build().unwrap();
         let log = Log::default();
         let keys = Rc::new(Cell::new([None; 3]));
         let all = [0, 1, 2].map(|me| {
@@ -54,8 +55,7 @@ fn a_victim_whose_destructor_panics_is_not_called_by_its_pending_event() {
 }
 
 /// Attacks 4 and 5: a subscriber that swaps its descriptor, or says another one, and then deletes itself.
-#[test]
-fn a_self_delete_is_known_as_one_whatever_the_descriptor_says_by_then() {
+fn a_self_delete_is_known_as_one_whatever_the_descriptor_says_by_then(build: Build) {
     struct Swapped {
         fd: OwnedFd,
         other: OwnedFd,
@@ -66,7 +66,7 @@ fn a_self_delete_is_known_as_one_whatever_the_descriptor_says_by_then() {
             self.fd.as_fd()
         }
     }
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let said = log.clone();
     let value = Swapped { fd: ready(), other: ready(), witness: Witness::new(&log, "value") };
@@ -81,8 +81,7 @@ fn a_self_delete_is_known_as_one_whatever_the_descriptor_says_by_then() {
 }
 
 /// The same with one that panics when it is asked again: nobody asks.
-#[test]
-fn a_descriptor_that_panics_when_it_is_asked_twice_is_not_asked_twice() {
+fn a_descriptor_that_panics_when_it_is_asked_twice_is_not_asked_twice(build: Build) {
     struct Once(OwnedFd, Cell<bool>);
     impl AsFd for Once {
         fn as_fd(&self) -> BorrowedFd<'_> {
@@ -90,7 +89,7 @@ fn a_descriptor_that_panics_when_it_is_asked_twice_is_not_asked_twice() {
             self.0.as_fd()
         }
     }
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = build().build().unwrap();
     let fd = Once(ready(), Cell::new(false));
     let handler = |event: Event, mut turn: Turn<'_, _>| {
         turn.modify(event.key(), interest().read().write()).unwrap();
@@ -102,8 +101,7 @@ fn a_descriptor_that_panics_when_it_is_asked_twice_is_not_asked_twice() {
 }
 
 /// A descriptor or an interest that panics when it is asked for at registration leaves nothing behind.
-#[test]
-fn a_panic_while_it_is_being_registered_leaves_nothing_behind() {
+fn a_panic_while_it_is_being_registered_leaves_nothing_behind(build: Build) {
     struct Rude(OwnedFd, Witness, bool);
     impl Subscriber for Rude {
         fn fd(&self) -> BorrowedFd<'_> {
@@ -118,7 +116,7 @@ fn a_panic_while_it_is_being_registered_leaves_nothing_behind() {
             self.1.here();
         }
     }
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     for which in [true, false] {
         let rude = Rude(ready(), Witness::new(&log, "rude"), which);
@@ -129,8 +127,7 @@ fn a_panic_while_it_is_being_registered_leaves_nothing_behind() {
 }
 
 /// Attack 6: a stale interest after a modify of oneself, by a second reference. See also `rule_5_*`.
-#[test]
-fn a_value_is_not_touched_by_modify_while_it_runs() {
+fn a_value_is_not_touched_by_modify_while_it_runs(build: Build) {
     struct Own {
         fd: OwnedFd,
         numbers: [u64; 4],
@@ -146,12 +143,12 @@ fn a_value_is_not_touched_by_modify_while_it_runs() {
         fn handle(&mut self, event: Event, mut turn: Turn<'_, Reactor>) {
             let numbers = &mut self.numbers;
             numbers[0] += 1;
-            turn.modify(event.key(), interest().read().edge_triggered()).unwrap();
+            turn.modify(event.key(), interest().read().write()).unwrap();
             numbers[1] += numbers[0];
             self.key = Some(event.key());
         }
     }
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = build().build().unwrap();
     let key = reactor.add(Own { fd: ready(), numbers: [0; 4], key: None }).unwrap();
     turn(&mut reactor);
     let own: Own = reactor.take(key).unwrap();
@@ -159,12 +156,11 @@ fn a_value_is_not_touched_by_modify_while_it_runs() {
 }
 
 /// A reactor inside a handler of another, dropped there with subscribers that run.
-#[test]
-fn another_reactor_can_be_run_and_dropped_inside_a_handler() {
-    let mut outer = Reactor::new().unwrap();
+fn another_reactor_can_be_run_and_dropped_inside_a_handler(build: Build) {
+    let mut outer = build().build().unwrap();
     let log = Log::default();
     let said = log.clone();
-    let mut inner = Some(Reactor::new().unwrap());
+    let mut inner = Some(build().build().unwrap());
     let witness = Witness::new(&log, "inner value");
     on_ready(inner.as_mut().unwrap(), ready(), move |mut turn, event| {
         witness.here();
@@ -182,9 +178,8 @@ fn another_reactor_can_be_run_and_dropped_inside_a_handler() {
 }
 
 /// A turn that is kept for as long as Rust allows, and used after everything was deleted through it.
-#[test]
-fn a_turn_stays_harmless_after_everything_was_deleted_through_it() {
-    let mut reactor = Reactor::new().unwrap();
+fn a_turn_stays_harmless_after_everything_was_deleted_through_it(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let keys = Rc::new(RefCell::new(Vec::new()));
     for _ in 0..4 {
@@ -206,4 +201,15 @@ fn a_turn_stays_harmless_after_everything_was_deleted_through_it() {
     assert_eq!(turn(&mut reactor), 4);
     assert_eq!(log.take().len(), 5);
     assert_eq!(reactor.stats().subscribers, 1);
+}
+
+scenarios! {
+    a_reactor_shared_with_its_own_handler_cannot_be_replaced_by_it,
+    a_victim_whose_destructor_panics_is_not_called_by_its_pending_event,
+    a_self_delete_is_known_as_one_whatever_the_descriptor_says_by_then,
+    a_descriptor_that_panics_when_it_is_asked_twice_is_not_asked_twice,
+    a_panic_while_it_is_being_registered_leaves_nothing_behind,
+    a_value_is_not_touched_by_modify_while_it_runs,
+    another_reactor_can_be_run_and_dropped_inside_a_handler,
+    a_turn_stays_harmless_after_everything_was_deleted_through_it,
 }

@@ -4,12 +4,14 @@ use std::{cell::Cell, os::fd::OwnedFd, rc::Rc};
 
 use windlass::{AddReason, Event, Group, NotFound, Reactor, TakeError, Turn, interest};
 
-use crate::tools::{Log, Pair, Witness, counter, on_ready, ready, turn};
+use crate::{
+    Build,
+    tools::{Log, Pair, Witness, counter, on_ready, ready, turn},
+};
 
 /// Two that are ready at once: whichever runs first deletes the other.
-#[test]
-fn rule_9_a_victim_in_the_same_batch_does_not_fire() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_9_a_victim_in_the_same_batch_does_not_fire(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let keys = Rc::new(Cell::new([None; 2]));
     let register = |reactor: &mut Reactor, me: usize| {
@@ -30,9 +32,8 @@ fn rule_9_a_victim_in_the_same_batch_does_not_fire() {
     assert_eq!(reactor.stats().subscribers, 1);
 }
 
-#[test]
-fn rule_1_who_deletes_itself_is_destroyed_after_its_handler() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_1_who_deletes_itself_is_destroyed_after_its_handler(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let (said, witness) = (log.clone(), Witness::new(&log, "value"));
     on_ready(&mut reactor, ready(), move |mut turn, event| {
@@ -45,9 +46,8 @@ fn rule_1_who_deletes_itself_is_destroyed_after_its_handler() {
     assert_eq!((turn(&mut reactor), reactor.stats().subscribers), (0, 0));
 }
 
-#[test]
-fn rule_1_the_events_behind_one_that_deletes_itself_still_come() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_1_the_events_behind_one_that_deletes_itself_still_come(build: Build) {
+    let mut reactor = build().build().unwrap();
     let (count, seen) = counter();
     for _ in 0..5 {
         let count = count.clone();
@@ -60,9 +60,8 @@ fn rule_1_the_events_behind_one_that_deletes_itself_still_come() {
     assert_eq!((seen.get(), reactor.stats().subscribers), (5, 0));
 }
 
-#[test]
-fn the_number_of_who_deletes_itself_is_taken_until_its_handler_has_returned() {
-    let mut reactor = Reactor::new().unwrap();
+fn the_number_of_who_deletes_itself_is_taken_until_its_handler_has_returned(build: Build) {
+    let mut reactor = build().build().unwrap();
     let mut pair = Pair::new();
     pair.fire();
     let fd = pair.take();
@@ -92,10 +91,9 @@ fn the_number_of_who_deletes_itself_is_taken_until_its_handler_has_returned() {
 }
 
 /// If the victim's block were freed at once, the newcomer of the same size would get its address, and the victim's event.
-#[test]
-fn rule_2_a_victims_address_is_not_given_to_a_newcomer_of_the_same_turn() {
+fn rule_2_a_victims_address_is_not_given_to_a_newcomer_of_the_same_turn(build: Build) {
     for _ in 0..50 {
-        let mut reactor = Reactor::new().unwrap();
+        let mut reactor = build().build().unwrap();
         let keys = Rc::new(Cell::new([None; 2]));
         let (ran, newcomers) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let both = [0, 1].map(|me| {
@@ -123,9 +121,8 @@ fn rule_2_a_victims_address_is_not_given_to_a_newcomer_of_the_same_turn() {
     }
 }
 
-#[test]
-fn deleting_another_and_registering_its_descriptor_again_in_one_handler_works() {
-    let mut reactor = Reactor::new().unwrap();
+fn deleting_another_and_registering_its_descriptor_again_in_one_handler_works(build: Build) {
+    let mut reactor = build().build().unwrap();
     let shared = Rc::new(ready());
     let (count, seen) = counter();
     let old = interest()
@@ -149,9 +146,8 @@ fn deleting_another_and_registering_its_descriptor_again_in_one_handler_works() 
 
 struct State(Witness);
 
-#[test]
-fn rule_1_a_groups_state_outlives_the_handler_that_deletes_the_group() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_1_a_groups_state_outlives_the_handler_that_deletes_the_group(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let key = Rc::new(Cell::new(None));
     let (said, mine) = (log.clone(), key.clone());
@@ -176,9 +172,8 @@ fn rule_1_a_groups_state_outlives_the_handler_that_deletes_the_group() {
     assert!(reactor.group_mut(registered.group).is_none());
 }
 
-#[test]
-fn rule_1_the_last_sibling_deleted_by_itself_takes_the_state_along_afterwards() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_1_the_last_sibling_deleted_by_itself_takes_the_state_along_afterwards(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let said = log.clone();
     let registered = Group::new(State(Witness::new(&log, "state")))
@@ -193,9 +188,8 @@ fn rule_1_the_last_sibling_deleted_by_itself_takes_the_state_along_afterwards() 
     assert_eq!(reactor.delete_group(registered.group), Err(NotFound));
 }
 
-#[test]
-fn a_groups_state_goes_with_its_last_member_whoever_deletes_it() {
-    let mut reactor = Reactor::new().unwrap();
+fn a_groups_state_goes_with_its_last_member_whoever_deletes_it(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let registered = Group::new(State(Witness::new(&log, "state")))
         .fd(interest().read(), Pair::new().take(), |_: &mut State| {})
@@ -209,9 +203,8 @@ fn a_groups_state_goes_with_its_last_member_whoever_deletes_it() {
     assert_eq!(log.take(), ["drop state"]);
 }
 
-#[test]
-fn a_groups_timer_that_fires_once_takes_the_state_along_if_it_was_the_last() {
-    let mut reactor = Reactor::new().unwrap();
+fn a_groups_timer_that_fires_once_takes_the_state_along_if_it_was_the_last(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let said = log.clone();
     Group::new(State(Witness::new(&log, "state")))
@@ -222,9 +215,8 @@ fn a_groups_timer_that_fires_once_takes_the_state_along_if_it_was_the_last() {
     assert_eq!(log.take(), ["fired", "drop state"]);
 }
 
-#[test]
-fn a_member_is_not_taken_out_of_its_group() {
-    let mut reactor = Reactor::new().unwrap();
+fn a_member_is_not_taken_out_of_its_group(build: Build) {
+    let mut reactor = build().build().unwrap();
     let registered = Group::new(0u64)
         .fd(interest().read(), ready(), |count: &mut u64| *count += 1)
         .register_into(&mut reactor)
@@ -234,4 +226,18 @@ fn a_member_is_not_taken_out_of_its_group() {
     assert_eq!(reactor.take_boxed(member).err(), Some(TakeError::InGroup));
     assert_eq!((turn(&mut reactor), reactor.group_mut(registered.group)), (1, Some(&mut 1)));
     assert!(reactor.into_subscribers().is_empty());
+}
+
+scenarios! {
+    rule_9_a_victim_in_the_same_batch_does_not_fire,
+    rule_1_who_deletes_itself_is_destroyed_after_its_handler,
+    rule_1_the_events_behind_one_that_deletes_itself_still_come,
+    the_number_of_who_deletes_itself_is_taken_until_its_handler_has_returned,
+    rule_2_a_victims_address_is_not_given_to_a_newcomer_of_the_same_turn,
+    deleting_another_and_registering_its_descriptor_again_in_one_handler_works,
+    rule_1_a_groups_state_outlives_the_handler_that_deletes_the_group,
+    rule_1_the_last_sibling_deleted_by_itself_takes_the_state_along_afterwards,
+    a_groups_state_goes_with_its_last_member_whoever_deletes_it,
+    a_groups_timer_that_fires_once_takes_the_state_along_if_it_was_the_last,
+    a_member_is_not_taken_out_of_its_group,
 }

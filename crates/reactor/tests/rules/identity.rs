@@ -6,13 +6,15 @@ use std::{
     time::Duration,
 };
 
-use windlass::{AddReason, Key, ModifyError, NotFound, Reactor, TakeError, interest};
+use windlass::{AddReason, Key, ModifyError, NotFound, TakeError, interest};
 
-use crate::tools::{Pair, counter, on_ready, ready, turn};
+use crate::{
+    Build,
+    tools::{Pair, counter, edge, on_ready, ready, turn},
+};
 
-#[test]
-fn a_stale_key_names_nothing_even_when_its_place_is_taken_again() {
-    let mut reactor = Reactor::new().unwrap();
+fn a_stale_key_names_nothing_even_when_its_place_is_taken_again(build: Build) {
+    let mut reactor = build().build().unwrap();
     let old = on_ready(&mut reactor, Pair::new().take(), |_, _| {});
     reactor.delete(old).unwrap();
     let new = on_ready(&mut reactor, Pair::new().take(), |_, _| {});
@@ -24,9 +26,8 @@ fn a_stale_key_names_nothing_even_when_its_place_is_taken_again() {
     assert_eq!(reactor.delete(new), Ok(()));
 }
 
-#[test]
-fn a_key_of_another_kind_or_of_another_reactor_or_made_up_names_nothing() {
-    let (mut reactor, mut other) = (Reactor::new().unwrap(), Reactor::new().unwrap());
+fn a_key_of_another_kind_or_of_another_reactor_or_made_up_names_nothing(build: Build) {
+    let (mut reactor, mut other) = (build().build().unwrap(), build().build().unwrap());
     let fd = on_ready(&mut reactor, Pair::new().take(), |_, _| {});
     let timer = reactor.after(Duration::from_secs(60), || {}).unwrap();
     assert_eq!(reactor.cancel(fd), Err(NotFound));
@@ -44,9 +45,8 @@ fn a_key_of_another_kind_or_of_another_reactor_or_made_up_names_nothing() {
     assert_eq!((reactor.delete(fd), reactor.cancel(timer)), (Ok(()), Ok(())));
 }
 
-#[test]
-fn the_reactors_own_subscriber_has_no_key() {
-    let mut reactor = Reactor::new().unwrap();
+fn the_reactors_own_subscriber_has_no_key(build: Build) {
+    let mut reactor = build().build().unwrap();
     let first = on_ready(&mut reactor, Pair::new().take(), |_, _| {});
     // Places are given in order, so the one before the first user's is the reactor's own.
     for index in 0..4u64 {
@@ -72,16 +72,14 @@ impl AsFd for Fickle {
     }
 }
 
-#[test]
-fn rule_6_a_descriptor_that_changes_its_mind_is_asked_once() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_6_a_descriptor_that_changes_its_mind_is_asked_once(build: Build) {
+    let mut reactor = build().build().unwrap();
     let (a, b) = (Pair::new(), Pair::new());
     let fds = [a.ours.try_clone().unwrap(), b.ours.try_clone().unwrap()];
     let (count, seen) = counter();
     let fickle = Fickle { fds, asked: Cell::new(0) };
     let handler = move |fickle: &mut Fickle| count.set(count.get() + fickle.asked.get());
-    let key =
-        interest().read().edge_triggered().with_fd(fickle).with_handler(handler).register_into(&mut reactor).unwrap();
+    let key = edge(&reactor).with_fd(fickle).with_handler(handler).register_into(&mut reactor).unwrap();
     a.fire();
     b.fire();
     assert_eq!((turn(&mut reactor), seen.get()), (1, 1), "asked once, and only that one fires");
@@ -91,9 +89,8 @@ fn rule_6_a_descriptor_that_changes_its_mind_is_asked_once() {
     assert_eq!(reactor.stats().quarantined, 0);
 }
 
-#[test]
-fn the_same_descriptor_twice_is_refused_and_comes_back_open() {
-    let mut reactor = Reactor::new().unwrap();
+fn the_same_descriptor_twice_is_refused_and_comes_back_open(build: Build) {
+    let mut reactor = build().build().unwrap();
     let shared = std::rc::Rc::new(ready());
     interest().read().with_fd(shared.clone()).with_handler(|| {}).register_into(&mut reactor).unwrap();
     let refused =
@@ -104,17 +101,25 @@ fn the_same_descriptor_twice_is_refused_and_comes_back_open() {
     assert_eq!(rustix::io::read(&fd, &mut [0; 8]), Ok(8), "still open");
 }
 
-#[test]
-#[cfg_attr(miri, ignore = "Miri's epoll takes no files, not even to refuse them")]
-fn what_cannot_be_polled_comes_back_with_the_reason() {
-    let mut reactor = Reactor::new().unwrap();
+fn what_cannot_be_polled_comes_back_with_the_reason(build: Build) {
+    let mut reactor = build().build().unwrap();
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let refused = interest().read().with_fd(file).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
     assert_eq!(refused.reason, AddReason::NotPollable);
     let invalid = interest().read().one_shot().exclusive().with_fd(ready()).with_handler(|| {});
     assert_eq!(invalid.register_into(&mut reactor).unwrap_err().reason, AddReason::InvalidInterest);
-    let mut small = Reactor::builder().subscribers_max(1).build().unwrap();
+    let mut small = build().subscribers_max(1).build().unwrap();
     on_ready(&mut small, ready(), |_, _| {});
     let third = interest().read().with_fd(ready()).with_handler(|| {}).register_into(&mut small).unwrap_err();
     assert_eq!(third.reason, AddReason::LimitReached);
+}
+
+scenarios! {
+    a_stale_key_names_nothing_even_when_its_place_is_taken_again,
+    a_key_of_another_kind_or_of_another_reactor_or_made_up_names_nothing,
+    the_reactors_own_subscriber_has_no_key,
+    rule_6_a_descriptor_that_changes_its_mind_is_asked_once,
+    the_same_descriptor_twice_is_refused_and_comes_back_open,
+    #[cfg_attr(miri, ignore = "Miri's epoll takes no files, not even to refuse them")]
+    what_cannot_be_polled_comes_back_with_the_reason,
 }

@@ -10,11 +10,13 @@ use std::{
 
 use windlass::{Event, Group, Reactor, Turn, interest};
 
-use crate::tools::{Log, Pair, Witness, counter, drain, on_ready, ready, turn, turn_panics};
+use crate::{
+    Build,
+    tools::{Log, Pair, Witness, counter, drain, on_ready, ready, turn, turn_panics},
+};
 
-#[test]
-fn rule_8_a_handlers_panic_keeps_the_rest_of_the_batch() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_8_a_handlers_panic_keeps_the_rest_of_the_batch(build: Build) {
+    let mut reactor = build().build().unwrap();
     let (count, seen) = counter();
     for _ in 0..4 {
         let count = count.clone();
@@ -44,9 +46,8 @@ fn rule_8_a_handlers_panic_keeps_the_rest_of_the_batch() {
     reactor.delete(key).unwrap();
 }
 
-#[test]
-fn rule_8_due_timers_and_deferred_closures_survive_a_handlers_panic() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_8_due_timers_and_deferred_closures_survive_a_handlers_panic(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let said = log.clone();
     on_ready(&mut reactor, ready(), move |mut turn, event| {
@@ -65,9 +66,8 @@ fn rule_8_due_timers_and_deferred_closures_survive_a_handlers_panic() {
     assert_eq!(said, ["deferred", "timer"]);
 }
 
-#[test]
-fn rule_8_who_deletes_itself_and_panics_is_destroyed_in_the_next_turn() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_8_who_deletes_itself_and_panics_is_destroyed_in_the_next_turn(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     // Its destructor panics as well: at once, that would abort.
     let witness = Witness::bomb(&log, "value");
@@ -83,9 +83,8 @@ fn rule_8_who_deletes_itself_and_panics_is_destroyed_in_the_next_turn() {
     assert_eq!((turn(&mut reactor), reactor.stats().subscribers), (0, 0));
 }
 
-#[test]
-fn rule_8_who_deletes_itself_and_panics_is_destroyed_at_drop_if_no_turn_comes() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_8_who_deletes_itself_and_panics_is_destroyed_at_drop_if_no_turn_comes(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let witness = Witness::new(&log, "value");
     on_ready(&mut reactor, ready(), move |mut turn, event| {
@@ -98,9 +97,8 @@ fn rule_8_who_deletes_itself_and_panics_is_destroyed_at_drop_if_no_turn_comes() 
     assert_eq!(log.take(), ["drop value"]);
 }
 
-#[test]
-fn rule_3_a_destructor_that_panics_in_a_cross_delete_leaves_no_trace() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_3_a_destructor_that_panics_in_a_cross_delete_leaves_no_trace(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let keys = Rc::new(Cell::new([None; 2]));
     let both = [0, 1].map(|me| {
@@ -123,9 +121,8 @@ fn rule_3_a_destructor_that_panics_in_a_cross_delete_leaves_no_trace() {
     assert_eq!(log.take(), ["drop victim"]);
 }
 
-#[test]
-fn rule_3_a_destructor_that_panics_in_a_self_delete_keeps_the_rest_of_the_batch() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_3_a_destructor_that_panics_in_a_self_delete_keeps_the_rest_of_the_batch(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     for _ in 0..3 {
         let (said, witness) = (log.clone(), Witness::bomb(&log, "value"));
@@ -143,9 +140,8 @@ fn rule_3_a_destructor_that_panics_in_a_self_delete_keeps_the_rest_of_the_batch(
     assert_eq!(turn(&mut reactor), 0);
 }
 
-#[test]
-fn rule_8_dropping_the_reactor_runs_every_destructor_and_resumes_the_first_panic() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_8_dropping_the_reactor_runs_every_destructor_and_resumes_the_first_panic(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     for name in ["a", "b", "c"] {
         let witness = Witness::bomb(&log, name);
@@ -163,12 +159,11 @@ fn rule_8_dropping_the_reactor_runs_every_destructor_and_resumes_the_first_panic
     assert_eq!(log.take().len(), 15);
 }
 
-#[test]
-fn rule_8_a_reactor_dropped_by_a_panic_does_not_abort() {
+fn rule_8_a_reactor_dropped_by_a_panic_does_not_abort(build: Build) {
     let log = Log::default();
     let said = log.clone();
     let outcome = catch_unwind(AssertUnwindSafe(move || {
-        let mut reactor = Reactor::new().unwrap();
+        let mut reactor = build().build().unwrap();
         let witness = Witness::bomb(&said, "value");
         on_ready(&mut reactor, ready(), move |_, _| witness.here());
         panic!("outside");
@@ -178,15 +173,14 @@ fn rule_8_a_reactor_dropped_by_a_panic_does_not_abort() {
 }
 
 /// A descriptor and a closure whose destructors both panic: dropped by the compiler's glue alone they would abort.
-#[test]
-fn two_parts_of_one_subscriber_that_panic_when_they_are_dropped_do_not_abort() {
+fn two_parts_of_one_subscriber_that_panic_when_they_are_dropped_do_not_abort(build: Build) {
     struct Fd(OwnedFd, #[expect(dead_code, reason = "dropped")] Witness);
     impl std::os::fd::AsFd for Fd {
         fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
             self.0.as_fd()
         }
     }
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let closure = Witness::bomb(&log, "closure");
     let fd = Fd(ready(), Witness::bomb(&log, "descriptor"));
@@ -204,9 +198,8 @@ fn two_parts_of_one_subscriber_that_panic_when_they_are_dropped_do_not_abort() {
     assert_eq!(turn(&mut reactor), 0);
 }
 
-#[test]
-fn rule_8_a_timers_panic_consumes_that_firing_alone() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_8_a_timers_panic_consumes_that_firing_alone(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let (said, witness) = (log.clone(), Witness::bomb(&log, "once"));
     let once = reactor
@@ -227,9 +220,8 @@ fn rule_8_a_timers_panic_consumes_that_firing_alone() {
     assert_eq!(log.take(), ["behind it"]);
 }
 
-#[test]
-fn rule_3_a_repeated_timer_that_panics_keeps_its_beat() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_3_a_repeated_timer_that_panics_keeps_its_beat(build: Build) {
+    let mut reactor = build().build().unwrap();
     let (count, seen) = counter();
     let key = reactor
         .every(Duration::from_nanos(1), move || {
@@ -243,9 +235,8 @@ fn rule_3_a_repeated_timer_that_panics_keeps_its_beat() {
     reactor.cancel(key).unwrap();
 }
 
-#[test]
-fn a_panic_in_a_deferred_closure_or_a_hook_keeps_the_others() {
-    let mut reactor = Reactor::new().unwrap();
+fn a_panic_in_a_deferred_closure_or_a_hook_keeps_the_others(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     for name in ["one", "two"] {
         let said = log.clone();
@@ -272,9 +263,8 @@ fn a_panic_in_a_deferred_closure_or_a_hook_keeps_the_others() {
     assert_eq!(log.take(), ["hook", "hook"]);
 }
 
-#[test]
-fn a_kept_event_whose_subscriber_is_deleted_between_turns_is_silent() {
-    let mut reactor = Reactor::new().unwrap();
+fn a_kept_event_whose_subscriber_is_deleted_between_turns_is_silent(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let keys: Vec<_> = (0..3)
         .map(|_| {
@@ -296,4 +286,20 @@ fn a_kept_event_whose_subscriber_is_deleted_between_turns_is_silent() {
     }
     assert_eq!(reactor.run_once(None).unwrap(), 2, "the kept events are used up");
     assert!(log.take().is_empty());
+}
+
+scenarios! {
+    rule_8_a_handlers_panic_keeps_the_rest_of_the_batch,
+    rule_8_due_timers_and_deferred_closures_survive_a_handlers_panic,
+    rule_8_who_deletes_itself_and_panics_is_destroyed_in_the_next_turn,
+    rule_8_who_deletes_itself_and_panics_is_destroyed_at_drop_if_no_turn_comes,
+    rule_3_a_destructor_that_panics_in_a_cross_delete_leaves_no_trace,
+    rule_3_a_destructor_that_panics_in_a_self_delete_keeps_the_rest_of_the_batch,
+    rule_8_dropping_the_reactor_runs_every_destructor_and_resumes_the_first_panic,
+    rule_8_a_reactor_dropped_by_a_panic_does_not_abort,
+    two_parts_of_one_subscriber_that_panic_when_they_are_dropped_do_not_abort,
+    rule_8_a_timers_panic_consumes_that_firing_alone,
+    rule_3_a_repeated_timer_that_panics_keeps_its_beat,
+    a_panic_in_a_deferred_closure_or_a_hook_keeps_the_others,
+    a_kept_event_whose_subscriber_is_deleted_between_turns_is_silent,
 }

@@ -13,7 +13,10 @@ use std::{
 
 use windlass::{CallError, Key, PostReason, Reactor, Remote, Turn};
 
-use crate::tools::{counter, on_ready, ready, turn, turn_panics};
+use crate::{
+    Build,
+    tools::{counter, edge, on_ready, ready, turn, turn_panics},
+};
 
 /// A list that posted closures write to.
 #[derive(Clone, Default)]
@@ -40,11 +43,10 @@ fn post(remote: &Remote, closure: impl FnOnce(Turn<'_>) + Send + 'static) {
 }
 
 /// The latch's wake had been taken when the handler panicked, and with the turn it was forgotten: the post was not run before another came.
-#[test]
-fn rule_8_a_post_beside_a_panicking_handler_is_run_in_the_next_turn_which_does_not_wait() {
+fn rule_8_a_post_beside_a_panicking_handler_is_run_in_the_next_turn_which_does_not_wait(build: Build) {
     for timeout in [None, Some(Duration::ZERO), Some(Duration::from_secs(20))] {
         for has_timer in [false, true] {
-            let mut reactor = Reactor::new().unwrap();
+            let mut reactor = build().build().unwrap();
             let remote = reactor.remote();
             let notes = Notes::default();
             on_ready(&mut reactor, ready(), |mut turn, event| {
@@ -64,8 +66,7 @@ fn rule_8_a_post_beside_a_panicking_handler_is_run_in_the_next_turn_which_does_n
     }
 }
 
-#[test]
-fn rule_8_a_post_beside_a_panic_of_any_kind_comes_first_in_the_next_turn() {
+fn rule_8_a_post_beside_a_panic_of_any_kind_comes_first_in_the_next_turn(build: Build) {
     type Arm = fn(&mut Reactor);
     let arms: [Arm; 4] = [
         |reactor| {
@@ -79,7 +80,7 @@ fn rule_8_a_post_beside_a_panic_of_any_kind_comes_first_in_the_next_turn() {
         |reactor| post(&reactor.remote(), |_| panic!("armed")),
     ];
     for arm in arms {
-        let mut reactor = Reactor::new().unwrap();
+        let mut reactor = build().build().unwrap();
         let remote = reactor.remote();
         let notes = Notes::default();
         arm(&mut reactor);
@@ -97,9 +98,8 @@ fn rule_8_a_post_beside_a_panic_of_any_kind_comes_first_in_the_next_turn() {
     }
 }
 
-#[test]
-fn rule_8_the_first_of_many_posts_that_panics_keeps_the_others_in_their_order() {
-    let mut reactor = Reactor::builder().calls_per_turn(3).build().unwrap();
+fn rule_8_the_first_of_many_posts_that_panics_keeps_the_others_in_their_order(build: Build) {
+    let mut reactor = build().calls_per_turn(3).build().unwrap();
     let remote = reactor.remote();
     let notes = Notes::default();
     for (name, panics) in [("1", true), ("2", false), ("3", true), ("4", true), ("5", false)] {
@@ -118,9 +118,8 @@ fn rule_8_the_first_of_many_posts_that_panics_keeps_the_others_in_their_order() 
     assert_eq!(turn(&mut reactor), 0);
 }
 
-#[test]
-fn rule_8_a_call_that_panics_is_its_callers_and_the_turn_goes_on() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_8_a_call_that_panics_is_its_callers_and_the_turn_goes_on(build: Build) {
+    let mut reactor = build().build().unwrap();
     let remote = reactor.remote();
     let (count, seen) = counter();
     reactor.after_turn(move |_| count.set(count.get() + 1)).unwrap();
@@ -134,8 +133,7 @@ fn rule_8_a_call_that_panics_is_its_callers_and_the_turn_goes_on() {
     assert_eq!(u64::try_from(seen.get()).unwrap(), reactor.stats().turns, "no turn was cut short");
 }
 
-#[test]
-fn rule_10_calls_of_one_turn_are_bounded_though_each_posts_two_more() {
+fn rule_10_calls_of_one_turn_are_bounded_though_each_posts_two_more(build: Build) {
     fn breed(remote: Remote) -> impl FnOnce(Turn<'_>) + Send {
         move |_: Turn<'_>| {
             for _ in 0..2 {
@@ -143,7 +141,7 @@ fn rule_10_calls_of_one_turn_are_bounded_though_each_posts_two_more() {
             }
         }
     }
-    let mut reactor = Reactor::builder().calls_per_turn(7).remote_max(50).build().unwrap();
+    let mut reactor = build().calls_per_turn(7).remote_max(50).build().unwrap();
     let remote = reactor.remote();
     post(&remote, breed(remote.clone()));
     let mut before = 0;
@@ -157,9 +155,8 @@ fn rule_10_calls_of_one_turn_are_bounded_though_each_posts_two_more() {
     assert!(room <= 7, "they have bred until the queue was full");
 }
 
-#[test]
-fn rule_10_calls_left_over_come_before_the_events_and_both_get_their_turn() {
-    let mut reactor = Reactor::builder().calls_per_turn(1).events_per_turn(1).build().unwrap();
+fn rule_10_calls_left_over_come_before_the_events_and_both_get_their_turn(build: Build) {
+    let mut reactor = build().calls_per_turn(1).events_per_turn(1).build().unwrap();
     let remote = reactor.remote();
     let notes = Notes::default();
     for _ in 0..2 {
@@ -179,17 +176,17 @@ fn rule_10_calls_left_over_come_before_the_events_and_both_get_their_turn() {
 }
 
 /// A post that deletes a subscriber whose event is in the batch: rules 2 and 9.
-#[test]
-fn rule_9_what_a_call_that_was_left_over_deletes_does_not_fire_and_what_it_adds_waits() {
-    let mut reactor = Reactor::builder().calls_per_turn(1).build().unwrap();
+fn rule_9_what_a_call_that_was_left_over_deletes_does_not_fire_and_what_it_adds_waits(build: Build) {
+    let mut reactor = build().calls_per_turn(1).build().unwrap();
     let remote = reactor.remote();
     let notes = Notes::default();
     let key: Arc<Mutex<Option<Key>>> = Arc::default();
     let (theirs, said) = (key.clone(), notes.clone());
+    let wanted = edge(&reactor);
     post(&remote, notes.saying("first"));
     post(&remote, move |mut turn: Turn<'_>| {
         turn.delete(theirs.lock().unwrap().take().unwrap()).unwrap();
-        let fresh = windlass::interest().read().edge_triggered().with_fd(ready());
+        let fresh = wanted.with_fd(ready());
         fresh.with_handler(move || said.say("fresh")).register_into(&mut turn).unwrap();
         said_timer(&mut turn);
     });
@@ -210,8 +207,7 @@ fn said_timer(turn: &mut Turn<'_>) {
 }
 
 /// Rule 13: a closure that is posted from a handler, a timer or a call runs when that has returned, and from a destructor too.
-#[test]
-fn rule_13_a_post_from_the_loops_own_code_runs_after_it() {
+fn rule_13_a_post_from_the_loops_own_code_runs_after_it(build: Build) {
     struct PostsAtEnd(Remote, Notes);
     impl Drop for PostsAtEnd {
         fn drop(&mut self) {
@@ -219,7 +215,7 @@ fn rule_13_a_post_from_the_loops_own_code_runs_after_it() {
             self.1.say("destructor");
         }
     }
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = build().build().unwrap();
     let remote = reactor.remote();
     let notes = Notes::default();
     let (from, said) = (remote.clone(), notes.clone());
@@ -245,8 +241,7 @@ fn rule_13_a_post_from_the_loops_own_code_runs_after_it() {
 }
 
 /// Rule 13: no lock is held while a posted closure is run or dropped, or a result is.
-#[test]
-fn rule_13_no_lock_is_held_while_what_was_queued_runs_or_is_dropped() {
+fn rule_13_no_lock_is_held_while_what_was_queued_runs_or_is_dropped(build: Build) {
     /// Uses all of the remote when it is dropped.
     struct Uses(Remote, Arc<Mutex<Vec<bool>>>);
     impl Uses {
@@ -267,7 +262,7 @@ fn rule_13_no_lock_is_held_while_what_was_queued_runs_or_is_dropped() {
             self.1.lock().unwrap().push(is_closed);
         }
     }
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = build().build().unwrap();
     let remote = reactor.remote();
     let dropped = Arc::default();
     let uses = Uses(remote.clone(), Arc::clone(&dropped));
@@ -283,9 +278,8 @@ fn rule_13_no_lock_is_held_while_what_was_queued_runs_or_is_dropped() {
 }
 
 /// Nothing that the reactor owns keeps its remote's queue alive, and nothing that was queued keeps the reactor's.
-#[test]
-fn closures_that_own_the_remote_they_are_queued_in_are_dropped_with_the_reactor() {
-    let mut reactor = Reactor::new().unwrap();
+fn closures_that_own_the_remote_they_are_queued_in_are_dropped_with_the_reactor(build: Build) {
+    let mut reactor = build().build().unwrap();
     let remote = reactor.remote();
     let witness = Arc::new(());
     for _ in 0..5 {
@@ -298,4 +292,17 @@ fn closures_that_own_the_remote_they_are_queued_in_are_dropped_with_the_reactor(
     drop(reactor);
     assert_eq!(Arc::strong_count(&witness), 1);
     assert!(kept.take().unwrap().try_post(|_: Turn<'_>| {}).is_err());
+}
+
+scenarios! {
+    rule_8_a_post_beside_a_panicking_handler_is_run_in_the_next_turn_which_does_not_wait,
+    rule_8_a_post_beside_a_panic_of_any_kind_comes_first_in_the_next_turn,
+    rule_8_the_first_of_many_posts_that_panics_keeps_the_others_in_their_order,
+    rule_8_a_call_that_panics_is_its_callers_and_the_turn_goes_on,
+    rule_10_calls_of_one_turn_are_bounded_though_each_posts_two_more,
+    rule_10_calls_left_over_come_before_the_events_and_both_get_their_turn,
+    rule_9_what_a_call_that_was_left_over_deletes_does_not_fire_and_what_it_adds_waits,
+    rule_13_a_post_from_the_loops_own_code_runs_after_it,
+    rule_13_no_lock_is_held_while_what_was_queued_runs_or_is_dropped,
+    closures_that_own_the_remote_they_are_queued_in_are_dropped_with_the_reactor,
 }

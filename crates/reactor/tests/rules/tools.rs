@@ -45,6 +45,12 @@ pub(crate) fn ready() -> OwnedFd {
     eventfd(1, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()
 }
 
+/// Data, edge-triggered where that is to be had.
+pub(crate) fn edge(reactor: &Reactor) -> windlass::Interest {
+    let read = interest().read();
+    if reactor.backend() == windlass::Backend::Poll { read } else { read.edge_triggered() }
+}
+
 /// A list that many closures write to.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Rc<RefCell<Vec<String>>>);

@@ -9,11 +9,13 @@ use std::{
 
 use windlass::{Event, Interest, Reactor, Tick, Turn, interest};
 
-use crate::tools::{Log, Pair, Witness, counter, drain, on_ready, ready, turn};
+use crate::{
+    Build,
+    tools::{Log, Pair, Witness, counter, drain, on_ready, ready, turn},
+};
 
-#[test]
-fn rule_9_a_timer_started_in_a_turn_does_not_fire_in_it() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_9_a_timer_started_in_a_turn_does_not_fire_in_it(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let said = log.clone();
     // A timer is due already, so that the turn has a timer phase.
@@ -35,9 +37,8 @@ fn rule_9_a_timer_started_in_a_turn_does_not_fire_in_it() {
     assert_eq!(log.take(), ["child", "child", "past"]);
 }
 
-#[test]
-fn rule_9_a_timer_that_resets_itself_to_now_fires_once_a_turn() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_9_a_timer_that_resets_itself_to_now_fires_once_a_turn(build: Build) {
+    let mut reactor = build().build().unwrap();
     let (count, seen) = counter();
     let key = reactor
         .after(Duration::ZERO, move |tick: Tick, mut turn: Turn<'_, _>| {
@@ -52,9 +53,8 @@ fn rule_9_a_timer_that_resets_itself_to_now_fires_once_a_turn() {
     reactor.cancel(key).unwrap();
 }
 
-#[test]
-fn rule_10_a_turn_fires_no_more_timers_than_it_may_and_the_rest_comes_first_in_the_next() {
-    let mut reactor = Reactor::builder().timers_per_turn(3).build().unwrap();
+fn rule_10_a_turn_fires_no_more_timers_than_it_may_and_the_rest_comes_first_in_the_next(build: Build) {
+    let mut reactor = build().timers_per_turn(3).build().unwrap();
     let log = Log::default();
     for name in ["1", "2", "3", "4", "5"] {
         let said = log.clone();
@@ -68,9 +68,8 @@ fn rule_10_a_turn_fires_no_more_timers_than_it_may_and_the_rest_comes_first_in_t
     assert_eq!(log.take(), ["4", "5", "event"]);
 }
 
-#[test]
-fn rule_10_a_turn_runs_no_more_closures_than_it_may_and_the_rest_comes_first_in_the_next() {
-    let mut reactor = Reactor::builder().deferred_per_turn(2).build().unwrap();
+fn rule_10_a_turn_runs_no_more_closures_than_it_may_and_the_rest_comes_first_in_the_next(build: Build) {
+    let mut reactor = build().deferred_per_turn(2).build().unwrap();
     let log = Log::default();
     for name in ["1", "2", "3"] {
         let said = log.clone();
@@ -84,13 +83,12 @@ fn rule_10_a_turn_runs_no_more_closures_than_it_may_and_the_rest_comes_first_in_
     assert_eq!(log.take(), ["3", "event"]);
 }
 
-#[test]
-fn rule_10_a_closure_that_defers_itself_for_ever_starves_nothing() {
+fn rule_10_a_closure_that_defers_itself_for_ever_starves_nothing(build: Build) {
     fn again(log: Log, mut turn: Turn<'_, Reactor>) {
         log.say("closure");
         turn.defer(move |turn: Turn<'_, Reactor>| again(log, turn)).unwrap();
     }
-    let mut reactor = Reactor::new().unwrap();
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let said = log.clone();
     reactor.defer(move |turn: Turn<'_, Reactor>| again(said, turn)).unwrap();
@@ -107,9 +105,8 @@ fn rule_10_a_closure_that_defers_itself_for_ever_starves_nothing() {
     }
 }
 
-#[test]
-fn rule_10_more_ready_descriptors_than_a_turn_takes_are_all_served() {
-    let mut reactor = Reactor::builder().events_per_turn(2).build().unwrap();
+fn rule_10_more_ready_descriptors_than_a_turn_takes_are_all_served(build: Build) {
+    let mut reactor = build().events_per_turn(2).build().unwrap();
     let (count, seen) = counter();
     for _ in 0..7 {
         let count = count.clone();
@@ -124,9 +121,8 @@ fn rule_10_more_ready_descriptors_than_a_turn_takes_are_all_served() {
     assert_eq!((turns, seen.get()), (vec![2, 2, 2, 1, 0], 7));
 }
 
-#[test]
-fn rule_13_what_a_handler_causes_comes_after_it_has_returned() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_13_what_a_handler_causes_comes_after_it_has_returned(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let said = log.clone();
     on_ready(&mut reactor, ready(), move |mut turn, event| {
@@ -141,10 +137,8 @@ fn rule_13_what_a_handler_causes_comes_after_it_has_returned() {
     assert_eq!(log.take(), ["handler ends", "deferred", "drop self"]);
 }
 
-#[test]
-#[cfg_attr(miri, ignore = "Miri has no /proc")]
-fn rule_14_merged_changes_reach_the_kernel_before_a_destructor_runs() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_14_merged_changes_reach_the_kernel_before_a_destructor_runs(build: Build) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let fd = Pair::new().take();
     let number = std::os::fd::AsRawFd::as_raw_fd(&fd);
@@ -190,8 +184,8 @@ impl Drop for SetObserver {
 
 /// Registers one who, in its handler, deletes itself, changes another and does `then`; tells what the kernel knew of the
 /// change when its value was destroyed.
-fn mask_seen_by_a_self_delete(then: impl Fn() + 'static) -> (Reactor, Log) {
-    let mut reactor = Reactor::new().unwrap();
+fn mask_seen_by_a_self_delete(build: Build, then: impl Fn() + 'static) -> (Reactor, Log) {
+    let mut reactor = build().build().unwrap();
     let log = Log::default();
     let fd = Pair::new().take();
     let number = std::os::fd::AsRawFd::as_raw_fd(&fd);
@@ -206,27 +200,22 @@ fn mask_seen_by_a_self_delete(then: impl Fn() + 'static) -> (Reactor, Log) {
     (reactor, log)
 }
 
-#[test]
-#[cfg_attr(miri, ignore = "Miri has no /proc")]
-fn rule_14_a_change_made_after_deleting_oneself_reaches_the_kernel_before_ones_destructor() {
-    let (mut reactor, log) = mask_seen_by_a_self_delete(|| {});
+fn rule_14_a_change_made_after_deleting_oneself_reaches_the_kernel_before_ones_destructor(build: Build) {
+    let (mut reactor, log) = mask_seen_by_a_self_delete(build, || {});
     turn(&mut reactor);
     assert_eq!(log.take(), ["5"], "EPOLLIN | EPOLLOUT");
 }
 
-#[test]
-#[cfg_attr(miri, ignore = "Miri has no /proc")]
-fn rule_14_a_change_before_a_panic_reaches_the_kernel_before_the_graves_are_emptied() {
-    let (mut reactor, log) = mask_seen_by_a_self_delete(|| panic!("handler"));
+fn rule_14_a_change_before_a_panic_reaches_the_kernel_before_the_graves_are_emptied(build: Build) {
+    let (mut reactor, log) = mask_seen_by_a_self_delete(build, || panic!("handler"));
     crate::tools::turn_panics(&mut reactor);
     assert!(log.take().is_empty());
     turn(&mut reactor);
     assert_eq!(log.take(), ["5"], "EPOLLIN | EPOLLOUT");
 }
 
-#[test]
-fn level_triggered_changes_of_one_turn_are_merged_and_take_effect() {
-    let mut reactor = Reactor::new().unwrap();
+fn level_triggered_changes_of_one_turn_are_merged_and_take_effect(build: Build) {
+    let mut reactor = build().build().unwrap();
     let (count, seen) = counter();
     let mut pair = Pair::new();
     let target = on_ready(&mut reactor, pair.take(), move |_, event: Event| count.set(event.ready().bits() as usize));
@@ -242,9 +231,8 @@ fn level_triggered_changes_of_one_turn_are_merged_and_take_effect() {
     assert_eq!(seen.get(), interest().write().bits() as usize);
 }
 
-#[test]
-fn rule_5_modify_of_oneself_is_seen_at_once_and_aliases_nothing() {
-    let mut reactor = Reactor::new().unwrap();
+fn rule_5_modify_of_oneself_is_seen_at_once_and_aliases_nothing(build: Build) {
+    let mut reactor = build().build().unwrap();
     let seen = Rc::new(Cell::new(interest()));
     let out = seen.clone();
     let handler = move |_: &mut OwnedFd, asked: Interest, event: Event, mut turn: Turn<'_, _>| {
@@ -259,9 +247,8 @@ fn rule_5_modify_of_oneself_is_seen_at_once_and_aliases_nothing() {
     assert_eq!(seen.get(), interest().read().priority());
 }
 
-#[test]
-fn an_empty_interest_on_a_closed_peer_is_told_once_and_does_not_spin() {
-    let mut reactor = Reactor::new().unwrap();
+fn an_empty_interest_on_a_closed_peer_is_told_once_and_does_not_spin(build: Build) {
+    let mut reactor = build().build().unwrap();
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let (count, seen) = counter();
     interest()
@@ -277,9 +264,8 @@ fn an_empty_interest_on_a_closed_peer_is_told_once_and_does_not_spin() {
     assert_eq!(seen.get(), 1);
 }
 
-#[test]
-fn who_pauses_itself_at_every_hang_up_comes_to_rest() {
-    let mut reactor = Reactor::new().unwrap();
+fn who_pauses_itself_at_every_hang_up_comes_to_rest(build: Build) {
+    let mut reactor = build().build().unwrap();
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     interest()
         .read()
@@ -292,9 +278,8 @@ fn who_pauses_itself_at_every_hang_up_comes_to_rest() {
     assert_eq!(turns, [1, 1, 0, 0], "once for what it asked, once for the hang-up");
 }
 
-#[test]
-fn a_one_shot_fires_once_until_it_is_armed_again() {
-    let mut reactor = Reactor::new().unwrap();
+fn a_one_shot_fires_once_until_it_is_armed_again(build: Build) {
+    let mut reactor = build().build().unwrap();
     let (count, seen) = counter();
     let key = interest()
         .read()
@@ -311,11 +296,10 @@ fn a_one_shot_fires_once_until_it_is_armed_again() {
     assert_eq!(seen.get(), 4);
 }
 
-#[test]
-fn the_turns_clock_is_read_once_a_turn_and_no_clock_is_read_without_need() {
+fn the_turns_clock_is_read_once_a_turn_and_no_clock_is_read_without_need(build: Build) {
     let mut start = None;
     let (reads, seen) = counter();
-    let mut reactor = Reactor::builder()
+    let mut reactor = build()
         .clock(move || {
             reads.set(reads.get() + 1);
             Instant::now() + Duration::from_secs(reads.get() as u64)
@@ -343,4 +327,26 @@ fn the_turns_clock_is_read_once_a_turn_and_no_clock_is_read_without_need() {
     }
     assert_eq!(times.take(), ["0", "1", "2"]);
     assert_eq!(seen.get(), before + 3);
+}
+
+scenarios! {
+    rule_9_a_timer_started_in_a_turn_does_not_fire_in_it,
+    rule_9_a_timer_that_resets_itself_to_now_fires_once_a_turn,
+    rule_10_a_turn_fires_no_more_timers_than_it_may_and_the_rest_comes_first_in_the_next,
+    rule_10_a_turn_runs_no_more_closures_than_it_may_and_the_rest_comes_first_in_the_next,
+    rule_10_a_closure_that_defers_itself_for_ever_starves_nothing,
+    rule_10_more_ready_descriptors_than_a_turn_takes_are_all_served,
+    rule_13_what_a_handler_causes_comes_after_it_has_returned,
+    #[cfg_attr(miri, ignore = "Miri has no /proc")]
+    rule_14_merged_changes_reach_the_kernel_before_a_destructor_runs except [poll "the kernel keeps nothing of it", uring "the kernel shows nothing of it"],
+    #[cfg_attr(miri, ignore = "Miri has no /proc")]
+    rule_14_a_change_made_after_deleting_oneself_reaches_the_kernel_before_ones_destructor except [poll "the kernel keeps nothing of it", uring "the kernel shows nothing of it"],
+    #[cfg_attr(miri, ignore = "Miri has no /proc")]
+    rule_14_a_change_before_a_panic_reaches_the_kernel_before_the_graves_are_emptied except [poll "the kernel keeps nothing of it", uring "the kernel shows nothing of it"],
+    level_triggered_changes_of_one_turn_are_merged_and_take_effect,
+    rule_5_modify_of_oneself_is_seen_at_once_and_aliases_nothing,
+    an_empty_interest_on_a_closed_peer_is_told_once_and_does_not_spin,
+    who_pauses_itself_at_every_hang_up_comes_to_rest,
+    a_one_shot_fires_once_until_it_is_armed_again,
+    the_turns_clock_is_read_once_a_turn_and_no_clock_is_read_without_need,
 }

@@ -22,7 +22,7 @@ use rustix::{
     event::{EventfdFlags, eventfd},
     fd::FromRawFd,
 };
-use windlass::{Clock, Interest, Key, Reactor, Registrar, interest};
+use windlass::{Backend, Clock, Interest, Key, Reactor, Registrar, interest};
 
 /// A turn that does not wait.
 pub(crate) const NOW: Duration = Duration::ZERO;
@@ -74,6 +74,16 @@ pub(crate) fn slot<T>() -> Slot<T> {
 /// Waits for data, level-triggered, as most do.
 pub(crate) const fn readable() -> Interest {
     interest().read()
+}
+
+/// Whether the backend of a reactor has this manner of interest.
+pub(crate) fn has(reactor: &Reactor, wanted: Interest) -> bool {
+    reactor.backend() != Backend::Poll || !(wanted.has_edge_triggered() || wanted.has_exclusive())
+}
+
+/// Edge-triggered where that is to be had, for scenarios that are right with either manner.
+pub(crate) fn edge(reactor: &Reactor, wanted: Interest) -> Interest {
+    if has(reactor, wanted.edge_triggered()) { wanted.edge_triggered() } else { wanted }
 }
 
 /// An eventfd whose number several owners share: the reactor and the test, say.

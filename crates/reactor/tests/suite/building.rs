@@ -80,8 +80,17 @@ scenarios! {
 
 /// Not a scenario: what `Auto` chooses is this machine's affair.
 #[test]
-fn auto_and_the_default_choose_epoll() {
-    assert_eq!(Reactor::builder().backend(Backend::Auto).build().unwrap().backend(), Backend::Epoll);
-    assert_eq!(Reactor::new().unwrap().backend(), Backend::Epoll);
+fn auto_and_the_default_are_a_ring_or_epoll_and_say_why() {
+    let demanded = Reactor::builder().backend(Backend::Uring).build().map(drop);
+    let expected = if demanded.is_ok() { Backend::Uring } else { Backend::Epoll };
+    for reactor in [Reactor::builder().backend(Backend::Auto).build().unwrap(), Reactor::new().unwrap()] {
+        assert_eq!((reactor.backend(), reactor.stats().backend), (expected, expected));
+        assert_eq!(reactor.ring_refused(), reactor.stats().ring_refused);
+        match (&demanded, reactor.ring_refused()) {
+            (Ok(()), None) => {}
+            (Err(BuildError::Ring(demanded)), Some(why)) => assert_eq!(*demanded, why),
+            other => panic!("{other:?}"),
+        }
+    }
     assert_eq!((Backend::default(), Backend::Epoll.to_string().as_str()), (Backend::Auto, "epoll"));
 }

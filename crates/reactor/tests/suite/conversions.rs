@@ -13,7 +13,7 @@ use windlass::{
 
 use crate::{
     Build,
-    bed::{Log, NOW, Noted, Shared, counter, drain, noting, readable, ready, ring, run_dry},
+    bed::{Log, NOW, Noted, Shared, counter, drain, edge, noting, readable, ready, ring, run_dry},
 };
 
 struct ByHand {
@@ -85,7 +85,7 @@ fn a_descriptor_is_taken_back_open_and_its_handler_dropped(build: Build) {
     let handler = move || {
         let _ = &noted;
     };
-    let key = interest().read().edge_triggered().with_fd(counter(3)).with_handler(handler);
+    let key = edge(&reactor, interest().read()).with_fd(counter(3)).with_handler(handler);
     let key = key.register_into(&mut reactor).unwrap();
     let fd: OwnedFd = reactor.take_fd(key).unwrap();
     assert_eq!(log.take(), ["handler"]);

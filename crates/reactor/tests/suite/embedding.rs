@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use windlass::{AddReason, Embedded, Errno, Group, Reactor, Turn, interest};
+use windlass::{AddReason, Backend, Embedded, Errno, Group, Reactor, Turn, interest};
 
 use crate::{
     Build,
@@ -458,50 +458,90 @@ fn its_descriptor_is_one_like_any_other(build: Build) {
     assert!(format!("{guest:?}").contains("Embedded"));
 }
 
+// Backend's documentation says which can be embedded.
+fn a_backend_whose_wait_has_no_descriptor_is_not_embedded(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    noting(&mut reactor, &ready(), &log, "event");
+    let is_refused = reactor.backend() == Backend::Poll;
+    match reactor.embed() {
+        Ok(mut guest) => {
+            assert!(!is_refused);
+            assert_eq!(guest.run_once(NOW).unwrap(), 1);
+        }
+        Err(mut error) => {
+            assert!(is_refused, "{error}");
+            assert_eq!(error.errno, Errno::OPNOTSUPP);
+            assert_eq!(error.to_string(), "the reactor's backend cannot be embedded");
+            assert_eq!(error.reactor.run_once(NOW).unwrap(), 1, "unharmed");
+        }
+    }
+    assert_eq!(log.take(), ["event"]);
+}
+
+fn a_reactor_that_cannot_be_embedded_is_not_put_in_the_place_of_one_that_was(build: Build) {
+    let mut guest = Reactor::builder().backend(Backend::Epoll).build().unwrap().embed().unwrap();
+    let log = Log::new();
+    guest.with(|reactor| {
+        *reactor = build().build().unwrap();
+        noting(reactor, &ready(), &log, "event");
+    });
+    assert!(is_readable(&guest), "something is due: an event, or trouble");
+    let done = guest.run_once(NOW).map_err(|e| e.raw_os_error());
+    let is_refused = guest.with(|reactor| reactor.backend()) == Backend::Poll;
+    assert_eq!(done, if is_refused { Err(Some(libc::EOPNOTSUPP)) } else { Ok(1) });
+    assert_eq!(log.take(), ["event"], "the turn was run");
+    assert_eq!(is_readable(&guest), is_refused, "trouble stays");
+}
+
 scenarios! {
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    an_event_makes_it_readable_until_it_is_handled,
+    a_backend_whose_wait_has_no_descriptor_is_not_embedded,
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_timer_wakes_the_host,
+    a_reactor_that_cannot_be_embedded_is_not_put_in_the_place_of_one_that_was,
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_repeated_timer_wakes_the_host_again_and_again,
+    an_event_makes_it_readable_until_it_is_handled except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_timer_that_is_due_already_makes_it_readable,
+    a_timer_wakes_the_host except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_deferred_closure_makes_it_readable,
+    a_repeated_timer_wakes_the_host_again_and_again except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    work_left_over_by_a_turn_makes_it_readable,
+    a_timer_that_is_due_already_makes_it_readable except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_kept_event_makes_it_readable,
+    a_deferred_closure_makes_it_readable except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_destructor_left_behind_makes_it_readable,
+    work_left_over_by_a_turn_makes_it_readable except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_stop_from_anywhere_makes_it_readable,
-    a_post_wakes_the_host,
-    calls_left_over_by_a_turn_make_it_readable,
-    no_post_is_lost_between_the_guests_turn_and_the_hosts_sleep,
+    a_kept_event_makes_it_readable except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_merged_change_is_in_force_for_the_host,
+    a_destructor_left_behind_makes_it_readable except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    work_from_before_the_embedding_counts,
+    a_stop_from_anywhere_makes_it_readable except [poll "a wait of poll(2) has no descriptor"],
+    a_post_wakes_the_host except [poll "a wait of poll(2) has no descriptor"],
+    calls_left_over_by_a_turn_make_it_readable except [poll "a wait of poll(2) has no descriptor"],
+    no_post_is_lost_between_the_guests_turn_and_the_hosts_sleep except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_reactor_comes_out_again_whole,
+    a_merged_change_is_in_force_for_the_host except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_custom_clock_fires_the_timers,
+    work_from_before_the_embedding_counts except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_new_epoll_set_inside_still_wakes_the_host,
+    a_reactor_comes_out_again_whole except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    another_reactor_may_be_put_in_its_place,
+    a_custom_clock_fires_the_timers except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_guest_of_a_reactor_is_served,
+    a_new_epoll_set_inside_still_wakes_the_host except [poll "a wait of poll(2) has no descriptor", uring "a ring has no ghosts, so nothing is built anew"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_guest_whose_handler_panics_stays_with_its_host,
+    another_reactor_may_be_put_in_its_place except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_member_of_a_group_may_be_a_guest,
+    a_guest_of_a_reactor_is_served except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    one_guest_in_a_guest_in_a_host_is_as_deep_as_it_goes,
+    a_guest_whose_handler_panics_stays_with_its_host except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_guest_too_deep_is_refused_and_comes_back,
+    a_member_of_a_group_may_be_a_guest except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    its_descriptor_is_one_like_any_other,
+    one_guest_in_a_guest_in_a_host_is_as_deep_as_it_goes except [poll "a wait of poll(2) has no descriptor"],
+    #[cfg_attr(miri, ignore = "Miri has no timerfd")]
+    a_guest_too_deep_is_refused_and_comes_back except [poll "a wait of poll(2) has no descriptor"],
+    #[cfg_attr(miri, ignore = "Miri has no timerfd")]
+    its_descriptor_is_one_like_any_other except [poll "a wait of poll(2) has no descriptor"],
 }

@@ -384,7 +384,7 @@ fn members_are_modified_and_reset_by_their_keys(build: Build) {
     let log = Log::new();
     let fd = ready();
     let registered = Group::new(State::new(&log))
-        .fd(windlass::interest().edge_triggered(), fd.clone(), member("fd"))
+        .fd(windlass::interest(), fd.clone(), member("fd"))
         .after(MS, |state: &mut State| state.note("timer"))
         .register_into(&mut reactor)
         .unwrap();

@@ -1,7 +1,4 @@
 //! What a reactor does, seen from outside: one suite, run on every backend.
-//!
-//! A scenario is a function of [`Build`], which begins a reactor on some backend. [`scenarios!`] at the end of each module makes a
-//! test of every scenario on every backend; one that is forgotten there is dead code, which the compiler tells.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,27 +6,11 @@
     reason = "what fails in a test ends it, and the types of its handlers are said once"
 )]
 
-/// Begins the builder of a reactor on one of the backends. A scenario may set limits before it builds.
-type Build = fn() -> windlass::Builder;
+#[macro_use]
+#[path = "../common/scenarios.rs"]
+mod scenarios;
 
-/// Makes tests of scenarios, one on each backend. Attributes (`ignore` under Miri, say) go to the tests.
-macro_rules! scenarios {
-    ($($(#[$attribute:meta])* $name:ident,)*) => {
-        scenarios!(@on epoll Epoll $($(#[$attribute])* $name,)*);
-        // The next backend is one more such line.
-    };
-    (@on $module:ident $backend:ident $($(#[$attribute:meta])* $name:ident,)*) => {
-        mod $module {
-            $(
-                #[test]
-                $(#[$attribute])*
-                fn $name() {
-                    super::$name(|| windlass::Reactor::builder().backend(windlass::Backend::$backend));
-                }
-            )*
-        }
-    };
-}
+use scenarios::Build;
 
 mod bed;
 mod script;
@@ -49,6 +30,8 @@ mod registration;
 mod remote;
 mod remote_async;
 mod remote_wakes;
+#[cfg(not(miri))]
+mod rings;
 mod signals;
 mod signatures;
 mod sockets;

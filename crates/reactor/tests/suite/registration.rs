@@ -13,8 +13,8 @@ use windlass::{AddReason, Event, Interest, Key, ModifyError, NotFound, Reactor, 
 use crate::{
     Build,
     bed::{
-        Log, NOW, Numbered, Shared, counter, drain, duplicate_from, idle, noting, own_numbers, readable, ready, ring,
-        run_dry, slot,
+        Log, NOW, Numbered, Shared, counter, drain, duplicate_from, edge, idle, noting, own_numbers, readable, ready,
+        ring, run_dry, slot,
     },
 };
 
@@ -169,10 +169,8 @@ fn a_key_survives_the_way_through_a_number(build: Build) {
 fn the_event_carries_the_key_and_the_interest(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
-    let wanted = interest().read().edge_triggered();
-    let key = interest()
-        .read()
-        .edge_triggered()
+    let wanted = edge(&reactor, interest().read());
+    let key = wanted
         .with_fd(ready())
         .with_handler({
             let log = log.clone();

@@ -183,7 +183,7 @@ fn a_post_that_deregisters_and_registers_while_the_loop_waits_is_obeyed(build: B
     assert!(hits.load(Relaxed) <= 20);
 }
 
-/// The write count of the descriptor that wakes a reactor, which is never read.
+/// The write count of the descriptor that wakes a reactor, which is never read but with `Backend::Poll`.
 struct Rings(i32);
 
 impl Rings {
@@ -193,12 +193,14 @@ impl Rings {
             let list = std::fs::read_dir("/proc/self/fd").unwrap();
             list.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
         };
-        let before = numbers();
+        let link = |number: &i32| std::fs::read_link(format!("/proc/self/fd/{number}")).ok();
+        let mut before = numbers();
+        // The list's own number is free again.
+        before.retain(|number| link(number).is_some());
         let reactor = build().build().unwrap();
         let mut fresh = numbers();
         fresh.retain(|number| {
-            let link = std::fs::read_link(format!("/proc/self/fd/{number}"));
-            !before.contains(number) && link.is_ok_and(|link| link.to_str() == Some("anon_inode:[eventfd]"))
+            !before.contains(number) && link(number).is_some_and(|link| link.to_str() == Some("anon_inode:[eventfd]"))
         });
         let [number] = fresh[..] else { panic!("one eventfd is the latch's: {fresh:?}") };
         (Self(number), reactor)
@@ -236,7 +238,16 @@ fn a_wake_of_a_running_loop_writes_nothing(build: Build) {
     remote.stop();
     reactor.run().unwrap();
     assert_eq!((ran.load(Relaxed), rings.count(), reactor.stats().wakes), (4, 0, 0));
-    // A loop that sleeps is rung once for many posts: the second finds it woken.
+}
+
+// The second of two posts finds the loop woken.
+fn a_loop_that_sleeps_is_rung_once_for_many_posts(build: Build) {
+    if !crate::bed::in_own_process(build, "remote_wakes", "a_loop_that_sleeps_is_rung_once_for_many_posts") {
+        return;
+    }
+    let (rings, mut reactor) = Rings::of_new(build);
+    let remote = reactor.remote();
+    let ran = Arc::new(AtomicU64::new(0));
     let (go, wait) = mpsc::channel();
     let (theirs, counted) = (remote.clone(), ran.clone());
     let number = rings.0;
@@ -266,9 +277,10 @@ fn a_stop_of_a_loop_without_a_remote_always_rings(build: Build) {
     }
     let (rings, mut reactor) = Rings::of_new(build);
     let stop = reactor.stop_handle();
+    let is_read = reactor.backend() == windlass::Backend::Poll;
     for round in 1..4 {
         stop.stop();
-        assert_eq!(rings.count(), round);
+        assert_eq!(rings.count(), if is_read { 1 } else { round });
         reactor.run_once(None).unwrap();
         assert_eq!(reactor.stats().wakes, round);
         reactor.run().unwrap();
@@ -281,7 +293,7 @@ fn a_stop_of_a_loop_without_a_remote_always_rings(build: Build) {
     reactor.run().unwrap();
     note(&remote, &Arc::default());
     reactor.run_once(None).unwrap();
-    assert_eq!(rings.count(), 4);
+    assert_eq!(rings.count(), if is_read { 0 } else { 4 });
 }
 
 /// Sleeps in poll(2) until the guest is readable.
@@ -428,17 +440,19 @@ scenarios! {
     #[cfg_attr(miri, ignore = "Miri starts no processes")]
     a_wake_of_a_running_loop_writes_nothing,
     #[cfg_attr(miri, ignore = "Miri starts no processes")]
+    a_loop_that_sleeps_is_rung_once_for_many_posts except [poll "the descriptor is read there, so its count says nothing"],
+    #[cfg_attr(miri, ignore = "Miri starts no processes")]
     a_stop_of_a_loop_without_a_remote_always_rings,
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    no_post_is_lost_in_a_host_that_polls,
+    no_post_is_lost_in_a_host_that_polls except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    no_post_is_lost_in_a_foreign_epoll_host,
+    no_post_is_lost_in_a_foreign_epoll_host except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    no_post_is_lost_in_a_guest_of_another_reactor,
+    no_post_is_lost_in_a_guest_of_another_reactor except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_guest_gets_its_remote_late_and_keeps_it_when_it_moves,
+    a_guest_gets_its_remote_late_and_keeps_it_when_it_moves except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_guests_panic_beside_a_post_wakes_its_host_again,
+    a_guests_panic_beside_a_post_wakes_its_host_again except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri closes no number under a living duplicate")]
-    no_post_is_lost_while_the_epoll_set_is_built_anew,
+    no_post_is_lost_while_the_epoll_set_is_built_anew except [poll "poll(2) keeps nothing, so there is nothing to build anew", uring "a ring has no ghosts, so nothing is built anew"],
 }

@@ -138,7 +138,11 @@ fn a_function_over_any_descriptor_and_any_reactor(build: Build) {
     }
     let mut reactor = build().build().unwrap();
     let fd = crate::bed::counter(1);
-    interest().read().edge_triggered().with_fd(fd).with_handler(on_ready).register_into(&mut reactor).unwrap();
+    crate::bed::edge(&reactor, interest().read())
+        .with_fd(fd)
+        .with_handler(on_ready)
+        .register_into(&mut reactor)
+        .unwrap();
     reactor.run().unwrap();
 }
 

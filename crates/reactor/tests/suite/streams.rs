@@ -220,11 +220,17 @@ fn one_event_is_one_receive(build: Build) {
         peer.write(&[9; 100_000]);
         let mut sum = 0;
         while sum < 100_000 {
-            assert_eq!(reactor.run_once(None).unwrap(), 1);
+            let events = reactor.run_once(None).unwrap();
+            // A ring may have received more than once by now, or more at a time than a handler is told to expect.
+            let is_ring = reactor.backend() == windlass::Backend::Uring;
+            assert!(events == 1 || (events > 1 && is_ring));
             let said = log.take();
-            let [Said::Data(bytes)] = &said[..] else { panic!("{} calls", said.len()) };
-            assert!(bytes.len() <= 64 << 10);
-            sum += bytes.len();
+            assert!(said.len() == events || (said.len() > events && is_ring));
+            for said in said {
+                let Said::Data(bytes) = said else { panic!("{said:?}") };
+                assert!(bytes.len() <= 64 << 10);
+                sum += bytes.len();
+            }
         }
         assert_eq!((sum, turn(&mut reactor)), (100_000, 0));
     }
@@ -253,7 +259,8 @@ fn a_prefix_waits_while_reading_is_paused(build: Build) {
     peer.write(b"second");
     let script = Script::new(&log).on_open(|stream| stream.pause());
     let key = PLAIN.adopt(ours, vec![b'1'; 100_000], script, &mut reactor).map_err(|e| e.reason).unwrap();
-    assert!(run_dry(&mut reactor) < 3);
+    // On a ring, beside the opening, what was received before and the end of the receive.
+    assert!(run_dry(&mut reactor) <= 3);
     assert_eq!(log.take(), [Said::Open]);
     reactor.stream(key).unwrap().resume();
     run_dry(&mut reactor);
@@ -414,6 +421,30 @@ fn a_socket_left_blocking_does_not_block_the_loop(build: Build) {
     drop(Peer::Unix(theirs));
 }
 
+/// What a ring has received for a stream that is paused comes when it goes on, and is more than the output may take at once.
+fn an_echo_that_pauses_when_it_is_full_has_one_receive_above_the_mark_at_most(build: Build) {
+    const RECEIVED_MAX: usize = 64 << 10;
+    let options = StreamOptions::new().marks(64 << 10, 256 << 10).output_max((256 << 10) + RECEIVED_MAX);
+    let bytes: Vec<u8> = (0..12_000_000u32).map(|at| (at / 7 % 251) as u8).collect();
+    for (ours, mut peer) in both_families() {
+        let mut reactor = build().build().unwrap();
+        let log = Log::new();
+        let script = Script::echo(&log).on_full(|stream| stream.pause()).on_drained(|stream| stream.resume());
+        open(&mut reactor, options, ours, script);
+        let (mut sent, mut got, mut buffer) = (0, Vec::new(), vec![0; 100_000]);
+        while got.len() < bytes.len() {
+            // As much as everybody between takes; and of what comes back only so little that the socket is full again at once.
+            sent += peer.write_some(&bytes[sent..]);
+            turn(&mut reactor);
+            if let Ok(count) = peer.try_read(&mut buffer) {
+                got.extend_from_slice(&buffer[..count]);
+            }
+            log.take();
+        }
+        assert!(got == bytes, "nothing is lost, doubled or moved");
+    }
+}
+
 scenarios! {
     #[cfg_attr(miri, ignore = "sockets")]
     what_is_received_is_sent_back_out_of_the_buffer,
@@ -453,4 +484,6 @@ scenarios! {
     taking_a_reactor_apart_leaves_no_streams_behind,
     #[cfg_attr(miri, ignore = "sockets")]
     a_socket_left_blocking_does_not_block_the_loop,
+    #[cfg_attr(miri, ignore = "sockets")]
+    an_echo_that_pauses_when_it_is_full_has_one_receive_above_the_mark_at_most,
 }

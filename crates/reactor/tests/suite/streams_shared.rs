@@ -14,6 +14,7 @@ const PLAIN: StreamOptions = StreamOptions::new();
 
 fn what_is_written_for_many_goes_out_at_once_behind_what_waits(build: Build) {
     let mut reactor = build().build().unwrap();
+    let by_ring = reactor.backend() == windlass::Backend::Uring;
     let log = Log::new();
     let (ours, mut peer) = tcp();
     let sent = ours.try_clone().unwrap();
@@ -28,7 +29,8 @@ fn what_is_written_for_many_goes_out_at_once_behind_what_waits(build: Build) {
         let waiting = target.write_shared(&Shared::new(b"second ")).unwrap();
         noted.set((waiting, segments_sent(&copy)));
         let again = target.write_shared(&Shared::new(b"third")).unwrap();
-        assert_eq!((again, target.buffered(), segments_sent(&copy)), (0, 0, 2));
+        // A ring sends it when the turn ends.
+        assert_eq!((again, target.buffered(), segments_sent(&copy)), (0, 0, if by_ring { 1 } else { 2 }));
         assert_eq!(target.write_shared(&Shared::new(b"")), Ok(0));
     });
     open(&mut reactor, PLAIN, others, script);
@@ -36,6 +38,7 @@ fn what_is_written_for_many_goes_out_at_once_behind_what_waits(build: Build) {
     until(&mut reactor, &log, 3);
     assert_eq!(seen.get(), (0, 1), "both in one write, and not at the end of the turn");
     assert_eq!(peer.read_all(), b"first second third");
+    assert_eq!(segments_sent(&sent), 2);
 }
 
 fn what_many_sockets_do_not_take_waits_once_for_all(build: Build) {

@@ -198,7 +198,42 @@ fn a_turn_bounds_the_timers_that_a_handler_resets_to_now(build: Build) {
     reactor.cancel(key).unwrap();
 }
 
+// corosio: its select backend fired no timer for as long as handlers posted. Here they post and defer for ever, and descriptors are ready in
+// every turn, more than one turn takes.
+fn no_timer_waits_for_handlers_that_post_and_defer_for_ever(build: Build) {
+    fn post_again(remote: &windlass::Remote) {
+        let next = remote.clone();
+        assert!(remote.try_post(move |_: Turn<'_>| post_again(&next)).is_ok());
+    }
+    fn defer_again(mut turn: Turn<'_>) {
+        assert!(turn.defer(defer_again).is_ok());
+    }
+    let clock = HandClock::new();
+    let mut reactor = build().clock(clock.clone()).events_per_turn(2).build().unwrap();
+    post_again(&reactor.remote());
+    reactor.defer(defer_again).map_err(drop).unwrap();
+    let served = Log::new();
+    for name in 0..5 {
+        let served = served.clone();
+        readable().with_fd(ready()).with_handler(move || served.note(name)).register_into(&mut reactor).unwrap();
+    }
+    let fired = Log::new();
+    for millisecond in 1..=20 {
+        let fired = fired.clone();
+        reactor.after(millisecond * MS, move || fired.note(millisecond)).unwrap();
+    }
+    for millisecond in 1..=20 {
+        clock.advance(MS);
+        reactor.run_once(None).unwrap();
+        assert_eq!(fired.take(), [millisecond], "in the turn in which it is due");
+    }
+    let served = served.take();
+    assert!((0..5).all(|name| served.iter().filter(|other| **other == name).count() >= 7), "{served:?}");
+}
+
 scenarios! {
+    #[cfg_attr(miri, ignore = "the stand-in for Miri's epoll serves the first again and again")]
+    no_timer_waits_for_handlers_that_post_and_defer_for_ever,
     a_period_of_nothing_is_refused_and_the_handler_comes_back,
     the_limit_is_kept_and_the_handler_comes_back,
     a_reactor_may_be_built_without_room_for_timers,

@@ -15,7 +15,10 @@ use std::{
 use windlass::Reactor;
 
 use self::world::{PeerSaw, World, survive};
-use crate::program::{Named, setting};
+use crate::{
+    Build,
+    program::{Named, setting},
+};
 
 const STEPS: usize = 120;
 
@@ -68,10 +71,10 @@ fn close_all(world: &Rc<World>, reactor: &mut Reactor) {
     panic!("{} subscribers stay: {left:#?}", reactor.stats().subscribers);
 }
 
-fn program(seed: u64, panics: bool) -> (u64, u64) {
+fn program(build: Build, seed: u64, panics: bool) -> (u64, u64) {
     let world = Rc::new(World::new(seed));
     let (start, time) = (Instant::now(), Rc::clone(&world));
-    let mut reactor = Reactor::builder()
+    let mut reactor = build()
         .events_per_turn(1 + world.index(9))
         .subscribers_max(25)
         .clock(move || start + time.passed())
@@ -103,13 +106,13 @@ fn program(seed: u64, panics: bool) -> (u64, u64) {
     (world.calls.get(), world.received.get())
 }
 
-fn run(panics: bool, seeds: u64) {
+fn run(build: Build, panics: bool, seeds: u64) {
     let first = setting("WINDLASS_HOSTILE_FIRST").unwrap_or(1);
     let count = setting("WINDLASS_HOSTILE_SEEDS").unwrap_or(seeds);
     let (mut calls, mut received) = (0, 0);
     for seed in first..first + count {
         let named = Named(seed);
-        let sum = program(seed, panics);
+        let sum = program(build, seed, panics);
         calls += sum.0;
         received += sum.1;
         drop(named);
@@ -118,14 +121,17 @@ fn run(panics: bool, seeds: u64) {
     assert!(count < 20 || (calls > 1000 && received > 100_000), "the programs do nothing");
 }
 
-#[test]
-#[cfg_attr(miri, ignore = "sockets")]
-fn a_random_program_of_streams_loses_nothing_and_ends() {
-    run(false, 60);
+fn a_random_program_of_streams_loses_nothing_and_ends(build: Build) {
+    run(build, false, 60);
 }
 
-#[test]
-#[cfg_attr(miri, ignore = "sockets")]
-fn a_random_program_of_streams_that_panics_everywhere_loses_nothing_of_others() {
-    run(true, 60);
+fn a_random_program_of_streams_that_panics_everywhere_loses_nothing_of_others(build: Build) {
+    run(build, true, 60);
+}
+
+scenarios! {
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_random_program_of_streams_loses_nothing_and_ends,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_random_program_of_streams_that_panics_everywhere_loses_nothing_of_others,
 }

@@ -1,0 +1,316 @@
+//! ppoll(2): a table of descriptors that the kernel goes through at every wait.
+//!
+//! The plainest thing that keeps the contract, for sandboxes that have neither epoll nor rings, and the twin that the other backends are
+//! compared with. The kernel keeps nothing between two waits, so nothing can disagree: there are no ghosts (rule 7), and `delete` never fails.
+//!
+//! # The table
+//!
+//! 1. `entries` is what ppoll(2) is given. `watches` has what goes with each entry, at the same place.
+//! 2. `places[number]` is the place of a number's entry, or [`NOWHERE`].
+//! 3. An entry that is left out has the complement of its number, which is negative, and the kernel skips it: a one-shot that has fired, an empty
+//!    interest that has been told of its error or hang-up, a number that turned out to be closed. `modify` brings it back.
+
+#![allow(unsafe_code, reason = "ppoll(2) and fcntl(2) by numbers, which may be closed")]
+
+use core::{mem::MaybeUninit, ptr};
+
+use rustix::{
+    event::epoll::{EventData, EventFlags},
+    io::Errno,
+    time::Timespec,
+};
+
+use super::last_errno;
+#[cfg(not(miri))]
+use crate::backend::fork::ForkGuard;
+use crate::{
+    Interest,
+    batch::RawEvent,
+    interest::{ERR, ET, HUP, IN, ONESHOT, OUT, PRI, RDHUP},
+};
+
+/// What can be asked for and can come. poll(2) and epoll(7) have the same bits for it.
+const CONDITIONS: u32 = IN | PRI | OUT | ERR | HUP | RDHUP;
+
+/// In `places`, of a number that is not registered.
+const NOWHERE: u32 = u32::MAX;
+
+pub(crate) struct Poll {
+    #[cfg(not(miri))]
+    guard: Option<ForkGuard>,
+    entries: Vec<libc::pollfd>,
+    watches: Vec<Watch>,
+    places: Vec<u32>,
+    /// Where the next look at what is ready begins: with what the last one had no room for, so that everybody gets a turn.
+    first: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Watch {
+    address: u64,
+    mask: u32,
+}
+
+impl Watch {
+    /// Whether it is left out when it has fired. An empty interest is edge-triggered for the kernel's mask, and nothing else here is.
+    fn is_told_once(self) -> bool {
+        self.mask & (ONESHOT | ET) != 0
+    }
+}
+
+impl Poll {
+    pub(crate) fn new() -> Self {
+        Self {
+            // Where it is not to be had nobody is warned, and nothing is unsound by it: the kernel holds no address of ours.
+            #[cfg(not(miri))]
+            guard: ForkGuard::new().ok(),
+            entries: Vec::new(),
+            watches: Vec::new(),
+            places: Vec::new(),
+            first: 0,
+        }
+    }
+
+    /// Refuses to work in a child of fork(2), where the descriptors are the parent's too: each would take events and wakes from the other.
+    fn refuse_a_child(&self) -> Result<(), Errno> {
+        #[cfg(not(miri))]
+        if let Some(guard) = &self.guard {
+            guard.check()?;
+        }
+        Ok(())
+    }
+
+    /// Neither edges nor waiters to choose from: poll(2) tells of states, and all who ask are told.
+    pub(crate) fn supports(interest: Interest) -> bool {
+        !interest.has_edge_triggered() && !interest.has_exclusive()
+    }
+
+    /// Also of a number that is closed, which the next wait tells of.
+    pub(crate) fn add(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
+        self.refuse_a_child()?;
+        let number = index(fd);
+        if self.places.len() <= number {
+            self.places.resize(number + 1, NOWHERE);
+        }
+        debug_assert_eq!(self.places[number], NOWHERE, "the registry has one live cell a number");
+        self.places[number] = u32::try_from(self.entries.len()).expect("no more entries than numbers");
+        self.entries.push(entry(fd, mask));
+        self.watches.push(Watch { address, mask });
+        Ok(())
+    }
+
+    /// Also asks whether the number is open, as epoll does: a mistake is told here, and not by an error event beside the error.
+    pub(crate) fn modify(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
+        self.refuse_a_child()?;
+        let place = self.place(fd);
+        let open = is_open(fd);
+        self.entries[place] = entry(if open.is_ok() { fd } else { !fd }, mask);
+        self.watches[place] = Watch { address, mask };
+        open
+    }
+
+    pub(crate) fn delete(&mut self, fd: i32) {
+        let place = self.place(fd);
+        self.places[index(fd)] = NOWHERE;
+        self.entries.swap_remove(place);
+        self.watches.swap_remove(place);
+        if let Some(moved) = self.entries.get(place) {
+            self.places[index(moved.fd)] = u32::try_from(place).expect("it had a place before");
+        }
+    }
+
+    fn place(&self, fd: i32) -> usize {
+        self.places[index(fd)] as usize
+    }
+
+    pub(crate) fn wait(
+        &mut self,
+        room: &mut [MaybeUninit<RawEvent>],
+        timeout: Option<&Timespec>,
+    ) -> Result<usize, Errno> {
+        self.refuse_a_child()?;
+        let time = timeout.map(|time| libc::timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec });
+        let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let length = self.entries.len() as libc::nfds_t;
+        // SAFETY: the table has that many entries, of which the kernel writes `revents`; the time lives through the call, and no mask of
+        // signals is given. Numbers may be closed: then the kernel says so.
+        let count = unsafe { libc::ppoll(self.entries.as_mut_ptr(), length, time, ptr::null()) };
+        match usize::try_from(count) {
+            Ok(count) => Ok(self.hand_out(count, room)),
+            Err(_) => Err(last_errno()),
+        }
+    }
+
+    /// Writes an event for each of the `left` entries that are ready, as far as there is room.
+    fn hand_out(&mut self, mut left: usize, room: &mut [MaybeUninit<RawEvent>]) -> usize {
+        let length = self.entries.len();
+        let first = if self.first < length { self.first } else { 0 };
+        self.first = 0;
+        let mut written = 0;
+        for place in (first..length).chain(0..first) {
+            if left == 0 {
+                break;
+            }
+            let (entry, watch) = (&mut self.entries[place], self.watches[place]);
+            if entry.revents == 0 {
+                continue;
+            }
+            let Some(free) = room.get_mut(written) else {
+                self.first = place;
+                break;
+            };
+            let is_closed = entry.revents & libc::POLLNVAL != 0;
+            let ready =
+                if is_closed { ERR } else { u32::from(u16::from_ne_bytes(entry.revents.to_ne_bytes())) & CONDITIONS };
+            free.write(RawEvent {
+                flags: EventFlags::from_bits_retain(ready),
+                data: EventData::new_u64(watch.address),
+            });
+            if is_closed || watch.is_told_once() {
+                entry.fd = !entry.fd;
+            }
+            left -= 1;
+            written += 1;
+        }
+        written
+    }
+}
+
+/// A descriptor's number, also of an entry that is left out, as an index.
+fn index(fd: i32) -> usize {
+    usize::try_from(if fd < 0 { !fd } else { fd }).expect("not negative")
+}
+
+fn entry(fd: i32, mask: u32) -> libc::pollfd {
+    let events = i16::try_from(mask & CONDITIONS).expect("poll(2) has 16 bits, and these are among the lower 14");
+    libc::pollfd { fd, events, revents: 0 }
+}
+
+fn is_open(fd: i32) -> Result<(), Errno> {
+    // SAFETY: the call has no argument but the number, which may be closed.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+    if flags < 0 { Err(last_errno()) } else { Ok(()) }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::{
+        collections::BTreeMap,
+        os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd},
+    };
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+    use crate::interest;
+
+    const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+    fn counter(initial: u32) -> OwnedFd {
+        eventfd(initial, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+    }
+
+    /// What a wait that does not last hands out into room for so many: addresses and conditions.
+    fn wait(poll: &mut Poll, room: usize) -> Vec<(u64, u32)> {
+        let mut events = vec![MaybeUninit::uninit(); room];
+        let count = poll.wait(&mut events, Some(&ZERO)).unwrap();
+        // SAFETY: so many were written.
+        events[..count]
+            .iter()
+            .map(|event| unsafe { event.assume_init() })
+            .map(|RawEvent { flags, data }| (data.u64(), flags.bits()))
+            .collect()
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_comes_first_in_the_next_wait() {
+        let mut poll = Poll::new();
+        let fds: Vec<_> = (0..5).map(|_| counter(1)).collect();
+        for (address, fd) in (0..).zip(&fds) {
+            poll.add(fd.as_raw_fd(), IN, address).unwrap();
+        }
+        let rounds: Vec<Vec<u64>> =
+            (0..5).map(|_| wait(&mut poll, 2).iter().map(|(address, _)| *address).collect()).collect();
+        assert_eq!(rounds, [[0, 1], [2, 3], [4, 0], [1, 2], [3, 4]]);
+        assert_eq!(wait(&mut poll, 9).len(), 5);
+        // The place to begin at may be gone.
+        assert_eq!(wait(&mut poll, 4).len(), 4);
+        for fd in &fds[1..] {
+            poll.delete(fd.as_raw_fd());
+        }
+        assert_eq!(wait(&mut poll, 1), [(0, IN)]);
+    }
+
+    #[test]
+    fn a_closed_number_is_told_once_and_left_out_until_it_is_modified() {
+        let mut poll = Poll::new();
+        let number = rustix::io::fcntl_dupfd_cloexec(counter(1), 900).unwrap().into_raw_fd();
+        poll.add(number, IN, 7).unwrap();
+        // SAFETY: the number is this test's.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
+        assert_eq!(wait(&mut poll, 4), [(7, ERR)]);
+        assert_eq!(wait(&mut poll, 4), []);
+        assert_eq!(poll.modify(number, IN, 7), Err(Errno::BADF));
+        assert_eq!(wait(&mut poll, 4), [], "told by the error");
+        let again = rustix::io::fcntl_dupfd_cloexec(counter(1), number).unwrap();
+        assert_eq!(again.as_raw_fd(), number);
+        poll.modify(number, IN, 7).unwrap();
+        assert_eq!(wait(&mut poll, 4), [(7, IN)]);
+        poll.delete(number);
+        assert_eq!(wait(&mut poll, 4), []);
+    }
+
+    // The naive twin: a map by number, and who is ready is told by the kernel one at a time.
+    #[test]
+    fn the_table_keeps_step_with_a_map() {
+        let fds: Vec<_> = (0..40).map(|place| counter(place % 2)).collect();
+        let mut poll = Poll::new();
+        let mut twin: BTreeMap<i32, (u64, u32)> = BTreeMap::new();
+        let mut random = 1u64;
+        for step in 0..20_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let place = usize::try_from(random >> 33).unwrap() % fds.len();
+            let (fd, ready) = (fds[place].as_raw_fd(), place % 2 == 1);
+            let once = if random & 1 << 20 == 0 { 0 } else { ONESHOT };
+            match twin.remove(&fd) {
+                None => poll.add(fd, IN | once, step).unwrap(),
+                Some(_) if random & 1 << 21 == 0 => {
+                    poll.delete(fd);
+                    continue;
+                }
+                Some(_) => poll.modify(fd, IN | once, step).unwrap(),
+            }
+            twin.insert(fd, (step, if ready { once } else { 0 }));
+            if step % 16 == 0 {
+                let mut came = wait(&mut poll, 64);
+                came.sort_unstable();
+                let is_ready = |fd: i32| fds.iter().position(|other| other.as_raw_fd() == fd).unwrap() % 2 == 1;
+                let mut expected: Vec<_> = twin
+                    .iter()
+                    .filter(|(fd, (_, once))| is_ready(**fd) && *once != u32::MAX)
+                    .map(|(_, (address, _))| (*address, IN))
+                    .collect();
+                expected.sort_unstable();
+                assert_eq!(came, expected);
+                // Marks those that have fired.
+                for (_, once) in twin.values_mut().filter(|(_, once)| *once == ONESHOT) {
+                    *once = u32::MAX;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn edges_and_exclusive_waiters_are_not_to_be_had() {
+        assert!(Poll::supports(interest().read().write().one_shot().wakeup()));
+        assert!(Poll::supports(interest()));
+        assert!(!Poll::supports(interest().read().edge_triggered()));
+        assert!(!Poll::supports(interest().read().exclusive()));
+    }
+
+    #[test]
+    fn the_conditions_have_the_same_bits() {
+        let theirs = [libc::POLLIN, libc::POLLPRI, libc::POLLOUT, libc::POLLERR, libc::POLLHUP, libc::POLLRDHUP];
+        assert_eq!([IN, PRI, OUT, ERR, HUP, RDHUP].map(|bit| i16::try_from(bit).unwrap()), theirs);
+    }
+}

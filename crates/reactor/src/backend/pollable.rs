@@ -1,0 +1,158 @@
+//! Whether a descriptor can be polled at all, told as epoll_ctl(2) would tell it.
+//!
+//! epoll refuses a closed number (`EBADF`) and a file that has no poll method (`EPERM`: regular files of most file systems, directories,
+//! `/dev/null`). poll(2) and a ring's poll take the latter and call it ready for ever. The other backends ask here first, so that a mistake has one error everywhere.
+
+#![allow(unsafe_code, reason = "poll(2), fstat(2) and epoll_ctl(2) by numbers, which may be closed")]
+
+use core::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::{
+    event::epoll::{self, CreateFlags},
+    io::Errno,
+};
+
+use super::last_errno;
+
+/// What the kernel says of a file without a poll method (`DEFAULT_POLLMASK`, linux/poll.h).
+const DEFAULT_MASK: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM;
+
+/// Asks whether a number is that of an open descriptor that can be polled. One call for most descriptors, a few for those that are ready in
+/// every way at the moment.
+///
+/// # Errors
+/// `EBADF` when it is not open, or by `O_PATH` alone; `EPERM` when it cannot be polled.
+pub(crate) fn check(fd: i32) -> Result<(), Errno> {
+    if fd < 0 {
+        // poll(2) skips those.
+        return Err(Errno::BADF);
+    }
+    let mut asked = libc::pollfd { fd, events: DEFAULT_MASK, revents: 0 };
+    // SAFETY: one entry, which lives through the call. The number may be closed: then the kernel says so.
+    let count = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    match count {
+        // Without memory for it, say; what it is, the other calls tell.
+        ..0 => check_slowly(fd),
+        _ if asked.revents & libc::POLLNVAL != 0 => Err(Errno::BADF),
+        // A file without a poll method says exactly this.
+        _ if asked.revents == DEFAULT_MASK => check_slowly(fd),
+        _ => Ok(()),
+    }
+}
+
+fn check_slowly(fd: i32) -> Result<(), Errno> {
+    match kind(fd)? {
+        // What connections are: they can be polled, and are often ready in every way.
+        libc::S_IFSOCK | libc::S_IFIFO => Ok(()),
+        kind => match epoll::create(CreateFlags::CLOEXEC) {
+            // Nobody knows it better. Some regular files can be polled: /proc/pressure, and pidfds since Linux 6.9.
+            Ok(set) => ask_epoll(&set, fd),
+            // A sandbox without epoll, or no descriptor left.
+            Err(_) if matches!(kind, libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK) => Err(Errno::PERM),
+            Err(_) => Ok(()),
+        },
+    }
+}
+
+/// The type of a file, as fstat(2) says it.
+fn kind(fd: i32) -> Result<libc::mode_t, Errno> {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel writes one `struct stat` to memory of that size.
+    let outcome = unsafe { libc::fstat(fd, status.as_mut_ptr()) };
+    if outcome != 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: the call was successful, so the status is written.
+    let status = unsafe { status.assume_init() };
+    Ok(status.st_mode & libc::S_IFMT)
+}
+
+/// Enters a number into a set that is thrown away.
+fn ask_epoll(set: &OwnedFd, fd: i32) -> Result<(), Errno> {
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    // SAFETY: the set is open, and the event lives through the call, which writes no memory of ours.
+    let outcome = unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+    match if outcome == 0 { Ok(()) } else { Err(last_errno()) } {
+        Err(errno @ (Errno::PERM | Errno::BADF)) => Err(errno),
+        // Other refusals are epoll's own: sets nested too deep, or too many watches.
+        _ => Ok(()),
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::{
+        fs::{File, OpenOptions},
+        io::Write,
+        net::{TcpListener, TcpStream, UdpSocket},
+        os::{
+            fd::{AsFd, BorrowedFd},
+            unix::fs::OpenOptionsExt,
+            unix::net::UnixStream,
+        },
+    };
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    /// What epoll says of a number.
+    fn epoll_says(fd: i32) -> Result<(), Errno> {
+        let set = epoll::create(CreateFlags::CLOEXEC).unwrap();
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: as in `ask_epoll`.
+        match unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) } {
+            0 => Ok(()),
+            _ => Err(last_errno()),
+        }
+    }
+
+    #[track_caller]
+    fn agrees(what: BorrowedFd<'_>, expected: Result<(), Errno>) {
+        let fd = what.as_raw_fd();
+        assert_eq!((check(fd), epoll_says(fd)), (expected, expected));
+    }
+
+    #[test]
+    fn what_epoll_takes_is_taken_and_what_it_refuses_is_refused() {
+        agrees(eventfd(1, EventfdFlags::CLOEXEC).unwrap().as_fd(), Ok(()));
+        agrees(TcpListener::bind("127.0.0.1:0").unwrap().as_fd(), Ok(()));
+        agrees(UdpSocket::bind("127.0.0.1:0").unwrap().as_fd(), Ok(()));
+        agrees(epoll::create(CreateFlags::CLOEXEC).unwrap().as_fd(), Ok(()));
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        agrees(reader.as_fd(), Ok(()));
+        agrees(writer.as_fd(), Ok(()));
+        agrees(File::open("/proc/self/mounts").unwrap().as_fd(), Ok(()));
+        agrees(File::open(std::env::current_exe().unwrap()).unwrap().as_fd(), Err(Errno::PERM));
+        agrees(File::open("/").unwrap().as_fd(), Err(Errno::PERM));
+        agrees(File::open("/dev/null").unwrap().as_fd(), Err(Errno::PERM));
+        agrees(File::open("/dev/zero").unwrap().as_fd(), Err(Errno::PERM));
+        let memory = rustix::fs::memfd_create("a file", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        agrees(memory.as_fd(), Err(Errno::PERM));
+        let by_path = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open("/").unwrap();
+        agrees(by_path.as_fd(), Err(Errno::BADF));
+    }
+
+    #[test]
+    fn what_is_ready_in_every_way_is_no_file_without_a_poll_method() {
+        let (mut a, b) = UnixStream::pair().unwrap();
+        a.write_all(b"data").unwrap();
+        agrees(b.as_fd(), Ok(()));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (b, _) = listener.accept().unwrap();
+        a.write_all(b"data").unwrap();
+        assert_eq!(b.peek(&mut [0; 4]).unwrap(), 4);
+        agrees(b.as_fd(), Ok(()));
+        drop(a);
+        agrees(b.as_fd(), Ok(()));
+    }
+
+    #[test]
+    fn a_number_that_is_not_open_is_refused() {
+        for fd in [-1, i32::MIN, i32::MAX, 1_000_000_000] {
+            assert_eq!((check(fd), epoll_says(fd)), (Err(Errno::BADF), Err(Errno::BADF)), "{fd}");
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! What is to be sent with the next io_uring_enter(2): at most one send for each stream, with what keeps its bytes.
+//!
+//! Every send is `MSG_DONTWAIT | MSG_WAITALL`, and silent where it succeeds. So it runs inside the call that submits it, and when that has returned and the queue of completions has been
+//! looked at, every send whose completion was not there has sent all of its bytes. One that has not is [`Failed`]: its rest is the stream's again.
+//!
+//! # The protocol of this module
+//!
+//! 1. A send's bytes are not changed and not freed before [`Sends::finish`], or before its [`Failed`] has been made: they are lent from the pool, kept by an [`Arc`], or copied to `copies`, whose
+//!    chunks are not moved.
+//! 2. [`Sends::finish`] is called when nothing of it is in the ring's queue any more and every completion that was there then has been given to [`Sends::fail`].
+//! 3. A send that is in the queue, [`pushed`](Sends::pushed), is not taken back.
+
+#![allow(unsafe_code, reason = "bytes are read by where they are; the protocol above")]
+
+use core::{
+    ptr::{self, NonNull},
+    slice,
+    sync::atomic::{AtomicU64, Ordering},
+};
+use std::sync::Arc;
+
+use super::pool::Lent;
+
+/// How many bytes a chunk of copies has.
+const CHUNK: usize = 64 << 10;
+
+/// How many chunks are kept to be used again.
+const CHUNKS_KEPT: usize = 16;
+
+/// The most bytes of an answer that are sent by the ring from where they lie. Longer ones are sent at once, while they are in the processor's cache, and their buffer is free for what is received next.
+pub(crate) const LENT_MAX: usize = 8 << 10;
+
+/// The most bytes that are copied in order to be sent by the ring. To copy more costs about what the call does that is spared.
+pub(crate) const COPIED_MAX: usize = 4 << 10;
+
+/// The most bytes that are copied once for several streams.
+pub(crate) const SHARED_MAX: usize = CHUNK;
+
+/// What keeps a send's bytes.
+enum Hold {
+    /// They are an answer, and lie where they were received.
+    Lent(#[expect(dead_code, reason = "for what its destructor does")] Lent),
+    Shared(Arc<[u8]>),
+    /// They are in `copies`, for this stream or for several.
+    Copied,
+}
+
+struct Send {
+    /// The stream's place in its table, or [`NOBODY`] when it is gone.
+    index: u32,
+    len: u32,
+    start: *const u8,
+    hold: Hold,
+}
+
+/// In place of a stream's index.
+const NOBODY: u32 = u32::MAX;
+
+/// What a stream's sends need of it.
+#[derive(Clone, Copy, Default)]
+struct Row {
+    /// The address of the stream's cell; zero where there is none.
+    cell: u64,
+    fd: i32,
+    /// The number of its last send.
+    last: u32,
+}
+
+/// Bytes to be sent, and where they can be kept.
+pub(crate) enum Source<'b> {
+    Lent(Lent, &'b [u8]),
+    Shared(&'b Arc<[u8]>),
+    Copied(&'b [u8]),
+    /// Bytes that were copied in this turn, for another stream.
+    Again(Copied, u32),
+}
+
+/// Bytes that are the stream's again.
+pub(crate) enum Rest {
+    Own(Vec<u8>),
+    /// From so many bytes on.
+    Shared(Arc<[u8]>, usize),
+}
+
+/// A send that has sent a part of its bytes, or none.
+pub(crate) struct Failed {
+    /// The stream's place in its table.
+    pub(crate) index: u32,
+    /// How many it has sent, or an error number below zero.
+    pub(crate) result: i32,
+    pub(crate) rest: Rest,
+}
+
+/// What a queue entry needs of a send.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) number: u32,
+    pub(super) fd: i32,
+    pub(super) start: *const u8,
+    pub(super) len: u32,
+}
+
+#[derive(Default)]
+pub(crate) struct Sends {
+    sends: Vec<Option<Send>>,
+    /// The number of the first of them.
+    first: u32,
+    /// How many of them have an entry in the ring's queue.
+    pushed: usize,
+    /// By the stream's index.
+    rows: Vec<Row>,
+    copies: Copies,
+    pub(crate) failed: Vec<Failed>,
+}
+
+impl Send {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the bytes are kept for as long as the send is there, and nobody changes them (protocol 1).
+        unsafe { slice::from_raw_parts(self.start, self.len as usize) }
+    }
+
+    fn rest(self, sent: usize) -> Rest {
+        let rest = &self.bytes()[sent..];
+        match &self.hold {
+            Hold::Shared(bytes) => Rest::Shared(Arc::clone(bytes), sent),
+            Hold::Lent(_) | Hold::Copied => Rest::Own(rest.to_vec()),
+        }
+    }
+}
+
+impl Sends {
+    /// Whether some wait to be put into the ring's queue.
+    #[inline]
+    pub(super) fn wait(&self) -> bool {
+        self.pushed < self.sends.len()
+    }
+
+    /// Whether there are any of which it is not known what has become of them.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        !self.sends.is_empty()
+    }
+
+    fn place_of(&self, index: u32) -> Option<usize> {
+        let place = self.rows.get(index as usize)?.last.wrapping_sub(self.first) as usize;
+        self.sends.get(place)?.as_ref().filter(|send| send.index == index).map(|_| place)
+    }
+
+    /// Whether a stream has one.
+    #[inline]
+    pub(crate) fn has(&self, index: u32) -> bool {
+        !self.sends.is_empty() && self.place_of(index).is_some()
+    }
+
+    /// From now on a stream may have sends. Its cell is there until it is [forgotten](Self::forget).
+    pub(crate) fn enroll(&mut self, index: u32, fd: i32, cell: u64) {
+        if self.rows.len() <= index as usize {
+            self.rows.resize(index as usize + 1, Row::default());
+        }
+        let row = &mut self.rows[index as usize];
+        (row.cell, row.fd) = (cell, fd);
+    }
+
+    /// Whether a stream may have a send, and has none.
+    #[inline]
+    pub(crate) fn is_free(&self, index: u32) -> bool {
+        self.rows.get(index as usize).is_some_and(|row| row.cell != 0) && !self.has(index)
+    }
+
+    /// Notes a send of a stream that [is free](Self::is_free).
+    #[inline(always)]
+    pub(crate) fn add(&mut self, index: u32, source: Source<'_>) {
+        debug_assert!(self.is_free(index), "two sends at a time would mix their bytes");
+        let (start, len, hold) = match source {
+            // By the reference that the handler has given up: his frame is on the stack still, and has the bytes for itself and what comes from it.
+            Source::Lent(lent, bytes) => (bytes.as_ptr(), bytes.len(), Hold::Lent(lent)),
+            Source::Shared(bytes) => (bytes.as_ptr(), bytes.len(), Hold::Shared(Arc::clone(bytes))),
+            Source::Copied(bytes) => (self.copies.keep(bytes), bytes.len(), Hold::Copied),
+            Source::Again(copied, len) => (self.copies.find(copied, len), len as usize, Hold::Copied),
+        };
+        let len = u32::try_from(len).expect("what is sent by the ring is short");
+        #[expect(clippy::cast_possible_truncation, reason = "numbers come round, and are told apart by the stream")]
+        let number = self.first.wrapping_add(self.sends.len() as u32);
+        self.rows[index as usize].last = number;
+        self.sends.push(Some(Send { index, len, start, hold }));
+    }
+
+    /// Copies bytes that several streams may be sent in this turn.
+    pub(crate) fn copy(&mut self, bytes: &[u8]) -> Copied {
+        self.copies.keep(bytes);
+        self.copies.last(bytes.len())
+    }
+
+    /// Where those bytes are, if they were copied in this turn.
+    #[inline]
+    pub(crate) fn copied(&self, copied: Option<Copied>) -> Option<Copied> {
+        copied.filter(|copied| copied.turn == self.copies.turn)
+    }
+
+    /// The next one for the ring's queue.
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<Entry> {
+        while let Some(send) = self.sends.get(self.pushed) {
+            #[expect(clippy::cast_possible_truncation, reason = "numbers come round")]
+            let number = self.first.wrapping_add(self.pushed as u32);
+            self.pushed += 1;
+            if let Some(send) = send {
+                // One that is not in the queue yet is its stream's: who forgets a stream takes it back first, or has it submitted.
+                let row = self.rows.get(send.index as usize)?;
+                return Some(Entry { number, fd: row.fd, start: send.start, len: send.len });
+            }
+        }
+        None
+    }
+
+    /// Takes a stream's send back and gives its bytes to `keep`, and what they can be kept by. False if it is in the ring's queue already (protocol 3).
+    pub(crate) fn take_back(&mut self, index: u32, keep: impl FnOnce(&[u8], Option<&Arc<[u8]>>)) -> bool {
+        let place = self.place_of(index).filter(|place| *place >= self.pushed);
+        let Some(send) = place.and_then(|place| self.sends[place].take()) else { return false };
+        let shared = if let Hold::Shared(bytes) = &send.hold { Some(bytes) } else { None };
+        keep(send.bytes(), shared);
+        true
+    }
+
+    /// The stream is gone: nobody is to be told of its send. One that is not in the queue yet is not made.
+    pub(crate) fn forget(&mut self, index: u32) {
+        if let Some(place) = self.place_of(index) {
+            if place >= self.pushed {
+                self.sends[place] = None;
+            } else if let Some(send) = &mut self.sends[place] {
+                send.index = NOBODY;
+            }
+        }
+        self.failed.retain(|failed| failed.index != index);
+        if let Some(row) = self.rows.get_mut(index as usize) {
+            row.cell = 0;
+        }
+    }
+
+    /// Notes that a send has failed, and says which cell is to be told.
+    #[cold]
+    pub(super) fn fail(&mut self, number: u32, result: i32) -> Option<u64> {
+        let send = self.sends.get_mut(number.wrapping_sub(self.first) as usize)?.take()?;
+        let index = send.index;
+        let cell = self.rows.get(index as usize).map(|row| row.cell).filter(|cell| *cell != 0)?;
+        let sent = usize::try_from(result).unwrap_or(0).min(send.len as usize);
+        self.failed.push(Failed { index, result, rest: send.rest(sent) });
+        Some(cell)
+    }
+
+    /// All that have not failed have sent all (protocol 2).
+    #[inline]
+    pub(super) fn finish(&mut self) {
+        #[expect(clippy::cast_possible_truncation, reason = "numbers come round")]
+        let count = self.sends.len() as u32;
+        self.first = self.first.wrapping_add(count);
+        self.sends.clear();
+        self.pushed = 0;
+        self.copies.clear();
+    }
+}
+
+/// Copies of bytes, which stay where they are until all are given up.
+struct Copies {
+    /// Boxes of [`CHUNK`] bytes, by raw pointers: a box that is moved or borrowed anew would make the sends' pointers into it worthless.
+    chunks: Vec<NonNull<[u8; CHUNK]>>,
+    /// The chunk that is in use, and how much of it.
+    chunk: usize,
+    used: usize,
+    /// How often all were given up, or no copy of another list has this.
+    turn: u64,
+}
+
+/// A copy of bytes in a turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copied {
+    turn: u64,
+    chunk: usize,
+    from: usize,
+}
+
+impl Default for Copies {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), chunk: 0, used: 0, turn: next_turn() }
+    }
+}
+
+/// A number that no list of copies has had.
+fn next_turn() -> u64 {
+    static TURNS: AtomicU64 = AtomicU64::new(1);
+    TURNS.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Copies {
+    /// The bytes that were copied last, so many of them.
+    fn last(&self, len: usize) -> Copied {
+        Copied { turn: self.turn, chunk: self.chunk, from: self.used - len }
+    }
+
+    /// Where a copy is. It is of this turn.
+    #[inline]
+    fn find(&self, copied: Copied, len: u32) -> *const u8 {
+        assert!(copied.turn == self.turn && copied.from + len as usize <= CHUNK, "it was copied in this turn");
+        // SAFETY: the chunk is allocated until `let_go` and has so many bytes.
+        unsafe { self.chunks[copied.chunk].cast::<u8>().add(copied.from) }.as_ptr()
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> *const u8 {
+        assert!(bytes.len() <= CHUNK, "longer ones are sent without the ring");
+        if self.used + bytes.len() > CHUNK {
+            (self.chunk, self.used) = (self.chunk + 1, 0);
+        }
+        if self.chunk == self.chunks.len() {
+            let chunk: Box<[u8; CHUNK]> = match vec![0; CHUNK].into_boxed_slice().try_into() {
+                Ok(chunk) => chunk,
+                Err(_) => unreachable!("it has as many bytes"),
+            };
+            self.chunks.push(NonNull::from(Box::leak(chunk)));
+        }
+        // SAFETY: `used` and the bytes together are no more than the chunk has, which is allocated until `let_go`.
+        let place = unsafe { self.chunks[self.chunk].cast::<u8>().add(self.used) };
+        self.used += bytes.len();
+        // SAFETY: the place has room for the bytes, which lie elsewhere: nobody but this writes to a chunk, and what was given out before lies before it.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place.as_ptr(), bytes.len()) };
+        place.as_ptr()
+    }
+
+    fn clear(&mut self) {
+        if self.used == 0 && self.chunk == 0 {
+            return;
+        }
+        self.let_go(CHUNKS_KEPT);
+        (self.chunk, self.used, self.turn) = (0, 0, next_turn());
+    }
+
+    /// Frees all chunks but so many.
+    fn let_go(&mut self, kept: usize) {
+        for chunk in self.chunks.drain(kept.min(self.chunks.len())..) {
+            // SAFETY: it came from a box of this type and is in the list no more; no send has a pointer into it (protocol 1).
+            drop(unsafe { Box::from_raw(chunk.as_ptr()) });
+        }
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        self.let_go(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With so many streams, whose cells are at multiples of eight.
+    fn sends_of(streams: u32) -> Sends {
+        let mut sends = Sends::default();
+        (0..streams).for_each(|index| sends.enroll(index, 3, 8 * u64::from(index + 1)));
+        sends
+    }
+
+    fn own(rest: Rest) -> Vec<u8> {
+        match rest {
+            Rest::Own(bytes) => bytes,
+            Rest::Shared(bytes, from) => bytes[from..].to_vec(),
+        }
+    }
+
+    #[test]
+    fn a_send_is_taken_back_before_it_is_in_the_queue_and_not_after() {
+        let mut sends = sends_of(8);
+        sends.add(0, Source::Copied(b"one"));
+        sends.add(5, Source::Copied(b"two"));
+        assert!(sends.has(0) && sends.has(5) && !sends.has(1) && !sends.has(9));
+        assert!(sends.take_back(0, |bytes, shared| assert_eq!((bytes, shared), (&b"one"[..], None))));
+        assert!(!sends.has(0));
+        let entry = sends.next().unwrap();
+        assert_eq!((entry.number, entry.len, sends.next().is_none()), (1, 3, true));
+        assert!(!sends.take_back(5, |_, _| unreachable!("it is in the queue")) && sends.has(5));
+        sends.finish();
+        assert!(!sends.has(5) && !sends.any());
+    }
+
+    #[test]
+    fn what_was_not_sent_is_the_streams_again() {
+        let mut sends = sends_of(3);
+        let shared: Arc<[u8]> = Arc::from(&b"shared"[..]);
+        sends.add(0, Source::Copied(b"hello"));
+        sends.add(1, Source::Shared(&shared));
+        sends.add(2, Source::Copied(b"gone"));
+        while sends.next().is_some() {}
+        sends.forget(2);
+        assert_eq!(sends.fail(0, 2), Some(8));
+        assert_eq!(sends.fail(1, -11), Some(16));
+        assert_eq!(sends.fail(2, -32), None);
+        assert_eq!(sends.fail(0, 2), None, "once");
+        sends.finish();
+        let rests: Vec<_> = sends.failed.drain(..).map(|failed| (failed.result, own(failed.rest))).collect();
+        assert_eq!(rests, [(2, b"llo".to_vec()), (-11, b"shared".to_vec())]);
+        assert_eq!(sends.fail(1, 0), None, "numbers do not come again at once");
+    }
+
+    #[test]
+    fn bytes_for_many_are_copied_once_a_turn() {
+        let mut sends = sends_of(3);
+        let copied = sends.copy(b"for all");
+        assert!(sends.copied(Some(copied)).is_some() && sends.copied(None).is_none());
+        (0..3).for_each(|index| sends.add(index, Source::Again(copied, 7)));
+        let starts: Vec<_> = core::iter::from_fn(|| sends.next()).map(|entry| (entry.start, entry.len)).collect();
+        assert_eq!((starts.len(), starts[0], starts[1]), (3, starts[2], starts[2]));
+        assert_eq!(sends.fail(1, 3), Some(16));
+        assert_eq!(own(sends.failed.remove(0).rest), b" all");
+        sends.finish();
+        assert!(sends.copied(Some(copied)).is_none(), "it is gone with the turn");
+        assert!(sends_of(1).copied(Some(copied)).is_none(), "another reactor has not copied it");
+    }
+
+    #[test]
+    fn who_is_forgotten_is_sent_nothing_and_told_nothing() {
+        let mut sends = sends_of(3);
+        (0..3).for_each(|index| sends.add(index, Source::Copied(b"hello")));
+        assert_eq!(
+            (sends.next().map(|entry| entry.number), sends.next().map(|entry| entry.number)),
+            (Some(0), Some(1))
+        );
+        assert_eq!(sends.fail(0, -32), Some(8));
+        (0..3).for_each(|index| sends.forget(index));
+        assert!(sends.failed.is_empty() && sends.next().is_none());
+        // The place is another stream's now.
+        sends.enroll(1, 4, 800);
+        assert!(sends.is_free(1) && sends.fail(1, -32).is_none() && sends.failed.is_empty());
+    }
+
+    #[test]
+    fn copies_stay_where_they_are_and_few_chunks_are_kept() {
+        let mut sends = sends_of(2000);
+        for index in 0..2000u32 {
+            sends.add(index, Source::Copied(&[index as u8; 1000]));
+        }
+        while let Some(entry) = sends.next() {
+            // SAFETY: protocol 1.
+            let bytes = unsafe { slice::from_raw_parts(entry.start, entry.len as usize) };
+            assert_eq!(bytes, [entry.number as u8; 1000]);
+        }
+        assert!(sends.copies.chunks.len() > CHUNKS_KEPT);
+        sends.finish();
+        assert_eq!(sends.copies.chunks.len(), CHUNKS_KEPT);
+    }
+}

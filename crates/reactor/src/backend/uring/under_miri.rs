@@ -1,0 +1,167 @@
+//! Stands in for a ring under Miri, which has none: it cannot be had, and so nothing is ever asked of it.
+
+use core::mem::MaybeUninit;
+use std::{os::fd::BorrowedFd, sync::Arc};
+
+use rustix::{io::Errno, time::Timespec};
+
+use crate::{Reactor, batch::RawEvent, cell::CellPtr, stream::Shared};
+
+#[path = "features.rs"]
+mod features;
+#[path = "pool.rs"]
+#[allow(dead_code, reason = "tested here and not used")]
+mod pool;
+#[path = "sends.rs"]
+#[allow(dead_code, reason = "tested here and not used")]
+mod sends;
+
+pub(crate) use features::RingSettings;
+pub use features::{RingError, RingFeature, RingFeatures};
+pub(crate) use pool::{Lent, PoolSize};
+pub(crate) use sends::{Copied, Failed, Rest};
+
+type Cell = CellPtr<Reactor>;
+
+/// See `streams.rs`.
+pub(crate) const NO_BUFFER: Errno = Errno::NOBUFS;
+
+/// See `streams.rs`.
+pub(crate) const BROUGHT: u32 = crate::backend::COMPLETION | crate::backend::COMPLETION >> 1;
+
+pub(crate) struct Done {
+    pub(crate) result: i32,
+    pub(crate) has_more: bool,
+    pub(crate) lent: Option<pool::Lent>,
+}
+
+pub(crate) enum Uring {}
+
+impl Uring {
+    pub(crate) fn new(_: RingSettings) -> Result<Self, RingError> {
+        Err(RingError::Forbidden(Errno::NOSYS))
+    }
+
+    pub(crate) fn check_owner(&self) -> Result<(), Errno> {
+        match *self {}
+    }
+
+    pub(crate) fn features(&self) -> RingFeatures {
+        match *self {}
+    }
+
+    pub(crate) fn holds_events(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn add(&mut self, _: Cell) -> Result<(), Errno> {
+        match *self {}
+    }
+
+    pub(crate) fn modify(&mut self, _: Cell) -> Result<(), Errno> {
+        match *self {}
+    }
+
+    pub(crate) fn delete(&mut self, _: Cell) {
+        match *self {}
+    }
+
+    pub(crate) fn release(&mut self, _: Cell) {
+        match *self {}
+    }
+
+    pub(crate) fn wait(&mut self, _: &mut [MaybeUninit<RawEvent>], _: Option<&Timespec>) -> Result<usize, Errno> {
+        match *self {}
+    }
+
+    pub(crate) fn has_nothing_for(&mut self, _: Option<&Timespec>) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn settle(&mut self) -> Result<bool, Errno> {
+        match *self {}
+    }
+
+    pub(crate) fn watchable(&mut self) -> Result<(BorrowedFd<'_>, u64), Errno> {
+        match *self {}
+    }
+
+    pub(crate) fn leave_host(&mut self) {
+        match *self {}
+    }
+
+    pub(crate) fn tell_host_of(&mut self, _: i32) -> Result<(), Errno> {
+        match *self {}
+    }
+
+    pub(crate) fn hurry(&mut self) {
+        match *self {}
+    }
+
+    pub(crate) fn close(&mut self) {
+        match *self {}
+    }
+}
+
+/// What streams by completion ask.
+impl Uring {
+    pub(crate) fn completes(&mut self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn pool_bytes(&self) -> usize {
+        match *self {}
+    }
+
+    pub(crate) fn receive(&mut self, _: Cell) {
+        match *self {}
+    }
+
+    pub(crate) fn receive_later(&mut self, _: Cell) {
+        match *self {}
+    }
+
+    pub(crate) fn end_receive(&mut self, _: Cell) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn take_done(&mut self, _: u32) -> Option<Done> {
+        match *self {}
+    }
+
+    pub(crate) fn has_news(&mut self, _: Cell) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn unpoll(&mut self, _: Cell) {
+        match *self {}
+    }
+
+    pub(crate) fn enroll_sender(&mut self, _: u32, _: Cell) {
+        match *self {}
+    }
+
+    pub(crate) fn queue_send(&mut self, _: u32, _: &[u8]) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn queue_shared(&mut self, _: u32, _: &Shared<'_>) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn take_send_back(&mut self, _: u32, _: impl FnOnce(&[u8], Option<&Arc<[u8]>>)) {
+        match *self {}
+    }
+
+    pub(crate) fn has_send(&self, _: u32) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn forget_send(&mut self, _: u32) {
+        match *self {}
+    }
+
+    pub(crate) fn failed(&mut self) -> &mut Vec<Failed> {
+        match *self {}
+    }
+}

@@ -1,0 +1,193 @@
+//! How many system calls a turn makes: counted by ptrace(2), in a child.
+
+#![allow(unsafe_code, reason = "fork(2) and ptrace(2)")]
+
+use std::{cell::RefCell, mem::MaybeUninit, ptr, rc::Rc, time::Duration};
+
+use windlass::{Key, Reactor, RingFeatures, Turn, interest};
+
+use crate::tools::{Log, NOW, builder, counter, fire, heard, noting, run_dry};
+
+/// What a child says by its exit status where it may not be traced.
+const UNTRACED: i32 = 77;
+
+/// Separates what is counted: a call that nothing else makes.
+fn mark() {
+    // SAFETY: it has no argument.
+    unsafe { libc::getppid() };
+}
+
+/// One of the parent's calls of ptrace(2).
+fn ptrace(request: libc::c_uint, pid: i32, address: usize, data: *mut libc::c_void) -> i64 {
+    // SAFETY: the child is stopped, and what the kernel writes lives through the call.
+    unsafe { libc::ptrace(request, pid, address, data) }
+}
+
+/// The number of the system call that the stopped child is about to make; none where it has made one.
+fn call_of(pid: i32) -> Option<i64> {
+    let mut info = MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
+    let size = size_of::<libc::ptrace_syscall_info>();
+    assert!(ptrace(libc::PTRACE_GET_SYSCALL_INFO, pid, size, info.as_mut_ptr().cast()) > 0);
+    // SAFETY: all bytes are zero or the kernel's, and the type has numbers alone.
+    let info = unsafe { info.assume_init() };
+    if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
+        return None;
+    }
+    // SAFETY: the number is of this kind where the kernel says so.
+    let number = unsafe { info.u.entry.nr };
+    Some(i64::try_from(number).expect("the number of a call"))
+}
+
+/// The numbers of the system calls that a child makes between two [marks](mark), in order. `None` where nobody may be traced.
+fn calls_between_marks(body: impl FnOnce()) -> Option<Vec<Vec<i64>>> {
+    // SAFETY: this process has one thread, so that the child may do what it likes.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: it asks to be traced by its parent.
+        let is_traced = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } == 0;
+        // SAFETY: it stops itself.
+        let traced = is_traced && unsafe { libc::raise(libc::SIGSTOP) } == 0;
+        let status = if !traced {
+            UNTRACED
+        } else {
+            i32::from(std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err())
+        };
+        // SAFETY: the child ends here; nothing of the parent's is torn down twice.
+        unsafe { libc::_exit(status) };
+    }
+    let (mut spans, mut is_first) = (Vec::new(), true);
+    loop {
+        let mut status = 0;
+        // SAFETY: the status lives through the call.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        if libc::WIFEXITED(status) {
+            match libc::WEXITSTATUS(status) {
+                UNTRACED => return None,
+                code => assert_eq!(code, 0, "the child says why on stderr"),
+            }
+            // What comes behind the last mark is the end.
+            spans.pop();
+            return Some(spans);
+        }
+        assert!(libc::WIFSTOPPED(status), "{status:x}");
+        if std::mem::take(&mut is_first) {
+            let options = usize::try_from(libc::PTRACE_O_TRACESYSGOOD).unwrap();
+            ptrace(libc::PTRACE_SETOPTIONS, pid, 0, ptr::without_provenance_mut(options));
+        } else if libc::WSTOPSIG(status) == libc::SIGTRAP | 0x80 {
+            match call_of(pid) {
+                Some(libc::SYS_getppid) => spans.push(Vec::new()),
+                Some(call) => spans.last_mut().map_or((), |span: &mut Vec<i64>| span.push(call)),
+                None => {}
+            }
+        }
+        ptrace(libc::PTRACE_SYSCALL, pid, 0, ptr::null_mut());
+    }
+}
+
+/// Changes, deletes and adds in a turn.
+fn meddle(reactor: &mut Reactor, keys: &Rc<RefCell<Vec<Key>>>) {
+    let keys = keys.clone();
+    let meddling = move |mut turn: Turn<'_>| {
+        let mut keys = keys.borrow_mut();
+        turn.modify(keys[0], interest().read().read_hangup()).unwrap();
+        turn.modify(keys[0], interest().read()).unwrap();
+        turn.rearm(keys[1]).unwrap();
+        turn.delete(keys.remove(2)).unwrap();
+    };
+    reactor.defer(meddling).map_err(drop).unwrap();
+}
+
+pub(crate) fn a_turn_is_one_system_call() {
+    const TURNS: usize = 20;
+    let body = || {
+        let mut reactor = builder().build().unwrap();
+        let log = Log::default();
+        let fds: Vec<_> = (0..40).map(|_| Rc::new(counter(0))).collect();
+        let manners = [interest().read(), interest().read().edge_triggered(), interest().read().one_shot()];
+        let keys: Vec<Key> =
+            fds.iter().enumerate().map(|(who, fd)| noting(&mut reactor, fd, manners[who % 3], who, &log)).collect();
+        let keys = Rc::new(RefCell::new(keys));
+        run_dry(&mut reactor);
+        for turn in 0..TURNS {
+            fire(&*fds[0]);
+            fire(&*fds[1]);
+            if turn % 2 == 1 {
+                meddle(&mut reactor, &keys);
+            }
+            mark();
+            // A deferred closure has the turn not wait, whatever it was told.
+            let timeout = [None, None, Some(Duration::from_secs(10)), Some(NOW)][turn % 4];
+            assert!(reactor.run_once(timeout).unwrap() > 0);
+            mark();
+            heard(&log);
+        }
+        mark();
+    };
+    let Some(spans) = calls_between_marks(body) else { return eprintln!("nobody may be traced here") };
+    let turns: Vec<_> = spans.iter().step_by(2).take(TURNS).collect();
+    assert_eq!(turns.len(), TURNS);
+    for (turn, calls) in turns.into_iter().enumerate() {
+        let enters = calls.iter().filter(|call| **call == libc::SYS_io_uring_enter).count();
+        assert_eq!(enters, 1, "turn {turn}: {calls:?}");
+        // The handlers read what they were told of, and the file of the deleted one is closed. The rest is the allocator's.
+        let expected = [
+            libc::SYS_io_uring_enter,
+            libc::SYS_read,
+            libc::SYS_close,
+            libc::SYS_mmap,
+            libc::SYS_munmap,
+            libc::SYS_madvise,
+            libc::SYS_brk,
+        ];
+        let others = calls.iter().filter(|call| !expected.contains(call));
+        assert_eq!(others.count(), 0, "turn {turn}: {calls:?}");
+    }
+}
+
+pub(crate) fn a_busy_poll_spins_in_user_space() {
+    let body = || {
+        let busy = Duration::from_millis(20);
+        let mut reactor = builder().busy_poll(busy).build().unwrap();
+        let log = Log::default();
+        let fd = Rc::new(counter(0));
+        noting(&mut reactor, &fd, interest().read().edge_triggered(), 0, &log);
+        run_dry(&mut reactor);
+        mark();
+        // As long as it spins: the time is over before it would sleep.
+        assert_eq!(reactor.run_once(busy).unwrap(), 0);
+        mark();
+        fire(&*fd);
+        mark();
+        // What is there already is found while it spins.
+        assert_eq!(reactor.run_once(None).unwrap(), 1);
+        mark();
+    };
+    let Some(spans) = calls_between_marks(body) else { return eprintln!("nobody may be traced here") };
+    // The clock is read without a call, or by one where there is no vDSO. At most the last look asks the kernel.
+    let enters = |span: &[i64]| span.iter().filter(|call| **call == libc::SYS_io_uring_enter).count();
+    let others = |span: &[i64]| span.iter().filter(|call| **call != libc::SYS_clock_gettime).count() - enters(span);
+    assert!(enters(&spans[0]) <= 1 && others(&spans[0]) == 0, "{:?}", spans[0]);
+    assert!(enters(&spans[2]) <= 1, "{:?}", spans[2]);
+}
+
+pub(crate) fn so_many_rings_of_a_thread_are_registered_as_the_kernel_keeps_indices() {
+    let is_registered = |reactor: &Reactor| reactor.ring_features().unwrap().has(RingFeatures::REGISTERED);
+    if !is_registered(&builder().build().unwrap()) {
+        return eprintln!("this kernel keeps no indices");
+    }
+    for _ in 0..3 {
+        let mut reactors: Vec<Reactor> = (0..20).map(|_| builder().build().unwrap()).collect();
+        assert_eq!(reactors.iter().filter(|reactor| is_registered(reactor)).count(), 16);
+        let log = Log::default();
+        let fds: Vec<_> = (0..20).map(|_| Rc::new(counter(1))).collect();
+        for (who, (reactor, fd)) in reactors.iter_mut().zip(&fds).enumerate() {
+            noting(reactor, fd, interest().read(), who, &log);
+        }
+        // One without an index, and one whose index another takes.
+        drop((reactors.pop(), reactors.remove(3)));
+        reactors.push(builder().build().unwrap());
+        assert!(is_registered(&reactors[18]));
+        reactors.iter_mut().for_each(|reactor| _ = run_dry(reactor));
+        assert_eq!(heard(&log).len(), 18);
+    }
+}
