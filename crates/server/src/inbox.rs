@@ -121,11 +121,15 @@ impl Inbox {
 pub(crate) fn watch(hall: &SharedHall, mailbox: Mailbox<Command>, reactor: &mut Reactor) -> io::Result<()> {
     let hall = Rc::clone(hall);
     mailbox.latch().rearm();
-    interest()
-        .read()
-        .edge_triggered()
+    let edge = interest().read().edge_triggered();
+    let has_edges = reactor.supports(edge);
+    let wanted = if has_edges { edge } else { interest().read() };
+    wanted
         .with_fd(mailbox)
         .with_handler(move |mailbox: &mut Mailbox<Command>, mut turn: Turn<'_>| {
+            if !has_edges {
+                mailbox.latch().clear();
+            }
             mailbox.latch().awake();
             if let Some(deadline) = hall.board.take_drain() {
                 hall.drain(&mut turn, deadline);

@@ -16,7 +16,7 @@ use std::{
 };
 
 use windlass::{
-    Reactor, Turn,
+    Backend, Reactor, RingError, Turn,
     stream::{Address, ListenOptions, Listener, RunningWorkers, StreamLimit, Worker, Workers},
 };
 
@@ -70,6 +70,7 @@ pub struct Server<F> {
     make: F,
     count: usize,
     is_pinned: bool,
+    backend: Backend,
     places: Vec<Place>,
     on_panic: Option<OnPanic>,
 }
@@ -88,7 +89,7 @@ enum Place {
 impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     /// A server whose workers each have a handler that `make` makes, on the worker's own thread.
     pub fn new(options: Options, make: F) -> Self {
-        Self { options, make, count: 1, is_pinned: false, places: Vec::new(), on_panic: None }
+        Self { options, make, count: 1, is_pinned: false, backend: Backend::Auto, places: Vec::new(), on_panic: None }
     }
 
     /// How many workers there are. Default: one.
@@ -105,6 +106,12 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     /// Binds each worker to a processor. See [`Workers::pinned`].
     pub fn pinned(mut self, pinned: bool) -> Self {
         self.is_pinned = pinned;
+        self
+    }
+
+    /// What the workers' reactors run on. Default: [`Backend::Auto`]. Which one it came to be, [`Running::backend`] says.
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
         self
     }
 
@@ -144,12 +151,12 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     /// Opens the sockets and starts the workers. It returns when all of them run.
     ///
     /// # Errors
-    /// What [`ListenOptions::tcp`], `unix` and `from_fd` say, and [`Workers::start`]. No thread is left then.
+    /// What [`ListenOptions::tcp`], `unix` and `from_fd` say, and [`Workers::start`]; that of a [`BuildError`](windlass::BuildError) where the backend is not to be had. No thread is left then.
     ///
     /// # Panics
     /// With the panic of `make`.
     pub fn start(self) -> io::Result<Running> {
-        let Self { options, make, count, is_pinned, places, on_panic } = self;
+        let Self { options, make, count, is_pinned, backend, places, on_panic } = self;
         let (sets, addresses) = open(&options, places, count)?;
         let (desks, posts, sender) = posts(&options, sets, count)?;
         let boards: Arc<[Arc<Board>]> = desks.into();
@@ -161,13 +168,19 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
             }
         };
         let workers = Workers::new(count).pinned(is_pinned).named("windlass-server").on_panic(hook);
+        let at_work = Arc::new(OnceLock::new());
+        let chosen = Arc::clone(&at_work);
         let set_up = move |worker: Worker| {
             let desk = posts.lock().unwrap_or_else(PoisonError::into_inner)[worker.index].take();
             let desk = desk.ok_or(io::ErrorKind::NotFound)?;
-            desk.set_up(&options, make(worker), &left)
+            let reactor = desk.set_up(&options, backend, make(worker), &left)?;
+            // All workers get the same, or the first that is there speaks for them.
+            let _ = chosen.set((reactor.backend(), reactor.ring_refused()));
+            Ok(reactor)
         };
         let workers = workers.start(set_up)?;
-        Ok(Running { workers, addresses, sender, boards })
+        let (backend, ring_refused) = at_work.get().copied().unwrap_or((backend, None));
+        Ok(Running { workers, addresses, sender, boards, backend, ring_refused })
     }
 }
 
@@ -179,11 +192,17 @@ struct Desk {
 }
 
 impl Desk {
-    fn set_up<H: Handler>(self, options: &Options, handler: H, left: &Arc<AtomicUsize>) -> io::Result<Reactor> {
+    fn set_up<H: Handler>(
+        self,
+        options: &Options,
+        backend: Backend,
+        handler: H,
+        left: &Arc<AtomicUsize>,
+    ) -> io::Result<Reactor> {
         // This is the worker's own thread, and it is set once.
         let _ = self.thread.set(thread::current().id());
         let most = options.connections_max.saturating_add(OTHER_SUBSCRIBERS);
-        let mut reactor = Reactor::builder().subscribers_max(most).build()?;
+        let mut reactor = Reactor::builder().backend(backend).subscribers_max(most).build()?;
         let service = Service::at_post(handler, options, self.post, &mut reactor)?;
         for listener in self.listeners {
             service.listen(listener, &mut reactor)?;
@@ -272,9 +291,23 @@ pub struct Running {
     addresses: Vec<Address>,
     sender: Sender,
     boards: Arc<[Arc<Board>]>,
+    backend: Backend,
+    ring_refused: Option<RingError>,
 }
 
 impl Running {
+    /// What the workers' reactors run on: never [`Backend::Auto`].
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// Why that is not a ring, where [`Backend::Auto`] has tried one: for the log, say.
+    #[must_use]
+    pub fn ring_refused(&self) -> Option<RingError> {
+        self.ring_refused
+    }
+
     /// Where it listens, in the order in which that was said.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {

@@ -171,13 +171,17 @@ impl Bed {
 
     pub(crate) fn at(options: &Options, address: SocketAddr) -> Self {
         let clock = HandClock(Rc::new(Cell::new(Instant::now())));
-        let reactor = Reactor::builder().clock(clock.clone()).build().expect("a reactor can be had");
+        let reactor = Reactor::builder()
+            .backend(crate::backend::chosen())
+            .clock(clock.clone())
+            .build()
+            .expect("a reactor can be had");
         Self::of(options, address, reactor, clock)
     }
 
     /// One whose clock goes by itself.
     pub(crate) fn by_the_systems_clock(options: &Options) -> Self {
-        let reactor = Reactor::new().expect("a reactor can be had");
+        let reactor = Reactor::builder().backend(crate::backend::chosen()).build().expect("a reactor can be had");
         Self::of(options, ([127, 0, 0, 1], 0).into(), reactor, HandClock(Rc::new(Cell::new(Instant::now()))))
     }
 

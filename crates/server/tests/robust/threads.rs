@@ -9,6 +9,7 @@ use std::{
 use windlass_server::{Options, Server};
 
 use crate::{
+    backend::chosen,
     bed::{Bed, Log, Subject, options},
     peer::{BINARY, CLOSE, Frame, Peer, upgrade},
 };
@@ -88,7 +89,7 @@ fn open(address: SocketAddr, path: &str) -> Peer {
 }
 
 fn serve(options: Options) -> (windlass_server::Running, SocketAddr) {
-    let server = Server::new(options, |_| Subject(Log::default().into())).workers(3);
+    let server = Server::new(options, |_| Subject(Log::default().into())).workers(3).backend(chosen());
     let running = server.listen(([127, 0, 0, 1], 0).into()).start().expect("there is a free port");
     let address = running.addresses()[0].socket_addr().expect("an IP address");
     (running, address)
@@ -142,6 +143,7 @@ fn connections_are_counted_over_all_workers_and_listeners() {
     options.connections_max = MOST;
     let running = Server::new(options, |_| Subject(Log::default().into()))
         .workers(3)
+        .backend(chosen())
         .listen(([127, 0, 0, 1], 0).into())
         .listen(([127, 0, 0, 1], 0).into())
         .start()

@@ -177,7 +177,8 @@ impl Bed {
     pub(crate) fn with(acts: Acts, set: impl FnOnce(&mut Options)) -> Self {
         let clock = Rc::new(Cell::new(Instant::now()));
         let time = Rc::clone(&clock);
-        let mut reactor = Reactor::builder().clock(move || time.get()).build().unwrap();
+        let mut reactor =
+            Reactor::builder().backend(crate::backend::chosen()).clock(move || time.get()).build().unwrap();
         let mut options = Options::new();
         set(&mut options);
         let (notes, ids) = (Rc::clone(&acts.notes), Rc::clone(&acts.ids));

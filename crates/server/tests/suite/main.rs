@@ -1,6 +1,8 @@
 //! Black-box tests of the server: real sockets, and the client's side of windlass-ws as the peer.
 
 mod adopt;
+#[path = "../../../reactor/tests/common/backend.rs"]
+mod backend;
 mod bed;
 mod connection;
 mod drain;

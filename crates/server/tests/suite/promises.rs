@@ -13,6 +13,7 @@ use windlass_server::{
     http::{Page, Refusal, Routes, UpgradeRequest, Welcome},
 };
 
+use crate::backend::chosen;
 use crate::bed::{Acts, Bed, Client, Data, Got, text};
 
 /// Turns with a little real time between them: what the kernel has to do is done by then.
@@ -357,7 +358,12 @@ fn the_longest_message_goes_from_worker_to_worker() {
     }
     let options = Options::new();
     let longest = options.limits.message_max;
-    let running = Server::new(options, |_| Room).workers(2).listen("127.0.0.1:0".parse().unwrap()).start().unwrap();
+    let running = Server::new(options, |_| Room)
+        .workers(2)
+        .backend(chosen())
+        .listen("127.0.0.1:0".parse().unwrap())
+        .start()
+        .unwrap();
     let address = running.addresses()[0].socket_addr().unwrap();
     let mut socket = TcpStream::connect(address).unwrap();
     socket.write_all(UPGRADE).unwrap();
@@ -385,7 +391,12 @@ fn the_longest_message_goes_from_worker_to_worker() {
 #[test]
 fn a_publication_of_another_thread_is_one_publication() {
     let make = |_| Acts::echo();
-    let running = Server::new(Options::new(), make).workers(3).listen("127.0.0.1:0".parse().unwrap()).start().unwrap();
+    let running = Server::new(Options::new(), make)
+        .workers(3)
+        .backend(chosen())
+        .listen("127.0.0.1:0".parse().unwrap())
+        .start()
+        .unwrap();
     running.sender().publish("t", "x").unwrap();
     running.drain(Duration::from_secs(10));
     let counts = running.counts();

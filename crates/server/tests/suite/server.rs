@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::backend::chosen;
 use windlass_server::{
     CloseCode, Connection, ConnectionId, Handler, Message, Options, Running, Sender, Server,
     http::{Refusal, UpgradeRequest, Welcome},
@@ -51,6 +52,7 @@ fn site(workers: usize) -> Site {
     let (shared, count) = (Arc::clone(&ids), Arc::clone(&panics));
     let running = Server::new(Options::new(), move |_| Chat { ids: Arc::clone(&shared) })
         .workers(workers)
+        .backend(chosen())
         .on_panic(move |_, _| _ = count.fetch_add(1, Ordering::Relaxed))
         .listen("127.0.0.1:0".parse().unwrap())
         .start()
@@ -195,6 +197,7 @@ fn it_listens_on_paths_and_on_sockets_of_others() {
     let shared = Arc::clone(&ids);
     let running = Server::new(Options::new(), move |_| Chat { ids: Arc::clone(&shared) })
         .workers(2)
+        .backend(chosen())
         .listen_unix(&path)
         .listen_on(inherited)
         .start()

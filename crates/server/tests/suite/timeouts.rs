@@ -195,7 +195,7 @@ fn a_paused_connection_hears_the_answer_to_its_close() {
 #[test]
 fn the_kernels_beat_does_as_well_as_the_clock() {
     // A reactor without a clock of the test's, in real time: a handshake that is not finished, and nothing else that would wake the loop.
-    let mut reactor = windlass::Reactor::new().unwrap();
+    let mut reactor = windlass::Reactor::builder().backend(crate::backend::chosen()).build().unwrap();
     let mut options = windlass_server::Options::new();
     options.handshake_timeout = Duration::from_millis(80);
     let listener = options.listener().tcp("127.0.0.1:0".parse().unwrap()).unwrap();
