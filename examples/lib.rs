@@ -1,3 +1,58 @@
-//! The programs in `examples/examples/` are this package's contents; `examples/README.md` lists them.
+//! The programs in `examples/examples/` are this package's contents; `examples/README.md` lists them. Here is what they share: their command line.
 
 #![deny(unsafe_code)]
+
+use std::ffi::OsString;
+
+use windlass::{Backend, Builder, Reactor, UnknownBackend};
+
+/// A reactor's settings, on the backend that `--backend NAME` on the command line asks for.
+///
+/// # Errors
+/// [`UnknownBackend`] for a name that none has.
+pub fn builder() -> Result<Builder, UnknownBackend> {
+    Ok(Reactor::builder().backend(backend()?))
+}
+
+/// The backend that `--backend NAME` on the command line asks for, or else `WINDLASS_TEST_BACKEND` in the environment, by which the examples' tests are
+/// run on each.
+///
+/// # Errors
+/// [`UnknownBackend`] for a name that none has.
+pub fn backend() -> Result<Backend, UnknownBackend> {
+    let chosen =
+        read(std::env::args().skip(1)).0.map(OsString::from).or_else(|| std::env::var_os("WINDLASS_TEST_BACKEND"));
+    chosen.map_or(Ok(Backend::Auto), |name| name.to_string_lossy().parse())
+}
+
+/// The first word on the command line that is no option: an address, say.
+#[must_use]
+pub fn first_word() -> Option<String> {
+    read(std::env::args().skip(1)).1
+}
+
+/// What follows `--backend`, and the first word that is no option.
+fn read(mut arguments: impl Iterator<Item = String>) -> (Option<String>, Option<String>) {
+    let (mut backend, mut word) = (None, None);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--backend" => backend = Some(arguments.next().unwrap_or_default()),
+            option if option.starts_with('-') => {}
+            _ if word.is_none() => word = Some(argument),
+            _ => {}
+        }
+    }
+    (backend, word)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_backend_stands_anywhere_and_is_no_word() {
+        let read = |line: &str| super::read(line.split(' ').map(str::to_owned));
+        assert_eq!(read("--backend poll here there"), (Some("poll".into()), Some("here".into())));
+        assert_eq!(read("here --backend uring"), (Some("uring".into()), Some("here".into())));
+        assert_eq!(read("--quiet here"), (None, Some("here".into())));
+        assert_eq!(read("--backend"), (Some(String::new()), None), "which is the name of none");
+    }
+}

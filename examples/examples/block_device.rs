@@ -183,7 +183,7 @@ fn plug_in(reactor: &mut Reactor, device: Device, wires: Wires) -> io::Result<Re
 fn main() -> io::Result<()> {
     let (queue, wires) = (Queue::default(), Wires::new()?);
     let guest = (queue.clone(), wires.try_clone()?);
-    let mut reactor = Reactor::new()?;
+    let mut reactor = windlass_examples::builder()?.build()?;
     let device = plug_in(&mut reactor, Device::new(queue, wires.interrupt.try_clone()?, 8), wires)?;
     let guest = std::thread::spawn(move || run_guest(&guest.0, &guest.1));
     reactor.run()?;
@@ -222,7 +222,7 @@ mod tests {
 
     fn bench() -> Bench {
         let (queue, wires) = (Queue::default(), Wires::new().unwrap());
-        let mut reactor = Reactor::new().unwrap();
+        let mut reactor = windlass_examples::builder().unwrap().build().unwrap();
         let device = Device::new(queue.clone(), wires.interrupt.try_clone().unwrap(), 8);
         let device = plug_in(&mut reactor, device, wires.try_clone().unwrap()).unwrap();
         Bench { reactor, device, queue, wires }

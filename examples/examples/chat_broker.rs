@@ -147,13 +147,17 @@ fn start(address: SocketAddr, workers: usize) -> io::Result<(Running, BrokerThre
     let weigh = |heard: &Heard| if let Heard::Said(_, text) = heard { text.len() } else { 0 };
     let (inlet, inbox) = weighed_mailbox(Bounds::items(4096).bytes(16 << 20), Arc::new(Latch::new()?), weigh);
     let make = move |_| Carrier { broker: inlet.clone(), gone: RefCell::default() };
-    let server = Server::new(Options::new(), make).workers(workers).listen(address).start()?;
+    let server = Server::new(Options::new(), make)
+        .backend(windlass_examples::backend()?)
+        .workers(workers)
+        .listen(address)
+        .start()?;
     let sender = server.sender();
     Ok((server, thread::spawn(move || run_broker(inbox, sender))))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:9004".to_owned());
+    let address = windlass_examples::first_word().unwrap_or_else(|| "127.0.0.1:9004".to_owned());
     let (server, broker) = start(address.parse()?, 2)?;
     println!("listening on ws://{}/; enter ends it", server.addresses()[0]);
     io::stdin().read_line(&mut String::new())?;

@@ -17,13 +17,13 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use windlass::{Event, Reactor, ReactorOps, Turn, interest};
+use windlass::{Event, ReactorOps, Turn, interest};
 
 fn main() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     println!("echoing on {}", listener.local_addr()?);
-    let mut reactor = Reactor::new()?;
+    let mut reactor = windlass_examples::builder()?.build()?;
     interest().read().edge_triggered().with_fd(listener).with_handler(on_connection).register_into(&mut reactor)?;
     reactor.run()
 }

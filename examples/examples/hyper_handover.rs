@@ -63,7 +63,7 @@ impl Handler for Echo {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:9003".to_owned());
+    let address = windlass_examples::first_word().unwrap_or_else(|| "127.0.0.1:9003".to_owned());
     let reactor = ReactorThread::start()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
@@ -86,7 +86,7 @@ impl ReactorThread {
         let (door, inbox) = mailbox(Bounds::items(64), Arc::new(Latch::new()?));
         let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
         let thread = thread::spawn(move || {
-            let mut reactor = Reactor::new()?;
+            let mut reactor = windlass_examples::builder()?.build()?;
             take_over(inbox, &mut reactor)?;
             // The other side waits for it.
             let _ = ready.send(reactor.stop_handle());

@@ -22,7 +22,7 @@ use rustix::{
     buffer::spare_capacity,
     event::{EventfdFlags, epoll, eventfd},
 };
-use windlass::{Embedded, Reactor, Tick, interest};
+use windlass::{Embedded, Tick, interest};
 
 /// What the host writes into `epoll_event.data`: its own business.
 const GUEST: u64 = 1;
@@ -105,7 +105,7 @@ fn start(host: &mut Host) -> io::Result<()> {
 
 fn main() -> io::Result<()> {
     let log = Log::default();
-    let mut host = Host::new(Reactor::new()?.embed()?, log.clone())?;
+    let mut host = Host::new(windlass_examples::builder()?.build()?.embed()?, log.clone())?;
     start(&mut host)?;
     while log.count("guest: tick") < 3 {
         host.round()?;
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn host() -> Host {
-        let guest = Reactor::new().unwrap().embed().unwrap();
+        let guest = windlass_examples::builder().unwrap().build().unwrap().embed().unwrap();
         Host::new(guest, Log::default()).unwrap()
     }
 

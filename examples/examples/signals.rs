@@ -57,7 +57,7 @@ fn start(reactor: &mut Reactor, work_every: Duration) -> io::Result<Registered<D
 }
 
 fn main() -> io::Result<()> {
-    let mut reactor = Reactor::new()?;
+    let mut reactor = windlass_examples::builder()?.build()?;
     let daemon = start(&mut reactor, Duration::from_millis(500))?;
     println!("working as process {}", std::process::id());
     reactor.run()?;
@@ -72,7 +72,7 @@ mod tests {
 
     /// raise(3) sends to this thread alone. A signal to the process would hit the test harness's main thread.
     fn raised(signals: &[Raw]) -> (Reactor, Registered<Daemon>) {
-        let mut reactor = Reactor::new().unwrap();
+        let mut reactor = windlass_examples::builder().unwrap().build().unwrap();
         let daemon = start(&mut reactor, Duration::from_millis(1)).unwrap();
         signals.iter().for_each(|signal| raise(*signal).unwrap());
         (reactor, daemon)

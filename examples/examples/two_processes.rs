@@ -26,7 +26,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
-use windlass::{Reactor, Turn, interest};
+use windlass::{Turn, interest};
 use windlass_flow::{CounterParts, CounterReader, EventCounter};
 
 /// How many items may lie between the two, and one more.
@@ -84,7 +84,7 @@ fn start_writer(mut program: Command, counter: &EventCounter) -> io::Result<Chil
 
 /// Reads until all items are there; says how many came with each read.
 fn read_items(counter: &EventCounter) -> io::Result<Vec<u32>> {
-    let mut reactor = Reactor::new()?;
+    let mut reactor = windlass_examples::builder()?.build()?;
     let (tell, told) = mpsc::channel();
     let mut left = ITEMS;
     interest()

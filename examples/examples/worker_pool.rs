@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use windlass::{Group, Reactor, Turn, interest};
+use windlass::{Group, Turn, interest};
 use windlass_flow::{Bounds, Latch, Mailbox, Sender, mailbox};
 
 /// The most answers that wait for the loop.
@@ -110,7 +110,7 @@ impl Office {
 
 /// Factors the numbers from `first` to `last` with so many workers.
 fn run(first: u64, last: u64, workers: usize) -> io::Result<BTreeMap<u64, Vec<u64>>> {
-    let mut reactor = Reactor::new()?;
+    let mut reactor = windlass_examples::builder()?.build()?;
     let (answers, inbox) = mailbox(Bounds::items(ANSWERS_MAX), Arc::new(Latch::new()?));
     let (orders, workers) = hire(workers, &answers);
     // The workers' senders alone keep the mailbox open.
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_mailbox_wakes_the_loop_once_for_a_batch() {
-        let mut reactor = Reactor::new().unwrap();
+        let mut reactor = windlass_examples::builder().unwrap().build().unwrap();
         let (sender, inbox) = mailbox(Bounds::items(64), Arc::new(Latch::new().unwrap()));
         inbox.latch().rearm();
         let handler = |inbox: &mut Mailbox<u32>, mut turn: Turn<'_>| {

@@ -4,6 +4,7 @@
 
 #![deny(unsafe_code)]
 
+mod backend;
 mod load;
 mod nofile;
 mod page;

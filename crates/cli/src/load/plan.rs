@@ -3,12 +3,14 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::error::ErrorKind;
+use windlass::Backend;
 
 use super::{
     course::{Course, Nanos, Pace, Schedule},
     pool::{PERIOD, Text},
     target::{Address, Target},
 };
+use crate::backend;
 
 /// How long to send if nobody says.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
@@ -29,6 +31,10 @@ pub(crate) struct Args {
     /// Connections, all open at the same time
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
+
+    /// What the event loops run on: epoll, io_uring, or poll(2) where neither is to be had; `auto` takes the best that there is
+    #[arg(long, value_name = "NAME", default_value_t = Backend::Auto, value_parser = backend::parser())]
+    pub(crate) backend: Backend,
 
     /// Bytes of each message's payload
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=64 << 20))]

@@ -32,7 +32,8 @@ pub(crate) fn set_up(worker: Worker, plan: &Arc<Plan>, control: &Arc<Control>) -
         set_current_timer_slack(NonZeroU64::new(1))?;
     }
     let connections = plan.connections_of(worker.index).count();
-    let mut reactor = Reactor::builder().subscribers_max(connections + OTHER_SUBSCRIBERS).build()?;
+    let mut reactor =
+        Reactor::builder().backend(plan.args.backend).subscribers_max(connections + OTHER_SUBSCRIBERS).build()?;
     let desk = Rc::new(RefCell::new(Desk::new(plan, control, worker.index)));
     if worker.index == 0 {
         end_on_signals(&desk, &mut reactor)?;

@@ -3,13 +3,14 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
-use windlass::stream::StreamOptions;
+use windlass::{Backend, stream::StreamOptions};
 use windlass_ws::{
     Limits,
     deflate::{Compressor, DeflateConfig},
 };
 
 use super::log;
+use crate::backend;
 
 /// What `windlass serve` takes.
 #[derive(Debug, clap::Args)]
@@ -33,6 +34,10 @@ pub(crate) struct Args {
     /// Threads that serve, each with an event loop and its share of the connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,
+
+    /// What the event loops run on: epoll, io_uring, or poll(2) where neither is to be had; `auto` takes the best that there is
+    #[arg(long, value_name = "NAME", default_value_t = Backend::Auto, value_parser = backend::parser())]
+    pub(crate) backend: Backend,
 
     /// Bind each worker to a processor
     #[arg(long)]

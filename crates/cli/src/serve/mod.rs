@@ -28,7 +28,7 @@ pub(crate) use {
 /// Serves until SIGINT or SIGTERM. Writes the addresses it listens on to `out`, and at the end a line of statistics.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     // Before anything else, and before there are other threads.
-    let supervisor = Supervisor::new()?;
+    let supervisor = Supervisor::new(args.backend)?;
     log::begin(args.log, args.log_level);
     let connections_max = nofile::connections_max(args.connections, usize::from(args.workers))?;
     let mut sockets = Sockets::open(args)?;
@@ -36,16 +36,20 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
         Mode::Raw => raw::start(args, connections_max, &mut sockets)?,
         Mode::Chat | Mode::Echo => site::start(args, connections_max, &mut sockets)?,
     };
+    let backend = server.backend();
+    if let Some(why) = server.ring_refused() {
+        tracing::info!(%why, %backend, "no ring");
+    }
     for place in &sockets.places {
         say(out, format_args!("listening on {place}"))?;
-        tracing::info!(%place, workers = args.workers, connections_max, "listening");
+        tracing::info!(%place, workers = args.workers, connections_max, %backend, "listening");
     }
     let report = server.report();
     let stopped_by = supervisor.run(server)?;
     drop(sockets);
     let stopped_by = stopped_by.map_or_else(|| "a stop".to_owned(), |signal| format!("{signal:?}"));
     tracing::info!(%stopped_by, "stopped");
-    say(out, format_args!("stopped by {stopped_by}: {}", report.line()))
+    say(out, format_args!("stopped by {stopped_by}: {}, on {backend}", report.line()))
 }
 
 /// Writes a line. That nobody reads any more is no reason to fail: `windlass serve | head -1` closes its end early.

@@ -5,13 +5,13 @@ mod counts;
 use std::{
     io,
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
 use anyhow::Context as _;
 use windlass::{
-    Reactor, Turn,
+    Backend, Builder, Reactor, RingError, Turn,
     stream::{
         CloseReason, Input, ListenOptions, ListenerKey, Peer, RunningWorkers, Stream, StreamHandler, StreamLimit,
         Worker, Workers,
@@ -68,9 +68,19 @@ impl StreamHandler for Raw {
 struct RawServer {
     workers: RunningWorkers,
     counts: Arc<Counts>,
+    backend: Backend,
+    ring_refused: Option<RingError>,
 }
 
 impl Running for RawServer {
+    fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    fn ring_refused(&self) -> Option<RingError> {
+        self.ring_refused
+    }
+
     fn report(&self) -> Report {
         Report::Raw(Arc::clone(&self.counts))
     }
@@ -94,21 +104,29 @@ pub(crate) fn start(args: &Args, connections_max: usize, sockets: &mut Sockets) 
     let sockets = Mutex::new(sockets.of_each_worker().context("cannot copy the sockets")?);
     let counts = Arc::new(Counts::default());
     let theirs = Arc::clone(&counts);
+    let (backend, at_work) = (args.backend, Arc::new(OnceLock::new()));
+    let chosen = Arc::clone(&at_work);
     let set_up = move |worker: Worker| {
         let sockets = std::mem::take(&mut sockets.lock().unwrap_or_else(PoisonError::into_inner)[worker.index]);
-        set_up(sockets, options, (&limit, connections_max), &theirs)
+        let builder = Reactor::builder().backend(backend).subscribers_max(connections_max + OTHER_SUBSCRIBERS);
+        let reactor = set_up(sockets, options, builder, &limit, &theirs)?;
+        // The first that is there speaks for all.
+        let _ = chosen.set((reactor.backend(), reactor.ring_refused()));
+        Ok(reactor)
     };
     let workers = Workers::new(count).pinned(args.pin).start(set_up).context("cannot start the workers")?;
-    Ok(Box::new(RawServer { workers, counts }))
+    let (backend, ring_refused) = at_work.get().copied().unwrap_or((backend, None));
+    Ok(Box::new(RawServer { workers, counts, backend, ring_refused }))
 }
 
 fn set_up(
     sockets: Vec<OwnedFd>,
     options: ListenOptions,
-    (limit, connections_max): (&StreamLimit, usize),
+    builder: Builder,
+    limit: &StreamLimit,
     counts: &Arc<Counts>,
 ) -> io::Result<Reactor> {
-    let mut reactor = Reactor::builder().subscribers_max(connections_max + OTHER_SUBSCRIBERS).build()?;
+    let mut reactor = builder.build()?;
     let mut keys = Vec::new();
     for socket in sockets {
         let listener = options.from_fd(socket)?.limited(limit);

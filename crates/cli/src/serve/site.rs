@@ -3,6 +3,7 @@
 use std::{io, time::Duration};
 
 use anyhow::Context as _;
+use windlass::{Backend, RingError};
 use windlass_server::{
     Options, Running as RunningServer, Server, Slow,
     http::{Origins, Page, Routes},
@@ -25,6 +26,14 @@ struct Site {
 }
 
 impl Running for Site {
+    fn backend(&self) -> Backend {
+        self.server.backend()
+    }
+
+    fn ring_refused(&self) -> Option<RingError> {
+        self.server.ring_refused()
+    }
+
     fn report(&self) -> Report {
         Report::Served(self.server.counts())
     }
@@ -49,6 +58,7 @@ pub(crate) fn start(args: &Args, connections_max: usize, sockets: &mut Sockets) 
     let server = Server::new(args.options(connections_max)?, move |_| Rooms { echoes, refusals: Refusals::default() })
         .workers(usize::from(args.workers))
         .pinned(args.pin)
+        .backend(args.backend)
         .listen_on_each(sockets.of_each_worker().context("cannot copy the sockets")?)
         .start()
         .context("cannot start the workers")?;

@@ -9,12 +9,18 @@ use std::{
 };
 
 use anyhow::Context as _;
-use windlass::{Reactor, Signal, SignalSet, Stop, Turn, interest};
+use windlass::{Backend, Reactor, RingError, Signal, SignalSet, Stop, Turn, interest};
 
 use super::report::Report;
 
 /// A server that runs.
 pub(crate) trait Running: Send {
+    /// What it runs on.
+    fn backend(&self) -> Backend;
+
+    /// Why that is not a ring, where one was tried.
+    fn ring_refused(&self) -> Option<RingError>;
+
     /// What it counts.
     fn report(&self) -> Report;
 
@@ -43,9 +49,11 @@ pub(crate) struct Supervisor {
 
 impl Supervisor {
     /// Blocks the signals in this thread, and so in all that it starts later: one that comes before [`run`](Self::run) waits.
-    pub(crate) fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new(backend: Backend) -> anyhow::Result<Self> {
         let signals = SignalSet::new([Signal::INT, Signal::TERM]).context("cannot receive signals")?;
-        let reactor = Reactor::new().map_err(io::Error::from).context("cannot build the main thread's reactor")?;
+        // The same backend as the workers', so that one sandbox does for all threads.
+        let reactor = Reactor::builder().backend(backend).build();
+        let reactor = reactor.context("cannot build the main thread's reactor")?;
         let stop = reactor.stop_handle();
         Ok(Self { reactor, stop, signals })
     }

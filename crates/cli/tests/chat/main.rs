@@ -168,7 +168,7 @@ impl Drop for File {
 #[test]
 fn a_file_configures_it_and_the_command_line_goes_before_it() {
     let file = File(std::env::temp_dir().join(format!("windlass-serve-{}.toml", std::process::id())));
-    let options = "listen = '127.0.0.1:0'\nmode = 'echo'\nmessage-max = 10\nlog = 'json'\nlog-level = 'debug'\n";
+    let options = "listen = '127.0.0.1:0'\nmode = 'echo'\nbackend = 'poll'\nmessage-max = 10\nlog = 'json'\nlog-level = 'debug'\n";
     fs::write(&file.0, options).expect("a file for temporary use");
     let path = file.0.to_str().expect("it is text");
     let server = Server::of(windlass(&["serve", "--config", path, "--message-max", "20", "--drain-timeout", "0"]));
@@ -177,6 +177,7 @@ fn a_file_configures_it_and_the_command_line_goes_before_it() {
     client.send(Message::Text("more than twenty bytes"));
     assert_eq!(client.hear(), Heard::Close(Some(1009), String::new()));
     // The log is JSON, a line an event.
+    server.wait_for_error(r#""backend":"poll""#);
     server.wait_for_error(r#""level":"DEBUG""#);
     server.stop_cleanly();
     fs::write(&file.0, "mode = 'morse'\n").expect("it can be written again");
@@ -184,6 +185,11 @@ fn a_file_configures_it_and_the_command_line_goes_before_it() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{errors}");
     assert!(errors.contains(path) && errors.contains("morse"), "{errors}");
+    fs::write(&file.0, "backend = 'select'\n").expect("it can be written again");
+    let output = windlass(&["serve", "--config", path]).output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("epoll, uring, poll"), "{errors}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::{
 };
 
 use client::{Client, Heard};
-use harness::{PATIENCE, Server, number_before, pattern, windlass};
+use harness::{PATIENCE, Server, number_before, pattern, windlass, with_arguments};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use windlass_ws::{Message, deflate::DeflateConfig};
 
@@ -238,9 +238,10 @@ fn a_socket_from_the_service_manager_is_served() {
     let mut command = Command::new("sh");
     command.args([
         "-c",
-        "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" serve 3<&0 </dev/null",
+        "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\" 3<&0 </dev/null",
         env!("CARGO_BIN_EXE_windlass"),
     ]);
+    let command = with_arguments(command, &["serve"]);
     let server = Server::with_input(command, Stdio::from(OwnedFd::from(listener)));
     assert_eq!(server.address, address, "it listens there and nowhere else");
     let mut client = connect(&server);

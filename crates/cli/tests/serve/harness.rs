@@ -19,10 +19,23 @@ use rustix::{
 /// How long anything may take before the test counts as hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Set to the name of a backend, by `cargo xtask ci` for each in turn: whatever does not choose one itself runs on it.
+const BACKEND: &str = "WINDLASS_TEST_BACKEND";
+
 /// The program, not started yet.
 pub(crate) fn windlass(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    with_arguments(Command::new(env!("CARGO_BIN_EXE_windlass")), arguments)
+}
+
+/// Adds arguments, and after them the backend that the environment chooses, unless they choose one or name a file, which may. The program refuses a
+/// name that none has.
+pub(crate) fn with_arguments(mut command: Command, arguments: &[&str]) -> Command {
     command.args(arguments);
+    let takes_one = matches!(arguments.first(), Some(&("serve" | "load")));
+    let has_one = arguments.iter().any(|argument| matches!(*argument, "--backend" | "--config"));
+    if let (true, Some(name)) = (takes_one && !has_one, std::env::var_os(BACKEND)) {
+        command.arg("--backend").arg(name);
+    }
     command
 }
 
@@ -30,8 +43,7 @@ pub(crate) fn windlass(arguments: &[&str]) -> Command {
 pub(crate) fn windlass_under_ulimit(ulimit: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit {ulimit} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_windlass")]);
-    command.args(arguments);
-    command
+    with_arguments(command, arguments)
 }
 
 /// A process that is killed when dropped, so that a test that fails leaves nothing behind.

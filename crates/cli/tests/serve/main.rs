@@ -1,6 +1,9 @@
 //! `windlass serve` as its users see it: the real program, real sockets.
 
 mod harness;
+#[path = "../../../reactor/tests/common/rings.rs"]
+mod rings;
+mod sandbox;
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -16,6 +19,7 @@ use rustix::{
     net::sockopt,
     process::{Resource, Rlimit, Signal, getrlimit, kill_process, prlimit},
 };
+use sandbox::without_rings;
 
 /// Sends all of it and reads it back at the same time; the client's half is closed afterwards.
 fn exchange(client: &mut TcpStream, bytes: &[u8]) -> Vec<u8> {
@@ -204,8 +208,58 @@ fn an_address_in_use_is_named() {
 }
 
 #[test]
+fn the_chosen_backend_serves_and_is_named() {
+    for backend in ["epoll", "poll"] {
+        serves_and_is_named(backend);
+    }
+    let server = Server::start(&["--mode", "raw", "--backend", "auto"]);
+    let (_, line) = server.stop(Signal::TERM);
+    assert!(!line.ends_with("auto"), "what is at work is named: {line}");
+}
+
+#[test]
+fn a_chosen_ring_serves_and_is_named() {
+    if rings::are_to_be_had("a_chosen_ring_serves_and_is_named") {
+        serves_and_is_named("uring");
+    }
+}
+
+fn serves_and_is_named(backend: &str) {
+    for mode in ["raw", "echo"] {
+        let server = Server::start(&["--mode", mode, "--backend", backend]);
+        let (status, line) = server.stop(Signal::TERM);
+        assert!(status.success() && line.ends_with(&format!(", on {backend}")), "{line}");
+    }
+    let server = Server::start(&["--mode", "raw", "--backend", backend]);
+    ping(&mut server.connect());
+    server.stop(Signal::TERM);
+}
+
+#[test]
+fn where_rings_are_forbidden_auto_serves_on_epoll_and_the_log_says_why() {
+    for mode in ["raw", "echo"] {
+        let args = ["serve", "--listen", "127.0.0.1:0", "--mode", mode, "--backend", "auto", "--log", "json"];
+        let server = Server::of(without_rings(windlass(&args)));
+        server.wait_for_error(r#""message":"no ring""#);
+        let (status, line) = server.stop(Signal::TERM);
+        assert!(status.success() && line.ends_with(", on epoll"), "{line}");
+        let args = ["serve", "--listen", "127.0.0.1:0", "--mode", mode, "--backend", "uring"];
+        let output = without_rings(windlass(&args)).output().expect("the program starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.contains("io_uring is forbidden or absent here"), "{errors}");
+    }
+}
+
+#[test]
 fn wrong_arguments_are_refused_with_status_2() {
-    for wrong in [&["serve", "--listen", "nowhere"][..], &["--connections", "none"], &["no-such-command"]] {
+    for wrong in [
+        &["serve", "--listen", "nowhere"][..],
+        &["--connections", "none"],
+        &["no-such-command"],
+        &["--backend", "select"],
+        &["load", "tcp://127.0.0.1:1", "--backend", ""],
+    ] {
         let output = windlass(wrong).output().expect("the program starts");
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
         assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: "), "{wrong:?}");
