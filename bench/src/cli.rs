@@ -28,8 +28,8 @@ pub(crate) struct Options {
     #[arg(long = "peer", value_name = "NAME", value_parser = program::peer_names())]
     pub(crate) peers: Vec<String>,
 
-    /// Measures windlass only on these backends. Repeatable.
-    #[arg(long = "backend", value_name = "NAME", value_parser = program::backend_names())]
+    /// Measures windlass on these backends, in one run: `--backend epoll,uring`. Repeatable. All but poll if none is named.
+    #[arg(long = "backend", value_name = "NAME", value_delimiter = ',', value_parser = program::backend_names())]
     pub(crate) backends: Vec<String>,
 
     /// Runs only the cases whose name contains this. `instructions` is the fit of instruction counts.

@@ -41,8 +41,7 @@ pub(crate) fn page(report: &Report) -> String {
         }
         page.push('\n');
         for entry in &entries {
-            let name = format!("{} {}", entry.implementation, entry.version);
-            write!(page, "<tr><td>{}", escape(&name)).expect("writing to a string");
+            write!(page, "<tr><td>{}", escape(&entry.title())).expect("writing to a string");
             for name in &names {
                 page.push_str("<td>");
                 let Some(spread) = entry.metrics.get(*name) else {

@@ -10,10 +10,11 @@ use windlass_bench_driver::protocol::{Awake, Case, Trigger, Writer};
 
 use crate::servers;
 
-pub(crate) use websocket::{counted, is_counted_with_lto, size};
+pub(crate) use websocket::{is_counted_with_lto, size};
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: &[&str] = &["dispatch", "timers", "flow", "wakeup", "engine", "unmask", "utf8", "deflate"];
+pub(crate) const SUITES: &[&str] =
+    &["dispatch", "poll0", "timers", "flow", "wakeup", "engine", "unmask", "utf8", "deflate"];
 
 pub(crate) fn suite_names() -> PossibleValuesParser {
     PossibleValuesParser::new(SUITES.iter().chain(servers::SUITES))
@@ -24,6 +25,7 @@ pub(crate) fn groups(suite: &str, quick: bool) -> Vec<Vec<Case>> {
     let each_alone = |cases: Vec<Case>| cases.into_iter().map(|case| vec![case]).collect();
     match suite {
         "dispatch" => each_alone(dispatch(quick)),
+        "poll0" => each_alone(poll0()),
         "timers" => each_alone(timers(quick)),
         "flow" => flow(),
         "wakeup" => each_alone(wakeup()),
@@ -45,6 +47,15 @@ fn dispatch(quick: bool) -> Vec<Case> {
     cases.push(Case::RegisterDelete { registered: 1_000 });
     cases.push(Case::RegistrationMemory { registered: 10_000 });
     cases
+}
+
+fn poll0() -> Vec<Case> {
+    [1, 1_000].map(|registered| Case::EmptyTurn { registered }).into()
+}
+
+/// The cases of a suite whose instructions are counted by rounds.
+pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
+    if suite == "poll0" { poll0() } else { websocket::counted(suite, quick) }
 }
 
 fn timers(quick: bool) -> Vec<Case> {
@@ -172,6 +183,7 @@ pub(crate) fn describe(case: &Case) -> (String, BTreeMap<String, Value>) {
 pub(crate) fn unit(case: &Case) -> &'static str {
     match case {
         Case::OneReady { .. } | Case::AllReady { .. } | Case::FourFds { .. } | Case::EightTypes { .. } => "event",
+        Case::EmptyTurn { .. } => "turn",
         Case::RegisterDelete { .. } | Case::InsertCancel { .. } => "pair",
         Case::RegistrationMemory { .. } => "registration",
         Case::Insert { .. } => "timer",

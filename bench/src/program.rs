@@ -40,9 +40,15 @@ pub(crate) struct Program {
     pub(crate) binary: &'static str,
 }
 
+/// What peers run on, and what is hand-written.
+pub(crate) const EPOLL: &[&str] = &["epoll"];
+
+/// What windlass can run on. The first two are measured unless `--backend` says otherwise.
+pub(crate) const BACKENDS: &[&str] = &["epoll", "uring", "poll"];
+
 const fn own(name: &'static str, parts: &'static [&'static str], binary: &'static str) -> Program {
     let package = "windlass-bench-subject";
-    Program { name, parts, backends: &["epoll"], workspace: Workspace::Root, package, binary }
+    Program { name, parts, backends: EPOLL, workspace: Workspace::Root, package, binary }
 }
 
 const fn peer(
@@ -51,38 +57,42 @@ const fn peer(
     package: &'static str,
     binary: &'static str,
 ) -> Program {
-    Program { name, parts, backends: &["epoll"], workspace: Workspace::Peers, package, binary }
+    Program { name, parts, backends: EPOLL, workspace: Workspace::Peers, package, binary }
 }
 
 /// All of them. The order is that of the report; the order of the slices is random.
 pub(crate) const PROGRAMS: &[Program] = &[
-    own(RAW, &["dispatch"], "bench-raw"),
-    own(
-        WINDLASS,
-        &[
-            "dispatch",
-            "timers",
-            "flow",
-            "wakeup/wake",
-            "wakeup/call",
-            "wakeup/post",
-            "engine",
-            "unmask",
-            "utf8",
-            "deflate",
-        ],
-        "bench-windlass",
-    ),
+    own(RAW, &["dispatch", "poll0"], "bench-raw"),
+    Program {
+        backends: BACKENDS,
+        ..own(
+            WINDLASS,
+            &[
+                "dispatch",
+                "poll0",
+                "timers",
+                "flow",
+                "wakeup/wake",
+                "wakeup/call",
+                "wakeup/post",
+                "engine",
+                "unmask",
+                "utf8",
+                "deflate",
+            ],
+            "bench-windlass",
+        )
+    },
     own("windlass-flow", &["wakeup/wake", "wakeup/post"], "bench-flow"),
     own(EVENTFD, &["flow", "wakeup/wake"], "bench-eventfd"),
     own("std", &["wakeup/call", "wakeup/post", "utf8"], "bench-std"),
     own("memcpy", &["engine", "unmask"], "bench-memcpy"),
     peer("eventp", &["dispatch"], "windlass-bench-peer-eventp", "windlass-bench-peer-eventp"),
     peer("event-manager", &["dispatch"], "windlass-bench-peer-event-manager", "windlass-bench-peer-event-manager"),
-    peer("mio", &["dispatch", "wakeup/wake"], "windlass-bench-peer-mio", "windlass-bench-peer-mio"),
+    peer("mio", &["dispatch", "poll0", "wakeup/wake"], "windlass-bench-peer-mio", "windlass-bench-peer-mio"),
     peer("mio-slab", &["dispatch"], "windlass-bench-peer-mio", "windlass-bench-peer-mio-slab"),
-    peer("polling", &["dispatch"], "windlass-bench-peer-polling", "windlass-bench-peer-polling"),
-    peer("calloop", &["dispatch", "timers"], "windlass-bench-peer-calloop", "windlass-bench-peer-calloop"),
+    peer("polling", &["dispatch", "poll0"], "windlass-bench-peer-polling", "windlass-bench-peer-polling"),
+    peer("calloop", &["dispatch", "poll0", "timers"], "windlass-bench-peer-calloop", "windlass-bench-peer-calloop"),
     peer(
         "tokio",
         &["timers", "wakeup/wake", "wakeup/call", "wakeup/post"],
@@ -141,6 +151,17 @@ pub(crate) fn backend_names() -> PossibleValuesParser {
 }
 
 impl Program {
+    /// Those of its backends that are measured, if `chosen` were named. `--backend` chooses among windlass's; what the peers run on is what they have.
+    pub(crate) fn backends(&self, chosen: &[String]) -> Vec<&'static str> {
+        let is_wanted = |backend: &&str| match chosen {
+            _ if self.backends.len() == 1 => true,
+            // It is there for sandboxes and comparison, and costs what is registered.
+            [] => *backend != "poll",
+            chosen => chosen.iter().any(|name| name == backend),
+        };
+        self.backends.iter().copied().filter(is_wanted).collect()
+    }
+
     /// The suites of which it has a part, each once.
     pub(crate) fn suites(&self) -> Vec<&'static str> {
         let mut suites: Vec<_> = self.parts.iter().map(|part| part.split('/').next().unwrap_or(part)).collect();

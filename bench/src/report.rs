@@ -23,6 +23,14 @@ pub(crate) struct Entry {
     pub(crate) metrics: BTreeMap<String, Spread>,
 }
 
+impl Entry {
+    /// What its row is called in a table: who is not on epoll says so.
+    pub(crate) fn title(&self) -> String {
+        let name = format!("{} {}", self.implementation, self.version);
+        if self.backend == "epoll" { name } else { format!("{name} on {}", self.backend) }
+    }
+}
+
 /// What was not measured, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Skip {
@@ -165,7 +173,7 @@ fn table(text: &mut String, title: &str, entries: &[&Entry]) {
     let mut rows = vec![vec![String::new()]];
     rows[0].extend(names.iter().map(|&name| name.to_owned()));
     for entry in entries {
-        let mut row = vec![format!("{} {}", entry.implementation, entry.version)];
+        let mut row = vec![entry.title()];
         row.extend(names.iter().map(|&name| cell(entry.metrics.get(name))));
         rows.push(row);
     }
@@ -205,6 +213,7 @@ pub(crate) mod tests {
             version: "1".into(),
             metrics: [("ns_per_event".to_owned(), spread)].into(),
         });
+        report.results.push(Entry { backend: "uring".into(), ..report.results[0].clone() });
         report.refuse("dispatch", "one_ready", "mio", Refusal::Unsupported("no".into()));
         report
     }
@@ -232,7 +241,7 @@ pub(crate) mod tests {
     fn the_text_names_case_implementation_and_reason() {
         let text = sample().text();
         assert!(text.contains("dispatch/one_ready registered=1"));
-        assert!(text.contains("2 (1–3)"));
-        assert!(text.contains("mio: no"));
+        assert!(text.contains("2 (1–3)") && text.contains("raw 1 "));
+        assert!(text.contains("raw 1 on uring ") && text.contains("mio: no"));
     }
 }

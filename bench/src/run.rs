@@ -12,7 +12,7 @@ use crate::counts::Build;
 use crate::instructions::{Counted, Tool};
 use crate::meta::Meta;
 use crate::plan;
-use crate::program::{LACKS, PROGRAMS, Program, RAW, WINDLASS};
+use crate::program::{LACKS, PROGRAMS, Program, RAW};
 use crate::report::{Entry, Report};
 use crate::servers;
 use crate::stats::{Line, Spread};
@@ -74,11 +74,7 @@ fn contenders(options: &Options, suites: &[&str], profile: &str, report: &mut Re
 }
 
 fn backends(program: &'static Program, options: &Options, path: &Path) -> Vec<Contender> {
-    // `--backend` chooses among windlass's; what the peers run on is what they have.
-    let wanted = |backend: &&str| {
-        program.name != WINDLASS || options.backends.is_empty() || options.backends.iter().any(|name| name == backend)
-    };
-    let backends = program.backends.iter().copied().filter(wanted);
+    let backends = program.backends(&options.backends).into_iter();
     backends.map(|backend| Contender::new(program, backend, path.to_owned())).collect()
 }
 
@@ -115,7 +111,7 @@ fn title(group: &[Case]) -> String {
     format!("{} {}", plan::describe(&group[0]).0, params.join(", ")).trim_end().to_owned()
 }
 
-/// Counts instructions of a suite that works in memory, in both builds.
+/// Counts instructions of a suite by the round, in both builds where that tells something.
 fn count_in_memory(suite: &str, options: &Options, timed: &[Contender], report: &mut Report) {
     let tool = options.tool.map_or_else(Tool::find, Ok);
     for profile in PROFILES {
@@ -274,6 +270,7 @@ fn traced(suite: &str) -> Vec<Traced> {
     match suite {
         // The write that fires the source.
         "dispatch" => vec![case(Case::OneReady { registered: 100, trigger }, "syscalls_per_event", 1.0)],
+        "poll0" => vec![case(Case::EmptyTurn { registered: 100 }, "syscalls_per_turn", 0.0)],
         "timers" => vec![case(Case::InsertCancel { alive: 1_000 }, "syscalls_per_pair", 0.0)],
         "flow" => [false, true].map(|polled| case(Case::Uncontended { polled }, "syscalls_per_item", 0.0)).into(),
         // Threads that start and end make a call more or less, so there are many wakes.

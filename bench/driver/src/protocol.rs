@@ -232,6 +232,11 @@ pub enum Case {
         /// Number of registrations to divide by.
         registered: usize,
     },
+    /// A turn that does not wait and finds nothing.
+    EmptyTurn {
+        /// Number of sources that are watched.
+        registered: usize,
+    },
     /// Starts a timer and cancels it before it fires, with `alive` others waiting.
     InsertCancel {
         /// Number of timers that wait.
@@ -414,6 +419,7 @@ impl Case {
             | Self::EightTypes { .. }
             | Self::RegisterDelete { .. }
             | Self::RegistrationMemory { .. } => "dispatch",
+            Self::EmptyTurn { .. } => "poll0",
             Self::InsertCancel { .. }
             | Self::Insert { .. }
             | Self::Fire { .. }

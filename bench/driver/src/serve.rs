@@ -10,6 +10,7 @@ use crate::deflate::{self, DeflateSubject};
 use crate::dispatch::{self, Subject};
 use crate::flow::{self, CounterSubject};
 use crate::place;
+use crate::poll0::{self, AskingSubject};
 use crate::protocol::{Case, Outcome, Reply, Request};
 use crate::timers::{self, TimerSubject};
 use crate::unmask::{self, UnmaskSubject};
@@ -45,6 +46,11 @@ impl Suite {
     /// The suite `dispatch` over a reactor.
     pub fn dispatch<S: Subject>() -> Self {
         Self { part: "dispatch", prepare: dispatch::prepare::<S> }
+    }
+
+    /// The suite `poll0` over a reactor.
+    pub fn poll0<S: AskingSubject>() -> Self {
+        Self { part: "poll0", prepare: poll0::prepare::<S> }
     }
 
     /// The suite `timers` over something that keeps timers.

@@ -33,12 +33,14 @@ pub enum Mode {
 }
 
 /// What the command line asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// What to do with messages.
     pub mode: Mode,
     /// Agrees to permessage-deflate without context takeover.
     pub deflate: bool,
+    /// What to run on, by its name, for a server that has a choice.
+    pub backend: Option<String>,
     cpu: Option<usize>,
     first: bool,
 }
@@ -69,10 +71,11 @@ impl Settings {
             Some("broadcast") => Mode::Broadcast,
             _ => return Err("`echo` or `broadcast` must come first".into()),
         };
-        let mut settings = Self { mode, deflate: false, cpu: None, first: false };
+        let mut settings = Self { mode, deflate: false, backend: None, cpu: None, first: false };
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--deflate" => settings.deflate = true,
+                "--backend" => settings.backend = Some(arguments.next().ok_or("no backend is named")?),
                 "--first" => settings.first = true,
                 "--cpu" => settings.cpu = Some(arguments.next().ok_or("no processor is named")?.parse()?),
                 _ => return Err(format!("no such argument: {argument}").into()),
@@ -117,10 +120,13 @@ mod tests {
 
     #[test]
     fn a_command_line_says_mode_compression_and_processor() {
-        let settings = read(&["broadcast", "--cpu", "1", "--deflate"]).unwrap();
-        assert_eq!(settings, Settings { mode: Mode::Broadcast, deflate: true, cpu: Some(1), first: false });
+        let settings = read(&["broadcast", "--cpu", "1", "--deflate", "--backend", "epoll"]).unwrap();
+        let backend = Some("epoll".to_owned());
+        assert_eq!(settings, Settings { mode: Mode::Broadcast, deflate: true, backend, cpu: Some(1), first: false });
         assert!(read(&["echo", "--first"]).unwrap().first);
-        for wrong in [&[][..], &["chat"], &["echo", "--cpu"], &["echo", "--cpu", "x"], &["echo", "--x"]] {
+        for wrong in
+            [&[][..], &["chat"], &["echo", "--cpu"], &["echo", "--backend"], &["echo", "--cpu", "x"], &["echo", "--x"]]
+        {
             assert!(read(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use windlass_bench_driver::protocol::{Case, Outcome, Reply, Request};
 
 use super::plan::{Shape, shape};
-use super::process::{Process, arguments};
+use super::process::Process;
 use super::programs::{FLOOR, UWEBSOCKETS};
 use super::{Built, Places};
 use crate::child::{Child, Refusal};
@@ -20,6 +20,7 @@ use crate::timing::{Shuffle, calibrate, ratio};
 /// A server in a case.
 struct Contestant {
     name: &'static str,
+    backend: &'static str,
     process: Process,
     client: Child,
     rounds: u64,
@@ -50,7 +51,7 @@ impl Sample {
 impl Contestant {
     fn start(built: &Built, client: &Path, case: &Case, places: Places, shape: Shape) -> Result<Self, Refusal> {
         let mut command = Command::new(built.path());
-        command.args(arguments(case, places.server, places.first));
+        command.args(built.arguments(case, places.server, places.first));
         let process = Process::start(command)?;
         let mut client = Child::start_as(client, places.client.map_or(Pin::Nowhere, Pin::To), places.first)?;
         match client.ask(&Request::Connect { case: case.clone(), server: process.server.clone() })? {
@@ -58,7 +59,7 @@ impl Contestant {
             reply => return Err(Refusal::Failed(format!("not ready but {reply:?}"))),
         }
         let rounds = if shape.slice_ns == 0 { 1 } else { calibrate(&mut client, shape.slice_ns)? };
-        Ok(Self { name: built.name(), process, client, rounds, samples: Vec::new() })
+        Ok(Self { name: built.name(), backend: built.backend, process, client, rounds, samples: Vec::new() })
     }
 
     fn slice(&mut self) -> Result<(), Refusal> {
@@ -97,7 +98,8 @@ impl<'a> Contest<'a> {
             }
         }
         // The order of the report, for the slices have a new one each time.
-        let order: Vec<&str> = contest.contestants.iter().map(|contestant| contestant.name).collect();
+        let who = |contestant: &Contestant| (contestant.name, contestant.backend);
+        let order: Vec<_> = contest.contestants.iter().map(who).collect();
         let mut shuffle = Shuffle(shape.slices as u64);
         for _ in 0..shape.slices {
             shuffle.apply(&mut contest.contestants);
@@ -108,7 +110,7 @@ impl<'a> Contest<'a> {
                     .is_ok()
             });
         }
-        contest.contestants.sort_by_key(|contestant| order.iter().position(|name| *name == contestant.name));
+        contest.contestants.sort_by_key(|contestant| order.iter().position(|name| *name == who(contestant)));
         report.results.extend(contest.contestants.iter().map(|contestant| contest.entry(contestant)));
     }
 
@@ -138,7 +140,7 @@ impl<'a> Contest<'a> {
             case: name,
             params,
             implementation: contestant.name.to_owned(),
-            backend: "epoll".to_owned(),
+            backend: contestant.backend.to_owned(),
             version: contestant.process.server.version.clone(),
             metrics,
         }
@@ -149,15 +151,24 @@ impl<'a> Contest<'a> {
         let per_s = |of: &Contestant| of.samples.iter().map(Sample::per_s).collect::<Vec<_>>().into_iter();
         let cpu = |of: &Contestant| of.samples.iter().map(Sample::server_cpu_us).collect::<Vec<_>>().into_iter();
         let mut ratios = Vec::new();
-        for other in self.contestants.iter().filter(|other| other.name != this.name) {
+        let is_this = |other: &&Contestant| (other.name, other.backend) == (this.name, this.backend);
+        for other in self.contestants.iter().filter(|other| !is_this(other)) {
+            if (other.name, other.backend) == (this.name, "epoll") {
+                let both = ratio(per_s(this), per_s(other));
+                ratios.push((format!("{}_over_epoll_ratio", units_per_s(unit)), both));
+                ratios.push(("server_cpu_over_epoll_ratio".to_owned(), ratio(cpu(this), cpu(other))));
+                continue;
+            }
             if [FLOOR, UWEBSOCKETS].contains(&other.name) {
                 let both = ratio(per_s(this), per_s(other));
                 ratios.push((format!("{}_over_{}_ratio", units_per_s(unit), other.name), both));
                 ratios.push((format!("server_cpu_over_{}_ratio", other.name), ratio(cpu(this), cpu(other))));
             }
-            if other.name == WINDLASS && this.name != FLOOR {
+            if other.name == WINDLASS && ![FLOOR, WINDLASS].contains(&this.name) {
+                // What is known by this name is on epoll.
+                let on = if other.backend == "epoll" { String::new() } else { format!("{}_", other.backend) };
                 let both = ratio(per_s(other), per_s(this));
-                ratios.push((format!("windlass_{}_over_this_ratio", units_per_s(unit)), both));
+                ratios.push((format!("windlass_{on}{}_over_this_ratio", units_per_s(unit)), both));
             }
         }
         ratios

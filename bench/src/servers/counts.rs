@@ -12,7 +12,7 @@ use std::process::Command;
 use windlass_bench_driver::protocol::{Case, Reply, Request};
 
 use super::plan::counted;
-use super::process::{Process, arguments};
+use super::process::Process;
 use super::{Built, Places};
 use crate::child::{Child, Refusal};
 use crate::cli::{Options, Pin};
@@ -151,7 +151,7 @@ fn count_case(
                 case: name.clone(),
                 params: params.clone(),
                 implementation: built.name().to_owned(),
-                backend: "epoll".to_owned(),
+                backend: built.backend.to_owned(),
                 version,
                 metrics: [(tool.metric(crate::plan::unit(case)), Spread::exact(per_round))].into(),
             }),
@@ -198,7 +198,7 @@ fn total(tool: Tool, built: &Built, client: &Path, case: &Case, rounds: u64, pla
         Some(counted) if tool == Tool::Callgrind => built.path().with_file_name(counted),
         _ => built.path().to_owned(),
     };
-    let (process, mut client) = connected(tool.command(&program, &file.0), client, case, places)?;
+    let (process, mut client) = connected(tool.command(&program, &file.0), built, client, case, places)?;
     let version = process.server.version.clone();
     let outcome = client.slice(rounds)?;
     process.finish()?;
@@ -213,7 +213,7 @@ fn total(tool: Tool, built: &Built, client: &Path, case: &Case, rounds: u64, pla
 fn stepped(built: &Built, client: &Path, case: &Case, places: Places) -> Result<(f64, String), Refusal> {
     let failed = |error: std::io::Error| Refusal::Failed(format!("cannot be stepped: {error}"));
     let command = Tool::Singlestep.command(built.path(), Path::new(""));
-    let (process, mut client) = connected(command, client, case, places)?;
+    let (process, mut client) = connected(command, built, client, case, places)?;
     client.slice(UNSTEPPED_ROUNDS)?;
     let attached = Attached::begin(process.server.process, places.server).map_err(failed)?;
     let outcome = client.slice(STEPPED_ROUNDS);
@@ -224,8 +224,14 @@ fn stepped(built: &Built, client: &Path, case: &Case, places: Places) -> Result<
 }
 
 /// A server, perhaps under a tool, and a client that has connected to it.
-fn connected(mut command: Command, client: &Path, case: &Case, places: Places) -> Result<(Process, Child), Refusal> {
-    command.args(arguments(case, places.server, false));
+fn connected(
+    mut command: Command,
+    built: &Built,
+    client: &Path,
+    case: &Case,
+    places: Places,
+) -> Result<(Process, Child), Refusal> {
+    command.args(built.arguments(case, places.server, false));
     let process = Process::start(command)?;
     let mut client = Child::start(client, places.client.map_or(Pin::Nowhere, Pin::To))?;
     match client.ask(&Request::Connect { case: case.clone(), server: process.server.clone() })? {

@@ -37,6 +37,7 @@ pub(crate) struct Places {
 #[derive(Debug)]
 struct Built {
     server: &'static Server,
+    backend: &'static str,
     path: PathBuf,
 }
 
@@ -89,7 +90,10 @@ fn build_all(suite: &str, options: &Options, report: &mut Report) -> Vec<Built> 
             continue;
         }
         match build(&server.program) {
-            Ok(path) => built.push(Built { server, path }),
+            Ok(path) => {
+                let backends = server.program.backends(&options.backends).into_iter();
+                built.extend(backends.map(|backend| Built { server, backend, path: path.clone() }));
+            }
             Err(refusal) => report.refuse(suite, "*", server.program.name, refusal),
         }
     }
@@ -99,6 +103,15 @@ fn build_all(suite: &str, options: &Options, report: &mut Report) -> Vec<Built> 
 impl Built {
     fn name(&self) -> &'static str {
         self.server.program.name
+    }
+
+    /// The arguments of the server for a case.
+    fn arguments(&self, case: &Case, cpu: Option<usize>, first: bool) -> Vec<String> {
+        let mut arguments = process::arguments(case, cpu, first);
+        if self.server.program.backends.len() > 1 {
+            arguments.extend(["--backend".to_owned(), self.backend.to_owned()]);
+        }
+        arguments
     }
 
     fn path(&self) -> &Path {

@@ -1,6 +1,6 @@
 //! The servers that are measured.
 
-use crate::program::{Program, Workspace};
+use crate::program::{BACKENDS, EPOLL, Program, Workspace};
 
 /// The do-nothing server, which everything is read against.
 pub(crate) const FLOOR: &str = "floor";
@@ -26,12 +26,16 @@ const fn server(
     package: &'static str,
     binary: &'static str,
 ) -> Server {
-    let program = Program { name, parts, backends: &["epoll"], workspace, package, binary };
+    let program = Program { name, parts, backends: EPOLL, workspace, package, binary };
     Server { program, counted: None }
 }
 
 const fn own(name: &'static str, parts: &'static [&'static str], binary: &'static str) -> Server {
     server(name, parts, Workspace::Root, "windlass-bench-subject", binary)
+}
+
+const fn on_each_backend(server: Server) -> Server {
+    Server { program: Program { backends: BACKENDS, ..server.program }, ..server }
 }
 
 const fn peer(name: &'static str, package: &'static str) -> Server {
@@ -42,7 +46,7 @@ const fn peer(name: &'static str, package: &'static str) -> Server {
 pub(crate) const SERVERS: &[Server] = &[
     own(FLOOR, PLAIN, "bench-server-floor"),
     own("floor-again", PLAIN, "bench-server-floor"),
-    own(crate::program::WINDLASS, ALL, "bench-server-windlass"),
+    on_each_backend(own(crate::program::WINDLASS, ALL, "bench-server-windlass")),
     Server {
         counted: Some("windlass-bench-server-uwebsockets-counted"),
         ..server(
@@ -69,7 +73,7 @@ pub(crate) const LACKS: &[(&str, &str, &str)] = &[
 pub(crate) const CLIENT: Program = Program {
     name: "client",
     parts: &[],
-    backends: &["epoll"],
+    backends: EPOLL,
     workspace: Workspace::Root,
     package: "windlass-bench-subject",
     binary: "bench-client",

@@ -26,6 +26,7 @@ fn replies(program: &str, requests: &[Request]) -> Vec<Reply> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+const RAW: &str = env!("CARGO_BIN_EXE_bench-raw");
 const WINDLASS: &str = env!("CARGO_BIN_EXE_bench-windlass");
 const FLOW: &str = env!("CARGO_BIN_EXE_bench-flow");
 const EVENTFD: &str = env!("CARGO_BIN_EXE_bench-eventfd");
@@ -41,6 +42,19 @@ fn passes(program: &str, case: &Case) {
             Reply::Slice(outcome) => assert!(outcome.units > 0, "{case:?}: {outcome:?}"),
             reply => panic!("{case:?}: {reply:?}"),
         }
+    }
+}
+
+#[test]
+fn an_empty_turn_is_empty_on_every_backend() {
+    let case = Case::EmptyTurn { registered: 10 };
+    passes(RAW, &case);
+    for backend in ["epoll", "uring", "poll"] {
+        let prepare = Request::Prepare { case: case.clone(), backend: backend.into(), idle: false };
+        let replies = replies(WINDLASS, &[prepare, Request::Slice { rounds: 7 }]);
+        // There may be no ring here.
+        let refused = backend == "uring" && matches!(replies[0], Reply::Failed { .. });
+        assert!(refused || matches!(replies[1], Reply::Slice(_)), "{backend}: {replies:?}");
     }
 }
 

@@ -58,7 +58,7 @@ pub trait Subject: Sized + 'static {
 }
 
 /// Takes no turns: what the workload itself costs.
-struct Idle;
+pub(crate) struct Idle;
 
 impl Subject for Idle {
     type Key = ();

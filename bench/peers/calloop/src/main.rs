@@ -9,6 +9,7 @@ use calloop::generic::Generic;
 use calloop::timer::{TimeoutAction, Timer};
 use calloop::{Dispatcher, EventLoop, Interest, Mode, PostAction, RegistrationToken};
 use windlass_bench_driver::dispatch::Subject;
+use windlass_bench_driver::poll0::AskingSubject;
 use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Hits, Source};
 use windlass_bench_driver::timers::TimerSubject;
@@ -16,7 +17,7 @@ use windlass_bench_driver::{Error, Program, Suite, Unsupported, locked_version};
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "calloop");
-    let suites = vec![Suite::dispatch::<Calloop>(), Suite::timers::<Calloop>()];
+    let suites = vec![Suite::dispatch::<Calloop>(), Suite::poll0::<Calloop>(), Suite::timers::<Calloop>()];
     Program { version, suites }.serve()
 }
 
@@ -87,6 +88,13 @@ impl Subject for Calloop {
     #[inline(always)]
     fn turn(&mut self) -> std::io::Result<()> {
         self.events.dispatch(None, &mut ()).map_err(std::io::Error::other)
+    }
+}
+
+impl AskingSubject for Calloop {
+    #[inline(always)]
+    fn turn_at_once(&mut self) -> std::io::Result<()> {
+        self.events.dispatch(Duration::ZERO, &mut ()).map_err(std::io::Error::other)
     }
 }
 

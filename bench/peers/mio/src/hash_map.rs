@@ -13,7 +13,9 @@ use subject::{Callback, MioWith, Table};
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "mio");
-    Program { version, suites: vec![Suite::dispatch::<MioWith<HashMapTable>>(), Suite::wake::<wake::Loop>()] }.serve()
+    type Poll = MioWith<HashMapTable>;
+    let suites = vec![Suite::dispatch::<Poll>(), Suite::poll0::<Poll>(), Suite::wake::<wake::Loop>()];
+    Program { version, suites }.serve()
 }
 
 #[derive(Default)]

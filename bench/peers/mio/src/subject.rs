@@ -3,10 +3,12 @@
 use std::cell::RefCell;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use windlass_bench_driver::dispatch::Subject;
+use windlass_bench_driver::poll0::AskingSubject;
 use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Source};
 use windlass_bench_driver::{EVENTS_PER_TURN, Error};
@@ -65,7 +67,21 @@ impl<T: Table> Subject for MioWith<T> {
 
     #[inline(always)]
     fn turn(&mut self) -> std::io::Result<()> {
-        self.poll.poll(&mut self.events, None)?;
+        self.turn_within(None)
+    }
+}
+
+impl<T: Table> AskingSubject for MioWith<T> {
+    #[inline(always)]
+    fn turn_at_once(&mut self) -> std::io::Result<()> {
+        self.turn_within(Some(Duration::ZERO))
+    }
+}
+
+impl<T: Table> MioWith<T> {
+    #[inline(always)]
+    fn turn_within(&mut self, limit: Option<Duration>) -> std::io::Result<()> {
+        self.poll.poll(&mut self.events, limit)?;
         for event in &self.events {
             if let Some(handler) = self.handlers.get(event.token()) {
                 handler();

@@ -5,17 +5,19 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Duration;
 
 use polling::{Event, Events, PollMode, Poller};
 use slab::Slab;
 use windlass_bench_driver::dispatch::Subject;
+use windlass_bench_driver::poll0::AskingSubject;
 use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Source};
 use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite, locked_version};
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "polling");
-    Program { version, suites: vec![Suite::dispatch::<Polling>()] }.serve()
+    Program { version, suites: vec![Suite::dispatch::<Polling>(), Suite::poll0::<Polling>()] }.serve()
 }
 
 struct Polling {
@@ -70,8 +72,22 @@ impl Subject for Polling {
 
     #[inline(always)]
     fn turn(&mut self) -> std::io::Result<()> {
+        self.turn_within(None)
+    }
+}
+
+impl AskingSubject for Polling {
+    #[inline(always)]
+    fn turn_at_once(&mut self) -> std::io::Result<()> {
+        self.turn_within(Some(Duration::ZERO))
+    }
+}
+
+impl Polling {
+    #[inline(always)]
+    fn turn_within(&mut self, limit: Option<Duration>) -> std::io::Result<()> {
         self.events.clear();
-        self.poller.wait(&mut self.events, None)?;
+        self.poller.wait(&mut self.events, limit)?;
         for event in self.events.iter() {
             if let Some(handler) = self.handlers.get_mut(event.key) {
                 handler();

@@ -15,13 +15,18 @@ use std::process::ExitCode;
 
 use rustix::event::epoll;
 use windlass_bench_driver::dispatch::Subject;
+use windlass_bench_driver::poll0::AskingSubject;
 use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Source};
 use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite};
 
 fn main() -> ExitCode {
-    let suite = if has_epoll_pwait2() { Suite::dispatch::<Raw<true>>() } else { Suite::dispatch::<Raw<false>>() };
-    Program { version: env!("CARGO_PKG_VERSION").to_owned(), suites: vec![suite] }.serve()
+    let suites = if has_epoll_pwait2() { suites::<true>() } else { suites::<false>() };
+    Program { version: env!("CARGO_PKG_VERSION").to_owned(), suites }.serve()
+}
+
+fn suites<const PWAIT2: bool>() -> Vec<Suite> {
+    vec![Suite::dispatch::<Raw<PWAIT2>>(), Suite::poll0::<Raw<PWAIT2>>()]
 }
 
 fn has_epoll_pwait2() -> bool {
@@ -122,18 +127,21 @@ impl<const PWAIT2: bool> Raw<PWAIT2> {
         Ok(())
     }
 
-    /// Waits without a time limit.
+    /// Waits without a time limit, or not at all.
     #[inline(always)]
-    fn wait(&mut self) -> std::io::Result<()> {
+    fn wait(&mut self, waits: bool) -> std::io::Result<()> {
+        const ZERO: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         self.events.clear();
         if PWAIT2 {
-            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), None)?;
+            let limit = if waits { None } else { Some(&ZERO) };
+            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), limit)?;
             return Ok(());
         }
         let (buffer, room) = (self.events.as_mut_ptr(), self.events.capacity());
         // SAFETY: rustix's event has the layout of the kernel's, and the buffer has room for as many as
         // are said (epoll_wait(2)).
-        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), buffer.cast(), room as i32, -1) };
+        let count =
+            unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), buffer.cast(), room as i32, if waits { -1 } else { 0 }) };
         if count < 0 {
             return Err(std::io::Error::last_os_error());
         }
@@ -183,7 +191,24 @@ impl<const PWAIT2: bool> Subject for Raw<PWAIT2> {
 
     #[inline(always)]
     fn turn(&mut self) -> std::io::Result<()> {
-        self.wait()?;
+        self.wait(true)?;
+        self.dispatch();
+        Ok(())
+    }
+}
+
+impl<const PWAIT2: bool> AskingSubject for Raw<PWAIT2> {
+    #[inline(always)]
+    fn turn_at_once(&mut self) -> std::io::Result<()> {
+        self.wait(false)?;
+        self.dispatch();
+        Ok(())
+    }
+}
+
+impl<const PWAIT2: bool> Raw<PWAIT2> {
+    #[inline(always)]
+    fn dispatch(&mut self) {
         for event in &self.events {
             let head = event.data.ptr().cast::<Head>();
             // SAFETY: the address is that of a live node's head, given to nobody but this epoll set;
@@ -192,6 +217,5 @@ impl<const PWAIT2: bool> Subject for Raw<PWAIT2> {
             // SAFETY: `add` and `add_device` pair each function with the node it was made for.
             unsafe { call(head) };
         }
-        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use windlass::Reactor;
+use windlass::{Backend, Reactor};
 use windlass_bench_driver::Error;
 use windlass_bench_driver::server::{ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, TOPIC, announce};
 use windlass_server::http::{Refusal, UpgradeRequest, Welcome};
@@ -32,7 +32,8 @@ fn serve(handler: impl Handler, settings: Settings) -> Result<(), Error> {
     options.deflate = settings.deflate.then_some(DeflateConfig::DEFAULT);
     options.ping_interval = Some(PING_INTERVAL);
     options.idle_timeout = Some(2 * PING_INTERVAL);
-    let mut reactor = Reactor::builder().subscribers_max(20_000).build().map_err(io::Error::from)?;
+    let backend = settings.backend.map_or(Ok(Backend::Auto), |name| name.parse())?;
+    let mut reactor = Reactor::builder().backend(backend).subscribers_max(20_000).build().map_err(io::Error::from)?;
     let listener = options.listener().tcp(ANY_PORT)?;
     let address = listener.local_addr()?.socket_addr().ok_or("an address without a port")?;
     let service = Service::new(handler, &options, &mut reactor)?;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use windlass::{Backend, Group, Interest, Key, Reactor, interest};
 use windlass_bench_driver::dispatch::Subject;
+use windlass_bench_driver::poll0::AskingSubject;
 use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Hits, Source};
 use windlass_bench_driver::timers::TimerSubject;
@@ -20,6 +21,7 @@ use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite, Unsupported}
 fn main() -> ExitCode {
     let suites = vec![
         Suite::dispatch::<Windlass>(),
+        Suite::poll0::<Windlass>(),
         Suite::timers::<Windlass>(),
         Suite::flow::<counter::Counter>(),
         Suite::wake::<remote::Woken>(),
@@ -43,10 +45,7 @@ impl Windlass {
 
 /// The backend of this name.
 fn backend_of(name: &str) -> Result<Backend, Error> {
-    match name {
-        "epoll" => Ok(Backend::Epoll),
-        _ => Err(Unsupported("windlass has no such backend").into()),
-    }
+    name.parse().map_err(|_| Unsupported("windlass has no such backend").into())
 }
 
 fn watched(trigger: Trigger) -> Interest {
@@ -90,6 +89,14 @@ impl Subject for Windlass {
     #[inline(always)]
     fn turn(&mut self) -> std::io::Result<()> {
         self.0.run_once(None)?;
+        Ok(())
+    }
+}
+
+impl AskingSubject for Windlass {
+    #[inline(always)]
+    fn turn_at_once(&mut self) -> std::io::Result<()> {
+        self.0.run_once(Duration::ZERO)?;
         Ok(())
     }
 }
