@@ -1,11 +1,12 @@
 //! A stage is one named thing that passes, fails or is skipped for a reason; a report runs stages one
 //! after another, goes on after a failure and tells at the end what failed.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::command::Cmd;
-use crate::tally::{Counts, Ignored, Tally};
+use crate::tally::{Counts, Ignored, LeftOut, Tally};
 
 /// What a stage does. Its text is the reason where it fails or is skipped.
 pub(crate) enum Work {
@@ -13,6 +14,8 @@ pub(crate) enum Work {
     Commands(Vec<Cmd>),
     /// Commands that run tests: the tests are counted in place of the stage.
     Tests(Vec<Cmd>),
+    /// The same, in parts that have the same programs.
+    Parts(Vec<Part>),
     /// Code of this program; returns what is wrong, one line each.
     Inspect(Box<dyn FnOnce() -> anyhow::Result<Vec<String>>>),
     /// Cannot run here.
@@ -24,10 +27,20 @@ impl std::fmt::Debug for Work {
         match self {
             Self::Commands(commands) => f.debug_tuple("Commands").field(commands).finish(),
             Self::Tests(commands) => f.debug_tuple("Tests").field(commands).finish(),
+            Self::Parts(parts) => f.debug_tuple("Parts").field(parts).finish(),
             Self::Inspect(_) => f.write_str("Inspect"),
             Self::Skip(reason) => f.debug_tuple("Skip").field(reason).finish(),
         }
     }
+}
+
+/// Some of the tests of a stage, all on one backend, say.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// What the names of its programs end in.
+    pub(crate) name: &'static str,
+    /// Why it cannot run here, otherwise.
+    pub(crate) commands: Result<Vec<Cmd>, String>,
 }
 
 /// One named piece of work.
@@ -44,6 +57,10 @@ impl Stage {
 
     pub(crate) fn tests(name: &'static str, commands: Vec<Cmd>) -> Self {
         Self { name, work: Work::Tests(commands) }
+    }
+
+    pub(crate) fn parts(name: &'static str, parts: Vec<Part>) -> Self {
+        Self { name, work: Work::Parts(parts) }
     }
 
     pub(crate) fn inspect(name: &'static str, inspect: impl FnOnce() -> anyhow::Result<Vec<String>> + 'static) -> Self {
@@ -118,13 +135,17 @@ impl Report {
             failures: Vec::new(),
             skipped: None,
             tally: Tally::default(),
-            counts_tests: matches!(stage.work, Work::Tests(_)),
+            counts_tests: matches!(stage.work, Work::Tests(_) | Work::Parts(_)),
         };
         match stage.work {
-            Work::Commands(commands) | Work::Tests(commands) => {
-                for command in commands {
-                    let outcome = command.run(&self.root, self.limit, &mut ended.tally);
-                    ended.failures.extend(outcome.err());
+            Work::Commands(commands) | Work::Tests(commands) => self.run_all(commands, &mut ended),
+            Work::Parts(parts) => {
+                for part in parts {
+                    ended.tally.begin_part(part.name);
+                    match part.commands {
+                        Ok(commands) => self.run_all(commands, &mut ended),
+                        Err(reason) => ended.tally.leave_out(part.name, reason),
+                    }
                 }
             }
             Work::Inspect(inspect) => match inspect() {
@@ -141,6 +162,13 @@ impl Report {
         let last = self.ended.len();
         self.ended.push(ended);
         &mut self.ended[last]
+    }
+
+    fn run_all(&self, commands: Vec<Cmd>, ended: &mut Ended) {
+        for command in commands {
+            let outcome = command.run(&self.root, self.limit, &mut ended.tally);
+            ended.failures.extend(outcome.err());
+        }
     }
 
     /// All stages together.
@@ -164,8 +192,11 @@ impl Report {
             println!("  {}", line(ended));
         }
         for ended in &self.ended {
-            for Ignored { test, reason } in ended.tally.ignored() {
-                println!("  skipped in {}: {test}: {reason}", ended.name);
+            for LeftOut { part, reason } in ended.tally.left_out() {
+                println!("  skipped in {}: everything on {part}: {reason}", ended.name);
+            }
+            for skipped in skipped(ended.tally.ignored()) {
+                println!("  skipped in {}: {skipped}", ended.name);
             }
         }
         for ended in &self.ended {
@@ -174,6 +205,26 @@ impl Report {
             }
         }
     }
+}
+
+/// So many tests that a program skips for one reason are named.
+const NAMED_MAX: usize = 5;
+
+/// A line for each test, or one for all that a program skips for the same reason, if they are many.
+fn skipped(ignored: &[Ignored]) -> Vec<String> {
+    let mut by_reason = BTreeMap::<_, Vec<&str>>::new();
+    for Ignored { suite, test, reason } in ignored {
+        by_reason.entry((suite, reason)).or_default().push(test);
+    }
+    let mut lines = Vec::new();
+    for ((suite, reason), tests) in by_reason {
+        if tests.len() > NAMED_MAX {
+            lines.push(format!("{suite}: {} tests: {reason}", tests.len()));
+        } else {
+            lines.extend(tests.iter().map(|test| format!("{suite}: {test}: {reason}")));
+        }
+    }
+    lines
 }
 
 fn line(ended: &Ended) -> String {
@@ -228,6 +279,29 @@ mod tests {
         report.run(Stage::skip("m", "no nightly toolchain"));
         assert!(report.succeeded());
         assert_eq!(report.counts().to_string(), "0 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_part_that_cannot_run_is_one_skipped_test_and_the_others_run() {
+        let mut report = report();
+        let result = || Ok(vec![echo("Running tests/a.rs (x/a-1)"), echo("test result: ok. 7 passed; 0 failed")]);
+        let part = |name, commands| Part { name, commands };
+        let parts = vec![part("a", result()), part("b", Err("forbidden".to_owned())), part("c", result())];
+        let ended = report.run(Stage::parts("p", parts));
+        assert_eq!(ended.counts().to_string(), "14 passed, 0 failed, 1 skipped");
+        assert!(ended.tally.suites().keys().eq(["a tests/a.rs on a", "a tests/a.rs on c"]));
+    }
+
+    #[test]
+    fn many_tests_that_are_skipped_for_one_reason_are_one_line() {
+        let ignored = |test: usize, reason: &str| Ignored {
+            suite: "s".to_owned(),
+            test: format!("t{test}"),
+            reason: reason.to_owned(),
+        };
+        let mut all: Vec<Ignored> = (0..6).map(|test| ignored(test, "no rings")).collect();
+        all.push(ignored(6, "no browser"));
+        assert_eq!(skipped(&all), ["s: t6: no browser", "s: 6 tests: no rings"]);
     }
 
     #[test]

@@ -35,8 +35,22 @@ impl fmt::Display for Counts {
 /// A test that did not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ignored {
+    /// Its program, as in [`Tally::suites`].
+    pub(crate) suite: String,
     pub(crate) test: String,
     pub(crate) reason: String,
+}
+
+/// A part of a stage that cannot run here.
+#[derive(Debug)]
+pub(crate) struct LeftOut {
+    pub(crate) part: String,
+    pub(crate) reason: String,
+}
+
+/// What the names of programs end in that run in this part of a stage.
+fn ending(part: &str) -> String {
+    if part.is_empty() { String::new() } else { format!(" on {part}") }
 }
 
 /// Counts by test program, fed line by line.
@@ -45,19 +59,55 @@ pub(crate) struct Tally {
     suites: BTreeMap<String, Counts>,
     ignored: Vec<Ignored>,
     current: String,
+    /// What the programs' names end in, see [`begin_part`](Self::begin_part).
+    part: String,
+    left_out: Vec<LeftOut>,
+    /// How many tests of the program that runs have said that they do nothing here. Its harness counts them as passed.
+    skipped: u64,
 }
 
 impl Tally {
+    /// The programs that come now have been there in another part of the stage, or will be: their names end in ` on PART`, unless that is empty.
+    pub(crate) fn begin_part(&mut self, part: &str) {
+        self.part = ending(part);
+    }
+
+    /// A part cannot run here. It counts as one test that is ignored.
+    pub(crate) fn leave_out(&mut self, part: &str, reason: String) {
+        self.left_out.push(LeftOut { part: part.to_owned(), reason });
+    }
+
+    /// The parts that cannot run here.
+    pub(crate) fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
+    /// Whether a program belongs to a part that cannot run here.
+    pub(crate) fn is_left_out(&self, suite: &str) -> bool {
+        self.left_out.iter().any(|left_out| suite.ends_with(&ending(&left_out.part)))
+    }
+
     /// Takes one line of the output.
     pub(crate) fn feed(&mut self, line: &str) {
         let line = line.trim();
         if let Some(suite) = suite_name(line) {
-            self.current = suite;
-        } else if let Some(counts) = result_counts(line) {
+            self.current = suite + &self.part;
+            self.skipped = 0;
+        } else if let Some(mut counts) = result_counts(line) {
+            let skipped = counts.passed.min(std::mem::take(&mut self.skipped));
+            counts.passed -= skipped;
+            counts.ignored += skipped;
             self.suites.entry(self.current.clone()).or_default().add(counts);
         } else if let Some(ignored) = ignored_test(line) {
-            self.ignored.push(Ignored { test: format!("{}: {}", self.current, ignored.test), reason: ignored.reason });
+            self.ignore(ignored);
+        } else if let Some(skipped) = skipped_test(line) {
+            self.skipped += 1;
+            self.ignore(skipped);
         }
+    }
+
+    fn ignore(&mut self, (test, reason): (String, String)) {
+        self.ignored.push(Ignored { suite: self.current.clone(), test, reason });
     }
 
     /// The test programs that ran, by name: `windlass src/lib.rs`, `suite tests/suite.rs`,
@@ -77,6 +127,7 @@ impl Tally {
         for counts in self.suites.values() {
             sum.add(*counts);
         }
+        sum.ignored += u64::try_from(self.left_out.len()).unwrap_or(u64::MAX);
         sum
     }
 }
@@ -115,14 +166,21 @@ fn result_counts(line: &str) -> Option<Counts> {
     Some(counts)
 }
 
-/// `test name ... ignored, reason`
-fn ignored_test(line: &str) -> Option<Ignored> {
+/// The name and the reason in `test name ... ignored, reason`.
+fn ignored_test(line: &str) -> Option<(String, String)> {
     let (test, state) = line.strip_prefix("test ")?.rsplit_once(" ... ignored")?;
     let reason = state.trim_start_matches(',').trim();
-    Some(Ignored {
-        test: test.to_owned(),
-        reason: if reason.is_empty() { "no reason given".to_owned() } else { reason.to_owned() },
-    })
+    let reason = if reason.is_empty() { "no reason given" } else { reason };
+    Some((test.to_owned(), reason.to_owned()))
+}
+
+/// The name and the reason in `skipped here: name: reason`, which a test writes that cannot run here, and that a harness takes for one that passes. It stands anywhere in a
+/// line: another test's may be under way.
+fn skipped_test(line: &str) -> Option<(String, String)> {
+    let (_, said) = line.split_once("skipped here: ")?;
+    // Names of tests hold pairs of colons and no blank.
+    let (test, reason) = said.split_once(": ")?;
+    Some((test.to_owned(), reason.to_owned()))
 }
 
 #[cfg(test)]
@@ -169,7 +227,8 @@ test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         assert_eq!(
             tally.ignored(),
             [Ignored {
-                test: "windlass src/lib.rs: cell::tests::b".to_owned(),
+                suite: "windlass src/lib.rs".to_owned(),
+                test: "cell::tests::b".to_owned(),
                 reason: "Miri knows no signalfd".to_owned(),
             }]
         );
@@ -177,8 +236,44 @@ test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 
     #[test]
     fn an_ignored_test_without_a_reason_says_so() {
-        let ignored = ignored_test("test a ... ignored").expect("it is an ignored test");
-        assert_eq!(ignored.reason, "no reason given");
+        let (_, reason) = ignored_test("test a ... ignored").expect("it is an ignored test");
+        assert_eq!(reason, "no reason given");
+    }
+
+    #[test]
+    fn a_test_that_says_it_does_nothing_here_is_an_ignored_one() {
+        let output = "\
+     Running tests/suite/main.rs (target/debug/deps/suite-0011223344556677)
+test a::epoll::x ... ok
+test a::poll::x ... skipped here: suite::a::uring::x: io_uring is forbidden here: EPERM (os error 1)
+ok
+test a::uring::x ... ok
+test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+     Running tests/b.rs (target/debug/deps/b-0011223344556677)
+test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+";
+        let tally = tally(output);
+        assert_eq!(tally.suites()["suite tests/suite/main.rs"], Counts { passed: 2, failed: 0, ignored: 1 });
+        assert_eq!(tally.suites()["b tests/b.rs"], Counts { passed: 2, failed: 0, ignored: 0 });
+        let [ignored] = tally.ignored() else { panic!("{:?}", tally.ignored()) };
+        assert_eq!(ignored.suite, "suite tests/suite/main.rs");
+        assert_eq!(ignored.test, "suite::a::uring::x");
+        assert_eq!(ignored.reason, "io_uring is forbidden here: EPERM (os error 1)");
+    }
+
+    #[test]
+    fn a_programs_name_tells_of_the_part_it_ran_in() {
+        let mut tally = Tally::default();
+        for part in ["", "epoll"] {
+            tally.begin_part(part);
+            tally.feed("Running tests/b.rs (target/debug/deps/b-0011223344556677)");
+            tally.feed("test result: ok. 2 passed; 0 failed; 0 ignored");
+        }
+        tally.leave_out("uring", "forbidden".to_owned());
+        let names: Vec<&str> = tally.suites().keys().map(String::as_str).collect();
+        assert_eq!(names, ["b tests/b.rs", "b tests/b.rs on epoll"]);
+        assert_eq!(tally.sum().to_string(), "4 passed, 0 failed, 1 skipped");
+        assert!(tally.is_left_out("b tests/b.rs on uring") && !tally.is_left_out("b tests/b.rs on epoll"));
     }
 
     #[test]

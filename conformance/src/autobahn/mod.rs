@@ -42,6 +42,10 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "server")]
     client: bool,
 
+    /// What the server runs on; `windlass serve` says which there are
+    #[arg(long, value_name = "NAME", default_value = "auto", conflicts_with = "server")]
+    backend: String,
+
     /// How many processes of the suite run at once [default: two per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     shards: Option<u16>,
@@ -75,7 +79,8 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         }
     };
     let start = Instant::now();
-    let folder = crate::output_folder(root, "autobahn").join(role);
+    let run = if args.client { role.to_owned() } else { format!("{role}-{}", args.backend) };
+    let folder = crate::output_folder(root, "autobahn").join(run);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let shards = args.shards.map_or_else(default_shards, usize::from);
     let (outcomes, faults) = if args.client {
@@ -107,7 +112,7 @@ fn test_server(
 ) -> Result<(Outcomes, Vec<String>)> {
     let server = match args.server {
         Some(address) => Server::at(address),
-        None => Server::start(root, &folder.join("server.log"), &["--mode", "echo"])?,
+        None => Server::start(root, &folder.join("server.log"), &["--mode", "echo", "--backend", &args.backend])?,
     };
     let address = server.address;
     let (outcomes, mut faults) = in_shards(wstest, cases, folder, shards, |job| job.play_client(address));

@@ -51,6 +51,10 @@ const SILENCE: Duration = Duration::from_secs(90);
 /// What `conformance clients` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// What the server runs on; `windlass serve` says which there are
+    #[arg(long, value_name = "NAME", default_value = "auto", conflicts_with = "server")]
+    backend: String,
+
     /// Test this server, which listens already, instead of `windlass serve`; it is not stopped
     #[arg(long, value_name = "ADDR")]
     server: Option<SocketAddr>,
@@ -92,7 +96,8 @@ impl Findings {
 /// Runs the clients; true when no test failed.
 pub(crate) fn run(args: &Args) -> Result<bool> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate is in the workspace")?;
-    let folder = crate::output_folder(root, "clients");
+    let output = crate::output_folder(root, "clients");
+    let folder = output.join(&args.backend);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     // The shape of these lines is that of `cargo test`, by which `cargo xtask ci` counts the tests.
     println!("     Running clients (conformance-clients)");
@@ -100,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     let mut findings = Findings::default();
     let mut clients = Vec::new();
     for name in CLIENTS {
-        match install::install(name, root, &folder)? {
+        match install::install(name, root, &output)? {
             Ok(program) => clients.push(Client { name, program }),
             Err(reason) => findings.ignore(name, &[&ALONE[..], &[RELAY, GOODBYE, WORKERS_RELAY]].concat(), &reason),
         }
@@ -130,9 +135,10 @@ fn test(
     clients: &[Client],
     findings: &mut Findings,
 ) -> Result<Option<String>> {
+    let options = [&SERVER_OPTIONS[..], &["--backend", &args.backend]].concat();
     let server = match args.server {
         Some(address) => Server::at(address),
-        None => Server::start(root, &folder.join("server.log"), &SERVER_OPTIONS)?,
+        None => Server::start(root, &folder.join("server.log"), &options)?,
     };
     let site = Site { url: format!("ws://{}", server.address), folder };
     for client in clients {
@@ -147,7 +153,7 @@ fn test(
     }
     let fault = goodbye(&site, clients, server, findings);
     let log = site.folder.join("server-workers.log");
-    let server = Server::start(root, &log, &[&SERVER_OPTIONS[..], &["--workers", "2"]].concat())?;
+    let server = Server::start(root, &log, &[&options[..], &["--workers", "2"]].concat())?;
     let site = Site { url: format!("ws://{}", server.address), ..site };
     relay(&site, clients, "two_workers::", findings);
     let stopped = server.stop().err().map(|error| format!("with two workers: {error:#}"));

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{readme, smoke};
+use super::{backends, readme, smoke};
 use crate::check;
 use crate::command::Cmd;
 use crate::metadata::{self, Package};
-use crate::stage::Stage;
+use crate::stage::{Part, Stage};
 use crate::toolchain;
 
 /// Packages whose tests run under AddressSanitizer: every library. A crate that does not exist yet is
@@ -38,8 +38,8 @@ struct MiriRun {
     skip: &'static [&'static str],
 }
 
-/// Flag under which the crate `windlass` waits as on a kernel without `epoll_pwait2`.
-const FALLBACK: &str = "--cfg windlass_force_epoll_wait";
+/// Flags under which the crate `windlass` waits as on a kernel without `epoll_pwait2`, and tries rings that lack one thing after another.
+const FALLBACK: &str = "--cfg windlass_force_epoll_wait --cfg windlass_force_ring";
 
 /// Every stage.
 ///
@@ -51,6 +51,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     let mut stages = vec![readme_tests(root)];
     stages.extend(check::stages(root)?);
     stages.push(fallback(&packages));
+    stages.push(backends::tests(&packages));
     stages.push(asan(&packages).unwrap_or_else(|reason| Stage::skip("asan", reason)));
     stages.push(miri(&packages).unwrap_or_else(|reason| Stage::skip("miri", reason)));
     stages.push(smoke::serve(root));
@@ -153,18 +154,22 @@ fn miri(packages: &[Package]) -> Result<Stage, String> {
     Ok(Stage::tests("miri", commands))
 }
 
-/// The Autobahn TestSuite against the server, and the client against it: what is short, and a sample of the rest. Cases count as
-/// tests. Optimised, since the sample has volume.
+/// The Autobahn TestSuite against the server on each backend, and the client, which has none, against it: what is short, and a sample of
+/// the rest. Cases count as tests. Optimised, since the sample has volume.
 fn autobahn() -> Stage {
-    let run = |role: &[&str]| {
-        Cmd::cargo(["run", "--release", "-p", "conformance", "--", "autobahn", "--quick"]).args(role.iter().copied())
-    };
-    Stage::tests("autobahn", vec![run(&[]), run(&["--client"])])
+    let run = |role: &[&str]| vec![conformance("autobahn").args(["--quick"]).args(role.iter().copied())];
+    let mut parts = backends::parts(|backend| run(&["--backend", backend]));
+    parts.push(Part { name: "", commands: Ok(run(&["--client"])) });
+    Stage::parts("autobahn", parts)
 }
 
-/// Other people's clients against the server. What cannot be installed here is counted as ignored.
+/// Other people's clients against the server on each backend. What cannot be installed here is counted as ignored.
 fn clients() -> Stage {
-    Stage::tests("clients", vec![Cmd::cargo(["run", "--release", "-p", "conformance", "--", "clients"])])
+    Stage::parts("clients", backends::parts(|backend| vec![conformance("clients").args(["--backend", backend])]))
+}
+
+fn conformance(suite: &str) -> Cmd {
+    Cmd::cargo(["run", "--release", "-p", "conformance", "--", suite])
 }
 
 /// Whether the run's program is there yet. That it stays there is what `.ci/expected-suites` is for.
