@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(long = "peer", value_name = "NAME", value_parser = program::peer_names())]
     pub(crate) peers: Vec<String>,
 
-    /// Measures windlass on these backends, in one run: `--backend epoll,uring`. Repeatable. All but poll if none is named.
+    /// Measures windlass on these backends, in one run: `--backend epoll,uring`. Repeatable. epoll and uring if none is named.
     #[arg(long = "backend", value_name = "NAME", value_delimiter = ',', value_parser = program::backend_names())]
     pub(crate) backends: Vec<String>,
 

@@ -44,7 +44,7 @@ pub(crate) struct Program {
 pub(crate) const EPOLL: &[&str] = &["epoll"];
 
 /// What windlass can run on. The first two are measured unless `--backend` says otherwise.
-pub(crate) const BACKENDS: &[&str] = &["epoll", "uring", "poll"];
+pub(crate) const BACKENDS: &[&str] = &["epoll", "uring", "poll", "auto"];
 
 const fn own(name: &'static str, parts: &'static [&'static str], binary: &'static str) -> Program {
     let package = "windlass-bench-subject";
@@ -155,8 +155,8 @@ impl Program {
     pub(crate) fn backends(&self, chosen: &[String]) -> Vec<&'static str> {
         let is_wanted = |backend: &&str| match chosen {
             _ if self.backends.len() == 1 => true,
-            // It is there for sandboxes and comparison, and costs what is registered.
-            [] => *backend != "poll",
+            // The third is for sandboxes and comparison, and costs what is registered; the last is one of the first two.
+            [] => matches!(*backend, "epoll" | "uring"),
             chosen => chosen.iter().any(|name| name == backend),
         };
         self.backends.iter().copied().filter(is_wanted).collect()
@@ -235,6 +235,15 @@ mod tests {
         }
         let tokio = PROGRAMS.iter().find(|program| program.name == "tokio").unwrap();
         assert_eq!(tokio.suites(), ["timers", "wakeup"]);
+    }
+
+    #[test]
+    fn every_backend_can_be_named_and_two_are_measured_without() {
+        let windlass = PROGRAMS.iter().find(|program| program.name == WINDLASS).unwrap();
+        assert_eq!(windlass.backends(&[]), ["epoll", "uring"]);
+        for name in ["epoll", "uring", "poll", "auto"] {
+            assert_eq!(windlass.backends(&[name.to_owned()]), [name]);
+        }
     }
 
     #[test]
