@@ -107,7 +107,6 @@ fn many_streams_share_two_buffers() {
 }
 
 /// A receive that has found no buffer is due, and nothing wakes a wait for it.
-#[test]
 fn nobody_sleeps_while_receives_wait_for_buffers() {
     let mut reactor = starving().build().unwrap();
     let mut clients: Vec<_> =
@@ -265,7 +264,6 @@ fn what_a_turn_has_sent_is_submitted_though_run_returns_or_panics_or_the_reactor
 }
 
 /// What the kernel does not take at once keeps its bytes until it does.
-#[test]
 fn what_is_sent_is_what_it_was_though_the_kernel_takes_it_turns_later() {
     for stalls in 0..20 {
         let mut reactor = ring().ring_stalls(stalls).build().unwrap();
@@ -535,12 +533,14 @@ macro_rules! with_rings {
 with_rings! {
     the_pools_memory_is_what_was_asked_for_and_made_with_the_first_stream,
     many_streams_share_two_buffers,
+    nobody_sleeps_while_receives_wait_for_buffers,
     a_patient_ring_waits_neither_for_ever_nor_beyond_a_timeout,
     as_many_stalled_peers_as_buffers_harm_no_other,
     what_a_paused_stream_has_received_comes_when_it_is_resumed_and_starves_nobody,
     random_programs_with_two_buffers_and_small_queues_keep_the_order_of_calls_and_bytes,
     what_a_turn_has_sent_is_submitted_when_it_ends,
     what_a_turn_has_sent_is_submitted_though_run_returns_or_panics_or_the_reactor_goes,
+    what_is_sent_is_what_it_was_though_the_kernel_takes_it_turns_later,
     rule_14_a_receive_that_is_still_queued_steals_nothing_from_who_has_the_number_next,
     rule_14_a_receive_that_waits_for_a_buffer_steals_nothing_from_who_has_the_number_next,
     rule_14_an_answer_goes_to_who_asked_and_not_to_who_has_the_number_next,
