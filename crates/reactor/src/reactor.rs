@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     AddError, Backend, BuildError, Builder, DeferError, GroupKey, HookError, HookKey, Interest, Key, ModifyError,
-    NotFound, RingError, RingFeatures, Stats, Stop, Subscriber, TimerError, Turn,
+    NotFound, RingFeatures, Stats, Stop, Subscriber, TimerError, Turn,
     arena::Arena,
     backend::Driver,
     batch::Batch,
@@ -42,8 +42,6 @@ pub struct Reactor {
     pub(crate) phase: Phase,
     pub(crate) counters: Counters,
     pub(crate) driver: Driver,
-    /// Why [`Backend::Auto`] is not a ring.
-    ring_refused: Option<RingError>,
     pub(crate) registry: Registry<Self>,
     pub(crate) groups: Arena<GroupRecord>,
     pub(crate) timers: Timers<Self>,
@@ -159,7 +157,7 @@ impl Reactor {
     pub(crate) fn from_builder(builder: Builder) -> Result<Self, BuildError> {
         let Builder { backend, limits, clock, busy_poll, watchdog, ring } = builder;
         let first = first_generation();
-        let (driver, ring_refused) = Driver::new(backend, ring)?;
+        let driver = Driver::new(backend, ring)?;
         let mut reactor = Self {
             batch: Batch::new(limits.events_per_turn),
             attention: if watchdog { attention::WATCHDOG } else { 0 }
@@ -167,7 +165,6 @@ impl Reactor {
             phase: Phase::Idle,
             counters: Counters::default(),
             driver,
-            ring_refused,
             registry: Registry::new(first),
             groups: Arena::new(first),
             timers: Timers::new(first),
@@ -405,7 +402,6 @@ impl Reactor {
             lag_max: counters.lag_max,
             backend: self.backend(),
             buffer_bytes: self.driver.pool_bytes(),
-            ring_refused: self.ring_refused,
         }
     }
 
@@ -419,12 +415,6 @@ impl Reactor {
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.driver.backend()
-    }
-
-    /// Why [`Backend::Auto`] has not become a ring, where one was tried and cannot be had: for the log, say.
-    #[must_use]
-    pub fn ring_refused(&self) -> Option<RingError> {
-        self.ring_refused
     }
 
     /// What the ring has of what it was asked for: for tests and benchmarks.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Backend, RingError};
+use crate::Backend;
 
 /// A reactor's counts, since it was built. Copied out, so they do not change while one looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +34,6 @@ pub struct Stats {
     pub backend: Backend,
     /// Bytes of the buffers that streams receive into on a ring. They are made with the first stream; see [`Builder::ring_buffers`](crate::Builder::ring_buffers).
     pub buffer_bytes: usize,
-    /// Why that is not a ring, where [`Backend::Auto`] has tried one.
-    pub ring_refused: Option<RingError>,
 }
 
 /// The counts that only grow.

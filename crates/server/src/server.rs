@@ -16,7 +16,7 @@ use std::{
 };
 
 use windlass::{
-    Backend, Reactor, RingError, Turn,
+    Backend, Reactor, Turn,
     stream::{Address, ListenOptions, Listener, RunningWorkers, StreamLimit, Worker, Workers},
 };
 
@@ -175,12 +175,12 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
             let desk = desk.ok_or(io::ErrorKind::NotFound)?;
             let reactor = desk.set_up(&options, backend, make(worker), &left)?;
             // All workers get the same, or the first that is there speaks for them.
-            let _ = chosen.set((reactor.backend(), reactor.ring_refused()));
+            let _ = chosen.set(reactor.backend());
             Ok(reactor)
         };
         let workers = workers.start(set_up)?;
-        let (backend, ring_refused) = at_work.get().copied().unwrap_or((backend, None));
-        Ok(Running { workers, addresses, sender, boards, backend, ring_refused })
+        let backend = at_work.get().copied().unwrap_or(backend);
+        Ok(Running { workers, addresses, sender, boards, backend })
     }
 }
 
@@ -292,7 +292,6 @@ pub struct Running {
     sender: Sender,
     boards: Arc<[Arc<Board>]>,
     backend: Backend,
-    ring_refused: Option<RingError>,
 }
 
 impl Running {
@@ -300,12 +299,6 @@ impl Running {
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.backend
-    }
-
-    /// Why that is not a ring, where [`Backend::Auto`] has tried one: for the log, say.
-    #[must_use]
-    pub fn ring_refused(&self) -> Option<RingError> {
-        self.ring_refused
     }
 
     /// Where it listens, in the order in which that was said.

@@ -8,7 +8,7 @@ use crate::command::Cmd;
 use crate::metadata::Package;
 use crate::stage::{Part, Stage};
 
-/// The backends by the names that users know. `auto` is one of the first two.
+/// The backends by the names that users know. `auto` is the first.
 const BACKENDS: &[&str] = &["epoll", "uring", "poll"];
 
 /// What chooses the backend in tests that leave the choice to the caller.

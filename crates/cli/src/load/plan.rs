@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
 
-    /// What the event loops run on: epoll, io_uring, or poll(2) where neither is to be had; `auto` takes the best that there is
+    /// What the event loops run on: epoll, io_uring, or poll(2) where neither is to be had; `auto` is epoll
     #[arg(long, value_name = "NAME", default_value_t = Backend::Auto, value_parser = backend::parser())]
     pub(crate) backend: Backend,
 

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,
 
-    /// What the event loops run on: epoll, io_uring, or poll(2) where neither is to be had; `auto` takes the best that there is
+    /// What the event loops run on: epoll, io_uring, or poll(2) where neither is to be had; `auto` is epoll
     #[arg(long, value_name = "NAME", default_value_t = Backend::Auto, value_parser = backend::parser())]
     pub(crate) backend: Backend,
 

@@ -37,9 +37,6 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
         Mode::Chat | Mode::Echo => site::start(args, connections_max, &mut sockets)?,
     };
     let backend = server.backend();
-    if let Some(why) = server.ring_refused() {
-        tracing::info!(%why, %backend, "no ring");
-    }
     for place in &sockets.places {
         say(out, format_args!("listening on {place}"))?;
         tracing::info!(%place, workers = args.workers, connections_max, %backend, "listening");

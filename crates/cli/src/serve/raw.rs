@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::Context as _;
 use windlass::{
-    Backend, Builder, Reactor, RingError, Turn,
+    Backend, Builder, Reactor, Turn,
     stream::{
         CloseReason, Input, ListenOptions, ListenerKey, Peer, RunningWorkers, Stream, StreamHandler, StreamLimit,
         Worker, Workers,
@@ -69,16 +69,11 @@ struct RawServer {
     workers: RunningWorkers,
     counts: Arc<Counts>,
     backend: Backend,
-    ring_refused: Option<RingError>,
 }
 
 impl Running for RawServer {
     fn backend(&self) -> Backend {
         self.backend
-    }
-
-    fn ring_refused(&self) -> Option<RingError> {
-        self.ring_refused
     }
 
     fn report(&self) -> Report {
@@ -111,12 +106,12 @@ pub(crate) fn start(args: &Args, connections_max: usize, sockets: &mut Sockets) 
         let builder = Reactor::builder().backend(backend).subscribers_max(connections_max + OTHER_SUBSCRIBERS);
         let reactor = set_up(sockets, options, builder, &limit, &theirs)?;
         // The first that is there speaks for all.
-        let _ = chosen.set((reactor.backend(), reactor.ring_refused()));
+        let _ = chosen.set(reactor.backend());
         Ok(reactor)
     };
     let workers = Workers::new(count).pinned(args.pin).start(set_up).context("cannot start the workers")?;
-    let (backend, ring_refused) = at_work.get().copied().unwrap_or((backend, None));
-    Ok(Box::new(RawServer { workers, counts, backend, ring_refused }))
+    let backend = at_work.get().copied().unwrap_or(backend);
+    Ok(Box::new(RawServer { workers, counts, backend }))
 }
 
 fn set_up(

@@ -3,7 +3,7 @@
 use std::{io, time::Duration};
 
 use anyhow::Context as _;
-use windlass::{Backend, RingError};
+use windlass::Backend;
 use windlass_server::{
     Options, Running as RunningServer, Server, Slow,
     http::{Origins, Page, Routes},
@@ -28,10 +28,6 @@ struct Site {
 impl Running for Site {
     fn backend(&self) -> Backend {
         self.server.backend()
-    }
-
-    fn ring_refused(&self) -> Option<RingError> {
-        self.server.ring_refused()
     }
 
     fn report(&self) -> Report {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use windlass::{Backend, Reactor, RingError, Signal, SignalSet, Stop, Turn, interest};
+use windlass::{Backend, Reactor, Signal, SignalSet, Stop, Turn, interest};
 
 use super::report::Report;
 
@@ -17,9 +17,6 @@ use super::report::Report;
 pub(crate) trait Running: Send {
     /// What it runs on.
     fn backend(&self) -> Backend;
-
-    /// Why that is not a ring, where one was tried.
-    fn ring_refused(&self) -> Option<RingError>;
 
     /// What it counts.
     fn report(&self) -> Report;

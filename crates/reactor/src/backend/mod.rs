@@ -51,8 +51,8 @@ pub use uring::{RingError, RingFeature, RingFeatures};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Backend {
-    /// [`Uring`](Self::Uring) where it can be had, otherwise [`Epoll`](Self::Epoll): a sandbox may forbid rings, or the kernel be too old. Which one it came to be, and why not a ring,
-    /// [`Stats`](crate::Stats) tell.
+    /// [`Epoll`](Self::Epoll). A ring is chosen by its name: containers often forbid rings, and a
+    /// program should run on the same backend where it is developed and where it serves.
     #[default]
     Auto,
     /// epoll(7).
@@ -110,28 +110,18 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
-    /// The backend that was asked for; where that is [`Backend::Auto`], also why it is not the ring, if one was tried.
-    pub(crate) fn new(backend: Backend, ring: RingSettings) -> Result<(Self, Option<RingError>), BuildError> {
-        let driver = match backend {
-            Backend::Auto => return Self::ring_or_epoll(ring),
-            Backend::Epoll => Self::epoll()?,
+    /// The backend that was asked for. [`Backend::Auto`] is epoll; ARCHITECTURE.md says when it may become the ring.
+    pub(crate) fn new(backend: Backend, ring: RingSettings) -> Result<Self, BuildError> {
+        Ok(match backend {
+            Backend::Auto | Backend::Epoll => Self::epoll()?,
             Backend::Uring => Self::Uring(Box::new(Uring::new(ring).map_err(build_error)?)),
             Backend::Poll => Self::Poll(Poll::new()),
-        };
-        Ok((driver, None))
+        })
     }
 
     fn epoll() -> Result<Self, BuildError> {
         let epoll = Epoll::new().map_err(BuildError::Os)?;
         Ok(if epoll.has_pwait2() { Self::Epoll(epoll) } else { Self::OldEpoll(epoll) })
-    }
-
-    /// A ring, or epoll and the reason why no ring could be had.
-    fn ring_or_epoll(ring: RingSettings) -> Result<(Self, Option<RingError>), BuildError> {
-        match Uring::new(ring) {
-            Ok(uring) => Ok((Self::Uring(Box::new(uring)), None)),
-            Err(why) => Ok((Self::epoll()?, Some(why))),
-        }
     }
 
     /// What a ring has of what it was asked for.
@@ -421,15 +411,5 @@ mod tests {
         for result in [Ok(0), Ok(1), Ok(1 << 40), Err(Errno::INTR), Err(Errno::TIME), Err(Errno::STALE)] {
             assert_eq!(Result::from(Outcome::from(result)), result);
         }
-    }
-
-    #[test]
-    fn where_no_ring_can_be_had_epoll_does_and_the_reason_is_told() {
-        let missing = Some(RingFeature::ExtArg);
-        let (driver, why) = Driver::ring_or_epoll(RingSettings { missing, ..RingSettings::DEFAULT }).unwrap();
-        assert_eq!(driver.backend(), Backend::Epoll);
-        assert!(matches!(why, Some(RingError::Missing(RingFeature::ExtArg) | RingError::Forbidden(_))), "{why:?}");
-        let (driver, why) = Driver::ring_or_epoll(RingSettings::DEFAULT).unwrap();
-        assert_eq!(driver.backend() == Backend::Uring, why.is_none());
     }
 }
