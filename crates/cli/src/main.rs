@@ -18,6 +18,7 @@ use std::{
 };
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use windlass::stream::inherited_sockets;
 
 /// A WebSocket server on the Windlass reactor.
 #[derive(Debug, Parser)]
@@ -40,12 +41,16 @@ enum Command {
 
 /// 0 after a clean stop, 1 when something failed, 2 for arguments that make no sense (clap's own choice).
 fn main() -> ExitCode {
+    #[expect(unsafe_code, reason = "sockets from the service manager are descriptors by number")]
+    // SAFETY: this is the first statement of `main`, and nothing of this program runs before it. So no descriptor was opened here, and no thread
+    // was started that could open one.
+    let inherited = unsafe { inherited_sockets() };
     let cli = match parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(refused) => return refused.report(),
     };
     let ended = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
-        Command::Serve(args) => serve::run(&args, &mut io::stdout()).map(|()| ExitCode::SUCCESS),
+        Command::Serve(args) => serve::run(&args, inherited, &mut io::stdout()).map(|()| ExitCode::SUCCESS),
         Command::Load(args) => load::run(*args),
     };
     match ended {

@@ -14,6 +14,7 @@ mod supervisor;
 use std::io::{self, Write};
 
 use anyhow::Context as _;
+use windlass::stream::{Inherited, InheritedError};
 
 use crate::nofile;
 use args::Mode;
@@ -25,13 +26,18 @@ pub(crate) use {
     file::{CONFIG, arguments as file_arguments},
 };
 
-/// Serves until SIGINT or SIGTERM. Writes the addresses it listens on to `out`, and at the end a line of statistics.
-pub(crate) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+/// Serves until SIGINT or SIGTERM, also on what the service manager has passed. Writes the addresses it listens on to `out`, and at the end a line of statistics.
+pub(crate) fn run(
+    args: &Args,
+    inherited: Result<Vec<Inherited>, InheritedError>,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let inherited = inherited.context("cannot take over the service manager's sockets")?;
     // Before anything else, and before there are other threads.
     let supervisor = Supervisor::new(args.backend)?;
     log::begin(args.log, args.log_level);
     let connections_max = nofile::connections_max(args.connections, usize::from(args.workers))?;
-    let mut sockets = Sockets::open(args)?;
+    let mut sockets = Sockets::open(args, inherited)?;
     let server = match args.mode {
         Mode::Raw => raw::start(args, connections_max, &mut sockets)?,
         Mode::Chat | Mode::Echo => site::start(args, connections_max, &mut sockets)?,

@@ -16,7 +16,7 @@ use rustix::{
     io::Errno,
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
 };
-use windlass::stream::{ListenOptions, Listener, inherited_sockets};
+use windlass::stream::{Inherited, ListenOptions, Listener};
 
 use super::args::{Args, Mode};
 
@@ -70,19 +70,19 @@ fn identity(path: &Path) -> io::Result<Identity> {
 
 impl Sockets {
     /// Opens what was asked for. Sockets from the service manager come first; without any of these it is the default address.
-    pub(crate) fn open(args: &Args) -> anyhow::Result<Self> {
+    pub(crate) fn open(args: &Args, inherited: Vec<Inherited>) -> anyhow::Result<Self> {
         let scheme = if args.mode == Mode::Raw { "tcp" } else { "http" };
-        Self::open_at(scheme, args.listen, args.unix.as_deref(), usize::from(args.workers))
+        Self::open_at(scheme, inherited, args.listen, args.unix.as_deref(), usize::from(args.workers))
     }
 
     fn open_at(
         scheme: &'static str,
+        inherited: Vec<Inherited>,
         listen: Option<SocketAddr>,
         unix: Option<&Path>,
         workers: usize,
     ) -> anyhow::Result<Self> {
         let mut sockets = Self { scheme, workers, ..Self::default() };
-        let inherited = inherited_sockets().context("cannot take over the service manager's sockets")?;
         let needs_default = inherited.is_empty() && unix.is_none();
         for inherited in inherited {
             let listener = ListenOptions::new().from_fd(inherited.socket);
@@ -167,7 +167,7 @@ mod tests {
         let folder = folder("places");
         let path = folder.join("socket");
         let any = "127.0.0.1:0".parse().ok();
-        let mut sockets = Sockets::open_at("http", any, Some(&path), 3).expect("nothing is taken");
+        let mut sockets = Sockets::open_at("http", Vec::new(), any, Some(&path), 3).expect("nothing is taken");
         let of_each = sockets.of_each_worker().expect("there are descriptors");
         assert_eq!(of_each.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2]);
         assert_eq!(sockets.places[0], format!("unix:{}", path.display()));
@@ -182,7 +182,7 @@ mod tests {
         let folder = folder("abandoned");
         let path = folder.join("socket");
         drop(UnixListener::bind(&path).expect("nobody is there"));
-        let open = || Sockets::open_at("http", None, Some(&path), 1);
+        let open = || Sockets::open_at("http", Vec::new(), None, Some(&path), 1);
         let first = open().expect("the old file is replaced");
         let error = open().expect_err("somebody listens");
         assert!(format!("{error:#}").contains("Address already in use"), "{error:#}");
@@ -199,7 +199,7 @@ mod tests {
     fn a_server_that_ends_leaves_its_successors_file() {
         let folder = folder("successor");
         let path = folder.join("socket");
-        let open = || Sockets::open_at("http", None, Some(&path), 1).expect("nobody listens");
+        let open = || Sockets::open_at("http", Vec::new(), None, Some(&path), 1).expect("nobody listens");
         let mut first = open();
         drop(first.of_each_worker().expect("there are descriptors"));
         let second = open();
@@ -227,7 +227,7 @@ mod tests {
                 Err(errno) => break assert_eq!(errno, Errno::AGAIN),
             }
         }
-        let error = Sockets::open_at("http", None, Some(&path), 1).expect_err("somebody listens");
+        let error = Sockets::open_at("http", Vec::new(), None, Some(&path), 1).expect_err("somebody listens");
         assert!(format!("{error:#}").contains("Address already in use"), "{error:#}");
         assert!(path.exists());
         fs::remove_dir_all(folder).expect("it can be removed");

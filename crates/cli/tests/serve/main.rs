@@ -8,12 +8,13 @@ mod sandbox;
 use std::{
     io::{ErrorKind, Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
-    process::Stdio,
+    os::fd::OwnedFd,
+    process::{Command, Stdio},
     thread,
     time::Duration,
 };
 
-use harness::{Running, Server, number_before, pattern, windlass, windlass_under_ulimit};
+use harness::{Running, Server, number_before, pattern, windlass, windlass_under_ulimit, with_arguments};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::sockopt,
@@ -205,6 +206,20 @@ fn an_address_in_use_is_named() {
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains(&format!("cannot listen on {address}: Address already in use")), "{errors}");
     assert!(output.stdout.is_empty());
+}
+
+/// Issue 13: they were taken when the program had opened descriptors of its own, so that a number that nobody had passed was one of those.
+#[test]
+fn sockets_from_the_service_manager_are_taken_before_anything_is_opened() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let mut command = Command::new("sh");
+    // Two are told of, and one is there.
+    let script = "LISTEN_PID=$$ LISTEN_FDS=2 exec \"$0\" \"$@\" 3<&0 4<&- </dev/null";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_windlass")]).stdin(Stdio::from(OwnedFd::from(listener)));
+    let output = with_arguments(command, &["serve"]).output().expect("there is a shell");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("descriptor 4 of LISTEN_FDS is not open"), "{errors}");
 }
 
 #[test]

@@ -8,14 +8,14 @@
 use core::fmt;
 use std::{
     env, io,
-    os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
     process,
     sync::atomic::{AtomicBool, Ordering},
 };
 
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
-    io::{FdFlags, fcntl_setfd},
+    io::{FdFlags, fcntl_getfd, fcntl_setfd},
     net::sockopt::socket_acceptconn,
 };
 
@@ -40,7 +40,11 @@ pub struct Inherited {
 pub enum InheritedError {
     /// `LISTEN_FDS` is no number, or more than 1024.
     BadCount,
-    /// The descriptor of this number is not open, or is no listening socket.
+    /// The descriptor of this number is not open.
+    NotOpen(RawFd),
+    /// The descriptor of this number has `FD_CLOEXEC` set. Such a descriptor cannot have come through execve(2): this process opened it.
+    CloseOnExec(RawFd),
+    /// The descriptor of this number is no listening socket.
     NotListening(RawFd),
 }
 
@@ -48,6 +52,12 @@ impl fmt::Display for InheritedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadCount => f.write_str("LISTEN_FDS is not a number from 0 to 1024"),
+            Self::NotOpen(number) => write!(f, "descriptor {number} of LISTEN_FDS is not open"),
+            Self::CloseOnExec(number) => write!(
+                f,
+                "descriptor {number} of LISTEN_FDS has FD_CLOEXEC set, so this process has opened it; \
+                 take inherited sockets first thing in main"
+            ),
             Self::NotListening(number) => write!(f, "descriptor {number} of LISTEN_FDS is no listening socket"),
         }
     }
@@ -63,12 +73,26 @@ impl From<InheritedError> for io::Error {
 
 /// Takes over the listening sockets that the service manager has passed (`LISTEN_PID`, `LISTEN_FDS`, `LISTEN_FDNAMES`).
 ///
-/// To be called early in `main`, before other code closes or opens descriptors by number. The sockets are given out once: later calls, and calls in
-/// a process that the variables do not mean, find none. The variables stay as they are, and child processes ignore them by `LISTEN_PID`.
+/// The sockets are given out once: later calls, and calls in a process that the variables do not mean, find none. The variables stay as
+/// they are, and child processes ignore them by `LISTEN_PID`.
+///
+/// ```no_run
+/// fn main() -> std::io::Result<()> {
+///     // SAFETY: nothing was opened and no thread was started before this, the first statement of `main`.
+///     let inherited = unsafe { windlass::stream::inherited_sockets() }?;
+///     println!("{} sockets from the service manager", inherited.len());
+///     Ok(())
+/// }
+/// ```
+///
+/// # Safety
+/// The descriptors from 3 on, as many as `LISTEN_FDS` says, must belong to nobody in this process: each becomes an [`OwnedFd`]. The variables
+/// do not prove that, since safe code can set them before an `exec`. So call this first thing in `main`, before anything opens a descriptor or starts a
+/// thread. Code that runs before `main` must have left these numbers alone, too.
 ///
 /// # Errors
 /// See [`InheritedError`].
-pub fn inherited_sockets() -> Result<Vec<Inherited>, InheritedError> {
+pub unsafe fn inherited_sockets() -> Result<Vec<Inherited>, InheritedError> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let variable = |name| env::var(name).ok();
     let is_meant = variable("LISTEN_PID").and_then(|pid| pid.parse().ok()) == Some(process::id());
@@ -79,10 +103,7 @@ pub fn inherited_sockets() -> Result<Vec<Inherited>, InheritedError> {
     let last = FIRST + RawFd::try_from(count).map_err(|_| InheritedError::BadCount)?;
     for number in FIRST..last {
         // SAFETY: the number is not -1. It may be closed: then the kernel says so, and nothing else is done with it.
-        let socket = unsafe { BorrowedFd::borrow_raw(number) };
-        if !socket_acceptconn(socket).unwrap_or(false) {
-            return Err(InheritedError::NotListening(number));
-        }
+        check(unsafe { BorrowedFd::borrow_raw(number) })?;
     }
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(Vec::new());
@@ -90,14 +111,26 @@ pub fn inherited_sockets() -> Result<Vec<Inherited>, InheritedError> {
     let names = variable("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
     let sockets = (FIRST..last).map(|number| {
-        // SAFETY: the variables name this very process, so who started it has opened these numbers for it before `main`, and they
-        // belong to nobody else here. They are open, as was looked at, and are taken once: the flag was not set.
+        // SAFETY: it is open, as `check` has seen, and belongs to nobody else, as the caller promises. It is taken once: the flag was not set.
         let socket = unsafe { OwnedFd::from_raw_fd(number) };
         prepare(&socket);
         let name = names.next().filter(|name| !name.is_empty()).unwrap_or("unknown");
         Inherited { socket, name: name.to_owned() }
     });
     Ok(sockets.collect())
+}
+
+/// Whether the service manager may have passed it.
+fn check(socket: BorrowedFd<'_>) -> Result<(), InheritedError> {
+    let number = socket.as_raw_fd();
+    let flags = fcntl_getfd(socket).map_err(|_| InheritedError::NotOpen(number))?;
+    if flags.contains(FdFlags::CLOEXEC) {
+        Err(InheritedError::CloseOnExec(number))
+    } else if !socket_acceptconn(socket).unwrap_or(false) {
+        Err(InheritedError::NotListening(number))
+    } else {
+        Ok(())
+    }
 }
 
 fn count(value: Option<&str>) -> Result<usize, InheritedError> {
@@ -128,6 +161,7 @@ mod tests {
 
     #[test]
     fn without_the_variables_there_is_nothing() {
-        assert!(inherited_sockets().unwrap().is_empty());
+        // SAFETY: no variable means this process, so no descriptor is taken.
+        assert!(unsafe { inherited_sockets() }.unwrap().is_empty());
     }
 }

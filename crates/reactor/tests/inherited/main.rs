@@ -8,7 +8,7 @@ use std::{
     fmt::Debug,
     io::Write as _,
     net::{TcpListener, TcpStream},
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     process::{Command, ExitCode, Output, Stdio},
 };
 
@@ -17,16 +17,26 @@ use rustix::{
     fs::{OFlags, fcntl_getfl},
     io::{FdFlags, fcntl_getfd},
 };
-use windlass::stream::inherited_sockets;
+use windlass::stream::{Inherited, InheritedError, inherited_sockets};
 
 /// The argument that makes this binary the service.
 const SERVICE: &str = "--as-the-service";
+/// The argument that makes it a service that has opened a listener before it asks.
+const LATE_SERVICE: &str = "--as-a-late-service";
+
+/// What the process was started with, if it is the service.
+#[expect(unsafe_code, reason = "descriptors that come with the process are taken over by number")]
+fn inherited() -> Result<Vec<Inherited>, InheritedError> {
+    // SAFETY: the test's own listeners are made by other processes than the service. The late service has one: it must be refused, which is
+    // what its test is about, and it ends without touching it where it is not.
+    unsafe { inherited_sockets() }
+}
 
 /// What the service tells of a first and a second call, a line a socket.
 fn service() -> ExitCode {
     let mut kept = Vec::new();
     for _ in 0..2 {
-        match inherited_sockets() {
+        match inherited() {
             Ok(sockets) => {
                 println!("{} sockets", sockets.len());
                 for inherited in sockets {
@@ -47,13 +57,34 @@ fn service() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Has a listener of its own, under the first number that a service manager passes, before it asks.
+fn late_service() -> ExitCode {
+    let own = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    assert_eq!(own.as_raw_fd(), 3, "the lowest number that is free");
+    match inherited() {
+        Ok(sockets) => {
+            println!("took {}", sockets.len());
+            // Two would close one number.
+            sockets.into_iter().for_each(std::mem::forget);
+        }
+        Err(error) => println!("{error}"),
+    }
+    let _client = TcpStream::connect(own.local_addr().expect("it has an address")).expect("it listens");
+    println!("accepted: {}", own.accept().is_ok());
+    ExitCode::SUCCESS
+}
+
 /// Runs the service with these variables, and a descriptor 3 and 4 that are `inherited`.
 fn run(inherited: impl Into<OwnedFd>, variables: &str) -> Output {
+    // Two descriptors of one socket are two as well.
+    execute(inherited, &format!("{variables} exec \"$0\" {SERVICE} 3<&0 4<&0"))
+}
+
+/// Runs a script in which `$0` is this program. The shell's own process becomes it, so `$$` is its id.
+fn execute(input: impl Into<OwnedFd>, script: &str) -> Output {
     let this = std::env::current_exe().expect("it is known");
-    // Two descriptors of one socket are two as well. The shell's own process becomes the service, so `$$` is its id.
-    let script = format!("{variables} exec \"$0\" {SERVICE} 3<&0 4<&0");
     let mut command = Command::new("sh");
-    command.args(["-c", &script]).arg(this).stdin(Stdio::from(inherited.into()));
+    command.args(["-c", script]).arg(this).stdin(Stdio::from(input.into()));
     for variable in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
         command.env_remove(variable);
     }
@@ -102,8 +133,17 @@ fn what_is_no_listening_socket_is_refused() -> Result<(), Failed> {
     says(std::fs::File::open("/dev/null")?, "LISTEN_PID=$$ LISTEN_FDS=1", &refusal)?;
     says(listener().1, "LISTEN_PID=$$ LISTEN_FDS=1", &refusal)?;
     // The second is not open: then the first is not taken either.
-    let refusal = "descriptor 5 of LISTEN_FDS is no listening socket\n".repeat(2);
+    let refusal = "descriptor 5 of LISTEN_FDS is not open\n".repeat(2);
     says(listener().0, "LISTEN_PID=$$ LISTEN_FDS=3", &refusal)
+}
+
+/// Issue 13: it was taken over, so that two owned the number and the first of them closed it.
+fn a_socket_that_the_process_has_opened_is_refused() -> Result<(), Failed> {
+    let script = format!("LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" {LATE_SERVICE} 3<&-");
+    let output = execute(std::fs::File::open("/dev/null")?, &script);
+    equal(String::from_utf8_lossy(&output.stderr).as_ref(), "")?;
+    let refusal = "descriptor 3 of LISTEN_FDS has FD_CLOEXEC set, so this process has opened it; take inherited sockets first thing in main";
+    equal(String::from_utf8_lossy(&output.stdout).as_ref(), &format!("{refusal}\naccepted: true\n"))
 }
 
 fn nonsense_is_refused() -> Result<(), Failed> {
@@ -118,11 +158,15 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(SERVICE) {
         return service();
     }
+    if std::env::args().nth(1).as_deref() == Some(LATE_SERVICE) {
+        return late_service();
+    }
     let trials = vec![
         Trial::test("sockets_are_taken_over_once", sockets_are_taken_over_once),
         Trial::test("without_names_they_are_unknown", without_names_they_are_unknown),
         Trial::test("those_of_another_process_are_left_alone", those_of_another_process_are_left_alone),
         Trial::test("what_is_no_listening_socket_is_refused", what_is_no_listening_socket_is_refused),
+        Trial::test("a_socket_that_the_process_has_opened_is_refused", a_socket_that_the_process_has_opened_is_refused),
         Trial::test("nonsense_is_refused", nonsense_is_refused),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
