@@ -10,17 +10,21 @@ use std::{
     os::fd::AsFd as _,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex,
+        Arc, Barrier, Mutex,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
+    thread,
     time::Duration,
 };
 
-use rustix::thread::{CpuSet, sched_getaffinity};
+use rustix::{
+    net::{AddressFamily, SocketType, sockopt},
+    thread::{CpuSet, sched_getaffinity},
+};
 use windlass::{
     Reactor, Turn, interest,
-    stream::{ListenOptions, Worker, Workers},
+    stream::{ListenOptions, Listener, Worker, Workers},
 };
 
 fn builder() -> windlass::Builder {
@@ -208,6 +212,49 @@ fn an_address_that_is_taken_is_an_error() {
     let taken = TcpListener::bind(local()).expect("there is a free port");
     let address = taken.local_addr().expect("it has an address");
     assert_eq!(ListenOptions::new().tcp_group(address, 2).expect_err("it is taken").kind(), io::ErrorKind::AddrInUse);
+}
+
+/// Two programs of one user that both ask for `SO_REUSEPORT` would share the connections without noticing (issue 13).
+#[test]
+fn a_group_takes_an_address_for_itself() {
+    let options = ListenOptions::new();
+    let in_use = |address: SocketAddr| {
+        let refused = options.tcp_group(address, 2).expect_err("the address is taken");
+        assert_eq!(refused.raw_os_error(), Some(libc::EADDRINUSE));
+    };
+    let address_of = |listener: &Listener| listener.local_addr().expect("it listens").socket_addr().expect("by TCP");
+    let group = options.tcp_group(local(), 2).expect("there is a free port");
+    in_use(address_of(&group[0]));
+    drop(group);
+    let foreign = options.reuse_port(true).tcp(local()).expect("there is a free port");
+    in_use(address_of(&foreign));
+    // Who asks to share does.
+    options.reuse_port(true).tcp_group(address_of(&foreign), 2).expect("both ask for it");
+}
+
+#[test]
+fn of_groups_that_want_an_address_at_the_same_moment_one_has_it() {
+    const RIVALS: usize = 4;
+    for _ in 0..50 {
+        // Bound and not listening: its port is free for those who set SO_REUSEADDR, and for nobody's port 0.
+        let holder = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        sockopt::set_socket_reuseaddr(&holder, true).expect("it can be set");
+        rustix::net::bind(&holder, &local()).expect("there is a free port");
+        let address = SocketAddr::try_from(rustix::net::getsockname(&holder).expect("bound")).expect("an IP address");
+        let start = Barrier::new(RIVALS);
+        let claim = || {
+            start.wait();
+            ListenOptions::new().tcp_group(address, 2)
+        };
+        let outcomes: Vec<io::Result<Vec<Listener>>> = thread::scope(|scope| {
+            let rivals: Vec<_> = (0..RIVALS).map(|_| scope.spawn(claim)).collect();
+            rivals.into_iter().map(|rival| rival.join().expect("no panic")).collect()
+        });
+        assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
+        for refused in outcomes.into_iter().filter_map(Result::err) {
+            assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        }
+    }
 }
 
 #[test]

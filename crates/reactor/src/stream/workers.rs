@@ -16,7 +16,10 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::{
+    net::sockopt,
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
 
 use super::{ListenOptions, Listener};
 use crate::{Reactor, Stop};
@@ -284,13 +287,22 @@ impl ListenOptions {
     /// Listens at one TCP address with several sockets, one for each worker: the kernel spreads the connections over them
     /// (`SO_REUSEPORT`, socket(7)). With port 0 all have the port that the kernel has chosen for the first.
     ///
+    /// The group takes the address for itself. If somebody listens there already, it is refused,
+    /// even if that is another group of the same user. To share an address with other processes,
+    /// ask for [`reuse_port`](Self::reuse_port) first.
+    ///
     /// # Errors
-    /// See [`tcp`](Self::tcp).
+    /// See [`tcp`](Self::tcp). `EADDRINUSE` if somebody listens at the address.
     pub fn tcp_group(self, address: SocketAddr, count: usize) -> io::Result<Vec<Listener>> {
         let mut address = address;
         let mut group = Vec::with_capacity(count);
-        for _ in 0..count {
-            let listener = self.reuse_port(count > 1).tcp(address)?;
+        for index in 0..count {
+            // The first socket listens without `SO_REUSEPORT`. Of all who try that at the same
+            // moment, the kernel lets one listen. Only then the option is set, for the others.
+            let listener = self.reuse_port(self.reuse_port || index > 0).tcp(address)?;
+            if count > 1 && index == 0 {
+                sockopt::set_socket_reuseport(&listener.socket, true)?;
+            }
             address = listener.local_addr()?.socket_addr().unwrap_or(address);
             group.push(listener);
         }

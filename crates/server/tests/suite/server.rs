@@ -227,3 +227,11 @@ fn an_address_that_is_taken_is_an_error() {
     let server = Server::new(Options::new(), move |_| Chat { ids: Arc::clone(&ids) }).listen(address);
     assert_eq!(server.start().unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
 }
+
+#[test]
+fn a_second_server_cannot_listen_where_one_does() {
+    let first = site(2);
+    let second = Server::new(Options::new(), |_| Chat { ids: Arc::default() }).workers(2).backend(chosen());
+    let refused = second.listen(first.address).start().expect_err("the address is taken");
+    assert_eq!(refused.kind(), std::io::ErrorKind::AddrInUse);
+}
