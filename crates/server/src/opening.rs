@@ -14,7 +14,7 @@ use crate::{
     connection::Seat,
     driver::{Driver, First, Open, Source, State},
     hall::Hall,
-    http::{LazyPeer, Next, Opened, Place, Refusal, Served, UpgradeRequest, Welcome},
+    http::{LazyPeer, Next, Opened, Place, Refusal, Served, UpgradeRequest, Welcome, reject},
     roster::Flags,
     service::Inner,
 };
@@ -66,12 +66,14 @@ impl<H: Handler> Driver<H> {
                 Ok(None) => break None,
                 Err(rejection) => {
                     let from = answer.len();
-                    rejection.write(&mut answer);
+                    reject(rejection, SystemTime::now(), &mut answer);
                     service.tell_refused(stream, &answer[from..]);
                     (Step::End, bytes.len())
                 }
             };
             at += used;
+            // It has done its work. As long as there is one, a request has begun.
+            pending = None;
             match step {
                 Step::Answered => *requests += 1,
                 other => break Some(other),
@@ -128,7 +130,7 @@ impl<H: Handler> Driver<H> {
             }
             if reader.is_some() {
                 let mut answer = Vec::new();
-                Rejection::Timeout.write(&mut answer);
+                reject(Rejection::Timeout, SystemTime::now(), &mut answer);
                 self.service.tell_refused(stream, &answer);
                 let _ = stream.send(&answer);
             }

@@ -165,8 +165,14 @@ fn everything_else_is_rejected_with_its_status() {
         (plus("Content-Length:"), BodyLength, 400),
         (plus("Content-Length: 99999999999999999999"), BodyLength, 400),
         (plus("Transfer-Encoding: gzip, chunked"), TransferCoding, 501),
-        (plus("Transfer-Encoding: xchunked"), TransferCoding, 501),
-        (plus("Transfer-Encoding:"), TransferCoding, 501),
+        (plus("Transfer-Encoding: gzip;q=\"a, b\" , CHUNKED"), TransferCoding, 501),
+        (plus("Transfer-Encoding: gzip"), BodyLength, 400),
+        (plus("Transfer-Encoding: chunked, gzip"), BodyLength, 400),
+        (plus("Transfer-Encoding: chunked, chunked"), BodyLength, 400),
+        (plus("Transfer-Encoding: chunked;a=b"), BodyLength, 400),
+        (plus("Transfer-Encoding: gzip,"), BodyLength, 400),
+        (plus("Transfer-Encoding: xchunked"), BodyLength, 400),
+        (plus("Transfer-Encoding:"), BodyLength, 400),
         (with("GET", "GET / HTTP/1.0\nTransfer-Encoding: chunked"), BodyLength, 400),
         // The upgrade.
         (with("Upgrade", ""), NotAnUpgrade, 426),
@@ -308,6 +314,21 @@ fn a_rejection_is_a_whole_response() {
         assert_eq!(value("Content-Length"), Some((out.len() - len).to_string().as_bytes()));
         assert_eq!(value("Allow"), phrase.starts_with("405").then_some(&b"GET"[..]));
         assert!(out[len..].ends_with(b"\n"));
+    }
+}
+
+#[test]
+fn a_rejection_takes_further_headers() {
+    let mut out = Vec::new();
+    let date = ("Date", "Sun, 06 Nov 1994 08:49:37 GMT");
+    Rejection::MethodNotAllowed.write_with_headers(&[date, ("Server", "a")], &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let start = "HTTP/1.1 405 Method Not Allowed\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: a\r\nAllow: GET\r\n";
+    assert!(text.starts_with(start), "{text}");
+    for bad in [("X", "a\r\nb"), ("X Y", "a"), ("allow", "GET"), ("Content-Type", "a/b"), ("Content-Length", "1")] {
+        let mut out = Vec::new();
+        assert!(Rejection::MethodNotAllowed.write_with_headers(&[date, bad], &mut out).is_err(), "{bad:?}");
+        assert!(out.is_empty());
     }
 }
 

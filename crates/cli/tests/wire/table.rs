@@ -111,7 +111,13 @@ fn smuggling() -> Vec<Case> {
         case("a length beyond all numbers", &good().and("Content-Length: 99999999999999999999999"), 400),
         case("an empty length", &good().and("Content-Length:"), 400),
         case("a coding with a tab before it", &good().and("Transfer-Encoding:\tchunked").and("Content-Length: 4"), 400),
-        case("a coding that nobody knows", &good().and("Transfer-Encoding: xchunked"), 501),
+        // Where chunks are not the last coding nobody can know the end (RFC 9112 section 6.3).
+        case("a coding that nobody knows", &good().and("Transfer-Encoding: xchunked"), 400),
+        case("a compressed body", &good().and("Transfer-Encoding: gzip"), 400),
+        case("chunks that are compressed", &good().and("Transfer-Encoding: chunked, gzip"), 400),
+        case("chunks twice", &good().and("Transfer-Encoding: chunked, chunked"), 400),
+        case("no coding", &good().and("Transfer-Encoding:"), 400),
+        case("compressed, in chunks", &good().and("Transfer-Encoding: gzip, chunked"), 501),
         Case { name: "an upgrade with a body", bytes: body(good().and("Content-Length: 4"), "body"), status: 400 },
         Case {
             name: "an upgrade with chunks",
@@ -193,6 +199,7 @@ fn check<'a>(server: &Server, case: &Case, how: &str, pieces: impl IntoIterator<
     for line in needed {
         assert!(head.contains(line), "{name}, {how}: no {line:?} in {head}");
     }
+    assert!(head.contains("\r\ndate: "), "{name}, {how}: no Date in {head}");
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).map(str::parse);
     if case.name == "HEAD" {
         // The length is that of an answer to GET (RFC 9110 section 9.3.2).

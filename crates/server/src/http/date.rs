@@ -9,10 +9,20 @@ const SECONDS_A_DAY: u64 = 86_400;
 /// Appends `Date: Sun, 06 Nov 1994 08:49:37 GMT` and the line's end. Nothing where the clock shows a year before 1970 or after 9999: a server
 /// without a clock sends no Date (RFC 9110 section 6.6.1).
 pub(super) fn write_date(now: SystemTime, out: &mut Vec<u8>) {
-    let Ok(since) = now.duration_since(UNIX_EPOCH) else { return };
-    let (days, second) = (since.as_secs() / SECONDS_A_DAY, since.as_secs() % SECONDS_A_DAY);
-    let Some((year, month, day)) = civil(days) else { return };
+    let start = out.len();
     out.extend_from_slice(b"Date: ");
+    if write_value(now, out) {
+        out.extend_from_slice(b"\r\n");
+    } else {
+        out.truncate(start);
+    }
+}
+
+/// Appends the date alone. False, and nothing, where there is none to be written.
+pub(super) fn write_value(now: SystemTime, out: &mut Vec<u8>) -> bool {
+    let Ok(since) = now.duration_since(UNIX_EPOCH) else { return false };
+    let (days, second) = (since.as_secs() / SECONDS_A_DAY, since.as_secs() % SECONDS_A_DAY);
+    let Some((year, month, day)) = civil(days) else { return false };
     out.extend_from_slice(WEEKDAYS[(days % 7) as usize].as_bytes());
     out.extend_from_slice(b", ");
     two(day, out);
@@ -27,7 +37,8 @@ pub(super) fn write_date(now: SystemTime, out: &mut Vec<u8>) {
     two(second / 60 % 60, out);
     out.push(b':');
     two(second % 60, out);
-    out.extend_from_slice(b" GMT\r\n");
+    out.extend_from_slice(b" GMT");
+    true
 }
 
 /// Year, month from 0, and day from 1 of a number of days since 1970.

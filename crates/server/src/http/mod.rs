@@ -20,6 +20,7 @@ pub use address::{AddressKey, NoPlace, Place, PlaceCounter};
 pub use origin::{Origin, OriginError, Origins, OriginsError};
 pub use page::{Body, Page};
 pub use refusal::Refusal;
+pub(crate) use response::reject;
 pub use routes::{Next, Routes, Served};
 pub(crate) use upgrade::LazyPeer;
 pub use upgrade::{Opened, UpgradeRequest, Welcome};

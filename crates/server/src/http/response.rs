@@ -2,7 +2,9 @@
 
 use std::time::SystemTime;
 
-use super::date::write_date;
+use windlass_ws::handshake::Rejection;
+
+use super::date::{write_date, write_value};
 
 /// Appends the status line, and the Date.
 pub(super) fn start(status: u16, now: SystemTime, out: &mut Vec<u8>) {
@@ -18,6 +20,15 @@ pub(super) fn start(status: u16, now: SystemTime, out: &mut Vec<u8>) {
 pub(super) fn finish(is_last: bool, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(if is_last { b"Connection: close\r\n\r\n" } else { b"\r\n" });
     out.extend_from_slice(body);
+}
+
+/// Appends the answer of the handshake to what it rejects, with the Date.
+pub(crate) fn reject(rejection: Rejection, now: SystemTime, out: &mut Vec<u8>) {
+    let mut date = Vec::new();
+    write_value(now, &mut date);
+    let headers = core::str::from_utf8(&date).ok().filter(|date| !date.is_empty()).map(|date| ("Date", date));
+    let written = rejection.write_with_headers(headers.as_slice(), out);
+    debug_assert!(written.is_ok(), "a date can be sent");
 }
 
 /// Appends the headers of a short text, which comes with a line's end.
@@ -41,6 +52,7 @@ pub(super) fn decimal(number: usize, out: &mut Vec<u8>) {
 pub(super) const fn phrase(status: u16) -> &'static str {
     match status {
         200 => "OK",
+        204 => "No Content",
         301 => "Moved Permanently",
         302 => "Found",
         303 => "See Other",

@@ -53,6 +53,23 @@ fn a_visitor_of_pages_has_time_for_each() {
     assert!(!answers.contains("408"), "nothing was asked when the time was over: {answers}");
 }
 
+/// What is not asked for may be taken for the answer to the next request (issue 13).
+#[test]
+fn a_visitor_whose_request_came_in_pieces_is_not_told_of_a_timeout() {
+    let mut bed = Bed::with(Acts::echo(), |options| {
+        options.routes = options.routes.clone().page("/", Page::new("text/plain", "hello"));
+    });
+    let mut visitor = TcpStream::connect(bed.address).unwrap();
+    for piece in ["GET / HTTP/1.1\r\nHo", "st: localhost\r\n\r\n"] {
+        visitor.write_all(piece.as_bytes()).unwrap();
+        bed.settle();
+    }
+    bed.pass(15 * SECOND);
+    let answers = all(&mut bed, visitor);
+    assert!(answers.starts_with("HTTP/1.1 200 OK") && answers.matches("HTTP/1.1").count() == 1, "{answers}");
+    assert_eq!(bed.service.stats().handshake_timeouts, 0);
+}
+
 #[test]
 fn a_silent_peer_is_asked_and_stays_if_it_answers() {
     let mut bed = Bed::new(Acts::echo());

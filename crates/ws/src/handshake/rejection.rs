@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::fields::decimal;
+use super::fields::{check_own, decimal, write_line};
+use super::upgrade::AcceptError;
 
 /// Why a request is not read, or is no upgrade to this protocol. Each has an HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,10 +35,10 @@ pub enum Rejection {
     NoHost,
     /// 400: the Host is no host with an optional port.
     BadHost,
-    /// 400: a Content-Length that is no number, or one beside a Transfer-Encoding, or the latter in HTTP/1.0 (RFC 9112
-    /// section 6).
+    /// 400: a Content-Length that is no number, or one beside a Transfer-Encoding, or the latter in HTTP/1.0, or a
+    /// Transfer-Encoding whose last coding is not `chunked` (RFC 9112 section 6).
     BodyLength,
-    /// 501: a transfer coding other than `chunked`.
+    /// 501: transfer codings before `chunked`, for instance `gzip, chunked` (RFC 9112 section 6.1).
     TransferCoding,
     /// 405: not GET.
     MethodNotAllowed,
@@ -116,12 +117,36 @@ impl Rejection {
 
     /// Appends the whole response, after which the connection is to be closed: the status, one line of text, and what the
     /// status requires.
+    ///
+    /// It has no Date, since nothing here reads a clock. A server that has one sends it, by
+    /// [`write_with_headers`](Self::write_with_headers) (RFC 9110 section 6.6.1).
     pub fn write(self, out: &mut Vec<u8>) {
+        self.append(&[], out);
+    }
+
+    /// The same with further headers, a Date for instance.
+    ///
+    /// # Errors
+    ///
+    /// [`AcceptError`] when one of them cannot be sent, or is one that the response has itself. Nothing was appended then.
+    pub fn write_with_headers(self, headers: &[(&str, &str)], out: &mut Vec<u8>) -> Result<(), AcceptError> {
+        for (name, value) in headers {
+            check_own(name, value, &["Allow", "Content-Type"])?;
+        }
+        self.append(headers, out);
+        Ok(())
+    }
+
+    fn append(self, headers: &[(&str, &str)], out: &mut Vec<u8>) {
         out.extend_from_slice(b"HTTP/1.1 ");
         decimal(usize::from(self.status()), out);
-        for part in [" ", self.phrase(), "\r\n", self.headers()] {
+        for part in [" ", self.phrase(), "\r\n"] {
             out.extend_from_slice(part.as_bytes());
         }
+        for (name, value) in headers {
+            write_line(name, value.as_bytes(), out);
+        }
+        out.extend_from_slice(self.headers().as_bytes());
         out.extend_from_slice(b"Content-Type: text/plain; charset=utf-8\r\nContent-Length: ");
         decimal(self.text().len() + 1, out);
         out.extend_from_slice(b"\r\n\r\n");

@@ -3,7 +3,7 @@
 use super::fields::{Headers, Known, names};
 use super::head::{self, HeadError, HeadLimits, Scanner};
 use super::rejection::Rejection;
-use super::syntax::{ascii, is_token};
+use super::syntax::{ascii, is_token, trim};
 use super::target::{self, Target};
 use super::upgrade::Upgrade;
 use super::whole::{self, Whole};
@@ -253,9 +253,24 @@ fn body(headers: &Headers<'_>, is_http_1_0: bool) -> Result<Body, Rejection> {
         // Whoever believes the other one sees another request in what follows.
         (Some(_), Some(_)) => Err(Rejection::BodyLength),
         (Some(_), None) if is_http_1_0 => Err(Rejection::BodyLength),
-        (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Body::Chunked),
-        (Some(_), None) => Err(Rejection::TransferCoding),
+        (Some(coding), None) => match chunked_last(coding) {
+            Some([]) => Ok(Body::Chunked),
+            Some(before) if !before.split(|&byte| byte == b',').any(is_chunked) => Err(Rejection::TransferCoding),
+            // Without chunks at the end, nobody can tell where the body ends.
+            _ => Err(Rejection::BodyLength),
+        },
     }
+}
+
+/// The codings that come before `chunked`, if that is the last one.
+fn chunked_last(codings: &[u8]) -> Option<&[u8]> {
+    let end = codings.iter().rposition(|&byte| byte == b',');
+    let (before, last) = end.map_or((&[][..], codings), |end| (&codings[..=end], &codings[end + 1..]));
+    is_chunked(last).then_some(before)
+}
+
+fn is_chunked(coding: &[u8]) -> bool {
+    trim(coding).eq_ignore_ascii_case(b"chunked")
 }
 
 /// Digits and nothing else: no sign, no list.

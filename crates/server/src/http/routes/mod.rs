@@ -21,6 +21,7 @@ use super::{Page, page::Prepared, response};
 /// | GET or HEAD of a page | the page, or 304; upgrades to something else than WebSocket are not minded |
 /// | another method on a page | 405 |
 /// | no upgrade where upgrades are taken and no page is | 426 for GET, else 405, and the end |
+/// | `OPTIONS *` | 204, with the methods that there are |
 /// | anything else | 404 |
 ///
 /// A connection of HTTP/1.1 is kept for the next request unless the client wants it closed; but not after a request with a body, which is never
@@ -153,12 +154,15 @@ impl Routes {
 
     /// Answers a request, or says that it is an upgrade.
     pub fn answer<'a>(&self, request: &Request<'a>, served: &Served, out: &mut Vec<u8>) -> Next<'a> {
+        if request.path() == "*" {
+            return self.options(request, served, out);
+        }
         let page = self.pages.get(request.path());
         let takes_upgrades = self.takes_upgrades(request.path());
         match request.upgrade() {
             Ok(upgrade) if takes_upgrades => return Next::Upgrade(upgrade),
             Err(rejection) if takes_upgrades && (page.is_none() || is_of_an_upgrade(rejection)) => {
-                return reject(rejection, request, out);
+                return reject(rejection, request, served, out);
             }
             Ok(_) => return self.text(404, NOT_FOUND, request, served, true, out),
             Err(rejection) if is_of_an_upgrade(rejection) => {
@@ -177,6 +181,15 @@ impl Routes {
         }
         let is_last = self.is_last(request, served);
         page.write(request, is_last, served.now, out);
+        if is_last { Next::Close } else { Next::Request }
+    }
+
+    /// Answers `OPTIONS *`, which asks for what the server can (RFC 9110 section 9.3.7). No other request has that target.
+    fn options<'a>(&self, request: &Request<'_>, served: &Served, out: &mut Vec<u8>) -> Next<'a> {
+        let is_last = self.is_last(request, served);
+        response::start(204, served.now, out);
+        out.extend_from_slice(b"Allow: GET, HEAD, OPTIONS\r\n");
+        response::finish(is_last, b"", out);
         if is_last { Next::Close } else { Next::Request }
     }
 
@@ -222,9 +235,9 @@ const fn is_of_an_upgrade(rejection: Rejection) -> bool {
 }
 
 /// Answers as the handshake does.
-fn reject<'a>(rejection: Rejection, request: &Request<'_>, out: &mut Vec<u8>) -> Next<'a> {
+fn reject<'a>(rejection: Rejection, request: &Request<'_>, served: &Served, out: &mut Vec<u8>) -> Next<'a> {
     let start = out.len();
-    rejection.write(out);
+    response::reject(rejection, served.now, out);
     if request.method() == "HEAD" {
         // The response to HEAD ends with its head, whatever that says (RFC 9112 section 6.3).
         let end = out[start..].windows(4).position(|end| end == b"\r\n\r\n").map_or(out.len(), |end| start + end + 4);

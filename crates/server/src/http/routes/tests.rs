@@ -7,6 +7,7 @@ use super::*;
 
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const PAGE: &str = "<!doctype html>";
+const DATE: &str = "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
 
 /// A page at `/` and at `/both`, upgrades on `/both`, `/echo` and below `/chat/`.
 fn routes() -> Routes {
@@ -216,7 +217,7 @@ fn without_pages_it_answers_as_the_handshake_does() {
     for head in [
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n",
-        "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+        "OPTIONS /a HTTP/1.1\r\nHost: a\r\n\r\n",
         "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n",
         "BREW / HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET / HTTP/1.0\r\nUpgrade: websocket\r\n\r\n",
@@ -227,7 +228,29 @@ fn without_pages_it_answers_as_the_handshake_does() {
         let (mut out, mut expected) = (b"kept".to_vec(), b"kept".to_vec());
         assert!(matches!(Routes::default().answer(&request, &fresh(), &mut out), Next::Close), "{head}");
         request.upgrade().unwrap_err().write(&mut expected);
-        assert_eq!(out, expected, "{head}");
+        let out = String::from_utf8(out).unwrap();
+        assert_eq!(out.matches(DATE).count(), 1, "{head}: {out}");
+        assert_eq!(out.replace(DATE, "").as_bytes(), expected, "{head}");
+    }
+}
+
+/// RFC 9110 section 9.3.7: the question is about the server, and the answer has no body.
+#[test]
+fn the_asterisk_asks_what_the_server_can() {
+    for routes in [Routes::new(), Routes::everywhere(), routes()] {
+        for (rest, is_last) in [("", false), ("Connection: close\r\n", true), ("Content-Length: 1\r\n", true)] {
+            let head = format!("OPTIONS * HTTP/1.1\r\nHost: a\r\n{rest}\r\n");
+            let (request, _) = Request::parse(head.as_bytes(), &HeadLimits::DEFAULT).unwrap().unwrap();
+            let mut out = Vec::new();
+            let next = routes.answer(&request, &fresh(), &mut out);
+            assert_eq!(matches!(next, Next::Close), is_last, "{rest}");
+            let close = if is_last { "Connection: close\r\n" } else { "" };
+            let expected = format!(
+                "HTTP/1.1 204 No Content\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nAllow: GET, HEAD, OPTIONS\r\n\
+                 {close}\r\n"
+            );
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        }
     }
 }
 
