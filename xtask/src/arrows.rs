@@ -169,6 +169,7 @@ mod tests {
     fn a_member_without_a_row_is_found() {
         let package = Package {
             name: "windlass-new".to_owned(),
+            folder: String::new(),
             rust_version: None,
             targets: Vec::new(),
             dependencies: Vec::new(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use crate::command::Cmd;
-use crate::stage::{Report, Stage};
+use crate::stage::{Report, Setting, Stage};
 use crate::{arrows, metadata, repository, tidy, toolchain};
 
 /// Workspaces of their own, whose code is formatted and nothing else: building them is heavy.
@@ -28,7 +28,7 @@ pub(crate) fn run(fast: bool, only: &[String]) -> Result<bool> {
     let root = repository::root();
     let mut all = stages(&root)?;
     all.push(Stage::tests("test", vec![Cmd::cargo(["test"])]));
-    let mut report = Report::new(root, None);
+    let mut report = Report::new(Setting { root, ..Setting::default() });
     for stage in select(all, only)? {
         if fast && SLOW.contains(&stage.name) {
             report.run(Stage::skip(stage.name, "left out by --fast"));

@@ -3,14 +3,18 @@
 use std::fmt;
 use std::io::{BufRead as _, BufReader, PipeReader};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
+use crate::output::Output;
 use crate::tally::Tally;
+
+/// Where cargo builds.
+const TARGET: &str = "CARGO_TARGET_DIR";
 
 /// A command to run in the repository.
 #[derive(Debug, Clone)]
@@ -18,12 +22,22 @@ pub(crate) struct Cmd {
     program: String,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
+    /// Where it runs, if not in the repository's root.
+    directory: Option<PathBuf>,
+    /// Where cargo builds, below the common target directory.
+    target: Option<String>,
 }
 
 impl Cmd {
     /// `program` without arguments.
     pub(crate) fn new(program: &str) -> Self {
-        Self { program: program.to_owned(), arguments: Vec::new(), variables: Vec::new() }
+        Self {
+            program: program.to_owned(),
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            directory: None,
+            target: None,
+        }
     }
 
     /// `cargo` with these arguments.
@@ -43,32 +57,55 @@ impl Cmd {
         self
     }
 
-    /// The command for the standard library, in directory `root`, without input.
+    /// Runs it in this directory.
+    pub(crate) fn directory(mut self, directory: &Path) -> Self {
+        self.directory = Some(directory.to_path_buf());
+        self
+    }
+
+    /// Builds in a directory of this name below the common target directory.
+    pub(crate) fn target(mut self, name: &str) -> Self {
+        self.target = Some(name.to_owned());
+        self
+    }
+
+    /// The command for the standard library, in directory `root` unless it has one of its own, without input.
     pub(crate) fn build(&self, root: &Path) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(&self.arguments)
-            .current_dir(root)
+            .current_dir(self.directory.as_deref().unwrap_or(root))
             .stdin(Stdio::null())
             .env("CARGO_TERM_COLOR", "never")
             .env("CARGO_TERM_PROGRESS_WHEN", "never")
             .envs(self.variables.iter().map(|(name, value)| (name, value)));
+        if let Some(target) = &self.target {
+            let common = std::env::var_os(TARGET).map_or_else(|| root.join("target"), |common| root.join(common));
+            command.env(TARGET, common.join(target));
+        }
         command
     }
 
-    /// Runs it to the end, printing its output as it comes. With a `limit` the command is given a process
-    /// group of its own, which is killed when the time is up.
+    /// Runs it to the end. Its output is shown or kept, and the tests in it are counted. With a `limit` the command is given a process
+    /// group of its own, which is killed when the time is up. Returns the processor time it took, that of its children included.
     ///
     /// # Errors
     ///
     /// A sentence that says why the command did not succeed.
-    pub(crate) fn run(&self, root: &Path, limit: Option<Duration>, tally: &mut Tally) -> Result<(), String> {
-        println!("$ {self}");
-        let (mut child, output) = self
+    pub(crate) fn run(
+        &self,
+        root: &Path,
+        limit: Option<Duration>,
+        tally: &mut Tally,
+        output: &mut Output,
+    ) -> Result<Duration, String> {
+        output.say(&format!("$ {self}\n"));
+        let (mut child, pipe) = self
             .start(root, limit.is_some())
             .map_err(|error| format!("`{}` cannot be started: {error}", self.program))?;
-        let timed_out = read_until_end(&child, output, limit, tally);
-        let status = child.wait().map_err(|error| format!("`{self}` cannot be waited for: {error}"))?;
+        let timed_out = read_until_end(&child, pipe, limit, tally, output);
+        let (status, processor) =
+            wait(&mut child).map_err(|error| format!("`{self}` cannot be waited for: {error}"))?;
         if timed_out {
             let limit = limit.unwrap_or_default().as_secs();
             return Err(format!("`{self}` was stopped after {limit} s"));
@@ -76,7 +113,7 @@ impl Cmd {
         if !status.success() {
             return Err(format!("`{self}`: {status}"));
         }
-        Ok(())
+        Ok(processor)
     }
 
     fn start(&self, root: &Path, own_group: bool) -> std::io::Result<(Child, PipeReader)> {
@@ -93,35 +130,57 @@ impl Cmd {
     }
 }
 
-/// Copies the output and counts the tests in it until everybody has closed the pipe. Returns whether the
+/// Waits for a child, and reads how much processor time it and its children took: what is known of a process that has ended and has not been
+/// waited for.
+fn wait(child: &mut Child) -> std::io::Result<(ExitStatus, Duration)> {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+    Ok((child.wait()?, processor_time(&status)))
+}
+
+/// User and system time of a process and of those of its children that it has waited for: fields 14 to 17 of proc_pid_stat(5).
+fn processor_time(status: &str) -> Duration {
+    // After the name, which may hold anything, comes the third field.
+    let fields = status.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: u64 = fields.skip(14 - 3).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
+    // Hundredths of a second on every 64-bit Linux but two that are long gone: USER_HZ.
+    Duration::from_millis(ticks * 10)
+}
+
+/// Takes the output and counts the tests in it until everybody has closed the pipe. Returns whether the
 /// limit had to be enforced.
-fn read_until_end(child: &Child, output: PipeReader, limit: Option<Duration>, tally: &mut Tally) -> bool {
+fn read_until_end(
+    child: &Child,
+    pipe: PipeReader,
+    limit: Option<Duration>,
+    tally: &mut Tally,
+    output: &mut Output,
+) -> bool {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let (finished, watch) = mpsc::channel::<()>();
-    std::thread::scope(|scope| {
+    let stopped = std::thread::scope(|scope| {
         let watchdog = scope.spawn(move || {
-            let (Some(limit), Some(group)) = (limit, group) else {
-                return false;
-            };
+            let (limit, group) = (limit?, group?);
             // The child is waited for only after this thread has ended: its id cannot be reused yet.
             let timed_out = watch.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
-            if timed_out {
-                print!("{}", running(group));
-            }
-            timed_out && kill_process_group(group, Signal::KILL).is_ok()
+            let there = if timed_out { running(group) } else { String::new() };
+            (timed_out && kill_process_group(group, Signal::KILL).is_ok()).then_some(there)
         });
-        let mut reader = BufReader::new(output);
+        let mut reader = BufReader::new(pipe);
         let mut line = Vec::new();
         while matches!(reader.read_until(b'\n', &mut line), Ok(read) if read > 0) {
             let text = String::from_utf8_lossy(&line);
-            // The macro and not the stream: a test of this program must not print test results of its own.
-            print!("{text}");
+            output.say(&text);
             tally.feed(&text);
             line.clear();
         }
         drop(finished);
-        watchdog.join().unwrap_or(false)
-    })
+        watchdog.join().unwrap_or(None)
+    });
+    output.say(stopped.as_deref().unwrap_or_default());
+    stopped.is_some()
 }
 
 /// The processes of a group, a line each: what hangs is among them, and is not always what printed last.
@@ -150,6 +209,9 @@ impl fmt::Display for Cmd {
         for (name, value) in &self.variables {
             write!(f, "{name}={} ", quote(value))?;
         }
+        if let Some(target) = &self.target {
+            write!(f, "{TARGET}=target/{target} ")?;
+        }
         f.write_str(&self.program)?;
         for argument in &self.arguments {
             write!(f, " {}", quote(argument))?;
@@ -170,13 +232,36 @@ mod tests {
     fn both_streams_are_counted() {
         let mut tally = Tally::default();
         let script = "echo 'Running tests/a.rs (x/a-1)' >&2; echo 'test result: ok. 2 passed; 0 failed'";
-        shell(script).run(Path::new("."), None, &mut tally).expect("the shell succeeds");
-        assert_eq!(tally.suites()["a tests/a.rs"].passed, 2);
+        shell(script).run(Path::new("."), None, &mut tally, &mut Output::kept()).expect("the shell succeeds");
+        let counts: Vec<u64> = tally.suites().values().map(|counts| counts.passed).collect();
+        assert_eq!(counts, [2]);
+    }
+
+    #[test]
+    fn what_a_command_says_is_kept_or_shown() {
+        let mut output = Output::kept();
+        shell("echo one; echo two >&2").run(Path::new("."), None, &mut Tally::default(), &mut output).expect("success");
+        assert_eq!(output.into_kept(), "$ sh -c 'echo one; echo two >&2'\none\ntwo\n");
+    }
+
+    #[test]
+    fn processor_time_is_that_of_children_too() {
+        // A name may hold blanks and parentheses.
+        let status = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 25 50 100 225 20 0 1 0 5 0 0";
+        assert_eq!(processor_time(status), Duration::from_secs(4));
+        // A shell that waits for another one, which counts.
+        let busy = "sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'; true";
+        let took = shell(busy)
+            .run(Path::new("."), None, &mut Tally::default(), &mut Output::kept())
+            .expect("the shell succeeds");
+        assert!(took > Duration::ZERO);
     }
 
     #[test]
     fn a_failing_command_is_named() {
-        let error = shell("exit 3").run(Path::new("."), None, &mut Tally::default()).expect_err("the shell fails");
+        let error = shell("exit 3")
+            .run(Path::new("."), None, &mut Tally::default(), &mut Output::kept())
+            .expect_err("the shell fails");
         assert!(error.contains("sh -c 'exit 3'"), "{error}");
         assert!(error.contains('3'), "{error}");
     }
@@ -184,7 +269,7 @@ mod tests {
     #[test]
     fn a_command_that_hangs_is_killed_with_its_children() {
         let error = shell("sleep 1000 & wait")
-            .run(Path::new("."), Some(Duration::from_millis(50)), &mut Tally::default())
+            .run(Path::new("."), Some(Duration::from_millis(50)), &mut Tally::default(), &mut Output::kept())
             .expect_err("it is stopped");
         assert!(error.contains("was stopped"), "{error}");
     }
@@ -202,7 +287,7 @@ mod tests {
     #[test]
     fn input_is_closed() {
         shell("cat")
-            .run(Path::new("."), Some(Duration::from_secs(60)), &mut Tally::default())
+            .run(Path::new("."), Some(Duration::from_secs(60)), &mut Tally::default(), &mut Output::kept())
             .expect("cat sees the end of its input at once");
     }
 

@@ -10,7 +10,10 @@ mod asm;
 mod check;
 mod ci;
 mod command;
+mod lanes;
 mod metadata;
+mod output;
+mod programs;
 mod repository;
 mod source;
 mod stage;
@@ -48,6 +51,9 @@ enum Task {
         /// Run this stage alone; may be given several times.
         #[arg(long = "only", value_name = "STAGE")]
         only: Vec<String>,
+        /// What takes long, too: all cases of Autobahn and the long programs under Miri. Before a release.
+        #[arg(long)]
+        full: bool,
         /// Write what ran into `.ci/expected-suites`, for the stages that ran.
         #[arg(long)]
         update_suites: bool,
@@ -67,7 +73,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
         Task::Check { fast, only } => check::run(fast, &only),
         Task::Tidy => check::run(false, &["tidy".to_owned(), "arrows".to_owned()]),
-        Task::Ci { only, update_suites } => ci::run(&only, update_suites),
+        Task::Ci { only, full, update_suites } => ci::run(&ci::Choice { full, only }, update_suites),
         Task::Asm { what, profile } => asm::run(what, &profile),
     };
     match outcome {

@@ -10,6 +10,8 @@ use serde_json::Value;
 #[derive(Debug, Clone)]
 pub(crate) struct Package {
     pub(crate) name: String,
+    /// Its folder from the repository's root.
+    pub(crate) folder: String,
     /// The oldest compiler it promises to build with.
     pub(crate) rust_version: Option<String>,
     pub(crate) targets: Vec<Target>,
@@ -80,6 +82,7 @@ fn text(value: &Value) -> String {
 fn parse_package(package: &Value, root: &str) -> Package {
     Package {
         name: text(&package["name"]),
+        folder: relative(text(&package["manifest_path"]).trim_end_matches("/Cargo.toml"), root),
         rust_version: package["rust_version"].as_str().map(str::to_owned),
         targets: list(&package["targets"]).map(|target| parse_target(target, root)).collect(),
         dependencies: list(&package["dependencies"]).map(parse_dependency).collect(),
@@ -87,13 +90,16 @@ fn parse_package(package: &Value, root: &str) -> Package {
 }
 
 fn parse_target(target: &Value, root: &str) -> Target {
-    let path = text(&target["src_path"]);
-    let relative = path.strip_prefix(root).unwrap_or(&path);
     Target {
         name: text(&target["name"]),
         kind: text(&target["kind"][0]),
-        path: relative.trim_start_matches('/').to_owned(),
+        path: relative(&text(&target["src_path"]), root),
     }
+}
+
+/// A path from the repository's root.
+fn relative(path: &str, root: &str) -> String {
+    path.strip_prefix(root).unwrap_or(path).trim_start_matches('/').to_owned()
 }
 
 fn parse_dependency(dependency: &Value) -> Dependency {
@@ -117,7 +123,7 @@ mod tests {
     #[test]
     fn a_package_is_read_with_targets_and_kinds() {
         let value = json!({
-            "name": "windlass", "rust_version": "1.85",
+            "name": "windlass", "rust_version": "1.85", "manifest_path": "/r/crates/reactor/Cargo.toml",
             "targets": [{"name": "windlass", "kind": ["lib"], "src_path": "/r/crates/reactor/src/lib.rs"}],
             "dependencies": [
                 {"name": "rustix", "kind": null, "optional": false},
@@ -128,6 +134,7 @@ mod tests {
         let package = parse_package(&value, "/r");
         assert!(package.is_library());
         assert_eq!(package.rust_version.as_deref(), Some("1.85"));
+        assert_eq!(package.folder, "crates/reactor");
         assert_eq!(package.targets[0].path, "crates/reactor/src/lib.rs");
         assert!(package.dependencies[1].optional);
         assert_eq!(package.dependencies[2].kind, DependencyKind::Dev);

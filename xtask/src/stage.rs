@@ -1,12 +1,16 @@
-//! A stage is one named thing that passes, fails or is skipped for a reason; a report runs stages one
-//! after another, goes on after a failure and tells at the end what failed.
+//! A stage is one named thing that passes, fails or is skipped for a reason; a report runs stages, one
+//! after another or some beside others, goes on after a failure and tells at the end what failed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::command::Cmd;
-use crate::tally::{Counts, Ignored, LeftOut, Tally};
+use crate::lanes;
+use crate::output::Output;
+use crate::programs::{Packages, Programs};
+use crate::tally::{Counts, Ignored, LeftOut, Suite, Tally};
 
 /// What a stage does. Its text is the reason where it fails or is skipped.
 pub(crate) enum Work {
@@ -17,7 +21,7 @@ pub(crate) enum Work {
     /// The same, in parts that have the same programs.
     Parts(Vec<Part>),
     /// Code of this program; returns what is wrong, one line each.
-    Inspect(Box<dyn FnOnce() -> anyhow::Result<Vec<String>>>),
+    Inspect(Box<dyn FnOnce() -> anyhow::Result<Vec<String>> + Send>),
     /// Cannot run here.
     Skip(String),
 }
@@ -40,7 +44,15 @@ pub(crate) struct Part {
     /// What the names of its programs end in.
     pub(crate) name: &'static str,
     /// Why it cannot run here, otherwise.
-    pub(crate) commands: Result<Vec<Cmd>, String>,
+    pub(crate) steps: Result<Vec<Step>, String>,
+}
+
+/// One step of a part.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Command(Cmd),
+    /// Programs that cargo builds and does not run.
+    Programs(Programs),
 }
 
 /// One named piece of work.
@@ -48,27 +60,50 @@ pub(crate) struct Part {
 pub(crate) struct Stage {
     pub(crate) name: &'static str,
     pub(crate) work: Work,
+    /// The lane in which it runs beside the others, see [`lanes`].
+    pub(crate) lane: Option<&'static str>,
 }
 
 impl Stage {
+    fn new(name: &'static str, work: Work) -> Self {
+        Self { name, work, lane: None }
+    }
+
+    /// Runs it beside the stages of other lanes.
+    pub(crate) fn in_lane(mut self, lane: &'static str) -> Self {
+        self.lane = Some(lane);
+        self
+    }
+
+    /// Its commands build in a target directory below the common one. Cargo locks a target directory while it builds.
+    pub(crate) fn with_target(mut self, target: &str) -> Self {
+        if let Work::Commands(commands) | Work::Tests(commands) = &mut self.work {
+            *commands = commands.drain(..).map(|command| command.target(target)).collect();
+        }
+        self
+    }
+
     pub(crate) fn commands(name: &'static str, commands: Vec<Cmd>) -> Self {
-        Self { name, work: Work::Commands(commands) }
+        Self::new(name, Work::Commands(commands))
     }
 
     pub(crate) fn tests(name: &'static str, commands: Vec<Cmd>) -> Self {
-        Self { name, work: Work::Tests(commands) }
+        Self::new(name, Work::Tests(commands))
     }
 
     pub(crate) fn parts(name: &'static str, parts: Vec<Part>) -> Self {
-        Self { name, work: Work::Parts(parts) }
+        Self::new(name, Work::Parts(parts))
     }
 
-    pub(crate) fn inspect(name: &'static str, inspect: impl FnOnce() -> anyhow::Result<Vec<String>> + 'static) -> Self {
-        Self { name, work: Work::Inspect(Box::new(inspect)) }
+    pub(crate) fn inspect(
+        name: &'static str,
+        inspect: impl FnOnce() -> anyhow::Result<Vec<String>> + Send + 'static,
+    ) -> Self {
+        Self::new(name, Work::Inspect(Box::new(inspect)))
     }
 
     pub(crate) fn skip(name: &'static str, reason: impl Into<String>) -> Self {
-        Self { name, work: Work::Skip(reason.into()) }
+        Self::new(name, Work::Skip(reason.into()))
     }
 }
 
@@ -77,6 +112,8 @@ impl Stage {
 pub(crate) struct Ended {
     pub(crate) name: &'static str,
     pub(crate) took: Duration,
+    /// The processor time of its commands and of what they started.
+    pub(crate) processor: Duration,
     /// What went wrong; empty where nothing did.
     pub(crate) failures: Vec<String>,
     /// Why it did not run.
@@ -111,43 +148,35 @@ impl Ended {
     }
 }
 
-/// Runs stages and remembers how they ended.
-#[derive(Debug)]
-pub(crate) struct Report {
-    root: PathBuf,
+/// What stages share.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Setting {
+    pub(crate) root: PathBuf,
     /// How long one command may take.
-    limit: Option<Duration>,
-    ended: Vec<Ended>,
+    pub(crate) limit: Option<Duration>,
+    /// Whose the test programs are.
+    pub(crate) packages: Arc<Packages>,
 }
 
-impl Report {
-    pub(crate) fn new(root: PathBuf, limit: Option<Duration>) -> Self {
-        Self { root, limit, ended: Vec::new() }
-    }
-
-    /// Runs one stage, prints its line and time, and returns how it ended.
-    pub(crate) fn run(&mut self, stage: Stage) -> &mut Ended {
-        println!("== {}", stage.name);
+impl Setting {
+    /// Runs one stage to its end, whatever happens in it.
+    pub(crate) fn perform(&self, stage: Stage, output: &mut Output) -> Ended {
+        output.say(&format!("== {}\n", stage.name));
         let start = Instant::now();
         let mut ended = Ended {
             name: stage.name,
             took: Duration::ZERO,
+            processor: Duration::ZERO,
             failures: Vec::new(),
             skipped: None,
-            tally: Tally::default(),
+            tally: Tally::new(Arc::clone(&self.packages)),
             counts_tests: matches!(stage.work, Work::Tests(_) | Work::Parts(_)),
         };
         match stage.work {
-            Work::Commands(commands) | Work::Tests(commands) => self.run_all(commands, &mut ended),
-            Work::Parts(parts) => {
-                for part in parts {
-                    ended.tally.begin_part(part.name);
-                    match part.commands {
-                        Ok(commands) => self.run_all(commands, &mut ended),
-                        Err(reason) => ended.tally.leave_out(part.name, reason),
-                    }
-                }
+            Work::Commands(commands) | Work::Tests(commands) => {
+                commands.iter().for_each(|command| self.run(command, &mut ended, output));
             }
+            Work::Parts(parts) => parts.into_iter().for_each(|part| self.part(part, &mut ended, output)),
             Work::Inspect(inspect) => match inspect() {
                 Ok(failures) => ended.failures = failures,
                 Err(error) => ended.failures.push(format!("{error:#}")),
@@ -156,19 +185,70 @@ impl Report {
         }
         ended.took = start.elapsed();
         for failure in &ended.failures {
-            println!("{}: {failure}", ended.name);
+            output.say(&format!("{}: {failure}\n", ended.name));
         }
-        println!("{}", line(&ended));
+        output.say(&format!("{}\n", line(&ended)));
+        ended
+    }
+
+    fn part(&self, part: Part, ended: &mut Ended, output: &mut Output) {
+        ended.tally.begin_part(part.name);
+        let steps = match part.steps {
+            Ok(steps) => steps,
+            Err(reason) => return ended.tally.leave_out(part.name, reason),
+        };
+        for step in steps {
+            match step {
+                Step::Command(command) => self.run(&command, ended, output),
+                Step::Programs(programs) => match programs.build(&self.packages, output) {
+                    Ok(commands) => {
+                        for (announcement, command) in commands {
+                            output.say(&format!("{announcement}\n"));
+                            ended.tally.feed(&announcement);
+                            self.run(&command, ended, output);
+                        }
+                    }
+                    Err(failure) => ended.failures.push(failure),
+                },
+            }
+        }
+    }
+
+    fn run(&self, command: &Cmd, ended: &mut Ended, output: &mut Output) {
+        match command.run(&self.root, self.limit, &mut ended.tally, output) {
+            Ok(processor) => ended.processor += processor,
+            Err(failure) => ended.failures.push(failure),
+        }
+    }
+}
+
+/// Runs stages and remembers how they ended.
+#[derive(Debug)]
+pub(crate) struct Report {
+    setting: Setting,
+    ended: Vec<Ended>,
+}
+
+impl Report {
+    pub(crate) fn new(setting: Setting) -> Self {
+        Self { setting, ended: Vec::new() }
+    }
+
+    /// Runs one stage, prints its line and time, and returns how it ended.
+    pub(crate) fn run(&mut self, stage: Stage) -> &mut Ended {
+        let ended = self.setting.perform(stage, &mut Output::Live);
         let last = self.ended.len();
         self.ended.push(ended);
         &mut self.ended[last]
     }
 
-    fn run_all(&self, commands: Vec<Cmd>, ended: &mut Ended) {
-        for command in commands {
-            let outcome = command.run(&self.root, self.limit, &mut ended.tally);
-            ended.failures.extend(outcome.err());
-        }
+    /// Runs stages, each lane beside the others; `look` sees each when it has ended and may add failures.
+    pub(crate) fn run_lanes(&mut self, stages: Vec<Stage>, mut look: impl FnMut(&mut Ended)) {
+        let ended = &mut self.ended;
+        lanes::run(&self.setting, stages, |mut one| {
+            look(&mut one);
+            ended.push(one);
+        });
     }
 
     /// All stages together.
@@ -190,6 +270,9 @@ impl Report {
         println!("\nsummary:");
         for ended in &self.ended {
             println!("  {}", line(ended));
+            for line in slow(ended.tally.took()) {
+                println!("    {line}");
+            }
         }
         for ended in &self.ended {
             for LeftOut { part, reason } in ended.tally.left_out() {
@@ -227,8 +310,27 @@ fn skipped(ignored: &[Ignored]) -> Vec<String> {
     lines
 }
 
+/// Test programs that take no longer than this share a line.
+const QUICK: Duration = Duration::from_secs(1);
+
+/// How long each program ran, the slowest first. They are those that run by themselves: their compilation is not in it.
+fn slow(took: &BTreeMap<Suite, Duration>) -> Vec<String> {
+    let (mut slow, quick): (Vec<_>, Vec<_>) = took.iter().partition(|(_, took)| **took > QUICK);
+    slow.sort_by_key(|(_, took)| std::cmp::Reverse(**took));
+    let mut lines: Vec<String> =
+        slow.iter().map(|(suite, took)| format!("{:6.1} s {suite}", took.as_secs_f64())).collect();
+    if !quick.is_empty() {
+        let sum: Duration = quick.iter().map(|(_, took)| **took).sum();
+        lines.push(format!("{:6.1} s {} programs of at most a second each", sum.as_secs_f64(), quick.len()));
+    }
+    lines
+}
+
 fn line(ended: &Ended) -> String {
     let mut line = format!("{}: {} in {:.1} s", ended.name, ended.verdict(), ended.took.as_secs_f64());
+    if !ended.processor.is_zero() {
+        line.push_str(&format!(", processor time {:.1} s", ended.processor.as_secs_f64()));
+    }
     if ended.counts_tests {
         line.push_str(&format!(" ({})", ended.counts()));
     }
@@ -243,7 +345,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        Report::new(PathBuf::from("."), None)
+        Report::new(Setting { root: PathBuf::from("."), ..Setting::default() })
     }
 
     fn echo(line: &str) -> Cmd {
@@ -284,24 +386,60 @@ mod tests {
     #[test]
     fn a_part_that_cannot_run_is_one_skipped_test_and_the_others_run() {
         let mut report = report();
-        let result = || Ok(vec![echo("Running tests/a.rs (x/a-1)"), echo("test result: ok. 7 passed; 0 failed")]);
-        let part = |name, commands| Part { name, commands };
+        let result = || {
+            let lines = ["Running tests/a.rs (x/a-1)", "test result: ok. 7 passed; 0 failed"];
+            Ok(lines.map(|line| Step::Command(echo(line))).into())
+        };
+        let part = |name, steps| Part { name, steps };
         let parts = vec![part("a", result()), part("b", Err("forbidden".to_owned())), part("c", result())];
         let ended = report.run(Stage::parts("p", parts));
         assert_eq!(ended.counts().to_string(), "14 passed, 0 failed, 1 skipped");
-        assert!(ended.tally.suites().keys().eq(["a tests/a.rs on a", "a tests/a.rs on c"]));
+        let names: Vec<&str> = ended.tally.suites().keys().map(|suite| &*suite.program).collect();
+        assert_eq!(names, ["a tests/a.rs on a", "a tests/a.rs on c"]);
+    }
+
+    fn suite(program: &str) -> Suite {
+        Suite { package: "p".to_owned(), program: program.to_owned() }
+    }
+
+    #[test]
+    fn programs_that_take_long_are_named_and_the_slowest_comes_first() {
+        let took = [("a", 100), ("b", 1500), ("c", 61_000), ("d", 300)];
+        let took = took.map(|(program, millis)| (suite(program), Duration::from_millis(millis)));
+        let expected = ["  61.0 s p c", "   1.5 s p b", "   0.4 s 2 programs of at most a second each"];
+        assert_eq!(slow(&took.into()), expected);
+        assert!(slow(&BTreeMap::new()).is_empty());
+    }
+
+    #[test]
+    fn a_stage_says_how_long_it_took_and_how_much_of_a_processor() {
+        let mut report = report();
+        let ended = report.run(Stage::commands("a", vec![Cmd::new("true")]));
+        (ended.took, ended.processor) = (Duration::from_millis(2500), Duration::from_secs(4));
+        assert_eq!(line(ended), "a: passed in 2.5 s, processor time 4.0 s");
+        ended.processor = Duration::ZERO;
+        assert_eq!(line(ended), "a: passed in 2.5 s");
+    }
+
+    #[test]
+    fn a_stage_can_have_a_target_directory_of_its_own() {
+        let print = Cmd::new("sh").args(["-c", "echo $CARGO_TARGET_DIR"]);
+        let mut output = Output::kept();
+        report().setting.perform(Stage::commands("a", vec![print]).with_target("asan"), &mut output);
+        let kept = output.into_kept();
+        assert!(kept.lines().any(|line| line.ends_with("/asan") && !line.starts_with('$')), "{kept}");
     }
 
     #[test]
     fn many_tests_that_are_skipped_for_one_reason_are_one_line() {
         let ignored = |test: usize, reason: &str| Ignored {
-            suite: "s".to_owned(),
+            suite: suite("s"),
             test: format!("t{test}"),
             reason: reason.to_owned(),
         };
         let mut all: Vec<Ignored> = (0..6).map(|test| ignored(test, "no rings")).collect();
         all.push(ignored(6, "no browser"));
-        assert_eq!(skipped(&all), ["s: t6: no browser", "s: 6 tests: no rings"]);
+        assert_eq!(skipped(&all), ["p s: t6: no browser", "p s: 6 tests: no rings"]);
     }
 
     #[test]

@@ -2,6 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::programs::Packages;
+
+/// What stands for the package of a program of which nobody knows whose it is.
+const NOBODY: &str = "-";
+
+/// A test program: packages may have programs of the same name.
+#[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Suite {
+    pub(crate) package: String,
+    /// `windlass src/lib.rs`, `suite tests/suite.rs`, `windlass doc-tests`, and ` on PART` where it runs in parts of a stage.
+    pub(crate) program: String,
+}
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.package, self.program)
+    }
+}
 
 /// What one test program reported.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +57,7 @@ impl fmt::Display for Counts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ignored {
     /// Its program, as in [`Tally::suites`].
-    pub(crate) suite: String,
+    pub(crate) suite: Suite,
     pub(crate) test: String,
     pub(crate) reason: String,
 }
@@ -56,9 +77,13 @@ fn ending(part: &str) -> String {
 /// Counts by test program, fed line by line.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    suites: BTreeMap<String, Counts>,
+    packages: Arc<Packages>,
+    suites: BTreeMap<Suite, Counts>,
     ignored: Vec<Ignored>,
-    current: String,
+    current: Suite,
+    /// Since when the program runs that runs now.
+    since: Option<Instant>,
+    took: BTreeMap<Suite, Duration>,
     /// What the programs' names end in, see [`begin_part`](Self::begin_part).
     part: String,
     left_out: Vec<LeftOut>,
@@ -67,6 +92,11 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// A tally of programs that belong to these packages.
+    pub(crate) fn new(packages: Arc<Packages>) -> Self {
+        Self { packages, ..Self::default() }
+    }
+
     /// The programs that come now have been there in another part of the stage, or will be: their names end in ` on PART`, unless that is empty.
     pub(crate) fn begin_part(&mut self, part: &str) {
         self.part = ending(part);
@@ -83,21 +113,24 @@ impl Tally {
     }
 
     /// Whether a program belongs to a part that cannot run here.
-    pub(crate) fn is_left_out(&self, suite: &str) -> bool {
-        self.left_out.iter().any(|left_out| suite.ends_with(&ending(&left_out.part)))
+    pub(crate) fn is_left_out(&self, suite: &Suite) -> bool {
+        self.left_out.iter().any(|left_out| suite.program.ends_with(&ending(&left_out.part)))
     }
 
     /// Takes one line of the output.
     pub(crate) fn feed(&mut self, line: &str) {
         let line = line.trim();
-        if let Some(suite) = suite_name(line) {
-            self.current = suite + &self.part;
-            self.skipped = 0;
+        if let Some(announced) = announced(line) {
+            self.begin(&announced);
         } else if let Some(mut counts) = result_counts(line) {
             let skipped = counts.passed.min(std::mem::take(&mut self.skipped));
             counts.passed -= skipped;
             counts.ignored += skipped;
             self.suites.entry(self.current.clone()).or_default().add(counts);
+            // Documentation tests have more than one result: the next one's time begins here.
+            if let Some(since) = self.since.replace(Instant::now()) {
+                *self.took.entry(self.current.clone()).or_default() += since.elapsed();
+            }
         } else if let Some(ignored) = ignored_test(line) {
             self.ignore(ignored);
         } else if let Some(skipped) = skipped_test(line) {
@@ -106,14 +139,29 @@ impl Tally {
         }
     }
 
+    fn begin(&mut self, announced: &Announced) {
+        let (package, program) = match announced {
+            Announced::Program { name, path } => (self.packages.of_program(path), name),
+            Announced::Documentation { name, library } => (self.packages.of_library(library), name),
+        };
+        let package = package.unwrap_or(NOBODY).to_owned();
+        self.current = Suite { package, program: format!("{program}{}", self.part) };
+        self.skipped = 0;
+        self.since = Some(Instant::now());
+    }
+
     fn ignore(&mut self, (test, reason): (String, String)) {
         self.ignored.push(Ignored { suite: self.current.clone(), test, reason });
     }
 
-    /// The test programs that ran, by name: `windlass src/lib.rs`, `suite tests/suite.rs`,
-    /// `windlass doc-tests`.
-    pub(crate) fn suites(&self) -> &BTreeMap<String, Counts> {
+    /// The test programs that ran.
+    pub(crate) fn suites(&self) -> &BTreeMap<Suite, Counts> {
         &self.suites
+    }
+
+    /// How long each of them ran.
+    pub(crate) fn took(&self) -> &BTreeMap<Suite, Duration> {
+        &self.took
     }
 
     /// The tests that did not run.
@@ -132,17 +180,24 @@ impl Tally {
     }
 }
 
+/// What cargo says of the tests that come now.
+#[derive(Debug, PartialEq, Eq)]
+enum Announced {
+    Program { name: String, path: String },
+    Documentation { name: String, library: String },
+}
+
 /// Cargo announces a test program by `Running unittests src/lib.rs (target/debug/deps/windlass-0123abcd)` or
 /// `Doc-tests windlass`. The name is made of the parts that do not change from build to build.
-fn suite_name(line: &str) -> Option<String> {
-    if let Some(name) = line.strip_prefix("Doc-tests ") {
-        return Some(format!("{name} doc-tests"));
+fn announced(line: &str) -> Option<Announced> {
+    if let Some(library) = line.strip_prefix("Doc-tests ") {
+        return Some(Announced::Documentation { name: format!("{library} doc-tests"), library: library.to_owned() });
     }
-    let (path, program) = line.strip_prefix("Running ")?.strip_suffix(')')?.split_once(" (")?;
-    let path = path.strip_prefix("unittests ").unwrap_or(path);
-    let file = program.rsplit('/').next().unwrap_or(program);
+    let (source, path) = line.strip_prefix("Running ")?.strip_suffix(')')?.split_once(" (")?;
+    let source = source.strip_prefix("unittests ").unwrap_or(source);
+    let file = path.rsplit('/').next().unwrap_or(path);
     let stem = file.rsplit_once('-').map_or(file, |(stem, _hash)| stem);
-    Some(format!("{stem} {path}"))
+    Some(Announced::Program { name: format!("{stem} {source}"), path: path.to_owned() })
 }
 
 /// `test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s`
@@ -212,13 +267,35 @@ test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         tally
     }
 
+    fn names(tally: &Tally) -> Vec<&str> {
+        tally.suites().keys().map(|suite| &*suite.program).collect()
+    }
+
+    fn suite(program: &str) -> Suite {
+        Suite { package: NOBODY.to_owned(), program: program.to_owned() }
+    }
+
     #[test]
     fn programs_are_told_apart_and_summed() {
         let tally = tally(OUTPUT);
-        let names: Vec<&str> = tally.suites().keys().map(String::as_str).collect();
-        assert_eq!(names, ["suite tests/suite.rs", "windlass doc-tests", "windlass src/lib.rs"]);
-        assert_eq!(tally.suites()["windlass doc-tests"].passed, 6);
+        assert_eq!(names(&tally), ["suite tests/suite.rs", "windlass doc-tests", "windlass src/lib.rs"]);
+        assert_eq!(tally.suites()[&suite("windlass doc-tests")].passed, 6);
+        assert!(tally.took().keys().eq(tally.suites().keys()), "how long each took is known");
         assert_eq!(tally.sum().to_string(), "47 passed, 1 failed, 1 skipped");
+    }
+
+    #[test]
+    fn programs_of_one_name_belong_to_two_packages() {
+        let packages = Packages::read(&crate::repository::root()).expect("the workspace is readable");
+        let mut tally = Tally::new(Arc::new(packages));
+        for package in ["conformance", "xtask", "nobody's"] {
+            tally.feed(&format!("Running a.rs ({package}/a)"));
+            tally.feed("test result: ok. 1 passed; 0 failed");
+        }
+        tally.feed("Doc-tests windlass_flow");
+        tally.feed("test result: ok. 1 passed; 0 failed");
+        let names: Vec<String> = tally.suites().keys().map(ToString::to_string).collect();
+        assert_eq!(names, ["- a a.rs", "conformance a a.rs", "windlass-flow windlass_flow doc-tests", "xtask a a.rs"]);
     }
 
     #[test]
@@ -227,7 +304,7 @@ test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         assert_eq!(
             tally.ignored(),
             [Ignored {
-                suite: "windlass src/lib.rs".to_owned(),
+                suite: suite("windlass src/lib.rs"),
                 test: "cell::tests::b".to_owned(),
                 reason: "Miri knows no signalfd".to_owned(),
             }]
@@ -253,10 +330,10 @@ test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
 ";
         let tally = tally(output);
-        assert_eq!(tally.suites()["suite tests/suite/main.rs"], Counts { passed: 2, failed: 0, ignored: 1 });
-        assert_eq!(tally.suites()["b tests/b.rs"], Counts { passed: 2, failed: 0, ignored: 0 });
+        assert_eq!(tally.suites()[&suite("suite tests/suite/main.rs")], Counts { passed: 2, failed: 0, ignored: 1 });
+        assert_eq!(tally.suites()[&suite("b tests/b.rs")], Counts { passed: 2, failed: 0, ignored: 0 });
         let [ignored] = tally.ignored() else { panic!("{:?}", tally.ignored()) };
-        assert_eq!(ignored.suite, "suite tests/suite/main.rs");
+        assert_eq!(ignored.suite, suite("suite tests/suite/main.rs"));
         assert_eq!(ignored.test, "suite::a::uring::x");
         assert_eq!(ignored.reason, "io_uring is forbidden here: EPERM (os error 1)");
     }
@@ -270,10 +347,10 @@ test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
             tally.feed("test result: ok. 2 passed; 0 failed; 0 ignored");
         }
         tally.leave_out("uring", "forbidden".to_owned());
-        let names: Vec<&str> = tally.suites().keys().map(String::as_str).collect();
-        assert_eq!(names, ["b tests/b.rs", "b tests/b.rs on epoll"]);
+        assert_eq!(names(&tally), ["b tests/b.rs", "b tests/b.rs on epoll"]);
         assert_eq!(tally.sum().to_string(), "4 passed, 0 failed, 1 skipped");
-        assert!(tally.is_left_out("b tests/b.rs on uring") && !tally.is_left_out("b tests/b.rs on epoll"));
+        let is_left_out = |program| tally.is_left_out(&suite(program));
+        assert!(is_left_out("b tests/b.rs on uring") && !is_left_out("b tests/b.rs on epoll"));
     }
 
     #[test]

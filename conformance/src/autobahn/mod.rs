@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     };
     let role = if args.client { "client" } else { "server" };
     // The shape of these lines is that of `cargo test`, by which `cargo xtask ci` counts the cases.
-    println!("     Running {role} (autobahn-{})", if args.quick { "quick" } else { "whole" });
+    println!("     Running {role} (conformance/autobahn-{})", if args.quick { "quick" } else { "whole" });
     let wstest = match suite::install(root)? {
         Installed::There(wstest) => wstest,
         Installed::Cannot(reason) => {

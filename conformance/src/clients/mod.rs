@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     let folder = output.join(&args.backend);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     // The shape of these lines is that of `cargo test`, by which `cargo xtask ci` counts the tests.
-    println!("     Running clients (conformance-clients)");
+    println!("     Running clients (conformance/conformance-clients)");
     let start = Instant::now();
     let mut findings = Findings::default();
     let mut clients = Vec::new();

@@ -6,7 +6,8 @@ use io_uring::IoUring;
 
 use crate::command::Cmd;
 use crate::metadata::Package;
-use crate::stage::{Part, Stage};
+use crate::programs::{Programs, Wanted};
+use crate::stage::{Part, Stage, Step};
 
 /// The backends by the names that users know. `auto` is the first.
 const BACKENDS: &[&str] = &["epoll", "uring", "poll"];
@@ -29,31 +30,38 @@ const INDIFFERENT: &[(&str, &[&str])] = &[
 const CANNOT: &[(&str, &str)] =
     &[("poll", "hyper_handover"), ("poll", "worker_pool"), ("poll", "nested"), ("poll", "hostile")];
 
+/// What the names of tests have in them that are there for every backend already.
+const FOR_EACH: &[&str] = &["::epoll::", "::uring::", "::poll::"];
+
 /// Integration tests and examples, on each backend in turn.
 pub(super) fn tests(packages: &[Package]) -> Stage {
-    Stage::parts(
-        "backends",
-        parts(|backend| {
-            let arguments = arguments(packages, backend);
-            vec![Cmd::cargo(arguments.iter().map(String::as_str)).env(VARIABLE, backend)]
-        }),
-    )
+    Stage::parts("backends", parts(|backend| vec![Step::Programs(programs(packages, backend))]))
 }
 
-fn arguments(packages: &[Package], backend: &str) -> Vec<String> {
-    let mut arguments = vec!["test".to_owned(), "--no-fail-fast".to_owned()];
-    for package in packages.iter().filter(|package| PACKAGES.contains(&package.name.as_str())) {
-        arguments.extend(["-p".to_owned(), package.name.clone()]);
-        for target in &package.targets {
-            let name = target.name.as_str();
-            let runs = !is_indifferent(&package.name, name) && !CANNOT.contains(&(backend, name));
-            match target.kind.as_str() {
-                kind @ ("test" | "example") if runs => arguments.extend([format!("--{kind}"), name.to_owned()]),
-                _ => {}
-            }
-        }
+/// What runs on a backend: of each package the programs that are its own, so that one of the same name in another package does not run, too.
+fn programs(packages: &[Package], backend: &str) -> Programs {
+    let packages: Vec<&Package> = packages.iter().filter(|package| PACKAGES.contains(&package.name.as_str())).collect();
+    // One call for all: so the features of what they depend on are those of the stage `test`, and nothing is compiled again.
+    let mut build = Cmd::cargo(["test"]);
+    for package in &packages {
+        build = build.args(["-p", &*package.name]);
     }
-    arguments
+    let skip = |part: &&str| ["--skip".to_owned(), (*part).to_owned()];
+    Programs {
+        build,
+        wanted: packages.iter().flat_map(|package| wanted(package, backend)).collect(),
+        arguments: FOR_EACH.iter().flat_map(skip).collect(),
+        variables: vec![(VARIABLE.to_owned(), backend.to_owned())],
+    }
+}
+
+fn wanted(package: &Package, backend: &str) -> Vec<Wanted> {
+    let runs = |name: &str| !is_indifferent(&package.name, name) && !CANNOT.contains(&(backend, name));
+    let targets = package.targets.iter().filter(|target| matches!(&*target.kind, "test" | "example"));
+    targets
+        .filter(|target| runs(&target.name))
+        .map(|target| Wanted { package: package.name.clone(), kind: target.kind.clone(), name: target.name.clone() })
+        .collect()
 }
 
 fn is_indifferent(package: &str, target: &str) -> bool {
@@ -61,10 +69,10 @@ fn is_indifferent(package: &str, target: &str) -> bool {
 }
 
 /// What the program does, on each backend: the name is what it is to be told.
-pub(super) fn parts(program: impl Fn(&str) -> Vec<Cmd>) -> Vec<Part> {
+pub(super) fn parts(program: impl Fn(&str) -> Vec<Step>) -> Vec<Part> {
     let part = |name: &&'static str| Part {
         name,
-        commands: if *name == "uring" { refusal() } else { None }.map_or_else(|| Ok(program(name)), Err),
+        steps: if *name == "uring" { refusal() } else { None }.map_or_else(|| Ok(program(name)), Err),
     };
     BACKENDS.iter().map(part).collect()
 }
@@ -96,6 +104,7 @@ mod tests {
             |name: &str, kind: &str| Target { name: name.to_owned(), kind: kind.to_owned(), path: String::new() };
         let package = |name: &str, targets| Package {
             name: name.to_owned(),
+            folder: String::new(),
             rust_version: None,
             targets,
             dependencies: Vec::new(),
@@ -106,11 +115,28 @@ mod tests {
             package("windlass-server", vec![target("suite", "test"), target("seccomp", "test"), target("x", "lib")]),
             package("windlass-examples", vec![target("nested", "example"), target("signals", "example")]),
         ];
-        let line = |backend| arguments(&packages, backend).join(" ");
-        let most =
-            "test --no-fail-fast -p windlass --test workers -p windlass-server --test suite -p windlass-examples";
-        assert_eq!(line("uring"), format!("{most} --example nested --example signals"));
-        assert_eq!(line("poll"), format!("{most} --example signals"));
+        let wanted = |backend| {
+            let wanted = programs(&packages, backend).wanted;
+            wanted.iter().map(|one| format!("{} {} {}", one.package, one.kind, one.name)).collect::<Vec<_>>()
+        };
+        let most = ["windlass test workers", "windlass-server test suite", "windlass-examples example nested"];
+        let signals = "windlass-examples example signals";
+        assert_eq!(wanted("uring"), [&most[..], &[signals]].concat(), "the reactor's own suite is not among them");
+        assert_eq!(wanted("poll"), [&most[..2], &[signals]].concat());
+    }
+
+    #[test]
+    fn programs_are_told_their_backend_and_to_leave_out_what_chooses_by_itself() {
+        let packages = crate::metadata::workspace(&crate::repository::root()).expect("the workspace is readable");
+        let programs = programs(&packages, "poll");
+        let build = "cargo test -p windlass -p windlass-server -p windlass-cli -p windlass-examples";
+        let mut words: Vec<String> = programs.build.to_string().split(" -p ").map(str::to_owned).collect();
+        let mut expected: Vec<&str> = build.split(" -p ").collect();
+        words[1..].sort_unstable();
+        expected[1..].sort_unstable();
+        assert_eq!(words, expected);
+        assert_eq!(programs.variables, [("WINDLASS_TEST_BACKEND".to_owned(), "poll".to_owned())]);
+        assert_eq!(programs.arguments.join(" "), "--skip ::epoll:: --skip ::uring:: --skip ::poll::");
     }
 
     #[test]

@@ -9,25 +9,54 @@ mod smoke;
 mod stages;
 mod suites;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 
 use self::suites::Expected;
-use crate::stage::Report;
+use crate::programs::Packages;
+use crate::stage::{Report, Setting, Stage};
 use crate::{check, repository};
 
 /// How long one command may take. The whole run has ninety minutes; a command that needs so many of them hangs.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// Runs the stages; `only` restricts them. With `update_suites` the list of expected programs is rewritten
+/// The same with `--full`.
+const LONG_LIMIT: Duration = Duration::from_secs(60 * 60);
+
+/// What to run of the stages.
+#[derive(Debug, Clone)]
+pub(crate) struct Choice {
+    /// What takes long, too.
+    pub(crate) full: bool,
+    /// These stages alone, if there are any.
+    pub(crate) only: Vec<String>,
+}
+
+impl Choice {
+    fn of(&self, mut stages: Vec<Stage>) -> Result<Vec<Stage>> {
+        if self.only.is_empty() {
+            let other = if self.full { stages::SHORT } else { stages::LONG };
+            stages.retain(|stage| !other.contains(&stage.name));
+        }
+        check::select(stages, &self.only)
+    }
+
+    fn limit(&self) -> Duration {
+        let is_long = self.full || self.only.iter().any(|name| stages::LONG.contains(&name.as_str()));
+        if is_long { LONG_LIMIT } else { LIMIT }
+    }
+}
+
+/// Runs the stages. With `update_suites` the list of expected programs is rewritten
 /// for the stages that ran. Returns whether everything passed.
 ///
 /// # Errors
 ///
 /// When the workspace or the list of expected programs cannot be read.
-pub(crate) fn run(only: &[String], update_suites: bool) -> Result<bool> {
-    let outcome = run_stages(only, update_suites);
+pub(crate) fn run(choice: &Choice, update_suites: bool) -> Result<bool> {
+    let outcome = run_stages(choice, update_suites);
     if outcome.is_err() {
         // Who reads only the last line must see that something is wrong.
         println!("0 passed, 1 failed, 0 skipped");
@@ -35,15 +64,15 @@ pub(crate) fn run(only: &[String], update_suites: bool) -> Result<bool> {
     outcome
 }
 
-fn run_stages(only: &[String], update_suites: bool) -> Result<bool> {
+fn run_stages(choice: &Choice, update_suites: bool) -> Result<bool> {
     let root = repository::root();
     let mut expected = Expected::read(&root)?;
-    let stages = check::select(stages::all(&root)?, only)?;
-    let mut report = Report::new(root.clone(), Some(LIMIT));
-    for stage in stages {
-        let ended = report.run(stage);
+    let stages = choice.of(stages::all(&root)?)?;
+    let packages = Arc::new(Packages::read(&root)?);
+    let mut report = Report::new(Setting { root: root.clone(), limit: Some(choice.limit()), packages });
+    report.run_lanes(stages, |ended| {
         if ended.skipped.is_some() {
-            continue;
+            return;
         }
         if update_suites {
             expected.update(ended.name, &ended.tally);
@@ -53,11 +82,40 @@ fn run_stages(only: &[String], update_suites: bool) -> Result<bool> {
             println!("{}: {failure}", ended.name);
         }
         ended.failures.extend(wrong);
-    }
+    });
     if update_suites {
         expected.write(&root)?;
     }
     report.print_summary();
     println!("{}", report.counts());
     Ok(report.succeeded())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(full: bool, only: &[&str]) -> Vec<&'static str> {
+        let only = only.iter().map(|name| (*name).to_owned()).collect();
+        let stages = stages::all(&repository::root()).expect("the workspace is readable");
+        let chosen = Choice { full, only }.of(stages).expect("they are there");
+        chosen.iter().map(|stage| stage.name).collect()
+    }
+
+    #[test]
+    fn a_full_run_has_all_that_an_ordinary_one_has_and_the_whole_of_what_is_short_there() {
+        let (ordinary, full) = (chosen(false, &[]), chosen(true, &[]));
+        let less: Vec<_> = ordinary.iter().filter(|name| !full.contains(name)).collect();
+        let more: Vec<_> = full.iter().filter(|name| !ordinary.contains(name)).collect();
+        assert_eq!(less, [&"autobahn"]);
+        assert_eq!(more, [&"autobahn-whole", &"miri-long"]);
+    }
+
+    #[test]
+    fn a_long_stage_that_is_named_runs() {
+        assert_eq!(chosen(false, &["miri-long"]), ["miri-long"]);
+        let choice = |only: &str| Choice { full: false, only: vec![only.to_owned()] };
+        assert_eq!(choice("miri-long").limit(), LONG_LIMIT);
+        assert_eq!(choice("miri").limit(), LIMIT);
+    }
 }

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
 use crate::command::Cmd;
+use crate::output::Output;
 use crate::stage::Stage;
 use crate::tally::Tally;
 
@@ -33,8 +34,9 @@ pub(super) fn serve(root: &Path) -> Stage {
 
 fn build(root: &Path, arguments: &[&str]) -> Result<()> {
     Cmd::cargo(arguments.iter().copied())
-        .run(root, Some(super::LIMIT), &mut Tally::default())
-        .map_err(anyhow::Error::msg)
+        .run(root, Some(super::LIMIT), &mut Tally::default(), &mut Output::Live)
+        .map_err(anyhow::Error::msg)?;
+    Ok(())
 }
 
 /// A started program in a process group of its own. If the stage ends early the group is killed, so that

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::tally::Tally;
+use crate::tally::{Suite, Tally};
 
 /// Where the list stands.
 const PATH: &str = ".ci/expected-suites";
@@ -14,12 +14,12 @@ const HEADER: &str = "\
 # The test programs of each stage of `cargo xtask ci`, and how many tests each has at least.
 # A program that is missing, has fewer tests, or is not listed fails the run. The exception is a part of a stage that cannot run on a machine.
 # After a change: `cargo xtask ci --only STAGE --update-suites`, and look at the difference.
-# stage | program | tests
+# stage | package | program | tests
 ";
 
-/// The committed list: stage, then program, then the least number of tests.
+/// The committed list: stage, then program of a package, then the least number of tests.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Expected(BTreeMap<String, BTreeMap<String, u64>>);
+pub(super) struct Expected(BTreeMap<String, BTreeMap<Suite, u64>>);
 
 impl Expected {
     /// Reads the list.
@@ -39,12 +39,15 @@ impl Expected {
                 continue;
             }
             let parts: Vec<&str> = line.split('|').map(str::trim).collect();
-            let [stage, suite, least] = parts[..] else {
-                bail!("{PATH}: `{line}` is not `stage | program | tests`");
+            let [stage, package, program, least] = parts[..] else {
+                bail!("{PATH}: `{line}` is not `stage | package | program | tests`");
             };
             let least = least.parse().with_context(|| format!("{PATH}: `{line}` ends in no number"))?;
             let suites = expected.0.entry(stage.to_owned()).or_default();
-            suites.insert(suite.to_owned(), least);
+            let suite = Suite { package: package.to_owned(), program: program.to_owned() };
+            if suites.insert(suite, least).is_some() {
+                bail!("{PATH}: `{line}` is there twice");
+            }
         }
         Ok(expected)
     }
@@ -94,8 +97,8 @@ impl Expected {
     fn print(&self) -> String {
         let mut text = HEADER.to_owned();
         for (stage, suites) in &self.0 {
-            for (suite, least) in suites {
-                text.push_str(&format!("{stage} | {suite} | {least}\n"));
+            for (Suite { package, program }, least) in suites {
+                text.push_str(&format!("{stage} | {package} | {program} | {least}\n"));
             }
         }
         text
@@ -105,8 +108,10 @@ impl Expected {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::programs::Packages;
+    use std::sync::Arc;
 
-    /// Programs by their files, and how many of their tests have passed.
+    /// Programs by their files, and how many of their tests have passed. Nobody knows whose they are.
     fn ran(programs: &[(&str, u64)]) -> Tally {
         let mut tally = Tally::default();
         for (name, passed) in programs {
@@ -122,8 +127,10 @@ mod tests {
     }
 
     fn expected() -> Expected {
-        Expected::parse("# x\ntest | a src/lib.rs | 3\n\ntest | b tests/b.rs | 1\nasan | a src/lib.rs | 2\n")
-            .expect("the list is well formed")
+        Expected::parse(
+            "# x\ntest | - | a src/lib.rs | 3\n\ntest | - | b tests/b.rs | 1\nasan | - | a src/lib.rs | 2\n",
+        )
+        .expect("the list is well formed")
     }
 
     #[test]
@@ -138,6 +145,37 @@ mod tests {
         assert_eq!(wrong.len(), 2, "{wrong:?}");
     }
 
+    /// Two programs of one name, in two packages.
+    fn two_packages(tests: [u64; 2]) -> Tally {
+        let packages = Packages::read(&crate::repository::root()).expect("the workspace is readable");
+        let mut tally = Tally::new(Arc::new(packages));
+        for (package, passed) in ["conformance", "xtask"].iter().zip(tests) {
+            tally.feed(&format!("Running tests/suite.rs ({package}/suite)"));
+            tally.feed(&format!("test result: ok. {passed} passed; 0 failed"));
+        }
+        tally
+    }
+
+    #[test]
+    fn what_vanishes_in_one_package_is_not_made_up_for_by_another() {
+        let list = "s | conformance | suite tests/suite.rs | 5\ns | xtask | suite tests/suite.rs | 2\n";
+        let list = Expected::parse(list).expect("well formed");
+        assert!(list.compare("s", &two_packages([5, 2])).is_empty());
+        let wrong = list.compare("s", &two_packages([4, 3]));
+        assert_eq!(wrong, ["`conformance suite tests/suite.rs` has 4 tests, .ci/expected-suites expects 5"]);
+    }
+
+    #[test]
+    fn the_committed_list_is_as_it_would_be_written_and_names_packages_that_are_there() {
+        let root = crate::repository::root();
+        let list = Expected::read(&root).expect("it is well formed");
+        assert_eq!(list.print(), std::fs::read_to_string(root.join(PATH)).expect("it is there"));
+        let packages = crate::metadata::workspace(&root).expect("the workspace is readable");
+        let is_there = |suite: &&Suite| packages.iter().any(|package| package.name == suite.package);
+        let gone: Vec<&Suite> = list.0.values().flat_map(BTreeMap::keys).filter(|suite| !is_there(suite)).collect();
+        assert!(gone.is_empty(), "{gone:?}");
+    }
+
     #[test]
     fn an_ignored_test_is_there_all_the_same() {
         let mut ran = Tally::default();
@@ -148,7 +186,7 @@ mod tests {
     #[test]
     fn a_program_nobody_listed_is_found() {
         let wrong = expected().compare("asan", &ran(&[("a src/lib.rs", 2), ("c tests/c.rs", 1)]));
-        assert_eq!(wrong, ["`c tests/c.rs` is not in .ci/expected-suites"]);
+        assert_eq!(wrong, ["`- c tests/c.rs` is not in .ci/expected-suites"]);
     }
 
     #[test]
@@ -163,8 +201,8 @@ mod tests {
 
     #[test]
     fn what_cannot_run_here_is_neither_missed_nor_forgotten() {
-        let mut list =
-            Expected::parse("s | a tests/a.rs on epoll | 3\ns | a tests/a.rs on uring | 3\n").expect("well formed");
+        let mut list = Expected::parse("s | - | a tests/a.rs on epoll | 3\ns | - | a tests/a.rs on uring | 3\n")
+            .expect("well formed");
         let mut tally = Tally::default();
         tally.begin_part("epoll");
         feed(&mut tally, "a tests/a.rs", "3 passed");
@@ -178,7 +216,8 @@ mod tests {
 
     #[test]
     fn a_malformed_line_is_an_error() {
-        assert!(Expected::parse("test | a").is_err());
-        assert!(Expected::parse("test | a | many").is_err());
+        for wrong in ["test | a", "test | a | 3", "test | p | a | many", "t | p | a | 3\nt | p | a | 4"] {
+            assert!(Expected::parse(wrong).is_err(), "{wrong}");
+        }
     }
 }
