@@ -240,6 +240,7 @@ impl Reactor {
     ///
     /// # Errors
     /// See [`AddReason`](crate::AddReason); the subscriber comes back, its descriptor open.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn add<S: Subscriber<Self>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
         turn::add(self, subscriber)
     }
@@ -285,6 +286,7 @@ impl Reactor {
     ///
     /// # Errors
     /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn after<H: TimerFn<Self, Args>, Args: 'static>(
         &mut self,
         delay: Duration,
@@ -293,10 +295,24 @@ impl Reactor {
         turn::start(self, Schedule::After(delay), handler)
     }
 
+    /// See [`Turn::after_with`].
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the closure comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn after_with<F: FnMut(Turn<'_, Self>) + 'static>(
+        &mut self,
+        delay: Duration,
+        closure: F,
+    ) -> Result<Key, TimerError<F>> {
+        turn::start(self, Schedule::After(delay), closure)
+    }
+
     /// See [`Turn::at`].
     ///
     /// # Errors
     /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn at<H: TimerFn<Self, Args>, Args: 'static>(
         &mut self,
         deadline: Instant,
@@ -305,16 +321,43 @@ impl Reactor {
         turn::start(self, Schedule::At(deadline), handler)
     }
 
+    /// See [`Turn::at_with`].
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the closure comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn at_with<F: FnMut(Turn<'_, Self>) + 'static>(
+        &mut self,
+        deadline: Instant,
+        closure: F,
+    ) -> Result<Key, TimerError<F>> {
+        turn::start(self, Schedule::At(deadline), closure)
+    }
+
     /// See [`Turn::every`].
     ///
     /// # Errors
     /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn every<H: TimerFn<Self, Args>, Args: 'static>(
         &mut self,
         period: Duration,
         handler: H,
     ) -> Result<Key, TimerError<H>> {
         turn::start(self, Schedule::Every(period), handler)
+    }
+
+    /// See [`Turn::every_with`].
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the closure comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn every_with<F: FnMut(Turn<'_, Self>) + 'static>(
+        &mut self,
+        period: Duration,
+        closure: F,
+    ) -> Result<Key, TimerError<F>> {
+        turn::start(self, Schedule::Every(period), closure)
     }
 
     /// See [`Turn::cancel`].
@@ -345,6 +388,7 @@ impl Reactor {
     ///
     /// # Errors
     /// [`DeferError`] when `deferred_max` closures wait; the closure comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn defer<F: FnOnce(Turn<'_, Self>) + 'static>(&mut self, closure: F) -> Result<(), DeferError<F>> {
         turn::defer(self, closure)
     }

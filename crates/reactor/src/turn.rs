@@ -181,6 +181,7 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     ///
     /// # Errors
     /// See [`AddReason`](crate::AddReason); the subscriber comes back, its descriptor open.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn add<S: Subscriber<R>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
         add(self.reactor, subscriber)
     }
@@ -240,8 +241,11 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// ends. The earliest moment is the next turn (rule 9), by a later time than this turn's: a test's clock that stands still has to be moved, be it by a nanosecond. The key
     /// lives until the handler has returned.
     ///
+    /// A closure writes the types of its parameters here; `|turn| ..` without them goes to [`after_with`](Self::after_with).
+    ///
     /// # Errors
     /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn after<H: TimerFn<R, Args>, Args: 'static>(
         &mut self,
         delay: Duration,
@@ -250,16 +254,45 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         start(self.reactor, Schedule::After(delay), handler)
     }
 
+    /// [`after`](Self::after) for a closure that takes the turn, whose type need not be written.
+    ///
+    /// `after` takes many kinds of handlers, so the compiler cannot tell what the parameter of `|turn| ..` is; here it can.
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the closure comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn after_with<F: FnMut(Turn<'_, R>) + 'static>(
+        &mut self,
+        delay: Duration,
+        closure: F,
+    ) -> Result<Key, TimerError<F>> {
+        start(self.reactor, Schedule::After(delay), closure)
+    }
+
     /// Calls a handler once, at `deadline`; in the next turn if that has passed. See [`after`](Self::after).
     ///
     /// # Errors
     /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn at<H: TimerFn<R, Args>, Args: 'static>(
         &mut self,
         deadline: Instant,
         handler: H,
     ) -> Result<Key, TimerError<H>> {
         start(self.reactor, Schedule::At(deadline), handler)
+    }
+
+    /// [`at`](Self::at) for a closure that takes the turn; see [`after_with`](Self::after_with).
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the closure comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn at_with<F: FnMut(Turn<'_, R>) + 'static>(
+        &mut self,
+        deadline: Instant,
+        closure: F,
+    ) -> Result<Key, TimerError<F>> {
+        start(self.reactor, Schedule::At(deadline), closure)
     }
 
     /// Calls a handler every `period`, first when one has passed, until it is cancelled.
@@ -269,12 +302,26 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     ///
     /// # Errors
     /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn every<H: TimerFn<R, Args>, Args: 'static>(
         &mut self,
         period: Duration,
         handler: H,
     ) -> Result<Key, TimerError<H>> {
         start(self.reactor, Schedule::Every(period), handler)
+    }
+
+    /// [`every`](Self::every) for a closure that takes the turn; see [`after_with`](Self::after_with).
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the closure comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn every_with<F: FnMut(Turn<'_, R>) + 'static>(
+        &mut self,
+        period: Duration,
+        closure: F,
+    ) -> Result<Key, TimerError<F>> {
+        start(self.reactor, Schedule::Every(period), closure)
     }
 
     /// Ends a timer; its handler's destructor runs at once, or after the handler has returned if it cancels itself.
@@ -309,6 +356,7 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     ///
     /// # Errors
     /// [`DeferError`] when `deferred_max` closures wait; the closure comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn defer<F: FnOnce(Turn<'_, R>) + 'static>(&mut self, closure: F) -> Result<(), DeferError<F>> {
         defer(self.reactor, closure)
     }
