@@ -59,9 +59,20 @@ impl Key {
     }
 }
 
+/// What it names, its place, and the place's generation: `Key(timer 3 #7)`. The place is no descriptor's number.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({:#x})", self.0)
+        if *self == Self::UNREGISTERED {
+            return f.write_str("Key(none)");
+        }
+        for (kind, name) in
+            [(Kind::Descriptor, "descriptor"), (Kind::Timer, "timer"), (Kind::Group, "group"), (Kind::Stream, "stream")]
+        {
+            if let Some((index, generation)) = self.parts(kind) {
+                return write!(f, "Key({name} {index} #{generation})");
+            }
+        }
+        unreachable!("two bits have four values")
     }
 }
 
@@ -205,5 +216,14 @@ mod tests {
             // A key of one reactor names something in another only after this many reuses of one place.
             assert!(starts[..i].iter().all(|b| a.abs_diff(*b) > 1000), "{starts:?}");
         }
+    }
+
+    #[test]
+    fn a_key_says_what_it_names() {
+        let key = |kind| Key::new(kind, (3, 7));
+        let said = [Kind::Descriptor, Kind::Timer, Kind::Group, Kind::Stream].map(|kind| format!("{:?}", key(kind)));
+        assert_eq!(said, ["Key(descriptor 3 #7)", "Key(timer 3 #7)", "Key(group 3 #7)", "Key(stream 3 #7)"]);
+        assert_eq!(format!("{:?}", Key::UNREGISTERED), "Key(none)");
+        assert_eq!(format!("{:?}", Key::from_bits(0)), "Key(descriptor 0 #0)");
     }
 }
