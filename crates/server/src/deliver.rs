@@ -37,7 +37,7 @@ impl Hall {
         let mut books = self.books.borrow_mut();
         self.stats.published.add(1);
         if !books.peers.is_alone() {
-            books.peers.publish(self, name, message);
+            books.peers.publish(self, name, &message);
             books.flush_later(self, turn);
         }
         books.publish(self, turn, from, name, message)
@@ -51,7 +51,7 @@ impl Hall {
         let mut frame = core::mem::take(&mut books.frame);
         frame.clear();
         let is_packed = books.roster.at(index).flags.any(Flags::COMPRESSED)
-            && books.packer.as_mut().is_some_and(|packer| packer.pack(message, &mut frame));
+            && books.packer.as_mut().is_some_and(|packer| packer.pack(&message, &mut frame));
         if !is_packed {
             message.encode(&mut frame);
         }

@@ -93,7 +93,7 @@ impl Log {
         let mut start = 0;
         for piece in &mut self.pieces {
             let payload = &self.plain[piece.payload..piece.end];
-            if !packer.pack(OutMessage::checked(piece.is_text, payload), &mut self.packed) {
+            if !packer.pack(&OutMessage::checked(piece.is_text, payload), &mut self.packed) {
                 self.packed.extend_from_slice(&self.plain[start..piece.end]);
             }
             piece.packed_end = self.packed.len();
@@ -124,7 +124,7 @@ impl Packer {
     }
 
     /// Appends a compressed frame; false if that does not make it shorter, and then nothing is appended.
-    pub(crate) fn pack(&mut self, message: OutMessage<'_>, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn pack(&mut self, message: &OutMessage<'_>, out: &mut Vec<u8>) -> bool {
         message.encode_compressed(&mut self.codec, &mut self.shared, out)
     }
 }

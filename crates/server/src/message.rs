@@ -1,6 +1,7 @@
 //! What comes and what goes.
 
 use core::fmt;
+use std::borrow::Cow;
 
 use windlass_ws::{
     FrameHeader, HEADER_LEN_MAX, Opcode, Outbox, Received,
@@ -59,23 +60,29 @@ impl fmt::Debug for Message<'_> {
     }
 }
 
-/// A message to send: text of a `&str`, bytes of a `&[u8]`, or one that [has come](Message::to_out).
+/// A message to send: text of a string, bytes of a slice or vector, or one that [has come](Message::to_out).
+///
+/// What takes a message takes anything that it can be made of, borrowed or owned:
 ///
 /// ```
 /// use windlass_server::OutMessage;
 ///
 /// assert!(OutMessage::from("text").is_text());
-/// assert!(!OutMessage::from(&b"bytes"[..]).is_text());
+/// assert!(OutMessage::from(format!("{} messages", 2)).is_text());
+/// assert!(!OutMessage::from(b"bytes").is_text());
+/// assert!(!OutMessage::from(vec![1, 2, 3]).is_text());
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct OutMessage<'a>(Content<'a>);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 enum Content<'a> {
     Text(&'a str),
     /// Text that was validated somewhere else.
     Checked(&'a [u8]),
     Binary(&'a [u8]),
+    OwnedText(String),
+    OwnedBinary(Vec<u8>),
 }
 
 impl<'a> OutMessage<'a> {
@@ -100,38 +107,42 @@ impl<'a> OutMessage<'a> {
     /// Whether it is text, and not bytes.
     #[must_use]
     pub const fn is_text(&self) -> bool {
-        !matches!(self.0, Content::Binary(_))
+        !matches!(self.0, Content::Binary(_) | Content::OwnedBinary(_))
     }
 
     /// Its bytes.
     #[must_use]
     #[inline]
-    pub const fn as_bytes(&self) -> &'a [u8] {
-        match self.0 {
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
             Content::Text(text) => text.as_bytes(),
             Content::Checked(bytes) | Content::Binary(bytes) => bytes,
+            Content::OwnedText(text) => text.as_bytes(),
+            Content::OwnedBinary(bytes) => bytes,
         }
     }
 
     /// Gives it to an engine.
-    pub(crate) fn send_by(self, outbox: &mut Outbox<'_>) -> Result<(), windlass_ws::SendError> {
-        match self.0 {
+    pub(crate) fn send_by(&self, outbox: &mut Outbox<'_>) -> Result<(), windlass_ws::SendError> {
+        match &self.0 {
             Content::Text(text) => outbox.send(windlass_ws::Message::Text(text)),
+            Content::OwnedText(text) => outbox.send(windlass_ws::Message::Text(text)),
             Content::Checked(bytes) => outbox.send_checked_text(bytes),
             Content::Binary(bytes) => outbox.send(windlass_ws::Message::Binary(bytes)),
+            Content::OwnedBinary(bytes) => outbox.send(windlass_ws::Message::Binary(bytes)),
         }
     }
 
-    const fn opcode(self) -> Opcode {
+    const fn opcode(&self) -> Opcode {
         if self.is_text() { Opcode::Text } else { Opcode::Binary }
     }
 
     /// How long its frame is, not compressed.
-    pub(crate) fn frame_len(self) -> usize {
+    pub(crate) fn frame_len(&self) -> usize {
         self.header().encoded_len() + self.as_bytes().len()
     }
 
-    const fn header(self) -> FrameHeader {
+    fn header(&self) -> FrameHeader {
         FrameHeader {
             fin: true,
             compressed: false,
@@ -142,7 +153,7 @@ impl<'a> OutMessage<'a> {
     }
 
     /// Appends the frame of it, not compressed.
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let mut head = [0; HEADER_LEN_MAX];
         let len = self.header().encode(&mut head);
         out.reserve(len + self.as_bytes().len());
@@ -151,7 +162,7 @@ impl<'a> OutMessage<'a> {
     }
 
     /// Appends the frame of it, compressed for many; false if that is not shorter, and then nothing is appended.
-    pub(crate) fn encode_compressed(self, codec: &mut Codec, shared: &mut Shared, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn encode_compressed(&self, codec: &mut Codec, shared: &mut Shared, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let done = windlass_ws::Message::Binary(self.as_bytes()).encode_compressed(codec, shared, out);
         if done {
@@ -162,15 +173,63 @@ impl<'a> OutMessage<'a> {
     }
 }
 
+/// By kind and bytes, whoever owns them.
+impl PartialEq for OutMessage<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_text() == other.is_text() && self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for OutMessage<'_> {}
+
 impl<'a> From<&'a str> for OutMessage<'a> {
     fn from(text: &'a str) -> Self {
         Self::text(text)
     }
 }
 
+impl<'a> From<&'a String> for OutMessage<'a> {
+    fn from(text: &'a String) -> Self {
+        Self::text(text)
+    }
+}
+
+impl From<String> for OutMessage<'_> {
+    fn from(text: String) -> Self {
+        Self(Content::OwnedText(text))
+    }
+}
+
+impl<'a> From<Cow<'a, str>> for OutMessage<'a> {
+    fn from(text: Cow<'a, str>) -> Self {
+        match text {
+            Cow::Borrowed(text) => text.into(),
+            Cow::Owned(text) => text.into(),
+        }
+    }
+}
+
 impl<'a> From<&'a [u8]> for OutMessage<'a> {
     fn from(bytes: &'a [u8]) -> Self {
         Self::binary(bytes)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for OutMessage<'a> {
+    fn from(bytes: &'a [u8; N]) -> Self {
+        Self::binary(bytes)
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for OutMessage<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        Self::binary(bytes)
+    }
+}
+
+impl From<Vec<u8>> for OutMessage<'_> {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Content::OwnedBinary(bytes))
     }
 }
 

@@ -34,7 +34,7 @@ impl Peers {
     }
 
     /// Adds a publication to the run.
-    pub(crate) fn publish(&mut self, hall: &Hall, topic: &str, message: OutMessage<'_>) {
+    pub(crate) fn publish(&mut self, hall: &Hall, topic: &str, message: &OutMessage<'_>) {
         let payload = message.as_bytes();
         let goes_on = |run: &Run| *run.topic == *topic && run.weight + payload.len() <= RUN_MAX;
         if !self.run.as_ref().is_some_and(goes_on) {

@@ -68,7 +68,7 @@ impl Prepared {
     pub(crate) fn packed(&self, packer: &mut Packer) -> &Arc<[u8]> {
         self.0.packed.get_or_init(|| {
             let mut frame = Vec::new();
-            if packer.pack(self.to_out(), &mut frame) { frame.into() } else { Arc::clone(&self.0.plain) }
+            if packer.pack(&self.to_out(), &mut frame) { frame.into() } else { Arc::clone(&self.0.plain) }
         })
     }
 }

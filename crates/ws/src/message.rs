@@ -1,10 +1,10 @@
 //! What applications exchange.
 
-use alloc::vec::Vec;
+use alloc::{string::String, vec::Vec};
 
 use crate::{FrameHeader, HEADER_LEN_MAX, Opcode};
 
-/// A message to send.
+/// A message to send. It is made of what it borrows: `Message::from(&string)` is text, `Message::from(&vector)` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// Text: UTF-8.
@@ -67,5 +67,50 @@ impl<'a> Message<'a> {
         // The gap that a longer header would have taken.
         out.drain(start + head..payload);
         true
+    }
+}
+
+impl<'a> From<&'a str> for Message<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a String> for Message<'a> {
+    fn from(text: &'a String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Message<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Binary(bytes)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Message<'a> {
+    fn from(bytes: &'a [u8; N]) -> Self {
+        Self::Binary(bytes)
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Message<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        Self::Binary(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_made_of_what_strings_and_bytes_are_kept_in() {
+        let (text, bytes) = (String::from("text"), Vec::from(*b"bytes"));
+        assert_eq!(Message::from(&text), Message::Text("text"));
+        assert_eq!(Message::from("text"), Message::Text("text"));
+        assert_eq!(Message::from(&bytes), Message::Binary(b"bytes"));
+        assert_eq!(Message::from(&bytes[..]), Message::Binary(b"bytes"));
+        assert_eq!(Message::from(b"bytes"), Message::Binary(b"bytes"));
     }
 }

@@ -8,6 +8,7 @@ mod connection;
 mod drain;
 mod hostile;
 mod http;
+mod owned;
 mod promises;
 mod random;
 mod sender;

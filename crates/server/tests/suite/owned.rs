@@ -1,0 +1,68 @@
+//! Messages that a handler has put together, which it gives away or keeps.
+
+use std::{borrow::Cow, thread};
+
+use windlass_server::{OutMessage, Prepared};
+
+use crate::bed::{Acts, Bed, Got, text};
+
+#[test]
+fn strings_and_vectors_are_sent_as_they_are() {
+    let mut bed = Bed::new(
+        Acts::on_message(|connection, _, message| {
+            let kept = vec![4, 5];
+            let name = format!("<{}>", message.as_str().unwrap());
+            connection.send(&name).unwrap();
+            connection.send(Cow::from(&*name)).unwrap();
+            connection.send(vec![1, 2, 3]).unwrap();
+            connection.send(&kept).unwrap();
+            connection.send(b"six").unwrap();
+            assert_eq!(kept.len(), 2, "it was only looked at");
+            assert_eq!(connection.publish_to_all("t", &name), 1);
+            assert_eq!(connection.publish_to_all("t", name), 1);
+        })
+        .on_open(|connection, _| assert!(connection.subscribe("t"))),
+    );
+    let mut client = bed.connect("/");
+    client.send("one".to_owned());
+    let bytes = |bytes: &[u8]| Got::Binary(bytes.to_vec());
+    let expected =
+        [text("<one>"), text("<one>"), bytes(&[1, 2, 3]), bytes(&[4, 5]), bytes(b"six"), text("<one>"), text("<one>")];
+    assert_eq!([(); 7].map(|()| bed.next(&mut client)), expected);
+}
+
+#[test]
+fn owned_messages_go_by_name_and_from_other_threads() {
+    let mut bed = Bed::new(Acts::echo());
+    let mut client = bed.connect("/");
+    let id = bed.ids()[0];
+    bed.act(move |hub| {
+        assert!(hub.subscribe(id, "t"));
+        hub.send(id, format!("sent {}", 1)).unwrap();
+        assert_eq!(hub.publish("t", format!("published {}", 1)), 1);
+    });
+    let sender = bed.service.sender();
+    let thread = thread::spawn(move || {
+        let kept = String::from("kept");
+        sender.send(id, &kept).unwrap();
+        sender.try_send(id, kept).unwrap();
+        sender.publish("t", format!("published {}", 2)).unwrap();
+        sender.try_publish("t", vec![7]).unwrap();
+        sender.send_prepared(id, &Prepared::new(String::from("prepared"))).unwrap();
+    });
+    let expected = ["sent 1", "published 1", "kept", "kept", "published 2"].map(text);
+    assert_eq!([(); 5].map(|()| bed.next(&mut client)), expected);
+    assert_eq!(bed.next(&mut client), Got::Binary(vec![7]));
+    assert_eq!(bed.next(&mut client), text("prepared"));
+    thread.join().unwrap();
+}
+
+#[test]
+fn messages_are_equal_by_what_they_say() {
+    let owned: OutMessage<'static> = String::from("same").into();
+    assert_eq!(owned, OutMessage::from("same"));
+    assert_eq!(owned, Prepared::new("same").to_out(), "text that was validated elsewhere is the same text");
+    assert_ne!(owned, OutMessage::from(b"same"));
+    assert_eq!(owned.clone().as_bytes(), b"same");
+    assert_eq!(format!("{owned:?}"), "OutMessage { is_text: true, len: 4, .. }");
+}
