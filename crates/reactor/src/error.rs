@@ -46,8 +46,50 @@ impl From<Errno> for AddReason {
 
 /// A subscriber that was not registered, and why.
 ///
-/// `?` turns it into an [`io::Error`], whatever the subscriber is. Error types that want `Send` (those of `anyhow`, say) take
-/// [`reason`](Self::reason) or the [`io::Error`], for a handler may hold what is not.
+/// `?` turns it into an [`io::Error`], whatever the subscriber is.
+///
+/// # In `anyhow`
+/// Errors that give something back are `Send` and `Sync` only if that is, and `anyhow::Error` wants
+/// both. A handler that holds an `Rc` is neither, nor is a [`Group`](crate::Group) or a
+/// [`Reactor`](crate::Reactor). Make an [`io::Error`] of the error first, which drops what came back:
+///
+/// ```
+/// use std::{io, net::TcpListener, rc::Rc, time::Duration};
+/// use windlass::{Group, Reactor, interest};
+///
+/// fn main() -> anyhow::Result<()> {
+///     let names = Rc::new(vec!["a handler of this reactor may hold it"]);
+///     let (kept, also_kept) = (Rc::clone(&names), Rc::clone(&names));
+///     let mut reactor = Reactor::new()?;
+///     interest()
+///         .read()
+///         .with_fd(TcpListener::bind("127.0.0.1:0")?)
+///         .with_handler(move || println!("{kept:?}"))
+///         .register_into(&mut reactor)
+///         .map_err(io::Error::from)?;
+///     reactor.after_with(Duration::ZERO, move |_| drop(also_kept.clone())).map_err(io::Error::from)?;
+///     Group::new(names)
+///         .after(Duration::ZERO, |names: &mut Rc<Vec<&str>>| println!("{names:?}"))
+///         .register_into(&mut reactor)
+///         .map_err(io::Error::from)?;
+///     Ok(())
+/// }
+/// ```
+///
+/// The same goes for [`TimerError`], [`DeferError`], [`GroupError`](crate::GroupError),
+/// [`EmbedError`](crate::EmbedError), and those of a [`Remote`](crate::Remote). Without the
+/// conversion the compiler refuses it:
+///
+/// ```compile_fail,E0277
+/// use std::{rc::Rc, time::Duration};
+/// use windlass::Reactor;
+///
+/// fn main() -> anyhow::Result<()> {
+///     let kept = Rc::new(());
+///     Reactor::new()?.after_with(Duration::ZERO, move |_| drop(kept.clone()))?;
+///     Ok(())
+/// }
+/// ```
 pub struct AddError<S> {
     /// Why.
     pub reason: AddReason,

@@ -318,6 +318,7 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
     ///
     /// # Errors
     /// See [`GroupReason`]; the group comes back with all its members.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register_into<G: Registrar<Ops = R>>(self, target: &mut G) -> Result<Registered<S>, GroupError<Self>> {
         let Self { state, members, joins } = self;
         let erased = ErasedGroup { state: GroupState(state.clone()), members, joins };

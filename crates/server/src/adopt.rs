@@ -55,6 +55,7 @@ impl<H: Handler> Service<H> {
     ///
     /// # Errors
     /// See [`AddReason`]; the socket and the data come back. [`LimitReached`](AddReason::LimitReached) also when the service is draining.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](windlass::AddError#in-anyhow).
     pub fn adopt(
         &self,
         socket: impl Into<OwnedFd>,

@@ -48,6 +48,64 @@ pub(crate) const HALT_HELD: u8 = 1 << 3;
 /// No call here runs a callback: what it causes comes after the callback that made the call has returned.
 ///
 /// What is sent goes out in the order of the calls, publications to a topic that it is subscribed to included, in one write when all received messages have been looked at.
+///
+/// ```
+/// use windlass_server::{
+///     CloseCode, Connection, Handler, Message, Options, Server,
+///     http::{Refusal, UpgradeRequest, Welcome},
+/// };
+///
+/// /// A room. `echo ..` comes back to the sender alone, `bye` ends the connection, everything else goes to all others.
+/// struct Room;
+///
+/// impl Handler for Room {
+///     type Data = ();
+///
+///     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
+///         Ok(Welcome::new(()))
+///     }
+///
+///     fn on_open(&self, connection: &mut Connection<'_>, _: &mut ()) {
+///         connection.subscribe("room");
+///     }
+///
+///     fn on_message(&self, connection: &mut Connection<'_>, _: &mut (), message: Message<'_>) {
+///         match message.as_str() {
+///             Some("bye") => _ = connection.close(CloseCode::NORMAL, "see you"),
+///             // Out of the very bytes that were received.
+///             Some(text) if text.starts_with("echo ") => _ = connection.reply_in_place(message),
+///             Some(text) => _ = connection.publish("room", format!("{}: {text}", connection.id())),
+///             None => _ = connection.close(CloseCode::UNSUPPORTED, "text only"),
+///         }
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::new(Options::new(), |_worker| Room).listen("127.0.0.1:0".parse()?).start()?;
+/// # let (mut ada, mut bob) = (connect(&server, "/"), connect(&server, "/"));
+/// # // An answer says that the connection is open on the server's side too.
+/// # for client in [&mut ada, &mut bob] {
+/// #     client.send("echo ready".into())?;
+/// #     assert_eq!(client.read()?, "echo ready".into());
+/// # }
+/// # ada.send("hello".into())?;
+/// # assert!(bob.read()?.to_text()?.ends_with(": hello"));
+/// # bob.send("bye".into())?;
+/// # let tungstenite::Message::Close(Some(close)) = bob.read()? else { panic!("it closes") };
+/// # assert_eq!((u16::from(close.code), &*close.reason), (1000, "see you"));
+/// # ada.send(vec![0].into())?;
+/// # let tungstenite::Message::Close(Some(close)) = ada.read()? else { panic!("it closes") };
+/// # assert_eq!(u16::from(close.code), 1003);
+/// server.stop();
+/// server.join()?;
+/// # Ok(())
+/// # }
+/// # fn connect(server: &windlass_server::Running, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
+/// #     let address = server.addresses()[0].socket_addr().expect("it listens on TCP");
+/// #     let stream = std::net::TcpStream::connect(address).expect("it listens");
+/// #     tungstenite::client(format!("ws://{address}{path}"), stream).expect("it is a WebSocket server").0
+/// # }
+/// ```
 pub struct Connection<'a> {
     pub(crate) outbox: Outbox<'a>,
     pub(crate) turn: Turn<'a>,

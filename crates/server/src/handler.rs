@@ -18,22 +18,55 @@ use windlass_ws::CloseCode;
 /// [`Reactor::run_once`](windlass::Reactor::run_once), and the service serves the others when the loop runs again.
 ///
 /// ```
-/// use windlass_server::{Connection, Handler, Message, http::{Refusal, UpgradeRequest, Welcome}};
+/// use windlass_server::{
+///     Closed, Connection, Handler, Hub, Message, Options, Server,
+///     http::{Refusal, UpgradeRequest, Welcome},
+/// };
 ///
-/// struct Echo;
+/// /// Numbers the messages of each connection.
+/// struct Numbers;
 ///
-/// impl Handler for Echo {
-///     type Data = ();
+/// impl Handler for Numbers {
+///     /// How many messages a connection has sent.
+///     type Data = u32;
 ///
-///     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
-///         Ok(Welcome::new(()))
+///     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<u32>, Refusal> {
+///         if request.path() != "/numbers" {
+///             return Err(Refusal::status(404));
+///         }
+///         Ok(Welcome::new(0))
 ///     }
 ///
-///     fn on_message(&self, connection: &mut Connection<'_>, _: &mut (), message: Message<'_>) {
+///     fn on_message(&self, connection: &mut Connection<'_>, count: &mut u32, message: Message<'_>) {
+///         *count += 1;
+///         let text = message.as_str().unwrap_or("bytes");
 ///         // It fails when the connection is closing: then nobody waits for the answer.
-///         let _ = connection.reply_in_place(message);
+///         let _ = connection.send(format!("{count}: {text}"));
+///     }
+///
+///     fn on_close(&self, _: &mut Hub<'_>, count: &mut u32, closed: &Closed<'_>) {
+///         println!("connection {} has sent {count} messages: {}", closed.id, closed.reason);
 ///     }
 /// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::new(Options::new(), |_worker| Numbers).listen("127.0.0.1:0".parse()?).start()?;
+/// # let mut client = connect(&server, "/numbers");
+/// # for (message, answer) in [("one", "1: one"), ("and another", "2: and another")] {
+/// #     client.send(message.into())?;
+/// #     assert_eq!(client.read()?, answer.into());
+/// # }
+/// # let stream = std::net::TcpStream::connect(server.addresses()[0].socket_addr().unwrap())?;
+/// # assert!(tungstenite::client("ws://localhost/letters", stream).is_err());
+/// server.stop();
+/// server.join()?;
+/// # Ok(())
+/// # }
+/// # fn connect(server: &windlass_server::Running, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
+/// #     let address = server.addresses()[0].socket_addr().expect("it listens on TCP");
+/// #     let stream = std::net::TcpStream::connect(address).expect("it listens");
+/// #     tungstenite::client(format!("ws://{address}{path}"), stream).expect("it is a WebSocket server").0
+/// # }
 /// ```
 pub trait Handler: Sized + 'static {
     /// What the application keeps for each connection. It needs no box: it lies in the connection.

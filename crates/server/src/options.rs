@@ -23,6 +23,50 @@ pub enum Slow {
 }
 
 /// The settings of a [`Service`](crate::Service) or [`Server`](crate::Server). Each field says its default.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass_server::{Options, Server, Slow};
+/// # use windlass_server::{Connection, Handler, Message, http::{Refusal, UpgradeRequest, Welcome}};
+/// # struct Echo;
+/// # impl Handler for Echo {
+/// #     type Data = ();
+/// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
+/// #         Ok(Welcome::new(()))
+/// #     }
+/// #     fn on_message(&self, connection: &mut Connection<'_>, _: &mut (), message: Message<'_>) {
+/// #         let _ = connection.reply_in_place(message);
+/// #     }
+/// # }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut options = Options::new();
+/// // A peer that sends more is sent a Close frame with code 1009.
+/// options.limits.message_max = 64 << 10;
+/// options.idle_timeout = Some(Duration::from_secs(20));
+/// options.ping_interval = Some(Duration::from_secs(8));
+/// options.connections_max = 1000;
+/// options.connections_per_address_max = Some(10);
+/// // Whoever does not read is closed: its messages are of no use later.
+/// options.slow = Slow::Evict;
+/// let server = Server::new(options, |_worker| Echo).listen("127.0.0.1:0".parse()?).start()?;
+/// # let mut client = connect(&server, "/");
+/// # let fits = vec![7; 64 << 10];
+/// # client.send(fits.clone().into())?;
+/// # assert_eq!(client.read()?, fits.into());
+/// # client.send(vec![7; (64 << 10) + 1].into())?;
+/// # let tungstenite::Message::Close(Some(close)) = client.read()? else { panic!("it closes") };
+/// # assert_eq!(u16::from(close.code), 1009);
+/// server.stop();
+/// server.join()?;
+/// # Ok(())
+/// # }
+/// # fn connect(server: &windlass_server::Running, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
+/// #     let address = server.addresses()[0].socket_addr().expect("it listens on TCP");
+/// #     let stream = std::net::TcpStream::connect(address).expect("it listens");
+/// #     tungstenite::client(format!("ws://{address}{path}"), stream).expect("it is a WebSocket server").0
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {

@@ -19,13 +19,62 @@ use crate::{ConnectionId, OutMessage, Prepared, inbox::Command};
 /// which [too much waits](crate::Slow).
 ///
 /// ```
-/// use std::thread;
-/// use windlass_server::{ConnectionId, Sender, SenderError};
+/// use std::{sync::mpsc, thread};
+/// use windlass_server::{
+///     Connection, ConnectionId, Handler, Message, Options, Server,
+///     http::{Refusal, UpgradeRequest, Welcome},
+/// };
 ///
-/// fn tell(sender: &Sender, id: ConnectionId) -> Result<(), SenderError> {
-///     sender.publish("news", "somebody is here")?;
-///     sender.send(id, "hello")
+/// /// Has the answers made by another thread, which may take its time for them.
+/// struct Clerk {
+///     questions: mpsc::Sender<(ConnectionId, String)>,
 /// }
+///
+/// impl Handler for Clerk {
+///     type Data = ();
+///
+///     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
+///         Ok(Welcome::new(()))
+///     }
+///
+///     fn on_open(&self, connection: &mut Connection<'_>, _: &mut ()) {
+///         connection.subscribe("news");
+///     }
+///
+///     fn on_message(&self, connection: &mut Connection<'_>, _: &mut (), message: Message<'_>) {
+///         let question = message.as_str().unwrap_or_default().to_owned();
+///         // It fails when the other thread is gone.
+///         let _ = self.questions.send((connection.id(), question));
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (questions, asked) = mpsc::channel();
+/// let make = move |_worker| Clerk { questions: questions.clone() };
+/// let server = Server::new(Options::new(), make).listen("127.0.0.1:0".parse()?).start()?;
+/// let sender = server.sender();
+/// let clerk = thread::spawn(move || {
+///     for (id, question) in asked {
+///         // The connection may be gone: then the message is dropped. An error says that the server is.
+///         sender.send(id, format!("you have asked: {question}"))?;
+///         sender.publish("news", "somebody has asked something")?;
+///     }
+///     Ok::<(), windlass_server::SenderError>(())
+/// });
+/// # let mut client = connect(&server, "/");
+/// # client.send("who is there?".into())?;
+/// # assert_eq!(client.read()?, "you have asked: who is there?".into());
+/// # assert_eq!(client.read()?, "somebody has asked something".into());
+/// server.stop();
+/// server.join()?;
+/// clerk.join().expect("the clerk does not panic")?;
+/// # Ok(())
+/// # }
+/// # fn connect(server: &windlass_server::Running, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
+/// #     let address = server.addresses()[0].socket_addr().expect("it listens on TCP");
+/// #     let stream = std::net::TcpStream::connect(address).expect("it listens");
+/// #     tungstenite::client(format!("ws://{address}{path}"), stream).expect("it is a WebSocket server").0
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct Sender(Arc<[Gate]>);

@@ -103,6 +103,7 @@ impl Remote {
     ///
     /// # Errors
     /// [`CallError::WouldDeadlock`] on the loop's own thread, [`CallError::Closed`], [`CallError::Panicked`].
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn call<T, F>(&self, closure: F) -> Result<T, CallError<F>>
     where
         T: Send + 'static,
@@ -115,6 +116,7 @@ impl Remote {
     ///
     /// # Errors
     /// Those of [`call`](Self::call), and [`CallError::TimedOut`], with the closure if it had not begun: then it never will.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn call_timeout<T, F>(&self, timeout: Duration, closure: F) -> Result<T, CallError<F>>
     where
         T: Send + 'static,
@@ -141,6 +143,7 @@ impl Remote {
     ///
     /// # Errors
     /// [`PostReason::Closed`], and [`PostReason::WouldDeadlock`] when the queue is full and this is the loop's own thread.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn post<F: FnOnce(Turn<'_>) + Send + 'static>(&self, closure: F) -> Result<(), PostError<F>> {
         let queue = &self.0.queue;
         let refused = match queue.try_push(Message::Post(Posted::new(closure))) {
@@ -161,6 +164,7 @@ impl Remote {
     ///
     /// # Errors
     /// [`PostReason::Full`] and [`PostReason::Closed`]; the closure comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn try_post<F: FnOnce(Turn<'_>) + Send + 'static>(&self, closure: F) -> Result<(), PostError<F>> {
         self.0.queue.try_push(Message::Post(Posted::new(closure))).map_err(post_error)
     }
@@ -184,6 +188,7 @@ impl Remote {
     ///
     /// # Errors
     /// See [`RemoteAddError`]; the subscriber comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn add<S: Subscriber<Reactor> + Send>(&self, subscriber: S) -> Result<Key, RemoteAddError<S>> {
         match self.wait_for(Addition(subscriber), None) {
             Ok(added) => added.map_err(RemoteAddError::Refused),
