@@ -103,6 +103,7 @@ impl Reactor {
     ///
     /// # Errors
     /// [`EmbedError`], with the reactor in it.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn embed(self) -> Result<Embedded, EmbedError> {
         if self.backend() == Backend::Poll {
             return Err(EmbedError { errno: Errno::OPNOTSUPP, reactor: Box::new(self) });
@@ -261,6 +262,13 @@ impl AsFd for Embedded {
     /// The outer set, readable when [`run_once`](Self::run_once) has something to do.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.outer.as_fd()
+    }
+}
+
+impl AsRawFd for Embedded {
+    /// The number of the same, for loops that ask for it: tokio's `AsyncFd`, say. It stays the same for as long as the reactor is embedded.
+    fn as_raw_fd(&self) -> RawFd {
+        self.outer.as_raw_fd()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use windlass::{
-    Turn,
+    Key, Turn,
     stream::{self, Input, Shared, Stream, StreamHandler, Timeout},
 };
 use windlass_ws::{CloseCode, End, Engine, Event, Outcome, Pass, Received, Scratch, handshake::HeadReader};
@@ -197,7 +197,7 @@ impl<H: Handler> StreamHandler for Driver<H> {
         self.obey(stream);
     }
 
-    fn on_close(&mut self, reason: stream::CloseReason, mut turn: Turn<'_>) {
+    fn on_close(&mut self, _: Key, reason: stream::CloseReason, mut turn: Turn<'_>) {
         let Some((id, ending)) = self.leave() else { return };
         let hall = &self.service.hall;
         hall.look_whether_drained(&mut turn);

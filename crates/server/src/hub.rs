@@ -203,7 +203,7 @@ impl crate::hall::Hall {
 
     pub(crate) fn buffered(&self, turn: &mut Turn<'_>, member: u32) -> usize {
         let books = &mut *self.books.borrow_mut();
-        let waiting = turn.stream(books.roster.at(member).stream).map_or(0, |mut stream| stream.buffered());
+        let waiting = turn.stream(books.roster.at(member).stream).map_or(0, |stream| stream.buffered());
         waiting + books.sides.bytes(member)
     }
 

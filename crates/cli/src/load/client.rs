@@ -3,7 +3,7 @@
 use std::{cell::RefCell, rc::Rc};
 
 use windlass::{
-    Turn,
+    Key, Turn,
     stream::{CloseReason, Input, Stream, StreamHandler},
 };
 
@@ -40,7 +40,7 @@ impl StreamHandler for Client {
         self.desk.borrow_mut().ended(self.index, stream);
     }
 
-    fn on_close(&mut self, reason: CloseReason, mut turn: Turn<'_>) {
+    fn on_close(&mut self, _: Key, reason: CloseReason, mut turn: Turn<'_>) {
         self.desk.borrow_mut().closed(self.index, reason);
         worker::open_more(&self.desk, &mut turn);
         worker::end_if_done(&self.desk, &mut turn);

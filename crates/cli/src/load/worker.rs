@@ -99,7 +99,7 @@ fn connector(address: &Address, plan: &Plan) -> Connector {
         Address::Tcp(address) => Connector::tcp(*address),
         Address::Unix(path) => Connector::unix(path),
     };
-    connector.options(StreamOptions::new().output_max(output_max)).timeout(Some(args.timeout))
+    connector.stream(StreamOptions::new().output_max(output_max)).timeout(Some(args.timeout))
 }
 
 /// Begins, once it is known when: sets the timers of the first message, of the schedule and of the end.

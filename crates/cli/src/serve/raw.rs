@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::Context as _;
 use windlass::{
-    Backend, Builder, Reactor, Turn,
+    Backend, Builder, Key, Reactor, Turn,
     stream::{
         CloseReason, Input, ListenOptions, ListenerKey, Peer, RunningWorkers, Stream, StreamHandler, StreamLimit,
         Worker, Workers,
@@ -59,7 +59,7 @@ impl StreamHandler for Raw {
         stream.resume();
     }
 
-    fn on_close(&mut self, reason: CloseReason, _: Turn<'_>) {
+    fn on_close(&mut self, _: Key, reason: CloseReason, _: Turn<'_>) {
         self.counts.closed(reason != CloseReason::Closed);
     }
 }
@@ -127,7 +127,7 @@ fn set_up(
         let listener = options.from_fd(socket)?.limited(limit);
         let counts = Arc::clone(counts);
         let accept = move |_: &Peer<'_>| Some(Raw { counts: Arc::clone(&counts) });
-        keys.push((listener.register(accept, &mut reactor)?, 0));
+        keys.push((listener.with_handler(accept).register_into(&mut reactor)?, 0));
     }
     count_rests(keys, counts, &mut reactor)?;
     Ok(reactor)

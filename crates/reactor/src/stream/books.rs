@@ -76,7 +76,7 @@ impl Reactor {
         &mut self,
         begin: Begin,
         handler: H,
-    ) -> Result<Key, AddError<(OwnedFd, H)>> {
+    ) -> Result<Key, AddError<(OwnedFd, Vec<u8>, H)>> {
         let (index, generation) = self.streams_mut().cores.next(MAX_INDEX);
         let subscription = Subscription::new(StreamCell { index, handler });
         let is_connecting = begin.flags.any(Flags::CONNECTING);
@@ -105,7 +105,7 @@ impl Reactor {
                 let Ok(cell) = subscription.into_inner::<StreamCell<H>>() else {
                     unreachable!("it was made of one above")
                 };
-                Err(AddError::new(reason, (begin.socket, cell.handler)))
+                Err(AddError::new(reason, (begin.socket, begin.prefix, cell.handler)))
             }
         }
     }

@@ -62,8 +62,8 @@ impl Connector {
         Self::new(To::Unix(path.as_ref().into()))
     }
 
-    /// The stream's settings. Default: [`StreamOptions::new`].
-    pub const fn options(mut self, options: StreamOptions) -> Self {
+    /// The settings of the stream. Default: [`StreamOptions::new`].
+    pub const fn stream(mut self, options: StreamOptions) -> Self {
         self.options = options;
         self
     }
@@ -82,6 +82,7 @@ impl Connector {
     ///
     /// # Errors
     /// When there is no socket to be had (`EMFILE`, say), the path is too long, or the reactor has as many subscribers as it may. The handler comes back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn connect<H: StreamHandler>(
         &self,
         handler: H,
@@ -95,7 +96,7 @@ impl Connector {
         let begin = Begin { socket, options, prefix: Vec::new(), flags, refused, listener: None };
         target
             .with_ops(Token(()), |reactor| reactor.begin_stream(begin, handler))
-            .map_err(|e| e.map(|(_, handler)| handler))
+            .map_err(|e| e.map(|(_, _, handler)| handler))
     }
 
     /// A socket that has begun to connect, and in what state it is.

@@ -391,9 +391,10 @@ impl<'r> Frame<'r> {
     /// Closes the stream. The socket outlives `on_close`, so that its number does not come again before the cell is gone.
     #[cold]
     fn close(&mut self, handler: &mut dyn StreamHandler) {
+        let key = Stream { reactor: self.reactor, index: self.index }.key();
         let (socket, reason) = self.reactor.strike_stream(self.index);
         self.end();
-        handler.on_close(reason, Turn::new(self.reactor));
+        handler.on_close(key, reason, Turn::new(self.reactor));
         drop(socket);
     }
 

@@ -8,7 +8,7 @@ use core::{
 use std::io;
 
 use super::Stream;
-use crate::{Errno, Turn, error::plain_error};
+use crate::{Errno, Key, Turn, error::plain_error};
 
 /// What becomes of a stream's bytes and events. A handler owns whatever state its connection has.
 ///
@@ -20,7 +20,7 @@ use crate::{Errno, Turn, error::plain_error};
 /// for `on_close`: its connection is reset and it is dropped. So are the handlers of a reactor that is dropped, their connections closed as close(2) does.
 pub trait StreamHandler: 'static {
     /// Bytes have come, at least one. They are valid, and may be changed, for the time of the call; what is needed for longer must be
-    /// copied. At most 64 KiB at a time; a prefix given to [`adopt`](super::StreamOptions::adopt) comes whole.
+    /// copied. At most 64 KiB at a time; a [prefix](super::StreamWithFd::with_prefix) comes whole.
     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>);
 
     /// The stream is open: accepted, registered or connected. Nothing has been received before.
@@ -58,9 +58,9 @@ pub trait StreamHandler: 'static {
         stream.abort();
     }
 
-    /// The stream is no more: its key is stale already. The handler is dropped after this.
-    fn on_close(&mut self, reason: CloseReason, turn: Turn<'_>) {
-        let _ = (reason, turn);
+    /// The stream is no more. `key` is the one it had, for the books of a handler that keeps some; it is stale already. The handler is dropped after this.
+    fn on_close(&mut self, key: Key, reason: CloseReason, turn: Turn<'_>) {
+        let _ = (key, reason, turn);
     }
 }
 

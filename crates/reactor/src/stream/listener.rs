@@ -175,12 +175,22 @@ impl Listener {
         Address::local_of(&self.socket)
     }
 
-    /// Begins to accept: `accept` is asked for the handler of each connection. `None` refuses it, and it is closed.
+    /// Says what to ask for the handler of each connection. `None` refuses the connection, and it is closed.
     ///
     /// A panic of `accept` closes that connection and unwinds out of `run_once`; the listener stays.
+    pub fn with_handler<H, F>(self, accept: F) -> ListenerRegistration<F>
+    where
+        H: StreamHandler,
+        F: FnMut(&Peer<'_>) -> Option<H> + 'static,
+    {
+        ListenerRegistration { listener: self, accept }
+    }
+
+    /// The same in one call: `self.with_handler(accept).register_into(target)`.
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason); the listener comes back.
+    /// See [`AddReason`](crate::AddReason); listener and closure come back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register<H, F>(
         self,
         accept: F,
@@ -190,7 +200,44 @@ impl Listener {
         H: StreamHandler,
         F: FnMut(&Peer<'_>) -> Option<H> + 'static,
     {
-        target.with_ops(Token(()), |reactor| reactor.begin_listening(self, accept))
+        self.with_handler(accept).register_into(target).map_err(|e| e.map(ListenerRegistration::into_parts))
+    }
+}
+
+/// A listener and what it asks for handlers: ready to be registered.
+///
+/// When that fails it comes back inside the error, to be tried again or taken apart.
+#[must_use = "nothing is registered before `register_into`"]
+pub struct ListenerRegistration<F> {
+    listener: Listener,
+    accept: F,
+}
+
+impl<F> ListenerRegistration<F> {
+    /// Registers it with a [`Reactor`], a [`Turn`](crate::Turn) or an [`Embedded`](crate::Embedded) reactor: connections are accepted from the next turn on.
+    ///
+    /// # Errors
+    /// See [`AddReason`](crate::AddReason); the registration comes back, the socket listening.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn register_into<H>(self, target: &mut impl Registrar<Ops = Reactor>) -> Result<ListenerKey, AddError<Self>>
+    where
+        H: StreamHandler,
+        F: FnMut(&Peer<'_>) -> Option<H> + 'static,
+    {
+        target
+            .with_ops(Token(()), |reactor| reactor.begin_listening(self.listener, self.accept))
+            .map_err(|e| e.map(|(listener, accept)| Self { listener, accept }))
+    }
+
+    /// Takes it apart.
+    pub fn into_parts(self) -> (Listener, F) {
+        (self.listener, self.accept)
+    }
+}
+
+impl<F> fmt::Debug for ListenerRegistration<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListenerRegistration").field("listener", &self.listener).finish_non_exhaustive()
     }
 }
 

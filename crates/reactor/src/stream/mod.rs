@@ -19,7 +19,7 @@
 //! let mut reactor = Reactor::new()?;
 //! let listener = Listener::tcp(([127, 0, 0, 1], 0).into())?;
 //! let address = listener.local_addr()?.socket_addr().expect("an IP address");
-//! listener.register(|_| Some(Echo), &mut reactor)?;
+//! listener.with_handler(|_| Some(Echo)).register_into(&mut reactor)?;
 //!
 //! # let client = std::thread::spawn(move || {
 //! #     use std::io::{Read, Write};
@@ -37,7 +37,7 @@
 //! # }
 //! ```
 //!
-//! - [`StreamOptions`]: marks, bounds, timeouts; [`register`](StreamOptions::register) and [`adopt`](StreamOptions::adopt) make a stream of a socket.
+//! - [`StreamOptions`]: marks, bounds, timeouts; [`with_fd`](StreamOptions::with_fd) begins to make a stream of a socket.
 //! - [`Listener`] accepts connections, [`Connector`] begins them. A [`StreamLimit`] bounds how many are open of several listeners.
 //! - [`Workers`]: one reactor a thread; [`inherited_sockets`]: what the service manager has opened.
 //! - [`Stream`]: what one does with a stream, in its callbacks and from elsewhere by its key.
@@ -67,8 +67,8 @@ pub use connector::Connector;
 pub use handler::{CloseReason, Input, SendError, StreamHandler, Timeout};
 pub use inherited::{Inherited, InheritedError, inherited_sockets};
 pub use limit::StreamLimit;
-pub use listener::{ListenOptions, Listener, ListenerKey};
-pub use options::StreamOptions;
+pub use listener::{ListenOptions, Listener, ListenerKey, ListenerRegistration};
+pub use options::{StreamOptions, StreamRegistration, StreamWithFd};
 pub use shared::Shared;
 pub use stream::Stream;
 pub use timeouts::GRANULE;

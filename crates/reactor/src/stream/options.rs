@@ -1,5 +1,6 @@
 //! A stream's settings, and how a socket that is there already becomes a stream.
 
+use core::fmt;
 use std::{os::fd::OwnedFd, time::Duration};
 
 use rustix::net::sockopt;
@@ -96,12 +97,36 @@ impl StreamOptions {
         self
     }
 
-    /// Makes a stream of a connected stream socket, TCP or Unix. [`on_open`](StreamHandler::on_open) comes in the next turn.
+    /// Begins to make a stream of a connected stream socket, TCP or Unix, which need not be non-blocking.
     ///
-    /// The socket need not be non-blocking.
+    /// ```
+    /// use std::os::unix::net::UnixStream;
+    /// use windlass::{Reactor, stream::{Input, Stream, StreamHandler, StreamOptions}};
+    ///
+    /// struct Echo;
+    /// impl StreamHandler for Echo {
+    ///     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+    ///         let _ = stream.reply(input, ..);
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let (ours, theirs) = UnixStream::pair()?;
+    /// let mut reactor = Reactor::new()?;
+    /// StreamOptions::new().with_fd(ours).with_handler(Echo).register_into(&mut reactor)?;
+    /// # drop(theirs);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_fd(self, socket: impl Into<OwnedFd>) -> StreamWithFd {
+        StreamWithFd { options: Box::new(self), socket: socket.into(), prefix: Vec::new() }
+    }
+
+    /// The same in one call: `self.with_fd(socket).with_handler(handler).register_into(target)`.
     ///
     /// # Errors
     /// See [`AddReason`](crate::AddReason); socket and handler come back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register<H: StreamHandler>(
         self,
         socket: impl Into<OwnedFd>,
@@ -111,11 +136,11 @@ impl StreamOptions {
         self.adopt(socket, Vec::new(), handler, target)
     }
 
-    /// [`register`](Self::register), for a socket from which somebody has read already: the handler gets those bytes first, after
-    /// [`on_open`](StreamHandler::on_open) and not before the call has returned.
+    /// [`register`](Self::register), for a socket from which somebody has read already: see [`StreamWithFd::with_prefix`].
     ///
     /// # Errors
     /// See [`AddReason`](crate::AddReason); socket and handler come back.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn adopt<H: StreamHandler>(
         self,
         socket: impl Into<OwnedFd>,
@@ -123,18 +148,8 @@ impl StreamOptions {
         handler: H,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<Key, AddError<(OwnedFd, H)>> {
-        let socket = socket.into();
-        // A Unix socket has neither, and a socket that refuses them works as well.
-        let _ = self.apply_to(&socket);
-        let begin = Begin {
-            socket,
-            options: self,
-            prefix: prefix.into(),
-            flags: Flags::default(),
-            refused: None,
-            listener: None,
-        };
-        target.with_ops(Token(()), |reactor| reactor.begin_stream(begin, handler))
+        let registration = self.with_fd(socket).with_prefix(prefix).with_handler(handler);
+        registration.register_into(target).map_err(|e| e.map(|whole| (whole.with.socket, whole.handler)))
     }
 
     /// Sets the socket options; on a listener's socket, its connections inherit them.
@@ -148,5 +163,68 @@ impl StreamOptions {
             sockopt::set_tcp_keepidle(socket, idle.max(Duration::from_secs(1)))?;
         }
         Ok(())
+    }
+}
+
+/// [`StreamOptions`] that have their socket and want a handler.
+#[derive(Debug)]
+#[must_use = "nothing is registered before `register_into`"]
+pub struct StreamWithFd {
+    /// Boxed, so that the error that gives a registration back stays small.
+    options: Box<StreamOptions>,
+    socket: OwnedFd,
+    prefix: Vec<u8>,
+}
+
+impl StreamWithFd {
+    /// For a socket from which somebody has read already: the handler gets those bytes first, whole, after
+    /// [`on_open`](StreamHandler::on_open) and not before [`register_into`](StreamRegistration::register_into) has returned.
+    pub fn with_prefix(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.prefix = bytes.into();
+        self
+    }
+
+    /// Says what handles the stream.
+    pub fn with_handler<H: StreamHandler>(self, handler: H) -> StreamRegistration<H> {
+        StreamRegistration { with: self, handler }
+    }
+}
+
+/// A socket with its settings and its handler: ready to be registered.
+///
+/// When that fails it comes back inside the error, to be tried again or taken apart.
+#[must_use = "nothing is registered before `register_into`"]
+pub struct StreamRegistration<H> {
+    with: StreamWithFd,
+    handler: H,
+}
+
+impl<H: StreamHandler> StreamRegistration<H> {
+    /// Registers it with a [`Reactor`], a [`Turn`](crate::Turn) or an [`Embedded`](crate::Embedded) reactor.
+    /// [`on_open`](StreamHandler::on_open) comes in the next turn.
+    ///
+    /// # Errors
+    /// See [`AddReason`](crate::AddReason); the registration comes back, the socket open.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn register_into(self, target: &mut impl Registrar<Ops = Reactor>) -> Result<Key, AddError<Self>> {
+        let Self { with: StreamWithFd { options, socket, prefix }, handler } = self;
+        // A Unix socket has neither, and a socket that refuses them works as well.
+        let _ = options.apply_to(&socket);
+        let begin = Begin { socket, options: *options, prefix, flags: Flags::default(), refused: None, listener: None };
+        target.with_ops(Token(()), |reactor| reactor.begin_stream(begin, handler)).map_err(|e| {
+            e.map(|(socket, prefix, handler)| Self { with: StreamWithFd { options, socket, prefix }, handler })
+        })
+    }
+
+    /// Takes it apart: the settings, the socket, what was read of it before, and the handler.
+    pub fn into_parts(self) -> (StreamOptions, OwnedFd, Vec<u8>, H) {
+        let StreamWithFd { options, socket, prefix } = self.with;
+        (*options, socket, prefix, self.handler)
+    }
+}
+
+impl<H> fmt::Debug for StreamRegistration<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamRegistration").field("with", &self.with).finish_non_exhaustive()
     }
 }

@@ -39,11 +39,18 @@ impl Stream<'_> {
         self.reactor.stream_core(self.index)
     }
 
+    /// The core, to look at, and its generation.
+    fn seen(&self) -> (&Core, u32) {
+        let streams = self.reactor.streams.as_deref().expect("a stream is in the table");
+        let generation = streams.cores.generation(self.index);
+        let core = streams.cores.get(self.index, generation).expect("a stream's cell and its core live together");
+        (core, generation)
+    }
+
     /// The stream's name: what [`Turn::stream`] takes. Stale as soon as [`on_close`](super::StreamHandler::on_close) is called.
     #[must_use]
     pub fn key(&self) -> Key {
-        let streams = self.reactor.streams.as_deref().expect("a stream is in the table");
-        Key::new(Kind::Stream, (self.index, streams.cores.generation(self.index)))
+        Key::new(Kind::Stream, (self.index, self.seen().1))
     }
 
     /// The turn, to do other things than with this stream: with another one, say.
@@ -140,14 +147,14 @@ impl Stream<'_> {
 
     /// How many bytes wait to be sent: those that have been gathered and those that the socket has not taken.
     #[must_use]
-    pub fn buffered(&mut self) -> usize {
-        self.core().buffered()
+    pub fn buffered(&self) -> usize {
+        self.seen().0.buffered()
     }
 
     /// Whether the output has passed the high mark, and has not sunk to the low one since.
     #[must_use]
-    pub fn is_full(&mut self) -> bool {
-        self.core().flags.any(Flags::FULL)
+    pub fn is_full(&self) -> bool {
+        self.seen().0.flags.any(Flags::FULL)
     }
 
     /// Closes the writing half once the output is out; receiving goes on. The stream ends when the peer has done the same, or by [`close`](Self::close).
@@ -218,13 +225,14 @@ impl Stream<'_> {
 
     /// Whether reading is paused.
     #[must_use]
-    pub fn is_paused(&mut self) -> bool {
-        self.core().flags.any(Flags::PAUSED)
+    pub fn is_paused(&self) -> bool {
+        self.seen().0.flags.any(Flags::PAUSED)
     }
 
     /// The stream's settings.
-    pub fn options(&mut self) -> StreamOptions {
-        *self.core().options
+    #[must_use = "it changes nothing"]
+    pub fn options(&self) -> StreamOptions {
+        *self.seen().0.options
     }
 
     /// See [`StreamOptions::marks`].
@@ -285,8 +293,6 @@ impl Stream<'_> {
 impl AsFd for Stream<'_> {
     /// The socket, to ask it more or to set options. To read from it or to write to it puts bytes out of order.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        let streams = self.reactor.streams.as_deref().expect("a stream is in the table");
-        let generation = streams.cores.generation(self.index);
-        streams.cores.get(self.index, generation).expect("a stream's cell and its core live together").socket.as_fd()
+        self.seen().0.socket.as_fd()
     }
 }

@@ -40,7 +40,7 @@ pub const WORKERS_MAX: usize = 1024;
 /// let running = Workers::new(2).start(move |_worker| {
 ///     let listener = listeners.lock().unwrap().pop().unwrap();
 ///     let mut reactor = Reactor::new()?;
-///     // .. `listener.register(..)` ..
+///     // .. `listener.with_handler(..).register_into(&mut reactor)` ..
 ///     # drop(listener);
 ///     Ok(reactor)
 /// })?;

@@ -22,6 +22,7 @@ mod conversions;
 mod deferral;
 mod destructors;
 mod embedding;
+mod forms;
 mod groups;
 mod groups_refused;
 mod interests;

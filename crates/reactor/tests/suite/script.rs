@@ -169,7 +169,7 @@ impl StreamHandler for Script {
         run(&mut self.on_nudge, stream);
     }
 
-    fn on_close(&mut self, reason: CloseReason, turn: Turn<'_>) {
+    fn on_close(&mut self, _: Key, reason: CloseReason, turn: Turn<'_>) {
         let _entered = self.enter(Said::Close(reason));
         if let Some(act) = &mut self.on_close {
             act(reason, turn);

@@ -209,7 +209,7 @@ fn begin(world: &Rc<World>, turn: &mut Turn<'_>) {
     }
     match world.index(4) {
         0 => {
-            let to = Connector::tcp(world.sink.local_addr().unwrap()).options(options(world)).timeout(None);
+            let to = Connector::tcp(world.sink.local_addr().unwrap()).stream(options(world)).timeout(None);
             let handler = world.handler(None, 0);
             let id = handler.id;
             match to.connect(handler, turn) {

@@ -416,7 +416,7 @@ impl StreamHandler for Handler {
         self.act(stream);
     }
 
-    fn on_close(&mut self, reason: CloseReason, mut turn: Turn<'_>) {
+    fn on_close(&mut self, key: Key, reason: CloseReason, mut turn: Turn<'_>) {
         let _inside = self.enter();
         self.world.with(self.id, |record| {
             record.closed = Some(reason);
@@ -429,9 +429,8 @@ impl StreamHandler for Handler {
                 _ => false,
             };
             assert!(may_be, "stream {}: {record:?}", self.id);
-            if let Some(key) = record.key {
-                assert!(turn.stream(key).is_err(), "the key is stale");
-            }
+            assert!(record.key.is_none_or(|known| known == key), "it is the stream's own");
+            assert!(turn.stream(key).is_err(), "the key is stale");
         });
         for _ in 0..self.world.index(3) {
             acts::elsewhere(&self.world, &mut turn);
