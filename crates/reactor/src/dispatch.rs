@@ -141,8 +141,7 @@ impl Reactor {
     /// stretches them. It returns early with 0 when timers, closures or a wake-up were all that came.
     ///
     /// # Errors
-    /// What epoll_wait(2) or io_uring_enter(2) says; that takes a hostile hand at the descriptor. `ESTALE` in a child of fork(2): the reactor is its parent's. (On epoll,
-    /// a turn with nothing but events to look at does not ask whether it is in a child.)
+    /// What epoll_wait(2) or io_uring_enter(2) says; that takes a hostile hand at the descriptor. `ESTALE` in a child of fork(2): the reactor is its parent's.
     ///
     /// # Panics
     /// With the panic of a handler or destructor. The reactor stays usable: the rest of the batch comes first in the next turn, which does not wait (rule 8).

@@ -492,7 +492,12 @@ impl Drop for Reactor {
         let mut panics = Panics::default();
         // Nobody waits for an answer while destructors take their time.
         if let Some(inbox) = self.inbox.take() {
-            inbox.close(&mut panics);
+            if self.driver.check_owner().is_ok() {
+                inbox.close(&mut panics);
+            } else {
+                // In a child of fork(2) nobody waits, and another thread of the parent's may have held the queue's lock: it is never given back here.
+                core::mem::forget(inbox);
+            }
         }
         // Before descriptors are closed (rule 14): what was sent goes out.
         self.driver.hurry();

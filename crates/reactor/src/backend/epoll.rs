@@ -67,6 +67,10 @@ impl Epoll {
         self.fork.check()
     }
 
+    pub(crate) fn fork_guard(&self) -> Option<ForkGuard> {
+        Some(self.fork.clone())
+    }
+
     pub(crate) fn add(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
         self.check_owner()?;
         match self.control(libc::EPOLL_CTL_ADD, fd, mask, address) {
@@ -85,7 +89,11 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_MOD, fd, mask, address)
     }
 
+    /// In a child the entry stays, for it is the parent's. No event of it ever comes to the child, whose waits are refused.
     pub(crate) fn delete(&mut self, fd: i32) -> Result<(), Errno> {
+        if self.fork.is_child() {
+            return Ok(());
+        }
         self.control(libc::EPOLL_CTL_DEL, fd, 0, 0)
     }
 
@@ -99,6 +107,8 @@ impl Epoll {
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
+        // The parent's events carry addresses that mean something else here.
+        self.fork.check()?;
         let (events, _) = epoll::wait(&self.set, room, timeout)?;
         Ok(events.len())
     }
@@ -109,6 +119,7 @@ impl Epoll {
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
+        self.fork.check()?;
         wait_in_milliseconds(&self.set, room, timeout)
     }
 }

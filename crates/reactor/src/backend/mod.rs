@@ -15,7 +15,7 @@ use crate::{BuildError, Interest, Reactor, UnknownBackend, batch::RawEvent, cell
 
 #[cfg_attr(miri, path = "under_miri.rs")]
 mod epoll;
-#[cfg(not(miri))]
+#[cfg_attr(miri, path = "fork_under_miri.rs")]
 pub(crate) mod fork;
 mod poll;
 #[cfg(not(miri))]
@@ -25,6 +25,7 @@ mod uring;
 
 use epoll::Epoll;
 pub(crate) use epoll::forget;
+use fork::ForkGuard;
 use poll::Poll;
 pub(crate) use uring::Uring;
 pub(crate) use uring::{BROUGHT, Copied, Done, Failed, Lent, NO_BUFFER, PoolSize, Rest, RingSettings};
@@ -165,12 +166,21 @@ impl Driver {
         }
     }
 
-    /// Refuses to work in a child of fork(2). Rings and poll(2) ask for themselves, in every wait; poll(2) is never embedded.
+    /// Refuses to work in a child of fork(2). Each backend also asks for itself, in every wait.
     pub(crate) fn check_owner(&self) -> Result<(), Errno> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.check_owner(),
             Self::Uring(uring) => uring.check_owner(),
-            Self::Poll(_) => Ok(()),
+            Self::Poll(poll) => poll.check_owner(),
+        }
+    }
+
+    /// What tells a child of fork(2), where it can be had.
+    pub(crate) fn fork_guard(&self) -> Option<ForkGuard> {
+        match self {
+            Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.fork_guard(),
+            Self::Uring(uring) => uring.fork_guard(),
+            Self::Poll(poll) => poll.fork_guard(),
         }
     }
 
@@ -180,6 +190,7 @@ impl Driver {
             // It says so itself when the number is added.
             Self::Epoll(_) | Self::OldEpoll(_) => Ok(()),
             Self::Uring(uring) => {
+                uring.check_owner()?;
                 #[cfg(not(miri))]
                 pollable::check(fd)?;
                 uring.tell_host_of(fd)
@@ -210,7 +221,7 @@ impl Driver {
         }
     }
 
-    /// Ends the watch. An error means that its entry may live on under a file that the number no longer names.
+    /// Ends the watch. In a child of fork(2) it is the parent's, and nothing is done. An error means that its entry may live on under a file that the number no longer names.
     pub(crate) fn delete(&mut self, cell: Cell) -> Result<(), Errno> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.delete(cell.fd()),

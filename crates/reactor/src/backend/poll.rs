@@ -21,10 +21,9 @@ use rustix::{
 };
 
 use super::last_errno;
-#[cfg(not(miri))]
-use crate::backend::fork::ForkGuard;
 use crate::{
     Interest,
+    backend::fork::ForkGuard,
     batch::RawEvent,
     interest::{ERR, ET, HUP, IN, ONESHOT, OUT, PRI, RDHUP},
 };
@@ -36,7 +35,6 @@ const CONDITIONS: u32 = IN | PRI | OUT | ERR | HUP | RDHUP;
 const NOWHERE: u32 = u32::MAX;
 
 pub(crate) struct Poll {
-    #[cfg(not(miri))]
     guard: Option<ForkGuard>,
     entries: Vec<libc::pollfd>,
     watches: Vec<Watch>,
@@ -61,9 +59,11 @@ impl Watch {
 impl Poll {
     pub(crate) fn new() -> Self {
         Self {
-            // Where it is not to be had nobody is warned, and nothing is unsound by it: the kernel holds no address of ours.
+            // Where it is not to be had (before Linux 4.14) nobody is warned, and nothing is unsound by it: the kernel holds no address of ours.
             #[cfg(not(miri))]
             guard: ForkGuard::new().ok(),
+            #[cfg(miri)]
+            guard: None,
             entries: Vec::new(),
             watches: Vec::new(),
             places: Vec::new(),
@@ -72,12 +72,16 @@ impl Poll {
     }
 
     /// Refuses to work in a child of fork(2), where the descriptors are the parent's too: each would take events and wakes from the other.
-    fn refuse_a_child(&self) -> Result<(), Errno> {
+    pub(crate) fn check_owner(&self) -> Result<(), Errno> {
         #[cfg(not(miri))]
         if let Some(guard) = &self.guard {
             guard.check()?;
         }
         Ok(())
+    }
+
+    pub(crate) fn fork_guard(&self) -> Option<ForkGuard> {
+        self.guard.clone()
     }
 
     /// Neither edges nor waiters to choose from: poll(2) tells of states, and all who ask are told.
@@ -87,7 +91,7 @@ impl Poll {
 
     /// Also of a number that is closed, which the next wait tells of.
     pub(crate) fn add(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
-        self.refuse_a_child()?;
+        self.check_owner()?;
         let number = index(fd);
         if self.places.len() <= number {
             self.places.resize(number + 1, NOWHERE);
@@ -101,7 +105,7 @@ impl Poll {
 
     /// Also asks whether the number is open, as epoll does: a mistake is told here, and not by an error event beside the error.
     pub(crate) fn modify(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
-        self.refuse_a_child()?;
+        self.check_owner()?;
         let place = self.place(fd);
         let open = is_open(fd);
         self.entries[place] = entry(if open.is_ok() { fd } else { !fd }, mask);
@@ -128,7 +132,7 @@ impl Poll {
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
-        self.refuse_a_child()?;
+        self.check_owner()?;
         let time = timeout.map(|time| libc::timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec });
         let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
         let length = self.entries.len() as libc::nfds_t;

@@ -61,6 +61,10 @@ impl Epoll {
         Ok(())
     }
 
+    pub(crate) fn fork_guard(&self) -> Option<super::fork::ForkGuard> {
+        None
+    }
+
     pub(crate) fn reserve(&mut self) {}
 
     pub(crate) fn replace(&mut self) -> Result<(), Errno> {

@@ -48,7 +48,14 @@ pub(super) struct Begin {
 
 impl Reactor {
     pub(super) fn streams_mut(&mut self) -> &mut Streams {
-        self.streams.get_or_insert_with(|| Box::new(Streams::new(first_generation())))
+        let driver = &self.driver;
+        self.streams.get_or_insert_with(|| Box::new(Streams::new(first_generation(), driver.fork_guard())))
+    }
+
+    /// See [`Streams::is_in_child`].
+    #[inline]
+    pub(super) fn streams_are_a_childs(&self) -> bool {
+        self.streams.as_deref().is_some_and(Streams::is_in_child)
     }
 
     /// The stream at an index that is known to be taken.
@@ -155,7 +162,7 @@ impl Reactor {
         if let Some(output) = output {
             streams.keep_output(output);
         }
-        if flags.any(Flags::RESET) {
+        if flags.any(Flags::RESET) && !streams.is_in_child() {
             // A socket that cannot send a RST is merely closed.
             let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
@@ -239,6 +246,9 @@ impl Reactor {
 
     /// Asks the kernel for what the stream wants to hear of. A refusal is the stream's end.
     pub(super) fn sync_stream(&mut self, index: u32) {
+        if self.streams_are_a_childs() {
+            return;
+        }
         let core = self.stream_core(index);
         if core.flags.any(Flags::DEAD) {
             return;
@@ -284,8 +294,11 @@ impl Reactor {
         self.stream_core(index).note_marks();
     }
 
-    /// Writes what waits; an error is the stream's end.
+    /// Writes what waits; an error is the stream's end. In a child of fork(2) it goes on to wait: the parent writes it.
     pub(super) fn write_stream(&mut self, index: u32) {
+        if self.streams_are_a_childs() {
+            return;
+        }
         if self.stream_core(index).flags.any(Flags::RING) {
             return self.write_by_ring(index);
         }
@@ -296,6 +309,9 @@ impl Reactor {
     }
 
     pub(super) fn stream_send(&mut self, index: u32, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
+        if self.streams_are_a_childs() {
+            return Err(SendError::Closed);
+        }
         let len = pieces.iter().map(|piece| piece.len()).sum();
         if self.stream_core(index).flags.any(Flags::RING) {
             self.before_output(index);
@@ -313,6 +329,9 @@ impl Reactor {
     }
 
     pub(super) fn stream_send_shared(&mut self, index: u32, shared: &Shared<'_>) -> Result<(), SendError> {
+        if self.streams_are_a_childs() {
+            return Err(SendError::Closed);
+        }
         if self.stream_core(index).flags.any(Flags::RING) {
             self.before_output(index);
         }
@@ -327,6 +346,9 @@ impl Reactor {
 
     #[inline]
     pub(super) fn stream_write_shared(&mut self, index: u32, shared: &Shared<'_>) -> Result<usize, SendError> {
+        if self.streams_are_a_childs() {
+            return Err(SendError::Closed);
+        }
         let core = self.stream_core(index);
         let bytes = shared.bytes();
         if core.flags.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max {
@@ -383,6 +405,9 @@ impl Reactor {
 
     #[inline]
     pub(super) fn stream_reply(&mut self, index: u32, bytes: &[u8]) -> Result<(), SendError> {
+        if self.streams_are_a_childs() {
+            return Err(SendError::Closed);
+        }
         let core = self.stream_core(index);
         // What is all there is to most answers: nothing waits, and the socket takes it all.
         if core.flags.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max {

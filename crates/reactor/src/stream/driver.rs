@@ -357,6 +357,11 @@ impl<'r> Frame<'r> {
     #[cold]
     #[inline(never)]
     fn settle(&mut self, handler: &mut dyn StreamHandler) {
+        if self.reactor.streams_are_a_childs() {
+            // The process was forked in a callback. What is to become of the stream, the parent sees to.
+            self.core().flags.clear(Flags::RUNNING);
+            return self.end();
+        }
         let index = self.index;
         let is_on_ring = self.has(Flags::RING);
         self.reactor.flush_stream(index);

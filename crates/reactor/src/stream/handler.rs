@@ -116,7 +116,7 @@ impl fmt::Display for CloseReason {
 pub enum SendError {
     /// More than [`output_max`](super::StreamOptions::output_max) bytes would wait.
     Full,
-    /// The stream has been finished, closed or aborted, or has failed: `on_close` says why.
+    /// The stream has been finished, closed or aborted, or has failed: `on_close` says why. Or this is a child of fork(2), and the stream is its parent's.
     Closed,
 }
 

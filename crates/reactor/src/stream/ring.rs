@@ -153,7 +153,7 @@ impl Reactor {
     /// Before the writing half is closed, or the socket: what is queued with the ring is sent at once.
     #[cold]
     pub(super) fn send_before_the_end(&mut self, index: u32) {
-        if !self.driver.ring().is_some_and(|ring| ring.has_send(index)) {
+        if self.streams_are_a_childs() || !self.driver.ring().is_some_and(|ring| ring.has_send(index)) {
             return;
         }
         self.before_output(index);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{CloseReason, StreamOptions, accept::ListenerBook, output::Output};
-use crate::{Errno, Key, arena::Arena, wheel::Wheel};
+use crate::{Errno, Key, arena::Arena, backend::fork::ForkGuard, wheel::Wheel};
 
 /// How many bytes one receive takes at most.
 pub(super) const SCRATCH_LEN: usize = 64 << 10;
@@ -282,10 +282,12 @@ pub(crate) struct Streams {
     pub(super) deadlines: Wheel,
     /// The timer that looks at them, and when it fires.
     pub(super) timer: Option<(Key, u64)>,
+    /// Tells a child of fork(2).
+    fork: Option<ForkGuard>,
 }
 
 impl Streams {
-    pub(super) fn new(first_generation: u32) -> Self {
+    pub(super) fn new(first_generation: u32, fork: Option<ForkGuard>) -> Self {
         Self {
             cores: Arena::new(first_generation),
             listeners: Vec::new(),
@@ -297,7 +299,14 @@ impl Streams {
             options: Rc::new(StreamOptions::new()),
             deadlines: Wheel::new(),
             timer: None,
+            fork,
         }
+    }
+
+    /// Whether this is a child of fork(2): the sockets are its parent's too, and what is done to them here reaches the parent's peers.
+    #[inline]
+    pub(super) fn is_in_child(&self) -> bool {
+        self.fork.as_ref().is_some_and(ForkGuard::is_child)
     }
 
     /// The stream at an index that is known to be taken.

@@ -193,6 +193,10 @@ impl Uring {
         self.fork.check()
     }
 
+    pub(crate) fn fork_guard(&self) -> Option<ForkGuard> {
+        Some(self.fork.clone())
+    }
+
     /// What was had of what was asked for.
     pub(crate) fn features(&self) -> RingFeatures {
         self.ring.features()

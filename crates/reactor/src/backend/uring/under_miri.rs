@@ -46,6 +46,10 @@ impl Uring {
         match *self {}
     }
 
+    pub(crate) fn fork_guard(&self) -> Option<crate::backend::fork::ForkGuard> {
+        match *self {}
+    }
+
     pub(crate) fn features(&self) -> RingFeatures {
         match *self {}
     }

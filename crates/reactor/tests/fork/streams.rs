@@ -1,0 +1,217 @@
+//! Streams and listeners: nothing that a child does to its copy reaches the parent's peers.
+
+use std::{
+    cell::{Cell, RefCell},
+    io::{ErrorKind, IoSlice, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+};
+
+use rustix::net::sockopt;
+use windlass::{
+    Backend, Key, Reactor, Turn,
+    stream::{CloseReason, Input, Listener, Peer, SendError, Shared, Stream, StreamHandler, StreamOptions},
+};
+
+use crate::tools::{FOR_EVER, NOW, Parent, assert_refused, fork, in_child, leave, reactor_on, reap};
+
+/// What a handler does with what it receives.
+type OnData = Box<dyn FnMut(&mut Stream<'_>, Input<'_>)>;
+
+/// Counts its callbacks, and does what the test says with what it receives.
+struct Scripted {
+    opened: Rc<Cell<u32>>,
+    closed: Rc<Cell<u32>>,
+    on_data: OnData,
+}
+
+impl StreamHandler for Scripted {
+    fn on_open(&mut self, _: &mut Stream<'_>) {
+        self.opened.set(self.opened.get() + 1);
+    }
+
+    fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+        (self.on_data)(stream, input);
+    }
+
+    fn on_close(&mut self, _: Key, _: CloseReason, _: Turn<'_>) {
+        self.closed.set(self.closed.get() + 1);
+    }
+}
+
+const OUTPUT_MAX: usize = 200_000;
+
+/// A reactor with one open stream, and its peer.
+struct Connected {
+    reactor: Reactor,
+    key: Key,
+    peer: TcpStream,
+    closed: Rc<Cell<u32>>,
+}
+
+fn connected(backend: Backend, on_data: impl FnMut(&mut Stream<'_>, Input<'_>) + 'static) -> Connected {
+    let mut reactor = reactor_on(backend).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (ours, _) = listener.accept().unwrap();
+    let (opened, closed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let handler = Scripted { opened: opened.clone(), closed: closed.clone(), on_data: Box::new(on_data) };
+    let key = StreamOptions::new().output_max(OUTPUT_MAX).register(ours, handler, &mut reactor).unwrap();
+    while opened.get() == 0 {
+        reactor.run_once(FOR_EVER).unwrap();
+    }
+    // A ring's receive is armed by a wait.
+    reactor.run_once(NOW).unwrap();
+    Connected { reactor, key, peer, closed }
+}
+
+impl Connected {
+    /// The peer has got these bytes and no others, and the stream works.
+    fn assert_peer_got(&mut self, expected: &[u8]) {
+        self.reactor.stream(self.key).unwrap().send(b"!").unwrap();
+        self.reactor.run_once(NOW).unwrap();
+        // Both have gone out by now, and a stream keeps them in order.
+        let mut got = Vec::new();
+        while got.last() != Some(&b'!') {
+            let mut byte = [0];
+            self.peer.read_exact(&mut byte).unwrap();
+            got.extend(byte);
+        }
+        assert_eq!(got, [expected, b"!"].concat());
+        self.peer.set_nonblocking(true).unwrap();
+        assert_eq!(self.peer.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock, "neither bytes nor an end");
+        assert_eq!(self.closed.get(), 0);
+        let stream = self.reactor.stream(self.key).unwrap();
+        assert_eq!(sockopt::socket_linger(&stream), Ok(None), "its end will be an orderly one");
+    }
+}
+
+pub(crate) fn a_listener_deleted_by_a_child_accepts_for_the_parent(backend: Backend) {
+    let mut parent = Parent::new(backend);
+    let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = listener.local_addr().unwrap().socket_addr().unwrap();
+    let (opened, closed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let accept = {
+        let opened = opened.clone();
+        move |_: &Peer<'_>| {
+            Some(Scripted { opened: opened.clone(), closed: closed.clone(), on_data: Box::new(|_, _| {}) })
+        }
+    };
+    let key = listener.register(accept, &mut parent.reactor).unwrap();
+    parent.reactor.run_once(NOW).unwrap();
+    in_child(|| parent.reactor.listener(key).unwrap().delete());
+    let _client = TcpStream::connect(address).unwrap();
+    while opened.get() == 0 {
+        parent.reactor.run_once(FOR_EVER).unwrap();
+    }
+    parent.assert_works();
+}
+
+/// Tries to send in every way there is.
+fn assert_sends_nothing(stream: &mut Stream<'_>) {
+    let long = vec![b'l'; 100_000];
+    for bytes in [&b"short"[..], &long] {
+        assert_eq!(stream.send(bytes), Err(SendError::Closed));
+        assert_eq!(stream.send_vectored(&[IoSlice::new(b"v"), IoSlice::new(bytes)]), Err(SendError::Closed));
+        assert_eq!(stream.send_shared(&Shared::new(bytes)), Err(SendError::Closed));
+        assert_eq!(stream.write_shared(&Shared::new(bytes)), Err(SendError::Closed));
+    }
+}
+
+pub(crate) fn a_stream_sends_nothing_from_a_child(backend: Backend) {
+    let mut parent = connected(backend, |_, _| {});
+    in_child(|| {
+        let stream = &mut parent.reactor.stream(parent.key).unwrap();
+        assert_sends_nothing(stream);
+        stream.finish();
+        assert_refused(parent.reactor.run_once(NOW));
+        parent.reactor.stream(parent.key).unwrap().abort();
+        assert_refused(parent.reactor.run_once(NOW));
+        assert_refused(parent.reactor.run());
+        let own = reactor_on(Backend::Poll).unwrap();
+        drop(std::mem::replace(&mut parent.reactor, own));
+    });
+    parent.assert_peer_got(b"");
+}
+
+pub(crate) fn output_that_waits_is_sent_by_the_parent_alone(backend: Backend) {
+    let mut parent = connected(backend, |_, _| {});
+    parent.reactor.stream(parent.key).unwrap().send(b"once").unwrap();
+    in_child(|| {
+        assert_refused(parent.reactor.run_once(NOW));
+        // More than the output may have makes room by sending what there is.
+        let much = vec![b'm'; OUTPUT_MAX];
+        assert_eq!(parent.reactor.stream(parent.key).unwrap().send(&much), Err(SendError::Closed));
+        assert_refused(parent.reactor.run_once(NOW));
+    });
+    parent.assert_peer_got(b"once");
+}
+
+/// Forks in a handler. The child does this there, returns from the turn and ends; then the parent goes on.
+fn forked_in_a_handler(
+    backend: Backend,
+    before: impl Fn(&mut Stream<'_>) + 'static,
+    in_the_child: impl Fn(&mut Stream<'_>, Input<'_>) + 'static,
+) -> Connected {
+    let child: Rc<RefCell<Option<Option<i32>>>> = Rc::default();
+    let forked = child.clone();
+    let mut parent = connected(backend, move |stream, input| {
+        before(stream);
+        let pid = fork();
+        *forked.borrow_mut() = Some(pid);
+        if pid.is_none() {
+            in_the_child(stream, input);
+        }
+    });
+    parent.peer.write_all(b"fork").unwrap();
+    loop {
+        let outcome = catch_unwind(AssertUnwindSafe(|| parent.reactor.run_once(FOR_EVER)));
+        match *child.borrow() {
+            Some(None) => leave(catch_unwind(AssertUnwindSafe(|| assert_refused(parent.reactor.run_once(NOW))))),
+            Some(Some(pid)) => reap(pid),
+            None => {
+                outcome.unwrap().unwrap();
+                continue;
+            }
+        }
+        outcome.unwrap().unwrap();
+        return parent;
+    }
+}
+
+pub(crate) fn a_stream_does_nothing_in_a_child_that_was_forked_in_its_handler(backend: Backend) {
+    let mut parent = forked_in_a_handler(
+        backend,
+        |stream| stream.send(b"once").unwrap(),
+        |stream, input| {
+            // The input is behind what waits, and would be sent with it.
+            assert_eq!(stream.reply(input, ..), Err(SendError::Closed));
+            assert_sends_nothing(stream);
+        },
+    );
+    parent.assert_peer_got(b"once");
+    let mut parent = forked_in_a_handler(
+        backend,
+        |_| {},
+        |stream, input| assert_eq!(stream.reply(input, ..), Err(SendError::Closed)),
+    );
+    parent.assert_peer_got(b"");
+    let ends: [fn(&mut Stream<'_>); 4] = [|s| s.finish(), |s| s.close(), |s| s.abort(), |s| s.pause()];
+    for end in ends {
+        let mut parent = forked_in_a_handler(backend, |_| {}, move |stream, _| end(stream));
+        parent.assert_peer_got(b"");
+    }
+}
+
+pub(crate) fn a_handler_that_panics_in_a_child_resets_nothing(backend: Backend) {
+    let mut parent = forked_in_a_handler(
+        backend,
+        |_| {},
+        |_, _| {
+            // It is meant, and needs no message.
+            std::panic::resume_unwind(Box::new("a panic of the child's"));
+        },
+    );
+    parent.assert_peer_got(b"");
+}

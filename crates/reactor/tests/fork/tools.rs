@@ -1,0 +1,168 @@
+//! Children, and a parent's reactor that can tell whether it still hears.
+
+#![allow(unsafe_code, reason = "fork(2), waitpid(2), _exit(2), alarm(2) and signals to this process")]
+
+use std::{
+    cell::RefCell,
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    thread,
+    time::Duration,
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+use windlass::{Backend, BuildError, Errno, Interest, Key, Reactor, Stop, interest};
+
+pub(crate) const NOW: Duration = Duration::ZERO;
+
+/// Longer than a process of this program lives.
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(600);
+
+/// How long a process may take. Far above what it takes, for machines under load.
+const PATIENCE_SECONDS: u32 = 30;
+
+/// Has the kernel end this process if it hangs.
+pub(crate) fn die_in_time() {
+    // SAFETY: it takes a number, and the signal that comes ends the process.
+    unsafe { libc::alarm(PATIENCE_SECONDS) };
+}
+
+/// Forks: true in the child.
+pub(crate) fn fork() -> Option<i32> {
+    // SAFETY: this process has one thread at this time, so that the child may do what it likes.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        // An alarm is not inherited.
+        die_in_time();
+        return None;
+    }
+    Some(pid)
+}
+
+/// The child ends here: nothing of the parent's is torn down twice.
+pub(crate) fn leave(outcome: thread::Result<()>) -> ! {
+    // SAFETY: it ends the process.
+    unsafe { libc::_exit(i32::from(outcome.is_err())) }
+}
+
+/// Waits for a child, which must have ended well.
+pub(crate) fn reap(pid: i32) {
+    let mut status = 0;
+    // SAFETY: the status lives through the call.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!((waited, status), (pid, 0), "the child says why on stderr");
+}
+
+/// Runs the body in a child, whose exit status is 0 where the body returns.
+pub(crate) fn in_child(body: impl FnOnce()) {
+    match fork() {
+        None => leave(catch_unwind(AssertUnwindSafe(body))),
+        Some(pid) => reap(pid),
+    }
+}
+
+/// Sends this process a signal.
+pub(crate) fn raise(signal: i32) {
+    // SAFETY: it takes a number.
+    assert_eq!(unsafe { libc::raise(signal) }, 0);
+}
+
+pub(crate) fn reactor_on(backend: Backend) -> Result<Reactor, BuildError> {
+    Reactor::builder().backend(backend).build()
+}
+
+pub(crate) fn counter() -> OwnedFd {
+    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()
+}
+
+pub(crate) fn fire(fd: &OwnedFd) {
+    rustix::io::write(fd, &1u64.to_ne_bytes()).unwrap();
+}
+
+pub(crate) fn drain(fd: &OwnedFd) {
+    let _ = rustix::io::read(fd, &mut [0; 8]);
+}
+
+/// Who was called, in order.
+pub(crate) type Log = Rc<RefCell<Vec<u32>>>;
+
+/// A registered eventfd that the test can fire, whose handler drains it and notes a number.
+pub(crate) struct Registered {
+    pub(crate) fd: OwnedFd,
+    pub(crate) key: Key,
+}
+
+pub(crate) fn register(reactor: &mut Reactor, interest: Interest, who: u32, log: &Log) -> Registered {
+    let fd = counter();
+    let theirs = fd.as_fd().try_clone_to_owned().unwrap();
+    let log = log.clone();
+    let handler = move |fd: &mut OwnedFd| {
+        drain(fd);
+        log.borrow_mut().push(who);
+    };
+    let key = interest.with_fd(theirs).with_handler(handler).register_into(reactor).unwrap();
+    Registered { fd, key }
+}
+
+/// A reactor with a level-triggered and another registration, as they are before a fork.
+pub(crate) struct Parent {
+    pub(crate) reactor: Reactor,
+    pub(crate) first: Registered,
+    pub(crate) second: Registered,
+    pub(crate) log: Log,
+}
+
+impl Parent {
+    pub(crate) fn new(backend: Backend) -> Self {
+        let mut reactor = reactor_on(backend).unwrap();
+        let log = Log::default();
+        let manner = interest().read().edge_triggered();
+        let manner = if reactor.supports(manner) { manner } else { interest().read() };
+        let first = register(&mut reactor, interest().read(), 1, &log);
+        let second = register(&mut reactor, manner, 2, &log);
+        // Polls of a ring are armed by a wait.
+        reactor.run_once(NOW).unwrap();
+        Self { reactor, first, second, log }
+    }
+
+    /// All that was registered is heard, and so are a stop and a wake.
+    pub(crate) fn assert_works(&mut self) {
+        let Self { reactor, first, second, log } = self;
+        for registered in [first, second] {
+            drain(&registered.fd);
+            fire(&registered.fd);
+        }
+        while log.borrow().len() < 2 {
+            reactor.run_once(FOR_EVER).unwrap();
+        }
+        log.borrow_mut().sort_unstable();
+        assert_eq!(*log.take(), [1, 2]);
+        assert_wakes(reactor);
+    }
+}
+
+/// A stop and a remote call from another thread wake the loop, which would wait for longer than the process lives.
+pub(crate) fn assert_wakes(reactor: &mut Reactor) {
+    let stop: Stop = reactor.stop_handle();
+    let thread = thread::spawn(move || stop.stop());
+    while !reactor.stop_requested() {
+        reactor.run_once(FOR_EVER).unwrap();
+    }
+    reactor.run().unwrap();
+    thread.join().unwrap();
+    let remote = reactor.remote();
+    let thread = thread::spawn(move || {
+        remote.call(|_| ()).unwrap();
+        remote.stop();
+    });
+    reactor.run().unwrap();
+    thread.join().unwrap();
+}
+
+/// The reactor is the parent's.
+pub(crate) fn assert_refused<T: std::fmt::Debug>(outcome: io::Result<T>) {
+    assert_eq!(outcome.unwrap_err().raw_os_error(), Some(Errno::STALE.raw_os_error()));
+}
