@@ -16,6 +16,8 @@ impl Hall {
     /// Begins a drain; another one in its course may only bring the deadline forward.
     pub(crate) fn drain(self: &Rc<Self>, turn: &mut Turn<'_>, deadline: Duration) {
         self.is_draining.set(true);
+        // They take their counts along.
+        self.note_listeners(turn);
         for key in self.listeners.take() {
             if let Ok(listening) = turn.listener(key) {
                 listening.delete();

@@ -73,6 +73,9 @@ counters! {
     reading_paused,
     /// How often a listener has left connections alone for a while for want of descriptors or memory.
     accepting_paused,
+    /// How often a listener had as many connections as may be open, so that further ones had to wait: see
+    /// [`connections_max`](crate::Options::connections_max).
+    connection_limits_reached,
     /// Topics that somebody listens to now.
     topics,
 }

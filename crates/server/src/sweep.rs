@@ -146,18 +146,23 @@ pub(crate) fn start(hall: &SharedHall, reactor: &mut Reactor) -> io::Result<()> 
 }
 
 impl Hall {
-    /// Notes how often the listeners have had to rest.
-    fn note_rests(&self, turn: &mut Turn<'_>) {
+    /// Notes how often the listeners have had to rest, and how often they had as many connections as may be.
+    pub(crate) fn note_listeners(&self, turn: &mut Turn<'_>) {
         let mut listeners = self.listeners.take();
-        let mut rests = 0;
+        let (mut rests, mut limits) = (0, 0);
         listeners.retain(|key: &ListenerKey| {
-            let found = turn.listener(*key).map(|listening| rests += listening.rests());
+            let found = turn.listener(*key).map(|listening| {
+                rests += listening.rests();
+                limits += listening.limits_reached();
+            });
             // The application may have deleted it.
             found.is_ok()
         });
         self.listeners.set(listeners);
         // A listener that is gone takes its count along.
-        self.stats.accepting_paused.set(rests.max(self.stats.accepting_paused.get()));
+        let stats = &self.stats;
+        stats.accepting_paused.set(rests.max(stats.accepting_paused.get()));
+        stats.connection_limits_reached.set(limits.max(stats.connection_limits_reached.get()));
     }
 }
 
@@ -187,7 +192,7 @@ impl Sweep {
         if is_first {
             self.visit(turn);
         }
-        hall.note_rests(turn);
+        hall.note_listeners(turn);
         hall.board.post(hall.snapshot());
         // For connections that have gone in a panic, where nobody could be told.
         hall.look_whether_drained(turn);

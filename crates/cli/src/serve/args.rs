@@ -91,7 +91,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) write_timeout: u32,
 
-    /// Seconds that connections have to end after SIGINT or SIGTERM
+    /// Seconds that connections have to end after SIGINT, SIGTERM or SIGHUP
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub(crate) drain_timeout: u32,
 

@@ -26,7 +26,7 @@ pub(crate) use {
     file::{CONFIG, arguments as file_arguments},
 };
 
-/// Serves until SIGINT or SIGTERM, also on what the service manager has passed. Writes the addresses it listens on to `out`, and at the end a line of statistics.
+/// Serves until SIGINT, SIGTERM or SIGHUP, also on what the service manager has passed. Writes the addresses it listens on to `out`, and at the end a line of statistics.
 pub(crate) fn run(
     args: &Args,
     inherited: Result<Vec<Inherited>, InheritedError>,
@@ -48,9 +48,9 @@ pub(crate) fn run(
         tracing::info!(%place, workers = args.workers, connections_max, %backend, "listening");
     }
     let report = server.report();
-    let stopped_by = supervisor.run(server)?;
+    let stopped_by = supervisor.run(server, connections_max)?;
     drop(sockets);
-    let stopped_by = stopped_by.map_or_else(|| "a stop".to_owned(), |signal| format!("{signal:?}"));
+    let stopped_by = stopped_by.map_or_else(|| "a stop".to_owned(), supervisor::name);
     tracing::info!(%stopped_by, "stopped");
     say(out, format_args!("stopped by {stopped_by}: {}, on {backend}", report.line()))
 }

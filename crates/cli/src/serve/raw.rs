@@ -127,20 +127,26 @@ fn set_up(
         let listener = options.from_fd(socket)?.limited(limit);
         let counts = Arc::clone(counts);
         let accept = move |_: &Peer<'_>| Some(Raw { counts: Arc::clone(&counts) });
-        keys.push((listener.with_handler(accept).register_into(&mut reactor)?, 0));
+        keys.push((listener.with_handler(accept).register_into(&mut reactor)?, [0; 2]));
     }
-    count_rests(keys, counts, &mut reactor)?;
+    count_waits(keys, counts, &mut reactor)?;
     Ok(reactor)
 }
 
-/// Notes, every second, how often listeners have had to rest.
-fn count_rests(mut listeners: Vec<(ListenerKey, u64)>, counts: &Arc<Counts>, reactor: &mut Reactor) -> io::Result<()> {
+/// Notes, every second, how often listeners have had to rest, and how often they had as many connections as may be.
+fn count_waits(
+    mut listeners: Vec<(ListenerKey, [u64; 2])>,
+    counts: &Arc<Counts>,
+    reactor: &mut Reactor,
+) -> io::Result<()> {
     let counts = Arc::clone(counts);
     let look = move |mut turn: Turn<'_>| {
         for (key, seen) in &mut listeners {
             let Ok(listening) = turn.listener(*key) else { continue };
-            add(&counts.accepting_paused, listening.rests() - *seen);
-            *seen = listening.rests();
+            let now = [listening.rests(), listening.limits_reached()];
+            add(&counts.accepting_paused, now[0] - seen[0]);
+            add(&counts.limits_reached, now[1] - seen[1]);
+            *seen = now;
         }
     };
     reactor.every(Duration::from_secs(1), look)?;

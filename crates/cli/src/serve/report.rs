@@ -22,6 +22,14 @@ impl Report {
         }
     }
 
+    /// How often there were as many connections as may be.
+    pub(crate) fn limits_reached(&self) -> u64 {
+        match self {
+            Self::Served(counts) => counts.stats().connection_limits_reached,
+            Self::Raw(counts) => counts.limits_reached(),
+        }
+    }
+
     /// For the end.
     pub(crate) fn line(&self) -> String {
         match self {
@@ -43,10 +51,12 @@ fn line(stats: &Stats) -> String {
         messages_sent,
         ..
     } = *stats;
-    let Stats { dropped, evicted, violations, reading_paused, accepting_paused, .. } = *stats;
+    let Stats { dropped, evicted, violations, reading_paused, accepting_paused, connection_limits_reached, .. } =
+        *stats;
     let refused = refused + handshake_timeouts;
     format!(
         "{opened} connections, {connections_most} at most at once, {broken_off} broken off, {refused} refused, {requests} pages, {messages_received} messages, {messages_sent} sent, {dropped} dropped, \
-         {evicted} evicted, {violations} violations, reading paused {reading_paused} times, accepting paused {accepting_paused} times"
+         {evicted} evicted, {violations} violations, reading paused {reading_paused} times, accepting paused {accepting_paused} times, \
+         connection limit reached {connection_limits_reached} times"
     )
 }

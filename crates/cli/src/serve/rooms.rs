@@ -1,5 +1,7 @@
 //! What the server does with messages: rooms, and an echo.
 
+use std::fmt;
+
 use tracing::debug;
 use windlass_server::{
     Closed, Connection, Handler, Hub, Message, Refused,
@@ -23,8 +25,17 @@ pub(crate) struct Rooms {
 #[derive(Debug)]
 pub(crate) enum Purpose {
     Echo,
-    /// The room, which is a topic by the same name as the path.
+    /// A room, which is a topic by the same name as its path.
     Room(Box<str>),
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Echo => ECHO_PATH,
+            Self::Room(path) => path,
+        })
+    }
 }
 
 impl Handler for Rooms {
@@ -44,7 +55,7 @@ impl Handler for Rooms {
         if tracing::enabled!(tracing::Level::DEBUG) {
             // A peer that has hung up already has no address any more.
             let peer = connection.peer().map_or_else(|_| "unknown".to_owned(), |peer| peer.to_string());
-            debug!(id = %connection.id(), peer, ?purpose, "open");
+            debug!(id = %connection.id(), %peer, room = %purpose, "open");
         }
         if let Purpose::Room(room) = purpose {
             connection.subscribe(room);
@@ -60,6 +71,6 @@ impl Handler for Rooms {
     }
 
     fn on_close(&self, _: &mut Hub<'_>, _: &mut Purpose, closed: &Closed<'_>) {
-        debug!(id = %closed.id, reason = ?closed.reason, "closed");
+        debug!(id = %closed.id, reason = %closed.reason, "closed");
     }
 }

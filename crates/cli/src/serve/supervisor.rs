@@ -2,10 +2,10 @@
 
 use std::{
     cell::{Cell, RefCell},
-    io,
+    fs, io,
     rc::Rc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
@@ -37,6 +37,38 @@ pub(crate) enum Manner {
     Once,
 }
 
+impl Manner {
+    /// What a signal asks for, after the first that has come, if it asks for anything.
+    fn asked_for(first: Option<Signal>, signal: Signal) -> Option<Self> {
+        match first {
+            None => Some(Self::Peace),
+            // A terminal that is closed sends it more than once: the kernel does, and the shell.
+            Some(_) if signal == Signal::HUP => None,
+            Some(_) => Some(Self::Once),
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Peace => "graceful",
+            Self::Once => "immediate",
+        }
+    }
+}
+
+/// A signal's name: `SIGTERM`.
+pub(crate) fn name(signal: Signal) -> String {
+    format!("{signal:?}")
+}
+
+/// Whether this process is to ignore a signal, as `nohup` arranges it for SIGHUP. One that is watched is not ignored.
+fn is_ignored(signal: Signal) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
+}
+
 /// What waits for signals. It has its descriptors before the server takes connections, which may leave none.
 pub(crate) struct Supervisor {
     reactor: Reactor,
@@ -47,7 +79,9 @@ pub(crate) struct Supervisor {
 impl Supervisor {
     /// Blocks the signals in this thread, and so in all that it starts later: one that comes before [`run`](Self::run) waits.
     pub(crate) fn new(backend: Backend) -> anyhow::Result<Self> {
-        let signals = SignalSet::new([Signal::INT, Signal::TERM]).context("cannot receive signals")?;
+        let hang_up = Some(Signal::HUP).filter(|signal| !is_ignored(*signal));
+        let signals = SignalSet::new([Signal::INT, Signal::TERM].into_iter().chain(hang_up));
+        let signals = signals.context("cannot receive signals")?;
         // The same backend as the workers', so that one sandbox does for all threads.
         let reactor = Reactor::builder().backend(backend).build();
         let reactor = reactor.context("cannot build the main thread's reactor")?;
@@ -56,12 +90,12 @@ impl Supervisor {
     }
 
     /// Waits for the end of the server. The first signal asks for it, the second one demands it. Says which the first was.
-    pub(crate) fn run(self, server: Box<dyn Running>) -> anyhow::Result<Option<Signal>> {
+    pub(crate) fn run(self, server: Box<dyn Running>, connections_max: usize) -> anyhow::Result<Option<Signal>> {
         let Self { mut reactor, stop, signals } = self;
         let first = Rc::new(Cell::new(None));
         let watched = watch(signals, server.ender(), &first, &mut reactor);
         watched.map_err(io::Error::from).context("cannot watch for signals")?;
-        complain(server.report(), &mut reactor).context("cannot start a timer")?;
+        complain(server.report(), connections_max, &mut reactor).context("cannot start a timer")?;
         let waiter = thread::Builder::new()
             .name("windlass-waiter".to_owned())
             .spawn(move || {
@@ -89,26 +123,84 @@ fn watch(
         .with_fd(signals)
         .with_handler(move |signals: &mut SignalSet| {
             // A read that fails cannot be tried again in any better way, and somebody did ask for the end.
-            let signal = signals.read().ok().and_then(|received| received.iter().next());
-            let manner = if first.get().is_none() { Manner::Peace } else { Manner::Once };
-            first.set(first.get().or(signal).or(Some(Signal::TERM)));
-            tracing::info!(signal = ?signal, ?manner, "ending");
+            let received = signals.read().ok();
+            let others = |signal: &Signal| *signal != Signal::HUP;
+            let signal = received.and_then(|received| received.iter().find(others).or(received.iter().next()));
+            let signal = signal.unwrap_or(Signal::TERM);
+            let Some(manner) = Manner::asked_for(first.get(), signal) else { return };
+            first.set(first.get().or(Some(signal)));
+            tracing::info!(signal = %name(signal), manner = %manner.name(), "ending");
             end(manner);
         })
         .register_into(reactor)
         .map(|_| ())
 }
 
-/// Tells of listeners that have to rest, once: who has too few descriptors has them for every connection.
-fn complain(report: Report, reactor: &mut Reactor) -> io::Result<()> {
-    let is_told = RefCell::new(false);
+/// Tells of listeners that have to rest, once: who has too few descriptors has them for every connection. And of the
+/// connection limit, whenever it was reached, but not too often.
+fn complain(report: Report, connections_max: usize, reactor: &mut Reactor) -> io::Result<()> {
+    let state = RefCell::new((false, Paced::default()));
     let look = move |_: Turn<'_>| {
-        let mut is_told = is_told.borrow_mut();
+        let (is_told, limits) = &mut *state.borrow_mut();
         if !*is_told && report.accepting_paused() > 0 {
             *is_told = true;
             tracing::warn!("accepting is paused for want of descriptors or memory");
         }
+        if let Some(times) = limits.news(report.limits_reached(), Instant::now()) {
+            tracing::warn!(
+                times,
+                "connection limit {connections_max} reached: further connections wait until others end; raise --connections"
+            );
+        }
     };
     reactor.every(Duration::from_secs(1), look)?;
     Ok(())
+}
+
+/// The shortest time between two warnings of the same.
+const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
+
+/// A count that is told of when it has grown, now and then.
+#[derive(Debug, Default)]
+struct Paced {
+    told: u64,
+    last: Option<Instant>,
+}
+
+impl Paced {
+    /// By how much the count has grown since it was told of last, if it is to be told of now.
+    fn news(&mut self, count: u64, now: Instant) -> Option<u64> {
+        let may = self.last.is_none_or(|last| now.saturating_duration_since(last) >= BETWEEN_WARNINGS);
+        let grown = count.saturating_sub(self.told);
+        if !may || grown == 0 {
+            return None;
+        }
+        (self.told, self.last) = (count, Some(now));
+        Some(grown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_comes_at_once_and_then_once_a_minute() {
+        let (mut paced, start) = (Paced::default(), Instant::now());
+        let mut at = |second, count| paced.news(count, start + Duration::from_secs(second));
+        assert_eq!([at(0, 0), at(1, 2), at(2, 5), at(60, 6)], [None, Some(2), None, None]);
+        assert_eq!([at(61, 7), at(500, 7), at(501, 8)], [Some(5), None, Some(1)]);
+    }
+
+    #[test]
+    fn the_second_signal_ends_it_at_once_unless_it_is_a_hang_up() {
+        let all = [Signal::INT, Signal::TERM, Signal::HUP];
+        assert!(all.iter().all(|signal| Manner::asked_for(None, *signal) == Some(Manner::Peace)));
+        for first in all.map(Some) {
+            assert_eq!(
+                all.map(|signal| Manner::asked_for(first, signal)),
+                [Some(Manner::Once), Some(Manner::Once), None]
+            );
+        }
+    }
 }

@@ -186,7 +186,7 @@ fn the_default_limit_of_connections_fits_the_limit_of_open_files() {
 
 #[test]
 fn a_signal_stops_it_cleanly_with_connections_open() {
-    for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
+    for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT"), (Signal::HUP, "SIGHUP")] {
         let server = Server::start(&["--mode", "raw"]);
         let mut client = server.connect();
         ping(&mut client);
@@ -194,6 +194,62 @@ fn a_signal_stops_it_cleanly_with_connections_open() {
         assert_eq!(status.code(), Some(0), "{line}");
         assert!(line.starts_with(&format!("stopped by {name}: 1 connections")), "{line}");
         assert_eq!(client.read(&mut [0; 8]).expect("the connection was closed in order"), 0);
+    }
+}
+
+/// `nohup` starts programs that way, and what is ignored must not end them.
+#[test]
+fn a_hang_up_that_is_ignored_stays_so() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_windlass")]);
+    let server = Server::of(with_arguments(command, &["serve", "--mode", "raw", "--listen", "127.0.0.1:0"]));
+    kill_process(server.pid(), Signal::HUP).expect("it runs");
+    ping(&mut server.connect());
+    let (status, line) = server.stop(Signal::TERM);
+    assert!(status.success() && line.starts_with("stopped by SIGTERM: "), "{line}");
+}
+
+#[test]
+fn who_hits_the_connection_limit_is_told_which_option_to_raise() {
+    for mode in ["raw", "echo"] {
+        let server = Server::start(&["--mode", mode, "--connections", "2"]);
+        let _clients: Vec<TcpStream> = (0..3).map(|_| server.connect()).collect();
+        let line = server.wait_for_error("connection limit 2 reached");
+        assert!(line.contains("WARN") && line.contains("--connections"), "{line}");
+        let line = server.stop_cleanly();
+        assert!(number_before("times, on", &line) > 0, "{line}");
+        assert!(line.contains("connection limit reached"), "{line}");
+    }
+}
+
+#[test]
+fn the_log_says_things_plainly() {
+    let server = Server::start(&["--log-level", "debug", "--mode", "chat", "--drain-timeout", "60"]);
+    let mut lines = Vec::new();
+    for path in ["/room/lobby", "/echo"] {
+        let mut client = server.connect();
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        );
+        client.write_all(request.as_bytes()).expect("the server reads");
+        lines.push(server.wait_for_error(" open "));
+        // A Close frame without a code.
+        client.write_all(&[0x88, 0x80, 0, 0, 0, 0]).expect("the server reads");
+        lines.push(server.wait_for_error(" closed "));
+    }
+    kill_process(server.pid(), Signal::HUP).expect("it runs");
+    lines.push(server.wait_for_error(" ending "));
+    lines.push(server.wait_for_error(" stopped "));
+    for (line, part) in lines.iter().zip([
+        "room=/room/lobby",
+        "reason=closed by the peer",
+        "room=/echo",
+        "reason=closed by the peer",
+        "signal=SIGHUP manner=graceful",
+        "stopped_by=SIGHUP",
+    ]) {
+        assert!(line.contains(part), "{part} in {line}");
     }
 }
 
@@ -220,6 +276,20 @@ fn sockets_from_the_service_manager_are_taken_before_anything_is_opened() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains("descriptor 4 of LISTEN_FDS is not open"), "{errors}");
+}
+
+/// They would have shared the connections, and with them the rooms, without a word (issue 13).
+#[test]
+fn a_second_server_on_the_address_is_refused_with_several_workers_too() {
+    for (first, second) in [("2", "2"), ("1", "2"), ("2", "1")] {
+        let server = Server::start(&["--workers", first]);
+        let address = server.address.to_string();
+        let output = windlass(&["serve", "--listen", &address, "--workers", second]).output().expect("it starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.contains(&format!("cannot listen on {address}: Address already in use")), "{errors}");
+        server.stop_cleanly();
+    }
 }
 
 #[test]

@@ -45,6 +45,10 @@ pub(crate) struct ListenerBook {
     /// Why it rested last; `None` when it was not the kernel's refusal.
     rest_reason: Option<Errno>,
     is_watched: bool,
+    /// The limit that it shares was reached when it asked last.
+    is_limited: bool,
+    /// How often a limit was reached.
+    limited: u64,
 }
 
 impl ListenerBook {
@@ -147,6 +151,13 @@ impl Listening<'_> {
         self.book().is_resting
     }
 
+    /// How often as many streams were open as may be, by [`connections_max`](ListenOptions::connections_max) or
+    /// by the limit that it [shares](Listener::limited), so that further connections had to wait.
+    #[must_use]
+    pub fn limits_reached(&self) -> u64 {
+        self.book().limited
+    }
+
     /// How often it has begun to leave connections alone for want of a descriptor, of memory, or of a subscriber's place.
     #[must_use]
     pub fn rests(&self) -> u64 {
@@ -241,6 +252,8 @@ impl Reactor {
                     timer: None,
                     rest_reason: None,
                     is_watched: wants,
+                    is_limited: false,
+                    limited: 0,
                 });
                 Ok(ListenerKey(cell))
             }
@@ -261,9 +274,13 @@ impl Reactor {
             return Err(NoRoom);
         }
         let Some(room) = limit.take() else {
+            // It asks again and again, and the limit is reached once.
+            book.limited += u64::from(!book.is_limited);
+            book.is_limited = true;
             self.leave_connections_alone(slot);
             return Err(NoRoom);
         };
+        book.is_limited = false;
         Ok(Some(room))
     }
 
@@ -309,7 +326,9 @@ impl Reactor {
             Begin { socket, options, prefix: Vec::new(), flags: Flags::default(), refused: None, listener: Some(slot) };
         match self.begin_stream(begin, handler) {
             Ok(_) => {
-                self.listener_book(slot).open += 1;
+                let book = self.listener_book(slot);
+                book.open += 1;
+                book.limited += u64::from(book.open == book.options.connections_max);
                 true
             }
             Err(refused) => {

@@ -143,11 +143,13 @@ fn no_more_than_so_many_connections_are_open(build: Build) {
     let mut peers: Vec<Peer> = (0..3).map(|_| connect(to)).collect();
     until(&mut reactor, &log, 2);
     assert!(run_dry(&mut reactor) == 0, "the third waits in the backlog, and wakes nobody");
-    assert_eq!(reactor.listener(key).unwrap().connections(), 2);
+    let listening = reactor.listener(key).unwrap();
+    assert_eq!((listening.connections(), listening.limits_reached()), (2, 1));
     peers[2].write(b"third");
     drop(peers.remove(0));
     run_dry(&mut reactor);
-    assert_eq!(reactor.listener(key).unwrap().connections(), 2);
+    let listening = reactor.listener(key).unwrap();
+    assert_eq!((listening.connections(), listening.limits_reached()), (2, 2));
     assert_eq!(peers[1].read_all(), b"third");
 }
 
@@ -190,6 +192,12 @@ fn a_shared_limit_holds_for_all_that_share_it(build: Build) {
     };
     assert_eq!(count(&mut reactors), [3, 0], "the others wait, and wake nobody");
     assert_eq!(limit.open(), 3);
+    // To ask again is not to reach it again.
+    for _ in 0..3 {
+        clock.advance(Duration::from_millis(100));
+        assert_eq!(count(&mut reactors), [3, 0]);
+        assert_eq!(reactors[1].listener(places[1].1).unwrap().limits_reached(), 1);
+    }
     drop(peers.remove(0));
     // The listener whose stream it was takes the room at once, if somebody waits for it.
     assert_eq!(count(&mut reactors), [2, 0]);
@@ -197,6 +205,7 @@ fn a_shared_limit_holds_for_all_that_share_it(build: Build) {
     assert_eq!(count(&mut reactors), [2, 1], "the other has looked again");
     let listening = reactors[1].listener(places[1].1).unwrap();
     assert_eq!((listening.rests(), listening.rest_reason()), (0, None), "it wants nothing of the system's");
+    assert_eq!(listening.limits_reached(), 2);
     let [first, mut second] = reactors;
     drop(first);
     assert_eq!(limit.open(), 1, "a reactor that goes gives back what it has");

@@ -15,6 +15,7 @@ pub(crate) struct Counts {
     pub(crate) bytes: AtomicU64,
     pub(crate) reading_paused: AtomicU64,
     pub(crate) accepting_paused: AtomicU64,
+    pub(crate) limits_reached: AtomicU64,
 }
 
 /// Adds to a count. Nobody orders anything by counts.
@@ -34,6 +35,11 @@ impl Counts {
         read(&self.accepting_paused)
     }
 
+    /// How often there were as many connections as may be.
+    pub(crate) fn limits_reached(&self) -> u64 {
+        read(&self.limits_reached)
+    }
+
     pub(crate) fn closed(&self, failed: bool) {
         self.open.fetch_sub(1, Ordering::Relaxed);
         add(&self.failed, u64::from(failed));
@@ -46,7 +52,8 @@ impl fmt::Display for Counts {
         let [reading, accepting] = [&self.reading_paused, &self.accepting_paused].map(read);
         write!(f, "{accepted} connections, {open_max} at most at once, {failed} broken off, ")?;
         write!(f, "{bytes} bytes echoed, reading paused {reading} times, ")?;
-        write!(f, "accepting paused {accepting} times")
+        write!(f, "accepting paused {accepting} times, ")?;
+        write!(f, "connection limit reached {} times", self.limits_reached())
     }
 }
 
