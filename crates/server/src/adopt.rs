@@ -9,6 +9,7 @@ use crate::{
     ConnectionId, Handler, Service,
     connection::Seat,
     driver::{Driver, Open, State},
+    http::Door,
 };
 
 /// A connection whose handshake somebody else has done: a server of HTTP, say. What was agreed on in it is said here.
@@ -75,7 +76,7 @@ impl<H: Handler> Service<H> {
         hall.keep_protocol(member, protocol.as_deref());
         let seat = Seat::new(member, hall.tick.get());
         let engine = hall.engine(deflate.as_ref());
-        let mut driver = Driver::new(&self.0, None);
+        let mut driver = Driver::new(&self.0, None, Door::Unix);
         driver.state = State::Open(Open { engine, seat, data });
         let options = hall.options.stream();
         match options.adopt(socket, prefix, driver, target) {

@@ -13,7 +13,7 @@ use crate::{
     closed::Ending,
     connection::{HALT_CLOSING, HALT_HELD, HALT_PAUSED, HALT_SPENT, SPENT_MAX, Seat},
     hall::{Alert, Hall, Running},
-    http::Place,
+    http::{Door, Place},
     roster::{Flags, NOBODY},
     service::Inner,
 };
@@ -33,6 +33,8 @@ pub(crate) enum State<D> {
         reader: Option<Box<HeadReader>>,
         requests: u32,
         place: Option<Place>,
+        /// Through what it has come, which says for which hosts it may ask.
+        door: Door,
         /// The output is above its high mark, as the stream has told.
         is_full: bool,
     },
@@ -221,8 +223,8 @@ fn reason_of(reason: stream::CloseReason) -> CloseReason {
 }
 
 impl<H: Handler> Driver<H> {
-    pub(crate) fn new(service: &Rc<Inner<H>>, place: Option<Place>) -> Self {
-        let state = State::Opening { member: NOBODY, reader: None, requests: 0, place, is_full: false };
+    pub(crate) fn new(service: &Rc<Inner<H>>, place: Option<Place>, door: Door) -> Self {
+        let state = State::Opening { member: NOBODY, reader: None, requests: 0, place, door, is_full: false };
         Self { service: Rc::clone(service), state }
     }
 

@@ -72,7 +72,7 @@ pub trait Handler: Sized + 'static {
     /// What the application keeps for each connection. It needs no box: it lies in the connection.
     type Data: 'static;
 
-    /// Somebody wants to open a connection: the request is well-formed, its path takes upgrades and its origin is allowed. The answer is sent when this has returned.
+    /// Somebody wants to open a connection: the request is well-formed, its path takes upgrades, and its host and origin are allowed. The answer is sent when this has returned.
     ///
     /// # Errors
     /// With a [`Refusal`] the client is sent that instead, and the connection is closed.

@@ -14,7 +14,7 @@ use crate::{
     connection::Seat,
     driver::{Driver, First, Open, Source, State},
     hall::Hall,
-    http::{LazyPeer, Next, Opened, Place, Refusal, Served, UpgradeRequest, Welcome, reject},
+    http::{Door, LazyPeer, Next, Opened, Place, Refusal, Served, UpgradeRequest, Welcome, reject, without_body},
     roster::Flags,
     service::Inner,
 };
@@ -41,8 +41,8 @@ impl<H: Handler> Driver<H> {
     #[cold]
     #[inline(never)]
     pub(crate) fn opening(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
-        let State::Opening { member, reader, requests, is_full, .. } = &mut self.state else { return };
-        let (member, is_full) = (*member, *is_full);
+        let State::Opening { member, reader, requests, is_full, door, .. } = &mut self.state else { return };
+        let (member, is_full, door) = (*member, *is_full, *door);
         let service = Rc::clone(&self.service);
         let hall = &*service.hall;
         let mut answer = hall.answer.take();
@@ -57,7 +57,7 @@ impl<H: Handler> Driver<H> {
             let (step, used) = match found {
                 Ok(Some((request, used))) => {
                     let from = answer.len();
-                    let step = service.answer(&request, *requests, stream, &mut answer);
+                    let step = service.answer(&request, door, *requests, stream, &mut answer);
                     if matches!(step, Step::End) && request.header_bytes("Upgrade").is_some() {
                         service.tell_refused(stream, &answer[from..]);
                     }
@@ -177,20 +177,37 @@ impl Hall {
 }
 
 impl<H: Handler> Inner<H> {
-    fn answer(&self, request: &Request<'_>, before: u32, stream: &mut Stream<'_>, out: &mut Vec<u8>) -> Step<H::Data> {
+    fn answer(
+        &self,
+        request: &Request<'_>,
+        door: Door,
+        before: u32,
+        stream: &mut Stream<'_>,
+        out: &mut Vec<u8>,
+    ) -> Step<H::Data> {
         let hall = &self.hall;
+        if let Err(refusal) = hall.options.hosts.check_at(request, door) {
+            return self.refuse(&refusal, request, out);
+        }
         let Some(upgrade) = hall.options.routes.upgrade_of(request) else {
             return self.answer_other(request, before, stream, out);
         };
         match self.take_upgrade(&upgrade, stream, out) {
             Ok(step) => step,
-            Err(refusal) => {
-                hall.stats.refused.add(1);
-                // A header that cannot be sent was answered with a 500.
-                let _ = refusal.write(SystemTime::now(), out);
-                Step::End
-            }
+            Err(refusal) => self.refuse(&refusal, request, out),
         }
+    }
+
+    #[cold]
+    fn refuse(&self, refusal: &Refusal, request: &Request<'_>, out: &mut Vec<u8>) -> Step<H::Data> {
+        self.hall.stats.refused.add(1);
+        let start = out.len();
+        // A header that cannot be sent was answered with a 500.
+        let _ = refusal.write(SystemTime::now(), out);
+        if request.method() == "HEAD" {
+            without_body(out, start);
+        }
+        Step::End
     }
 
     /// Answers what is no upgrade that can be taken.

@@ -6,7 +6,7 @@ use windlass::stream::{ListenOptions, StreamOptions};
 use windlass_flow::Bounds;
 use windlass_ws::{Limits, deflate::DeflateConfig, handshake::HeadLimits};
 
-use crate::http::{Origins, Routes};
+use crate::http::{Hosts, Origins, Routes};
 
 /// What becomes of a message for a receiver for whom too much waits already.
 ///
@@ -74,6 +74,10 @@ pub struct Options {
     pub routes: Routes,
     /// Which pages may connect. Default: those of the same host.
     pub origins: Origins,
+    /// Which hosts clients may ask for; other requests are answered with 421. Default: on a loopback address
+    /// `localhost` and loopback addresses, elsewhere all. Behind a proxy on the same machine that passes the Host
+    /// header on, the server's own name must be listed.
+    pub hosts: Hosts,
     /// Bounds of what a peer sends: frames, messages, fragments, control frames. Default: [`Limits::DEFAULT`].
     pub limits: Limits,
     /// Bounds of a request's head. Default: [`HeadLimits::DEFAULT`].
@@ -122,6 +126,7 @@ impl Options {
         Self {
             routes: Routes::everywhere(),
             origins: Origins::default(),
+            hosts: Hosts::default(),
             limits: Limits::DEFAULT,
             head_limits: HeadLimits::DEFAULT,
             deflate: None,

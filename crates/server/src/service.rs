@@ -21,7 +21,7 @@ use crate::{
     Handler, Hub, Options, Refused, Sender, Stats,
     driver::Driver,
     hall::{Hall, SharedHall},
-    http::PlaceCounter,
+    http::{Door, PlaceCounter},
     inbox::{self, Command, Inbox},
     sender::Gate,
     sweep,
@@ -85,7 +85,9 @@ impl<H: Handler> Service<H> {
             return Err(io::Error::other("the service is draining"));
         }
         let service = self.clone();
-        let accept = move |peer: &Peer<'_>| service.accept(peer);
+        // A socket of another family than these two is no loopback address.
+        let door = listener.local_addr().map_or(Door::Network, |address| Door::of(&address));
+        let accept = move |peer: &Peer<'_>| service.accept(peer, door);
         let key = listener.register(accept, target).map_err(io::Error::from)?;
         let mut listeners = self.0.hall.listeners.take();
         listeners.push(key);
@@ -93,10 +95,10 @@ impl<H: Handler> Service<H> {
         Ok(key)
     }
 
-    fn accept(&self, peer: &Peer<'_>) -> Option<Driver<H>> {
-        let Some(places) = &self.0.places else { return Some(Driver::new(&self.0, None)) };
+    fn accept(&self, peer: &Peer<'_>, door: Door) -> Option<Driver<H>> {
+        let Some(places) = &self.0.places else { return Some(Driver::new(&self.0, None, door)) };
         match places.take(peer.address()) {
-            Ok(place) => Some(Driver::new(&self.0, Some(place))),
+            Ok(place) => Some(Driver::new(&self.0, Some(place), door)),
             Err(reason) => {
                 self.0.hall.stats.refused.add(1);
                 let reason = reason.to_string();

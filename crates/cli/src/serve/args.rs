@@ -47,6 +47,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ORIGIN", default_value = "same")]
     pub(crate) origin: Vec<String>,
 
+    /// A host that clients may ask for by the Host header, without a port: a name or an address, which may be given several times, or `any` [default: on a loopback address `localhost` and loopback addresses, elsewhere any]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
+
     /// Most connections at once, of all places to listen at and all workers together; further ones wait [default: 10000, or fewer if so many files cannot be open]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: Option<u32>,

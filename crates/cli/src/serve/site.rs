@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use windlass::Backend;
 use windlass_server::{
     Options, Running as RunningServer, Server, Slow,
-    http::{Origins, Page, Routes},
+    http::{Hosts, Origins, Page, Routes},
 };
 
 use super::{
@@ -70,6 +70,7 @@ impl Args {
             let page = Page::html(page::INDEX).header("Content-Security-Policy", page::CONTENT_SECURITY_POLICY);
             options.routes = options.routes.page("/", page);
         }
+        options.hosts = Hosts::parse(&self.host).context("cannot use what --host says")?;
         options.origins = Origins::parse(&self.origin).context("cannot use what --origin says")?;
         options.limits = self.limits();
         options.deflate = self.deflate.config();

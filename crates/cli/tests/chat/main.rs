@@ -85,10 +85,10 @@ fn a_message_goes_verbatim_to_everyone_else_in_the_room_in_order() {
 #[test]
 fn one_who_has_left_hears_nothing_and_harms_nobody() {
     let server = Server::start(&[]);
-    let mut ada = enter(&server, "/");
-    let mut bob = enter(&server, "/?query=does&not=matter");
-    enter(&server, "/").close();
-    drop(enter(&server, "/"));
+    let mut ada = enter(&server, "/room/a");
+    let mut bob = enter(&server, "/room/a?query=does&not=matter");
+    enter(&server, "/room/a").close();
+    drop(enter(&server, "/room/a"));
     ada.send(Message::Text("who is here?"));
     assert_eq!(bob.hear(), text("who is here?"));
     server.stop_cleanly();
@@ -97,8 +97,8 @@ fn one_who_has_left_hears_nothing_and_harms_nobody() {
 #[test]
 fn rooms_relay_between_clients_with_and_without_compression() {
     let server = Server::start(&[]);
-    let mut plain = enter(&server, "/r");
-    let mut packed = Client::open(server.connect(), "/r", Some(&DeflateConfig::DEFAULT));
+    let mut plain = enter(&server, "/room/r");
+    let mut packed = Client::open(server.connect(), "/room/r", Some(&DeflateConfig::DEFAULT));
     assert!(packed.has_deflate);
     packed.ping(b"");
     assert_eq!(packed.hear(), Heard::Pong(vec![]));
@@ -112,7 +112,7 @@ fn rooms_relay_between_clients_with_and_without_compression() {
 
 #[test]
 fn the_page_is_served_in_chat_alone_and_the_echo_is_not_a_room() {
-    let server = Server::start(&[]);
+    let server = Server::start(&["--host", "here.example"]);
     let (status, head, body) = get(&server, "/", "");
     assert_eq!(status, 200);
     assert!(head.contains("content-type: text/html") && head.contains("frame-ancestors 'none'"), "{head}");
@@ -140,10 +140,60 @@ fn pages_of_other_origins_are_kept_out_unless_they_are_allowed() {
         (&["--origin", "any"], 101, 101, 101),
         (&["--origin", "https://other.example"], 101, 403, 101),
     ] {
-        let server = Server::start(arguments);
-        let statuses = ["", OWN, OTHER].map(|origin| upgrade(&server, "/", origin));
+        let server = Server::start(&[&["--host", "here.example"], arguments].concat());
+        let statuses = ["", OWN, OTHER].map(|origin| upgrade(&server, "/room/a", origin));
         assert_eq!(statuses, [none, own, other], "{arguments:?}");
         server.stop_cleanly();
+    }
+}
+
+/// The status with which a request for this host is answered, and the text.
+fn ask_for(server: &Server, host: &str, headers: &str) -> (u16, String) {
+    let mut socket = server.connect();
+    write!(socket, "GET /echo HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n").expect("it listens");
+    let mut answer = [0; 1024];
+    let count = socket.read(&mut answer).expect("it answers");
+    let answer = String::from_utf8_lossy(&answer[..count]).into_owned();
+    (answer[9..12].parse().expect("a status"), answer)
+}
+
+/// A page of any name that is made to resolve to 127.0.0.1 could connect: DNS rebinding (issue 13).
+#[test]
+fn requests_for_other_hosts_are_refused_on_loopback_unless_they_are_allowed() {
+    let port = |server: &Server, host: &str| host.replace("PORT", &server.address.port().to_string());
+    let own = ["localhost:PORT", "LocalHost.", "127.0.0.1:PORT", "127.0.0.1", "[::1]:1"];
+    for (arguments, allowed, refused) in [
+        (&[][..], &[][..], &["evil.example:PORT", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"][..]),
+        (
+            &["--host", "Here.Example", "--host", "10.0.0.1"],
+            &["here.example", "here.example.:PORT", "HERE.EXAMPLE:80", "10.0.0.1:PORT"],
+            &["evil.example:PORT", "a.here.example", "10.0.0.2"],
+        ),
+        (&["--host", "any"], &["evil.example:PORT"], &[]),
+    ] {
+        let server = Server::start(arguments);
+        for host in own.iter().chain(allowed) {
+            let (status, answer) = ask_for(&server, &port(&server, host), UPGRADE);
+            assert_eq!(status, 101, "{host} with {arguments:?}: {answer}");
+        }
+        for host in refused {
+            for headers in [UPGRADE, ""] {
+                let (status, answer) = ask_for(&server, &port(&server, host), headers);
+                assert_eq!(status, 421, "{host} with {arguments:?}: {answer}");
+                assert!(answer.contains("--host") && answer.contains("\r\nDate: "), "{answer}");
+            }
+        }
+        server.stop_cleanly();
+    }
+}
+
+#[test]
+fn a_host_that_is_none_is_refused_by_its_name() {
+    for host in ["http://example.com", "example.com:80", "*.example.com", ""] {
+        let output = windlass(&["serve", "--listen", "127.0.0.1:0", "--host", host]).output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.contains("--host"), "{errors}");
     }
 }
 
@@ -195,12 +245,12 @@ fn a_file_configures_it_and_the_command_line_goes_before_it() {
 #[test]
 fn connections_of_one_address_are_limited() {
     let server = Server::start(&["--connections-per-address", "2"]);
-    let (ada, mut bob) = (enter(&server, "/"), enter(&server, "/"));
+    let (ada, mut bob) = (enter(&server, "/room/a"), enter(&server, "/room/a"));
     let mut third = server.connect();
     assert_eq!(third.read(&mut [0; 1]).expect("it is closed in order"), 0);
     ada.close();
     // The server has closed first, so the place is free.
-    let mut cleo = enter(&server, "/");
+    let mut cleo = enter(&server, "/room/a");
     bob.send(Message::Text("hello"));
     assert_eq!(cleo.hear(), text("hello"));
     assert_eq!(number_before("refused", &server.stop_cleanly()), 1);
@@ -209,8 +259,8 @@ fn connections_of_one_address_are_limited() {
 #[test]
 fn the_first_signal_ends_it_in_peace_and_the_second_at_once() {
     let server = Server::start(&["--drain-timeout", "60"]);
-    let mut client = enter(&server, "/");
-    let mut silent = enter(&server, "/");
+    let mut client = enter(&server, "/room/a");
+    let mut silent = enter(&server, "/room/a");
     kill_process(server.pid(), Signal::TERM).expect("it runs");
     // Everybody is told, and who answers ends in order.
     assert_eq!(client.hear(), Heard::Close(Some(1001), String::new()));
@@ -220,7 +270,7 @@ fn the_first_signal_ends_it_in_peace_and_the_second_at_once() {
 
     let server = Server::start(&["--drain-timeout", "3600"]);
     // A client that never answers: its engine is not asked.
-    let stubborn = enter(&server, "/").socket;
+    let stubborn = enter(&server, "/room/a").socket;
     kill_process(server.pid(), Signal::INT).expect("it runs");
     server.wait_for_error("ending");
     // Nobody new comes in meanwhile. The listener may still be there for a moment.
@@ -236,9 +286,9 @@ fn the_first_signal_ends_it_in_peace_and_the_second_at_once() {
 fn a_receiver_that_does_not_read_is_treated_as_was_said_and_the_others_miss_nothing() {
     for (policy, words) in [("drop-newest", "dropped"), ("drop-oldest", "dropped"), ("evict", "evicted")] {
         let server = Server::start(&["--slow", policy, "--buffer", "20000"]);
-        let mut sender = enter(&server, "/");
-        let mut reader = enter(&server, "/");
-        let slow = enter(&server, "/");
+        let mut sender = enter(&server, "/room/a");
+        let mut reader = enter(&server, "/room/a");
+        let slow = enter(&server, "/room/a");
         // More than socket buffers hold at their largest.
         let message = pattern(5, 256 << 10);
         for _ in 0..64 {

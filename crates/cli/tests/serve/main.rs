@@ -363,7 +363,7 @@ fn it_stops_cleanly_though_nobody_reads_its_output() {
 
 #[test]
 fn refusals_and_peers_are_in_the_log() {
-    const UPGRADE: &str = "Host: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+    const UPGRADE: &str = "Host: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     let server = Server::start(&["--mode", "echo", "--log-level", "debug", "--log", "json"]);
     let ask = |more: &str| {

@@ -16,7 +16,7 @@ impl Head {
     /// One that is accepted.
     pub(crate) fn good() -> Self {
         let headers = [
-            "Host: example.org",
+            "Host: localhost",
             "Upgrade: websocket",
             "Connection: Upgrade",
             &format!("Sec-WebSocket-Key: {KEY}"),

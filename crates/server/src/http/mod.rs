@@ -3,12 +3,13 @@
 //! Nothing here reads or writes a socket: requests that [`windlass_ws::handshake`] has read come in, decisions and bytes come out. A
 //! host that does the upgrade itself, a hyper server for instance, can ask the same questions.
 //!
-//! The order in which a request meets them: [`PlaceCounter`] when the connection is accepted, [`Routes`] when its head is complete, [`Origins`]
-//! where it is an upgrade, the application's `on_upgrade` with an [`UpgradeRequest`], which answers with a [`Welcome`] or a [`Refusal`].
+//! The order in which a request meets them: [`PlaceCounter`] when the connection is accepted, [`Hosts`] and [`Routes`] when its head is complete,
+//! [`Origins`] where it is an upgrade, the application's `on_upgrade` with an [`UpgradeRequest`], which answers with a [`Welcome`] or a [`Refusal`].
 
 mod address;
 mod date;
 mod header;
+mod host;
 mod origin;
 mod page;
 mod refusal;
@@ -17,10 +18,12 @@ mod routes;
 mod upgrade;
 
 pub use address::{AddressKey, NoPlace, Place, PlaceCounter};
+pub(crate) use host::Door;
+pub use host::{HostError, HostName, Hosts, HostsError};
 pub use origin::{Origin, OriginError, Origins, OriginsError};
 pub use page::{Body, Page};
 pub use refusal::Refusal;
-pub(crate) use response::reject;
+pub(crate) use response::{reject, without_body};
 pub use routes::{Next, Routes, Served};
 pub(crate) use upgrade::LazyPeer;
 pub use upgrade::{Opened, UpgradeRequest, Welcome};

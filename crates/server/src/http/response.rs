@@ -31,6 +31,13 @@ pub(crate) fn reject(rejection: Rejection, now: SystemTime, out: &mut Vec<u8>) {
     debug_assert!(written.is_ok(), "a date can be sent");
 }
 
+/// Takes the body away from the response that begins at `start`: that to HEAD ends with its head, whatever the head
+/// says (RFC 9112 section 6.3).
+pub(crate) fn without_body(out: &mut Vec<u8>, start: usize) {
+    let end = out[start..].windows(4).position(|end| end == b"\r\n\r\n").map_or(out.len(), |end| start + end + 4);
+    out.truncate(end);
+}
+
 /// Appends the headers of a short text, which comes with a line's end.
 pub(super) fn text_headers(len: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(

@@ -11,7 +11,7 @@ use windlass_ws::{
 
 use super::header::OwnHeaders;
 
-/// A request for an upgrade that is well-formed, came to a path where upgrades are taken, and whose origin is allowed.
+/// A request for an upgrade that is well-formed, came to a path where upgrades are taken, and whose host and origin are allowed.
 #[derive(Clone, Copy, Debug)]
 pub struct UpgradeRequest<'a> {
     upgrade: &'a Upgrade<'a>,

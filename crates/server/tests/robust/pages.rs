@@ -52,7 +52,8 @@ fn pages_and_an_upgrade_share_a_connection() {
 fn pipelined_requests_are_answered_in_order_however_they_are_cut() {
     let mut bed = bed();
     let requests =
-        [GET, b"HEAD /page HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /none HTTP/1.1\r\nHost: a\r\n\r\n", GET].concat();
+        [GET, b"HEAD /page HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n", GET]
+            .concat();
     let mut all = requests.clone();
     all.extend_from_slice(&upgrade("/echo", ""));
     all.extend_from_slice(&crate::peer::masked(crate::peer::TEXT, b"hello"));
@@ -78,10 +79,10 @@ fn pipelined_requests_are_answered_in_order_however_they_are_cut() {
 fn the_last_answer_says_so_and_what_follows_it_is_not_read() {
     let mut bed = bed();
     for last in [
-        &b"GET /page HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"[..],
+        &b"GET /page HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"[..],
         b"GET /page HTTP/1.0\r\n\r\n",
-        b"POST /page HTTP/1.1\r\nHost: a\r\nContent-Length: 47\r\n\r\n",
-        b"GET /page HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /page HTTP/1.1\r\nHost: localhost\r\nContent-Length: 47\r\n\r\n",
+        b"GET /page HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
     ] {
         let mut peer = Peer::connect(bed.address);
         peer.send(&[GET, last, GET].concat());

@@ -189,7 +189,7 @@ fn a_connection_that_is_kept_for_another_request_is_not_kept_for_ever() {
     options.handshake_timeout = 10 * SECOND;
     let mut bed = Bed::new(&options);
     let mut peer = Peer::connect(bed.address);
-    peer.send(b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n");
+    peer.send(b"GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let head = bed.head(&mut peer);
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     bed.until("the page", |_| peer.bytes(36));
@@ -225,7 +225,7 @@ fn the_time_for_a_request_begins_anew_with_each_answer() {
     let mut peer = Peer::connect(bed.address);
     for _ in 0..4 {
         bed.pass(8 * SECOND);
-        peer.send(b"HEAD /page HTTP/1.1\r\nHost: a\r\n\r\n");
+        peer.send(b"HEAD /page HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let head = bed.head(&mut peer);
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     }

@@ -2,7 +2,7 @@
 
 use std::{io::Write, net::TcpStream, rc::Rc, time::Duration};
 
-use windlass_server::http::{Page, Refusal, Routes, Welcome};
+use windlass_server::http::{Hosts, Page, Refusal, Routes, Welcome};
 
 use crate::bed::{Acts, Bed, Client, Data};
 
@@ -38,6 +38,31 @@ fn other_peoples_pages_may_not_connect() {
     let answer = ask(&mut bed, &format!("GET / HTTP/1.1\r\n{UPGRADE}Origin: http://evil.example\r\n\r\n"));
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
     assert_eq!(bed.notes(), [""; 0]);
+}
+
+/// DNS rebinding (issue 13).
+#[test]
+fn a_name_that_is_made_to_resolve_to_this_server_is_refused() {
+    let own_page = "Origin: http://evil.example\r\n";
+    let upgrade = format!("GET / HTTP/1.1\r\n{UPGRADE}{own_page}\r\n").replace("localhost", "evil.example");
+    let acts = Acts::echo();
+    let refused = Rc::clone(&acts.refused);
+    let mut bed = Bed::with(acts, |options| options.routes = Routes::everywhere().page("/", Page::html("<p>")));
+    let answer = ask(&mut bed, &upgrade);
+    assert!(answer.starts_with("HTTP/1.1 421 ") && answer.contains("--host evil.example"), "{answer}");
+    let answer = ask(&mut bed, "HEAD / HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 421 ") && answer.ends_with("\r\n\r\n"), "{answer}");
+    bed.settle();
+    assert_eq!((bed.service.stats().refused, bed.service.stats().opened), (2, 0));
+    let told: Vec<_> = refused.take().into_iter().map(|(_, status, reason)| (status, reason)).collect();
+    assert!(told.len() == 1 && told[0].0 == Some(421) && told[0].1.contains("evil.example"), "{told:?}");
+
+    let mut bed = Bed::with(Acts::echo(), |options| options.hosts = Hosts::parse(&["evil.example"]).unwrap());
+    let mut socket = TcpStream::connect(bed.address).unwrap();
+    socket.write_all(upgrade.as_bytes()).unwrap();
+    let mut client = Client::of(socket, "/", None);
+    client.skip_head();
+    bed.until(|_| client.is_open().then_some(()));
 }
 
 #[test]
@@ -86,7 +111,12 @@ fn one_address_has_so_many_connections() {
 #[test]
 fn more_connections_than_may_be_wait() {
     let mut bed = Bed::with(Acts::echo(), |options| options.connections_max = 2);
-    let (a, _b) = (bed.connect("/"), bed.connect("/"));
+    let a = bed.connect("/");
+    bed.pass(Duration::from_secs(2));
+    assert_eq!(bed.service.stats().connection_limits_reached, 0);
+    let _b = bed.connect("/");
+    bed.pass(Duration::from_secs(2));
+    assert_eq!(bed.service.stats().connection_limits_reached, 1);
     let mut waits = Client::begin(bed.address, "/", None);
     for _ in 0..20 {
         bed.turn();
@@ -115,8 +145,8 @@ fn what_is_refused_is_told_with_its_peer_and_the_reason() {
         upgrade("/", "").replace("Key", "Clef"),
         "GARBAGE\r\n\r\n".to_owned(),
         // These are no upgrades.
-        "GET /nowhere HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".to_owned(),
-        "GET /page HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: close\r\n\r\n".to_owned(),
+        "GET /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".to_owned(),
+        "GET /page HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: close\r\n\r\n".to_owned(),
     ] {
         assert_ne!(ask(&mut bed, &request), "");
         bed.settle();

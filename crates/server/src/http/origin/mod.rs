@@ -16,7 +16,7 @@ pub enum Origins {
     /// Pages that this server has served: the host and port of the origin are those that the request is for. The schemes are not compared, because
     /// a proxy may have taken TLS away; a port that is not written is the default one of the origin's scheme.
     ///
-    /// It cannot see that a page's name was made to point to this server (DNS rebinding): where that matters, use [`List`](Self::List).
+    /// It cannot see that a page's name was made to resolve to this server (DNS rebinding): [`Hosts`](super::Hosts) can.
     #[default]
     Same,
     /// All pages.
@@ -230,7 +230,7 @@ impl PartialEq for Parts<'_> {
 
 /// A host. Names are compared ignoring the letters' case, addresses by value.
 #[derive(Clone, Copy, Debug)]
-enum Host<'a> {
+pub(super) enum Host<'a> {
     /// A name, or the four numbers of IPv4.
     Name(&'a str),
     Ipv6(Ipv6Addr),
@@ -256,7 +256,7 @@ impl fmt::Display for Host<'_> {
 }
 
 /// Host and port, the latter if it is written.
-fn authority(text: &str) -> Result<(Host<'_>, Option<u16>), OriginError> {
+pub(super) fn authority(text: &str) -> Result<(Host<'_>, Option<u16>), OriginError> {
     if text.contains('@') {
         return Err(OriginError::User);
     }

@@ -239,9 +239,7 @@ fn reject<'a>(rejection: Rejection, request: &Request<'_>, served: &Served, out:
     let start = out.len();
     response::reject(rejection, served.now, out);
     if request.method() == "HEAD" {
-        // The response to HEAD ends with its head, whatever that says (RFC 9112 section 6.3).
-        let end = out[start..].windows(4).position(|end| end == b"\r\n\r\n").map_or(out.len(), |end| start + end + 4);
-        out.truncate(end);
+        response::without_body(out, start);
     }
     Next::Close
 }
