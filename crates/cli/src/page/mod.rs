@@ -1,7 +1,8 @@
 //! The page that a browser is given: a chat and an echo run, one file without anything from elsewhere.
 //!
-//! Rooms are paths: the chat of `#lobby` or `?room=lobby` opens its WebSocket under `/room/lobby`, relative to where the page is served, and an echo run
-//! opens `/echo`. What the page sends is JSON text, `{"name": …, "text": …}`; what others send in other forms is shown as it came.
+//! A room is a path: `/room/lobby` is the page, and a WebSocket of the same path is the room. The page at `/` is in the lobby. An echo
+//! run opens `/echo`. All of these are relative to where the page is served, since a proxy may put a path in front. What the page sends
+//! is JSON text, `{"name": …, "text": …}`; what others send in other forms is shown as it came.
 
 /// The page, in HTML. Its own Content-Security-Policy allows its script and its style by their hashes, and connections to where it
 /// came from; nothing else.

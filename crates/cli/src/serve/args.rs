@@ -111,7 +111,7 @@ pub(crate) struct Args {
 /// What the server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
-    /// Each path is a room: a message goes to everyone else in it. /echo sends back; browsers get a page at /
+    /// Chat rooms at /room/NAME: a message goes to everyone else in the room. /echo sends back; browsers get a page at / and for each room
     Chat,
     /// WebSocket on every path: each message comes back
     Echo,

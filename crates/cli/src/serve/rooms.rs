@@ -10,8 +10,14 @@ use windlass_server::{
 
 use super::refusals::Refusals;
 
-/// The path that echoes where others are rooms.
+/// The path that echoes.
 pub(crate) const ECHO_PATH: &str = "/echo";
+
+/// The paths of rooms. What follows the slash is the room's name.
+pub(crate) const ROOMS: &str = "/room/*";
+
+/// What is said of other paths.
+pub(crate) const NOT_FOUND: &str = "there is nothing here: rooms are at /room/NAME, and the echo is at /echo";
 
 /// Relays messages within rooms, or sends them back.
 #[derive(Debug)]
@@ -43,8 +49,13 @@ impl Handler for Rooms {
 
     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<Purpose>, Refusal> {
         let path = request.path();
-        let purpose = if self.echoes || path == ECHO_PATH { Purpose::Echo } else { Purpose::Room(path.into()) };
-        Ok(Welcome::new(purpose))
+        if self.echoes || path == ECHO_PATH {
+            return Ok(Welcome::new(Purpose::Echo));
+        }
+        if ROOMS.strip_suffix('*') == Some(path) {
+            return Err(Refusal::status(404).text("a room has a name: /room/NAME"));
+        }
+        Ok(Welcome::new(Purpose::Room(path.into())))
     }
 
     fn on_refused(&self, refused: &Refused<'_>) {

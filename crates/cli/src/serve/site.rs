@@ -13,7 +13,7 @@ use super::{
     args::{self, Args, Mode, seconds},
     refusals::Refusals,
     report::Report,
-    rooms::Rooms,
+    rooms::{ECHO_PATH, NOT_FOUND, ROOMS, Rooms},
     sockets::Sockets,
     supervisor::{Manner, Running},
 };
@@ -65,11 +65,14 @@ impl Args {
     /// The settings of the server.
     fn options(&self, connections_max: usize) -> anyhow::Result<Options> {
         let mut options = Options::new();
-        options.routes = Routes::everywhere();
-        if self.mode == Mode::Chat {
-            let page = Page::html(page::INDEX).header("Content-Security-Policy", page::CONTENT_SECURITY_POLICY);
-            options.routes = options.routes.page("/", page);
-        }
+        options.routes = match self.mode {
+            Mode::Chat => {
+                let page = Page::html(page::INDEX).header("Content-Security-Policy", page::CONTENT_SECURITY_POLICY);
+                let routes = Routes::new().page("/", page.clone()).page(ROOMS, page);
+                routes.upgrade(ROOMS).upgrade(ECHO_PATH).not_found(NOT_FOUND)
+            }
+            _ => Routes::everywhere(),
+        };
         options.hosts = Hosts::parse(&self.host).context("cannot use what --host says")?;
         options.origins = Origins::parse(&self.origin).context("cannot use what --origin says")?;
         options.limits = self.limits();

@@ -24,7 +24,7 @@ fn join(server: SocketAddr, path: &str) -> WebSocket<TcpStream> {
 pub(crate) fn two_tabs_of_a_room_read_each_other_once(browser: &Browser) {
     let server = Server::start(&[]);
     let devtools = browser.connect();
-    let (ada, grace) = (Page::open(&devtools, server.address, ""), Page::open(&devtools, server.address, "#lobby"));
+    let (ada, grace) = (Page::open(&devtools, server.address, ""), Page::open(&devtools, server.address, "room/lobby"));
     ada.set_name("Ada");
     grace.set_name("Grace");
     ada.say("Is anybody here?");
@@ -43,7 +43,7 @@ pub(crate) fn another_room_reads_nothing_of_it(browser: &Browser) {
     let server = Server::start(&[]);
     let devtools = browser.connect();
     let open = |rest| Page::open(&devtools, server.address, rest);
-    let (ada, grace, alan, kurt) = (open("#lobby"), open("#lobby"), open("#attic"), open("?room=attic"));
+    let (ada, grace, alan, kurt) = (open(""), open("room/lobby"), open("room/attic"), open("room/%61ttic?x#y"));
     for (page, name) in [(&ada, "Ada"), (&grace, "Grace"), (&alan, "Alan"), (&kurt, "Kurt")] {
         page.set_name(name);
     }
@@ -57,7 +57,7 @@ pub(crate) fn another_room_reads_nothing_of_it(browser: &Browser) {
     grace.fill("#room", "attic");
     grace.0.press("Enter");
     grace.wait_for_message("You are in attic.");
-    assert_eq!(grace.0.evaluate("location.hash"), "#attic");
+    assert_eq!(grace.0.evaluate("location.pathname"), "/room/attic");
     alan.say("Welcome!");
     grace.wait_for_message("Welcome!");
     assert_eq!(grace.messages(), [entry("", "Alan", "Welcome!")]);
@@ -69,9 +69,9 @@ pub(crate) fn another_room_reads_nothing_of_it(browser: &Browser) {
 pub(crate) fn a_room_is_a_path_for_other_clients(browser: &Browser) {
     let server = Server::start(&[]);
     let devtools = browser.connect();
-    let page = Page::open(&devtools, server.address, "?room=garden%20shed");
+    let page = Page::open(&devtools, server.address, "room/garden%20shed");
     assert_eq!(page.text("#address"), format!("ws://{}/room/garden%20shed", server.address));
-    assert_eq!(page.0.evaluate("document.querySelector('#link').hash"), "#garden%20shed");
+    assert_eq!(page.0.evaluate("document.querySelector('#link').pathname"), "/room/garden%20shed");
     let mut client = join(server.address, "/room/garden%20shed");
     client.send(Message::text("I am in")).expect("it is sent");
     page.wait_for_message("I am in");
@@ -83,11 +83,57 @@ pub(crate) fn a_room_is_a_path_for_other_clients(browser: &Browser) {
     assert_eq!(devtools.complaints(), [""; 0]);
 }
 
+/// A name that was cut within a character could not be encoded, and `.` and `..` led elsewhere (issue 13).
+pub(crate) fn strange_names_are_rooms_or_refused(browser: &Browser) {
+    let server = Server::start(&[]);
+    let devtools = browser.connect();
+    let long = "a".repeat(79);
+    let page = Page::open(&devtools, server.address, &format!("#{long}\u{1f44d}"));
+    assert_eq!(page.0.evaluate("document.title"), "lobby · Windlass");
+    let enter = |page: &Page, name: &str| {
+        // As a script would: what is typed is never cut within a character.
+        let name = serde_json::to_string(name).expect("text").replace("HALF", "\\ud83d");
+        page.0.evaluate(&format!(
+            "(() => {{
+                const field = document.querySelector('#room');
+                field.value = {name};
+                field.dispatchEvent(new Event('input'));
+                document.querySelector('#enter').click();
+                return location.pathname;
+            }})()"
+        ))
+    };
+    for (name, path, shown) in [
+        (&*format!("{long}HALF"), &*format!("/room/{long}%EF%BF%BD"), &*format!("{long}\u{fffd}")),
+        ("\u{1f44d}/:+?#%41\\..", "/room/%F0%9F%91%8D/%3A%2B%3F%23%2541%5C..", "\u{1f44d}/:+?#%41\\.."),
+        ("...", "/room/...", "..."),
+        ("echo", "/room/echo", "echo"),
+    ] {
+        assert_eq!(enter(&page, name), path);
+        page.wait_for_message(&format!("You are in {shown}."));
+        // Whoever opens the address is in the same room.
+        let other = Page::open(&devtools, server.address, path.trim_start_matches('/'));
+        other.say("Here too");
+        page.wait_for_message("Here too");
+        assert_eq!(page.text("#address"), other.text("#address"));
+    }
+    let before = page.text("#address");
+    for name in [".", "..", "a/../b", " .. "] {
+        assert_eq!(enter(&page, name), "/room/echo", "{name} is no room");
+        assert_eq!(page.0.evaluate("document.querySelector('#room').validity.customError"), true, "{name}");
+    }
+    assert_eq!(page.text("#address"), before);
+    // Back to the room before.
+    page.0.evaluate("history.back()");
+    page.wait_for_message("You are in ....");
+    assert_eq!(devtools.complaints(), [""; 0]);
+}
+
 pub(crate) fn what_others_send_is_text_and_never_markup(browser: &Browser) {
     const MARKUP: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
     let server = Server::start(&[]);
     let devtools = browser.connect();
-    let page = Page::open(&devtools, server.address, "#lobby");
+    let page = Page::open(&devtools, server.address, "room/lobby");
     let mut client = join(server.address, "/room/lobby");
     let long_name = "n".repeat(100);
     let texts = [

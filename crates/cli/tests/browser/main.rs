@@ -34,6 +34,7 @@ const SCENARIOS: &[Scenario] = &scenarios! {
         two_tabs_of_a_room_read_each_other_once
         another_room_reads_nothing_of_it
         a_room_is_a_path_for_other_clients
+        strange_names_are_rooms_or_refused
         what_others_send_is_text_and_never_markup
         a_server_that_goes_and_comes_back_is_noticed;
     echo:

@@ -119,7 +119,13 @@ fn the_page_is_served_in_chat_alone_and_the_echo_is_not_a_room() {
     assert!(body.starts_with(b"<!doctype html>"));
     let tag = head.lines().find_map(|line| line.strip_prefix("etag: ")).expect("it can be asked for again").to_owned();
     assert_eq!(get(&server, "/", &format!("If-None-Match: {tag}\r\n")).0, 304);
-    assert_eq!(get(&server, "/elsewhere", "").0, 426);
+    assert_eq!(get(&server, "/room/lobby", "").2, body, "a room is the same page");
+    assert_eq!(get(&server, "/echo", "").0, 426);
+    for path in ["/lobby", "/room", "/room/", "/echo/"] {
+        assert_eq!(upgrade(&server, path, ""), 404, "{path}");
+    }
+    let (status, _, text) = get(&server, "/lobby", "");
+    assert!(status == 404 && String::from_utf8_lossy(&text).contains("/room/NAME"), "{status} {text:?}");
     let mut client = Client::new(server.connect(), None);
     client.exchange(Message::Text("echo"));
     client.close();

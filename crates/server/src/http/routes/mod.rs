@@ -1,6 +1,7 @@
 //! Where upgrades are taken, and what else there is.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     time::SystemTime,
 };
@@ -34,6 +35,9 @@ pub struct Routes {
     /// Each ends in a slash.
     prefixes: Vec<Box<str>>,
     pages: BTreeMap<Box<str>, Prepared>,
+    /// Those of all paths below one, which ends in a slash.
+    page_prefixes: Vec<(Box<str>, Prepared)>,
+    not_found: Cow<'static, str>,
     requests_max: u32,
     waiting_bytes_max: usize,
 }
@@ -80,6 +84,8 @@ impl Routes {
             exact: BTreeSet::new(),
             prefixes: Vec::new(),
             pages: BTreeMap::new(),
+            page_prefixes: Vec::new(),
+            not_found: Cow::Borrowed(NOT_FOUND),
             requests_max: 100,
             waiting_bytes_max: 256 * 1024,
         }
@@ -114,15 +120,34 @@ impl Routes {
         self
     }
 
-    /// The same with a page at this path, in place of the one that was there.
+    /// The same with a page at this path, or at those that it is the beginning of (`/room/*`: `/room/` too, `/room`
+    /// not), in place of the one that was there. A path of its own goes before a beginning, a longer one before a shorter.
     ///
     /// # Panics
     /// When the path does not begin with a slash or has a character that no path has; when a header of the page cannot be sent.
     pub fn page(mut self, path: &str, page: Page) -> Self {
         assert!(is_path(path), "a page's path begins with a slash and has no query, and {path:?} is not such a path");
         let page = page.prepare().unwrap_or_else(|error| panic!("the page at {path} cannot be sent: {error}"));
-        self.pages.insert(path.into(), page);
+        match path.strip_suffix('*').filter(|prefix| prefix.ends_with('/')) {
+            Some(prefix) => {
+                self.page_prefixes.retain(|(other, _)| **other != *prefix);
+                self.page_prefixes.push((prefix.into(), page));
+            }
+            None => _ = self.pages.insert(path.into(), page),
+        }
         self
+    }
+
+    /// The same with another text for a 404, which says where there is something, for instance. A line's end is added.
+    pub fn not_found(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.not_found = text.into();
+        self
+    }
+
+    fn page_at(&self, path: &str) -> Option<&Prepared> {
+        let below = || self.page_prefixes.iter().filter(|(prefix, _)| path.starts_with(&**prefix));
+        let longest = || below().max_by_key(|(prefix, _)| prefix.len()).map(|(_, page)| page);
+        self.pages.get(path).or_else(longest)
     }
 
     /// The same with so many requests on one connection; one is always answered. Default: 100.
@@ -157,21 +182,21 @@ impl Routes {
         if request.path() == "*" {
             return self.options(request, served, out);
         }
-        let page = self.pages.get(request.path());
+        let page = self.page_at(request.path());
         let takes_upgrades = self.takes_upgrades(request.path());
         match request.upgrade() {
             Ok(upgrade) if takes_upgrades => return Next::Upgrade(upgrade),
             Err(rejection) if takes_upgrades && (page.is_none() || is_of_an_upgrade(rejection)) => {
                 return reject(rejection, request, served, out);
             }
-            Ok(_) => return self.text(404, NOT_FOUND, request, served, true, out),
+            Ok(_) => return self.text(404, &self.not_found, request, served, true, out),
             Err(rejection) if is_of_an_upgrade(rejection) => {
-                return self.text(404, NOT_FOUND, request, served, true, out);
+                return self.text(404, &self.not_found, request, served, true, out);
             }
             Err(Rejection::UnknownMethod) => return self.text(501, "unknown method", request, served, false, out),
             Err(_) => {}
         }
-        let Some(page) = page else { return self.text(404, NOT_FOUND, request, served, false, out) };
+        let Some(page) = page else { return self.text(404, &self.not_found, request, served, false, out) };
         if !matches!(request.method(), "GET" | "HEAD") {
             return self.text(405, "only GET and HEAD are allowed", request, served, false, out);
         }

@@ -293,6 +293,34 @@ fn the_last_page_at_a_path_counts() {
 }
 
 #[test]
+fn a_page_may_be_below_a_path_and_the_nearest_one_counts() {
+    let routes = Routes::new()
+        .page("/a/*", Page::html("gone"))
+        .page("/a/*", Page::html("a"))
+        .page("/a/b/*", Page::html("b"))
+        .page("/a/b/c", Page::html("c"))
+        .upgrade("/a/*")
+        .not_found("look at /a/");
+    let body = |path: &str| {
+        let (response, _) = answer(&routes, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"), &fresh()).unwrap();
+        String::from_utf8(response.body).unwrap()
+    };
+    for (path, expected) in [
+        ("/a/", "a"),
+        ("/a/x/y?z", "a"),
+        ("/a/b", "a"),
+        ("/a/b/", "b"),
+        ("/a/b/x", "b"),
+        ("/a/b/c", "c"),
+        ("/a/b/c/d", "b"),
+        ("/a", "look at /a/\n"),
+        ("/ab", "look at /a/\n"),
+    ] {
+        assert_eq!(body(path), expected, "{path}");
+    }
+}
+
+#[test]
 fn at_least_one_request_is_answered() {
     let routes = routes().requests_max(0);
     let (response, ends) = answer(&routes, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", &fresh()).unwrap();
