@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -41,6 +41,9 @@ impl Clock {
     }
 }
 
+/// If so many connections could not be opened, and none could, the others are not tried.
+const GIVE_UP_AFTER: u64 = 100;
+
 /// What the workers tell each other. Nothing here changes with a message.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -54,6 +57,10 @@ pub(crate) struct Control {
     signal: AtomicI32,
     /// Connections that were opened so far.
     pub(crate) opened: AtomicU64,
+    /// Connections that could not be opened.
+    unopened: AtomicU64,
+    /// There is no point in going on: each worker stops at its next tick.
+    is_given_up: AtomicBool,
     /// Measured messages that were answered so far, as of the last tick of each worker.
     pub(crate) answered: AtomicU64,
     total: Mutex<Tally>,
@@ -69,6 +76,8 @@ impl Control {
             origin: AtomicU64::new(0),
             signal: AtomicI32::new(0),
             opened: AtomicU64::new(0),
+            unopened: AtomicU64::new(0),
+            is_given_up: AtomicBool::new(false),
             answered: AtomicU64::new(0),
             total: Mutex::new(Tally::new()),
         }
@@ -100,6 +109,23 @@ impl Control {
     /// The number of the signal that has asked for the end.
     pub(crate) fn signal(&self) -> Option<i32> {
         Some(self.signal.load(Relaxed)).filter(|&signal| signal != 0)
+    }
+
+    /// A connection could not be opened. If none can, there is no point in trying all of them.
+    pub(crate) fn unopened(&self) {
+        let unopened = self.unopened.fetch_add(1, Relaxed) + 1;
+        if unopened >= GIVE_UP_AFTER && self.opened.load(Relaxed) == 0 {
+            self.give_up();
+        }
+    }
+
+    /// Ends it all. Whether somebody has before.
+    pub(crate) fn give_up(&self) -> bool {
+        self.is_given_up.swap(true, Relaxed)
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Relaxed)
     }
 
     /// Takes over what a worker has measured.

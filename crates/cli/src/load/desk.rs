@@ -115,7 +115,7 @@ impl Desk {
 
     /// The next connection to begin, if one may be.
     pub(crate) fn next_to_open(&mut self) -> Option<(usize, Address)> {
-        if self.opening >= OPENING_MAX {
+        if self.opening >= OPENING_MAX || self.control.is_given_up() {
             return None;
         }
         let index = self.queue.pop_front()?;
@@ -141,6 +141,7 @@ impl Desk {
         let session = &self.connections[index].session;
         self.kit.talk.tally.fault(session.connection(), Fault::new(Kind::Connect, reason), 0);
         self.connections[index].give_up();
+        self.control.unopened();
     }
 
     /// Whether nothing is left to be opened, for the first time.
@@ -212,7 +213,14 @@ impl Desk {
     fn fail(&mut self, index: usize, fault: Fault) {
         let connection = &mut self.connections[index];
         let session = &connection.session;
-        self.kit.talk.tally.fault(session.connection(), fault, session.outstanding());
+        // That there is no echo is true for all connections, and is said once.
+        let is_said = fault.kind == Kind::NotAnEcho && self.control.give_up();
+        if !is_said {
+            self.kit.talk.tally.fault(session.connection(), fault, session.outstanding());
+        }
+        if connection.is_opening() {
+            self.control.unopened();
+        }
         connection.give_up();
     }
 

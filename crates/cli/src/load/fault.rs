@@ -4,7 +4,10 @@
 
 use std::fmt;
 
-use super::{course::Session, pool::Pool};
+use super::{
+    course::Session,
+    pool::{LIKE_BY_CHANCE, Pool},
+};
 
 /// What went wrong, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,6 +22,8 @@ pub(crate) enum Kind {
     OutOfOrder,
     /// More came than was asked for.
     Additional,
+    /// What came first is a message of another connection: this is no server that echoes.
+    NotAnEcho,
     /// No answer came in time.
     Lost,
     /// The server has closed the connection while it was in use.
@@ -33,12 +38,13 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, in the order of the report.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Connect,
         Self::Handshake,
         Self::WrongContent,
         Self::OutOfOrder,
         Self::Additional,
+        Self::NotAnEcho,
         Self::Lost,
         Self::ClosedEarly,
         Self::Protocol,
@@ -54,6 +60,7 @@ impl Kind {
             Self::WrongContent => "wrong_content",
             Self::OutOfOrder => "out_of_order",
             Self::Additional => "additional",
+            Self::NotAnEcho => "not_an_echo",
             Self::Lost => "lost",
             Self::ClosedEarly => "closed_early",
             Self::Protocol => "protocol",
@@ -95,6 +102,9 @@ pub(crate) fn of_message(answer: Answer<'_>, session: &Session, pool: &Pool) -> 
     if let Some(fault) = misplaced(session, |number| answer.bytes == pool.bytes(session.connection(), number)) {
         return fault;
     }
+    if let Some(fault) = of_another(answer.bytes, session, pool) {
+        return fault;
+    }
     if session.outstanding() == 0 {
         return Fault::new(
             Kind::Additional,
@@ -121,7 +131,7 @@ pub(crate) fn of_message(answer: Answer<'_>, session: &Session, pool: &Pool) -> 
 pub(crate) fn of_bytes(bytes: &[u8], offset: usize, session: &Session, pool: &Pool) -> Fault {
     let count = bytes.len().min(pool.size() - offset);
     // A few bytes are like those of some other message by chance.
-    if count >= pool.size().min(8) {
+    if count >= pool.size().min(LIKE_BY_CHANCE) {
         let is_like = |number| bytes[..count] == pool.bytes(session.connection(), number)[offset..][..count];
         if let Some(fault) = misplaced(session, is_like) {
             return fault;
@@ -153,6 +163,26 @@ fn misplaced(session: &Session, is_answer_to: impl Fn(u64) -> bool) -> Option<Fa
     let before = due.saturating_sub(session.depth());
     let behind = (before..due).rev().find(|&number| is_answer_to(number))?;
     Some(Fault::new(Kind::Additional, format_args!("the answer to message {} came twice", behind + 1)))
+}
+
+/// Whether it is a message of another connection. If nothing else has come yet, the server is taken for one that does
+/// not echo: later it has shown that it does.
+fn of_another(bytes: &[u8], session: &Session, pool: &Pool) -> Option<Fault> {
+    // Of the one that is due, the type may be wrong.
+    let is_due = session.outstanding() > 0 && bytes == pool.bytes(session.connection(), session.answered());
+    if is_due || !pool.has(bytes) {
+        return None;
+    }
+    if session.answered() > 0 {
+        let text = format!(
+            "where the answer to message {} was due, a message of another connection came",
+            session.answered() + 1
+        );
+        return Some(Fault::new(Kind::WrongContent, text));
+    }
+    let text = "the server does not echo: what one connection sends, another one gets, as in a chat room. `windlass load` \
+        needs a server that sends each message back, as `windlass serve` does at /echo";
+    Some(Fault::new(Kind::NotAnEcho, text))
 }
 
 /// Where two pieces differ first.
@@ -242,7 +272,24 @@ mod tests {
 
     #[test]
     fn a_message_of_another_connection_is_wrong() {
-        assert_eq!(message(pool().bytes(2, 2), false).0, Kind::WrongContent);
+        let text = "where the answer to message 3 was due, a message of another connection came".to_owned();
+        assert_eq!(message(pool().bytes(2, 2), false), (Kind::WrongContent, text));
+    }
+
+    #[test]
+    fn if_the_first_message_is_another_connections_the_server_does_not_echo() {
+        let course = Course { pace: Pace::Full, window: 0..Nanos::MAX, depth: 1 };
+        let (mut session, pool) = (Session::new(3, 1, 8), pool());
+        let heard = |session: &Session, pool: &Pool, bytes: &[u8]| {
+            of_message(Answer { bytes, is_text: false }, session, pool).kind
+        };
+        assert_eq!(heard(&session, &pool, pool.bytes(2, 0)), Kind::NotAnEcho, "nothing was sent yet");
+        session.next(&course, 0).expect("there is room");
+        assert_eq!(heard(&session, &pool, pool.bytes(2, 5)), Kind::NotAnEcho);
+        assert_eq!(heard(&session, &pool, b"something else!!"), Kind::WrongContent);
+        // A few bytes are like those of some other message by chance.
+        let small = Pool::new(2, None, false);
+        assert_eq!(heard(&session, &small, small.bytes(2, 0)), Kind::WrongContent);
     }
 
     #[test]

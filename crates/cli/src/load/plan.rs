@@ -24,7 +24,7 @@ const RATE_MAX: f64 = 1e9;
 /// What `windlass load` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to: ws://HOST:PORT/PATH, ws+unix:SOCKET:/PATH, or without WebSocket tcp://HOST:PORT, unix:SOCKET
+    /// Where to: ws://HOST:PORT/PATH, ws+unix:SOCKET:/PATH, or without WebSocket tcp://HOST:PORT, unix:SOCKET. It must be a server that sends each message back, as `windlass serve` does at /echo
     #[arg(value_name = "URL")]
     pub(crate) target: Target,
 
@@ -80,7 +80,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Show no progress bar and no report, only what went wrong
+    /// Show no progress and no report, only what went wrong
     #[arg(long)]
     pub(crate) quiet: bool,
 }

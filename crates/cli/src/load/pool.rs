@@ -15,6 +15,9 @@ pub(crate) const PERIOD: u64 = 8192;
 const MESSAGE_STRIDE: u64 = 2731;
 const CONNECTION_STRIDE: u64 = 1117;
 
+/// Shorter messages are like one another by chance.
+pub(crate) const LIKE_BY_CHANCE: usize = 8;
+
 /// What text is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Text {
@@ -74,6 +77,17 @@ impl Pool {
             Content::Binary(bytes) => Message::Binary(&bytes[start..start + self.size]),
             Content::Text(text) => Message::Text(&text[start..start + self.size]),
         }
+    }
+
+    /// Whether these bytes are a message of some connection, and not so few that they could be by chance.
+    pub(crate) fn has(&self, bytes: &[u8]) -> bool {
+        let all = match &self.content {
+            Content::Binary(bytes) => bytes,
+            Content::Text(text) => text.as_bytes(),
+        };
+        bytes.len() == self.size
+            && self.size >= LIKE_BY_CHANCE
+            && all.windows(self.size).step_by(self.width).any(|message| message == bytes)
     }
 
     /// How long each message is, in bytes.

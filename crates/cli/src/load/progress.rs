@@ -1,13 +1,13 @@
-//! The progress bar: on standard error, and only where somebody sits before it.
+//! How far it is, on standard error: a bar where somebody sits before it, elsewhere a line every few seconds.
 
 use std::{
-    io::{IsTerminal as _, stderr},
+    io::{IsTerminal as _, Write as _, stderr},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
@@ -17,34 +17,58 @@ use super::{
     plan::{Plan, nanos},
 };
 
-/// How often it is drawn.
+/// How often the bar is drawn.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A bar that is drawn until it is dropped.
+/// From one line to the next.
+const BETWEEN_LINES: Duration = Duration::from_secs(3);
+
+/// A bar that is drawn, or lines that are written, until it is dropped.
 pub(crate) struct Progress {
     is_over: Arc<AtomicBool>,
     drawer: Option<JoinHandle<()>>,
 }
 
-/// Begins to draw, if anybody can see it.
+/// Begins to show it, unless nobody wants to know.
 pub(crate) fn show(plan: &Arc<Plan>, control: &Arc<Control>) -> Option<Progress> {
-    if plan.args.quiet || !stderr().is_terminal() {
+    if plan.args.quiet {
         return None;
     }
     let is_over = Arc::new(AtomicBool::new(false));
     let (plan, control, over) = (Arc::clone(plan), Arc::clone(control), Arc::clone(&is_over));
-    let draw = move || {
-        let bar = ProgressBar::new(length(&plan));
-        bar.set_style(style());
-        while !over.load(Relaxed) {
-            update(&bar, &plan, &control);
-            thread::park_timeout(INTERVAL);
-        }
-        bar.finish_and_clear();
+    let show = move || match stderr().is_terminal() {
+        true => draw(&plan, &control, &over),
+        false => write_lines(&plan, &control, &over),
     };
-    // Without a thread for it there is no bar, which harms nothing.
-    let drawer = thread::Builder::new().name("progress".to_owned()).spawn(draw).ok();
+    // Without a thread for it nothing is shown, which harms nothing.
+    let drawer = thread::Builder::new().name("progress".to_owned()).spawn(show).ok();
     Some(Progress { is_over, drawer })
+}
+
+fn draw(plan: &Plan, control: &Control, is_over: &AtomicBool) {
+    let bar = ProgressBar::new(length(plan));
+    bar.set_style(style());
+    while !is_over.load(Relaxed) {
+        update(&bar, plan, control);
+        thread::park_timeout(INTERVAL);
+    }
+    bar.finish_and_clear();
+}
+
+fn write_lines(plan: &Plan, control: &Control, is_over: &AtomicBool) {
+    let begun = Instant::now();
+    let mut next = BETWEEN_LINES;
+    while !is_over.load(Relaxed) {
+        let elapsed = begun.elapsed();
+        if elapsed < next {
+            thread::park_timeout(next - elapsed);
+            continue;
+        }
+        next = elapsed + BETWEEN_LINES;
+        let text = state(plan, control);
+        // Nobody may be there to read it.
+        let _ = writeln!(stderr(), "windlass: {} s: {text}", elapsed.as_secs());
+    }
 }
 
 fn style() -> ProgressStyle {
@@ -59,19 +83,28 @@ fn length(plan: &Plan) -> u64 {
 }
 
 fn update(bar: &ProgressBar, plan: &Plan, control: &Control) {
+    if let Some(origin) = control.origin() {
+        let elapsed = control.clock.now().saturating_sub(origin);
+        let answered = control.answered.load(Relaxed);
+        bar.set_position(if plan.args.messages.is_some() { answered } else { elapsed / 1_000_000 });
+    }
+    bar.set_message(state(plan, control));
+}
+
+/// What goes on, in words.
+fn state(plan: &Plan, control: &Control) -> String {
     let Some(origin) = control.origin() else {
         let opened = HumanCount(control.opened.load(Relaxed));
-        return bar.set_message(format!("connecting: {opened} of {}", HumanCount(plan.args.connections.into())));
+        return format!("connecting: {opened} of {}", HumanCount(plan.args.connections.into()));
     };
-    let answered = control.answered.load(Relaxed);
     let elapsed = control.clock.now().saturating_sub(origin);
-    bar.set_position(if plan.args.messages.is_some() { answered } else { elapsed / 1_000_000 });
     let warm_up = nanos(plan.args.warm_up);
     if elapsed <= warm_up {
-        return bar.set_message("warming up");
+        return "warming up".to_owned();
     }
+    let answered = control.answered.load(Relaxed);
     let per_second = answered as f64 / ((elapsed - warm_up) as f64 / 1e9);
-    bar.set_message(format!("{} messages, {} a second", HumanCount(answered), HumanCount(per_second as u64)));
+    format!("{} messages, {} a second", HumanCount(answered), HumanCount(per_second as u64))
 }
 
 impl Drop for Progress {

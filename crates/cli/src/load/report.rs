@@ -10,7 +10,7 @@ use std::{
 
 use serde::Serialize;
 
-use super::{control::Control, course::Nanos, plan::Plan, tally::Tally};
+use super::{control::Control, course::Nanos, fault::Kind, plan::Plan, tally::Tally};
 
 /// Everything that was measured. Its fields are those of the JSON; names end in their unit.
 #[derive(Debug, Serialize)]
@@ -22,6 +22,8 @@ pub(crate) struct Report {
     is_clean: bool,
     /// The number of the signal that has ended it early.
     signal: Option<i32>,
+    /// It has ended early because no connection could be opened, or the server does not echo.
+    gave_up: bool,
     connections: Connections,
     messages: Messages,
     /// From the beginning of the measured time to its end, or to the last answer if that came later.
@@ -108,6 +110,7 @@ impl Report {
     pub(crate) fn new(plan: &Plan, signal: Option<i32>, control: Control) -> Self {
         let args = &plan.args;
         let origin = control.origin();
+        let gave_up = control.is_given_up();
         let tally = control.into_total();
         let start = origin.map_or(0, |origin| plan.course(origin).window.start);
         let end = tally.last_answer.max(tally.ended);
@@ -120,6 +123,7 @@ impl Report {
             parameters: Parameters::of(plan),
             is_clean: tally.failed() == 0,
             signal,
+            gave_up,
             connections: Connections { opened: tally.opened, failed: tally.failed() },
             messages: Messages {
                 verified: tally.messages,
@@ -158,6 +162,9 @@ impl Report {
             0 => {}
             more => eprintln!("windlass: and {more} more"),
         }
+        if let Some(advice) = self.advice() {
+            eprintln!("windlass: {advice}");
+        }
         if !self.output.quiet {
             let mut error = io::stderr();
             let mut output = io::stdout();
@@ -169,6 +176,22 @@ impl Report {
             Some(_) if is_json_on_output => ignore_broken_pipe(self.write_json(io::stdout().lock())),
             Some(path) => self.write_json(File::create(path)?),
         }
+    }
+
+    /// What is to be said about the errors as a whole.
+    fn advice(&self) -> Option<String> {
+        let Connections { opened, failed } = self.connections;
+        let Messages { verified, warm_up, .. } = self.messages;
+        if self.gave_up && opened == 0 {
+            let asked = self.parameters.connections;
+            return Some(format!("gave up: none of the first {failed} of {asked} connections could be opened"));
+        }
+        let is_lost = self.errors.len() == 1 && self.errors.contains_key(Kind::Lost.name());
+        (is_lost && verified + warm_up == 0).then(|| {
+            "not one message came back; `windlass load` needs a server that sends each message back, as \
+             `windlass serve` does at /echo"
+                .to_owned()
+        })
     }
 
     fn write_json(&self, mut to: impl Write) -> io::Result<()> {

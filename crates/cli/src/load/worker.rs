@@ -43,6 +43,10 @@ pub(crate) fn set_up(worker: Worker, plan: &Arc<Plan>, control: &Arc<Control>) -
     let mut has_ended = false;
     let tick = move |mut turn: Turn<'_, _>| {
         desk.borrow_mut().tick(&mut turn);
+        if desk.borrow().control.is_given_up() {
+            // Whatever goes on would not be measured.
+            return turn.stop();
+        }
         open_more(&desk, &mut turn);
         begin_if_ready(&desk, &mut turn);
         if !has_ended && desk.borrow().control.signal().is_some() {

@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use windlass_ws::{CloseCode, Message};
 
 use crate::{
+    harness::Server,
     liar::{Ears, Liar, raw, read_request},
     load::{Loaded, load},
 };
@@ -323,6 +324,48 @@ fn nobody_listens() {
     assert_eq!(loaded.number("/connections/failed"), 11.0);
     let loaded = load(&["unix:/nobody/listens/here", "--connections", "2"]);
     loaded.expect_fault("connect", "No such file or directory");
+}
+
+/// What a chat room gets is no echo: that is said once, and not as wrong bytes (issue 13).
+#[test]
+fn a_chat_room_is_not_measured() {
+    let server = Server::start(&["--mode", "chat"]);
+    let url = format!("ws://{}/room/lobby", server.address);
+    for more in [&[][..], &["--workers", "2"], &["--depth", "8", "--text", "utf8"], &["--rate", "1000"]] {
+        let hour = ["--connections", "8", "--duration", "3600", "--timeout", "3600"];
+        let loaded = load(&[&[&*url], &hour[..], more].concat());
+        loaded.expect_fault("not_an_echo", "the server does not echo: ");
+        assert_eq!((loaded.errors.lines().count(), loaded.verified()), (1, 0), "{}", loaded.errors);
+        assert!(loaded.errors.contains("/echo") && loaded.json()["gave_up"] == true, "{loaded:?}");
+    }
+    // Alone in the room nobody hears anything.
+    let loaded = load(&[&url, "--connections", "1", "--messages", "5", "--timeout", "0.2"]);
+    loaded.expect_fault("lost", "windlass: not one message came back; ");
+    server.stop_cleanly();
+}
+
+#[test]
+fn if_no_connection_can_be_opened_not_all_are_tried() {
+    let server = Server::start(&["--mode", "chat"]);
+    let nowhere = format!("ws://{}/nowhere", server.address);
+    let taken = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    rustix::net::bind(&taken, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("there is a free port");
+    let address = SocketAddr::try_from(rustix::net::getsockname(&taken).expect("it is bound")).expect("an IP address");
+    let nobody = format!("ws://{address}/");
+    for (url, kind, why) in [
+        (&nowhere, "handshake", "the server answers with status 404"),
+        (&nobody, "connect", "not connected: Connection refused"),
+    ] {
+        for workers in ["1", "2"] {
+            let loaded = load(&[url, "--connections", "1500", "--workers", workers, "--duration", "3600"]);
+            loaded.expect_fault(kind, why);
+            loaded.expect_fault(kind, "windlass: gave up: none of the first ");
+            let failed = loaded.number("/connections/failed");
+            // Those that were on their way fail too.
+            assert!((100.0..500.0).contains(&failed) && loaded.json()["gave_up"] == true, "{failed}");
+        }
+    }
+    server.stop_cleanly();
 }
 
 /// Where TCP would wait, connect(2) says at once that the backlog of a Unix socket is full.

@@ -1,11 +1,17 @@
 //! Durations, rates, warming up, signals.
 
-use std::{io::Read as _, sync::mpsc, thread, time::Duration};
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    process::Stdio,
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
 
 use rustix::process::{Signal, kill_process};
 
 use crate::{
-    harness::{PATIENCE, Server},
+    harness::{PATIENCE, Running, Server, windlass},
     liar::Liar,
     load::{Load, Loaded, load},
 };
@@ -175,4 +181,19 @@ fn a_signal_ends_it_while_it_connects() {
     let loaded = load.wait();
     assert_eq!((loaded.status, loaded.verified()), (Some(130), 0), "{loaded:?}");
     server.join();
+}
+
+/// In a log of somebody else's an hour without a word would look like a hang.
+#[test]
+fn without_a_terminal_lines_say_how_far_it_is() {
+    let server = Server::start(&["--mode", "echo"]);
+    let url = format!("ws://{}/", server.address);
+    let mut command = windlass(&["load", &url, "--duration", "3600", "--rate", "100"]);
+    let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it starts"));
+    let mut lines = BufReader::new(running.0.stderr.take().expect("piped")).lines();
+    let line = lines.next().expect("a line comes").expect("it is text");
+    assert!(line.starts_with("windlass: ") && line.contains(" s: ") && line.ends_with(" a second"), "{line}");
+    kill_process(running.pid(), Signal::INT).expect("it runs");
+    assert_eq!(running.wait().code(), Some(130));
+    server.stop_cleanly();
 }
