@@ -289,7 +289,8 @@ impl ListenOptions {
     ///
     /// The group takes the address for itself. If somebody listens there already, it is refused,
     /// even if that is another group of the same user. To share an address with other processes,
-    /// ask for [`reuse_port`](Self::reuse_port) first.
+    /// ask for [`reuse_port`](Self::reuse_port) first. A socket of the same user that does so can
+    /// join the group later.
     ///
     /// # Errors
     /// See [`tcp`](Self::tcp). `EADDRINUSE` if somebody listens at the address.
