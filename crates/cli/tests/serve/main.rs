@@ -353,7 +353,8 @@ fn wrong_arguments_are_refused_with_status_2() {
 #[test]
 fn it_stops_cleanly_though_nobody_reads_its_output() {
     let mut command = windlass(&["serve", "--listen", "127.0.0.1:0"]);
-    let mut running = Running(command.stdout(Stdio::piped()).spawn().expect("the program starts"));
+    let mut running =
+        Running(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the program starts"));
     let mut output = running.0.stdout.take().expect("piped");
     output.read_exact(&mut [0; 13]).expect("the line comes");
     drop(output);

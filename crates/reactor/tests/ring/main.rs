@@ -7,6 +7,8 @@
 mod features;
 mod guests;
 mod memory;
+#[path = "../common/panics.rs"]
+mod panics;
 mod processes;
 mod queues;
 mod storms;

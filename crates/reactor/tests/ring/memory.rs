@@ -7,12 +7,12 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
-    panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
 };
 
 use windlass::{Event, Interest, Key, Reactor, Subscriber, Turn, interest};
 
+use crate::panics::caught;
 use crate::tools::{Log, NOW, builder, counter, fire, heard, noting, run_dry};
 
 /// Notes where it lies when it is asked for its descriptor: in its block.
@@ -135,7 +135,7 @@ pub(crate) fn a_panic_in_a_turn_lets_go_of_files() {
         panic!("asked for");
     };
     reactor.defer(angry).map_err(drop).unwrap();
-    assert!(catch_unwind(AssertUnwindSafe(|| reactor.run_once(NOW))).is_err());
+    assert!(caught(|| reactor.run_once(NOW)).is_err());
     assert!(is_at_its_end(&mut peer), "nobody knows when the next turn will be");
 }
 

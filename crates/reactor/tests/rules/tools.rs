@@ -3,13 +3,15 @@
 use std::{
     cell::{Cell, RefCell},
     os::fd::{AsFd, OwnedFd},
-    panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     time::Duration,
 };
 
 use rustix::event::{EventfdFlags, eventfd};
 use windlass::{Reactor, interest};
+
+#[path = "../common/panics.rs"]
+mod panics;
 
 /// An eventfd, and a duplicate of it that outlives whoever owns the first.
 pub(crate) struct Pair {
@@ -114,7 +116,7 @@ pub(crate) fn turn(reactor: &mut Reactor) -> usize {
 
 /// One turn that must panic, and the message of the panic.
 pub(crate) fn turn_panics(reactor: &mut Reactor) -> String {
-    let load = catch_unwind(AssertUnwindSafe(|| reactor.run_once(Duration::ZERO))).expect_err("the turn must panic");
+    let load = panics::caught(|| reactor.run_once(Duration::ZERO)).expect_err("the turn must panic");
     message(&*load)
 }
 

@@ -8,7 +8,6 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixStream,
     },
-    panic::{AssertUnwindSafe, catch_unwind},
     process::Command,
     rc::Rc,
     sync::{
@@ -23,6 +22,9 @@ use rustix::{
     fd::FromRawFd,
 };
 use windlass::{Backend, Clock, Interest, Key, Reactor, Registrar, interest};
+
+#[path = "../common/panics.rs"]
+mod panics;
 
 /// A turn that does not wait.
 pub(crate) const NOW: Duration = Duration::ZERO;
@@ -186,7 +188,7 @@ pub(crate) fn fill(to: &mut impl Write) -> usize {
 /// # Panics
 /// When none does.
 pub(crate) fn panic_of<T>(call: impl FnOnce() -> T) -> String {
-    let Err(load) = catch_unwind(AssertUnwindSafe(call)) else { panic!("no panic came out") };
+    let Err(load) = panics::caught(call) else { panic!("no panic came out") };
     match load.downcast::<&'static str>() {
         Ok(message) => (*message).to_owned(),
         Err(load) => *load.downcast::<String>().expect("panic! carries a string"),
