@@ -69,7 +69,8 @@ impl Cmd {
         self
     }
 
-    /// The command for the standard library, in directory `root` unless it has one of its own, without input.
+    /// The command for the standard library, in directory `root` unless it has one of its own,
+    /// without input.
     pub(crate) fn build(&self, root: &Path) -> Command {
         let mut command = Command::new(&self.program);
         command
@@ -86,8 +87,9 @@ impl Cmd {
         command
     }
 
-    /// Runs it to the end. Its output is shown or kept, and the tests in it are counted. With a `limit` the command is given a process
-    /// group of its own, which is killed when the time is up. Returns the processor time it took, that of its children included.
+    /// Runs it to the end. Its output is shown or kept, and the tests in it are counted. With a
+    /// `limit` the command is given a process group of its own, which is killed when the time is
+    /// up. Returns the processor time it took, that of its children included.
     ///
     /// # Errors
     ///
@@ -130,8 +132,8 @@ impl Cmd {
     }
 }
 
-/// Waits for a child, and reads how much processor time it and its children took: what is known of a process that has ended and has not been
-/// waited for.
+/// Waits for a child, and reads how much processor time it and its children took: what is known of
+/// a process that has ended and has not been waited for.
 fn wait(child: &mut Child) -> std::io::Result<(ExitStatus, Duration)> {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
@@ -140,7 +142,8 @@ fn wait(child: &mut Child) -> std::io::Result<(ExitStatus, Duration)> {
     Ok((child.wait()?, processor_time(&status)))
 }
 
-/// User and system time of a process and of those of its children that it has waited for: fields 14 to 17 of proc_pid_stat(5).
+/// User and system time of a process and of those of its children that it has waited for: fields 14
+/// to 17 of proc_pid_stat(5).
 fn processor_time(status: &str) -> Duration {
     // After the name, which may hold anything, comes the third field.
     let fields = status.rsplit(')').next().unwrap_or_default().split_whitespace();
@@ -149,8 +152,8 @@ fn processor_time(status: &str) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// Takes the output and counts the tests in it until everybody has closed the pipe. Returns whether the
-/// limit had to be enforced.
+/// Takes the output and counts the tests in it until everybody has closed the pipe. Returns whether
+/// the limit had to be enforced.
 fn read_until_end(
     child: &Child,
     pipe: PipeReader,

@@ -1,10 +1,13 @@
 //! Stages beside each other.
 //!
-//! What tests is in front: it has the processors when it wants them, and shows its output as it comes. It often waits, for sockets, clocks and other
-//! processes; and some of it is sensitive to delays. What only compiles, interprets or reads is in *lanes* beside it, a thread for each, of the lowest priority: it
-//! takes what is left. A lane's stages run one after the other, and what they say is kept and shown between two stages of those in front.
+//! What tests is in front: it has the processors when it wants them, and shows its output as it
+//! comes. It often waits, for sockets, clocks and other processes; and some of it is sensitive to
+//! delays. What only compiles, interprets or reads is in *lanes* beside it, a thread for each, of
+//! the lowest priority: it takes what is left. A lane's stages run one after the other, and what
+//! they say is kept and shown between two stages of those in front.
 //!
-//! Cargo locks the target directory in which it builds: a stage of a lane has one that no other lane uses at the time, or waits.
+//! Cargo locks the target directory in which it builds: a stage of a lane has one that no other
+//! lane uses at the time, or waits.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -12,7 +15,8 @@ use std::sync::mpsc;
 use crate::output::Output;
 use crate::stage::{Ended, Setting, Stage};
 
-/// The priority of lanes, of setpriority(2): the lowest. In competition they get a seventieth of what the stages in front get.
+/// The priority of lanes, of setpriority(2): the lowest. In competition they get a seventieth of
+/// what the stages in front get.
 const LOWEST: i32 = 19;
 
 /// Runs all stages, and tells `take` of each, in this thread, when it has ended.
@@ -43,7 +47,8 @@ fn show(take: &mut impl FnMut(Ended), ended: Ended, said: &str) {
 }
 
 fn beside(setting: &Setting, stages: Vec<Stage>, sender: &mpsc::Sender<(Ended, String)>) {
-    // On Linux this is of the calling thread alone, and what it starts inherits it (sched(7)). Where it is refused, lanes are as important as the rest.
+    // On Linux this is of the calling thread alone, and what it starts inherits it (sched(7)).
+    // Where it is refused, lanes are as important as the rest.
     let _ = rustix::process::setpriority_process(None, LOWEST);
     for stage in stages {
         let mut output = Output::kept();
@@ -105,7 +110,8 @@ mod tests {
 
     #[test]
     fn a_lane_is_of_the_lowest_priority_and_the_front_is_not() {
-        // The nice value is the nineteenth field of proc_pid_stat(5); `cat` has a name without blanks.
+        // The nice value is the nineteenth field of proc_pid_stat(5); `cat` has a name without
+        // blanks.
         let nice = Cmd::new("sh").args(["-c", "set -- $(cat /proc/self/stat); test ${19} = 19"]);
         let stage = |name, nice| Stage::commands(name, vec![nice]);
         let mut failed = Vec::new();

@@ -51,7 +51,8 @@ enum Task {
         /// Run this stage alone; may be given several times.
         #[arg(long = "only", value_name = "STAGE")]
         only: Vec<String>,
-        /// What takes long, too: all cases of Autobahn and the long programs under Miri. Before a release.
+        /// What takes long, too: all cases of Autobahn and the long programs under Miri. Before a
+        /// release.
         #[arg(long)]
         full: bool,
         /// Write what ran into `.ci/expected-suites`, for the stages that ran.

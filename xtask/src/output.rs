@@ -18,7 +18,8 @@ impl Output {
     /// Takes some text, line ends included.
     pub(crate) fn say(&mut self, text: &str) {
         match self {
-            // The macro and not the stream: a test of this program must not print test results of its own.
+            // The macro and not the stream: a test of this program must not print test results of
+            // its own.
             Self::Live => print!("{text}"),
             Self::Kept(kept) => kept.push_str(text),
         }

@@ -1,7 +1,8 @@
 //! Which package a test program belongs to, and test programs that are run without cargo.
 //!
-//! Cargo announces a test program by its file and not by its package, and two packages may each have a `tests/suite/main.rs`. The compiler writes
-//! beside each program which files it is made of, the root first.
+//! Cargo announces a test program by its file and not by its package, and two packages may each
+//! have a `tests/suite/main.rs`. The compiler writes beside each program which files it is made of,
+//! the root first.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -52,8 +53,8 @@ impl Packages {
         Self { root: root.to_path_buf(), known: known.collect() }
     }
 
-    /// Whose the program in `path` is, a path from the root or a whole one. What no compiler has made names its package in place of a folder:
-    /// `conformance/autobahn`.
+    /// Whose the program in `path` is, a path from the root or a whole one. What no compiler has
+    /// made names its package in place of a folder: `conformance/autobahn`.
     pub(crate) fn of_program(&self, path: &str) -> Option<&str> {
         let written = std::fs::read_to_string(self.root.join(format!("{path}.d"))).unwrap_or_default();
         if let Some(package) = first_source(&written).and_then(|source| self.of_file(source)) {
@@ -90,8 +91,8 @@ fn first_source(written: &str) -> Option<&str> {
 
 /// Test programs that one call of cargo builds and of which some are run, without cargo.
 ///
-/// Cargo takes the names of test programs for all packages of a call; and a call for each package builds most libraries once more for each, since the
-/// features of what they depend on differ.
+/// Cargo takes the names of test programs for all packages of a call; and a call for each package
+/// builds most libraries once more for each, since the features of what they depend on differ.
 #[derive(Debug, Clone)]
 pub(crate) struct Programs {
     /// The call that builds them, without `--no-run`.
@@ -122,7 +123,8 @@ struct Built {
 }
 
 impl Programs {
-    /// Builds the programs, and says how each is run: the line by which cargo would announce it, and the command.
+    /// Builds the programs, and says how each is run: the line by which cargo would announce it,
+    /// and the command.
     ///
     /// # Errors
     ///

@@ -1,5 +1,6 @@
-//! A stage is one named thing that passes, fails or is skipped for a reason; a report runs stages, one
-//! after another or some beside others, goes on after a failure and tells at the end what failed.
+//! A stage is one named thing that passes, fails or is skipped for a reason; a report runs stages,
+//! one after another or some beside others, goes on after a failure and tells at the end what
+//! failed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -75,7 +76,8 @@ impl Stage {
         self
     }
 
-    /// Its commands build in a target directory below the common one. Cargo locks a target directory while it builds.
+    /// Its commands build in a target directory below the common one. Cargo locks a target
+    /// directory while it builds.
     pub(crate) fn with_target(mut self, target: &str) -> Self {
         if let Work::Commands(commands) | Work::Tests(commands) = &mut self.work {
             *commands = commands.drain(..).map(|command| command.target(target)).collect();
@@ -242,7 +244,8 @@ impl Report {
         &mut self.ended[last]
     }
 
-    /// Runs stages, each lane beside the others; `look` sees each when it has ended and may add failures.
+    /// Runs stages, each lane beside the others; `look` sees each when it has ended and may add
+    /// failures.
     pub(crate) fn run_lanes(&mut self, stages: Vec<Stage>, mut look: impl FnMut(&mut Ended)) {
         let ended = &mut self.ended;
         lanes::run(&self.setting, stages, |mut one| {
@@ -313,7 +316,8 @@ fn skipped(ignored: &[Ignored]) -> Vec<String> {
 /// Test programs that take no longer than this share a line.
 const QUICK: Duration = Duration::from_secs(1);
 
-/// How long each program ran, the slowest first. They are those that run by themselves: their compilation is not in it.
+/// How long each program ran, the slowest first. They are those that run by themselves: their
+/// compilation is not in it.
 fn slow(took: &BTreeMap<Suite, Duration>) -> Vec<String> {
     let (mut slow, quick): (Vec<_>, Vec<_>) = took.iter().partition(|(_, took)| **took > QUICK);
     slow.sort_by_key(|(_, took)| std::cmp::Reverse(**took));

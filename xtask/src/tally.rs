@@ -1,6 +1,6 @@
 //! Counts tests by reading what `cargo test` prints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ const NOBODY: &str = "-";
 #[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Suite {
     pub(crate) package: String,
-    /// `windlass src/lib.rs`, `suite tests/suite.rs`, `windlass doc-tests`, and ` on PART` where it runs in parts of a stage.
+    /// `windlass src/lib.rs`, `suite tests/suite.rs`, `windlass doc-tests`, and ` on PART` where it
+    /// runs in parts of a stage.
     pub(crate) program: String,
 }
 
@@ -84,6 +85,9 @@ pub(crate) struct Tally {
     /// Since when the program runs that runs now.
     since: Option<Instant>,
     took: BTreeMap<Suite, Duration>,
+    /// Whether the program that runs now has shown a panic.
+    panicked: bool,
+    loud: BTreeSet<Suite>,
     /// What the programs' names end in, see [`begin_part`](Self::begin_part).
     part: String,
     left_out: Vec<LeftOut>,
@@ -127,6 +131,9 @@ impl Tally {
             counts.passed -= skipped;
             counts.ignored += skipped;
             self.suites.entry(self.current.clone()).or_default().add(counts);
+            if std::mem::take(&mut self.panicked) && counts.failed == 0 {
+                self.loud.insert(self.current.clone());
+            }
             // Documentation tests have more than one result: the next one's time begins here.
             if let Some(since) = self.since.replace(Instant::now()) {
                 *self.took.entry(self.current.clone()).or_default() += since.elapsed();
@@ -136,6 +143,8 @@ impl Tally {
         } else if let Some(skipped) = skipped_test(line) {
             self.skipped += 1;
             self.ignore(skipped);
+        } else if line.starts_with("thread '") && line.contains(" panicked at ") {
+            self.panicked = true;
         }
     }
 
@@ -147,6 +156,7 @@ impl Tally {
         let package = package.unwrap_or(NOBODY).to_owned();
         self.current = Suite { package, program: format!("{program}{}", self.part) };
         self.skipped = 0;
+        self.panicked = false;
         self.since = Some(Instant::now());
     }
 
@@ -162,6 +172,12 @@ impl Tally {
     /// How long each of them ran.
     pub(crate) fn took(&self) -> &BTreeMap<Suite, Duration> {
         &self.took
+    }
+
+    /// The programs that have shown a panic although all of their tests passed: it was wanted, and
+    /// who sees it takes it for a failure.
+    pub(crate) fn loud(&self) -> &BTreeSet<Suite> {
+        &self.loud
     }
 
     /// The tests that did not run.
@@ -336,6 +352,19 @@ test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         assert_eq!(ignored.suite, suite("suite tests/suite/main.rs"));
         assert_eq!(ignored.test, "suite::a::uring::x");
         assert_eq!(ignored.reason, "io_uring is forbidden here: EPERM (os error 1)");
+    }
+
+    #[test]
+    fn a_program_that_passes_and_shows_panics_is_found() {
+        let shown = "thread '<unnamed>' (28588) panicked at tests/a.rs:135:9:\nasked for";
+        let program = |name: &str, shown: &str, counts: &str| {
+            format!("Running tests/{name}.rs (x/{name}-1)\n{shown}\ntest result: ok. {counts}\n")
+        };
+        let output = program("quiet", "it panicked at noon", "1 passed; 0 failed")
+            + &program("loud", shown, "1 passed; 0 failed")
+            + &program("broken", shown, "1 passed; 1 failed")
+            + &program("last", "", "1 passed; 0 failed");
+        assert!(tally(&output).loud().iter().eq([&suite("loud tests/loud.rs")]));
     }
 
     #[test]

@@ -38,10 +38,12 @@ pub(super) fn tests(packages: &[Package]) -> Stage {
     Stage::parts("backends", parts(|backend| vec![Step::Programs(programs(packages, backend))]))
 }
 
-/// What runs on a backend: of each package the programs that are its own, so that one of the same name in another package does not run, too.
+/// What runs on a backend: of each package the programs that are its own, so that one of the same
+/// name in another package does not run, too.
 fn programs(packages: &[Package], backend: &str) -> Programs {
     let packages: Vec<&Package> = packages.iter().filter(|package| PACKAGES.contains(&package.name.as_str())).collect();
-    // One call for all: so the features of what they depend on are those of the stage `test`, and nothing is compiled again.
+    // One call for all: so the features of what they depend on are those of the stage `test`, and
+    // nothing is compiled again.
     let mut build = Cmd::cargo(["test"]);
     for package in &packages {
         build = build.args(["-p", &*package.name]);

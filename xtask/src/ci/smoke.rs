@@ -180,15 +180,17 @@ fn exchange(address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// The benchmark program runs quickly through its first suite and writes what it promises.
-pub(super) fn bench(root: &Path) -> Stage {
+/// The benchmark program runs quickly through its first suite and writes what it promises. `peers`
+/// are options that choose some; building all of them takes minutes.
+pub(super) fn bench(name: &'static str, peers: &'static [&'static str], root: &Path) -> Stage {
     let root = root.to_path_buf();
-    Stage::inspect("bench", move || {
+    Stage::inspect(name, move || {
         let directory = root.join("target/ci");
         std::fs::create_dir_all(&directory)?;
         let json = directory.join("bench.json");
         let path = json.to_str().context("the path is not UTF-8")?;
-        build(&root, &["run", "--release", "-p", "windlass-bench", "--", "dispatch", "--quick", "--json", path])?;
+        let run = ["run", "--release", "-p", "windlass-bench", "--", "dispatch", "--quick", "--json", path];
+        build(&root, &[&run, peers].concat())?;
         let text = std::fs::read_to_string(&json).context("the benchmark wrote no JSON")?;
         Ok(wrong_in(&serde_json::from_str(&text)?))
     })

@@ -43,22 +43,28 @@ const MODEL_OF_THE_WHEEL: &str = "wheel::tests::agrees_with_a_sorted_list";
 struct MiriRun {
     package: &'static str,
     targets: &'static [&'static str],
-    /// What the program is told of the tests to run. A single test that Miri cannot run is better marked with
-    /// `#[cfg_attr(miri, ignore = "why")]`, which is counted as skipped.
+    /// What the program is told of the tests to run. A single test that Miri cannot run is better
+    /// marked with `#[cfg_attr(miri, ignore = "why")]`, which is counted as skipped.
     filter: &'static [&'static str],
 }
 
-/// Stages that take long and are seldom worth it: they run with `--full`, before a release, or where they are named.
-pub(super) const LONG: &[&str] = &["miri-long", "autobahn-whole"];
+/// The stage of what the README tells a newcomer to run.
+pub(super) const NEWCOMERS: &str = "test";
+
+/// Stages that take long and are seldom worth it: they run with `--full`, before a release, or
+/// where they are named.
+pub(super) const LONG: &[&str] = &["miri-long", "autobahn-whole", "bench-whole"];
 
 /// What a long stage does the whole of: with `--full` it is not run.
-pub(super) const SHORT: &[&str] = &["autobahn"];
+pub(super) const SHORT: &[&str] = &["autobahn", "bench"];
 
-/// The lanes beside the tests: what compiles, which uses all processors, and the interpreter, which uses one.
+/// The lanes beside the tests: what compiles, which uses all processors, and the interpreter, which
+/// uses one.
 const COMPILER: &str = "compiler";
 const INTERPRETER: &str = "interpreter";
 
-/// Target directories of stages that build while another does. What is compiled with flags of its own shares nothing with the rest, so that this costs no time.
+/// Target directories of stages that build while another does. What is compiled with flags of its
+/// own shares nothing with the rest, so that this costs no time.
 const LINTS_TARGET: &str = "ci-lints";
 const LOOM_TARGET: &str = "ci-loom";
 const FALLBACK_TARGET: &str = "ci-fallback";
@@ -88,7 +94,8 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.push(smoke::serve(root));
     stages.extend([autobahn("autobahn", &["--quick"]), autobahn("autobahn-whole", &[])]);
     stages.push(clients());
-    stages.push(smoke::bench(root));
+    stages.push(smoke::bench("bench", &["--peer", "mio"], root));
+    stages.push(smoke::bench("bench-whole", &[], root));
     stages.push(asan(&packages));
     stages.push(builds(&packages).in_lane(COMPILER));
     stages.extend(checks.into_iter().map(|stage| {
@@ -102,7 +109,8 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     Ok(stages)
 }
 
-/// Compiles what stages in front run later, while those before them wait. A stage whose code is not there yet when it begins waits for it.
+/// Compiles what stages in front run later, while those before them wait. A stage whose code is not
+/// there yet when it begins waits for it.
 fn builds(packages: &[Package]) -> Stage {
     let ahead = |command: Cmd| command.args(["--no-run"]);
     let release = ["build --release", "build --release -p conformance", "build --release -p windlass-bench"];
@@ -117,10 +125,10 @@ fn readme_tests(root: &Path) -> Stage {
     let text = std::fs::read_to_string(root.join("README.md")).unwrap_or_default();
     match readme::test_commands(&text) {
         Ok(commands) => Stage::tests(
-            "test",
+            NEWCOMERS,
             commands.iter().map(|words| Cmd::new(words[0]).args(words[1..].iter().copied())).collect(),
         ),
-        Err(reason) => Stage::inspect("test", move || Ok(vec![reason])),
+        Err(reason) => Stage::inspect(NEWCOMERS, move || Ok(vec![reason])),
     }
 }
 
@@ -131,7 +139,8 @@ fn test_programs(package: &Package) -> impl Iterator<Item = String> {
     targets.map(|target| target.name.clone())
 }
 
-/// `command` of these packages. One call for all: otherwise the features of what they depend on would differ, and most libraries would be compiled once for each.
+/// `command` of these packages. One call for all: otherwise the features of what they depend on
+/// would differ, and most libraries would be compiled once for each.
 fn of(packages: &[&Package], command: Cmd) -> Cmd {
     packages.iter().fold(command, |command, package| command.args(["-p", &package.name]))
 }
@@ -170,7 +179,8 @@ fn libraries(packages: &[Package]) -> Vec<&Package> {
     packages.iter().filter(|package| SANITIZED.contains(&package.name.as_str())).collect()
 }
 
-/// A call of cargo under which everything is instrumented. Procedural macros must not be, hence the explicit target.
+/// A call of cargo under which everything is instrumented. Procedural macros must not be, hence the
+/// explicit target.
 fn sanitized() -> Result<Cmd, String> {
     let nightly = toolchain::find("nightly")?;
     let flag = "-Zsanitizer=address";
@@ -202,8 +212,9 @@ fn miri(name: &'static str, runs: &[MiriRun], packages: &[Package]) -> Result<St
     Ok(Stage::tests(name, commands))
 }
 
-/// The Autobahn TestSuite against the server on each backend, and the client, which has none, against it. `--quick` is what is short, and a sample of
-/// the rest. Cases count as tests. Optimised, since it has volume.
+/// The Autobahn TestSuite against the server on each backend, and the client, which has none,
+/// against it. `--quick` is what is short, and a sample of the rest. Cases count as tests.
+/// Optimised, since it has volume.
 fn autobahn(name: &'static str, which: &[&str]) -> Stage {
     let run = |role: &[&str]| {
         let command = conformance("autobahn").args(which.iter().copied()).args(role.iter().copied());

@@ -111,7 +111,8 @@ mod tests {
     use crate::programs::Packages;
     use std::sync::Arc;
 
-    /// Programs by their files, and how many of their tests have passed. Nobody knows whose they are.
+    /// Programs by their files, and how many of their tests have passed. Nobody knows whose they
+    /// are.
     fn ran(programs: &[(&str, u64)]) -> Tally {
         let mut tally = Tally::default();
         for (name, passed) in programs {
