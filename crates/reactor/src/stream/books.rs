@@ -12,6 +12,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sockopt};
 use super::{
     CloseReason, SendError, Shared, Stream, StreamHandler, StreamOptions,
     driver::StreamCell,
+    ledger::Undelivered,
     output::Output,
     state::{Core, Flags, NO_LISTENER, Streams, no_core},
 };
@@ -78,6 +79,13 @@ impl Reactor {
         Ok(Stream { reactor: self, index })
     }
 
+    /// Bytes of memory that all streams of the reactor hold for output that waits, and for received bytes that were not delivered yet. Shared bytes
+    /// ([`Stream::send_shared`]) count once, however many streams they wait for.
+    #[must_use]
+    pub fn stream_memory(&self) -> usize {
+        self.streams.as_deref().map_or(0, |streams| streams.ledger.bytes())
+    }
+
     /// Registers a stream. `on_open` comes in the next turn.
     pub(super) fn begin_stream<H: StreamHandler>(
         &mut self,
@@ -140,6 +148,7 @@ impl Reactor {
         }
         if !prefix.is_empty() {
             core.flags |= Flags::PREFIX;
+            let prefix = Undelivered::new(prefix, &streams.ledger);
             streams.prefixes.insert(index, VecDeque::from([prefix]));
         }
         streams.cores.insert(core);
@@ -404,7 +413,7 @@ impl Reactor {
     }
 
     #[inline]
-    pub(super) fn stream_reply(&mut self, index: u32, bytes: &[u8]) -> Result<(), SendError> {
+    pub(super) fn stream_reply(&mut self, index: u32, bytes: &[u8]) -> Result<usize, SendError> {
         if self.streams_are_a_childs() {
             return Err(SendError::Closed);
         }
@@ -413,7 +422,7 @@ impl Reactor {
         if core.flags.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max {
             let sent = core.send(bytes);
             if sent == Ok(bytes.len()) {
-                return Ok(());
+                return Ok(0);
             }
             return self.stream_replied(index, bytes, sent);
         }
@@ -423,24 +432,24 @@ impl Reactor {
     /// The socket has taken a part, or none.
     #[cold]
     #[inline(never)]
-    fn stream_replied(&mut self, index: u32, bytes: &[u8], sent: Result<usize, Errno>) -> Result<(), SendError> {
+    fn stream_replied(&mut self, index: u32, bytes: &[u8], sent: Result<usize, Errno>) -> Result<usize, SendError> {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let taken = streams.core(index).note_sent(sent, bytes.len());
         streams.settle_write(index, &[IoSlice::new(bytes)], taken)?;
         self.after_output(index);
-        Ok(())
+        Ok(self.stream_core(index).buffered())
     }
 
     #[inline(never)]
-    fn stream_reply_after(&mut self, index: u32, bytes: &[u8]) -> Result<(), SendError> {
+    fn stream_reply_after(&mut self, index: u32, bytes: &[u8]) -> Result<usize, SendError> {
         if self.queue_stream_send(index, bytes) {
-            return Ok(());
+            return Ok(0);
         }
         self.stream_reply_behind(index, bytes)
     }
 
     #[cold]
-    fn stream_reply_behind(&mut self, index: u32, bytes: &[u8]) -> Result<(), SendError> {
+    fn stream_reply_behind(&mut self, index: u32, bytes: &[u8]) -> Result<usize, SendError> {
         if self.stream_core(index).flags.any(Flags::RING) {
             self.before_output(index);
         }
@@ -448,7 +457,7 @@ impl Reactor {
         streams.admit_output(index, bytes.len())?;
         streams.write_through(index, &[IoSlice::new(bytes)])?;
         self.after_output(index);
-        Ok(())
+        Ok(self.stream_core(index).buffered())
     }
 
     /// Output was added. What is left of it, and what it causes, is for the driver or for the end of the turn.
@@ -466,6 +475,12 @@ impl Turn<'_> {
     /// [`NotFound`] when the stream is closed already: from [`on_close`](StreamHandler::on_close) on.
     pub fn stream(&mut self, key: Key) -> Result<Stream<'_>, NotFound> {
         self.ops().stream(key)
+    }
+
+    /// See [`Reactor::stream_memory`].
+    #[must_use]
+    pub fn stream_memory(&mut self) -> usize {
+        self.ops().stream_memory()
     }
 }
 

@@ -288,8 +288,8 @@ impl<'r> Frame<'r> {
         }
         match piece {
             None => {}
-            Some(bytes) if bytes.is_empty() => self.end_of_input(handler),
-            Some(mut bytes) => self.call(|stream| handler.on_data(stream, Input::new(&mut bytes))),
+            Some(piece) if piece.bytes.is_empty() => self.end_of_input(handler),
+            Some(mut piece) => self.call(|stream| handler.on_data(stream, Input::new(&mut piece.bytes))),
         }
     }
 

@@ -49,6 +49,7 @@ mod connector;
 mod driver;
 mod handler;
 mod inherited;
+mod ledger;
 mod limit;
 mod listener;
 mod options;

@@ -1,8 +1,8 @@
 //! The output of a stream that its socket has not taken: pieces in order, own ones and shared ones.
 
-use std::{collections::VecDeque, io::IoSlice, sync::Arc};
+use std::{collections::VecDeque, io::IoSlice, rc::Rc, sync::Arc};
 
-use super::Shared;
+use super::{Shared, ledger::Ledger};
 
 /// Own pieces grow up to this many bytes, and so much of an emptied output is kept.
 pub(super) const CHUNK: usize = 16 << 10;
@@ -37,9 +37,40 @@ pub(crate) struct Output {
     len: usize,
     /// The memory of a piece that is gone, for the next one.
     spare: Vec<u8>,
+    /// The memory of own pieces and the spare one, as far as the ledger knows of it.
+    own: usize,
+    ledger: Rc<Ledger>,
 }
 
 impl Output {
+    pub(super) fn new(ledger: &Rc<Ledger>) -> Self {
+        let mut output = Self::default();
+        output.ledger = Rc::clone(ledger);
+        output
+    }
+
+    /// How much memory it holds: of shared bytes its part of them.
+    pub(super) fn memory(&self) -> usize {
+        let shared = self.pieces.iter().map(|piece| match piece {
+            Piece::Own(_) => 0,
+            Piece::Shared(bytes, _) => self.ledger.share(bytes),
+        });
+        self.own + shared.sum::<usize>()
+    }
+
+    /// Before the first piece: the spare memory begins to count.
+    fn begin(&mut self) {
+        if self.pieces.is_empty() && self.own == 0 {
+            self.own = self.spare.capacity();
+            self.ledger.add(self.own);
+        }
+    }
+
+    fn note_growth(&mut self, bytes: usize) {
+        self.own += bytes;
+        self.ledger.add(bytes);
+    }
+
     /// How many bytes there are.
     pub(super) fn len(&self) -> usize {
         self.len
@@ -49,15 +80,20 @@ impl Output {
         if bytes.is_empty() {
             return;
         }
+        self.begin();
         self.len += bytes.len();
         if let Some(Piece::Own(last)) = self.pieces.back_mut() {
             if last.len() + bytes.len() <= CHUNK {
+                let before = last.capacity();
                 last.extend_from_slice(bytes);
-                return;
+                let more = last.capacity() - before;
+                return self.note_growth(more);
             }
         }
         let mut piece = core::mem::take(&mut self.spare);
+        let before = piece.capacity();
         piece.extend_from_slice(bytes);
+        self.note_growth(piece.capacity() - before);
         self.pieces.push_back(Piece::Own(piece));
     }
 
@@ -67,7 +103,9 @@ impl Output {
         if rest.len() <= COPIED_MAX {
             return self.push(rest);
         }
+        self.begin();
         self.len += rest.len();
+        self.ledger.hold(shared.kept());
         self.pieces.push_back(Piece::Shared(Arc::clone(shared.kept()), from));
     }
 
@@ -111,21 +149,39 @@ impl Output {
     }
 
     fn drop_first(&mut self) {
-        if let Some(Piece::Own(mut bytes)) = self.pieces.pop_front() {
-            if self.spare.capacity() == 0 && bytes.capacity() <= CHUNK {
+        match self.pieces.pop_front() {
+            Some(Piece::Own(mut bytes)) if self.spare.capacity() == 0 && bytes.capacity() <= CHUNK => {
                 bytes.clear();
                 self.spare = bytes;
             }
+            Some(Piece::Own(bytes)) => {
+                self.own -= bytes.capacity();
+                self.ledger.subtract(bytes.capacity());
+            }
+            Some(Piece::Shared(bytes, _)) => self.ledger.release(&bytes),
+            None => {}
         }
     }
 
     /// Gives memory back that an emptied output should not keep.
     pub(super) fn trim(&mut self) {
-        self.pieces.clear();
+        for piece in self.pieces.drain(..) {
+            if let Piece::Shared(bytes, _) = piece {
+                self.ledger.release(&bytes);
+            }
+        }
+        // What an emptied output keeps is bounded, and does not count.
+        self.ledger.subtract(core::mem::take(&mut self.own));
         if self.pieces.capacity() > PLACES_MAX {
             self.pieces = VecDeque::new();
         }
         (self.sent, self.len) = (0, 0);
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.trim();
     }
 }
 
@@ -169,6 +225,37 @@ mod tests {
         output.push(&[2; 4 * CHUNK]);
         output.advance(output.len());
         assert!(output.spare.capacity() <= CHUNK);
+    }
+
+    #[test]
+    fn memory_counts_by_capacity_while_it_is_held() {
+        let ledger = Rc::new(Ledger::default());
+        let mut output = Output::new(&ledger);
+        output.push(&[1; 100]);
+        output.push(&[2; 3 * CHUNK]);
+        assert!(ledger.bytes() >= 100 + 3 * CHUNK);
+        assert_eq!(output.memory(), ledger.bytes());
+        // Most of the large piece is gone, but all of its memory is there.
+        output.advance(3 * CHUNK);
+        assert!(ledger.bytes() >= 3 * CHUNK);
+        output.advance(output.len());
+        output.trim();
+        assert_eq!(ledger.bytes(), 0, "what is kept to be used again is not counted");
+        output.push(&[1; 10]);
+        assert!(ledger.bytes() >= 100, "{}: it has the old memory", ledger.bytes());
+        let shared: Arc<[u8]> = vec![3; 5000].into();
+        let mut other = Output::new(&ledger);
+        let before = ledger.bytes();
+        output.push_shared(&Shared::of(&shared), 0);
+        other.push_shared(&Shared::of(&shared), 4000);
+        assert!(
+            (before + 5000..before + 6000).contains(&ledger.bytes()),
+            "{}: shared bytes count once",
+            ledger.bytes()
+        );
+        assert_eq!(output.memory() + other.memory(), ledger.bytes());
+        drop((output, other));
+        assert_eq!(ledger.bytes(), 0);
     }
 
     proptest! {

@@ -10,6 +10,7 @@
 use super::{
     Input, Shared, StreamHandler,
     driver::Frame,
+    ledger::Undelivered,
     state::{Core, Flags, SCRATCH_LEN},
 };
 use crate::{
@@ -301,7 +302,9 @@ impl Frame<'_> {
             }
         } else if self.has(Flags::PAUSED | Flags::PREFIX) {
             let index = self.index;
-            self.reactor.streams_mut().prefixes.entry(index).or_default().push_back(bytes.to_vec());
+            let streams = self.reactor.streams_mut();
+            let piece = Undelivered::new(bytes.to_vec(), &streams.ledger);
+            streams.prefixes.entry(index).or_default().push_back(piece);
             self.core().flags.clear(Flags::PREFIX);
             self.deliver_prefix(handler);
         } else if bytes.is_empty() {
@@ -315,8 +318,9 @@ impl Frame<'_> {
     #[cold]
     fn keep<'b>(&mut self, pieces: impl Iterator<Item = &'b mut [u8]>) {
         let index = self.index;
-        let kept = self.reactor.streams_mut().prefixes.entry(index).or_default();
-        kept.extend(pieces.map(|piece| piece.to_vec()));
+        let streams = self.reactor.streams_mut();
+        let kept = streams.prefixes.entry(index).or_default();
+        kept.extend(pieces.map(|piece| Undelivered::new(piece.to_vec(), &streams.ledger)));
         self.core().flags |= Flags::PREFIX;
     }
 

@@ -41,6 +41,12 @@ impl<'b> Shared<'b> {
         self.bytes
     }
 
+    /// The bytes in a form that can be kept: the one with which streams wait that cannot send them at once.
+    #[must_use]
+    pub fn to_arc(&self) -> Arc<[u8]> {
+        Arc::clone(self.kept())
+    }
+
     /// The bytes where they can be kept, if they have been kept before.
     #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
     pub(crate) fn if_kept(&self) -> Option<&Arc<[u8]>> {

@@ -7,7 +7,12 @@ use std::{
     rc::Rc,
 };
 
-use super::{CloseReason, StreamOptions, accept::ListenerBook, output::Output};
+use super::{
+    CloseReason, StreamOptions,
+    accept::ListenerBook,
+    ledger::{Ledger, Undelivered},
+    output::Output,
+};
 use crate::{Errno, Key, arena::Arena, backend::fork::ForkGuard, wheel::Wheel};
 
 /// How many bytes one receive takes at most.
@@ -275,7 +280,9 @@ pub(crate) struct Streams {
     /// Cells of streams whose driver is to be called in the next turn.
     pub(super) nudges: Vec<Key>,
     /// The bytes of adoptions, by the stream's index, until they are delivered; on a ring also what was received while the stream was paused, an empty row being the peer's end.
-    pub(super) prefixes: BTreeMap<u32, VecDeque<Vec<u8>>>,
+    pub(super) prefixes: BTreeMap<u32, VecDeque<Undelivered>>,
+    /// Counts the memory of these, and of outputs.
+    pub(super) ledger: Rc<Ledger>,
     /// The settings that a stream was registered with last: the next one's are usually the same.
     options: Rc<StreamOptions>,
     /// Streams by a moment at which a deadline of theirs may be over.
@@ -296,6 +303,7 @@ impl Streams {
             touched: Vec::new(),
             nudges: Vec::new(),
             prefixes: BTreeMap::new(),
+            ledger: Rc::default(),
             options: Rc::new(StreamOptions::new()),
             deadlines: Wheel::new(),
             timer: None,
@@ -333,7 +341,14 @@ impl Streams {
     /// The stream's output, to add to: nothing else leaves an empty one.
     pub(super) fn output(&mut self, index: u32) -> &mut Output {
         let core = self.cores.at_mut(index).expect("a stream's cell and its core live together");
-        core.output.get_or_insert_with(|| self.spares.pop().unwrap_or_default())
+        core.output.get_or_insert_with(|| self.spares.pop().unwrap_or_else(|| Box::new(Output::new(&self.ledger))))
+    }
+
+    /// Lets go of all output of a stream that will send no more.
+    pub(super) fn drop_output(&mut self, index: u32) {
+        if let Some(output) = self.core(index).output.take() {
+            self.keep_output(output);
+        }
     }
 
     /// Keeps an output to be used again, or lets it go.

@@ -130,6 +130,18 @@ impl Stream<'_> {
     /// When the range is not inside the input.
     #[inline(always)]
     pub fn reply(&mut self, input: Input<'_>, range: impl RangeBounds<usize>) -> Result<(), SendError> {
+        self.write_reply(input, range).map(drop)
+    }
+
+    /// [`reply`](Self::reply), which says how many bytes wait now, as [`write_shared`](Self::write_shared) does.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    ///
+    /// # Panics
+    /// When the range is not inside the input.
+    #[inline(always)]
+    pub fn write_reply(&mut self, input: Input<'_>, range: impl RangeBounds<usize>) -> Result<usize, SendError> {
         // By hand, for the compiler to see through it: a slice by bounds is a call.
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
@@ -149,6 +161,12 @@ impl Stream<'_> {
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.seen().0.buffered()
+    }
+
+    /// Bytes of memory that its waiting output holds. Of bytes that wait for several streams ([`send_shared`](Self::send_shared)) it is each one's part.
+    #[must_use]
+    pub fn memory(&mut self) -> usize {
+        self.core().output.as_ref().map_or(0, |output| output.memory())
     }
 
     /// Whether the output has passed the high mark, and has not sunk to the low one since.
@@ -197,6 +215,9 @@ impl Stream<'_> {
         }
         core.kill(CloseReason::Aborted);
         core.flags |= Flags::RESET;
+        let index = self.index;
+        // Its memory is not needed until the driver comes to close it.
+        self.reactor.streams_mut().drop_output(index);
         self.touch();
     }
 

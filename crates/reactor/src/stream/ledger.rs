@@ -1,0 +1,120 @@
+//! How much memory the streams of a reactor hold for bytes that wait, in either direction.
+//!
+//! 1. Whatever holds such memory counts it here when it is allocated, and takes it off when it is freed, also when it is dropped in a panic.
+//! 2. Shared bytes count once, however many streams they wait for: the table says for how many.
+//! 3. A stream for which nothing waits never comes here.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+    sync::Arc,
+};
+
+/// What a shared piece costs beside its bytes: its place in the output, and the counts of the `Arc`.
+const PIECE: usize = 48;
+
+/// The count of one reactor.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    bytes: Cell<usize>,
+    /// How many pieces hold the shared bytes at an address, which stays theirs as long as one does.
+    shared: RefCell<BTreeMap<usize, usize>>,
+}
+
+impl Ledger {
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+
+    pub(super) fn add(&self, bytes: usize) {
+        self.bytes.set(self.bytes.get() + bytes);
+    }
+
+    pub(super) fn subtract(&self, bytes: usize) {
+        debug_assert!(self.bytes.get() >= bytes, "what is taken off was counted");
+        self.bytes.set(self.bytes.get().saturating_sub(bytes));
+    }
+
+    /// One more piece holds these bytes.
+    pub(super) fn hold(&self, bytes: &Arc<[u8]>) {
+        let mut shared = self.shared.borrow_mut();
+        let pieces = shared.entry(address(bytes)).or_insert(0);
+        *pieces += 1;
+        self.add(PIECE + if *pieces == 1 { bytes.len() } else { 0 });
+    }
+
+    /// A piece that held these bytes is about to be dropped.
+    pub(super) fn release(&self, bytes: &Arc<[u8]>) {
+        let mut shared = self.shared.borrow_mut();
+        let Some(pieces) = shared.get_mut(&address(bytes)) else { return };
+        *pieces -= 1;
+        let is_last = *pieces == 0;
+        if is_last {
+            shared.remove(&address(bytes));
+        }
+        self.subtract(PIECE + if is_last { bytes.len() } else { 0 });
+    }
+
+    /// A piece's part of the memory of its shared bytes.
+    pub(super) fn share(&self, bytes: &Arc<[u8]>) -> usize {
+        let pieces = self.shared.borrow().get(&address(bytes)).copied().unwrap_or(1);
+        PIECE + bytes.len() / pieces.max(1)
+    }
+}
+
+fn address(bytes: &Arc<[u8]>) -> usize {
+    Arc::as_ptr(bytes).cast::<u8>().addr()
+}
+
+/// Received bytes that wait until the handler wants them.
+pub(crate) struct Undelivered {
+    pub(super) bytes: Vec<u8>,
+    ledger: Rc<Ledger>,
+}
+
+impl Undelivered {
+    pub(super) fn new(bytes: Vec<u8>, ledger: &Rc<Ledger>) -> Self {
+        ledger.add(bytes.capacity());
+        Self { bytes, ledger: Rc::clone(ledger) }
+    }
+}
+
+impl Drop for Undelivered {
+    fn drop(&mut self) {
+        // The handler may change the bytes, but not their capacity.
+        self.ledger.subtract(self.bytes.capacity());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_bytes_count_once_until_the_last_piece_is_gone() {
+        let ledger = Ledger::default();
+        let bytes: Arc<[u8]> = vec![0; 1000].into();
+        // The user's own clone is not counted, and keeps nothing counted.
+        let _clone = Arc::clone(&bytes);
+        for _ in 0..4 {
+            ledger.hold(&bytes);
+        }
+        assert_eq!((ledger.bytes(), ledger.share(&bytes)), (1000 + 4 * PIECE, 250 + PIECE));
+        for _ in 0..3 {
+            ledger.release(&bytes);
+        }
+        assert_eq!((ledger.bytes(), ledger.share(&bytes)), (1000 + PIECE, 1000 + PIECE));
+        ledger.release(&bytes);
+        assert_eq!((ledger.bytes(), ledger.shared.borrow().len()), (0, 0));
+    }
+
+    #[test]
+    fn undelivered_bytes_count_as_long_as_they_are_there() {
+        let ledger = Rc::new(Ledger::default());
+        let undelivered = Undelivered::new(Vec::with_capacity(500), &ledger);
+        assert_eq!(ledger.bytes(), 500);
+        drop(undelivered);
+        assert_eq!(ledger.bytes(), 0);
+    }
+}
