@@ -9,11 +9,9 @@ use windlass_ws::{CloseCode, Outbox};
 use crate::{
     CloseReason, ConnectionId, ControlError, Hub, Message, OutMessage, Prepared, SendError, Slow,
     hall::{Alert, SharedHall},
+    options::SPENT_MAX,
     roster::Flags,
 };
-
-/// So many bytes a connection may send in one pass over received bytes before what it has sent is looked after.
-pub(crate) const SPENT_MAX: u32 = 256 << 10;
 
 /// What the driver keeps of an open connection beside its engine and the user's data.
 pub(crate) struct Seat {
@@ -26,11 +24,13 @@ pub(crate) struct Seat {
     pub(crate) halt: u8,
     /// The driver knows of too much output, and will be told when there is less.
     pub(crate) told_full: bool,
+    /// The books know of a message or frame of which a part has come.
+    pub(crate) in_pieces: bool,
 }
 
 impl Seat {
     pub(crate) fn new(member: u32, heard: u32) -> Self {
-        Self { member, heard, spent: 0, halt: 0, told_full: false }
+        Self { member, heard, spent: 0, halt: 0, told_full: false, in_pieces: false }
     }
 }
 
@@ -129,7 +129,7 @@ impl Connection<'_> {
         if self.before_output()? {
             return self.send_beside(message);
         }
-        if self.spend(message.as_bytes().len())? {
+        if self.spend(message.frame_len())? {
             return self.send_beside(message);
         }
         message.send_by(&mut self.outbox).map_err(|_| SendError::Closed)?;
@@ -237,11 +237,13 @@ impl Connection<'_> {
 
     /// Publishes to a topic: to all who are subscribed to it now, but not to this connection. Says how many of this reactor's connections that are.
     pub fn publish<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
+        self.note_spent();
         self.hall.publish(&mut self.turn, self.seat.member, topic, message.into())
     }
 
     /// Publishes to a topic: to all who are subscribed to it now, this connection included if it is.
     pub fn publish_to_all<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
+        self.note_spent();
         self.hall.publish(&mut self.turn, crate::roster::NOBODY, topic, message.into())
     }
 
@@ -294,12 +296,20 @@ impl Connection<'_> {
 
     /// The service, to reach other connections.
     pub fn hub(&mut self) -> Hub<'_> {
+        self.note_spent();
         Hub { hall: self.hall, turn: self.turn.reborrow() }
     }
 
     /// The turn, to do other things with the reactor.
     pub fn turn(&mut self) -> Turn<'_> {
+        self.note_spent();
         self.turn.reborrow()
+    }
+
+    /// Others may send to it from here on, who do not know what it has sent itself.
+    #[inline]
+    fn note_spent(&self) {
+        self.hall.own_spent.set(self.seat.spent);
     }
 
     /// Gives out what must not be overtaken by what is sent next. True if that has to go to the side, where messages wait already.
@@ -308,6 +318,7 @@ impl Connection<'_> {
             return Err(SendError::Closed);
         }
         if self.hall.is_alert(Alert::LOG) {
+            self.note_spent();
             self.hall.flush_for(self.seat.member, &mut self.turn);
         }
         self.take_stash();
@@ -322,15 +333,16 @@ impl Connection<'_> {
             let mut books = self.hall.books.borrow_mut();
             // It fails when the connection is closing.
             let _ = self.outbox.send_encoded(&books.stash);
-            self.seat.note_spent(books.stash.len());
+            self.seat.note_spent(books.stash.len(), self.hall.bounds.spent_max);
             books.stash.clear();
-            books.stash.shrink_to(SPENT_MAX as usize);
+            books.stash.shrink_to(SPENT_MAX);
         }
     }
 
     /// Messages wait at the side, and this one goes behind them.
     #[cold]
     fn send_beside(&mut self, message: OutMessage<'_>) -> Result<(), SendError> {
+        self.note_spent();
         let id = self.id();
         self.hall.send(&mut self.turn, id, message)
     }
@@ -341,7 +353,7 @@ impl Connection<'_> {
         let more = u32::try_from(len).unwrap_or(u32::MAX);
         let before = self.seat.spent;
         self.seat.spent = before.saturating_add(more);
-        if self.seat.spent <= SPENT_FREE {
+        if self.seat.spent <= self.hall.bounds.spent_free {
             return Ok(false);
         }
         self.spend_much(before, len)
@@ -352,13 +364,14 @@ impl Connection<'_> {
         let hall = self.hall;
         let max = hall.options.receiver_buffer_max;
         let before = spent as usize + self.hall.buffered(&mut self.turn, self.seat.member);
-        if before > 0 && before + len > max {
+        if before.saturating_add(len) > max {
             self.seat.spent = spent;
             self.seat.halt |= HALT_SPENT;
             return self.refuse();
         }
         // While there is still room, so that who answers each message with one loses none: the next ones wait.
-        if self.seat.spent > SPENT_MAX || before + len > max / 2 {
+        let bounds = &hall.bounds;
+        if self.seat.spent > bounds.spent_max || before + len > bounds.high {
             self.seat.halt |= HALT_SPENT;
         }
         Ok(false)
@@ -385,9 +398,6 @@ impl Connection<'_> {
         Err(SendError::Full)
     }
 }
-
-/// So much is sent in a pass without asking how much waits.
-const SPENT_FREE: u32 = 4 << 10;
 
 impl fmt::Debug for Connection<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -23,6 +23,8 @@ struct Post<'b> {
     hall: &'b Hall,
     sides: &'b mut Sides,
     stash: &'b mut Vec<u8>,
+    /// The frames of the log one by one, plain and compressed, once somebody gets them so: receivers share those that wait.
+    rows: [Vec<Shared<'b>>; 2],
 }
 
 impl Hall {
@@ -45,7 +47,8 @@ impl Hall {
 
     /// Sends a message to a connection, whoever asks.
     pub(crate) fn send(&self, turn: &mut Turn<'_>, id: ConnectionId, message: OutMessage<'_>) -> Result<(), SendError> {
-        let books = &mut *self.books.borrow_mut();
+        let mut guard = self.books.borrow_mut();
+        let books = &mut *guard;
         let index = books.roster.find(id).ok_or(SendError::Closed)?;
         books.flush_for(self, index, turn);
         let mut frame = core::mem::take(&mut books.frame);
@@ -58,6 +61,8 @@ impl Hall {
         let sent = books.deliver(self, turn, index, &Shared::new(&frame));
         frame.shrink_to(FRAME_KEPT);
         books.frame = frame;
+        drop(guard);
+        self.look_if_grown(turn);
         sent
     }
 
@@ -68,13 +73,20 @@ impl Hall {
         id: ConnectionId,
         prepared: &Prepared,
     ) -> Result<(), SendError> {
-        let books = &mut *self.books.borrow_mut();
+        let mut guard = self.books.borrow_mut();
+        let books = &mut *guard;
         let index = books.roster.find(id).ok_or(SendError::Closed)?;
         books.flush_for(self, index, turn);
         let frame = books.chosen(index, prepared);
-        books.deliver(self, turn, index, &Shared::of(frame))
+        let sent = books.deliver(self, turn, index, &Shared::of(frame));
+        drop(guard);
+        self.look_if_grown(turn);
+        sent
     }
 }
+
+/// What a ring may have on its way that was not counted as waiting.
+const RING_ROOM: usize = 64 << 10;
 
 /// So much memory of a frame that was sent is kept for the next one.
 const FRAME_KEPT: usize = 256 << 10;
@@ -151,19 +163,22 @@ impl Books {
                 }
             }
             let (plain, packed) = (Shared::new(log.plain()), Shared::new(log.packed()));
-            // Of the usual ones no more than half of the buffer is in use: whoever is above that has been told to be, and lags.
-            let may_be_quick = log.plain().len() <= hall.options.receiver_buffer_max / 2;
+            let may_be_quick = log.plain().len() <= hall.options.receiver_buffer_max;
             let mut quick = 0_u64;
-            let post = &mut Post { hall, sides, stash };
+            let post = &mut Post { hall, sides, stash, rows: [Vec::new(), Vec::new()] };
             for receiver in &row.receivers {
                 let member = roster.at(receiver.member);
                 if member.flags.is_usual() && may_be_quick {
                     let run = if member.flags.any(Flags::COMPRESSED) { &packed } else { &plain };
                     let Ok(mut stream) = turn.stream(member.stream) else { continue };
+                    if stream.buffered() > 0 {
+                        post.run(turn, member, receiver.member, log, run);
+                        continue;
+                    }
                     quick += 1;
-                    if stream.write_shared(run) != Ok(0) {
-                        // Something waits. A stream that has failed is closed by its driver.
-                        member.flags.add(Flags::LAGGING);
+                    match stream.write_shared(run) {
+                        Ok(0) => {}
+                        written => note_waiting(hall, member, &mut stream, written.unwrap_or(0)),
                     }
                 } else {
                     let run = if member.flags.any(Flags::COMPRESSED) { &packed } else { &plain };
@@ -189,7 +204,8 @@ impl Books {
         let Self { roster, sides, stash, .. } = self;
         let member = roster.at(index);
         let is_running = hall.running.get() == index;
-        Post { hall, sides, stash }.frame(turn, member, index, frame, is_running)
+        let rows = [Vec::new(), Vec::new()];
+        Post { hall, sides, stash, rows }.frame(turn, member, index, frame, is_running)
     }
 }
 
@@ -203,10 +219,28 @@ pub(crate) fn waiting_of(stream: &mut Stream<'_>, more: usize, max: usize) -> us
     stream.write_shared(&Shared::new(&[])).unwrap_or(waiting)
 }
 
-impl Post<'_> {
+/// Others have sent so much to a connection that it waits. A stream that has failed is closed by its driver.
+#[cold]
+fn note_waiting(hall: &Hall, member: &mut Member, stream: &mut Stream<'_>, waiting: usize) {
+    member.flags.add(Flags::LAGGING);
+    hall.budget.has_grown.set(true);
+    if waiting > hall.bounds.high {
+        // Its own answers might not fit beside that. Its driver comes in the next turn, and reads on if there is room.
+        stream.pause();
+        stream.nudge();
+    }
+}
+
+impl<'b> Post<'b> {
+    /// What may wait in the stream itself: out of it nothing can be dropped any more, so where the oldest are to go it has half, or one message.
+    fn stream_max(&self, waiting: usize) -> usize {
+        let max = self.hall.options.receiver_buffer_max;
+        if self.hall.options.slow == Slow::DropOldest && waiting > 0 { max / 2 } else { max }
+    }
+
     /// Gives a run of publications to a receiver for whom there is something to be thought of.
     #[cold]
-    fn run(&mut self, turn: &mut Turn<'_>, member: &mut Member, index: u32, log: &Log, run: &Shared<'_>) {
+    fn run(&mut self, turn: &mut Turn<'_>, member: &mut Member, index: u32, log: &'b Log, run: &Shared<'_>) {
         if !member.flags.takes_messages() {
             return;
         }
@@ -215,26 +249,28 @@ impl Post<'_> {
         let is_whole = !member.flags.any(Flags::PUBLISHED | Flags::SIDE) && !is_running;
         if is_whole {
             let Ok(mut stream) = turn.stream(member.stream) else { return };
-            let max = self.hall.options.receiver_buffer_max;
-            let waiting = waiting_of(&mut stream, run.bytes().len(), max);
-            // What is in the stream cannot be dropped any more: a full one gets no more where the oldest are to go.
-            let goes_beside = self.hall.options.slow == Slow::DropOldest && stream.is_full();
-            // One message alone is taken whatever its length if nothing waits, and shared like any other.
-            let is_alone = waiting == 0 && log.pieces() == 1;
-            let has_room = is_alone || waiting + run.bytes().len() <= max;
-            if has_room && !goes_beside {
+            let len = run.bytes().len();
+            let waiting = waiting_of(&mut stream, len, self.stream_max(1));
+            if waiting.saturating_add(len) <= self.stream_max(waiting) {
                 self.hall.stats.messages_sent.add(log.pieces() as u64);
                 match stream.write_shared(run) {
                     Ok(0) => member.flags.clear(Flags::LAGGING),
-                    _ => member.flags.add(Flags::LAGGING),
+                    written => note_waiting(self.hall, member, &mut stream, written.unwrap_or(0)),
                 }
                 return;
             }
         }
-        for frame in log.frames(is_packed, index) {
-            // What is refused is counted.
-            let _ = self.frame(turn, member, index, &Shared::new(frame), is_running);
+        let mut row = core::mem::take(&mut self.rows[usize::from(is_packed)]);
+        if row.is_empty() {
+            row = log.frames(is_packed, NOBODY).map(Shared::new).collect();
         }
+        for (frame, from) in row.iter().zip(log.senders()) {
+            if from != index {
+                // What is refused is counted.
+                let _ = self.frame(turn, member, index, frame, is_running);
+            }
+        }
+        self.rows[usize::from(is_packed)] = row;
     }
 
     fn frame(
@@ -252,16 +288,16 @@ impl Post<'_> {
         let hall = self.hall;
         let max = hall.options.receiver_buffer_max;
         let len = frame.bytes().len();
-        let mut waiting = waiting_of(&mut stream, len, max);
+        let mut waiting = waiting_of(&mut stream, len, self.stream_max(1));
         if is_running {
-            waiting += self.stash.len();
+            waiting += self.stash.len() + hall.own_spent.get() as usize;
         }
         let is_beside = member.flags.any(Flags::SIDE);
-        let is_too_much = waiting > 0 && waiting + len > max;
-        if is_beside || (hall.options.slow == Slow::DropOldest && (is_too_much || stream.is_full())) {
-            let side = self.sides.of(index);
-            side.push(frame.bytes().into());
-            hall.stats.dropped.add(side.shrink(max.saturating_sub(waiting)));
+        let is_too_much = waiting.saturating_add(len) > max;
+        if !is_too_much && (is_beside || waiting + len > self.stream_max(waiting)) {
+            self.sides.push(index, frame.to_arc());
+            hall.stats.dropped.add(self.sides.shrink(index, max - waiting));
+            hall.budget.has_grown.set(true);
             if !is_beside {
                 member.flags.add(Flags::SIDE);
                 hall.raise(Alert::SIDES);
@@ -285,6 +321,12 @@ impl Post<'_> {
             return Ok(());
         }
         // The end of the turn has it written, with what else is sent to it until then.
-        stream.send_shared(frame).map_err(|_| SendError::Closed)
+        stream.send_shared(frame).map_err(|_| SendError::Closed)?;
+        debug_assert!(stream.buffered() <= max + RING_ROOM, "{} bytes of {max} wait", stream.buffered());
+        let now = stream.buffered();
+        if waiting > 0 || now > hall.bounds.high {
+            note_waiting(hall, member, &mut stream, now);
+        }
+        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use windlass_ws::{CloseCode, End, Engine, Event, Outcome, Pass, Received, Scratc
 use crate::{
     CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message,
     closed::Ending,
-    connection::{HALT_CLOSING, HALT_HELD, HALT_PAUSED, HALT_SPENT, SPENT_MAX, Seat},
+    connection::{HALT_CLOSING, HALT_HELD, HALT_PAUSED, HALT_SPENT, Seat},
     hall::{Alert, Hall, Running},
     http::{Door, Place},
     roster::{Flags, NOBODY},
@@ -122,7 +122,7 @@ impl<H: Handler> StreamHandler for Driver<H> {
                 let Some(bytes) = pass.next_short() else { break pass.finish_short() };
                 let (received, outbox) = bytes.detach();
                 let connection = Connection { outbox, turn: stream.turn(), hall: &service.hall, seat };
-                service.message(connection, data, received);
+                service.message::<true>(connection, data, received);
                 if seat.halt != 0 {
                     break Err(pass);
                 }
@@ -135,7 +135,9 @@ impl<H: Handler> StreamHandler for Driver<H> {
                 hall.put_scratch(scratch);
                 if !range.is_empty() {
                     // A stream that fails tells of it by its end.
-                    let _ = stream.reply(input, range);
+                    if let Ok(1..) = stream.write_reply(input, range) {
+                        after_output(hall, stream);
+                    }
                 }
                 return;
             }
@@ -144,8 +146,10 @@ impl<H: Handler> StreamHandler for Driver<H> {
         if let (Some(range), 0, None) = (&outcome.in_place, open.seat.halt, outcome.end) {
             open.seat.spent = 0;
             hall.put_scratch(scratch);
-            if !range.is_empty() {
-                let _ = stream.reply(input, range.clone());
+            open.weigh(hall);
+            let waiting = if range.is_empty() { Ok(0) } else { stream.write_reply(input, range.clone()) };
+            if matches!(waiting, Ok(1..)) || hall.budget.has_grown.get() {
+                after_output(hall, stream);
             }
             return;
         }
@@ -344,7 +348,18 @@ impl<D: 'static> Open<D> {
         service.hall.put_scratch(scratch);
         if self.end_pass(service, stream, &mut source, &outcome) {
             let rest = &mut source.bytes()[outcome.consumed..];
-            self.go_on(service, stream, Source::Bytes(rest), First::Nothing);
+            return self.go_on(service, stream, Source::Bytes(rest), First::Nothing);
+        }
+        after_output(&service.hall, stream);
+    }
+
+    /// Notes how much memory is held for what has come in part.
+    #[inline]
+    fn weigh(&mut self, hall: &Hall) {
+        let bytes = self.engine.buffered();
+        if bytes > 0 || self.seat.in_pieces {
+            self.seat.in_pieces = bytes > 0;
+            hall.note_in_pieces(self.seat.member, bytes);
         }
     }
 
@@ -362,7 +377,8 @@ impl<D: 'static> Open<D> {
         loop {
             let hall = &service.hall;
             if self.seat.halt & (HALT_PAUSED | HALT_HELD) != 0 && first == First::Nothing {
-                return self.hold(hall, stream, &source.bytes()[at..]);
+                self.hold(hall, stream, &source.bytes()[at..]);
+                return after_output(hall, stream);
             }
             self.seat.halt &= !HALT_SPENT;
             self.seat.spent = 0;
@@ -374,7 +390,7 @@ impl<D: 'static> Open<D> {
             hall.put_scratch(scratch);
             let mut rest = Source::Bytes(bytes);
             if !self.end_pass(service, stream, &mut rest, &outcome) {
-                return;
+                return after_output(hall, stream);
             }
             at += outcome.consumed;
         }
@@ -389,6 +405,7 @@ impl<D: 'static> Open<D> {
         outcome: &Outcome,
     ) -> bool {
         let hall = &service.hall;
+        self.weigh(hall);
         if let Some(end) = outcome.end {
             let reason = match end {
                 End::Closed => CloseReason::Peer,
@@ -426,7 +443,12 @@ impl<D: 'static> Open<D> {
     fn hold(&mut self, hall: &Hall, stream: &mut Stream<'_>, rest: &[u8]) {
         stream.pause();
         self.seat.halt |= HALT_HELD;
-        hall.books.borrow_mut().held.entry(self.seat.member).or_default().extend_from_slice(rest);
+        let mut books = hall.books.borrow_mut();
+        let held = books.held.entry(self.seat.member).or_default();
+        let before = held.capacity();
+        held.extend_from_slice(rest);
+        hall.budget.change(before, held.capacity());
+        drop(books);
         if !self.seat.told_full {
             // Nobody else would come back to it.
             stream.nudge();
@@ -441,13 +463,14 @@ impl<D: 'static> Open<D> {
             // It is about to be told, or the peer reads again before that.
             return stream.nudge();
         }
-        if self.seat.told_full || self.seat.halt & HALT_PAUSED != 0 {
+        if self.seat.told_full || self.seat.halt & HALT_PAUSED != 0 || hall.is_short(self.seat.member) {
             return;
         }
         if self.seat.halt & HALT_HELD != 0 {
             self.seat.halt &= !HALT_HELD;
             let held = hall.books.borrow_mut().held.remove(&self.seat.member);
             if let Some(mut held) = held {
+                hall.budget.change(held.capacity(), 0);
                 self.go_on(service, stream, Source::Bytes(&mut held), First::Nothing);
             }
         }
@@ -529,7 +552,7 @@ impl<H: Handler> Inner<H> {
                 Some(Event::Binary(bytes)) => {
                     let (received, outbox) = bytes.detach();
                     let connection = Connection { outbox, turn: stream.turn(), hall, seat };
-                    self.message(connection, data, received);
+                    self.message::<false>(connection, data, received);
                 }
                 Some(Event::Text(text)) => {
                     let (received, outbox) = text.detach();
@@ -547,15 +570,21 @@ impl<H: Handler> Inner<H> {
     }
 
     #[inline(always)]
-    fn message(&self, mut connection: Connection<'_>, data: &mut H::Data, received: Received<'_>) {
+    fn message<const IS_SHORT_WAY: bool>(
+        &self,
+        mut connection: Connection<'_>,
+        data: &mut H::Data,
+        received: Received<'_>,
+    ) {
         let hall = &self.hall;
         let len = received.as_bytes().len();
         hall.stats.messages_received.add(1);
         hall.stats.bytes_received.add(len as u64);
         self.handler.on_message(&mut connection, data, Message(received));
-        if len > LARGE {
+        // Off the short way it may have been decompressed: then even short ones add up to more than was received.
+        if !IS_SHORT_WAY || len > LARGE {
             // Afterwards, or its own reply would find the room taken.
-            connection.seat.note_spent(len);
+            connection.seat.note_spent(len, hall.bounds.spent_max);
         }
         if hall.is_alert(Alert::STASH) {
             connection.take_stash();
@@ -564,7 +593,7 @@ impl<H: Handler> Inner<H> {
 
     #[inline(never)]
     fn text(&self, connection: Connection<'_>, data: &mut H::Data, received: Received<'_>) {
-        self.message(connection, data, received);
+        self.message::<false>(connection, data, received);
     }
 
     #[cold]
@@ -594,14 +623,31 @@ fn pass_over(pass: &mut Pass<'_>, hall: &Hall, seat: &mut Seat) {
 const LARGE: usize = 16 << 10;
 
 impl Seat {
-    #[cold]
-    pub(crate) fn note_spent(&mut self, len: usize) {
+    #[inline]
+    pub(crate) fn note_spent(&mut self, len: usize, max: u32) {
         self.spent = self.spent.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
-        if self.spent > SPENT_MAX {
+        if self.spent > max {
             self.halt |= HALT_SPENT;
         }
     }
 }
+
+/// Output may wait now, or received bytes are held: whether that is too much memory is looked at, last of all, for it may end the connection.
+#[cold]
+#[inline(never)]
+fn after_output(hall: &Hall, stream: &mut Stream<'_>) {
+    let max = hall.options.receiver_buffer_max;
+    // Not of pages, which may be longer: those who open behind them are full from the beginning.
+    debug_assert!(
+        stream.buffered() <= max + PASS_ROOM || stream.is_full(),
+        "{} bytes of {max} wait",
+        stream.buffered()
+    );
+    hall.look_at_memory(&mut stream.turn());
+}
+
+/// What answers to one receive may come to that are not looked at one by one, and what a ring has on its way.
+const PASS_ROOM: usize = 128 << 10;
 
 /// Gives a pass's output to the stream.
 fn send_output(stream: &mut Stream<'_>, input: &[u8], outcome: &Outcome, scratch: &Scratch) {

@@ -20,6 +20,7 @@ use windlass_ws::{Close, CloseCode, Config, Scratch};
 
 use crate::{
     CloseReason, Options,
+    budget::Budget,
     closed::{Ending, Endings},
     connection::Seat,
     drain::Then,
@@ -61,6 +62,12 @@ impl Alert {
 pub(crate) struct Hall {
     pub(crate) options: Options,
     pub(crate) config: Arc<Config>,
+    pub(crate) bounds: Bounds,
+    pub(crate) budget: Budget,
+    /// What the connection that is in a pass has sent in it.
+    pub(crate) own_spent: Cell<u32>,
+    /// Messages by the last beat, to know whether there was one since.
+    activity: Cell<u64>,
     /// The time, in granules of the sweep.
     pub(crate) tick: Cell<u32>,
     alert: Cell<Alert>,
@@ -80,6 +87,27 @@ pub(crate) struct Hall {
     pub(crate) after_drain: Cell<Vec<Then>>,
     pub(crate) board: Arc<Board>,
     pub(crate) books: RefCell<Books>,
+}
+
+/// Bounds that follow from the options.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    /// What may wait for a connection that is read from.
+    pub(crate) high: usize,
+    /// After how many bytes sent a pass ends.
+    pub(crate) spent_max: u32,
+    /// So much is sent in a pass without asking how much waits.
+    pub(crate) spent_free: u32,
+}
+
+/// So much is sent in a pass without asking how much waits, where the buffer is much larger.
+const SPENT_FREE: u32 = 4 << 10;
+
+impl Bounds {
+    fn new(options: &Options) -> Self {
+        let spent_max = options.spent_max() as u32;
+        Self { high: options.high_mark(), spent_max, spent_free: SPENT_FREE.min(spent_max) }
+    }
 }
 
 /// What is behind the borrow.
@@ -116,6 +144,7 @@ impl Hall {
         first_generation: u32,
         others: Vec<Sender<Command>>,
         board: Arc<Board>,
+        budget: Budget,
     ) -> Self {
         let books = Books {
             roster: Roster::new(worker, first_generation),
@@ -123,7 +152,7 @@ impl Hall {
             log: Log::default(),
             log_topic: None,
             stash: Vec::new(),
-            sides: Sides::default(),
+            sides: Sides::new(budget.beside()),
             held: BTreeMap::new(),
             endings: Endings::default(),
             protocols: BTreeMap::new(),
@@ -135,6 +164,10 @@ impl Hall {
         };
         Self {
             config: Arc::new(Config::server().with_limits(options.limits)),
+            bounds: Bounds::new(&options),
+            budget,
+            own_spent: Cell::new(0),
+            activity: Cell::new(0),
             options,
             tick: Cell::new(0),
             alert: Cell::new(Alert::NONE),
@@ -214,7 +247,7 @@ impl Hall {
         let member = books.roster.at(member);
         member.flags.add(Flags::CLOSING);
         // Nobody pauses any more: the peer's Close is to be read.
-        member.flags.clear(Flags::PAUSED);
+        member.flags.clear(Flags::PAUSED | Flags::SHORT);
         member.heard = self.tick.get();
     }
 
@@ -240,12 +273,17 @@ impl Hall {
             return Vec::new();
         }
         books.roster.at(member).flags.clear(Flags::SIDE);
-        let frames: Vec<_> = core::iter::from_fn(|| books.sides.get(member)?.pop()).collect();
+        let frames: Vec<_> = core::iter::from_fn(|| books.sides.pop(member)).collect();
+        self.remove_side(&mut books, member);
+        self.stats.messages_sent.add(frames.len() as u64);
+        frames
+    }
+
+    /// Forgets the messages that wait for a connection at the side.
+    pub(crate) fn remove_side(&self, books: &mut Books, member: u32) {
         if books.sides.remove(member) {
             self.lower(Alert::SIDES);
         }
-        self.stats.messages_sent.add(frames.len() as u64);
-        frames
     }
 
     pub(crate) fn mark(&self, member: u32, flags: Flags) {
@@ -296,19 +334,16 @@ impl Hall {
             return;
         }
         let high = self.options.receiver_buffer_max / 2;
-        let Some(side) = books.sides.get(member) else { return };
         while stream.buffered() <= high && !stream.is_full() {
-            let Some(frame) = side.pop() else { break };
+            let Some(frame) = books.sides.pop(member) else { break };
             self.stats.messages_sent.add(1);
             if stream.send_shared(&Shared::of(&frame)).is_err() {
                 break;
             }
         }
-        if side.is_empty() {
+        if books.sides.is_empty(member) {
             books.roster.at(member).flags.clear(Flags::SIDE);
-            if books.sides.remove(member) {
-                self.lower(Alert::SIDES);
-            }
+            self.remove_side(books, member);
         } else if !is_told_full {
             // Nobody else would come back to it.
             stream.nudge();
@@ -324,10 +359,8 @@ impl Hall {
             // There is nobody left to give it to.
             books.discard_log(self);
         }
-        if books.sides.remove(member) {
-            self.lower(Alert::SIDES);
-        }
-        books.held.remove(&member);
+        books.drop_waiting(self, member);
+        self.budget.change(books.roster.at(member).in_pieces as usize, 0);
         books.farewells.remove(&member);
         books.protocols.remove(&member);
         books.places.remove(&member);
@@ -340,6 +373,45 @@ impl Hall {
         let mut books = self.books.borrow_mut();
         books.flush(self, turn);
         books.peers.send_out(self);
+        drop(books);
+        self.look_if_grown(turn);
+    }
+
+    /// Looks at the memory in use, if something has begun to wait.
+    #[inline]
+    pub(crate) fn look_if_grown(&self, turn: &mut Turn<'_>) {
+        if self.budget.has_grown.get() {
+            self.look_at_memory(turn);
+        }
+    }
+
+    /// Notes how much memory a connection holds for a message, frame or request of which a part has come.
+    #[cold]
+    pub(crate) fn note_in_pieces(&self, member: u32, bytes: usize) {
+        let mut books = self.books.borrow_mut();
+        let member = books.roster.at(member);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.budget.change(member.in_pieces as usize, bytes as usize);
+        self.budget.has_grown.set(bytes > member.in_pieces || self.budget.has_grown.get());
+        member.in_pieces = bytes;
+    }
+
+    /// Frees what is kept to be used again, if there was no message since the last beat.
+    pub(crate) fn release_spares(&self) {
+        let activity = self.stats.messages_received.get() + self.stats.messages_sent.get() + self.stats.opened.get();
+        if self.activity.replace(activity) != activity {
+            return;
+        }
+        drop(self.scratch.take());
+        drop(self.answer.take());
+        let books = &mut *self.books.borrow_mut();
+        if books.log.is_empty() {
+            books.log = Log::default();
+        }
+        books.frame = Vec::new();
+        if books.stash.is_empty() {
+            books.stash = Vec::new();
+        }
     }
 
     /// Gives out what was published, if a connection is to get some of it: what comes next must not overtake it.
@@ -362,6 +434,7 @@ impl<'h> Running<'h> {
     #[inline]
     pub(crate) fn begin(hall: &'h Hall, member: u32) -> Self {
         hall.running.set(member);
+        hall.own_spent.set(0);
         Self(hall)
     }
 }

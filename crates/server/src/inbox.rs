@@ -96,6 +96,11 @@ impl Board {
         self.latch.wake();
     }
 
+    /// Has the worker look at what it shares with the others.
+    pub(crate) fn wake(&self) {
+        self.latch.wake();
+    }
+
     fn take_drain(&self) -> Option<Duration> {
         self.drain.swap(0, Ordering::AcqRel).checked_sub(1).map(Duration::from_nanos)
     }
@@ -134,6 +139,7 @@ pub(crate) fn watch(hall: &SharedHall, mailbox: Mailbox<Command>, reactor: &mut 
             if let Some(deadline) = hall.board.take_drain() {
                 hall.drain(&mut turn, deadline);
             }
+            hall.help_others(&mut turn);
             for command in mailbox.drain(hall.options.sender_messages_per_turn) {
                 hall.obey(&mut turn, command);
             }

@@ -46,6 +46,7 @@
 #![deny(unsafe_code)]
 
 mod adopt;
+mod budget;
 mod closed;
 mod connection;
 mod deliver;
@@ -59,6 +60,7 @@ mod hub;
 mod id;
 mod inbox;
 mod log;
+mod machine;
 mod message;
 mod opening;
 mod options;
@@ -82,7 +84,7 @@ pub use handler::Handler;
 pub use hub::Hub;
 pub use id::ConnectionId;
 pub use message::{Message, OutMessage};
-pub use options::{Options, Slow};
+pub use options::{Options, OptionsError, Slow};
 pub use prepared::Prepared;
 pub use refused::Refused;
 pub use sender::{Sender, SenderError};

@@ -72,6 +72,11 @@ impl Log {
         self.pieces.iter().map(|piece| piece.from).filter(|from| *from != NOBODY)
     }
 
+    /// Who has published each piece: a connection, or [`NOBODY`].
+    pub(crate) fn senders(&self) -> impl Iterator<Item = u32> + '_ {
+        self.pieces.iter().map(|piece| piece.from)
+    }
+
     /// The frames in the chosen row, one by one, but for those of one connection.
     pub(crate) fn frames(&self, packed: bool, but_from: u32) -> impl Iterator<Item = &[u8]> {
         let packed = packed && self.is_packed;

@@ -22,6 +22,9 @@ use crate::{
 /// So much memory of answers that were sent is kept for the next ones: a large page is rare.
 const ANSWER_KEPT: usize = 16 << 10;
 
+/// What clients are told while connections hold all the memory that they may.
+const OUT_OF_MEMORY: &str = "the server's memory limit is reached; try again later";
+
 /// What a request has come to.
 enum Step<D> {
     /// It is answered, and another one may follow.
@@ -47,6 +50,7 @@ impl<H: Handler> Driver<H> {
         let hall = &*service.hall;
         let mut answer = hall.answer.take();
         let (mut at, mut pending) = (0, reader.take());
+        let reader_was_there = pending.is_some();
         let step = loop {
             let bytes = &input[at..];
             let found = match &mut pending {
@@ -86,6 +90,10 @@ impl<H: Handler> Driver<H> {
             let _ = begun.request(&input[at..]);
             pending = Some(begun);
         }
+        let in_pieces = pending.as_ref().map_or(0, |reader| reader.buffered());
+        if in_pieces > 0 || reader_was_there {
+            hall.note_in_pieces(member, in_pieces);
+        }
         *reader = pending;
         if !answer.is_empty() {
             hall.books.borrow_mut().roster.at(member).opened = hall.tick.get();
@@ -96,8 +104,7 @@ impl<H: Handler> Driver<H> {
         }
         hall.answer.set(answer);
         match step {
-            None => {}
-            Some(Step::Answered) => {}
+            None | Some(Step::Answered) => {}
             Some(Step::End) => {
                 self.state.refuse();
                 hall.close_answered(stream);
@@ -114,8 +121,11 @@ impl<H: Handler> Driver<H> {
                 }
                 self.state = State::Open(Open { engine, seat, data });
                 let State::Open(open) = &mut self.state else { return };
-                open.go_on(&service, stream, Source::Bytes(&mut input[at..]), First::Open);
+                return open.go_on(&service, stream, Source::Bytes(&mut input[at..]), First::Open);
             }
+        }
+        if in_pieces > 0 || stream.buffered() > 0 {
+            hall.look_at_memory(&mut stream.turn());
         }
     }
 
@@ -188,6 +198,11 @@ impl<H: Handler> Inner<H> {
         let hall = &self.hall;
         if let Err(refusal) = hall.options.hosts.check_at(request, door) {
             return self.refuse(&refusal, request, out);
+        }
+        if hall.budget.is_exhausted() {
+            hall.stats.refused.add(1);
+            let _ = Refusal::status(503).text(OUT_OF_MEMORY).write(SystemTime::now(), out);
+            return Step::End;
         }
         let Some(upgrade) = hall.options.routes.upgrade_of(request) else {
             return self.answer_other(request, before, stream, out);

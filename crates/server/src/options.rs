@@ -1,10 +1,11 @@
 //! The settings of a service.
 
-use std::time::Duration;
+use core::fmt;
+use std::{io, time::Duration};
 
 use windlass::stream::{ListenOptions, StreamOptions};
 use windlass_flow::Bounds;
-use windlass_ws::{Limits, deflate::DeflateConfig, handshake::HeadLimits};
+use windlass_ws::{HEADER_LEN_MAX, Limits, deflate::DeflateConfig, handshake::HeadLimits};
 
 use crate::http::{Hosts, Origins, Routes};
 
@@ -78,15 +79,25 @@ pub struct Options {
     /// `localhost` and loopback addresses, elsewhere all. Behind a proxy on the same machine that passes the Host
     /// header on, the server's own name must be listed.
     pub hosts: Hosts,
-    /// Bounds of what a peer sends: frames, messages, fragments, control frames. Default: [`Limits::DEFAULT`].
+    /// Bounds of what a peer sends: frames, messages, fragments, control frames. Default: [`Limits::DEFAULT`], with frames and messages of at most 1 MiB.
     pub limits: Limits,
     /// Bounds of a request's head. Default: [`HeadLimits::DEFAULT`].
     pub head_limits: HeadLimits,
     /// Whether messages are compressed, and how. Default: `None`.
     pub deflate: Option<DeflateConfig>,
-    /// The most bytes that wait for a receiver when a message is added, this one included; then [`slow`](Self::slow) says what becomes of it. If nothing waits, any
-    /// message is taken. Above half of it the connection's own messages are not read any more, until it is at an eighth. Default: 1 MiB.
+    /// The most bytes that wait for a receiver. A message that does not fit with its header is refused, even if nothing waits: [`slow`](Self::slow) says what becomes of it.
+    ///
+    /// It must hold the longest message of [`limits`](Self::limits) and its header of up to 10 bytes ([`OptionsError::BufferTooSmall`]). The connection's own messages are not read any
+    /// more before an answer to the longest might not fit: with the defaults above 768 KiB, until it is at a quarter of that. Answers to what one receive has brought (64 KiB) may
+    /// pass it by as much where it is hardly longer than a message. Default: 2 MiB.
     pub receiver_buffer_max: usize,
+    /// The most bytes of memory that wait for all connections of a service, or of a [`Server`](crate::Server) and all its workers: output, received bytes that are
+    /// held, messages and requests that have come in part. What waits for several receivers counts once a worker. Above four fifths of it the connections that hold the most are not read
+    /// from. Above all of it the largest are closed, as [`Slow::Evict`] does it, and new requests get 503 for up to a second. `None`: a quarter of the memory limit of the process' cgroup,
+    /// or of the machine's memory if that is less. Default: `None`.
+    ///
+    /// It is looked at after each pass over received bytes and when a turn's messages have been given out, so what a single callback sends may pass it.
+    pub memory_max: Option<usize>,
     /// What becomes of what is more. Default: [`Slow::DropNewest`].
     pub slow: Slow,
     /// After how long without a byte from the peer it is sent a ping, and again and again. `None`: never. Default: 30 s.
@@ -113,6 +124,45 @@ pub struct Options {
     pub sender_messages_per_turn: usize,
 }
 
+/// The longest header of a frame that a server sends: it has no masking key.
+const HEADER_MAX: usize = HEADER_LEN_MAX - 4;
+
+/// So many bytes a connection may send in one pass over received bytes before what it has sent is looked after, if its buffer has room for them.
+pub(crate) const SPENT_MAX: usize = 256 << 10;
+
+/// Why settings are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// [`receiver_buffer_max`](Options::receiver_buffer_max) cannot hold the longest message with its header.
+    BufferTooSmall {
+        /// As it was set.
+        receiver_buffer_max: usize,
+        /// [`Limits::message_max`], as it was set.
+        message_max: usize,
+    },
+}
+
+impl fmt::Display for OptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::BufferTooSmall { receiver_buffer_max, message_max } = self;
+        let needed = message_max.saturating_add(HEADER_MAX);
+        write!(
+            f,
+            "a receiver's buffer of {receiver_buffer_max} bytes cannot hold the longest message, which takes {needed} with its header: raise receiver_buffer_max, or lower \
+             limits.message_max ({message_max})"
+        )
+    }
+}
+
+impl core::error::Error for OptionsError {}
+
+impl From<OptionsError> for io::Error {
+    fn from(error: OptionsError) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self::new()
@@ -123,14 +173,17 @@ impl Options {
     /// The defaults.
     #[must_use]
     pub fn new() -> Self {
+        let mut limits = Limits::DEFAULT;
+        (limits.frame_max, limits.message_max) = (1 << 20, 1 << 20);
         Self {
             routes: Routes::everywhere(),
             origins: Origins::default(),
             hosts: Hosts::default(),
-            limits: Limits::DEFAULT,
+            limits,
             head_limits: HeadLimits::DEFAULT,
             deflate: None,
-            receiver_buffer_max: 1 << 20,
+            receiver_buffer_max: 2 << 20,
+            memory_max: None,
             slow: Slow::DropNewest,
             ping_interval: Some(Duration::from_secs(30)),
             idle_timeout: Some(Duration::from_secs(75)),
@@ -145,10 +198,37 @@ impl Options {
         }
     }
 
+    /// Whether they make sense together: what [`Service::new`](crate::Service::new) and [`Server::start`](crate::Server::start) ask first.
+    ///
+    /// # Errors
+    /// [`OptionsError`].
+    pub fn check(&self) -> Result<(), OptionsError> {
+        let (receiver_buffer_max, message_max) = (self.receiver_buffer_max, self.limits.message_max);
+        if receiver_buffer_max < message_max.saturating_add(HEADER_MAX) {
+            return Err(OptionsError::BufferTooSmall { receiver_buffer_max, message_max });
+        }
+        Ok(())
+    }
+
+    /// What a receiver's buffer has beside the longest message.
+    fn room(&self) -> usize {
+        self.receiver_buffer_max.saturating_sub(self.limits.message_max.saturating_add(HEADER_MAX))
+    }
+
+    /// After how many bytes sent a pass over received bytes ends, so that the answer to one more message fits.
+    pub(crate) fn spent_max(&self) -> usize {
+        SPENT_MAX.min(self.room() / 4)
+    }
+
+    /// How much may wait before a connection is not read from: with what a pass sends, and the answer to one more message, it is no more than the buffer.
+    pub(crate) fn high_mark(&self) -> usize {
+        (self.receiver_buffer_max / 2).min(self.room() - self.spent_max())
+    }
+
     /// The settings of the streams, for a listener that is made elsewhere. See [`listener`](Self::listener).
     pub fn stream(&self) -> StreamOptions {
         StreamOptions::new()
-            .marks(self.receiver_buffer_max / 8, self.receiver_buffer_max / 2)
+            .marks(self.high_mark() / 4, self.high_mark())
             // What may wait is decided before it comes to the stream, where a control frame must not be refused.
             .output_max(usize::MAX)
             .write_stall_timeout(self.write_stall_timeout)

@@ -36,6 +36,8 @@ impl Flags {
     pub(crate) const PAUSED: Self = Self(1 << 8);
     /// So much output waits that it is not read from.
     pub(crate) const FULL: Self = Self(1 << 10);
+    /// Memory is short, and it is not read from.
+    pub(crate) const SHORT: Self = Self(1 << 11);
     /// It has been told of a drain.
     pub(crate) const TOLD_DRAIN: Self = Self(1 << 9);
 
@@ -123,6 +125,8 @@ pub(crate) struct Member {
     pub(crate) opened: u32,
     /// The first of its subscriptions. In a vacant place the next vacant one.
     pub(crate) subscriptions: u32,
+    /// Bytes of memory of the message, frame or request of which a part has come.
+    pub(crate) in_pieces: u32,
 }
 
 /// A service with so many connections is about to have many more.
@@ -176,6 +180,7 @@ impl Roster {
             heard: tick,
             opened: tick,
             subscriptions: NO_SUBSCRIPTION,
+            in_pieces: 0,
         };
         let index = self.vacant;
         if let Some(place) = self.members.get_mut(index as usize) {

@@ -25,7 +25,7 @@ use crate::{
     http::PlaceCounter,
     inbox::{Board, Inbox},
     sender::Gate,
-    service::Post,
+    service::{self, Post},
 };
 
 /// Subscribers of a worker's reactor beside its connections: listeners, the mailbox, and the reactor's own.
@@ -151,12 +151,13 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     /// Opens the sockets and starts the workers. It returns when all of them run.
     ///
     /// # Errors
-    /// What [`ListenOptions::tcp`], `unix` and `from_fd` say, and [`Workers::start`]; that of a [`BuildError`](windlass::BuildError) where the backend is not to be had. No thread is left then.
+    /// [`OptionsError`](crate::OptionsError), with [`InvalidInput`](io::ErrorKind::InvalidInput). What [`ListenOptions::tcp`], `unix` and `from_fd` say, and [`Workers::start`]; that of a [`BuildError`](windlass::BuildError) where the backend is not to be had. No thread is left then.
     ///
     /// # Panics
     /// With the panic of `make`.
     pub fn start(self) -> io::Result<Running> {
         let Self { options, make, count, is_pinned, backend, places, on_panic } = self;
+        options.check()?;
         let (sets, addresses) = open(&options, places, count)?;
         let (desks, posts, sender) = posts(&options, sets, count)?;
         let boards: Arc<[Arc<Board>]> = desks.into();
@@ -226,15 +227,18 @@ fn posts(options: &Options, sets: Vec<Vec<Listener>>, count: usize) -> io::Resul
     let threads: Vec<_> = (0..count).map(|_| Arc::new(OnceLock::new())).collect();
     let gates = inboxes.iter().zip(&threads).map(|(inbox, thread)| Gate::new(inbox.sender.clone(), thread));
     let sender = Sender::new(gates.collect());
-    let boards = inboxes.iter().map(|inbox| Arc::clone(&inbox.board)).collect();
+    let boards: Vec<_> = inboxes.iter().map(|inbox| Arc::clone(&inbox.board)).collect();
+    let pool = service::pool(options, count);
+    pool.set_boards(boards.clone());
     let outlets: Vec<_> = inboxes.iter().map(|inbox| inbox.sender.clone()).collect();
     let places = options.connections_per_address_max.map(|most| PlaceCounter::new(None, Some(most)));
     let mut desks = Vec::new();
     for (index, ((inbox, thread), listeners)) in inboxes.into_iter().zip(threads).zip(sets).enumerate() {
         let others = outlets.iter().enumerate().filter(|(at, _)| *at != index).map(|(_, outlet)| outlet.clone());
         let worker = u16::try_from(index).map_err(io::Error::other)?;
-        let (others, sender, places) = (others.collect(), sender.clone(), places.clone());
-        desks.push(Some(Desk { post: Post { worker, inbox, others, sender, places }, thread, listeners }));
+        let (others, sender, places, pool) = (others.collect(), sender.clone(), places.clone(), Arc::clone(&pool));
+        let post = Post { worker, inbox, others, sender, places, pool };
+        desks.push(Some(Desk { post, thread, listeners }));
     }
     Ok((boards, desks, sender))
 }

@@ -19,10 +19,12 @@ use windlass::{
 
 use crate::{
     Handler, Hub, Options, Refused, Sender, Stats,
+    budget::{Budget, Pool},
     driver::Driver,
     hall::{Hall, SharedHall},
     http::{Door, PlaceCounter},
     inbox::{self, Command, Inbox},
+    machine,
     sender::Gate,
     sweep,
 };
@@ -47,6 +49,12 @@ pub(crate) struct Post {
     /// To all workers, this one included.
     pub(crate) sender: Sender,
     pub(crate) places: Option<Arc<PlaceCounter>>,
+    pub(crate) pool: Arc<Pool>,
+}
+
+/// The memory for the connections of so many workers.
+pub(crate) fn pool(options: &Options, workers: usize) -> Arc<Pool> {
+    Pool::new(options.memory_max.unwrap_or_else(machine::quarter), workers)
 }
 
 impl<H: Handler> Clone for Service<H> {
@@ -59,18 +67,23 @@ impl<H: Handler> Service<H> {
     /// A service without connections.
     ///
     /// # Errors
-    /// When the reactor has no room for the timer or the descriptor that it needs, or the process has no descriptor.
+    /// [`OptionsError`](crate::OptionsError), with [`InvalidInput`](io::ErrorKind::InvalidInput). When the reactor has no room for the timer or the descriptor that it needs, or the process
+    /// has no descriptor.
     pub fn new(handler: H, options: &Options, reactor: &mut Reactor) -> io::Result<Self> {
+        options.check()?;
         let inbox = Inbox::new(options)?;
         let thread = Arc::new(OnceLock::from(thread::current().id()));
         let sender = Sender::new(vec![Gate::new(inbox.sender.clone(), &thread)]);
         let places = options.connections_per_address_max.map(|most| PlaceCounter::new(None, Some(most)));
-        Self::at_post(handler, options, Post { worker: 0, inbox, others: Vec::new(), sender, places }, reactor)
+        let pool = pool(options, 1);
+        let post = Post { worker: 0, inbox, others: Vec::new(), sender, places, pool };
+        Self::at_post(handler, options, post, reactor)
     }
 
     pub(crate) fn at_post(handler: H, options: &Options, post: Post, reactor: &mut Reactor) -> io::Result<Self> {
-        let Post { worker, inbox, others, sender, places } = post;
-        let hall = Rc::new(Hall::new(options.clone(), worker, first_generation(), others, inbox.board));
+        let Post { worker, inbox, others, sender, places, pool } = post;
+        let budget = Budget::new(pool);
+        let hall = Rc::new(Hall::new(options.clone(), worker, first_generation(), others, inbox.board, budget));
         sweep::start(&hall, reactor)?;
         inbox::watch(&hall, inbox.mailbox, reactor)?;
         Ok(Self(Rc::new(Inner { handler, hall, places, sender })))

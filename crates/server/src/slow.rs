@@ -1,66 +1,102 @@
 //! Messages for receivers that do not keep up, kept apart so that the oldest can be dropped ([`Slow::DropOldest`](crate::Slow::DropOldest)).
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+    sync::Arc,
+};
+
+/// What a message costs beside its bytes: its place in the row, and the counts of the `Arc`.
+const PLACE: usize = 32;
 
 /// The messages of one receiver.
 #[derive(Default)]
-pub(crate) struct Side {
+struct Side {
     frames: VecDeque<Arc<[u8]>>,
     bytes: usize,
 }
 
-impl Side {
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+/// All receivers that have some, by their places in the roster.
+#[derive(Default)]
+pub(crate) struct Sides {
+    rows: BTreeMap<u32, Side>,
+    /// For how many receivers the frame at an address waits, which stays its own as long as it does.
+    shared: BTreeMap<usize, usize>,
+    /// Bytes of memory of all of them, among others. A frame counts once, however many it waits for.
+    count: Rc<Cell<usize>>,
+}
+
+fn address(frame: &Arc<[u8]>) -> usize {
+    Arc::as_ptr(frame).cast::<u8>().addr()
+}
+
+impl Sides {
+    /// With the count that they add to.
+    pub(crate) fn new(count: &Rc<Cell<usize>>) -> Self {
+        Self { count: Rc::clone(count), ..Self::default() }
     }
 
-    pub(crate) fn push(&mut self, frame: Arc<[u8]>) {
-        self.bytes += frame.len();
-        self.frames.push_back(frame);
+    /// Bytes that wait for a receiver.
+    pub(crate) fn bytes(&self, member: u32) -> usize {
+        self.rows.get(&member).map_or(0, |side| side.bytes)
     }
 
-    /// Drops the oldest until there are no more than so many bytes, but never the newest. Says how many that were.
-    pub(crate) fn shrink(&mut self, bytes_max: usize) -> u64 {
+    /// A receiver's part of the memory.
+    pub(crate) fn memory(&self, member: u32) -> usize {
+        let part = |frame: &Arc<[u8]>| PLACE + frame.len() / self.shared.get(&address(frame)).map_or(1, |count| *count);
+        self.rows.get(&member).map_or(0, |side| side.frames.iter().map(part).sum())
+    }
+
+    pub(crate) fn push(&mut self, member: u32, frame: Arc<[u8]>) {
+        let receivers = self.shared.entry(address(&frame)).or_insert(0);
+        *receivers += 1;
+        let bytes = if *receivers == 1 { frame.len() } else { 0 };
+        self.count.set(self.count.get() + PLACE + bytes);
+        let side = self.rows.entry(member).or_default();
+        side.bytes += frame.len();
+        side.frames.push_back(frame);
+    }
+
+    /// Drops a receiver's oldest until there are no more than so many bytes, but never the newest. Says how many that were.
+    pub(crate) fn shrink(&mut self, member: u32, bytes_max: usize) -> u64 {
         let mut dropped = 0;
-        while self.bytes > bytes_max && self.frames.len() > 1 {
-            let oldest = self.pop();
-            dropped += u64::from(oldest.is_some());
+        while self.rows.get(&member).is_some_and(|side| side.bytes > bytes_max && side.frames.len() > 1) {
+            dropped += u64::from(self.pop(member).is_some());
         }
         dropped
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Arc<[u8]>> {
-        let frame = self.frames.pop_front()?;
-        self.bytes -= frame.len();
+    /// A receiver's oldest.
+    pub(crate) fn pop(&mut self, member: u32) -> Option<Arc<[u8]>> {
+        let side = self.rows.get_mut(&member)?;
+        let frame = side.frames.pop_front()?;
+        side.bytes -= frame.len();
+        self.release(&frame);
         Some(frame)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.frames.is_empty()
-    }
-}
-
-/// All receivers that have some, by their places in the roster.
-#[derive(Default)]
-pub(crate) struct Sides(BTreeMap<u32, Side>);
-
-impl Sides {
-    pub(crate) fn of(&mut self, member: u32) -> &mut Side {
-        self.0.entry(member).or_default()
+    fn release(&mut self, frame: &Arc<[u8]>) {
+        let mut bytes = PLACE;
+        if let Some(receivers) = self.shared.get_mut(&address(frame)) {
+            *receivers -= 1;
+            if *receivers == 0 {
+                self.shared.remove(&address(frame));
+                bytes += frame.len();
+            }
+        }
+        self.count.set(self.count.get().saturating_sub(bytes));
     }
 
-    pub(crate) fn get(&mut self, member: u32) -> Option<&mut Side> {
-        self.0.get_mut(&member)
-    }
-
-    pub(crate) fn bytes(&self, member: u32) -> usize {
-        self.0.get(&member).map_or(0, Side::bytes)
+    /// Whether nothing waits for a receiver.
+    pub(crate) fn is_empty(&self, member: u32) -> bool {
+        self.rows.get(&member).is_none_or(|side| side.frames.is_empty())
     }
 
     /// Forgets a receiver. True when nobody has any now.
     pub(crate) fn remove(&mut self, member: u32) -> bool {
-        self.0.remove(&member).is_some() && self.0.is_empty()
+        while self.pop(member).is_some() {}
+        self.rows.remove(&member).is_some() && self.rows.is_empty()
     }
 }
 
@@ -70,14 +106,32 @@ mod tests {
 
     #[test]
     fn the_oldest_go_and_the_newest_stays() {
-        let mut side = Side::default();
+        let mut sides = Sides::default();
         for len in [10, 20, 30] {
-            side.push(vec![0; len].into());
+            sides.push(7, vec![0; len].into());
         }
-        assert_eq!(side.shrink(60), 0);
-        assert_eq!((side.shrink(49), side.bytes()), (2, 30));
-        assert_eq!((side.shrink(0), side.bytes()), (0, 30), "the newest stays, however long it is");
-        assert_eq!(side.pop().map(|frame| frame.len()), Some(30));
-        assert!(side.is_empty() && side.bytes() == 0);
+        assert_eq!(sides.shrink(7, 60), 0);
+        assert_eq!((sides.shrink(7, 49), sides.bytes(7)), (2, 30));
+        assert_eq!((sides.shrink(7, 0), sides.bytes(7)), (0, 30), "the newest stays, however long it is");
+        assert_eq!(sides.pop(7).map(|frame| frame.len()), Some(30));
+        assert!(sides.is_empty(7) && sides.bytes(7) == 0);
+        assert!(sides.remove(7));
+        assert_eq!(sides.count.get(), 0);
+    }
+
+    #[test]
+    fn what_waits_for_many_counts_once() {
+        let count = Rc::new(Cell::new(5));
+        let mut sides = Sides::new(&count);
+        let frame: Arc<[u8]> = vec![0; 1000].into();
+        for member in 0..4 {
+            sides.push(member, Arc::clone(&frame));
+        }
+        assert_eq!((count.get(), sides.memory(0)), (5 + 1000 + 4 * PLACE, 250 + PLACE));
+        sides.pop(0);
+        assert!(!sides.remove(1) && !sides.remove(2));
+        assert_eq!(count.get(), 5 + 1000 + PLACE);
+        assert!(!sides.remove(3), "the first has a row still, though an empty one");
+        assert_eq!(count.get(), 5);
     }
 }

@@ -61,6 +61,12 @@ counters! {
     dropped,
     /// Connections that were closed for not reading.
     evicted,
+    /// Of these, those that were closed since connections held more memory than [`memory_max`](crate::Options::memory_max).
+    evicted_for_memory,
+    /// Bytes of memory that wait for connections, by the last look at timeouts.
+    memory,
+    /// The most that there were when it was looked at; of several services, the sum of these.
+    memory_most,
     /// Publications that another worker was too busy to take.
     lost_between_workers,
     /// Connections that were closed since the peer broke a rule.
@@ -69,7 +75,7 @@ counters! {
     idle_timeouts,
     /// Pings that were sent to silent peers.
     pings,
-    /// How often a connection was not read from since too much output waited.
+    /// How often a connection was not read from since too much output waited, or memory was short.
     reading_paused,
     /// How often a listener has left connections alone for a while for want of descriptors or memory.
     accepting_paused,

@@ -105,7 +105,7 @@ impl Terms {
         }
         let silent = since(member.heard);
         // From whom nothing is read nothing can be heard.
-        let is_read = !flags.any(Flags::PAUSED | Flags::FULL);
+        let is_read = !flags.any(Flags::PAUSED | Flags::FULL | Flags::SHORT);
         if is_read && self.idle.is_some_and(|idle| silent >= idle) {
             return (Flags::WANTS_IDLE_END, false);
         }
@@ -193,6 +193,8 @@ impl Sweep {
             self.visit(turn);
         }
         hall.note_listeners(turn);
+        hall.settle_memory(turn);
+        hall.release_spares();
         hall.board.post(hall.snapshot());
         // For connections that have gone in a panic, where nobody could be told.
         hall.look_whether_drained(turn);

@@ -187,7 +187,10 @@ impl Bed {
 
     fn of(options: &Options, address: SocketAddr, mut reactor: Reactor, clock: HandClock) -> Self {
         let log = Rc::new(Log::default());
-        let service = Service::new(Subject(Rc::clone(&log)), options, &mut reactor).expect("a service can be had");
+        let mut options = options.clone();
+        // A small buffer holds the longest message, with its header.
+        options.limits.message_max = options.limits.message_max.min(options.receiver_buffer_max - 10);
+        let service = Service::new(Subject(Rc::clone(&log)), &options, &mut reactor).expect("a service can be had");
         let listener = options.listener().tcp(address).expect("there is a free port");
         let address = listener.local_addr().expect("it has an address").socket_addr().expect("an IP address");
         let listener = service.listen(listener, &mut reactor).expect("it can be registered");

@@ -10,6 +10,7 @@ mod floods;
 mod leaks;
 mod limits;
 mod many;
+mod memory;
 mod order;
 mod own_process;
 mod pages;

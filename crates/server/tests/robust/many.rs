@@ -11,7 +11,7 @@ use crate::{
 const MANY: usize = 5000;
 
 /// Allows as many descriptors as the system does.
-fn allow_descriptors(needed: usize) {
+pub(crate) fn allow_descriptors(needed: usize) {
     let maximum = getrlimit(Resource::Nofile).maximum;
     assert!(
         maximum.is_none_or(|maximum| maximum >= needed as u64),

@@ -181,6 +181,8 @@ impl Bed {
             Reactor::builder().backend(crate::backend::chosen()).clock(move || time.get()).build().unwrap();
         let mut options = Options::new();
         set(&mut options);
+        // A small buffer holds the longest message, with its header.
+        options.limits.message_max = options.limits.message_max.min(options.receiver_buffer_max - 10);
         let (notes, ids) = (Rc::clone(&acts.notes), Rc::clone(&acts.ids));
         let listener = options.listener().tcp("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap().socket_addr().unwrap();

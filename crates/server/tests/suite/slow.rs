@@ -136,17 +136,106 @@ fn control_frames_are_never_dropped() {
     }
 }
 
+/// A message of `receiver_buffer_max` with its header is the longest that is taken (issue 13).
 #[test]
-fn one_large_message_is_always_taken_when_nothing_waits() {
-    let (mut bed, mut client) = bed(Slow::DropNewest);
+fn a_frame_that_does_not_fit_is_refused_even_when_nothing_waits() {
+    for slow in [Slow::DropNewest, Slow::DropOldest] {
+        let (mut bed, mut client) = bed(slow);
+        let id = bed.ids()[0];
+        bed.act(move |hub| {
+            assert_eq!(hub.send(id, &vec![3; 4 * LEN - 9][..]), Err(SendError::Full));
+            assert_eq!(hub.publish("t", &vec![3; 100 * LEN][..]), 1);
+        });
+        bed.settle();
+        assert_eq!((bed.service.stats().dropped, bed.act(move |hub| hub.buffered(id))), (2, 0), "{slow:?}");
+        bed.act(move |hub| hub.send(id, &vec![4; 4 * LEN - 10][..])).unwrap();
+        assert_eq!(bed.next(&mut client), Got::Binary(vec![4; 4 * LEN - 10]));
+        bed.act(|hub| hub.publish("t", &vec![5; 4 * LEN - 10][..]));
+        assert_eq!(bed.next(&mut client), Got::Binary(vec![5; 4 * LEN - 10]));
+        assert_eq!(bed.service.stats().dropped, 2);
+    }
+}
+
+#[test]
+fn a_frame_that_does_not_fit_evicts_where_nothing_may_be_missed() {
+    let (mut bed, mut client) = bed(Slow::Evict);
     let id = bed.ids()[0];
-    let large = vec![3; 100 * LEN];
-    let expected = large.clone();
-    bed.act(move |hub| {
-        hub.send(id, &large[..]).unwrap();
-        assert_eq!(hub.send(id, &large[..]), Err(SendError::Full));
-    });
-    assert_eq!(bed.next(&mut client), Got::Binary(expected));
+    assert_eq!(bed.act(move |hub| hub.send(id, &vec![3; 4 * LEN][..])), Err(SendError::Full));
+    bed.until_noted("close / Evicted");
+    assert!(matches!(bed.next(&mut client), Got::End(_)));
+    assert_eq!(bed.service.stats().evicted, 1);
+}
+
+/// What a connection sends itself is refused, too: nothing is slow, so it is not evicted.
+#[test]
+fn a_connections_own_message_that_does_not_fit_is_refused() {
+    for slow in [Slow::DropNewest, Slow::DropOldest, Slow::Evict] {
+        let acts = Acts::on_message(|connection, _, _| {
+            assert_eq!(connection.send(&vec![1; 4 * LEN][..]), Err(SendError::Full));
+            connection.send("and goes on").unwrap();
+        });
+        let mut bed = Bed::with(acts, |options| {
+            options.slow = slow;
+            options.receiver_buffer_max = 4 * LEN;
+        });
+        let mut client = bed.connect("/");
+        client.send("go");
+        assert_eq!(bed.next(&mut client), Got::Text("and goes on".into()), "{slow:?}");
+    }
+}
+
+#[test]
+fn a_buffer_that_cannot_hold_the_longest_message_is_refused_at_start() {
+    let mut options = windlass_server::Options::new();
+    options.limits.message_max = 5000;
+    options.receiver_buffer_max = 5009;
+    let mut reactor = windlass::Reactor::builder().backend(crate::backend::chosen()).build().unwrap();
+    let error = windlass_server::Service::new(Acts::echo(), &options, &mut reactor).map(drop).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    let text = error.to_string();
+    assert!(text.contains("receiver_buffer_max") && text.contains("5009") && text.contains("5010"), "{text}");
+    let address = "127.0.0.1:0".parse().unwrap();
+    let error = windlass_server::Server::new(options.clone(), |_| Acts::echo()).listen(address).start().map(drop);
+    assert_eq!(error.unwrap_err().to_string(), text);
+    options.receiver_buffer_max = 5010;
+    windlass_server::Service::new(Acts::echo(), &options, &mut reactor).unwrap();
+}
+
+/// A receiver that does not read holds no more than its buffer, whatever its own echoes and others' messages come to.
+#[test]
+fn what_waits_never_passes_the_buffer() {
+    const MAX: usize = 64 << 10;
+    for slow in [Slow::DropNewest, Slow::DropOldest] {
+        let mut bed = Bed::with(Acts::echo(), |options| {
+            options.slow = slow;
+            options.receiver_buffer_max = MAX;
+            options.limits.message_max = 40 << 10;
+        });
+        let mut client = bed.connect("/");
+        let id = bed.ids()[0];
+        bed.act(move |hub| assert!(hub.subscribe(id, "t")));
+        let frame = client.frame(&vec![9; 40 << 10][..]);
+        let mut unsent = Vec::new();
+        for round in 0..3000_usize {
+            if unsent.is_empty() {
+                unsent.clone_from(&frame);
+            }
+            if let Ok(count) = std::io::Write::write(&mut client.socket, &unsent) {
+                unsent.drain(..count);
+            }
+            bed.act(move |hub| {
+                let message = vec![round as u8; (round * 977) % (40 << 10)];
+                let _ = hub.send(id, &message[..]);
+                hub.publish("t", &message[..]);
+                hub.publish("t", &message[..]);
+                let waiting = hub.buffered(id);
+                assert!(waiting <= MAX, "{slow:?}, round {round}: {waiting} bytes wait");
+            });
+            let waiting = bed.act(move |hub| hub.buffered(id));
+            assert!(waiting <= MAX, "{slow:?}, round {round}: {waiting} bytes wait after the turn");
+        }
+        assert!(bed.service.stats().dropped > 100, "{slow:?}: it was full");
+    }
 }
 
 #[test]

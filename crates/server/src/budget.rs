@@ -1,0 +1,345 @@
+//! The budget of memory over all connections: [`Options::memory_max`](crate::Options::memory_max).
+//!
+//! 1. A worker counts its own bytes, in plain cells: what its reactor's streams hold for bytes that wait ([`Turn::stream_memory`]), and what this crate holds beside them
+//!    ([`Budget::beside`]): received bytes that are held, messages and frames in pieces, messages in the side table. Shared bytes count once a worker.
+//! 2. All workers borrow from one [`Pool`], in chunks. A worker that needs no further chunk touches nothing that is shared; it comes here at all only when something of its own
+//!    has begun to wait, and on the beat.
+//! 3. Above four fifths of the budget the connections that hold the most are not read from. Above all of it the largest are evicted until a tenth is free, and requests get 503 until
+//!    a beat finds the pool below its limit.
+//! 4. A worker evicts only as long as it holds more than nine tenths of its share. If that does not help, others hold more than theirs, and are woken.
+
+use core::cell::Cell;
+use std::{
+    rc::Rc,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use windlass::Turn;
+
+use crate::{
+    CloseReason,
+    hall::{Books, Hall},
+    inbox::Board,
+    roster::Flags,
+};
+
+/// The most bytes that a worker borrows at once.
+const CHUNK_MAX: usize = 1 << 20;
+
+/// What the workers of a server share.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    limit: usize,
+    workers: usize,
+    chunk: usize,
+    /// What is borrowed. It guards nothing but itself, and so does the next: relaxed accesses will do.
+    taken: AtomicUsize,
+    /// Requests get 503.
+    is_exhausted: AtomicBool,
+    /// To wake the others.
+    boards: OnceLock<Vec<Arc<Board>>>,
+}
+
+impl Pool {
+    pub(crate) fn new(limit: usize, workers: usize) -> Arc<Self> {
+        let chunk = (limit / (64 * workers)).clamp(1, CHUNK_MAX);
+        let (taken, is_exhausted) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(Self { limit, workers, chunk, taken, is_exhausted, boards: OnceLock::new() })
+    }
+
+    /// Says how the workers are woken. Once.
+    pub(crate) fn set_boards(&self, boards: Vec<Arc<Board>>) {
+        let _ = self.boards.set(boards);
+    }
+
+    fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// What may be taken before reading pauses.
+    fn calm(&self) -> usize {
+        self.limit / 5 * 4
+    }
+
+    fn is_over(&self) -> bool {
+        self.taken() > self.limit
+    }
+
+    fn wake_others(&self, own: &Arc<Board>) {
+        for board in self.boards.get().into_iter().flatten() {
+            if !Arc::ptr_eq(board, own) {
+                board.wake();
+            }
+        }
+    }
+}
+
+/// What one worker has of it.
+pub(crate) struct Budget {
+    pool: Arc<Pool>,
+    granted: Cell<usize>,
+    /// Bytes that this crate holds, beside those of the streams.
+    beside: Rc<Cell<usize>>,
+    /// Something has begun to wait where nobody could look at it at once.
+    pub(crate) has_grown: Cell<bool>,
+    /// Connections are not read from.
+    is_short: Cell<bool>,
+    /// How much must be in use before the largest are looked for again in this beat.
+    next: Cell<usize>,
+    most: Cell<usize>,
+}
+
+impl Budget {
+    pub(crate) fn new(pool: Arc<Pool>) -> Self {
+        Self {
+            pool,
+            granted: Cell::new(0),
+            beside: Rc::default(),
+            has_grown: Cell::new(false),
+            is_short: Cell::new(false),
+            next: Cell::new(0),
+            most: Cell::new(0),
+        }
+    }
+
+    /// The count of what is not the streams', for whoever adds to it.
+    pub(crate) fn beside(&self) -> &Rc<Cell<usize>> {
+        &self.beside
+    }
+
+    /// Bytes were allocated, or freed.
+    pub(crate) fn change(&self, before: usize, after: usize) {
+        self.beside.set((self.beside.get() + after).saturating_sub(before));
+    }
+
+    /// Whether new requests are to be refused.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.pool.is_exhausted.load(Ordering::Relaxed)
+    }
+
+    fn used(&self, turn: &mut Turn<'_>) -> usize {
+        turn.stream_memory() + self.beside.get()
+    }
+
+    /// Borrows what is used, in whole chunks, and gives back what is not.
+    fn settle(&self, used: usize) {
+        let (chunk, granted) = (self.pool.chunk, self.granted.get());
+        let wanted = used.div_ceil(chunk) * chunk;
+        // One chunk is kept to spare, so that what comes and goes does not borrow each time.
+        if wanted > granted {
+            self.pool.taken.fetch_add(wanted - granted, Ordering::Relaxed);
+        } else if granted > wanted + chunk {
+            self.pool.taken.fetch_sub(granted - wanted - chunk, Ordering::Relaxed);
+        }
+        self.granted.set(granted.clamp(wanted, wanted + chunk));
+        self.most.set(self.most.get().max(used));
+    }
+}
+
+impl Drop for Budget {
+    fn drop(&mut self) {
+        self.pool.taken.fetch_sub(self.granted.get(), Ordering::Relaxed);
+    }
+}
+
+/// A connection that holds something.
+struct Holder {
+    bytes: usize,
+    member: u32,
+}
+
+impl Hall {
+    /// Something may wait that did not: looks whether it may. To be called where no books are borrowed.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn look_at_memory(&self, turn: &mut Turn<'_>) {
+        let budget = &self.budget;
+        budget.has_grown.set(false);
+        let used = budget.used(turn);
+        if used > budget.granted.get() {
+            budget.settle(used);
+        }
+        if budget.pool.taken() > budget.pool.calm() && used >= budget.next.get() {
+            self.relieve(turn, true);
+        }
+    }
+
+    /// On the beat.
+    pub(crate) fn settle_memory(&self, turn: &mut Turn<'_>) {
+        let budget = &self.budget;
+        let used = budget.used(turn);
+        budget.settle(used);
+        self.stats.memory.set(used as u64);
+        self.stats.memory_most.set(budget.most.get() as u64);
+        budget.next.set(0);
+        if !budget.pool.is_over() {
+            budget.pool.is_exhausted.store(false, Ordering::Relaxed);
+        }
+        if budget.pool.taken() > budget.pool.calm() || budget.is_short.get() {
+            self.relieve(turn, false);
+        }
+    }
+
+    /// Another worker may need what this one holds.
+    pub(crate) fn help_others(&self, turn: &mut Turn<'_>) {
+        if self.budget.pool.is_over() {
+            self.relieve(turn, false);
+        }
+    }
+
+    /// Whether a connection is not to be read from since memory is short.
+    pub(crate) fn is_short(&self, member: u32) -> bool {
+        self.budget.is_short.get() && self.books.borrow_mut().roster.at(member).flags.any(Flags::SHORT)
+    }
+
+    /// Has less memory used, as far as that is this worker's to do.
+    fn relieve(&self, turn: &mut Turn<'_>, has_grown: bool) {
+        let budget = &self.budget;
+        let pool = &*budget.pool;
+        budget.settle(budget.used(turn));
+        let mut holders = self.holders(turn);
+        if pool.is_over() {
+            pool.is_exhausted.store(true, Ordering::Relaxed);
+            let used = budget.used(turn);
+            let excess = pool.taken() - pool.limit / 10 * 9;
+            let spare = used.saturating_sub(pool.limit / 10 * 9 / pool.workers);
+            self.evict(turn, &mut holders, excess.min(spare));
+            budget.settle(budget.used(turn));
+            if has_grown && pool.is_over() {
+                pool.wake_others(&self.board);
+            }
+        }
+        self.pause_largest(turn, &holders);
+        // To look for the largest is work for each connection: not again before some more is used.
+        budget.next.set(budget.used(turn) + pool.limit / 32);
+    }
+
+    /// Those who hold something, the largest first.
+    fn holders(&self, turn: &mut Turn<'_>) -> Vec<Holder> {
+        let books = &mut *self.books.borrow_mut();
+        let mut holders = Vec::new();
+        for index in 0..books.roster.places() {
+            let Some(member) = books.roster.taken(index) else { continue };
+            let Ok(mut stream) = turn.stream(member.stream) else { continue };
+            let pieces = member.in_pieces as usize;
+            let held = books.held.get(&index).map_or(0, Vec::capacity);
+            let bytes = stream.memory() + pieces + held + books.sides.memory(index);
+            if bytes > 0 {
+                holders.push(Holder { bytes, member: index });
+            }
+        }
+        holders.sort_unstable_by_key(|holder| std::cmp::Reverse(holder.bytes));
+        holders
+    }
+
+    /// Evicts the largest until so many bytes are free.
+    fn evict(&self, turn: &mut Turn<'_>, holders: &mut Vec<Holder>, bytes: usize) {
+        let mut freed = 0;
+        let mut count = 0;
+        for holder in holders.iter().take_while(|_| bytes > 0) {
+            if freed >= bytes {
+                break;
+            }
+            freed += holder.bytes;
+            count += 1;
+            self.begin_closing(holder.member, CloseReason::Evicted);
+            let books = &mut *self.books.borrow_mut();
+            self.stats.evicted.add(1);
+            self.stats.evicted_for_memory.add(1);
+            books.drop_waiting(self, holder.member);
+            // What has come in part goes with the connection, in the next turn.
+            let in_pieces = core::mem::take(&mut books.roster.at(holder.member).in_pieces);
+            self.budget.change(in_pieces as usize, 0);
+            if let Ok(mut stream) = turn.stream(books.roster.at(holder.member).stream) {
+                stream.abort();
+            }
+        }
+        holders.drain(..count);
+    }
+
+    /// Reads no more from those who hold the most: from so many that the others hold four fifths of this worker's share. The others go on.
+    fn pause_largest(&self, turn: &mut Turn<'_>, holders: &[Holder]) {
+        let budget = &self.budget;
+        let pool = &*budget.pool;
+        let mut books = self.books.borrow_mut();
+        let mut left = if pool.taken() > pool.calm() { budget.used(turn) } else { 0 };
+        let mut paused = Vec::new();
+        for holder in holders {
+            if left <= pool.calm() / pool.workers {
+                break;
+            }
+            left -= holder.bytes.min(left);
+            paused.push(holder.member);
+        }
+        paused.sort_unstable();
+        let was_short = budget.is_short.replace(!paused.is_empty());
+        if !was_short && paused.is_empty() {
+            return;
+        }
+        for index in 0..books.roster.places() {
+            let Some(member) = books.roster.taken(index) else { continue };
+            let (is_paused, is_to_be) = (member.flags.any(Flags::SHORT), paused.binary_search(&index).is_ok());
+            let is_to_be = is_to_be && member.flags.takes_messages();
+            let Ok(mut stream) = turn.stream(member.stream) else { continue };
+            if is_to_be && !is_paused {
+                member.flags.add(Flags::SHORT);
+                self.stats.reading_paused.add(1);
+                stream.pause();
+            } else if is_paused && !is_to_be {
+                member.flags.clear(Flags::SHORT);
+                // Its silence begins anew.
+                if !member.flags.any(Flags::CLOSING) {
+                    member.heard = self.tick.get();
+                }
+                stream.nudge();
+            }
+        }
+    }
+}
+
+impl Books {
+    /// Forgets what waits for a connection outside its stream, in either direction.
+    pub(crate) fn drop_waiting(&mut self, hall: &Hall, member: u32) {
+        hall.remove_side(self, member);
+        if let Some(held) = self.held.remove(&member) {
+            hall.budget.change(held.capacity(), 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_borrow_whole_chunks_and_give_them_back() {
+        let pool = Pool::new(128_000, 2);
+        let (one, other) = (Budget::new(Arc::clone(&pool)), Budget::new(Arc::clone(&pool)));
+        one.settle(1);
+        assert_eq!((pool.chunk, pool.taken()), (1000, 1000));
+        one.settle(100_500);
+        other.settle(20_000);
+        assert_eq!(pool.taken(), 121_000);
+        assert!(pool.taken() > pool.calm() && !pool.is_over());
+        other.settle(28_000);
+        assert!(pool.is_over());
+        // A chunk to spare is kept.
+        one.settle(50_000);
+        assert_eq!(pool.taken(), 51_000 + 28_000);
+        one.settle(50_900);
+        assert_eq!(pool.taken(), 51_000 + 28_000);
+        drop(one);
+        assert_eq!(pool.taken(), 28_000);
+    }
+
+    #[test]
+    fn a_tiny_budget_is_one_all_the_same() {
+        let pool = Pool::new(1, 4);
+        let budget = Budget::new(Arc::clone(&pool));
+        budget.settle(2);
+        assert!(pool.is_over());
+    }
+}
