@@ -27,6 +27,9 @@ use crate::server::Server;
 /// Parts of the work per process that runs at once: what takes longer than its weight says delays the end by a part at most.
 const PARTS_PER_SHARD: usize = 4;
 
+/// The suite's messages are up to 16 MiB long, and come back.
+const SERVER_OPTIONS: [&str; 4] = ["--message-max", "16777216", "--buffer", "33554432"];
+
 /// What `conformance autobahn` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -112,7 +115,10 @@ fn test_server(
 ) -> Result<(Outcomes, Vec<String>)> {
     let server = match args.server {
         Some(address) => Server::at(address),
-        None => Server::start(root, &folder.join("server.log"), &["--mode", "echo", "--backend", &args.backend])?,
+        None => {
+            let options = [&["--mode", "echo", "--backend", &args.backend][..], &SERVER_OPTIONS].concat();
+            Server::start(root, &folder.join("server.log"), &options)?
+        }
     };
     let address = server.address;
     let (outcomes, mut faults) = in_shards(wstest, cases, folder, shards, |job| job.play_client(address));

@@ -156,6 +156,7 @@ mod tests {
             &["--buffer", "0"],
             &["--workers", "0"],
             &["--message-max", "0"],
+            &["--memory", "0"],
             &["--deflate", "on"],
             &["--mode", "morse"],
             &["--slow", "fast"],

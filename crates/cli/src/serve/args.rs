@@ -59,16 +59,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections_per_address: Option<u32>,
 
-    /// Bytes of output that may wait for a client that does not read; above half of it nothing more is read from the client, and above all of it messages of others come to what --slow says
-    #[arg(long, value_name = "BYTES", default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    /// Bytes of output that may wait for a client that does not read; a message that does not fit comes to what --slow says. It must hold the longest message (--message-max) and a header of 10 bytes, but in mode raw
+    #[arg(long, value_name = "BYTES", default_value_t = 2 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(crate) buffer: u32,
+
+    /// Bytes of memory that may wait for all clients together: output, and messages that have come in part. Above four fifths of it those that hold the most are not read from, above all of it they are closed and new requests get 503; not in mode raw [default: a quarter of the cgroup's memory limit, or of the machine's memory]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) memory: Option<u64>,
 
     /// What becomes of messages for a client that does not read them fast enough
     #[arg(long, value_enum, default_value_t = Slow::DropNewest)]
     pub(crate) slow: Slow,
 
     /// Longest message, in bytes, before and after decompression
-    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(crate) message_max: u32,
 
     /// Compression of messages (permessage-deflate): one compressor for all connections of a worker, or one for each

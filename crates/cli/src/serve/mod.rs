@@ -10,6 +10,7 @@ mod rooms;
 mod site;
 mod sockets;
 mod supervisor;
+mod trim;
 
 use std::io::{self, Write};
 

@@ -30,6 +30,18 @@ impl Report {
         }
     }
 
+    /// How many bytes the load may hold: those that wait, and a mebibyte for each connection.
+    pub(crate) fn load(&self) -> u64 {
+        let (waiting, connections) = match self {
+            Self::Served(counts) => {
+                let stats = counts.stats();
+                (stats.memory, stats.connections)
+            }
+            Self::Raw(counts) => (0, counts.open()),
+        };
+        waiting.saturating_add(connections << 20)
+    }
+
     /// For the end.
     pub(crate) fn line(&self) -> String {
         match self {
@@ -51,12 +63,15 @@ fn line(stats: &Stats) -> String {
         messages_sent,
         ..
     } = *stats;
-    let Stats { dropped, evicted, violations, reading_paused, accepting_paused, connection_limits_reached, .. } =
-        *stats;
+    let Stats { dropped, evicted, evicted_for_memory, violations, reading_paused, accepting_paused, .. } = *stats;
+    let connection_limits_reached = stats.connection_limits_reached;
     let refused = refused + handshake_timeouts;
     format!(
-        "{opened} connections, {connections_most} at most at once, {broken_off} broken off, {refused} refused, {requests} pages, {messages_received} messages, {messages_sent} sent, {dropped} dropped, \
-         {evicted} evicted, {violations} violations, reading paused {reading_paused} times, accepting paused {accepting_paused} times, \
+        "{opened} connections, {connections_most} at most at once, {broken_off} broken off, \
+         {refused} refused, {requests} pages, {messages_received} messages, \
+         {messages_sent} sent, {dropped} dropped, \
+         {evicted} evicted ({evicted_for_memory} for memory), {violations} violations, \
+         reading paused {reading_paused} times, accepting paused {accepting_paused} times, \
          connection limit reached {connection_limits_reached} times"
     )
 }

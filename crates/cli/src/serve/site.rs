@@ -2,10 +2,10 @@
 
 use std::{io, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use windlass::Backend;
 use windlass_server::{
-    Options, Running as RunningServer, Server, Slow,
+    Options, OptionsError, Running as RunningServer, Server, Slow,
     http::{Hosts, Origins, Page, Routes},
 };
 
@@ -62,6 +62,20 @@ pub(crate) fn start(args: &Args, connections_max: usize, sockets: &mut Sockets) 
 }
 
 impl Args {
+    /// The library says the same, by the names of its own settings.
+    fn check_buffer(&self, options: &Options) -> anyhow::Result<()> {
+        if let Err(error) = options.check() {
+            ensure!(
+                !matches!(error, OptionsError::BufferTooSmall { .. }),
+                "--buffer {} cannot hold the longest message: --message-max {} and its header of up to 10 bytes; raise --buffer or lower --message-max",
+                self.buffer,
+                self.message_max
+            );
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
     /// The settings of the server.
     fn options(&self, connections_max: usize) -> anyhow::Result<Options> {
         let mut options = Options::new();
@@ -78,6 +92,7 @@ impl Args {
         options.limits = self.limits();
         options.deflate = self.deflate.config();
         options.receiver_buffer_max = self.buffer as usize;
+        options.memory_max = self.memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         options.slow = match self.slow {
             args::Slow::DropNewest => Slow::DropNewest,
             args::Slow::DropOldest => Slow::DropOldest,
@@ -90,6 +105,7 @@ impl Args {
         options.write_stall_timeout = seconds(self.write_timeout);
         options.connections_max = connections_max;
         options.connections_per_address_max = self.connections_per_address.map(|most| most as usize);
+        self.check_buffer(&options)?;
         Ok(options)
     }
 }

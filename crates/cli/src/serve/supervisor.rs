@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context as _;
 use windlass::{Backend, Reactor, Signal, SignalSet, Stop, Turn, interest};
 
-use super::report::Report;
+use super::{report::Report, trim::Trimmer};
 
 /// A server that runs.
 pub(crate) trait Running: Send {
@@ -96,6 +96,7 @@ impl Supervisor {
         let watched = watch(signals, server.ender(), &first, &mut reactor);
         watched.map_err(io::Error::from).context("cannot watch for signals")?;
         complain(server.report(), connections_max, &mut reactor).context("cannot start a timer")?;
+        give_memory_back(server.report(), &mut reactor).context("cannot start a timer")?;
         let waiter = thread::Builder::new()
             .name("windlass-waiter".to_owned())
             .spawn(move || {
@@ -153,6 +154,14 @@ fn complain(report: Report, connections_max: usize, reactor: &mut Reactor) -> io
             );
         }
     };
+    reactor.every(Duration::from_secs(1), look)?;
+    Ok(())
+}
+
+/// Gives memory back to the kernel when a load has gone.
+fn give_memory_back(report: Report, reactor: &mut Reactor) -> io::Result<()> {
+    let trimmer = RefCell::new(Trimmer::new());
+    let look = move |_: Turn<'_>| trimmer.borrow_mut().trim_if_due(report.load());
     reactor.every(Duration::from_secs(1), look)?;
     Ok(())
 }

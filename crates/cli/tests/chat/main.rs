@@ -291,7 +291,7 @@ fn the_first_signal_ends_it_in_peace_and_the_second_at_once() {
 #[test]
 fn a_receiver_that_does_not_read_is_treated_as_was_said_and_the_others_miss_nothing() {
     for (policy, words) in [("drop-newest", "dropped"), ("drop-oldest", "dropped"), ("evict", "evicted")] {
-        let server = Server::start(&["--slow", policy, "--buffer", "20000"]);
+        let server = Server::start(&["--slow", policy, "--buffer", "300000", "--message-max", "262144"]);
         let mut sender = enter(&server, "/room/a");
         let mut reader = enter(&server, "/room/a");
         let slow = enter(&server, "/room/a");

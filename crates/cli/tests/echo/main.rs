@@ -64,7 +64,7 @@ fn many_messages_in_one_segment_come_back_in_order() {
 #[test]
 fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
     const LENGTH: usize = 1 << 20;
-    let server = Server::start(&["--buffer", "100000"]);
+    let server = Server::start(&["--buffer", "1048586"]);
     let mut client = connect(&server);
     let message = pattern(3, LENGTH);
     let frame = client.frame(Message::Binary(&message));
@@ -156,7 +156,7 @@ fn a_silent_client_is_told_goodbye() {
 
 #[test]
 fn a_client_that_never_reads_again_is_given_up() {
-    let server = Server::start(&["--write-timeout", "1", "--buffer", "1000"]);
+    let server = Server::start(&["--write-timeout", "1", "--buffer", "1048586"]);
     let mut client = connect(&server);
     let frame = client.frame(Message::Binary(&pattern(1, 1 << 20)));
     // Until the server resets the connection: it takes no more, and then waits no longer.

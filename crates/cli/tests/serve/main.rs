@@ -351,6 +351,20 @@ fn wrong_arguments_are_refused_with_status_2() {
 }
 
 #[test]
+fn a_buffer_that_cannot_hold_the_longest_message_is_refused_by_the_options_names() {
+    let small = &["--listen", "127.0.0.1:0", "--message-max", "5000", "--buffer", "5009"][..];
+    let output = windlass(&[&["serve"], small].concat()).output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        text.contains("--buffer 5009 ") && text.contains("--message-max 5000 ") && text.contains("raise --buffer"),
+        "{text}"
+    );
+    // Raw bytes come in no messages.
+    Server::start(&[&["--mode", "raw"], &small[2..]].concat()).stop_cleanly();
+}
+
+#[test]
 fn it_stops_cleanly_though_nobody_reads_its_output() {
     let mut command = windlass(&["serve", "--listen", "127.0.0.1:0"]);
     let mut running =

@@ -30,6 +30,11 @@ impl Counts {
         self.open_max.fetch_max(open, Ordering::Relaxed);
     }
 
+    /// How many connections there are.
+    pub(crate) fn open(&self) -> u64 {
+        read(&self.open)
+    }
+
     /// How often listeners had to rest.
     pub(crate) fn accepting_paused(&self) -> u64 {
         read(&self.accepting_paused)
