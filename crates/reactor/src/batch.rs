@@ -134,13 +134,16 @@ impl Batch {
 
     /// Takes over events that were written to the [`room`](Self::room).
     ///
+    /// # Panics
+    /// While the batch is halted: the loop would go on.
+    ///
     /// # Safety
     /// The first `count` elements of the room have been written, and `count` is not more than its length.
     #[inline]
     pub(crate) unsafe fn filled(&mut self, count: usize) {
-        // SAFETY: `count` elements follow the true end in the allocation (the caller's promise).
-        self.end = unsafe { self.true_end().add(count) };
-        self.resume = ptr::null_mut();
+        assert!(self.resume.is_null(), "a halted batch is resumed before it is filled");
+        // SAFETY: the batch is not halted, so `end` is the true end, and `count` elements follow it in the allocation (the caller's promise).
+        self.end = unsafe { self.end.add(count) };
     }
 
     /// Adds an event of the reactor's own; false when there is no room.
@@ -182,5 +185,16 @@ mod tests {
         assert!(batch.is_empty());
         batch.clear();
         assert_eq!((batch.running(), batch.room().len()), (None, 3));
+    }
+
+    /// Its end would be lost, and with it the halt.
+    #[test]
+    #[should_panic(expected = "a halted batch")]
+    fn a_halted_batch_is_not_filled() {
+        let mut batch = Batch::new(3);
+        assert!(batch.push(10, 1) && batch.push(20, 2));
+        batch.next();
+        batch.halt();
+        batch.push(30, 3);
     }
 }

@@ -9,7 +9,8 @@ use std::{
 };
 
 use windlass::{
-    Group, GroupError, GroupKey, GroupReason, MockReactor, Reactor, ReactorOps, Turn, interest, turn as mocked,
+    Event, Group, GroupError, GroupKey, GroupReason, GroupState, Key, MockReactor, Reactor, ReactorOps, Turn, interest,
+    turn as mocked,
 };
 
 use crate::tools::{counter, on_ready, ready, turn, turn_panics};
@@ -123,20 +124,72 @@ fn a_running_member_can_join_its_own_group_and_delete_it_and_go_on() {
     assert_eq!((reactor.stats().subscribers, reactor.stats().timers), (0, 0));
 }
 
-/// Did no harm: nobody runs the members that a mock was given.
+/// A turn on a mock that has the state of a real group: members can be made of it, and nobody can run them.
+///
+/// While a member of the real group runs, it has the state mutably borrowed: a second way to it would be a second reference. That an
+/// [`windlass::ErasedGroup`] and a [`windlass::GroupState`] show nothing of themselves is for `compile_fail/group_state_is_not_shown.rs`.
+fn use_up(key: GroupKey<u32>, state: GroupState, is_taken: bool) {
+    let state = RefCell::new(Some(state));
+    let mut mock = MockReactor::new();
+    // Given once.
+    mock.expect_group_state().times(2).returning_st(move |_| state.take());
+    mock.expect_add_group().times(1).returning_st(move |group| {
+        assert_eq!((group.len(), group.is_empty()), (3, false));
+        if is_taken {
+            drop(group);
+            return Ok((Key::from_bits(1), vec![]));
+        }
+        Err(GroupError { reason: GroupReason::NotFound, group })
+    });
+    let mut turn = mocked!(mock);
+    let joining = turn
+        .group(key)
+        .unwrap()
+        .fd(interest().read(), ready(), |state: &mut u32| *state += 1)
+        .after(Duration::ZERO, |state: &mut u32| *state += 1)
+        .every(Duration::from_nanos(1), |state: &mut u32| *state += 1);
+    assert!(turn.group(key).is_err());
+    match joining.register_into(&mut turn) {
+        Ok(_) => assert!(is_taken),
+        // It comes back as it went: still of the mock's, so no reactor takes it.
+        Err(refused) => drop::<Group<u32, MockReactor>>(refused.group),
+    }
+}
+
 #[test]
-fn a_real_groups_state_is_not_reached_through_a_mock() {
+fn a_mock_with_a_real_groups_state_never_reaches_it() {
     let mut reactor = crate::builder().build().unwrap();
     let key = Group::new(7).after(LATER, |_: &mut u32| {}).register_into(&mut reactor).unwrap().group;
-    let state = RefCell::new(ReactorOps::group_state(&mut reactor, key.key()));
-    let mut mock = MockReactor::new();
-    mock.expect_group_state().returning_st(move |_| state.take());
-    mock.expect_add_group().returning(|group| Err(GroupError { reason: GroupReason::NotFound, group }));
-    let mut turn = mocked!(mock);
-    let joining = turn.group(key).unwrap().fd(interest().read(), ready(), |state: &mut u32| *state += 1);
-    drop(joining.register_into(&mut turn).unwrap_err());
-    drop(mock);
+    let stated = |reactor: &mut Reactor| ReactorOps::group_state(reactor, key.key()).unwrap();
+    for is_taken in [false, true] {
+        let state = stated(&mut reactor);
+        use_up(key, state, is_taken);
+        let state = stated(&mut reactor);
+        let (ran, seen) = counter();
+        // Joins the group, and uses the state's erased form while it has the state itself.
+        let kept = Rc::new(Cell::new(Some(state)));
+        let handler = move |state: &mut u32, event: Event, mut turn: Turn<'_, Reactor>| {
+            let before = *state;
+            use_up(key, kept.take().unwrap(), is_taken);
+            assert_eq!(*state, before);
+            *state += 1;
+            ran.set(ran.get() + 1);
+            turn.delete(event.key()).unwrap();
+        };
+        let join = move |mut turn: Turn<'_, Reactor>| {
+            let joining = turn.group(key).unwrap().fd(interest().read(), ready(), handler);
+            joining.register_into(&mut turn).unwrap();
+        };
+        reactor.defer(join).unwrap();
+        turn(&mut reactor);
+        turn(&mut reactor);
+        assert_eq!(seen.get(), 1);
+    }
     on_ready(&mut reactor, ready(), |_, _| {});
-    reactor.run_once(Duration::ZERO).unwrap();
-    assert_eq!(reactor.group_mut(key), Some(&mut 7));
+    turn(&mut reactor);
+    assert_eq!(reactor.group_mut(key), Some(&mut 9), "by its own members alone");
+    // The state lives as long as the erased form does, and is still out of reach.
+    let state = stated(&mut reactor);
+    drop(reactor);
+    use_up(key, state, false);
 }
