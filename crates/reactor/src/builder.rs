@@ -30,8 +30,14 @@ pub struct WithHandler<F> {
 /// When that fails it comes back inside the error, to be tried again or taken apart.
 pub struct Registration<Fd, F> {
     interest: Interest,
-    fd: Fd,
-    handler: F,
+    fd: Calm<Fd>,
+    handler: Calm<F>,
+}
+
+impl<Fd, F> Registration<Fd, F> {
+    const fn new(interest: Interest, fd: Fd, handler: F) -> Self {
+        Self { interest, fd: Calm::new(fd), handler: Calm::new(handler) }
+    }
 }
 
 impl Interest {
@@ -49,14 +55,14 @@ impl Interest {
 impl<Fd> WithFd<Fd> {
     /// See [`Interest::with_handler`].
     pub fn with_handler<F>(self, handler: F) -> Registration<Fd, F> {
-        Registration { interest: self.interest, fd: self.fd, handler }
+        Registration::new(self.interest, self.fd, handler)
     }
 }
 
 impl<F> WithHandler<F> {
     /// See [`Interest::with_fd`].
     pub fn with_fd<Fd: AsFd + 'static>(self, fd: Fd) -> Registration<Fd, F> {
-        Registration { interest: self.interest, fd, handler: self.handler }
+        Registration::new(self.interest, fd, self.handler)
     }
 }
 
@@ -98,7 +104,7 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
 
     /// Takes it apart.
     pub fn into_parts(self) -> (Interest, Fd, F) {
-        (self.interest, self.fd, self.handler)
+        (self.interest, self.fd.into_inner(), self.handler.into_inner())
     }
 }
 
@@ -124,11 +130,11 @@ struct Built<Fd, F, Args> {
 impl<Fd, F, Args> Built<Fd, F, Args> {
     fn new(registration: Registration<Fd, F>) -> Self {
         let Registration { interest, fd, handler } = registration;
-        Self { handler: Calm::new(handler), fd: Calm::new(fd), interest, args: PhantomData }
+        Self { handler, fd, interest, args: PhantomData }
     }
 
     fn unbuild(self) -> Registration<Fd, F> {
-        Registration { interest: self.interest, fd: self.fd.into_inner(), handler: self.handler.into_inner() }
+        Registration { interest: self.interest, fd: self.fd, handler: self.handler }
     }
 }
 

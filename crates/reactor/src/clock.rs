@@ -33,9 +33,9 @@ pub(crate) struct Time {
 }
 
 impl Time {
-    pub(crate) fn new(custom: Option<Box<dyn Clock>>) -> Self {
+    pub(crate) fn new(custom: Option<Calm<Box<dyn Clock>>>) -> Self {
         let epoch = custom.as_ref().map_or_else(Instant::now, |clock| clock.now());
-        Self { custom: custom.map(Calm::new), epoch, latest_ns: 0, turn_ns: None }
+        Self { custom, epoch, latest_ns: 0, turn_ns: None }
     }
 
     pub(crate) fn is_custom(&self) -> bool {
@@ -109,7 +109,7 @@ mod tests {
             let by = Duration::from_nanos(seen.get().unsigned_abs().into());
             if seen.get() < 0 { base - by } else { base + by }
         };
-        let mut time = Time::new(Some(Box::new(clock)));
+        let mut time = Time::new(Some(Calm::new(Box::new(clock))));
         offset.set(50);
         assert_eq!(time.read_ns(), 50);
         offset.set(-20);

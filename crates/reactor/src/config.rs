@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::{
     Backend, BuildError, Capacity, Clock, Reactor,
     backend::{PoolSize, RingSettings},
+    calm::Calm,
     registry::MAX_INDEX,
 };
 
@@ -31,7 +32,7 @@ pub(crate) struct Limits {
 pub struct Builder {
     pub(crate) backend: Backend,
     pub(crate) limits: Limits,
-    pub(crate) clock: Option<Box<dyn Clock>>,
+    pub(crate) clock: Option<Calm<Box<dyn Clock>>>,
     pub(crate) busy_poll: Duration,
     pub(crate) watchdog: bool,
     pub(crate) ring: RingSettings,
@@ -127,7 +128,7 @@ impl Builder {
 
     /// The clock of timers. Default: the system's monotonic clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Some(Box::new(clock));
+        self.clock = Some(Calm::new(Box::new(clock)));
         self
     }
 

@@ -5,14 +5,14 @@ use std::{
     os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use windlass::{Event, Group, Reactor, Turn, interest};
 
 use crate::{
     Build,
-    tools::{Log, Pair, Witness, counter, drain, on_ready, ready, turn, turn_panics},
+    tools::{Log, Pair, Witness, counter, drain, message, on_ready, ready, turn, turn_panics},
 };
 
 fn rule_8_a_handlers_panic_keeps_the_rest_of_the_batch(build: Build) {
@@ -172,14 +172,69 @@ fn rule_8_a_reactor_dropped_by_a_panic_does_not_abort(build: Build) {
     assert_eq!(log.take(), ["drop value"]);
 }
 
+/// A descriptor whose destructor may panic.
+struct Fd(OwnedFd, #[expect(dead_code, reason = "dropped")] Witness);
+
+impl std::os::fd::AsFd for Fd {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The same before it is registered, and where the reactor has refused it.
+fn two_parts_of_one_registration_that_panic_when_they_are_dropped_do_not_abort(build: Build) {
+    let log = Log::default();
+    let bombs = || {
+        let closure = Witness::bomb(&log, "closure");
+        let fd = Fd(ready(), Witness::bomb(&log, "descriptor"));
+        interest().read().with_fd(fd).with_handler(move || closure.here())
+    };
+    let dropped = || {
+        let mut said = log.take();
+        said.sort();
+        said
+    };
+    let registration = bombs();
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(registration))).is_err());
+    assert_eq!(dropped(), ["drop closure", "drop descriptor"]);
+    let mut reactor = build().subscribers_max(1).build().unwrap();
+    on_ready(&mut reactor, ready(), |_, _| {});
+    let refused = bombs().register_into(&mut reactor).unwrap_err();
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(refused))).is_err());
+    assert_eq!(dropped(), ["drop closure", "drop descriptor"]);
+    let (_, fd, handler) = bombs().into_parts();
+    for part in [catch_unwind(AssertUnwindSafe(|| drop(fd))), catch_unwind(AssertUnwindSafe(|| drop(handler)))] {
+        assert!(part.is_err(), "taken apart, each is its owner's");
+    }
+    assert_eq!(dropped(), ["drop closure", "drop descriptor"]);
+}
+
+/// A clock that panics when it is read, and when it is dropped.
+fn a_clock_that_panics_twice_while_a_reactor_is_built_does_not_abort(build: Build) {
+    let log = Log::default();
+    let clock = |reading: fn() -> Instant| {
+        let witness = Witness::bomb(&log, "clock");
+        move || {
+            witness.here();
+            reading()
+        }
+    };
+    let builder = build().clock(clock(|| panic!("the clock panics")));
+    let load = catch_unwind(AssertUnwindSafe(|| builder.build())).expect_err("the clock is read");
+    assert_eq!((message(&*load), log.take()), ("the clock panics".to_owned(), vec!["drop clock".to_owned()]));
+    // One replaces another, and both panic.
+    let builder = build().clock(clock(Instant::now));
+    let replace = AssertUnwindSafe(|| builder.clock(clock(Instant::now)));
+    assert!(catch_unwind(replace).is_err());
+    assert_eq!(log.take(), ["drop clock", "drop clock"]);
+    // A reactor that cannot be built.
+    let builder = build().clock(clock(Instant::now)).events_per_turn(0);
+    assert!(catch_unwind(AssertUnwindSafe(|| builder.build())).is_err());
+    assert_eq!(log.take(), ["drop clock"]);
+}
+
 /// A descriptor and a closure whose destructors both panic: dropped by the compiler's glue alone they would abort.
 fn two_parts_of_one_subscriber_that_panic_when_they_are_dropped_do_not_abort(build: Build) {
-    struct Fd(OwnedFd, #[expect(dead_code, reason = "dropped")] Witness);
-    impl std::os::fd::AsFd for Fd {
-        fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-            self.0.as_fd()
-        }
-    }
     let mut reactor = build().build().unwrap();
     let log = Log::default();
     let closure = Witness::bomb(&log, "closure");
@@ -297,6 +352,8 @@ scenarios! {
     rule_3_a_destructor_that_panics_in_a_self_delete_keeps_the_rest_of_the_batch,
     rule_8_dropping_the_reactor_runs_every_destructor_and_resumes_the_first_panic,
     rule_8_a_reactor_dropped_by_a_panic_does_not_abort,
+    two_parts_of_one_registration_that_panic_when_they_are_dropped_do_not_abort,
+    a_clock_that_panics_twice_while_a_reactor_is_built_does_not_abort,
     two_parts_of_one_subscriber_that_panic_when_they_are_dropped_do_not_abort,
     rule_8_a_timers_panic_consumes_that_firing_alone,
     rule_3_a_repeated_timer_that_panics_keeps_its_beat,
