@@ -345,8 +345,11 @@ impl Reactor {
         if self.timers.waiting() > 0 {
             span = span.min(self.until_next_timer().unwrap_or(span));
         }
-        let mut end = start.checked_add(span).unwrap_or(start);
-        end = deadline.map_or(end, |deadline| deadline.min(end));
+        // A span that the clock cannot add has no end: only the caller's deadline ends the spin then.
+        let end = match (start.checked_add(span), deadline) {
+            (Some(end), Some(deadline)) => Some(end.min(deadline)),
+            (end, deadline) => end.or(deadline),
+        };
         let has_remote = self.attention & attention::REMOTE != 0;
         loop {
             // The latch is awake, so who queues a call makes no system call, and it is seen here.
@@ -354,7 +357,7 @@ impl Reactor {
                 return Ok(true);
             }
             match self.wait_once(Some(Duration::ZERO)) {
-                Ok(0) | Err(Errno::INTR) if Instant::now() >= end => return Ok(false),
+                Ok(0) | Err(Errno::INTR) if end.is_some_and(|end| Instant::now() >= end) => return Ok(false),
                 Ok(0) | Err(Errno::INTR) => core::hint::spin_loop(),
                 Ok(_) => return Ok(true),
                 Err(errno) => return Err(errno.into()),

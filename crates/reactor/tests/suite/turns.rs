@@ -216,6 +216,49 @@ fn a_busy_polling_reactor_sees_events_timers_and_timeouts(build: Build) {
     assert_eq!(log.take(), ["event", "timer"]);
 }
 
+/// The state of a thread of this process and its processor time in ticks, from `/proc/PID/task/TID/stat` (proc_pid_stat(5)).
+fn state_and_ticks(task: &std::path::Path) -> (char, u64) {
+    let stat = std::fs::read_to_string(std::path::Path::new("/proc").join(task).join("stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let fields: Vec<&str> = fields.split(' ').collect();
+    (fields[0].chars().next().unwrap(), fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
+}
+
+/// A sum of the start and the longest duration there is has no end, and was taken for no spin at all.
+fn the_longest_busy_poll_spins_until_something_comes(build: Build) {
+    let mut reactor = build().busy_poll(Duration::MAX).build().unwrap();
+    let remote = reactor.remote();
+    let task = std::fs::read_link("/proc/thread-self").unwrap();
+    let watcher = thread::spawn(move || {
+        let (_, first) = state_and_ticks(&task);
+        let mut asleep = 0;
+        let spins = loop {
+            match state_and_ticks(&task) {
+                (_, ticks) if ticks >= first + 3 => break true,
+                // A sleep for another reason, before the wait, does not last.
+                ('S', _) if asleep == 1000 => break false,
+                ('S', _) => asleep += 1,
+                _ => asleep = 0,
+            }
+            thread::yield_now();
+        };
+        remote.post(|_: Turn<'_>| {}).unwrap();
+        spins
+    });
+    assert_eq!(reactor.run_once(None).unwrap(), 0);
+    assert!(watcher.join().unwrap(), "the loop sleeps");
+    let start = Instant::now();
+    let timeout = Duration::from_micros(100);
+    assert_eq!(reactor.run_once(timeout).unwrap(), 0);
+    assert!(start.elapsed() >= timeout, "a timeout ends the spin");
+    let log = Log::new();
+    let timer = log.clone();
+    reactor.after(timeout, move || timer.note("timer")).unwrap();
+    while log.len() == 0 {
+        reactor.run_once(None).unwrap();
+    }
+}
+
 fn a_turn_is_lent_and_used_again(build: Build) {
     struct Lender<'a>(Turn<'a>);
     impl Lender<'_> {
@@ -298,5 +341,7 @@ scenarios! {
     the_watchdog_times_timers_and_closures,
     the_watchdog_survives_a_panic_and_a_deletion,
     a_busy_polling_reactor_sees_events_timers_and_timeouts,
+    #[cfg_attr(miri, ignore = "Miri has no /proc")]
+    the_longest_busy_poll_spins_until_something_comes,
     a_busy_polling_reactor_is_woken_in_and_after_its_spin,
 }
