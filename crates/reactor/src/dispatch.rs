@@ -223,13 +223,15 @@ impl Reactor {
         reactor.counters.events += count as u64;
         // Timers that are started in this turn do not fire in it (rule 9): where none waits now, none can be due.
         let has_timers = reactor.timers.waiting() > 0;
+        let timers_first = mem::take(&mut reactor.timers_left);
         if has_timers {
-            reactor.time.turn_ns();
+            let now = reactor.time.turn_ns();
+            // Until they have fired: whatever panics before, those that are due come first in the next turn (rule 8).
+            reactor.timers_left = timers_first || reactor.timers.may_be_due(now);
         }
         reactor.phase = Phase::Calls;
         reactor.run_deferred(left);
         let called = if reactor.calls_left { reactor.run_calls(reactor.limits.calls_per_turn) } else { 0 };
-        let timers_first = mem::take(&mut reactor.timers_left);
         if has_timers && timers_first {
             reactor.fire_timers();
         }
@@ -403,12 +405,15 @@ impl Reactor {
     fn fire_timers(&mut self) {
         let now = self.time.turn_ns();
         for _ in 0..self.limits.timers_per_turn {
+            // A timer that panics leaves the other due ones for the next turn (rule 8).
+            self.timers_left = true;
             let Some(due) = self.timers.take_due(now) else {
+                self.timers_left = false;
                 return;
             };
             self.fire(due);
         }
-        self.timers_left = self.timers.next_deadline().is_some_and(|next| next <= now);
+        self.timers_left = self.timers.may_be_due(now);
     }
 
     fn fire(&mut self, due: Due<Self>) {

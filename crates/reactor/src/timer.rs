@@ -220,6 +220,11 @@ impl<R: ReactorOps> Timers<R> {
         self.wheel.next_deadline()
     }
 
+    /// False if no timer is due at `now_ns`. True also where one was that has been cancelled.
+    pub(crate) fn may_be_due(&self, now_ns: u64) -> bool {
+        self.next_deadline().is_some_and(|next| next <= now_ns)
+    }
+
     /// Takes the next timer that is due. A repeated one is on its schedule again already, so that a panic of its handler
     /// changes nothing (rule 3).
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due<R>> {

@@ -275,6 +275,81 @@ fn rule_8_a_timers_panic_consumes_that_firing_alone(build: Build) {
     assert_eq!(log.take(), ["behind it"]);
 }
 
+/// What is due after a panic fires before an event that is new in the next turn.
+fn due_timers_come_first(build: Build, panics: impl FnOnce(&mut Reactor, &Log)) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::default();
+    let mut pair = Pair::new();
+    let said = log.clone();
+    on_ready(&mut reactor, pair.take(), move |_, _| said.say("new event"));
+    panics(&mut reactor, &log);
+    let said = log.clone();
+    reactor.after(Duration::ZERO, move || said.say("due timer")).unwrap();
+    assert_eq!(turn_panics(&mut reactor), "first");
+    pair.fire();
+    reactor.run_once(None).unwrap();
+    assert_eq!(log.take(), ["due timer", "new event"]);
+}
+
+fn rule_8_due_timers_come_first_after_a_timers_own_panic(build: Build) {
+    due_timers_come_first(build, |reactor, _| _ = reactor.after(Duration::ZERO, || panic!("first")).unwrap());
+}
+
+fn rule_8_due_timers_come_first_after_the_panic_of_a_timers_destructor(build: Build) {
+    due_timers_come_first(build, |reactor, _| {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("first");
+            }
+        }
+        let bomb = Bomb;
+        reactor.after(Duration::ZERO, move || _ = &bomb).unwrap();
+    });
+}
+
+fn rule_8_due_timers_come_first_after_the_last_events_panic(build: Build) {
+    due_timers_come_first(build, |reactor, _| {
+        on_ready(reactor, ready(), |mut turn, event| {
+            turn.delete(event.key()).unwrap();
+            panic!("first");
+        });
+    });
+}
+
+fn rule_8_due_timers_come_first_after_the_panic_of_a_closure_that_was_left_over(build: Build) {
+    due_timers_come_first(build, |reactor, _| reactor.defer(|_: Turn<'_, Reactor>| panic!("first")).unwrap());
+}
+
+/// What the rest of the batch and the timers have in common: nothing is lost, and each comes once.
+fn rule_8_timers_and_kept_events_come_once_each_whoever_panics(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::default();
+    for name in ["event 1", "event 2"] {
+        let said = log.clone();
+        on_ready(&mut reactor, ready(), move |mut turn, event| {
+            said.say(name);
+            turn.delete(event.key()).unwrap();
+            panic!("event");
+        });
+    }
+    for name in ["timer 1", "timer 2"] {
+        let said = log.clone();
+        let timer = move || {
+            said.say(name);
+            panic!("timer");
+        };
+        reactor.after(Duration::ZERO, timer).unwrap();
+    }
+    for _ in 0..4 {
+        turn_panics(&mut reactor);
+    }
+    assert_eq!(turn(&mut reactor), 0);
+    let mut said = log.take();
+    said.sort();
+    assert_eq!(said, ["event 1", "event 2", "timer 1", "timer 2"]);
+}
+
 fn rule_3_a_repeated_timer_that_panics_keeps_its_beat(build: Build) {
     let mut reactor = build().build().unwrap();
     let (count, seen) = counter();
@@ -356,6 +431,11 @@ scenarios! {
     a_clock_that_panics_twice_while_a_reactor_is_built_does_not_abort,
     two_parts_of_one_subscriber_that_panic_when_they_are_dropped_do_not_abort,
     rule_8_a_timers_panic_consumes_that_firing_alone,
+    rule_8_due_timers_come_first_after_a_timers_own_panic,
+    rule_8_due_timers_come_first_after_the_panic_of_a_timers_destructor,
+    rule_8_due_timers_come_first_after_the_last_events_panic,
+    rule_8_due_timers_come_first_after_the_panic_of_a_closure_that_was_left_over,
+    rule_8_timers_and_kept_events_come_once_each_whoever_panics,
     rule_3_a_repeated_timer_that_panics_keeps_its_beat,
     a_panic_in_a_deferred_closure_or_a_hook_keeps_the_others,
     a_kept_event_whose_subscriber_is_deleted_between_turns_is_silent,
