@@ -252,7 +252,10 @@ impl Reactor {
         self.attention &= !attention::REBUILD;
         self.counters.rebuilds += 1;
         self.registry.cleanse();
-        let cells: Vec<Cell> = self.registry.iter().collect();
+        let is_own = |cell: &Cell| cell.has_flag(Flags::INTERNAL);
+        let (own, cells): (Vec<Cell>, Vec<Cell>) = self.registry.iter().partition(is_own);
+        own.iter().for_each(|cell| cell.set_flag(Flags::ABSENT, true));
+        self.listen_again();
         for cell in cells {
             // A fired one-shot is disabled in the kernel, and to add it would arm it.
             let absent = cell.has_flag(Flags::FIRED) || cell.has_flag(Flags::ABSENT);
@@ -263,16 +266,24 @@ impl Reactor {
             // Re-adding reports the readiness of now, so no edge is lost.
             if self.driver.add(cell, cell.armed_mask()).is_ok() {
                 cell.set_flag(Flags::ABSENT, false);
-            } else if cell.has_flag(Flags::INTERNAL) {
-                // Without it no other thread could wake the loop: the next turn tries again.
-                self.attention |= attention::REBUILD;
-                cell.set_flag(Flags::ABSENT, false);
             } else {
                 self.owe_error(cell);
             }
         }
         self.graves.forgive();
         self.graves.free(&self.batch, &self.driver);
+    }
+
+    /// Enters the reactor's own wake descriptor into the set, if it is not in it. Where the kernel refuses it, the next turn tries again, and no
+    /// turn waits for long until then.
+    pub(crate) fn listen_again(&mut self) {
+        self.attention &= !attention::DEAF;
+        for cell in self.registry.iter().filter(|cell| cell.has_flag(Flags::INTERNAL) && cell.has_flag(Flags::ABSENT)) {
+            match self.driver.add(cell, cell.armed_mask()) {
+                Ok(()) => cell.set_flag(Flags::ABSENT, false),
+                Err(_) => self.attention |= attention::DEAF,
+            }
+        }
     }
 
     /// Takes a subscriber out and gives it back.

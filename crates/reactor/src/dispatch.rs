@@ -49,6 +49,9 @@ const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// some days more than this.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 
+/// The longest wait while no other thread can wake the loop: what they ask for is looked at this often.
+const DEAF_WAIT_MAX: Duration = Duration::from_millis(10);
+
 /// Gives the events of the batch to their cells, until the batch ends or is halted. The whole cost of an event is here and in the trampoline.
 ///
 /// # Safety
@@ -212,14 +215,19 @@ impl Reactor {
         let left = self.deferred.len().min(self.limits.deferred_per_turn);
         let mut guard = TurnGuard { reactor: self, counted: false };
         let ends = guard.reactor.prepare();
-        let timeout = if ends { Some(Duration::ZERO) } else { timeout };
+        let timeout = match timeout {
+            _ if ends => Some(Duration::ZERO),
+            timeout if guard.reactor.attention & attention::DEAF == 0 => timeout,
+            timeout => Some(timeout.map_or(DEAF_WAIT_MAX, |timeout| timeout.min(DEAF_WAIT_MAX))),
+        };
+        // Before anything comes into the batch: what was added until now may be named there (`Reactor::is_new`).
+        guard.reactor.counters.turns += 1;
         if guard.reactor.batch.is_empty() {
             guard.reactor.fetch(timeout)?;
         }
         guard.counted = true;
         let reactor = &mut *guard.reactor;
         let count = reactor.batch.len();
-        reactor.counters.turns += 1;
         reactor.counters.events += count as u64;
         // Timers that are started in this turn do not fire in it (rule 9): where none waits now, none can be due.
         let has_timers = reactor.timers.waiting() > 0;
@@ -250,6 +258,8 @@ impl Reactor {
         self.bury_all();
         if self.attention & attention::REBUILD != 0 && self.batch.is_empty() {
             self.rebuild();
+        } else if self.attention & attention::DEAF != 0 {
+            self.listen_again();
         }
         self.phase = Phase::Calls;
         let was_asked = self.stop.is_asked();

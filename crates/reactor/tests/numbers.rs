@@ -3,10 +3,12 @@
 //! These tests play with descriptor numbers, which are the process's, so each holds a lock for its whole time; that is why they
 //! are a program of their own.
 
+#![allow(unsafe_code, reason = "the reactor's own wake descriptor by number, to replace it")]
+
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     rc::Rc,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -367,6 +369,91 @@ impl Drop for Exhausted {
     fn drop(&mut self) {
         setrlimit(Resource::Nofile, self.0).unwrap();
     }
+}
+
+/// The eventfds of this process, by number: `/proc/self/fd` names what each one is.
+fn eventfds() -> Vec<i32> {
+    let is_eventfd = |path: &std::path::Path| {
+        std::fs::read_link(path).is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")
+    };
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap());
+    let numbers = entries.filter(|entry| is_eventfd(&entry.path()));
+    numbers.map(|entry| entry.file_name().into_string().unwrap().parse().unwrap()).collect()
+}
+
+/// The number of a reactor's own wake descriptor, which a file takes that no epoll set takes, until it is put back.
+struct Deaf {
+    number: std::mem::ManuallyDrop<OwnedFd>,
+    wake: OwnedFd,
+}
+
+impl Deaf {
+    fn new(before: &[i32]) -> Self {
+        let number = eventfds().into_iter().find(|number| !before.contains(number)).unwrap();
+        // SAFETY: the number is open, and this never closes it: it is the reactor's.
+        let number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+        let deaf = Self { wake: dup(&*number), number };
+        deaf.put(&std::fs::File::open("/proc/self/exe").unwrap().into());
+        deaf
+    }
+
+    fn put(&self, file: &OwnedFd) {
+        // SAFETY: as above.
+        let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.number.as_raw_fd()) });
+        rustix::io::dup2(file, &mut number).unwrap();
+    }
+}
+
+impl Drop for Deaf {
+    fn drop(&mut self) {
+        self.put(&self.wake);
+    }
+}
+
+/// With nobody to wake it, a turn that waits for ever waited for ever.
+#[test]
+fn a_reactor_whose_wake_descriptor_is_refused_does_not_wait_and_hears_again() {
+    let (say, heard) = std::sync::mpsc::channel();
+    let work = std::thread::spawn(move || {
+        let _alone = alone();
+        let before = eventfds();
+        let mut reactor = builder().build().unwrap();
+        let deaf = Deaf::new(&before);
+        let ghost = make_ghost(&mut reactor);
+        assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "the ghost");
+        assert_eq!(reactor.run_once(None).unwrap(), 0, "the turn that rebuilds");
+        for _ in 0..3 {
+            assert_eq!(reactor.run_once(None).unwrap(), 0, "and those after it");
+        }
+        assert_eq!((reactor.stats().rebuilds, reactor.stats().quarantined), (1, 0), "one new set is enough");
+        // What is asked for meanwhile is heard.
+        let stop = reactor.stop_handle();
+        std::thread::spawn(move || stop.stop()).join().unwrap();
+        reactor.run().unwrap();
+        drop((deaf, ghost));
+        // It hears again, and sleeps until it does.
+        let stop = reactor.stop_handle();
+        let remote = reactor.remote();
+        say.send(None).unwrap();
+        let stopper = std::thread::spawn(move || stop.stop());
+        reactor.run().unwrap();
+        stopper.join().unwrap();
+        let turns = reactor.stats().turns;
+        let poster = std::thread::spawn(move || remote.post(|turn: windlass::Turn<'_>| turn_stop(turn)).unwrap());
+        reactor.run().unwrap();
+        poster.join().unwrap();
+        say.send(Some(reactor.stats().turns - turns)).unwrap();
+    });
+    // Long enough for any machine, and only where the test fails.
+    let patience = Duration::from_secs(60);
+    assert_eq!(heard.recv_timeout(patience).expect("the loop waits and nobody can wake it"), None);
+    let turns = heard.recv_timeout(patience).expect("the loop does not hear").unwrap();
+    assert!(turns <= 3, "{turns} turns for one post");
+    work.join().unwrap();
+}
+
+fn turn_stop(mut turn: windlass::Turn<'_>) {
+    turn.stop();
 }
 
 #[test]
