@@ -97,7 +97,7 @@ impl Reactor {
     }
 
     /// Where the group stands or is to stand.
-    fn place_for(&self, group: &ErasedGroup<Self>) -> Result<(u32, u32), GroupReason> {
+    fn place_for(&mut self, group: &ErasedGroup<Self>) -> Result<(u32, u32), GroupReason> {
         if group.members.is_empty() {
             return Err(GroupReason::Empty);
         }
@@ -107,8 +107,8 @@ impl Reactor {
             Some(key) => {
                 let (index, generation) = key.parts(Kind::Group).ok_or(GroupReason::NotFound)?;
                 let record = self.groups.get(index, generation).ok_or(GroupReason::NotFound)?;
-                // The key may be another reactor's that happens to name something here. Members of two reactors with one
-                // state could run at once, one's handler inside the other's.
+                // The key may be made up, or of another process. Members of two reactors with one state could run at once, one's
+                // handler inside the other's.
                 if record.state.is(&group.state) { Ok((index, generation)) } else { Err(GroupReason::NotFound) }
             }
         }

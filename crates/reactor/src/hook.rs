@@ -1,5 +1,7 @@
 //! Closures around every turn.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use crate::{HookError, NotFound, Reactor, Turn};
 
 /// How many hooks a reactor takes, of both kinds together.
@@ -26,13 +28,11 @@ struct Hook {
 /// A reactor's hooks, in the order in which they were added.
 pub(crate) struct Hooks {
     list: Vec<Hook>,
-    next_key: u64,
 }
 
 impl Hooks {
-    /// No hooks. Keys begin elsewhere in every reactor, as all keys do.
-    pub(crate) fn new(first_generation: u32) -> Self {
-        Self { list: Vec::new(), next_key: u64::from(first_generation) << 32 }
+    pub(crate) const fn new() -> Self {
+        Self { list: Vec::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -43,8 +43,9 @@ impl Hooks {
         if self.list.len() >= HOOKS_MAX {
             return Err(HookError);
         }
-        let key = HookKey(self.next_key);
-        self.next_key += 1;
+        // One count for all reactors, which nobody comes to the end of: a key of one names nothing in another.
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let key = HookKey(NEXT.fetch_add(1, Ordering::Relaxed));
         self.list.push(Hook { key, moment, call });
         Ok(key)
     }

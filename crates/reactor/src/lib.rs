@@ -56,6 +56,7 @@ mod dispatch;
 mod embed;
 mod error;
 mod event;
+mod generations;
 mod graves;
 mod group;
 mod groups;

@@ -21,7 +21,7 @@ use crate::{
     hook::{HookCall, Hooks, Moment},
     inject::TimerFn,
     interest::interest,
-    registry::{Registry, first_generation},
+    registry::Registry,
     remote::Inbox,
     stats::Counters,
     stop::fall_asleep,
@@ -158,7 +158,6 @@ impl Reactor {
 
     pub(crate) fn from_builder(builder: Builder) -> Result<Self, BuildError> {
         let Builder { backend, limits, clock, busy_poll, watchdog, ring } = builder;
-        let first = first_generation();
         let driver = Driver::new(backend, ring)?;
         let mut reactor = Self {
             batch: Batch::new(limits.events_per_turn),
@@ -167,9 +166,9 @@ impl Reactor {
             phase: Phase::Idle,
             counters: Counters::default(),
             driver,
-            registry: Registry::new(first),
-            groups: Arena::new(first),
-            timers: Timers::new(first),
+            registry: Registry::new(),
+            groups: Arena::new(),
+            timers: Timers::new(),
             deferred: DeferredQueue::new(),
             deferred_later: DeferredQueue::new(),
             is_deferring: false,
@@ -181,7 +180,7 @@ impl Reactor {
             dirty: Vec::new(),
             faults: Vec::new(),
             streams: None,
-            hooks: Hooks::new(first),
+            hooks: Hooks::new(),
             time: Time::new(clock),
             stop: Stop::new().map_err(BuildError::Os)?,
             limits,

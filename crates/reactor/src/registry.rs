@@ -1,9 +1,6 @@
 //! Who is registered: keys, and one live cell for each descriptor number.
 
-use core::{
-    fmt,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use core::fmt;
 
 use crate::{
     arena::{Arena, reserve_one},
@@ -13,8 +10,8 @@ use crate::{
 
 /// The name of one registration: a place and its generation.
 ///
-/// A descriptor's number comes again as soon as it is closed; a key does not. A key that is stale, of another
-/// reactor, of another kind or made up finds nothing (`NotFound`).
+/// A descriptor's number comes again as soon as it is closed; a key does not, in no reactor of the process. A key that is stale, of another
+/// reactor or of another kind finds nothing (`NotFound`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key(u64);
 
@@ -76,13 +73,6 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A different start for the generations of every reactor of the process.
-pub(crate) fn first_generation() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(0x5eed_0001);
-    // An odd step far from any divisor of 2^32 visits every value, and neighbours lie far apart.
-    NEXT.fetch_add(0x9e37_79b1, Ordering::Relaxed)
-}
-
 /// What the table knows of a descriptor's number.
 #[derive(Clone, Copy, Default)]
 struct Number(u8);
@@ -102,8 +92,8 @@ pub(crate) struct Registry<R: ReactorOps> {
 }
 
 impl<R: ReactorOps> Registry<R> {
-    pub(crate) fn new(first_generation: u32) -> Self {
-        Self { cells: Arena::new(first_generation), numbers: Vec::new() }
+    pub(crate) const fn new() -> Self {
+        Self { cells: Arena::new(), numbers: Vec::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -148,7 +138,7 @@ impl<R: ReactorOps> Registry<R> {
     }
 
     /// The key that [`insert`](Self::insert) will give to the next cell.
-    pub(crate) fn next_key(&self) -> Key {
+    pub(crate) fn next_key(&mut self) -> Key {
         Key::new(Kind::Descriptor, self.cells.next(MAX_INDEX))
     }
 
@@ -207,15 +197,6 @@ mod tests {
         assert_eq!(Key::from_bits(key.to_bits()), key);
         let last = Key::new(Kind::Group, (MAX_INDEX, u32::MAX));
         assert_eq!(last.parts(Kind::Group), Some((MAX_INDEX, u32::MAX)));
-    }
-
-    #[test]
-    fn reactors_start_at_different_generations() {
-        let starts: Vec<u32> = (0..if cfg!(miri) { 30 } else { 1000 }).map(|_| first_generation()).collect();
-        for (i, a) in starts.iter().enumerate() {
-            // A key of one reactor names something in another only after this many reuses of one place.
-            assert!(starts[..i].iter().all(|b| a.abs_diff(*b) > 1000), "{starts:?}");
-        }
     }
 
     #[test]

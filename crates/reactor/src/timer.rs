@@ -162,8 +162,8 @@ pub(crate) struct Timers<R: ReactorOps> {
 }
 
 impl<R: ReactorOps> Timers<R> {
-    pub(crate) fn new(first_generation: u32) -> Self {
-        Self { entries: Arena::new(first_generation), wheel: Wheel::new() }
+    pub(crate) const fn new() -> Self {
+        Self { entries: Arena::new(), wheel: Wheel::new() }
     }
 
     /// How many have a key.

@@ -20,7 +20,7 @@ use crate::{
     AddError, Errno, Interest, Key, ModifyError, NotFound, Reactor, Subscription, Turn, attention,
     cell::Flags as CellFlags,
     interest,
-    registry::{Kind, MAX_INDEX, first_generation},
+    registry::{Kind, MAX_INDEX},
 };
 
 /// Gathered output that reaches this many bytes is written at once.
@@ -50,7 +50,7 @@ pub(super) struct Begin {
 impl Reactor {
     pub(super) fn streams_mut(&mut self) -> &mut Streams {
         let driver = &self.driver;
-        self.streams.get_or_insert_with(|| Box::new(Streams::new(first_generation(), driver.fork_guard())))
+        self.streams.get_or_insert_with(|| Box::new(Streams::new(driver.fork_guard())))
     }
 
     /// See [`Streams::is_in_child`].

@@ -294,9 +294,9 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    pub(super) fn new(first_generation: u32, fork: Option<ForkGuard>) -> Self {
+    pub(super) fn new(fork: Option<ForkGuard>) -> Self {
         Self {
-            cores: Arena::new(first_generation),
+            cores: Arena::new(),
             listeners: Vec::new(),
             scratch: None,
             spares: Vec::new(),
