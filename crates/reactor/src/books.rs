@@ -9,8 +9,8 @@ use core::any::TypeId;
 use std::time::Instant;
 
 use crate::{
-    AddError, AddReason, DeferError, Errno, GroupError, GroupState, Interest, Key, ModifyError, NotFound, Reactor,
-    Stats, Subscriber, Subscription, TakeError, TimerError, TimerReason, attention,
+    AddError, AddReason, Backend, DeferError, Errno, GroupError, GroupState, Interest, Key, ModifyError, NotFound,
+    Reactor, Stats, Subscriber, Subscription, TakeError, TimerError, TimerReason, attention,
     calm::Panics,
     cell::{CellPtr, Flags, NO_GROUP},
     clock::nanoseconds,
@@ -51,7 +51,7 @@ impl Reactor {
         cell.set_key(key);
         // Rule 7: what is added under a tainted number is a ghost when it is deleted, whatever the kernel says.
         cell.set_flag(Flags::TAINTED, self.registry.is_tainted(fd));
-        self.registry.insert(cell);
+        self.registry.insert(cell, self.turn_mark());
         Ok(key)
     }
 
@@ -187,6 +187,22 @@ impl Reactor {
         ghost
     }
 
+    /// Tells a turn from those before it, if not from one 2^32 turns ago.
+    #[expect(clippy::cast_possible_truncation, reason = "the low half of the count")]
+    const fn turn_mark(&self) -> u32 {
+        self.counters.turns as u32
+    }
+
+    /// Whether the block of a registered cell may be freed as soon as the cell is deleted: it was added after the batch was fetched, so no event
+    /// names it, and the kernel has no request of its.
+    ///
+    /// A hint: [`Graves::free_early`](crate::graves::Graves::free_early) asks the batch itself. False for streams on a ring, which has more of
+    /// their addresses than the header counts.
+    pub(crate) fn is_new(&self, cell: Cell) -> bool {
+        let is_streams = cell.has_flag(Flags::HIDDEN) && self.backend() == Backend::Uring;
+        self.registry.mark(cell) == self.turn_mark() && !is_streams
+    }
+
     /// Takes a cell out of all books. Its value goes to the graves, or waits for its handler to return. No code of the user's runs.
     pub(crate) fn strike(&mut self, cell: Cell) {
         cell.set_flag(Flags::DIRTY, false);
@@ -194,6 +210,7 @@ impl Reactor {
         self.flush();
         let ghost = self.unwatch(cell);
         let leaving = self.is_running(cell);
+        let early = !ghost && self.is_new(cell);
         self.registry.remove(cell, leaving);
         if leaving {
             // Rule 1. The number stays taken, and the loop ends after the handler, without a test for this per event.
@@ -201,7 +218,7 @@ impl Reactor {
             self.attention |= attention::LEAVING;
             self.batch.halt();
         } else {
-            self.graves.dig(cell, ghost);
+            self.graves.dig(cell, ghost, early);
         }
     }
 
@@ -292,7 +309,7 @@ impl Reactor {
     /// See [`TakeError`]; what is not taken stays registered.
     pub fn take<T: Subscriber<Self>>(&mut self, key: Key) -> Result<T, TakeError> {
         let (cell, ghost) = self.withdraw_if(key, |value| value.type_id() == TypeId::of::<T>())?;
-        Ok(self.exhume(|graves| graves.rob(cell, ghost)))
+        Ok(self.exhume(false, |graves| graves.rob(cell, ghost)))
     }
 
     /// Takes a subscriber out and gives its descriptor back: for those made by `with_fd` and `with_handler`, whose own type cannot be written.
@@ -302,7 +319,7 @@ impl Reactor {
     pub fn take_fd<Fd: 'static>(&mut self, key: Key) -> Result<Fd, TakeError> {
         let (cell, ghost) = self.withdraw_if(key, |value| value.fd_type(Token(())) == Some(TypeId::of::<Fd>()))?;
         let fd = self
-            .exhume(|graves| graves.rob_boxed(cell, ghost))
+            .exhume(false, |graves| graves.rob_boxed(cell, ghost))
             .into_fd(Token(()))
             .expect("the type was compared before");
         match fd.downcast::<Fd>() {
@@ -317,7 +334,7 @@ impl Reactor {
     /// See [`TakeError`]; what is not taken stays registered.
     pub fn take_boxed(&mut self, key: Key) -> Result<Box<dyn Subscriber<Self>>, TakeError> {
         let (cell, ghost) = self.withdraw_if(key, |_| true)?;
-        Ok(self.exhume(|graves| graves.rob_boxed(cell, ghost)))
+        Ok(self.exhume(false, |graves| graves.rob_boxed(cell, ghost)))
     }
 
     /// Takes a cell out of all books, if its subscriber is the one that is wanted.

@@ -8,6 +8,7 @@
 //!    have its address. Being moved on precedes the destructor, which may panic (rule 3).
 //! 3. `dead` cells are freed when the batch is empty and the driver holds no events: every event that was fetched has been dispatched; and when the cell
 //!    is owed nothing: every request that carries its address has completed for good (rule 2). Quarantined ones become dead when the epoll set has been replaced (rule 7).
+//! 4. A dead cell that was added after the batch was fetched is freed at once, under the same conditions but for the batch, which need only not name it.
 
 #![allow(unsafe_code, reason = "values and blocks end here; the protocol above")]
 
@@ -26,7 +27,7 @@ use crate::{
 
 /// Something with a destructor of the user's that has yet to run.
 enum Waiting<R: ReactorOps> {
-    Cell { cell: CellPtr<R>, ghost: bool },
+    Cell { cell: CellPtr<R>, ghost: bool, early: bool },
     Timer(Box<dyn TimerCall<R>>),
 }
 
@@ -41,10 +42,10 @@ impl<R: ReactorOps> Graves<R> {
         Self { waiting: VecDeque::new(), dead: Vec::new(), quarantine: Vec::new() }
     }
 
-    /// Takes a cell that has been struck from the books and whose handler is not running (protocol 1).
-    pub(crate) fn dig(&mut self, cell: CellPtr<R>, ghost: bool) {
+    /// Takes a cell that has been struck from the books and whose handler is not running (protocol 1). `early`: protocol 4 may hold for it.
+    pub(crate) fn dig(&mut self, cell: CellPtr<R>, ghost: bool, early: bool) {
         seal(cell, ghost);
-        self.waiting.push_back(Waiting::Cell { cell, ghost });
+        self.waiting.push_back(Waiting::Cell { cell, ghost, early });
     }
 
     /// Takes a timer's handler that is not running.
@@ -75,22 +76,24 @@ impl<R: ReactorOps> Graves<R> {
         }
     }
 
-    /// Runs the destructor that came last.
-    pub(crate) fn bury_last(&mut self) {
-        if let Some(last) = self.waiting.pop_back() {
-            self.bury(last);
-        }
+    /// Runs the destructor that came last. Says whether the block that this was in may be [freed early](Self::free_early).
+    pub(crate) fn bury_last(&mut self) -> bool {
+        self.waiting.pop_back().is_some_and(|last| self.bury(last))
     }
 
-    fn bury(&mut self, waiting: Waiting<R>) {
+    fn bury(&mut self, waiting: Waiting<R>) -> bool {
         match waiting {
-            Waiting::Cell { cell, ghost } => {
+            Waiting::Cell { cell, ghost, early } => {
                 self.lay(cell, ghost);
                 // SAFETY: a waiting cell's value is alive, its handler does not run and its function is not the
                 // trampoline (protocol 1); it is not waiting any more, so nobody drops it again.
                 unsafe { cell.drop_value() };
+                early && !ghost
             }
-            Waiting::Timer(call) => drop(call),
+            Waiting::Timer(call) => {
+                drop(call);
+                false
+            }
         }
     }
 
@@ -125,10 +128,26 @@ impl<R: ReactorOps> Graves<R> {
     pub(crate) fn forgive(&mut self) {
         self.dead.append(&mut self.quarantine);
         for waiting in &mut self.waiting {
-            if let Waiting::Cell { ghost, .. } = waiting {
+            if let Waiting::Cell { ghost, early, .. } = waiting {
+                // Its address was in the old set while events were fetched from that.
+                *early &= !*ghost;
                 *ghost = false;
             }
         }
+    }
+
+    /// Frees the block of the cell that died last, which is one that [`Reactor::is_new`] has told of when it was deleted, unless the batch, the driver
+    /// or the kernel may name it (protocol 4).
+    pub(crate) fn free_early(&mut self, batch: &Batch, driver: &Driver) {
+        let Some(&cell) = self.dead.last() else { return };
+        if cell.owed() || driver.holds_events() || batch.names(cell.expose()) {
+            return;
+        }
+        self.dead.pop();
+        // SAFETY: its value is gone and the registry has no copy (protocol 2), no event that is left of the batch names it and the driver has
+        // none (asked above), and the kernel does not have it: it was deleted from the epoll set and was no ghost, or a ring has no request of
+        // its (asked above). The batch's earlier events are not looked at again.
+        unsafe { cell.free() };
     }
 
     /// Frees the blocks of the dead, unless the batch, the driver or the kernel may still name one (rule 2).
@@ -166,7 +185,9 @@ impl Reactor {
     pub(crate) fn bury_down_to(&mut self, mark: usize) {
         self.attention |= attention::GRAVES;
         while self.graves.waiting() > mark && !std::thread::panicking() {
-            self.graves.bury_last();
+            if self.graves.bury_last() {
+                self.graves.free_early(&self.batch, &self.driver);
+            }
         }
         self.free_if_idle();
     }
@@ -200,14 +221,18 @@ impl Reactor {
         if let Some(Leaving { cell, ghost }) = self.leaving.take() {
             self.batch.resume();
             self.registry.release_number(cell.fd());
-            self.graves.dig(cell, ghost);
+            // It was in the batch.
+            self.graves.dig(cell, ghost, false);
             self.attention |= attention::GRAVES;
         }
     }
 
-    /// Takes struck cells' values out.
-    pub(crate) fn exhume<T>(&mut self, rob: impl FnOnce(&mut Graves<Self>) -> T) -> T {
+    /// Takes a struck cell's value out. `early`: protocol 4 may hold for the cell.
+    pub(crate) fn exhume<T>(&mut self, early: bool, rob: impl FnOnce(&mut Graves<Self>) -> T) -> T {
         let value = rob(&mut self.graves);
+        if early {
+            self.graves.free_early(&self.batch, &self.driver);
+        }
         self.attention |= attention::GRAVES;
         self.free_if_idle();
         value

@@ -151,9 +151,10 @@ impl Reactor {
             Joined::Descriptor(key) => {
                 let cell = self.registry.get(*key).expect("registered in this call");
                 let ghost = self.unwatch(cell);
+                let early = !ghost && self.is_new(cell);
                 self.registry.remove(cell, false);
                 // In a block of its own again: the old one may be quarantined.
-                let value = self.exhume(|graves| graves.rob_boxed(cell, ghost));
+                let value = self.exhume(early, |graves| graves.rob_boxed(cell, ghost));
                 Member::Descriptor(Subscription::from_boxed(value))
             }
             Joined::Timer(key, schedule) => {

@@ -510,7 +510,7 @@ impl Drop for Reactor {
         // Rule 8: every destructor runs although others panic. A cell leaves the books before its value is dropped (rule 3).
         while let Some(cell) = self.registry.pop() {
             cell.set_flag(Flags::ABSENT, true);
-            self.graves.dig(cell, false);
+            self.graves.dig(cell, false, false);
         }
         while let Some(call) = self.timers.pop() {
             panics.catch(|| drop(call));

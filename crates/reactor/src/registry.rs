@@ -142,10 +142,16 @@ impl<R: ReactorOps> Registry<R> {
         Key::new(Kind::Descriptor, self.cells.next(MAX_INDEX))
     }
 
-    /// Enters a cell whose key, number and so on are set.
-    pub(crate) fn insert(&mut self, cell: CellPtr<R>) {
+    /// Enters a cell whose key, number and so on are set, with a mark of its time.
+    pub(crate) fn insert(&mut self, cell: CellPtr<R>, mark: u32) {
         self.number_mut(cell.fd()).0 |= Number::TAKEN;
-        self.cells.insert(cell);
+        self.cells.insert_noted(cell, mark);
+    }
+
+    /// The mark that a registered cell was entered with.
+    pub(crate) fn mark(&self, cell: CellPtr<R>) -> u32 {
+        let (index, generation) = cell.key().parts(Kind::Descriptor).expect("a registered cell has a key");
+        self.cells.note(index, generation).expect("a registered cell has a place")
     }
 
     /// The cell that a key of the user's names.

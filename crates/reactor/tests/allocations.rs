@@ -76,6 +76,9 @@ fn rule_12_dispatch_allocates_nothing_and_a_registration_costs_at_most_64_bytes(
     for backend in [Backend::Epoll, Backend::Uring].into_iter().filter(is_there) {
         a_streams_echo_allocates_nothing_and_an_idle_stream_holds_little(backend);
     }
+    for backend in [Backend::Epoll, Backend::Uring, Backend::Poll].into_iter().filter(is_there) {
+        what_comes_and_goes_within_a_turn_holds_no_memory(backend);
+    }
     a_small_closure_is_deferred_without_an_allocation();
     deletion_in_a_turn_allocates_nothing_once_warm();
     a_turn_with_a_remote_allocates_nothing_and_a_post_a_box_if_it_is_large();
@@ -99,6 +102,44 @@ fn a_reactor_gives_its_memory_back(backend: Backend) {
         drop(reactor);
         assert_eq!(BYTES.get() - before, 0, "{backend} after {turns} turns: so many bytes are left");
     }
+}
+
+/// The most bytes that a handler's additions and deletions hold at a time.
+fn what_comes_and_goes_within_a_turn_holds_no_memory(backend: Backend) {
+    const ROUNDS: usize = 1_000;
+    type Large = [u8; 4096];
+    let mut reactor = Reactor::builder().backend(backend).build().unwrap();
+    let most = Rc::new(Cell::new(isize::MIN));
+    let (seen, fd) = (most.clone(), Rc::new(ready()));
+    let churn = move |mut turn: Turn<'_, Reactor>| {
+        let add = |turn: &mut Turn<'_, Reactor>| {
+            let load: Large = [7; 4096];
+            let fd = rustix::io::dup(&*fd).unwrap();
+            interest().read().with_fd(fd).with_handler(move || assert_eq!(load[9], 7)).register_into(turn).unwrap()
+        };
+        for _ in 0..ROUNDS {
+            let first = add(&mut turn);
+            let second = add(&mut turn);
+            turn.delete(second).unwrap();
+            turn.delete(first).unwrap();
+            seen.set(seen.get().max(BYTES.get()));
+        }
+    };
+    // In the batch, with events behind it and without, and in a closure.
+    let before = BYTES.get();
+    for _ in 0..3 {
+        let churn = churn.clone();
+        let handler = move |event: Event, mut turn: Turn<'_, Reactor>| {
+            churn(turn.reborrow());
+            turn.delete(event.key()).unwrap();
+        };
+        interest().read().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    }
+    reactor.defer(churn).unwrap();
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 3);
+    let held = usize::try_from(most.get() - before).unwrap();
+    assert!(held <= 4 * size_of::<Large>(), "{held} bytes are held on {backend}");
+    assert_eq!(reactor.stats().subscribers, 0);
 }
 
 fn dispatch_allocates_nothing(backend: Backend) {

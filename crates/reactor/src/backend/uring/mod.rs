@@ -228,6 +228,11 @@ impl Uring {
             return;
         }
         self.withdraw(cell);
+        if cell.has_flag(Flags::LISTED) && self.listed.last() == Some(&cell.expose()) {
+            // What comes and goes within a turn is not even in the list: its block can be freed at once.
+            self.listed.pop();
+            cell.set_flag(Flags::LISTED, false);
+        }
         if let Some(shadow) = &mut self.shadow {
             shadow.forget(cell.fd());
         }
