@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::net::SocketFlags;
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    net::SocketFlags,
+};
 
 use super::{
     Address, ListenOptions, Listener, ListenerKey, Peer, StreamHandler, StreamLimit, books::Begin, limit::Room,
@@ -84,6 +87,7 @@ impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber fo
 
     fn handle(&mut self, _: Event, mut turn: Turn<'_>) {
         let reactor = turn.ops();
+        reactor.keep_nonblocking(self.slot);
         for _ in 0..reactor.listener_book(self.slot).options.accepts_per_event {
             let Ok(room) = reactor.room_at(self.slot) else { break };
             let Some((socket, address)) = reactor.accept_one(self.slot) else { break };
@@ -282,6 +286,20 @@ impl Reactor {
         };
         book.is_limited = false;
         Ok(Some(room))
+    }
+
+    /// Sets `O_NONBLOCK` again if somebody has cleared it: it is the open file description's, which a duplicate and other processes may share.
+    ///
+    /// Whoever clears it after this, while connections are accepted, makes each `accept4` that finds none wait for the listener's receive timeout:
+    /// the least there is, a tick of the kernel's (`ACCEPT_TIMEOUT` in `listener.rs`).
+    fn keep_nonblocking(&mut self, slot: u32) {
+        let Some(socket) = &self.listener_book(slot).socket else { return };
+        // fcntl(2) refuses neither for an open descriptor. What else stands in the flags is left alone.
+        if let Ok(flags) = fcntl_getfl(socket) {
+            if !flags.contains(OFlags::NONBLOCK) {
+                let _ = fcntl_setfl(socket, flags | OFlags::NONBLOCK);
+            }
+        }
     }
 
     /// The next connection, if there is one and there is room for it.

@@ -26,6 +26,10 @@ pub struct ListenOptions {
     pub(super) retry: Duration,
 }
 
+/// The longest that `accept4` waits on a listener that somebody else has made blocking: the least that `SO_RCVTIMEO` takes (socket(7)). The kernel
+/// rounds it up to a tick, of 1 to 10 ms. The timeout is the socket's, where `O_NONBLOCK` is the open file description's.
+const ACCEPT_TIMEOUT: Duration = Duration::from_micros(1);
+
 impl Default for ListenOptions {
     fn default() -> Self {
         Self::new()
@@ -111,7 +115,12 @@ impl ListenOptions {
         self.from_fd(socket)
     }
 
-    /// Takes a socket that listens already, from systemd say. It is made non-blocking.
+    /// Takes a socket that listens already, from systemd say.
+    ///
+    /// It is made non-blocking, for all who share it, and again whenever somebody has made it blocking. Between two looks the loop is kept from blocking in `accept4` by a receive timeout
+    /// (`SO_RCVTIMEO`) of a kernel's tick. That, too, is for all who share the socket, and TCP connections inherit it: who also accepts some of
+    /// them, and wants to read by blocking calls, sets the timeout of his connections to zero. Somebody who means harm can take both away between two
+    /// instructions of the loop's; then it waits in `accept4` until the next connection comes.
     ///
     /// # Errors
     /// `EINVAL` for what is not a listening stream socket, `ENOTSOCK` for what is no socket.
@@ -121,6 +130,7 @@ impl ListenOptions {
             return Err(Errno::INVAL.into());
         }
         rustix::io::ioctl_fionbio(&socket, true)?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ACCEPT_TIMEOUT))?;
         // Connections inherit them. A Unix socket has neither, and one that refuses them works as well.
         let _ = self.stream.apply_to(&socket);
         Ok(Listener { socket, options: Box::new(self), limit: None })

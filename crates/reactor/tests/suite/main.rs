@@ -40,6 +40,7 @@ mod stopping;
 mod streams;
 mod streams_ends;
 mod streams_listeners;
+mod streams_listeners_shared;
 mod streams_random;
 mod streams_shared;
 mod streams_time;

@@ -1,0 +1,201 @@
+//! Listeners whose open file description somebody else makes blocking: a duplicate in this process or in another.
+//!
+//! A loop that blocks is a test that hangs, so a [`Watchdog`] connects after a while, which ends the `accept4`, and the test fails.
+
+use std::{
+    net::{SocketAddr, TcpStream},
+    os::{
+        fd::{AsFd, OwnedFd},
+        linux::net::SocketAddrExt,
+        unix::net::{UnixListener, UnixStream},
+    },
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{RecvTimeoutError, Sender, channel},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use windlass::{
+    Turn,
+    stream::{ListenOptions, Listener},
+};
+
+use crate::{
+    Build,
+    bed::{Log, NOW},
+    script::Script,
+};
+
+/// Where to connect to, in either family.
+#[derive(Clone)]
+enum To {
+    Tcp(SocketAddr),
+    Unix(std::os::unix::net::SocketAddr),
+}
+
+impl To {
+    fn connect(&self) -> OwnedFd {
+        match self {
+            Self::Tcp(address) => TcpStream::connect(address).unwrap().into(),
+            Self::Unix(address) => UnixStream::connect_addr(address).unwrap().into(),
+        }
+    }
+}
+
+/// The other owner of a listener.
+struct Other {
+    to: To,
+    socket: OwnedFd,
+}
+
+impl Other {
+    fn set_blocking(&self) {
+        rustix::io::ioctl_fionbio(&self.socket, false).unwrap();
+    }
+
+    /// Takes a connection that is there.
+    fn steal(&self) {
+        drop(rustix::net::accept(&self.socket).unwrap());
+    }
+
+    fn try_clone(&self) -> Self {
+        Self { to: self.to.clone(), socket: self.socket.try_clone().unwrap() }
+    }
+}
+
+/// A listener of each family, with its other owner.
+fn both() -> [(Listener, Other); 2] {
+    let tcp = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
+    let to = To::Tcp(tcp.local_addr().unwrap().socket_addr().unwrap());
+    let tcp = (with_other(&tcp, to), tcp);
+    // As another process passes it on: it is taken over by its descriptor. An abstract address has no file to remove.
+    let name = format!("windlass-{}-{:?}", std::process::id(), thread::current().id());
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
+    let unix = UnixListener::bind_addr(&address).unwrap();
+    let other = Other { to: To::Unix(address), socket: unix.try_clone().unwrap().into() };
+    let unix = ListenOptions::new().from_fd(unix).unwrap();
+    [(tcp.1, tcp.0), (unix, other)]
+}
+
+fn with_other(listener: &impl AsFd, to: To) -> Other {
+    Other { to, socket: listener.as_fd().try_clone_to_owned().unwrap() }
+}
+
+/// Connects when the test has not ended in time: then an `accept4` that has blocked returns.
+struct Watchdog {
+    ended: Sender<()>,
+    thread: JoinHandle<bool>,
+}
+
+impl Watchdog {
+    fn new(other: &Other) -> Self {
+        let (ended, end) = channel();
+        let to = other.to.clone();
+        let thread = thread::spawn(move || {
+            let mut has_blocked = false;
+            let mut patience = Duration::from_secs(20);
+            while end.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+                (has_blocked, patience) = (true, Duration::from_millis(100));
+                drop(to.connect());
+            }
+            has_blocked
+        });
+        Self { ended, thread }
+    }
+
+    fn end(self) {
+        self.ended.send(()).unwrap();
+        assert!(!self.thread.join().unwrap(), "the loop was blocked in accept4");
+    }
+}
+
+/// Everybody accepts; the log tells of the streams.
+fn register(build: Build, listener: Listener) -> (windlass::Reactor, windlass::stream::ListenerKey) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let key = listener.register(move |_: &_| Some(Script::echo(&log)), &mut reactor).map_err(|e| e.reason).unwrap();
+    (reactor, key)
+}
+
+/// The connection is taken after the wait has told of it, and there is none to accept.
+fn a_listener_that_somebody_makes_blocking_does_not_block_the_loop(build: Build) {
+    for (listener, other) in both() {
+        let watchdog = Watchdog::new(&other);
+        let (mut reactor, key) = register(build, listener);
+        let thief = other.try_clone();
+        let _peer = other.to.connect();
+        // Runs first thing in the turn, after the wait.
+        let steal = move |_: Turn<'_>| {
+            thief.set_blocking();
+            thief.steal();
+        };
+        reactor.defer(steal).unwrap();
+        reactor.run_once(NOW).unwrap();
+        assert_eq!(reactor.listener(key).unwrap().accepted(), 0);
+        // Those that are left to it are accepted as ever, and the look behind the last one does not block.
+        other.set_blocking();
+        let _peers = [(); 3].map(|()| other.to.connect());
+        while reactor.listener(key).unwrap().accepted() < 3 {
+            reactor.run_once(None).unwrap();
+        }
+        watchdog.end();
+    }
+}
+
+/// The closure that is asked for handlers is the user's, and may do it between two of them.
+fn a_listener_that_its_own_closure_makes_blocking_does_not_block_the_loop(build: Build) {
+    for (listener, other) in both() {
+        let watchdog = Watchdog::new(&other);
+        let mut reactor = build().build().unwrap();
+        let thief = other.try_clone();
+        let accept = move |_: &windlass::stream::Peer<'_>| {
+            thief.set_blocking();
+            thief.steal();
+            None::<Script>
+        };
+        let key = listener.register(accept, &mut reactor).map_err(|e| e.reason).unwrap();
+        let _peers = [(); 2].map(|()| other.to.connect());
+        while reactor.listener(key).unwrap().refused() == 0 {
+            reactor.run_once(None).unwrap();
+        }
+        watchdog.end();
+    }
+}
+
+/// Between any two instructions of the loop's.
+fn a_listener_that_somebody_makes_blocking_again_and_again_does_not_block_the_loop(build: Build) {
+    const ROUNDS: usize = 100;
+    for (listener, other) in both() {
+        let watchdog = Watchdog::new(&other);
+        let (mut reactor, key) = register(build, listener);
+        let enough = Arc::new(AtomicBool::new(false));
+        let (meddler, seen) = (other.try_clone(), enough.clone());
+        let meddler = thread::spawn(move || {
+            while !seen.load(Relaxed) {
+                meddler.set_blocking();
+            }
+        });
+        for _ in 0..ROUNDS {
+            let thief = other.try_clone();
+            let _peer = other.to.connect();
+            reactor.defer(move |_: Turn<'_>| thief.steal()).unwrap();
+            reactor.run_once(NOW).unwrap();
+        }
+        enough.store(true, Relaxed);
+        meddler.join().unwrap();
+        assert_eq!(reactor.listener(key).unwrap().accepted(), 0);
+        watchdog.end();
+    }
+}
+
+scenarios! {
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_listener_that_somebody_makes_blocking_does_not_block_the_loop,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_listener_that_its_own_closure_makes_blocking_does_not_block_the_loop,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_listener_that_somebody_makes_blocking_again_and_again_does_not_block_the_loop,
+}
