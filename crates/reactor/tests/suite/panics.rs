@@ -1,12 +1,13 @@
-//! Handlers that panic (rule 8): it comes out of `run_once`, and nothing of the rest is lost.
+//! Handlers that panic (rule 8): it comes out of `run_once`, and nothing of the rest is lost. What the
+//! rule says of batches, timers and deferred closures is tested in `rules/panics.rs`.
 
-use std::{rc::Rc, time::Duration};
+use std::rc::Rc;
 
 use windlass::{Event, Reactor, Turn};
 
 use crate::{
     Build,
-    bed::{HandClock, Log, NOW, Noted, Shared, drain, idle, noting, panic_of, readable, ready, ring, run_dry},
+    bed::{Log, NOW, Noted, Shared, drain, idle, noting, panic_of, readable, ready, run_dry},
 };
 
 /// Registers ready eventfds that note their place; the one that is called first panics.
@@ -23,23 +24,6 @@ fn one_of_them_panics(reactor: &mut Reactor, count: usize, log: &Log<usize>) -> 
         readable().with_fd(fd.clone()).with_handler(handler).register_into(reactor).unwrap();
     }
     fds
-}
-
-fn the_rest_of_the_batch_comes_first_in_the_next_turn_which_does_not_wait(build: Build) {
-    let mut reactor = build().build().unwrap();
-    let log = Log::new();
-    let fds = one_of_them_panics(&mut reactor, 4, &log);
-    assert_eq!(panic_of(|| reactor.run_once(None)), "the first");
-    assert_eq!(log.len(), 1, "the rest waits");
-    assert_eq!(reactor.run_once(None).unwrap(), 3, "and comes without a wait");
-    let mut places = log.take();
-    places.sort_unstable();
-    assert_eq!(places, [0, 1, 2, 3], "each once: the panicking handler's event is consumed");
-    assert_eq!(reactor.run_once(NOW).unwrap(), 0);
-    log.note(9);
-    ring(&fds[2]);
-    assert_eq!(reactor.run_once(None).unwrap(), 1, "the loop goes on");
-    assert_eq!(log.take(), [9, 2]);
 }
 
 fn a_handler_that_panicked_is_called_again(build: Build) {
@@ -76,32 +60,6 @@ fn each_handler_of_a_batch_may_panic(build: Build) {
     assert_eq!((reactor.stats().events, reactor.stats().subscribers), (3, 3));
 }
 
-// Between the turns the owner may delete whose event was kept.
-fn a_kept_event_of_one_that_was_deleted_since_is_silent(build: Build) {
-    let mut reactor = build().build().unwrap();
-    let log = Log::new();
-    let keys: Vec<_> = [ready(), ready(), ready()]
-        .into_iter()
-        .map(|fd| {
-            let log = log.clone();
-            let handler = move |fd: &mut Shared, event: Event| {
-                drain(fd);
-                log.note(event.key());
-                panic!("whoever comes first");
-            };
-            readable().with_fd(fd).with_handler(handler).register_into(&mut reactor).unwrap()
-        })
-        .collect();
-    panic_of(|| reactor.run_once(None));
-    let first = log.take()[0];
-    for key in keys.iter().filter(|key| **key != first) {
-        reactor.delete(*key).unwrap();
-    }
-    assert_eq!(reactor.run_once(None).unwrap(), 2, "two events for nobody");
-    assert_eq!(log.len(), 0);
-    assert_eq!(reactor.stats().subscribers, 1);
-}
-
 fn a_kept_event_of_one_that_was_taken_out_since_is_silent(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
@@ -122,87 +80,6 @@ fn an_added_subscriber_does_not_get_kept_events(build: Build) {
     reactor.run_once(None).unwrap();
     assert_eq!(added.len(), 1);
     drop(fds);
-}
-
-fn due_timers_and_deferred_closures_survive_a_handlers_panic(build: Build) {
-    let clock = HandClock::new();
-    let mut reactor = build().clock(clock.clone()).build().unwrap();
-    let log = Log::new();
-    reactor.after(Duration::from_millis(1), note(&log, "timer")).unwrap();
-    let handler = {
-        let log = log.clone();
-        move |fd: &mut Shared, mut turn: Turn<'_, _>| {
-            drain(fd);
-            let log = log.clone();
-            turn.defer(move |_: Turn<'_, _>| log.note("deferred")).unwrap();
-            panic!("handler");
-        }
-    };
-    readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
-    clock.advance(Duration::from_millis(1));
-    assert_eq!(panic_of(|| reactor.run_once(None)), "handler");
-    assert_eq!(reactor.run_once(None).unwrap(), 0);
-    let mut notes = log.take();
-    notes.sort_unstable();
-    assert_eq!(notes, ["deferred", "timer"]);
-}
-
-fn note(log: &Log<&'static str>, what: &'static str) -> impl FnMut() + use<> {
-    let log = log.clone();
-    move || log.note(what)
-}
-
-fn a_timer_that_panics_keeps_the_other_timers_and_its_own_beat(build: Build) {
-    let clock = HandClock::new();
-    let mut reactor = build().clock(clock.clone()).build().unwrap();
-    let log = Log::new();
-    let beat = {
-        let log = log.clone();
-        move || {
-            log.note("beat");
-            panic!("beat");
-        }
-    };
-    let key = reactor.every(Duration::from_millis(1), beat).unwrap();
-    reactor.after(Duration::from_millis(2), note(&log, "once")).unwrap();
-    clock.advance(Duration::from_millis(2));
-    assert_eq!(panic_of(|| reactor.run_once(None)), "beat");
-    assert_eq!(reactor.run_once(None).unwrap(), 0);
-    assert_eq!(log.take(), ["beat", "once"]);
-    clock.advance(Duration::from_millis(1));
-    assert_eq!(panic_of(|| reactor.run_once(None)), "beat", "a panic ends no repetition");
-    reactor.cancel(key).unwrap();
-    assert_eq!(reactor.stats().timers, 0);
-}
-
-fn a_timer_that_fires_once_and_panics_is_gone(build: Build) {
-    let mut reactor = build().build().unwrap();
-    let log = Log::new();
-    let noted = Noted(log.clone(), "dropped");
-    let handler = move || {
-        let _ = &noted;
-        panic!("once");
-    };
-    let key = reactor.after(NOW, handler).unwrap();
-    assert_eq!(panic_of(|| reactor.run_once(None)), "once");
-    assert_eq!(reactor.cancel(key), Err(windlass::NotFound));
-    assert_eq!(reactor.run_once(NOW).unwrap(), 0);
-    assert_eq!(log.take(), ["dropped"]);
-}
-
-fn a_deferred_closure_that_panics_keeps_the_others(build: Build) {
-    let mut reactor = build().build().unwrap();
-    let log = Log::new();
-    reactor.defer(|_: Turn<'_, _>| panic!("closure")).unwrap();
-    reactor
-        .defer({
-            let log = log.clone();
-            move |_: Turn<'_, _>| log.note(())
-        })
-        .unwrap();
-    assert_eq!(panic_of(|| reactor.run_once(None)), "closure");
-    assert_eq!(reactor.run_once(None).unwrap(), 0);
-    assert_eq!(log.len(), 1);
 }
 
 fn a_hook_that_panics_stays_and_loses_no_event(build: Build) {
@@ -271,16 +148,10 @@ fn the_rest_of_the_batch_is_safe_when_the_panicking_reactor_is_dropped(build: Bu
 }
 
 scenarios! {
-    the_rest_of_the_batch_comes_first_in_the_next_turn_which_does_not_wait,
     a_handler_that_panicked_is_called_again,
     each_handler_of_a_batch_may_panic,
-    a_kept_event_of_one_that_was_deleted_since_is_silent,
     a_kept_event_of_one_that_was_taken_out_since_is_silent,
     an_added_subscriber_does_not_get_kept_events,
-    due_timers_and_deferred_closures_survive_a_handlers_panic,
-    a_timer_that_panics_keeps_the_other_timers_and_its_own_beat,
-    a_timer_that_fires_once_and_panics_is_gone,
-    a_deferred_closure_that_panics_keeps_the_others,
     a_hook_that_panics_stays_and_loses_no_event,
     one_that_deletes_itself_and_panics_is_dropped_in_the_next_turn,
     a_panic_in_one_reactor_is_nothing_to_another,
