@@ -176,7 +176,7 @@ fn control_frames_are_not_dropped_where_messages_are() {
                 }
             }
         };
-        assert_eq!(close.close_code(), 1001);
+        assert_eq!((close.close_code(), &close.payload[2..]), (1001, &b"bye"[..]));
         if policy == Slow::DropOldest {
             assert_eq!(last, Some(scene.said - 1), "what was said before the close comes before it");
         }

@@ -1,6 +1,6 @@
 //! Receivers that do not read: what they get, and what becomes of the rest.
 
-use windlass_server::{CloseCode, SendError, Slow};
+use windlass_server::{SendError, Slow};
 
 use crate::bed::{Acts, Bed, Client, Got};
 
@@ -118,24 +118,6 @@ fn who_must_not_miss_anything_is_sent_away() {
     assert!(matches!(end, Got::End(Some(_))), "{end:?}");
 }
 
-#[test]
-fn control_frames_are_never_dropped() {
-    for slow in [Slow::DropNewest, Slow::DropOldest] {
-        let (mut bed, mut client) = bed(slow);
-        let id = bed.ids()[0];
-        publish_until_dropped(&mut bed, 10);
-        bed.act(move |hub| hub.close(id, CloseCode::new(4001), "enough").unwrap());
-        bed.settle();
-        let end = loop {
-            match bed.next(&mut client) {
-                Got::Binary(_) => {}
-                other => break other,
-            }
-        };
-        assert_eq!(end, Got::Close(Some(4001), "enough".into()));
-    }
-}
-
 /// A message of `receiver_buffer_max` with its header is the longest that is taken (issue 13).
 #[test]
 fn a_frame_that_does_not_fit_is_refused_even_when_nothing_waits() {
@@ -236,45 +218,6 @@ fn what_waits_never_passes_the_buffer() {
         }
         assert!(bed.service.stats().dropped > 100, "{slow:?}: it was full");
     }
-}
-
-#[test]
-fn an_echo_waits_for_its_reader_and_loses_nothing() {
-    let mut bed = Bed::with(Acts::echo(), |options| options.receiver_buffer_max = 4 * LEN);
-    let mut client = bed.connect("/");
-    let id = bed.ids()[0];
-    let (mut sent, mut stuck, mut backlog) = (0_u32, 0, Vec::new());
-    while stuck < 100 {
-        if backlog.is_empty() {
-            backlog = client.frame(&message(sent)[..]);
-            sent += 1;
-        }
-        match std::io::Write::write(&mut client.socket, &backlog) {
-            Ok(count) => {
-                backlog.drain(..count);
-                stuck = 0;
-            }
-            Err(_) => stuck += 1,
-        }
-        bed.turn();
-        assert!(sent < 10_000, "it reads for ever");
-    }
-    assert!(bed.service.stats().reading_paused > 0);
-    assert!(bed.act(move |hub| hub.buffered(id)) <= 4 * LEN, "what waits is bounded");
-    let mut got = 0;
-    while got < sent {
-        if !backlog.is_empty() {
-            if let Ok(count) = std::io::Write::write(&mut client.socket, &backlog) {
-                backlog.drain(..count);
-            }
-        }
-        bed.turn();
-        if let Some(Got::Binary(bytes)) = client.poll() {
-            assert_eq!(bytes, message(got));
-            got += 1;
-        }
-    }
-    assert_eq!(bed.service.stats().dropped, 0);
 }
 
 #[test]
