@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::command::Cmd;
-use crate::lanes;
+use crate::lanes::{self, Lane};
 use crate::output::Output;
 use crate::programs::{Packages, Programs};
 use crate::tally::{Counts, Ignored, LeftOut, Suite, Tally};
@@ -62,7 +62,7 @@ pub(crate) struct Stage {
     pub(crate) name: &'static str,
     pub(crate) work: Work,
     /// The lane in which it runs beside the others, see [`lanes`].
-    pub(crate) lane: Option<&'static str>,
+    pub(crate) lane: Option<Lane>,
 }
 
 impl Stage {
@@ -71,7 +71,7 @@ impl Stage {
     }
 
     /// Runs it beside the stages of other lanes.
-    pub(crate) fn in_lane(mut self, lane: &'static str) -> Self {
+    pub(crate) fn in_lane(mut self, lane: Lane) -> Self {
         self.lane = Some(lane);
         self
     }

@@ -8,6 +8,7 @@ use anyhow::Result;
 use super::{backends, readme, smoke};
 use crate::check;
 use crate::command::Cmd;
+use crate::lanes::Lane;
 use crate::metadata::{self, Package};
 use crate::stage::{Part, Stage, Step};
 use crate::toolchain;
@@ -60,8 +61,9 @@ pub(super) const SHORT: &[&str] = &["autobahn", "bench"];
 
 /// The lanes beside the tests: what compiles, which uses all processors, and the interpreter, which
 /// uses one.
-const COMPILER: &str = "compiler";
-const INTERPRETER: &str = "interpreter";
+const COMPILER: Lane = Lane { name: "compiler", nice: 19 };
+/// Not the lowest priority: tests that are interpreted wait for each other, and have time limits.
+const INTERPRETER: Lane = Lane { name: "interpreter", nice: 5 };
 
 /// Target directories of stages that build while another does. What is compiled with flags of its
 /// own shares nothing with the rest, so that this costs no time.
