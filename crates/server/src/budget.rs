@@ -8,7 +8,7 @@
 //!    a beat finds the pool below its limit.
 //! 4. A worker evicts only as long as it holds more than nine tenths of its share. If that does not help, others hold more than theirs, and are woken.
 
-use core::cell::Cell;
+use core::{cell::Cell, cmp::Reverse};
 use std::{
     rc::Rc,
     sync::{
@@ -231,7 +231,7 @@ impl Hall {
                 holders.push(Holder { bytes, member: index });
             }
         }
-        holders.sort_unstable_by_key(|holder| std::cmp::Reverse(holder.bytes));
+        holders.sort_unstable_by_key(|holder| Reverse(holder.bytes));
         holders
     }
 

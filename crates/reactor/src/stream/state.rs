@@ -344,8 +344,9 @@ impl Streams {
         core.output.get_or_insert_with(|| self.spares.pop().unwrap_or_else(|| Box::new(Output::new(&self.ledger))))
     }
 
-    /// Lets go of all output of a stream that will send no more.
-    pub(super) fn drop_output(&mut self, index: u32) {
+    /// Lets go of what waits for a stream that will neither send nor hear any more.
+    pub(super) fn drop_waiting(&mut self, index: u32) {
+        self.prefixes.remove(&index);
         if let Some(output) = self.core(index).output.take() {
             self.keep_output(output);
         }

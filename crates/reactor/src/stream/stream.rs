@@ -163,10 +163,15 @@ impl Stream<'_> {
         self.seen().0.buffered()
     }
 
-    /// Bytes of memory that its waiting output holds. Of bytes that wait for several streams ([`send_shared`](Self::send_shared)) it is each one's part.
+    /// Bytes of memory that it holds for output that waits, and for received bytes that were not delivered yet. Of bytes that wait for several streams
+    /// ([`send_shared`](Self::send_shared)) it is each one's part.
     #[must_use]
     pub fn memory(&mut self) -> usize {
-        self.core().output.as_ref().map_or(0, |output| output.memory())
+        let index = self.index;
+        let streams = self.reactor.streams_mut();
+        let output = streams.core(index).output.as_ref().map_or(0, |output| output.memory());
+        let undelivered = streams.prefixes.get(&index);
+        output + undelivered.map_or(0, |row| row.iter().map(|piece| piece.bytes.capacity()).sum())
     }
 
     /// Whether the output has passed the high mark, and has not sunk to the low one since.
@@ -216,8 +221,8 @@ impl Stream<'_> {
         core.kill(CloseReason::Aborted);
         core.flags |= Flags::RESET;
         let index = self.index;
-        // Its memory is not needed until the driver comes to close it.
-        self.reactor.streams_mut().drop_output(index);
+        // Nobody needs its memory until the driver comes to close it.
+        self.reactor.streams_mut().drop_waiting(index);
         self.touch();
     }
 

@@ -7,7 +7,7 @@ use windlass_server::{CloseReason, Options, Slow};
 use crate::{
     bed::{Bed, options},
     many::allow_descriptors,
-    own_process::{is_own_process, resident},
+    own_process::{is_own_process, live_bytes, resident},
     peer::{BINARY, Peer, masked, upgrade},
 };
 
@@ -190,6 +190,25 @@ fn requests_that_come_in_part_count() {
     bed.until_connections(0);
     beat(&mut bed);
     assert_eq!(bed.stats().memory, 0);
+}
+
+#[test]
+fn what_is_kept_to_be_used_again_is_freed_by_a_beat_without_messages() {
+    if !is_own_process("memory::what_is_kept_to_be_used_again_is_freed_by_a_beat_without_messages") {
+        return;
+    }
+    let mut bed = Bed::new(&options());
+    let mut peer = bed.open("/echo");
+    bed.exchange(&mut peer, b"hello");
+    beat(&mut bed);
+    let before = live_bytes();
+    let message = vec![1; MIB];
+    bed.exchange(&mut peer, &message);
+    drop(peer);
+    bed.until_connections(0);
+    assert!(live_bytes() > before + MIB, "a buffer is kept for the next one");
+    beat(&mut bed);
+    assert!(live_bytes() < before + (256 << 10), "{} bytes more", live_bytes() - before);
 }
 
 /// One publication that waits for many counts once, with each policy.

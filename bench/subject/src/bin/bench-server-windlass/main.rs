@@ -28,7 +28,7 @@ fn serve(handler: impl Handler, settings: Settings) -> Result<(), Error> {
     let mut options = Options::new();
     options.limits.frame_max = MESSAGE_MAX;
     options.limits.message_max = MESSAGE_MAX;
-    options.receiver_buffer_max = MESSAGE_MAX;
+    options.receiver_buffer_max = 2 * MESSAGE_MAX;
     options.deflate = settings.deflate.then_some(DeflateConfig::DEFAULT);
     options.ping_interval = Some(PING_INTERVAL);
     options.idle_timeout = Some(2 * PING_INTERVAL);
