@@ -28,21 +28,26 @@ pub fn backend() -> Result<Backend, UnknownBackend> {
 /// The first word on the command line that is no option: an address, say.
 #[must_use]
 pub fn first_word() -> Option<String> {
+    words().into_iter().next()
+}
+
+/// All words on the command line that are no options.
+#[must_use]
+pub fn words() -> Vec<String> {
     read(std::env::args().skip(1)).1
 }
 
-/// What follows `--backend`, and the first word that is no option.
-fn read(mut arguments: impl Iterator<Item = String>) -> (Option<String>, Option<String>) {
-    let (mut backend, mut word) = (None, None);
+/// What follows `--backend`, and the words that are no options.
+fn read(mut arguments: impl Iterator<Item = String>) -> (Option<String>, Vec<String>) {
+    let (mut backend, mut words) = (None, Vec::new());
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--backend" => backend = Some(arguments.next().unwrap_or_default()),
             option if option.starts_with('-') => {}
-            _ if word.is_none() => word = Some(argument),
-            _ => {}
+            _ => words.push(argument),
         }
     }
-    (backend, word)
+    (backend, words)
 }
 
 #[cfg(test)]
@@ -50,9 +55,10 @@ mod tests {
     #[test]
     fn the_backend_stands_anywhere_and_is_no_word() {
         let read = |line: &str| super::read(line.split(' ').map(str::to_owned));
-        assert_eq!(read("--backend poll here there"), (Some("poll".into()), Some("here".into())));
-        assert_eq!(read("here --backend uring"), (Some("uring".into()), Some("here".into())));
-        assert_eq!(read("--quiet here"), (None, Some("here".into())));
-        assert_eq!(read("--backend"), (Some(String::new()), None), "which is the name of none");
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(read("--backend poll here there"), (Some("poll".into()), words("here there")));
+        assert_eq!(read("here --backend uring"), (Some("uring".into()), words("here")));
+        assert_eq!(read("--quiet here"), (None, words("here")));
+        assert_eq!(read("--backend"), (Some(String::new()), vec![]), "which is the name of none");
     }
 }

@@ -33,6 +33,9 @@ use crate::{
 /// something is due, an event, a timer, or work left over. It is a subscriber's descriptor like any other, in another
 /// reactor too.
 ///
+/// A loop that registers edge-triggered, as tokio's `AsyncFd` does, takes it for ready until it is not readable any more:
+/// a turn may leave something over. The example `in_tokio` shows that.
+///
 /// Chains of epoll sets end at five (epoll_ctl(2), `ELOOP`), and an embedded reactor takes two of them: one embedded reactor inside
 /// another one inside a host is as deep as it goes.
 ///
@@ -266,7 +269,8 @@ impl AsFd for Embedded {
 }
 
 impl AsRawFd for Embedded {
-    /// The number of the same, for loops that ask for it: tokio's `AsyncFd`, say. It stays the same for as long as the reactor is embedded.
+    /// The number of the same, for loops that ask for it: tokio's `AsyncFd`, say. It stays the same, and open, until the
+    /// `Embedded` is dropped or [taken apart](Self::into_reactor).
     fn as_raw_fd(&self) -> RawFd {
         self.outer.as_raw_fd()
     }

@@ -27,8 +27,13 @@ const INDIFFERENT: &[(&str, &[&str])] = &[
 
 /// Programs that need what a backend does not have, which `windlass::Backend` lists: two latches that are registered edge-triggered and never read,
 /// and embedded reactors.
-const CANNOT: &[(&str, &str)] =
-    &[("poll", "hyper_handover"), ("poll", "worker_pool"), ("poll", "nested"), ("poll", "hostile")];
+const CANNOT: &[(&str, &str)] = &[
+    ("poll", "hyper_handover"),
+    ("poll", "worker_pool"),
+    ("poll", "in_tokio"),
+    ("poll", "nested"),
+    ("poll", "hostile"),
+];
 
 /// What the names of tests have in them that are there for every backend already.
 const FOR_EACH: &[&str] = &["::epoll::", "::uring::", "::poll::"];

@@ -1,0 +1,162 @@
+//! A reactor inside tokio: tokio waits, and calls the reactor when that has something to do.
+//!
+//! `cargo run --example in_tokio -- 127.0.0.1:9007`, then `nc 127.0.0.1 9007`. The reactor echoes; a tokio task tells
+//! on a second port how many connections there are.
+//!
+//! What to learn:
+//! - `Embedded` is one descriptor, and `AsyncFd` waits for it: timers, streams and other threads' calls wake tokio through it.
+//! - Tokio is told of changes only (it registers edge-triggered). So its mark "ready" is cleared when nothing is due
+//!   any more, and not after each turn. `drive` is all there is to it.
+//! - Both worlds run on one thread and share state without a lock.
+//!
+//! `AsyncFd` asks for a promise that the descriptor stays what it is (`unsafe`), which an `Embedded` keeps.
+//!
+//! The reactor is not `Send`: it belongs to a current-thread runtime, or to a `LocalSet`.
+
+use std::{cell::Cell, error::Error, io, net::SocketAddr, rc::Rc, time::Duration};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::{
+    io::{AsyncWriteExt as _, Interest, unix::AsyncFd},
+    net::TcpListener,
+};
+use windlass::{
+    Builder, Embedded, Key, Turn,
+    stream::{CloseReason, Input, Listener, Peer, Stream, StreamHandler},
+};
+
+/// Whether the reactor has something to do.
+fn is_ready(guest: &Embedded) -> io::Result<bool> {
+    let mut asked = [PollFd::new(guest, PollFlags::IN)];
+    Ok(poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
+}
+
+/// Runs the reactor's turns as they are due, until somebody asks it to stop.
+async fn drive(guest: Embedded) -> io::Result<()> {
+    // SAFETY: an `Embedded` has the same open descriptor from its making to its end, and this one ends with the `AsyncFd`:
+    // nothing below moves it out or puts another one into its place.
+    let mut guest = unsafe { AsyncFd::register_with_interest(guest, Interest::READABLE) }?;
+    while !guest.get_mut().with(|reactor| reactor.stop_requested()) {
+        let mut ready = guest.readable_mut().await?;
+        ready.get_inner_mut().run_once(Duration::ZERO)?;
+        if !is_ready(ready.get_inner())? {
+            ready.clear_ready();
+        }
+    }
+    Ok(())
+}
+
+/// Sends back what comes, and counts the connections.
+struct Echo(Rc<Cell<usize>>);
+
+impl StreamHandler for Echo {
+    fn on_open(&mut self, _: &mut Stream<'_>) {
+        self.0.set(self.0.get() + 1);
+    }
+
+    fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+        // An error says that the stream is closed, or that the peer does not read: it loses its echo.
+        let _ = stream.reply(input, ..);
+    }
+
+    fn on_close(&mut self, _: Key, _: CloseReason, _: Turn<'_>) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// An embedded reactor that echoes, and where it listens.
+fn start(builder: Builder, address: SocketAddr, open: &Rc<Cell<usize>>) -> io::Result<(Embedded, SocketAddr)> {
+    let mut guest = builder.build()?.embed()?;
+    let listener = Listener::tcp(address)?;
+    let address = listener.local_addr()?.socket_addr().unwrap_or(address);
+    let open = Rc::clone(open);
+    let accept = move |_: &Peer<'_>| Some(Echo(Rc::clone(&open)));
+    listener.with_handler(accept).register_into(&mut guest)?;
+    Ok((guest, address))
+}
+
+/// Tells whoever asks how many connections the reactor has: tokio's part.
+async fn tell(listener: TcpListener, open: Rc<Cell<usize>>) -> io::Result<()> {
+    loop {
+        let (mut stream, _) = listener.accept().await?;
+        stream.write_all(format!("{} open\n", open.get()).as_bytes()).await?;
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let address = windlass_examples::first_word().unwrap_or_else(|| "127.0.0.1:9007".to_owned());
+    let open = Rc::default();
+    let (guest, address) = start(windlass_examples::builder()?, address.parse()?, &open)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        println!("echoing on {address}, telling on {}", listener.local_addr()?);
+        tokio::try_join!(drive(guest), tell(listener, open))?;
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::{io::AsyncReadExt as _, net::TcpStream};
+
+    fn anywhere() -> SocketAddr {
+        "127.0.0.1:0".parse().unwrap()
+    }
+
+    fn guest() -> (Embedded, SocketAddr, Rc<Cell<usize>>) {
+        let open = Rc::default();
+        let (guest, address) = start(windlass_examples::builder().unwrap(), anywhere(), &open).unwrap();
+        (guest, address, open)
+    }
+
+    #[tokio::test]
+    async fn both_serve_on_one_thread() {
+        let (mut guest, address, open) = guest();
+        let stop = guest.with(|reactor| reactor.stop_handle());
+        let listener = TcpListener::bind(anywhere()).await.unwrap();
+        let telling = listener.local_addr().unwrap();
+        let client = async {
+            let mut echoing = TcpStream::connect(address).await.unwrap();
+            // Much more than one turn handles, so that readiness is left over when a turn has ended.
+            let sent: Vec<u8> = (0..4u32 << 20).map(|at| (at % 251) as u8).collect();
+            let (mut reading, mut writing) = echoing.split();
+            let mut got = vec![0; sent.len()];
+            let (written, read) = tokio::join!(writing.write_all(&sent), reading.read_exact(&mut got));
+            written.unwrap();
+            read.unwrap();
+            assert!(got == sent);
+            let mut told = String::new();
+            TcpStream::connect(telling).await.unwrap().read_to_string(&mut told).await.unwrap();
+            assert_eq!(told, "1 open\n");
+            drop(echoing);
+            stop.stop();
+        };
+        tokio::select! {
+            (driven, ()) = async { tokio::join!(drive(guest), client) } => driven.unwrap(),
+            told = tell(listener, open) => panic!("it ends with an error alone: {told:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn timers_and_calls_of_other_threads_wake_tokio() {
+        let (mut guest, ..) = guest();
+        let fired = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&fired);
+        let remote = guest.with(|reactor| {
+            reactor.every_with(Duration::from_millis(1), move |_| counted.set(counted.get() + 1)).unwrap();
+            reactor.remote()
+        });
+        // Nothing else wakes the runtime: a wake that is lost would hang here.
+        let other = std::thread::spawn(move || {
+            let timers = remote.call(|turn| turn.stats().timers_fired).unwrap();
+            let enough = timers + 3;
+            while remote.call(|turn| turn.stats().timers_fired).unwrap() < enough {}
+            remote.stop();
+        });
+        drive(guest).await.unwrap();
+        other.join().unwrap();
+        assert!(fired.get() >= 3);
+    }
+}
