@@ -200,9 +200,7 @@ impl<H: Handler> Inner<H> {
             return self.refuse(&refusal, request, out);
         }
         if hall.budget.is_exhausted() {
-            hall.stats.refused.add(1);
-            let _ = Refusal::status(503).text(OUT_OF_MEMORY).write(SystemTime::now(), out);
-            return Step::End;
+            return self.refuse(&Refusal::status(503).text(OUT_OF_MEMORY), request, out);
         }
         let Some(upgrade) = hall.options.routes.upgrade_of(request) else {
             return self.answer_other(request, before, stream, out);

@@ -1,17 +1,11 @@
 //! Durations, rates, warming up, signals.
 
-use std::{
-    io::{BufRead as _, BufReader, Read as _},
-    process::Stdio,
-    sync::mpsc,
-    thread,
-    time::Duration,
-};
+use std::{io::Read as _, process::Stdio, sync::mpsc, thread, time::Duration};
 
 use rustix::process::{Signal, kill_process};
 
 use crate::{
-    harness::{PATIENCE, Running, Server, windlass},
+    harness::{PATIENCE, Running, Server, lines_of, windlass},
     liar::Liar,
     load::{Load, Loaded, load},
 };
@@ -190,8 +184,7 @@ fn without_a_terminal_lines_say_how_far_it_is() {
     let url = format!("ws://{}/", server.address);
     let mut command = windlass(&["load", &url, "--duration", "3600", "--rate", "100"]);
     let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it starts"));
-    let mut lines = BufReader::new(running.0.stderr.take().expect("piped")).lines();
-    let line = lines.next().expect("a line comes").expect("it is text");
+    let line = lines_of(running.0.stderr.take().expect("piped")).recv_timeout(PATIENCE).expect("a line comes");
     assert!(line.starts_with("windlass: ") && line.contains(" s: ") && line.ends_with(" a second"), "{line}");
     kill_process(running.pid(), Signal::INT).expect("it runs");
     assert_eq!(running.wait().code(), Some(130));

@@ -170,7 +170,7 @@ pub(crate) fn number_before(words: &str, line: &str) -> u64 {
 }
 
 /// Reads lines in a thread of its own, so that waiting for one has a limit.
-fn lines_of(source: impl Read + Send + 'static) -> Receiver<String> {
+pub(crate) fn lines_of(source: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(source).lines().map_while(Result::ok) {

@@ -202,9 +202,13 @@ fn a_signal_stops_it_cleanly_with_connections_open() {
 fn a_hang_up_that_is_ignored_stays_so() {
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_windlass")]);
-    let server = Server::of(with_arguments(command, &["serve", "--mode", "raw", "--listen", "127.0.0.1:0"]));
+    let arguments = ["serve", "--mode", "raw", "--listen", "127.0.0.1:0", "--connections", "1"];
+    let server = Server::of(with_arguments(command, &arguments));
     kill_process(server.pid(), Signal::HUP).expect("it runs");
-    ping(&mut server.connect());
+    let mut client = server.connect();
+    // The thread that waits for signals says it, after it has looked at those that came before.
+    server.wait_for_error("connection limit 1 reached");
+    ping(&mut client);
     let (status, line) = server.stop(Signal::TERM);
     assert!(status.success() && line.starts_with("stopped by SIGTERM: "), "{line}");
 }
@@ -284,9 +288,11 @@ fn a_second_server_on_the_address_is_refused_with_several_workers_too() {
     for (first, second) in [("2", "2"), ("1", "2"), ("2", "1")] {
         let server = Server::start(&["--workers", first]);
         let address = server.address.to_string();
-        let output = windlass(&["serve", "--listen", &address, "--workers", second]).output().expect("it starts");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{errors}");
+        let mut command = windlass(&["serve", "--listen", &address, "--workers", second]);
+        let mut refused = Running(command.stderr(Stdio::piped()).spawn().expect("it starts"));
+        assert_eq!(refused.wait().code(), Some(1), "{first} and {second} workers");
+        let mut errors = String::new();
+        refused.0.stderr.take().expect("piped").read_to_string(&mut errors).expect("it is text");
         assert!(errors.contains(&format!("cannot listen on {address}: Address already in use")), "{errors}");
         server.stop_cleanly();
     }
