@@ -146,9 +146,9 @@ impl<H: Handler> StreamHandler for Driver<H> {
         if let (Some(range), 0, None) = (&outcome.in_place, open.seat.halt, outcome.end) {
             open.seat.spent = 0;
             hall.put_scratch(scratch);
-            open.weigh(hall);
+            let has_grown = open.weigh(hall);
             let waiting = if range.is_empty() { Ok(0) } else { stream.write_reply(input, range.clone()) };
-            if matches!(waiting, Ok(1..)) || hall.budget.has_grown.get() {
+            if matches!(waiting, Ok(1..)) || has_grown {
                 after_output(hall, stream);
             }
             return;
@@ -353,14 +353,16 @@ impl<D: 'static> Open<D> {
         after_output(&service.hall, stream);
     }
 
-    /// Notes how much memory is held for what has come in part.
-    #[inline]
-    fn weigh(&mut self, hall: &Hall) {
+    /// Notes how much memory is held for what has come in part. True if there was, or is, something to be noted.
+    #[inline(always)]
+    fn weigh(&mut self, hall: &Hall) -> bool {
         let bytes = self.engine.buffered();
-        if bytes > 0 || self.seat.in_pieces {
+        let is_noted = bytes > 0 || self.seat.in_pieces;
+        if is_noted {
             self.seat.in_pieces = bytes > 0;
             hall.note_in_pieces(self.seat.member, bytes);
         }
+        is_noted
     }
 
     /// Passes over received bytes, as long as there are some and nothing keeps them.
@@ -581,8 +583,8 @@ impl<H: Handler> Inner<H> {
         hall.stats.messages_received.add(1);
         hall.stats.bytes_received.add(len as u64);
         self.handler.on_message(&mut connection, data, Message(received));
-        // Off the short way it may have been decompressed: then even short ones add up to more than was received.
-        if !IS_SHORT_WAY || len > LARGE {
+        // Off the short way it may have been decompressed.
+        if len > if IS_SHORT_WAY { LARGE } else { hall.bounds.large } {
             // Afterwards, or its own reply would find the room taken.
             connection.seat.note_spent(len, hall.bounds.spent_max);
         }
@@ -620,10 +622,10 @@ fn pass_over(pass: &mut Pass<'_>, hall: &Hall, seat: &mut Seat) {
 }
 
 /// A message from here on is counted against what a pass may send, as if it came back.
-const LARGE: usize = 16 << 10;
+pub(crate) const LARGE: usize = 16 << 10;
 
 impl Seat {
-    #[inline]
+    #[cold]
     pub(crate) fn note_spent(&mut self, len: usize, max: u32) {
         self.spent = self.spent.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
         if self.spent > max {

@@ -24,6 +24,7 @@ use crate::{
     closed::{Ending, Endings},
     connection::Seat,
     drain::Then,
+    driver::LARGE,
     http::Place,
     inbox::{Board, Command},
     log::{Log, Packer},
@@ -98,6 +99,9 @@ pub(crate) struct Bounds {
     pub(crate) spent_max: u32,
     /// So much is sent in a pass without asking how much waits.
     pub(crate) spent_free: u32,
+    /// Messages that are longer count against what a pass may send, as if they came back: all of them where they may be compressed, for even short ones add up to more than was
+    /// received then.
+    pub(crate) large: usize,
 }
 
 /// So much is sent in a pass without asking how much waits, where the buffer is much larger.
@@ -106,7 +110,8 @@ const SPENT_FREE: u32 = 4 << 10;
 impl Bounds {
     fn new(options: &Options) -> Self {
         let spent_max = options.spent_max() as u32;
-        Self { high: options.high_mark(), spent_max, spent_free: SPENT_FREE.min(spent_max) }
+        let large = if options.deflate.is_some() { 0 } else { LARGE };
+        Self { high: options.high_mark(), spent_max, spent_free: SPENT_FREE.min(spent_max), large }
     }
 }
 

@@ -412,7 +412,8 @@ impl Reactor {
         self.stream_wrote_shared(index, shared, taken)
     }
 
-    #[inline]
+    // Called, it costs an echo a twentieth of its instructions.
+    #[inline(always)]
     pub(super) fn stream_reply(&mut self, index: u32, bytes: &[u8]) -> Result<usize, SendError> {
         if self.streams_are_a_childs() {
             return Err(SendError::Closed);

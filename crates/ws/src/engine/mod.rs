@@ -206,6 +206,7 @@ impl Engine {
 
     /// How many bytes of memory it holds elsewhere for a message or frame of which a part has come, without the state of a decompressor.
     #[must_use]
+    #[inline]
     pub fn buffered(&self) -> usize {
         self.partial.as_ref().map_or(0, |partial| size_of::<Assembly>() + partial.bytes.capacity())
     }
