@@ -30,7 +30,7 @@ pub(crate) mod calls {
         static THEN: Cell<Option<(usize, Then)>> = const { Cell::new(None) };
     }
 
-    pub(super) fn note(fd: i32) {
+    pub(crate) fn note(fd: i32) {
         match THEN.take() {
             Some((0, then)) => then(),
             Some((calls, then)) => THEN.set(Some((calls - 1, then))),
@@ -131,19 +131,6 @@ mod kernel {
     impl AsFd for EventFd {
         fn as_fd(&self) -> BorrowedFd<'_> {
             self.0.as_fd()
-        }
-    }
-
-    /// One that came from elsewhere: not blocking, or a call may wait.
-    impl From<OwnedFd> for EventFd {
-        fn from(fd: OwnedFd) -> Self {
-            Self(fd)
-        }
-    }
-
-    impl From<EventFd> for OwnedFd {
-        fn from(fd: EventFd) -> Self {
-            fd.0
         }
     }
 

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use super::{EventCounter, core::Core, error::BuildError, page::Memory, word::Word};
-#[cfg(not(loom))]
-use crate::sys::EventFd;
 use crate::sys::Scope;
 
 /// Settings of an [`EventCounter`].
@@ -93,7 +91,7 @@ impl CounterBuilder {
 
     #[cfg(not(loom))]
     fn build_shared(self, word: Word) -> Result<EventCounter, BuildError> {
-        use super::{PartsReason, page::Mapping};
+        use super::{PartsReason, flag::Flag, page::Mapping, sides::SideFd};
         let page = Mapping::create(word, self.semaphore).map_err(|reason| match reason {
             PartsReason::Os(errno) => BuildError::Os(errno),
             // A new memfd has no other flaw; if it had, the system would be to blame.
@@ -101,7 +99,7 @@ impl CounterBuilder {
         })?;
         let core = Core::new(Memory::Shared(page), Scope::System, self.semaphore, self.nonblocking);
         for side in [&core.reader, &core.writer] {
-            let filled = side.set(EventFd::new().map_err(BuildError::Os)?);
+            let filled = side.set(SideFd::Flag(Flag::new().map_err(BuildError::Os)?));
             debug_assert!(filled.is_ok(), "it is new");
         }
         Ok(EventCounter { core: Arc::new(core) })

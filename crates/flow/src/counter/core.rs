@@ -11,17 +11,17 @@ use std::{
 use super::{
     error::{Corrupt, ReadError, SetMaximumError, WriteError},
     page::Memory,
-    sides::{READER, STARVED, Side, WRITER},
+    sides::{READER, STARVED, Side, SideFd, WRITER},
     wait::Deadline,
     word::Word,
 };
-use crate::{
-    sync::Ordering,
-    sys::{EventFd, Scope},
-};
+use crate::{sync::Ordering, sys::Scope};
 
 /// How long a wait lasts at most before it looks again, in a counter that a process which died may have left half-told (rule 10).
 pub(super) const RESYNC: Duration = Duration::from_millis(100);
+
+/// So often at most a change of a shared word is tried. Who fails has met another's change each time, and so many in a row no honest ones make (rule 12).
+const ATTEMPTS_MAX: u32 = 1 << 16;
 
 /// What the clones of a counter have in common, in one process.
 #[derive(Debug)]
@@ -30,9 +30,9 @@ pub(super) struct Core {
     pub(super) scope: Scope,
     pub(super) semaphore: bool,
     pub(super) nonblocking: AtomicBool,
-    /// The sides' eventfds. Between threads each is made when it is first asked for.
-    pub(super) reader: OnceLock<EventFd>,
-    pub(super) writer: OnceLock<EventFd>,
+    /// The sides' descriptors. Between threads each is made when it is first asked for.
+    pub(super) reader: OnceLock<SideFd>,
+    pub(super) writer: OnceLock<SideFd>,
 }
 
 /// What a change did to the word.
@@ -60,6 +60,7 @@ impl Core {
     ) -> Result<Option<Step>, E> {
         let word = &self.page.live.word;
         let mut packed = word.load(Ordering::Acquire);
+        let mut attempts = 0;
         loop {
             let from = Word::unpack(packed).inspect_err(|_| self.alarm())?;
             let Some(to) = change(from)? else {
@@ -68,6 +69,10 @@ impl Core {
             match word.compare_exchange_weak(packed, to.pack(), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Ok(Some(Step { from, to })),
                 Err(now) => packed = now,
+            }
+            attempts += 1;
+            if attempts == ATTEMPTS_MAX && self.is_shared() {
+                return Err(Corrupt.into());
             }
         }
     }

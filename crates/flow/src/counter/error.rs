@@ -5,7 +5,7 @@ use std::io;
 
 use crate::Errno;
 
-/// The shared page holds what no counter can: another process has written to it. A counter between threads is never corrupt.
+/// The shared page holds what no counter can, or changes without end: another process has written to it. A counter between threads is never corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
@@ -75,8 +75,8 @@ pub enum PartsReason {
     WrongVersion,
     /// The count is above the maximum, the maximum is zero, or there are unknown flags.
     Corrupt,
-    /// The reader's or the writer's descriptor is not a non-blocking eventfd.
-    NotAnEventFd,
+    /// The reader's or the writer's descriptor is not a timerfd.
+    NotATimerFd,
     /// An error of the kernel.
     Os(Errno),
 }
@@ -207,7 +207,7 @@ error_traits!(
         Self::WrongMagic => "the page is not one of a counter",
         Self::WrongVersion => "the page is of another version",
         Self::Corrupt => CORRUPT,
-        Self::NotAnEventFd => "a side's descriptor is not a non-blocking eventfd",
+        Self::NotATimerFd => "a side's descriptor is not a timerfd",
         Self::Os(_) => "the kernel refused the counter's parts",
     },
     match e {
@@ -261,7 +261,7 @@ mod tests {
             (PartsReason::WrongMagic.into(), InvalidData),
             (PartsReason::WrongVersion.into(), InvalidData),
             (PartsReason::from(Corrupt).into(), InvalidData),
-            (PartsReason::NotAnEventFd.into(), InvalidData),
+            (PartsReason::NotATimerFd.into(), InvalidData),
             (PartsError { reason: PartsReason::TooSmall, given: () }.into(), InvalidData),
         ];
         for (error, kind) in told {

@@ -20,6 +20,9 @@ pub struct CounterReader {
 /// The writer's side of a counter. Its descriptor is writable while a write of one has room.
 ///
 /// The descriptor is for polling alone, and for writing: whether it is readable says nothing.
+///
+/// **Of a counter between processes it is readable instead**, and never writable. Writability would have to be shown by a write to a descriptor that all of them have, and a hostile
+/// peer could make that write wait. So a handler that may be given either kind asks [`EventCounter::is_shared`].
 #[derive(Clone)]
 pub struct CounterWriter {
     counter: EventCounter,
@@ -135,11 +138,15 @@ impl fmt::Debug for CounterWriter {
 #[cfg(loom)]
 mod model {
     use super::{CounterReader, CounterWriter};
-    use crate::{counter::sides::Side, sys::EventFd};
+    use crate::{
+        counter::sides::{Side, SideFd},
+        sys::EventFd,
+    };
 
     impl CounterReader {
         fn fd(&self) -> &EventFd {
-            self.counter.core.fd(Side::Reader).unwrap()
+            let SideFd::Event(fd) = self.counter.core.fd(Side::Reader).unwrap();
+            fd
         }
 
         /// Whether the descriptor is readable.
@@ -165,7 +172,8 @@ mod model {
 
     impl CounterWriter {
         fn fd(&self) -> &EventFd {
-            self.counter.core.fd(Side::Writer).unwrap()
+            let SideFd::Event(fd) = self.counter.core.fd(Side::Writer).unwrap();
+            fd
         }
 
         /// Whether the descriptor is writable.

@@ -18,9 +18,9 @@
 //!    was cleared had noted the number before, so it is woken, or does not fall asleep.
 //! 5. **Everybody is woken.** In semaphore mode a freed unit may go to a waiter of one or leave a waiter of several asleep; waking one could pick
 //!    the one that cannot go on.
-//! 6. **Each side has an eventfd that is written only when its level changes, and only once it is exposed**, that is, asked for. The reader's is
+//! 6. **Each side has a descriptor that is changed only when its level changes, and only once it is exposed**, that is, asked for. Between threads it is an eventfd. The reader's is
 //!    readable (not zero) iff `count > 0`. The writer's is writable iff `count < maximum - 1`: it is zero then, and else at the kernel's own
-//!    maximum. To expose is to make the descriptor, set the bit, look (rule 2), and reconcile (rule 7). So a counter that
+//!    maximum. Between processes both are timerfds used as flags (`flag.rs`), readable iff the side is ready. To expose is to make the descriptor, set the bit, look (rule 2), and reconcile (rule 7). So a counter that
 //!    nobody polls makes no system call but for waits.
 //! 7. **To reconcile is to show the level and to compare again, until it is still the level.** Every step across a level reconciles, unless the level
 //!    is back already: then who crossed it back comes later and does. So at rest the descriptor is right, for any number of threads: take the
@@ -29,7 +29,7 @@
 //! 8. **Before that it may be wrong**: a poller can wake in vain, and it can wait for a moment longer than it must, never for ever.
 //! 9. **A writer that was refused gets an edge.** To one that polls edge-triggered, "not writable" that was never shown is no edge, and a freed unit
 //!    that does not cross the level is none either, though it may be the one that was missing. A refused writer sets `STARVED`, looks, and
-//!    tries once more. Who removes and finds the bit clears it and nudges: adds one to the descriptor, so that the read that shows "writable" is an edge.
+//!    tries once more. Who removes and finds the bit clears it and nudges: adds one to the descriptor, so that the read that shows "writable" is an edge. (A flag that is set is one always.)
 //!    It never shows "not writable" for that: dying then, it would leave that. A reader needs
 //!    none of this: showing "readable" is an edge always, and one that was refused saw zero.
 //! 10. **Between processes, a death costs at most one wake**, and the next call of anybody makes up for it. One that dies between its step and the telling
@@ -42,10 +42,14 @@
 //!     the word, and to wait for one that is late would be to wait for a hostile one. Who must outlive this polls with a timeout and tries again.
 //! 11. **What a page holds is a value, never an address.** A hostile peer can make us wait, wake in vain and count wrong. A corrupt page shows
 //!     both sides ready and wakes everybody, for each operation answers with the error.
+//! 12. **No peer makes a call wait that promises not to.** A shared descriptor is never read or written, for its `O_NONBLOCK` is the peers' too. Between processes every loop has a
+//!     bound: of attempts to change the word (then it is corrupt), and of rounds to show a level (then the side says "ready", and who comes in vain looks again).
 
 mod builder;
 mod core;
 mod error;
+#[cfg(not(loom))]
+mod flag;
 mod handles;
 mod page;
 #[cfg(not(loom))]
@@ -78,10 +82,10 @@ use crate::Errno;
 /// reach the maximum itself, which is the [overflow](Self::is_overflowed) condition.
 ///
 /// Either side can be polled: [`reader`](Self::reader) is readable while the count is above zero, [`writer`](Self::writer) is writable while a write of one
-/// has room. Both are exact as soon as no operation is under way, and may wake in vain until then. A side that nobody has asked for costs nothing:
+/// has room; between processes the writer's side, too, is polled for reading. Both are exact as soon as no operation is under way, and may wake in vain until then. A side that nobody has asked for costs nothing:
 /// a write and a read that need not wait make no system call.
 ///
-/// Between processes a peer that is killed in the middle of a call can take a wake with it, until anybody's next call. Calls that wait look again by
+/// Between processes no peer, however hostile, makes a call wait that promises not to. A peer can make the others wait or wake in vain, and give any count. A peer that is killed in the middle of a call can take a wake with it, until anybody's next call. Calls that wait look again by
 /// themselves, every 100 ms. Whoever polls and must go on without that peer polls with a timeout, and tries when it is over: an attempt, also one
 /// that is refused, brings both sides up to date for everybody.
 ///
@@ -274,6 +278,8 @@ impl EventCounter {
     }
 
     /// The side that is polled for writing: writable while the count is below the maximum less one.
+    ///
+    /// **That of a [shared](Self::is_shared) counter is polled for reading**: readable while a write of one has room. See [`CounterWriter`].
     ///
     /// From now on each step to and from that costs a system call.
     ///

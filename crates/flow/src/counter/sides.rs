@@ -2,6 +2,11 @@
 
 use std::sync::OnceLock;
 
+#[cfg(not(loom))]
+use std::os::fd::{AsFd, BorrowedFd};
+
+#[cfg(not(loom))]
+use super::flag::Flag;
 use super::{core::Core, word::Word};
 use crate::{Errno, sync::Ordering, sys::EventFd};
 
@@ -17,6 +22,40 @@ const FULL: u64 = u64::MAX - 1;
 
 /// What makes the next read of an eventfd an edge for those who poll for writing, and leaves it writable until then.
 const NUDGE: u64 = 1;
+
+/// So many rounds a shared side is shown, or the two in turn, before it is left at "ready" (rule 12).
+const ROUNDS_MAX: u32 = 64;
+
+/// A side's descriptor.
+#[derive(Debug)]
+pub(super) enum SideFd {
+    /// Between threads.
+    Event(EventFd),
+    /// Between processes.
+    #[cfg(not(loom))]
+    Flag(Flag),
+}
+
+impl SideFd {
+    /// Makes what follows an edge, or is one, and shows nothing but "ready" meanwhile.
+    fn nudge(&self) {
+        match self {
+            Self::Event(fd) => _ = fd.write(NUDGE),
+            #[cfg(not(loom))]
+            Self::Flag(flag) => flag.set(),
+        }
+    }
+}
+
+#[cfg(not(loom))]
+impl AsFd for SideFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Event(fd) => fd.as_fd(),
+            Self::Flag(flag) => flag.as_fd(),
+        }
+    }
+}
 
 /// A side of the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +80,20 @@ impl Side {
     }
 
     /// Makes the descriptor say that the side is ready, or that it is not.
-    fn show(self, fd: &EventFd, ready: bool) {
+    fn show(self, fd: &SideFd, ready: bool) {
+        let fd = match fd {
+            SideFd::Event(fd) => fd,
+            #[cfg(not(loom))]
+            SideFd::Flag(flag) => {
+                return match (self, ready) {
+                    (_, false) => flag.clear(),
+                    (Self::Reader, true) => flag.set(),
+                    // An edge for nothing would call a writer of several, whose own refusal comes here, again and again.
+                    (Self::Writer, true) if flag.is_set() => {}
+                    (Self::Writer, true) => flag.set(),
+                };
+            }
+        };
         // What the calls answer says only what the descriptor said before.
         match (self, ready) {
             (Self::Reader, true) => _ = fd.write(1),
@@ -58,7 +110,7 @@ impl Side {
 }
 
 impl Core {
-    const fn cell(&self, side: Side) -> &OnceLock<EventFd> {
+    const fn cell(&self, side: Side) -> &OnceLock<SideFd> {
         match side {
             Side::Reader => &self.reader,
             Side::Writer => &self.writer,
@@ -66,7 +118,7 @@ impl Core {
     }
 
     /// The side's descriptor; there once it is exposed.
-    pub(super) fn fd(&self, side: Side) -> Option<&EventFd> {
+    pub(super) fn fd(&self, side: Side) -> Option<&SideFd> {
         self.cell(side).get()
     }
 
@@ -82,8 +134,8 @@ impl Core {
     /// Rule 6: from now on the descriptor follows the word.
     pub(super) fn expose(&self, side: Side) -> Result<(), Errno> {
         if self.fd(side).is_none() {
-            // Who comes second closes its own again.
-            let _ = self.cell(side).set(EventFd::new()?);
+            // Who comes second closes its own again. A shared counter has had its own from the beginning.
+            let _ = self.cell(side).set(SideFd::Event(EventFd::new()?));
         }
         self.page.live.exposed.fetch_or(side.bit(), Ordering::AcqRel);
         self.page.look_again();
@@ -110,6 +162,7 @@ impl Core {
         let Some(fd) = self.fd(side) else {
             return level;
         };
+        let mut rounds = 0;
         loop {
             side.show(fd, level);
             let now = self.level(side);
@@ -117,13 +170,23 @@ impl Core {
                 return level;
             }
             level = now;
+            rounds += 1;
+            if rounds == ROUNDS_MAX && self.is_shared() {
+                side.show(fd, true);
+                return true;
+            }
         }
     }
 
     /// Reconciles, and where the side has been made to say "not ready", looks at the other one afterwards: rule 10.
     fn settle(&self, side: Side) {
         let mut side = side;
+        let mut rounds = 0;
         while !self.reconcile(side) && self.is_shared() {
+            rounds += 1;
+            if rounds == ROUNDS_MAX {
+                return self.fd(side).into_iter().for_each(|fd| side.show(fd, true));
+            }
             side = side.other();
             if self.page.live.exposed.load(Ordering::Acquire) & side.bit() == 0 || self.is_shut() {
                 return;
@@ -158,7 +221,7 @@ impl Core {
             return;
         };
         if exposed & STARVED != 0 {
-            fd.write(NUDGE);
+            fd.nudge();
         }
         self.settle(Side::Writer);
     }

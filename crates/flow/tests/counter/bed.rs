@@ -46,15 +46,17 @@ impl Sides {
         let (reader, writer) = (counter.reader().unwrap(), counter.writer().unwrap());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         epoll::add(&epoll, &reader, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
-        epoll::add(&epoll, &writer, epoll::EventData::new_u64(1), epoll::EventFlags::OUT).unwrap();
+        let room = epoll::EventFlags::from_bits_retain(room_of(&writer).bits().into());
+        epoll::add(&epoll, &writer, epoll::EventData::new_u64(1), room).unwrap();
         Self { reader, writer, epoll }
     }
 
     /// What poll(2) and epoll(7) say now: (reader's side readable, writer's side writable).
     pub(crate) fn levels(&self) -> (bool, bool) {
-        let mut set = [PollFd::new(&self.reader, PollFlags::IN), PollFd::new(&self.writer, PollFlags::OUT)];
+        let room = room_of(&self.writer);
+        let mut set = [PollFd::new(&self.reader, PollFlags::IN), PollFd::new(&self.writer, room)];
         poll(&mut set, Some(&Timespec::default())).unwrap();
-        let levels = (set[0].revents().contains(PollFlags::IN), set[1].revents().contains(PollFlags::OUT));
+        let levels = (set[0].revents().contains(PollFlags::IN), set[1].revents().contains(room));
         let mut events = Vec::with_capacity(2);
         epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&Timespec::default())).unwrap();
         let has = |data| events.iter().any(|event: &epoll::Event| event.data.u64() == data);
@@ -77,7 +79,12 @@ pub(crate) fn wait_readable(reader: &CounterReader) {
 
 /// Waits until the writer's side is writable.
 pub(crate) fn wait_writable(writer: &CounterWriter) {
-    wait(PollFd::new(writer, PollFlags::OUT));
+    wait(PollFd::new(writer, room_of(writer)));
+}
+
+/// What the writer's side is polled for.
+pub(crate) fn room_of(writer: &CounterWriter) -> PollFlags {
+    if writer.counter().is_shared() { PollFlags::IN } else { PollFlags::OUT }
 }
 
 fn wait(fd: PollFd<'_>) {

@@ -171,19 +171,21 @@ fn timerfd() -> OwnedFd {
     timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).unwrap()
 }
 
+/// Once, at this moment.
+fn at(tv_nsec: i64) -> rustix::time::Itimerspec {
+    let it_value = rustix::time::Timespec { tv_sec: 0, tv_nsec };
+    rustix::time::Itimerspec { it_interval: rustix::time::Timespec::default(), it_value }
+}
+
 /// A timerfd that is readable.
 fn expired() -> OwnedFd {
     let fd = timerfd();
-    let now = rustix::time::Itimerspec {
-        it_interval: rustix::time::Timespec::default(),
-        it_value: rustix::time::Timespec { tv_sec: 0, tv_nsec: 1 },
-    };
-    timerfd_settime(&fd, TimerfdTimerFlags::empty(), &now).unwrap();
+    timerfd_settime(&fd, TimerfdTimerFlags::empty(), &at(1)).unwrap();
     rustix::event::poll(&mut [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)], None).unwrap();
     fd
 }
 
-/// What is no eventfd, or one that would block, each non-blocking and open for reading and writing where it can be.
+/// What is no timerfd, each non-blocking and open for reading and writing where it can be.
 fn strangers() -> Vec<(&'static str, OwnedFd)> {
     let (read_end, write_end) = pipe();
     let (socket, peer) = io_socketpair();
@@ -201,10 +203,9 @@ fn strangers() -> Vec<(&'static str, OwnedFd)> {
         ("file", file),
         ("device", rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()).unwrap()),
         ("directory", rustix::fs::open("/", OFlags::RDONLY | OFlags::NONBLOCK, rustix::fs::Mode::empty()).unwrap()),
-        ("timerfd", timerfd()),
+        ("eventfd", eventfd_of(0)),
         ("epoll", epoll),
         ("memfd", page(PAGE_LEN, SealFlags::SHRINK)),
-        ("blocking eventfd", eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
     ]
 }
 
@@ -216,11 +217,11 @@ fn io_socketpair() -> (OwnedFd, OwnedFd) {
 }
 
 #[test]
-fn what_is_no_eventfd_is_refused_as_a_side() {
+fn what_is_no_timerfd_is_refused_as_a_side() {
     for (name, fd) in strangers() {
         let again = fd.try_clone().unwrap();
-        assert_eq!(refusal(CounterParts { reader: fd, ..parts() }), PartsReason::NotAnEventFd, "{name}");
-        assert_eq!(refusal(CounterParts { writer: again, ..parts() }), PartsReason::NotAnEventFd, "{name}");
+        assert_eq!(refusal(CounterParts { reader: fd, ..parts() }), PartsReason::NotATimerFd, "{name}");
+        assert_eq!(refusal(CounterParts { writer: again, ..parts() }), PartsReason::NotATimerFd, "{name}");
     }
 }
 
@@ -229,7 +230,7 @@ fn what_is_refused_as_a_side_is_not_read() {
     let (socket, peer) = io_socketpair();
     assert_eq!(rustix::io::write(&peer, b"x"), Ok(1));
     let error = EventCounter::from_parts(CounterParts { reader: socket, ..parts() }).unwrap_err();
-    assert_eq!(error.reason, PartsReason::NotAnEventFd);
+    assert_eq!(error.reason, PartsReason::NotATimerFd);
     assert_eq!(rustix::io::read(&error.given.reader, &mut [0; 8]), Ok(1));
 }
 
@@ -250,16 +251,18 @@ fn use_all(counter: &EventCounter) {
 }
 
 #[test]
-fn an_odd_eventfd_as_a_side_stalls_at_worst() {
-    let full = || {
-        let fd = eventfd_of(0);
-        rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+fn an_odd_timerfd_as_a_side_stalls_at_worst() {
+    let of = |clock, flags| timerfd_create(clock, flags).unwrap();
+    // One that tells when the clock is set, one that blocks, and one that has expired.
+    let canceled = || {
+        let fd = of(TimerfdClockId::Realtime, TimerfdFlags::CLOEXEC);
+        let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
+        timerfd_settime(&fd, flags, &at(1)).unwrap();
         fd
     };
-    let semaphore = || eventfd(7, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE).unwrap();
-    let odd: [&dyn Fn() -> OwnedFd; 4] = [&|| eventfd_of(5), &full, &semaphore, &expired];
+    let blocking = || of(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC);
+    let odd: [&dyn Fn() -> OwnedFd; 3] = [&canceled, &blocking, &expired];
     for odd in odd {
-        // An expired timerfd looks like an eventfd that is full, and is nothing worse.
         use_all(&EventCounter::from_parts(CounterParts { reader: odd(), ..parts() }).unwrap());
         use_all(&EventCounter::from_parts(CounterParts { writer: odd(), ..parts() }).unwrap());
     }
@@ -270,7 +273,7 @@ fn parts_that_do_not_belong_together_stall_at_worst() {
     let (one, two) = (parts(), parts());
     let mixed = CounterParts { page: one.page, reader: two.reader, writer: one.writer };
     use_all(&EventCounter::from_parts(mixed).unwrap());
-    let same = eventfd_of(0);
+    let same = timerfd();
     let twice = CounterParts { reader: same.try_clone().unwrap(), writer: same, page: two.page };
     use_all(&EventCounter::from_parts(twice).unwrap());
     let swapped = parts();

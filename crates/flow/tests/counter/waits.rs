@@ -8,7 +8,7 @@ use rustix::{
 };
 use windlass_flow::{EventCounter, ReadError, WriteError};
 
-use crate::bed::{KINDS, counters, spawn_asleep};
+use crate::bed::{KINDS, counters, room_of, spawn_asleep};
 
 #[test]
 fn a_blocked_writer_is_woken_by_a_read() {
@@ -117,12 +117,13 @@ fn a_refused_writer_gets_an_edge_whenever_there_is_more_room() {
     for kind in KINDS {
         let (counter, again) = counters(kind, 8, 6, true);
         let writer = counter.writer().unwrap();
-        let edges = Edges::new(&writer, epoll::EventFlags::OUT);
+        let edges = Edges::new(&writer, epoll::EventFlags::from_bits_retain(room_of(&writer).bits().into()));
         assert!(edges.has_one(), "writable from the start");
         assert!(!edges.has_one());
         // There is room for one, so the level never changes; but three do not fit.
         for _ in 0..2 {
             assert_eq!(writer.try_write(3), Err(WriteError::WouldBlock));
+            assert!(!edges.has_one(), "its own refusal is none");
             again.read().unwrap();
             assert!(edges.has_one());
         }

@@ -13,7 +13,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use windlass_flow::{CounterReader, CounterWriter, EventCounter, ReadError, WriteError};
 
-use crate::{passing, watch};
+use crate::{hostile, passing, watch};
 
 /// The first argument of such a process.
 pub(crate) const NAME: &str = "other-process";
@@ -34,8 +34,11 @@ pub(crate) fn start(counter: &EventCounter, role: &[&str]) -> (Child, UnixStream
 }
 
 pub(crate) fn main(arguments: &[String]) {
-    let counter = passing::receive(std::io::stdin());
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if arguments == [hostile::ROLE] {
+        return hostile::main(passing::receive_parts(std::io::stdin()));
+    }
+    let counter = passing::receive(std::io::stdin());
     match arguments[..] {
         ["write", way, units] => write(&counter, way, units.parse().unwrap()),
         ["read", way, units] => read(&counter, way, units.parse().unwrap()),
@@ -128,7 +131,7 @@ pub(crate) fn write_one(way: &str, writer: &CounterWriter) {
     match way {
         "blocking" => writer.write(1).unwrap(),
         "polling" => loop {
-            poll(&mut [PollFd::new(writer, PollFlags::OUT)], Some(&TRY_AGAIN)).unwrap();
+            poll(&mut [PollFd::new(writer, PollFlags::IN)], Some(&TRY_AGAIN)).unwrap();
             match writer.try_write(1) {
                 Ok(()) => return,
                 Err(error) => assert_eq!(error, WriteError::WouldBlock),

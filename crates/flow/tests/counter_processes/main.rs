@@ -8,6 +8,8 @@
 #[cfg(not(loom))]
 mod child;
 #[cfg(not(loom))]
+mod hostile;
+#[cfg(not(loom))]
 mod passing;
 #[cfg(not(loom))]
 mod tests;

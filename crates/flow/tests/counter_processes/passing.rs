@@ -24,6 +24,10 @@ pub(crate) fn send(socket: impl AsFd, counter: &EventCounter) {
 }
 
 pub(crate) fn receive(socket: impl AsFd) -> EventCounter {
+    EventCounter::from_parts(receive_parts(socket)).unwrap()
+}
+
+pub(crate) fn receive_parts(socket: impl AsFd) -> CounterParts {
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
@@ -35,5 +39,5 @@ pub(crate) fn receive(socket: impl AsFd) -> EventCounter {
         }
     }
     let [page, reader, writer] = fds.try_into().unwrap();
-    EventCounter::from_parts(CounterParts { page, reader, writer }).unwrap()
+    CounterParts { page, reader, writer }
 }

@@ -17,6 +17,7 @@ use windlass_flow::{CounterParts, CounterReader, CounterWriter, EventCounter, Pa
 
 use crate::{
     child::{read_some, start, write_one},
+    hostile,
     watch::{self, within_patience},
 };
 
@@ -42,6 +43,8 @@ pub(crate) fn all() -> Vec<Trial> {
     for what in ["read", "write", "read_timeout", "write_timeout"] {
         add(format!("signals_do_not_end_or_stretch::{what}"), Box::new(move || signals(what)));
     }
+    add("a_peer_that_clears_nonblock_makes_no_call_wait".to_owned(), Box::new(hostile::clears_nonblock));
+    add("a_hostile_peer_makes_no_call_wait".to_owned(), Box::new(hostile::does_everything_at_once));
     trials.push(huge_pages());
     trials
 }
@@ -99,12 +102,12 @@ impl Sides {
 
     /// Nobody is at work, so the descriptors say what the count says.
     fn assert_exact(&self) {
-        let mut set = [PollFd::new(&self.0, PollFlags::IN), PollFd::new(&self.1, PollFlags::OUT)];
+        let mut set = [PollFd::new(&self.0, PollFlags::IN), PollFd::new(&self.1, PollFlags::IN)];
         poll(&mut set, Some(&Timespec::default())).unwrap();
         let counter = self.0.counter();
         let (count, maximum) = (counter.count().unwrap(), counter.maximum().unwrap());
         assert_eq!(set[0].revents().contains(PollFlags::IN), count > 0);
-        assert_eq!(set[1].revents().contains(PollFlags::OUT), count < maximum - 1);
+        assert_eq!(set[1].revents().contains(PollFlags::IN), count < maximum - 1);
     }
 }
 
