@@ -4,7 +4,7 @@
 //!
 //! 1. destructors that a panic has left behind, a rebuild of the epoll set if one was asked for, hooks before the wait, merged changes;
 //! 2. the wait, unless events are left over from a turn that panicked: those go first, and nothing is fetched beside them (rules 8, 9);
-//! 3. what the last turn left over: deferred closures, remote calls, due timers (rule 10);
+//! 3. what the last turn left over: deferred closures, remote calls, due timers (rule 10; timers after events that are left over, too);
 //! 4. the events;
 //! 5. timers that are due, remote calls, deferred closures, hooks after the turn;
 //! 6. blocks of deleted cells are freed, if the batch is empty (rule 2).
@@ -222,7 +222,8 @@ impl Reactor {
         };
         // Before anything comes into the batch: what was added until now may be named there (`Reactor::is_new`).
         guard.reactor.counters.turns += 1;
-        if guard.reactor.batch.is_empty() {
+        let has_kept = !guard.reactor.batch.is_empty();
+        if !has_kept {
             guard.reactor.fetch(timeout)?;
         }
         guard.counted = true;
@@ -231,11 +232,12 @@ impl Reactor {
         reactor.counters.events += count as u64;
         // Timers that are started in this turn do not fire in it (rule 9): where none waits now, none can be due.
         let has_timers = reactor.timers.waiting() > 0;
-        let timers_first = mem::take(&mut reactor.timers_left);
+        // After kept events, or a timer that panics in each turn would keep those from coming.
+        let timers_first = mem::take(&mut reactor.timers_left) && !has_kept;
         if has_timers {
             let now = reactor.time.turn_ns();
-            // Until they have fired: whatever panics before, those that are due come first in the next turn (rule 8).
-            reactor.timers_left = timers_first || reactor.timers.may_be_due(now);
+            // Until they have fired: if anything panics before, they come first in the next turn (rule 8).
+            reactor.timers_left = reactor.timers.may_be_due(now);
         }
         reactor.phase = Phase::Calls;
         reactor.run_deferred(left);

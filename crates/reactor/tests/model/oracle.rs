@@ -43,6 +43,8 @@ pub(crate) struct Oracle {
     fetched: BTreeSet<usize>,
     /// How many of the dead may be left in the batch after a panic: their events are silent, so nobody knows.
     dead: usize,
+    /// Timers that were due when the last turn panicked: they come before new events. `None` after a turn without a panic.
+    owed: Option<Vec<usize>>,
     now: u64,
     order: usize,
     in_turn: bool,
@@ -226,6 +228,9 @@ impl Oracle {
         }
         let kept = !self.fetched.is_empty() || self.dead > 0 && self.only_the_dead_are_kept();
         let dead = self.dead;
+        // Kept events come before them.
+        let owed = self.owed.take().filter(|_| !kept);
+        let (mut has_fired, mut has_ticked) = (false, false);
         if !kept {
             self.dead = 0;
             self.fetch();
@@ -239,15 +244,22 @@ impl Oracle {
                     if !self.fetched.remove(&who) {
                         return Err(format!("subscriber {who} fired out of turn"));
                     }
+                    has_fired = true;
+                    let is_owed = owed.iter().flatten().any(|timer| self.is_due(*timer));
+                    if is_owed || has_ticked && self.due().is_some() {
+                        return Err(format!("subscriber {who} fired before timer {:?}", self.due()));
+                    }
                     let acts = self.subscribers[who].acts.clone();
                     if !self.acts(&acts, Some(who))? {
                         return self.panicked();
                     }
                 }
                 Some(Note::Ticked(who, missed)) => {
-                    if !self.fetched.is_empty() {
+                    // After a panic the timers that are due may be first.
+                    if !self.fetched.is_empty() && (has_fired || owed.is_none()) {
                         return Err(format!("timer {who} fired before {:?}", self.fetched));
                     }
+                    has_ticked = true;
                     self.tick(who, missed)?;
                 }
                 Some(Note::Deferred(which)) => {
@@ -290,17 +302,22 @@ impl Oracle {
     /// The turn has ended by a panic: what was fetched is kept.
     fn panicked(&mut self) -> Verdict {
         self.in_turn = false;
+        self.owed = Some((0..self.timers.len()).filter(|timer| self.is_due(*timer)).collect());
         match self.next() {
             Some(Note::TurnEnded { events: None }) => Ok(()),
             other => Err(format!("expected the turn to end by a panic, got {other:?}")),
         }
     }
 
+    fn is_due(&self, who: usize) -> bool {
+        let timer = &self.timers[who];
+        timer.alive && timer.waits && !timer.fresh && timer.deadline <= self.now
+    }
+
     /// The timer that must fire next in this turn.
     fn due(&self) -> Option<usize> {
-        let due =
-            self.timers.iter().enumerate().filter(|(_, t)| t.alive && t.waits && !t.fresh && t.deadline <= self.now);
-        due.min_by_key(|(_, t)| (t.deadline, t.order)).map(|(who, _)| who)
+        let due = (0..self.timers.len()).filter(|who| self.is_due(*who));
+        due.min_by_key(|who| (self.timers[*who].deadline, self.timers[*who].order))
     }
 
     fn tick(&mut self, who: usize, missed: u64) -> Verdict {

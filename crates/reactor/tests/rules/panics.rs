@@ -321,7 +321,18 @@ fn rule_8_due_timers_come_first_after_the_panic_of_a_closure_that_was_left_over(
     due_timers_come_first(build, |reactor, _| reactor.defer(|_: Turn<'_, Reactor>| panic!("first")).unwrap());
 }
 
-/// What the rest of the batch and the timers have in common: nothing is lost, and each comes once.
+/// A timer that is always due, and panics each time, came first in each turn.
+fn rule_8_a_timer_that_panics_in_each_turn_keeps_no_event_from_coming(build: Build) {
+    let mut reactor = build().build().unwrap();
+    reactor.every(Duration::from_nanos(1), || panic!("timer")).unwrap();
+    let (count, seen) = counter();
+    on_ready(&mut reactor, ready(), move |_, _| count.set(count.get() + 1));
+    for _ in 0..6 {
+        assert_eq!(turn_panics(&mut reactor), "timer");
+    }
+    assert!(seen.get() >= 3, "{} times in six turns", seen.get());
+}
+
 fn rule_8_timers_and_kept_events_come_once_each_whoever_panics(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::default();
@@ -435,6 +446,7 @@ scenarios! {
     rule_8_due_timers_come_first_after_the_panic_of_a_timers_destructor,
     rule_8_due_timers_come_first_after_the_last_events_panic,
     rule_8_due_timers_come_first_after_the_panic_of_a_closure_that_was_left_over,
+    rule_8_a_timer_that_panics_in_each_turn_keeps_no_event_from_coming,
     rule_8_timers_and_kept_events_come_once_each_whoever_panics,
     rule_3_a_repeated_timer_that_panics_keeps_its_beat,
     a_panic_in_a_deferred_closure_or_a_hook_keeps_the_others,
