@@ -168,6 +168,17 @@ impl<R: ReactorOps> Graves<R> {
     }
 }
 
+impl<R: ReactorOps> Graves<R> {
+    /// Frees the blocks of all the dead at the end of a reactor in a child of fork(2), those that the kernel owes something too: it owes it to the parent.
+    pub(crate) fn free_in_child(&mut self) {
+        for cell in self.dead.drain(..) {
+            // SAFETY: its value is gone (protocol 2), the registry has no copy (protocol 1), and no event names it: the batch is empty, and every wait
+            // of the child's was refused. What a request that carries its address may still write is memory of the parent's.
+            unsafe { cell.free() };
+        }
+    }
+}
+
 /// The cell's function touches no value from here on.
 fn seal<R: ReactorOps>(cell: CellPtr<R>, ghost: bool) {
     if ghost {

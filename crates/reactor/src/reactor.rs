@@ -491,9 +491,10 @@ impl fmt::Debug for Reactor {
 impl Drop for Reactor {
     fn drop(&mut self) {
         let mut panics = Panics::default();
+        let is_owner = self.driver.check_owner().is_ok();
         // Nobody waits for an answer while destructors take their time.
         if let Some(inbox) = self.inbox.take() {
-            if self.driver.check_owner().is_ok() {
+            if is_owner {
                 inbox.close(&mut panics);
             } else {
                 // In a child of fork(2) nobody waits, and another thread of the parent's may have held the queue's lock: it is never given back here.
@@ -534,7 +535,11 @@ impl Drop for Reactor {
         // Nobody waits on the epoll set again, so no address comes back (rule 2).
         self.batch.clear();
         self.graves.forgive();
-        self.graves.free(&self.batch, &self.driver);
+        if is_owner {
+            self.graves.free(&self.batch, &self.driver);
+        } else {
+            self.graves.free_in_child();
+        }
         panics.resume();
     }
 }

@@ -729,7 +729,8 @@ impl Uring {
             // SAFETY: a listed cell is owed, so its block is allocated (protocol 1).
             unsafe { Cell::from_exposed(address) }.set_flag(Flags::LISTED, false);
         }
-        if self.outstanding > 0 {
+        // In a child it is a copy, to which the kernel does not write.
+        if self.outstanding > 0 && !self.fork.is_child() {
             self.keep_pool();
         }
     }
