@@ -23,9 +23,12 @@ struct Post<'b> {
     hall: &'b Hall,
     sides: &'b mut Sides,
     stash: &'b mut Vec<u8>,
-    /// The frames of the log one by one, plain and compressed, once somebody gets them so: receivers share those that wait.
-    rows: [Vec<Shared<'b>>; 2],
+    /// Frames of the log for which somebody waits: those who come later share them.
+    kept: &'b mut [KeptRow; 2],
 }
+
+/// By the number of the frame, in the plain row or the compressed one.
+pub(crate) type KeptRow = Vec<Option<Arc<[u8]>>>;
 
 impl Hall {
     /// Publishes to a topic. `from` does not get it, unless that is [`NOBODY`]. Says how many will.
@@ -154,7 +157,7 @@ impl Books {
         if let Some(member) = self.roster.taken(running) {
             member.flags.add(Flags::RUNNING);
         }
-        let Self { roster, topics, log, packer, sides, stash, .. } = self;
+        let Self { roster, topics, log, packer, sides, stash, kept, .. } = self;
         if let Some(row) = topics.topic(topic) {
             let takes_packed = |roster: &mut Roster, index: u32| roster.at(index).flags.any(Flags::COMPRESSED);
             if let Some(packer) = packer {
@@ -165,7 +168,7 @@ impl Books {
             let (plain, packed) = (Shared::new(log.plain()), Shared::new(log.packed()));
             let may_be_quick = log.plain().len() <= hall.options.receiver_buffer_max;
             let mut quick = 0_u64;
-            let post = &mut Post { hall, sides, stash, rows: [Vec::new(), Vec::new()] };
+            let post = &mut Post { hall, sides, stash, kept };
             for receiver in &row.receivers {
                 let member = roster.at(receiver.member);
                 if member.flags.is_usual() && may_be_quick {
@@ -201,11 +204,10 @@ impl Books {
         index: u32,
         frame: &Shared<'_>,
     ) -> Result<(), SendError> {
-        let Self { roster, sides, stash, .. } = self;
+        let Self { roster, sides, stash, kept, .. } = self;
         let member = roster.at(index);
         let is_running = hall.running.get() == index;
-        let rows = [Vec::new(), Vec::new()];
-        Post { hall, sides, stash, rows }.frame(turn, member, index, frame, is_running)
+        Post { hall, sides, stash, kept }.frame(turn, member, index, frame, is_running)
     }
 }
 
@@ -231,7 +233,7 @@ fn note_waiting(hall: &Hall, member: &mut Member, stream: &mut Stream<'_>, waiti
     }
 }
 
-impl<'b> Post<'b> {
+impl Post<'_> {
     /// What may wait in the stream itself: out of it nothing can be dropped any more, so where the oldest are to go it has half, or one message.
     fn stream_max(&self, waiting: usize) -> usize {
         let max = self.hall.options.receiver_buffer_max;
@@ -240,7 +242,7 @@ impl<'b> Post<'b> {
 
     /// Gives a run of publications to a receiver for whom there is something to be thought of.
     #[cold]
-    fn run(&mut self, turn: &mut Turn<'_>, member: &mut Member, index: u32, log: &'b Log, run: &Shared<'_>) {
+    fn run(&mut self, turn: &mut Turn<'_>, member: &mut Member, index: u32, log: &Log, run: &Shared<'_>) {
         if !member.flags.takes_messages() {
             return;
         }
@@ -260,17 +262,20 @@ impl<'b> Post<'b> {
                 return;
             }
         }
-        let mut row = core::mem::take(&mut self.rows[usize::from(is_packed)]);
-        if row.is_empty() {
-            row = log.frames(is_packed, NOBODY).map(Shared::new).collect();
-        }
-        for (frame, from) in row.iter().zip(log.senders()) {
-            if from != index {
-                // What is refused is counted.
-                let _ = self.frame(turn, member, index, frame, is_running);
+        for (at, (frame, from)) in log.frames(is_packed, NOBODY).zip(log.senders()).enumerate() {
+            if from == index {
+                continue;
+            }
+            let kept = self.kept[usize::from(is_packed)].get(at).and_then(Option::as_ref).map(Arc::clone);
+            let shared = kept.as_ref().map_or_else(|| Shared::new(frame), Shared::of);
+            // What is refused is counted.
+            let _ = self.frame(turn, member, index, &shared, is_running);
+            if kept.is_none() && shared.is_kept() {
+                let row = &mut self.kept[usize::from(is_packed)];
+                row.resize(log.pieces(), None);
+                row[at] = Some(shared.to_arc());
             }
         }
-        self.rows[usize::from(is_packed)] = row;
     }
 
     fn frame(

@@ -23,6 +23,7 @@ use crate::{
     budget::Budget,
     closed::{Ending, Endings},
     connection::Seat,
+    deliver::KeptRow,
     drain::Then,
     driver::LARGE,
     http::Place,
@@ -125,6 +126,8 @@ pub(crate) struct Books {
     /// Frames for the connection that is in a pass.
     pub(crate) stash: Vec<u8>,
     pub(crate) sides: Sides,
+    /// Frames of the log for which somebody waits.
+    pub(crate) kept: [KeptRow; 2],
     /// Received bytes of connections that do not read on for now.
     pub(crate) held: BTreeMap<u32, Vec<u8>>,
     /// How connections that are about to end have come to that. Here and in the next two is what few connections have: so the others need no room for it.
@@ -158,6 +161,7 @@ impl Hall {
             log_topic: None,
             stash: Vec::new(),
             sides: Sides::new(budget.beside()),
+            kept: Default::default(),
             held: BTreeMap::new(),
             endings: Endings::default(),
             protocols: BTreeMap::new(),
@@ -338,8 +342,11 @@ impl Hall {
         if !books.roster.at(member).flags.any(Flags::SIDE) {
             return;
         }
-        let high = self.options.receiver_buffer_max / 2;
-        while stream.buffered() <= high && !stream.is_full() {
+        let half = self.options.receiver_buffer_max / 2;
+        // What is in the stream cannot make way any more: it is about half of the buffer, or one message.
+        let low = self.bounds.high / 4;
+        let fits = |waiting: usize, len: usize| waiting <= low || waiting + len <= half;
+        while !stream.is_full() && books.sides.next_len(member).is_some_and(|len| fits(stream.buffered(), len)) {
             let Some(frame) = books.sides.pop(member) else { break };
             self.stats.messages_sent.add(1);
             if stream.send_shared(&Shared::of(&frame)).is_err() {
@@ -349,7 +356,7 @@ impl Hall {
         if books.sides.is_empty(member) {
             books.roster.at(member).flags.clear(Flags::SIDE);
             self.remove_side(books, member);
-        } else if !is_told_full {
+        } else if !is_told_full && !stream.wait_for_low_mark() {
             // Nobody else would come back to it.
             stream.nudge();
         }
@@ -471,6 +478,7 @@ impl Books {
             }
         }
         self.log.clear();
+        self.kept.iter_mut().for_each(Vec::clear);
         self.log_topic = None;
         hall.lower(Alert::LOG);
     }

@@ -96,7 +96,8 @@ pub struct Options {
     /// from. Above all of it the largest are closed, as [`Slow::Evict`] does it, and new requests get 503 for up to a second. `None`: a quarter of the memory limit of the process' cgroup,
     /// or of the machine's memory if that is less. Default: `None`.
     ///
-    /// It is looked at after each pass over received bytes and when a turn's messages have been given out, so what a single callback sends may pass it.
+    /// It is looked at after each pass over received bytes, after each message sent to one connection, and when a turn's publications have been given out: what is added in between
+    /// may pass it, for each worker by up to `receiver_buffer_max`. What else a server needs is in its `ARCHITECTURE.md`.
     pub memory_max: Option<usize>,
     /// What becomes of what is more. Default: [`Slow::DropNewest`].
     pub slow: Slow,

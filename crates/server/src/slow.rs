@@ -67,6 +67,11 @@ impl Sides {
         dropped
     }
 
+    /// How long a receiver's oldest is.
+    pub(crate) fn next_len(&self, member: u32) -> Option<usize> {
+        self.rows.get(&member)?.frames.front().map(|frame| frame.len())
+    }
+
     /// A receiver's oldest.
     pub(crate) fn pop(&mut self, member: u32) -> Option<Arc<[u8]>> {
         let side = self.rows.get_mut(&member)?;

@@ -6,7 +6,7 @@
 
 #![allow(unsafe_code, reason = "malloc_trim of libc")]
 
-use std::fs;
+use std::{fs::File, os::unix::fs::FileExt as _};
 
 /// The bytes that it is called for.
 const WORTH: u64 = 8 << 20;
@@ -20,6 +20,8 @@ const NOISE: u64 = 1 << 20;
 /// Says when to.
 #[derive(Debug)]
 pub(crate) struct Trimmer {
+    /// What proc_pid_statm(5) describes, open from the beginning: so no file is opened while the server serves. None where there is no such file.
+    statm: Option<File>,
     /// The least that was resident since it was called last.
     least: u64,
     /// What was resident at the last look.
@@ -32,7 +34,14 @@ pub(crate) struct Trimmer {
 
 impl Trimmer {
     pub(crate) fn new() -> Self {
-        Self { least: u64::MAX, last: 0, peak: 0, quiet: 0, looks: LOOKS_APART }
+        Self {
+            statm: File::open("/proc/self/statm").ok(),
+            least: u64::MAX,
+            last: 0,
+            peak: 0,
+            quiet: 0,
+            looks: LOOKS_APART,
+        }
     }
 
     /// A look: what is resident, and how much load there is, as the number of bytes that it may hold. True when memory should be given back.
@@ -51,22 +60,23 @@ impl Trimmer {
         true
     }
 
+    /// What is resident; `None` where it cannot be read.
+    fn resident(&self) -> Option<u64> {
+        let mut text = [0; 128];
+        let len = self.statm.as_ref()?.read_at(&mut text, 0).ok()?;
+        let pages: u64 = str::from_utf8(&text[..len]).ok()?.split(' ').nth(1)?.parse().ok()?;
+        Some(pages * rustix::param::page_size() as u64)
+    }
+
     /// Looks, and gives memory back if it is time to.
     pub(crate) fn trim_if_due(&mut self, load: u64) {
-        let Some(before) = resident() else { return };
+        let Some(before) = self.resident() else { return };
         if self.look(before, load) {
             malloc_trim();
-            self.last = resident().unwrap_or(before);
+            self.last = self.resident().unwrap_or(before);
             tracing::debug!(before, after = self.last, "gave memory back");
         }
     }
-}
-
-/// What is resident, by proc_pid_statm(5); `None` where it cannot be read.
-fn resident() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
 }
 
 #[cfg(target_env = "gnu")]
@@ -121,9 +131,10 @@ mod tests {
 
     #[test]
     fn it_works_here() {
-        let before = resident().expect("proc is mounted");
+        let trimmer = Trimmer::new();
+        let before = trimmer.resident().expect("proc is mounted");
         assert!(before > 100 << 10);
         malloc_trim();
-        assert!(resident().is_some());
+        assert!(trimmer.resident().is_some());
     }
 }

@@ -47,6 +47,12 @@ impl<'b> Shared<'b> {
         Arc::clone(self.kept())
     }
 
+    /// Whether a stream waits with them already, so that [`to_arc`](Self::to_arc) copies nothing.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.kept.get().is_some()
+    }
+
     /// The bytes where they can be kept, if they have been kept before.
     #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
     pub(crate) fn if_kept(&self) -> Option<&Arc<[u8]>> {
@@ -80,7 +86,7 @@ impl fmt::Debug for Shared<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("len", &self.bytes.len())
-            .field("is_kept", &self.kept.get().is_some())
+            .field("is_kept", &self.is_kept())
             .finish_non_exhaustive()
     }
 }

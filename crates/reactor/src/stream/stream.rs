@@ -180,6 +180,18 @@ impl Stream<'_> {
         self.seen().0.flags.any(Flags::FULL)
     }
 
+    /// Counts the output as above the high mark, whatever it is, so that [`on_drained`](super::StreamHandler::on_drained) tells when it has sunk to the low one. False if that
+    /// would not come: the output is at the low mark, or the socket may take it yet.
+    pub fn wait_for_low_mark(&mut self) -> bool {
+        let core = self.core();
+        let may_wait = core.flags.any(Flags::BLOCKED) && core.buffered() > core.options.low_mark;
+        if may_wait {
+            core.flags |= Flags::FULL;
+            self.touch();
+        }
+        may_wait
+    }
+
     /// Closes the writing half once the output is out; receiving goes on. The stream ends when the peer has done the same, or by [`close`](Self::close).
     pub fn finish(&mut self) {
         self.core().flags |= Flags::FINISHING;

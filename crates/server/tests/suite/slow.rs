@@ -183,6 +183,39 @@ fn a_buffer_that_cannot_hold_the_longest_message_is_refused_at_start() {
     windlass_server::Service::new(Acts::echo(), &options, &mut reactor).unwrap();
 }
 
+/// Messages at the side of one whose output is below its marks: their turn comes by an event, not by looking again and again.
+#[test]
+fn what_waits_at_the_side_does_not_keep_the_loop_awake() {
+    let mut bed = Bed::with(Acts::echo(), |options| {
+        options.slow = Slow::DropOldest;
+        options.receiver_buffer_max = 8 * LEN;
+        options.limits.message_max = LEN;
+    });
+    let mut client = bed.connect("/");
+    let id = bed.ids()[0];
+    // Until something waits that is more than the low mark and less than the high one.
+    let (mut sent, large) = (0, vec![7; 3 * LEN]);
+    while bed.act(move |hub| hub.buffered(id)) < 2 * LEN {
+        bed.act(move |hub| hub.send(id, &message(sent)[..])).unwrap();
+        bed.settle();
+        sent += 1;
+    }
+    let expected = large.clone();
+    bed.act(move |hub| hub.send(id, &large[..])).unwrap();
+    bed.settle();
+    let before = bed.reactor.stats().events;
+    for _ in 0..100 {
+        bed.turn();
+    }
+    let events = bed.reactor.stats().events - before;
+    assert!(events < 10, "{events} events, and nothing happens");
+    for number in 0..sent {
+        assert_eq!(bed.next(&mut client), Got::Binary(message(number)));
+    }
+    assert_eq!(bed.next(&mut client), Got::Binary(expected));
+    assert_eq!(bed.service.stats().dropped, 0);
+}
+
 /// A receiver that does not read holds no more than its buffer, whatever its own echoes and others' messages come to.
 #[test]
 fn what_waits_never_passes_the_buffer() {
