@@ -38,24 +38,25 @@ fn grow<T>(vec: &mut Vec<T>) {
 
 /// Values that are found by index and generation.
 ///
-/// A place's generation rises when it is vacated. Generations are drawn for the whole process, so no name comes twice: not in this arena and not in
-/// another. A place is retired where there are no more.
+/// A place's generation rises when it is vacated. Generations are drawn for the whole process, so no
+/// name comes twice, neither in this arena nor in another one. A place that gets no more of them is
+/// retired.
 #[derive(Debug)]
 pub(crate) struct Arena<T> {
     places: Vec<Place<T>>,
     free: u32,
     len: usize,
     generations: &'static Generations,
-    /// The generation that places of the block in which `places` ends begin with.
+    /// The first generation of new places.
     fresh: u32,
-    /// Which block that is; `NONE` before the first.
+    /// The block of indices that `fresh` was drawn for; `NONE` before the first.
     fresh_block: u32,
 }
 
 #[derive(Debug)]
 struct Place<T> {
     generation: u32,
-    /// The next free place; where a value is, what was noted with it.
+    /// While the place is free, the next free one. While it is taken, the note of its value.
     link: u32,
     value: Option<T>,
 }
@@ -100,7 +101,7 @@ impl<T> Arena<T> {
             self.fresh_block = block;
             match self.generations.draw(index) {
                 Some(generation) => self.fresh = generation,
-                // Nobody has any left for these indices: they stay empty.
+                // There are none left for these indices: the block stays empty.
                 None => self.places.extend((0..BLOCK).map(|_| Place { generation: 0, link: NONE, value: None })),
             }
         }
@@ -228,7 +229,8 @@ mod tests {
         assert_eq!((other.0, arena.note(other.0, other.1)), (index, Some(0)));
     }
 
-    /// With start offsets of 32 bits for each reactor, those of two that 10,945 others came between met after 82,466 reuses of a place.
+    /// Reactors once began at offsets of their own. Those of two reactors that 10,945 others came
+    /// between met after 82,466 reuses of a place.
     #[test]
     fn a_name_of_another_arena_finds_nothing_however_often_a_place_is_used_again() {
         let generations = generations();

@@ -135,14 +135,15 @@ impl Batch {
     /// Takes over events that were written to the [`room`](Self::room).
     ///
     /// # Panics
-    /// While the batch is halted: the loop would go on.
+    /// While the batch is halted: the halt would be lost.
     ///
     /// # Safety
     /// The first `count` elements of the room have been written, and `count` is not more than its length.
     #[inline]
     pub(crate) unsafe fn filled(&mut self, count: usize) {
         assert!(self.resume.is_null(), "a halted batch is resumed before it is filled");
-        // SAFETY: the batch is not halted, so `end` is the true end, and `count` elements follow it in the allocation (the caller's promise).
+        // SAFETY: the batch is not halted, so `end` is the true end, and `count` elements follow it in
+        // the allocation (the caller's promise).
         self.end = unsafe { self.end.add(count) };
     }
 
@@ -187,7 +188,6 @@ mod tests {
         assert_eq!((batch.running(), batch.room().len()), (None, 3));
     }
 
-    /// Its end would be lost, and with it the halt.
     #[test]
     #[should_panic(expected = "a halted batch")]
     fn a_halted_batch_is_not_filled() {

@@ -187,17 +187,18 @@ impl Reactor {
         ghost
     }
 
-    /// Tells a turn from those before it, if not from one 2^32 turns ago.
+    /// The number of the turn, modulo 2^32.
     #[expect(clippy::cast_possible_truncation, reason = "the low half of the count")]
     const fn turn_mark(&self) -> u32 {
         self.counters.turns as u32
     }
 
-    /// Whether the block of a registered cell may be freed as soon as the cell is deleted: it was added after the batch was fetched, so no event
-    /// names it, and the kernel has no request of its.
+    /// Whether a registered cell was added after the batch was fetched, so that its block may be freed
+    /// as soon as the cell is deleted.
     ///
-    /// A hint: [`Graves::free_early`](crate::graves::Graves::free_early) asks the batch itself. False for streams on a ring, which has more of
-    /// their addresses than the header counts.
+    /// This is a hint, which errs every 2^32 turns:
+    /// [`Graves::free_early`](crate::graves::Graves::free_early) looks into the batch itself. False for
+    /// streams on a ring, whose addresses are in more lists than the header tells.
     pub(crate) fn is_new(&self, cell: Cell) -> bool {
         let is_streams = cell.has_flag(Flags::HIDDEN) && self.backend() == Backend::Uring;
         self.registry.mark(cell) == self.turn_mark() && !is_streams
@@ -291,11 +292,12 @@ impl Reactor {
         self.graves.free(&self.batch, &self.driver);
     }
 
-    /// Enters the reactor's own wake descriptor into the set, if it is not in it. Where the kernel refuses it, the next turn tries again, and no
-    /// turn waits for long until then.
+    /// Adds the reactor's own wake descriptor to the epoll set if it is not there. If the kernel refuses
+    /// it, the next turn tries again, and no turn waits longer than `DEAF_WAIT_MAX` until then.
     pub(crate) fn listen_again(&mut self) {
         self.attention &= !attention::DEAF;
-        for cell in self.registry.iter().filter(|cell| cell.has_flag(Flags::INTERNAL) && cell.has_flag(Flags::ABSENT)) {
+        let is_missing = |cell: &Cell| cell.has_flag(Flags::INTERNAL) && cell.has_flag(Flags::ABSENT);
+        for cell in self.registry.iter().filter(is_missing) {
             match self.driver.add(cell, cell.armed_mask()) {
                 Ok(()) => cell.set_flag(Flags::ABSENT, false),
                 Err(_) => self.attention |= attention::DEAF,

@@ -132,7 +132,8 @@ impl Builder {
         self
     }
 
-    /// How long to ask again and again before the thread sleeps. Default: zero, sleep at once. [`Duration::MAX`]: the thread never sleeps.
+    /// How long to ask again and again before the thread sleeps. Default: zero, sleep at once. With
+    /// [`Duration::MAX`] the thread never sleeps.
     ///
     /// Spinning pays if it is longer than the gap between events, and takes a core.
     pub const fn busy_poll(mut self, spin: Duration) -> Self {

@@ -49,7 +49,7 @@ const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// some days more than this.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 
-/// The longest wait while no other thread can wake the loop: what they ask for is looked at this often.
+/// The longest wait while no other thread can wake the loop. It looks this often for what they ask.
 const DEAF_WAIT_MAX: Duration = Duration::from_millis(10);
 
 /// Gives the events of the batch to their cells, until the batch ends or is halted. The whole cost of an event is here and in the trampoline.
@@ -220,7 +220,7 @@ impl Reactor {
             timeout if guard.reactor.attention & attention::DEAF == 0 => timeout,
             timeout => Some(timeout.map_or(DEAF_WAIT_MAX, |timeout| timeout.min(DEAF_WAIT_MAX))),
         };
-        // Before anything comes into the batch: what was added until now may be named there (`Reactor::is_new`).
+        // Before the batch is filled, which may name what was added until now (`Reactor::is_new`).
         guard.reactor.counters.turns += 1;
         let has_kept = !guard.reactor.batch.is_empty();
         if !has_kept {
@@ -359,7 +359,7 @@ impl Reactor {
         if self.timers.waiting() > 0 {
             span = span.min(self.until_next_timer().unwrap_or(span));
         }
-        // A span that the clock cannot add has no end: only the caller's deadline ends the spin then.
+        // A span too long to be added has no end: then only the caller's deadline ends the spin.
         let end = match (start.checked_add(span), deadline) {
             (Some(end), Some(deadline)) => Some(end.min(deadline)),
             (end, deadline) => end.or(deadline),

@@ -1,8 +1,15 @@
-//! Generations of keys, drawn for the whole process: no two places have ever the same one under the same index.
+//! Generations of keys, drawn for the whole process.
 //!
-//! An index stands for a place in each table of each reactor. Its generations, all 2^32, are shared out in ranges: a new place begins with a range of its own
-//! (with the places of its block, whose indices differ), and one that has used its range up draws another. A range is given once, so a key names one registration
-//! of one reactor, for as long as the process lives. Where an index has no range left, its place is retired.
+//! A key is an index and a generation of 32 bits. An index stands for one place in each table of each
+//! reactor. The 2^32 generations of an index are divided into ranges of 256, and each range is drawn
+//! once in the life of the process. So a key names one registration of one reactor, for ever.
+//!
+//! 1. Indices are counted in blocks. A block has one count of the ranges that were drawn for it.
+//! 2. A new place draws a range, which it shares with the new places of its block: their indices
+//!    differ, so their keys do.
+//! 3. A place that has used its range up draws another one for itself.
+//! 4. When a block has no range left, its places are retired one by one, and new tables leave the
+//!    block empty.
 
 use core::{
     fmt,
@@ -13,10 +20,10 @@ use std::sync::OnceLock;
 /// How many generations are drawn at a time.
 const RANGE: u32 = 256;
 
-/// How many ranges there are for a block of indices: 32 bits of generations.
+/// How many ranges a block has: all generations of 32 bits.
 const RANGES: u32 = 1 << 24;
 
-/// So many indices in a row share a count of ranges, which costs a registration an eighth of a byte.
+/// How many indices make a block. A count of four bytes costs each registration an eighth of a byte.
 pub(crate) const BLOCK: u32 = 32;
 
 /// Blocks in the first segment of the counts; each further one has twice as many.
@@ -25,15 +32,15 @@ const FIRST: u32 = 32;
 /// Enough for all indices of 30 bits.
 const SEGMENTS: usize = 21;
 
-/// Where the ranges begin: not with zero, so that small numbers are no keys.
+/// The first range that is drawn. It is not zero, so that small numbers are not keys.
 const SALT: u32 = 0x5e_ed01;
 
-/// The counts of ranges that were drawn, by blocks of indices. They grow with the largest table that there was.
+/// The counts of the ranges that were drawn, by block. They grow with the largest table.
 pub(crate) struct Generations {
     segments: [OnceLock<Box<[AtomicU32]>>; SEGMENTS],
 }
 
-/// Those of the process.
+/// The generations of this process.
 pub(crate) static PROCESS: Generations = Generations::new();
 
 impl fmt::Debug for Generations {
@@ -47,16 +54,18 @@ impl Generations {
         Self { segments: [const { OnceLock::new() }; SEGMENTS] }
     }
 
-    /// The first generation of a range that nobody else has for the block of this index; `None` when there is no more.
+    /// Draws a range for the block of an index, and returns its first generation. `None` when the block
+    /// has none left.
     pub(crate) fn draw(&self, index: u32) -> Option<u32> {
-        // Uniqueness is the counter's alone: nothing else is told by it.
+        // Relaxed: the count itself is all that threads share here.
         let drawn = self.count(index).fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
             (count < RANGES).then_some(count.wrapping_add(1))
         });
         drawn.ok().map(|count| (count ^ SALT) * RANGE)
     }
 
-    /// Whether this generation, which follows another one, begins a range: then it has to be drawn.
+    /// Whether a generation begins a range. The one before it was the last of its own, so a new range
+    /// has to be drawn.
     pub(crate) const fn begins_range(generation: u32) -> bool {
         generation % RANGE == 0
     }

@@ -8,7 +8,8 @@
 //!    have its address. Being moved on precedes the destructor, which may panic (rule 3).
 //! 3. `dead` cells are freed when the batch is empty and the driver holds no events: every event that was fetched has been dispatched; and when the cell
 //!    is owed nothing: every request that carries its address has completed for good (rule 2). Quarantined ones become dead when the epoll set has been replaced (rule 7).
-//! 4. A dead cell that was added after the batch was fetched is freed at once, under the same conditions but for the batch, which need only not name it.
+//! 4. A dead cell that was added after the batch was fetched is freed at once. The conditions are those
+//!    of 3, except that the batch need not be empty: it must not name the cell.
 
 #![allow(unsafe_code, reason = "values and blocks end here; the protocol above")]
 
@@ -42,7 +43,8 @@ impl<R: ReactorOps> Graves<R> {
         Self { waiting: VecDeque::new(), dead: Vec::new(), quarantine: Vec::new() }
     }
 
-    /// Takes a cell that has been struck from the books and whose handler is not running (protocol 1). `early`: protocol 4 may hold for it.
+    /// Takes a cell that has been struck from the books and whose handler is not running (protocol 1).
+    /// `early` says that protocol 4 may apply.
     pub(crate) fn dig(&mut self, cell: CellPtr<R>, ghost: bool, early: bool) {
         seal(cell, ghost);
         self.waiting.push_back(Waiting::Cell { cell, ghost, early });
@@ -76,7 +78,7 @@ impl<R: ReactorOps> Graves<R> {
         }
     }
 
-    /// Runs the destructor that came last. Says whether the block that this was in may be [freed early](Self::free_early).
+    /// Runs the destructor that came last. True if [`free_early`](Self::free_early) may free its block.
     pub(crate) fn bury_last(&mut self) -> bool {
         self.waiting.pop_back().is_some_and(|last| self.bury(last))
     }
@@ -129,24 +131,25 @@ impl<R: ReactorOps> Graves<R> {
         self.dead.append(&mut self.quarantine);
         for waiting in &mut self.waiting {
             if let Waiting::Cell { ghost, early, .. } = waiting {
-                // Its address was in the old set while events were fetched from that.
+                // Batches were fetched while the old set still had its address.
                 *early &= !*ghost;
                 *ghost = false;
             }
         }
     }
 
-    /// Frees the block of the cell that died last, which is one that [`Reactor::is_new`] has told of when it was deleted, unless the batch, the driver
-    /// or the kernel may name it (protocol 4).
+    /// Frees the block of the cell that died last, unless the batch, the driver or the kernel may name it
+    /// (protocol 4). For a cell that was [new](Reactor::is_new) when it was deleted.
     pub(crate) fn free_early(&mut self, batch: &Batch, driver: &Driver) {
         let Some(&cell) = self.dead.last() else { return };
         if cell.owed() || driver.holds_events() || batch.names(cell.expose()) {
             return;
         }
         self.dead.pop();
-        // SAFETY: its value is gone and the registry has no copy (protocol 2), no event that is left of the batch names it and the driver has
-        // none (asked above), and the kernel does not have it: it was deleted from the epoll set and was no ghost, or a ring has no request of
-        // its (asked above). The batch's earlier events are not looked at again.
+        // SAFETY: its value is gone (protocol 2) and the registry has no copy (protocol 1). No event that
+        // waits in the batch or in the driver names it (tested above), and events that were dispatched are
+        // not read again. The kernel does not have it: it was deleted from the epoll set and is no ghost,
+        // or a ring has no request that carries it (tested above).
         unsafe { cell.free() };
     }
 
@@ -238,7 +241,7 @@ impl Reactor {
         }
     }
 
-    /// Takes a struck cell's value out. `early`: protocol 4 may hold for the cell.
+    /// Takes a struck cell's value out. `early` says that protocol 4 may apply.
     pub(crate) fn exhume<T>(&mut self, early: bool, rob: impl FnOnce(&mut Graves<Self>) -> T) -> T {
         let value = rob(&mut self.graves);
         if early {

@@ -395,7 +395,7 @@ mod tests {
     use super::*;
     use crate::{GroupReason, Turn};
 
-    /// A key that is made up may name a group here: with it, members of two reactors could share one state.
+    /// A key that is made up may name a group: with it, members of two reactors could share a state.
     #[test]
     fn joining_a_group_by_a_key_that_names_another_one_is_refused() {
         fn member(group: Group<u64>) -> Group<u64> {

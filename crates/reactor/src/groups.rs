@@ -107,7 +107,7 @@ impl Reactor {
             Some(key) => {
                 let (index, generation) = key.parts(Kind::Group).ok_or(GroupReason::NotFound)?;
                 let record = self.groups.get(index, generation).ok_or(GroupReason::NotFound)?;
-                // The key may be made up, or of another process. Members of two reactors with one state could run at once, one's
+                // The key may be made up. Members of two reactors with one state could run at once, one's
                 // handler inside the other's.
                 if record.state.is(&group.state) { Ok((index, generation)) } else { Err(GroupReason::NotFound) }
             }

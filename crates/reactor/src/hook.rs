@@ -43,7 +43,7 @@ impl Hooks {
         if self.list.len() >= HOOKS_MAX {
             return Err(HookError);
         }
-        // One count for all reactors, which nobody comes to the end of: a key of one names nothing in another.
+        // One count for the process, of 64 bits: a key of one reactor names nothing in another.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let key = HookKey(NEXT.fetch_add(1, Ordering::Relaxed));
         self.list.push(Hook { key, moment, call });

@@ -134,7 +134,7 @@ pub(crate) mod attention {
     pub(crate) const STREAMS: u32 = 1 << 15;
     /// Something is queued with a ring, and the turn is not one of [`run`](super::Reactor::run)'s: it is submitted when the turn ends.
     pub(crate) const QUEUED: u32 = 1 << 16;
-    /// A new epoll set has refused the reactor's own wake descriptor: no other thread can wake the loop, so it does not wait for long.
+    /// The epoll set has refused the reactor's own wake descriptor: no other thread can wake the loop.
     pub(crate) const DEAF: u32 = 1 << 17;
     /// Bits that say how the reactor was built, or hold until somebody clears them.
     pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE | DEAF;

@@ -10,8 +10,8 @@ use crate::{
 
 /// The name of one registration: a place and its generation.
 ///
-/// A descriptor's number comes again as soon as it is closed; a key does not, in no reactor of the process. A key that is stale, of another
-/// reactor or of another kind finds nothing (`NotFound`).
+/// A descriptor's number comes again as soon as it is closed. A key does not, in any reactor of the
+/// process: one that is stale, of another reactor or of another kind finds nothing (`NotFound`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key(u64);
 
@@ -142,7 +142,7 @@ impl<R: ReactorOps> Registry<R> {
         Key::new(Kind::Descriptor, self.cells.next(MAX_INDEX))
     }
 
-    /// Enters a cell whose key, number and so on are set, with a mark of its time.
+    /// Enters a cell whose key, number and so on are set. The mark says when.
     pub(crate) fn insert(&mut self, cell: CellPtr<R>, mark: u32) {
         self.number_mut(cell.fd()).0 |= Number::TAKEN;
         self.cells.insert_noted(cell, mark);

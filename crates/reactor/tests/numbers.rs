@@ -15,10 +15,10 @@ use std::{
 };
 
 use rustix::{
-    event::{EventfdFlags, eventfd},
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
-use windlass::{AddReason, Backend, Builder, Event, Interest, Key, ModifyError, Reactor, interest};
+use windlass::{AddReason, Backend, Builder, Event, Interest, Key, ModifyError, Reactor, Turn, interest};
 
 /// Entries that outlive their number are those of an epoll set.
 fn builder() -> Builder {
@@ -381,7 +381,7 @@ fn eventfds() -> Vec<i32> {
     numbers.map(|entry| entry.file_name().into_string().unwrap().parse().unwrap()).collect()
 }
 
-/// The number of a reactor's own wake descriptor, which a file takes that no epoll set takes, until it is put back.
+/// A reactor's own wake descriptor, replaced by a file that epoll refuses. Dropping this puts it back.
 struct Deaf {
     number: std::mem::ManuallyDrop<OwnedFd>,
     wake: OwnedFd,
@@ -410,7 +410,7 @@ impl Drop for Deaf {
     }
 }
 
-/// With nobody to wake it, a turn that waits for ever waited for ever.
+/// The turn that built the new set waited with the caller's timeout, and nobody could wake it.
 #[test]
 fn a_reactor_whose_wake_descriptor_is_refused_does_not_wait_and_hears_again() {
     let (say, heard) = std::sync::mpsc::channel();
@@ -439,7 +439,7 @@ fn a_reactor_whose_wake_descriptor_is_refused_does_not_wait_and_hears_again() {
         reactor.run().unwrap();
         stopper.join().unwrap();
         let turns = reactor.stats().turns;
-        let poster = std::thread::spawn(move || remote.post(|turn: windlass::Turn<'_>| turn_stop(turn)).unwrap());
+        let poster = std::thread::spawn(move || remote.post(|mut turn: Turn<'_>| turn.stop()).unwrap());
         reactor.run().unwrap();
         poster.join().unwrap();
         say.send(Some(reactor.stats().turns - turns)).unwrap();
@@ -452,8 +452,29 @@ fn a_reactor_whose_wake_descriptor_is_refused_does_not_wait_and_hears_again() {
     work.join().unwrap();
 }
 
-fn turn_stop(mut turn: windlass::Turn<'_>) {
-    turn.stop();
+/// A host would not be told of a stop or a call either, so it comes back until it is.
+#[test]
+fn an_embedded_reactor_whose_wake_descriptor_is_refused_keeps_its_host_awake() {
+    let _alone = alone();
+    let before = eventfds();
+    let mut reactor = builder().build().unwrap();
+    let deaf = Deaf::new(&before);
+    let ghost = make_ghost(&mut reactor);
+    quiet(&mut reactor);
+    let mut embedded = reactor.embed().unwrap();
+    let is_readable = |embedded: &windlass::Embedded| {
+        let mut fds = [PollFd::new(embedded, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    };
+    for _ in 0..3 {
+        assert!(is_readable(&embedded));
+        assert_eq!(embedded.run_once(Duration::ZERO).unwrap(), 0);
+    }
+    drop((deaf, ghost));
+    while is_readable(&embedded) {
+        embedded.run_once(Duration::ZERO).unwrap();
+    }
+    assert_eq!(embedded.with(|reactor| reactor.stats().rebuilds), 1);
 }
 
 #[test]

@@ -288,13 +288,14 @@ impl Reactor {
         Ok(Some(room))
     }
 
-    /// Sets `O_NONBLOCK` again if somebody has cleared it: it is the open file description's, which a duplicate and other processes may share.
+    /// Sets `O_NONBLOCK` again if somebody has cleared it. The flag belongs to the open file
+    /// description, which a duplicate in this process or in another one shares.
     ///
-    /// Whoever clears it after this, while connections are accepted, makes each `accept4` that finds none wait for the listener's receive timeout:
-    /// the least there is, a tick of the kernel's (`ACCEPT_TIMEOUT` in `listener.rs`).
+    /// If it is cleared after this call, an `accept4` that finds no connection waits for the receive
+    /// timeout of the socket (`ACCEPT_TIMEOUT` in `listener.rs`), which is one tick of the kernel.
     fn keep_nonblocking(&mut self, slot: u32) {
         let Some(socket) = &self.listener_book(slot).socket else { return };
-        // fcntl(2) refuses neither for an open descriptor. What else stands in the flags is left alone.
+        // Neither call fails for an open descriptor. Other flags keep their values.
         if let Ok(flags) = fcntl_getfl(socket) {
             if !flags.contains(OFlags::NONBLOCK) {
                 let _ = fcntl_setfl(socket, flags | OFlags::NONBLOCK);

@@ -26,8 +26,8 @@ pub struct ListenOptions {
     pub(super) retry: Duration,
 }
 
-/// The longest that `accept4` waits on a listener that somebody else has made blocking: the least that `SO_RCVTIMEO` takes (socket(7)). The kernel
-/// rounds it up to a tick, of 1 to 10 ms. The timeout is the socket's, where `O_NONBLOCK` is the open file description's.
+/// How long `accept4` waits on a listener that somebody else has made blocking: the shortest time that
+/// `SO_RCVTIMEO` takes (socket(7)). The kernel rounds it up to a tick, 1 to 10 ms.
 const ACCEPT_TIMEOUT: Duration = Duration::from_micros(1);
 
 impl Default for ListenOptions {
@@ -117,10 +117,14 @@ impl ListenOptions {
 
     /// Takes a socket that listens already, from systemd say.
     ///
-    /// It is made non-blocking, for all who share it, and again whenever somebody has made it blocking. Between two looks the loop is kept from blocking in `accept4` by a receive timeout
-    /// (`SO_RCVTIMEO`) of a kernel's tick. That, too, is for all who share the socket, and TCP connections inherit it: who also accepts some of
-    /// them, and wants to read by blocking calls, sets the timeout of his connections to zero. Somebody who means harm can take both away between two
-    /// instructions of the loop's; then it waits in `accept4` until the next connection comes.
+    /// It is made non-blocking, and made so again if another owner of the socket makes it blocking. It
+    /// also gets a receive timeout (`SO_RCVTIMEO`) of one kernel tick, so that the loop does not block in
+    /// `accept4` if that happens at the wrong moment.
+    ///
+    /// Both apply to everybody who shares the socket. TCP connections inherit the timeout; streams of
+    /// this crate are not affected by it. A program that accepts from the same socket and reads with
+    /// blocking calls must set the timeout of its connections to zero. Another owner that removes both
+    /// the flag and the timeout while the loop accepts can still make it wait for the next connection.
     ///
     /// # Errors
     /// `EINVAL` for what is not a listening stream socket, `ENOTSOCK` for what is no socket.

@@ -1,4 +1,4 @@
-//! A group's state and its members, once erased, show nothing of themselves: a mock that is given them runs no member.
+//! An erased group shows neither its state nor its members: a mock that is given one cannot run them.
 use windlass::{ErasedGroup, Group, GroupState, MockReactor, Reactor};
 
 fn state(state: &GroupState) {

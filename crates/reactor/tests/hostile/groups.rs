@@ -124,10 +124,11 @@ fn a_running_member_can_join_its_own_group_and_delete_it_and_go_on() {
     assert_eq!((reactor.stats().subscribers, reactor.stats().timers), (0, 0));
 }
 
-/// A turn on a mock that has the state of a real group: members can be made of it, and nobody can run them.
+/// Uses a mock that has the state of a real group: it can make members of it, and cannot run them.
 ///
-/// While a member of the real group runs, it has the state mutably borrowed: a second way to it would be a second reference. That an
-/// [`windlass::ErasedGroup`] and a [`windlass::GroupState`] show nothing of themselves is for `compile_fail/group_state_is_not_shown.rs`.
+/// A running member of the real group has the state mutably borrowed, so a second way to it would be a
+/// second reference. `compile_fail/group_state_is_not_shown.rs` has the rest: the erased forms show
+/// nothing.
 fn use_up(key: GroupKey<u32>, state: GroupState, is_taken: bool) {
     let state = RefCell::new(Some(state));
     let mut mock = MockReactor::new();

@@ -209,7 +209,7 @@ fn two_parts_of_one_registration_that_panic_when_they_are_dropped_do_not_abort(b
     assert_eq!(dropped(), ["drop closure", "drop descriptor"]);
 }
 
-/// A clock that panics when it is read, and when it is dropped.
+/// The clock panics when it is read and when it is dropped.
 fn a_clock_that_panics_twice_while_a_reactor_is_built_does_not_abort(build: Build) {
     let log = Log::default();
     let clock = |reading: fn() -> Instant| {
@@ -275,7 +275,7 @@ fn rule_8_a_timers_panic_consumes_that_firing_alone(build: Build) {
     assert_eq!(log.take(), ["behind it"]);
 }
 
-/// What is due after a panic fires before an event that is new in the next turn.
+/// A timer that is due when something panics fires before the new events of the next turn.
 fn due_timers_come_first(build: Build, panics: impl FnOnce(&mut Reactor, &Log)) {
     let mut reactor = build().build().unwrap();
     let log = Log::default();

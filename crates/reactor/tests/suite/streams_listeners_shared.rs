@@ -1,6 +1,7 @@
-//! Listeners whose open file description somebody else makes blocking: a duplicate in this process or in another.
+//! Listeners that somebody else makes blocking, by a duplicate in this process or in another one.
 //!
-//! A loop that blocks is a test that hangs, so a [`Watchdog`] connects after a while, which ends the `accept4`, and the test fails.
+//! A loop that blocks in `accept4` would hang its test. A [`Watchdog`] connects after a while, which
+//! ends the call, and the test fails.
 
 use std::{
     net::{SocketAddr, TcpStream},
@@ -56,6 +57,10 @@ impl Other {
         rustix::io::ioctl_fionbio(&self.socket, false).unwrap();
     }
 
+    fn is_nonblocking(&self) -> bool {
+        rustix::fs::fcntl_getfl(&self.socket).unwrap().contains(rustix::fs::OFlags::NONBLOCK)
+    }
+
     /// Takes a connection that is there.
     fn steal(&self) {
         drop(rustix::net::accept(&self.socket).unwrap());
@@ -71,7 +76,8 @@ fn both() -> [(Listener, Other); 2] {
     let tcp = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
     let to = To::Tcp(tcp.local_addr().unwrap().socket_addr().unwrap());
     let tcp = (with_other(&tcp, to), tcp);
-    // As another process passes it on: it is taken over by its descriptor. An abstract address has no file to remove.
+    // Taken over by its descriptor, as one that another process passes on. An abstract address leaves
+    // no file behind.
     let name = format!("windlass-{}-{:?}", std::process::id(), thread::current().id());
     let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
     let unix = UnixListener::bind_addr(&address).unwrap();
@@ -120,7 +126,7 @@ fn register(build: Build, listener: Listener) -> (windlass::Reactor, windlass::s
     (reactor, key)
 }
 
-/// The connection is taken after the wait has told of it, and there is none to accept.
+/// The connection is gone when the loop comes to accept it.
 fn a_listener_that_somebody_makes_blocking_does_not_block_the_loop(build: Build) {
     for (listener, other) in both() {
         let watchdog = Watchdog::new(&other);
@@ -135,7 +141,8 @@ fn a_listener_that_somebody_makes_blocking_does_not_block_the_loop(build: Build)
         reactor.defer(steal).unwrap();
         reactor.run_once(NOW).unwrap();
         assert_eq!(reactor.listener(key).unwrap().accepted(), 0);
-        // Those that are left to it are accepted as ever, and the look behind the last one does not block.
+        assert!(other.is_nonblocking(), "it was made non-blocking again");
+        // The others are accepted as ever, and the `accept4` that finds no further one does not block.
         other.set_blocking();
         let _peers = [(); 3].map(|()| other.to.connect());
         while reactor.listener(key).unwrap().accepted() < 3 {
@@ -145,7 +152,7 @@ fn a_listener_that_somebody_makes_blocking_does_not_block_the_loop(build: Build)
     }
 }
 
-/// The closure that is asked for handlers is the user's, and may do it between two of them.
+/// The closure that makes the handlers runs between two `accept4` of one event.
 fn a_listener_that_its_own_closure_makes_blocking_does_not_block_the_loop(build: Build) {
     for (listener, other) in both() {
         let watchdog = Watchdog::new(&other);
@@ -165,7 +172,7 @@ fn a_listener_that_its_own_closure_makes_blocking_does_not_block_the_loop(build:
     }
 }
 
-/// Between any two instructions of the loop's.
+/// At every moment: also between the look at the flag and the `accept4`.
 fn a_listener_that_somebody_makes_blocking_again_and_again_does_not_block_the_loop(build: Build) {
     const ROUNDS: usize = 100;
     for (listener, other) in both() {

@@ -216,7 +216,7 @@ fn a_busy_polling_reactor_sees_events_timers_and_timeouts(build: Build) {
     assert_eq!(log.take(), ["event", "timer"]);
 }
 
-/// The state of a thread of this process and its processor time in ticks, from `/proc/PID/task/TID/stat` (proc_pid_stat(5)).
+/// A thread's state and its processor time in ticks (proc_pid_stat(5)).
 fn state_and_ticks(task: &std::path::Path) -> (char, u64) {
     let stat = std::fs::read_to_string(std::path::Path::new("/proc").join(task).join("stat")).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
@@ -224,7 +224,7 @@ fn state_and_ticks(task: &std::path::Path) -> (char, u64) {
     (fields[0].chars().next().unwrap(), fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
 }
 
-/// A sum of the start and the longest duration there is has no end, and was taken for no spin at all.
+/// The end of such a spin cannot be computed, and was taken for the start.
 fn the_longest_busy_poll_spins_until_something_comes(build: Build) {
     let mut reactor = build().busy_poll(Duration::MAX).build().unwrap();
     let remote = reactor.remote();
@@ -235,7 +235,7 @@ fn the_longest_busy_poll_spins_until_something_comes(build: Build) {
         let spins = loop {
             match state_and_ticks(&task) {
                 (_, ticks) if ticks >= first + 3 => break true,
-                // A sleep for another reason, before the wait, does not last.
+                // One that sleeps for another reason, before the wait, does so for a short time.
                 ('S', _) if asleep == 1000 => break false,
                 ('S', _) => asleep += 1,
                 _ => asleep = 0,

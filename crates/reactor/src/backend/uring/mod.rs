@@ -229,7 +229,7 @@ impl Uring {
         }
         self.withdraw(cell);
         if cell.has_flag(Flags::LISTED) && self.listed.last() == Some(&cell.expose()) {
-            // What comes and goes within a turn is not even in the list: its block can be freed at once.
+            // Added and deleted within one turn: without this its block would wait for the next wait.
             self.listed.pop();
             cell.set_flag(Flags::LISTED, false);
         }
