@@ -12,7 +12,7 @@ use std::{
     },
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
         mpsc::{RecvTimeoutError, Sender, channel},
     },
     thread::{self, JoinHandle},
@@ -178,14 +178,19 @@ fn a_listener_that_somebody_makes_blocking_again_and_again_does_not_block_the_lo
     for (listener, other) in both() {
         let watchdog = Watchdog::new(&other);
         let (mut reactor, key) = register(build, listener);
-        let enough = Arc::new(AtomicBool::new(false));
-        let (meddler, seen) = (other.try_clone(), enough.clone());
+        let (enough, times) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (meddler, seen, count) = (other.try_clone(), enough.clone(), times.clone());
         let meddler = thread::spawn(move || {
             while !seen.load(Relaxed) {
                 meddler.set_blocking();
+                count.fetch_add(1, Relaxed);
             }
         });
         for _ in 0..ROUNDS {
+            let before = times.load(Relaxed);
+            while times.load(Relaxed) == before {
+                thread::yield_now();
+            }
             let thief = other.try_clone();
             let _peer = other.to.connect();
             reactor.defer(move |_: Turn<'_>| thief.steal()).unwrap();
