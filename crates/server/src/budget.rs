@@ -254,7 +254,7 @@ impl Hall {
             let in_pieces = core::mem::take(&mut books.roster.at(holder.member).in_pieces);
             self.budget.change(in_pieces as usize, 0);
             if let Ok(mut stream) = turn.stream(books.roster.at(holder.member).stream) {
-                stream.abort();
+                stream.discard();
             }
         }
         holders.drain(..count);

@@ -232,10 +232,14 @@ impl Stream<'_> {
         }
         core.kill(CloseReason::Aborted);
         core.flags |= Flags::RESET;
-        let index = self.index;
-        // Nobody needs its memory until the driver comes to close it.
-        self.reactor.streams_mut().drop_waiting(index);
         self.touch();
+    }
+
+    /// [`abort`](Self::abort), which frees what waits at once, and not when the driver comes to close the stream: for who is short of memory.
+    pub fn discard(&mut self) {
+        self.abort();
+        let index = self.index;
+        self.reactor.streams_mut().drop_waiting(index);
     }
 
     /// Reads no more until [`resume`](Self::resume): the kernel's buffer fills, and then the peer must wait. That the connection is reset is
