@@ -11,6 +11,9 @@ const SPARES_MAX: usize = 32;
 /// The most bytes that they hold together.
 const SPARE_BYTES_MAX: usize = 4 << 20;
 
+/// The largest buffer that is kept for messages that are decompressed. There is one, as large as the longest of them so far.
+const WARM_BYTES_MAX: usize = 16 << 20;
+
 /// The most bytes of room for copied output that are kept from one pass to the next.
 const LOCAL_KEPT_MAX: usize = 1 << 20;
 
@@ -20,7 +23,8 @@ const KEY_BYTES: usize = 256;
 /// What the connections of one thread have in common: the output of the pass that runs, buffers for messages that come in pieces, masking
 /// keys for clients, compressors. A thread needs one of them, however many engines it has.
 ///
-/// A new one holds no memory elsewhere. Spare buffers are at most 32, of 4 MiB together. What a pass has put together, a decompressed message say, and its
+/// A new one holds no memory elsewhere. Spare buffers are at most 32, of 4 MiB together. Beside them one buffer is kept for decompression,
+/// as large as the longest message that was decompressed, but of 16 MiB at most: to decompress into fresh memory takes ten times as long. What a pass has put together, a decompressed message say, and its
 /// output stay until the next pass begins.
 ///
 /// ```
@@ -64,6 +68,13 @@ impl Scratch {
     pub fn output<'a>(&'a self, outcome: &Outcome, input: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + Clone {
         assert!(outcome.pass == self.out.pass, "the scratch has been used since: this output is gone");
         self.out.pieces(input)
+    }
+
+    /// How many bytes were compressed and decompressed with it, so that a loop can bound what one turn of it spends on that.
+    #[cfg(feature = "deflate")]
+    #[must_use]
+    pub const fn codec_bytes(&self) -> crate::deflate::CodecBytes {
+        self.out.shared.bytes()
     }
 
     /// Forgets the output of the last pass.
@@ -143,6 +154,8 @@ pub(crate) struct Output {
     #[expect(clippy::vec_box, reason = "the same")]
     spares: Vec<Box<Assembly>>,
     spare_bytes: usize,
+    /// The buffer for messages that are decompressed.
+    warm: Option<Box<Assembly>>,
     keys: [u8; KEY_BYTES],
     /// How many bytes of `keys` are still secret.
     keys_left: usize,
@@ -163,6 +176,7 @@ impl Output {
             carries_held: false,
             spares: Vec::new(),
             spare_bytes: 0,
+            warm: None,
             keys: [0; KEY_BYTES],
             keys_left: 0,
             #[cfg(feature = "deflate")]
@@ -248,8 +262,24 @@ impl Output {
         }
     }
 
+    /// An empty buffer for a message that is decompressed: memory that was used before, if there is some.
+    #[cfg(feature = "deflate")]
+    pub(crate) fn warm(&mut self) -> Box<Assembly> {
+        let mut assembly = self.warm.take().unwrap_or_else(|| self.spare());
+        assembly.is_warm = true;
+        assembly
+    }
+
     /// Keeps a buffer for the next message, within bounds.
     pub(crate) fn recycle(&mut self, mut assembly: Box<Assembly>) {
+        if core::mem::take(&mut assembly.is_warm) {
+            let kept = self.warm.as_ref().map_or(0, |warm| warm.bytes.capacity());
+            if (kept + 1..=WARM_BYTES_MAX).contains(&assembly.bytes.capacity()) {
+                assembly.clear();
+                let Some(smaller) = self.warm.replace(assembly) else { return };
+                assembly = smaller;
+            }
+        }
         let held = assembly.bytes.capacity();
         if self.spares.len() < SPARES_MAX && self.spare_bytes + held <= SPARE_BYTES_MAX {
             assembly.clear();

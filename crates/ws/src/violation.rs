@@ -42,6 +42,8 @@ pub enum Violation {
     TooManyControls,
     /// Compressed data that is not DEFLATE (RFC 7692 section 7.2.2).
     BadDeflate,
+    /// A compressed message becomes longer than `inflate_ratio_max` allows.
+    RatioTooHigh,
 }
 
 impl Violation {
@@ -51,7 +53,7 @@ impl Violation {
         match self {
             Self::InvalidUtf8 | Self::BadDeflate => CloseCode::INVALID_PAYLOAD,
             Self::FrameTooBig | Self::MessageTooBig => CloseCode::TOO_BIG,
-            Self::TooManyFragments | Self::TooManyControls => CloseCode::POLICY_VIOLATION,
+            Self::TooManyFragments | Self::TooManyControls | Self::RatioTooHigh => CloseCode::POLICY_VIOLATION,
             Self::ReservedBits
             | Self::ReservedOpcode
             | Self::Unmasked
@@ -63,6 +65,17 @@ impl Violation {
             | Self::ExpectedContinuation
             | Self::ShortClose
             | Self::BadCloseCode => CloseCode::PROTOCOL_ERROR,
+        }
+    }
+}
+
+impl Violation {
+    /// The reason in the Close frame. Empty where the code and the peer's own log say enough.
+    #[must_use]
+    pub const fn close_reason(self) -> &'static str {
+        match self {
+            Self::RatioTooHigh => "compression ratio of the message is too high; send it uncompressed",
+            _ => "",
         }
     }
 }
@@ -87,6 +100,7 @@ impl fmt::Display for Violation {
             Self::TooManyFragments => "the message has too many fragments",
             Self::TooManyControls => "too many control frames",
             Self::BadDeflate => "the compressed data is invalid",
+            Self::RatioTooHigh => "the compression ratio of the message is too high",
         })
     }
 }

@@ -142,3 +142,32 @@ fn compressed_messages_allocate_nothing() {
         }
     }
 }
+
+#[cfg(feature = "deflate")]
+#[test]
+fn a_long_message_is_decompressed_into_memory_that_is_kept() {
+    use windlass_ws::{
+        Limits,
+        deflate::{Agreement, DeflateConfig},
+    };
+
+    let payload = vec![b'x'; 5 << 20];
+    let mut agreement = Agreement::DEFAULT;
+    agreement.client_no_context_takeover = true;
+    let config = DeflateConfig::DEFAULT;
+    let mut scratch = Scratch::new();
+    let mut client = Engine::with_deflate(&Arc::new(Config::client(|bytes| bytes.fill(9))), &agreement, &config);
+    let bytes = client.send(Message::Binary(&payload), &mut scratch).unwrap().to_vec();
+    let mut limits = Limits::DEFAULT;
+    (limits.message_max, limits.inflate_ratio_max) = (payload.len(), None);
+    let mut engine = Engine::with_deflate(&Arc::new(Config::server().with_limits(limits)), &agreement, &config);
+    for round in 0..3 {
+        let mut input = bytes.clone();
+        let before = ALLOCATIONS.get();
+        let mut pass = engine.process(&mut input, &mut scratch);
+        assert!(matches!(pass.next(), Some(Event::Binary(message)) if message.len() == payload.len()));
+        let _ = pass.finish();
+        let made = ALLOCATIONS.get() - before;
+        assert!(round == 0 || made == 0, "{made} allocations for message {round}");
+    }
+}

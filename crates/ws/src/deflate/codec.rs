@@ -8,7 +8,7 @@ use zlib_rs::Deflate;
 
 use super::config::{Agreement, BITS_MAX, BITS_MIN, Compressor, DeflateConfig};
 use super::history::History;
-use super::shared::{Resident, Shared};
+use super::shared::{INFLATE_INPUT_COST, Resident, Shared};
 use super::{compress, inflate};
 use crate::Violation;
 
@@ -99,6 +99,7 @@ impl Codec {
             out.push(0);
             return true;
         }
+        shared.bytes.deflated += payload.len() as u64;
         match &mut self.sender {
             Sender::Shared => compress::smaller(shared.compressor(self.bits, self.level), payload, out),
             Sender::Dedicated(slot) => {
@@ -135,7 +136,9 @@ impl Codec {
         if resident.is_none() || resident != self.receiver.as_ref().map(Receiver::resident) {
             inflate::restart(decoder, history, &[])?;
         }
-        inflate::Job::new(decoder, history, out, max).run(compressed)?;
+        let (work, result) = inflate::Job::new(decoder, history, out, max).run(compressed);
+        shared.bytes.inflated += (work as u64).max(compressed.len() as u64 * INFLATE_INPUT_COST);
+        result?;
         if let Some(receiver) = &mut self.receiver {
             receiver.history.push(&out[start..]);
             receiver.messages += 1;

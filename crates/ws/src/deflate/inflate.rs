@@ -48,6 +48,8 @@ pub(super) struct Job<'a> {
     start: usize,
     end: usize,
     max: usize,
+    /// What final blocks have cost beside that.
+    restarts: usize,
 }
 
 impl<'a> Job<'a> {
@@ -59,14 +61,16 @@ impl<'a> Job<'a> {
         max: usize,
     ) -> Self {
         let start = out.len();
-        Self { inflate, history, out, start, end: start, max }
+        Self { inflate, history, out, start, end: start, max, restarts: 0 }
     }
 
-    /// Appends the message to `out`; nothing is appended in case of an error.
-    pub(super) fn run(mut self, compressed: &[u8]) -> Result<(), Violation> {
+    /// Appends the message to `out`; nothing is appended in case of an error. Says how many bytes of work it was, too: those that
+    /// were made, and the window's copies for final blocks.
+    pub(super) fn run(mut self, compressed: &[u8]) -> (usize, Result<(), Violation>) {
         let result = self.message(compressed);
+        let work = self.end - self.start + self.restarts;
         self.out.truncate(if result.is_ok() { self.end } else { self.start });
-        result
+        (work, result)
     }
 
     fn message(&mut self, compressed: &[u8]) -> Result<(), Violation> {
@@ -82,6 +86,7 @@ impl<'a> Job<'a> {
             // protocol it is not, so the window stays.
             let kept = self.history.map_or(0, History::len) + (self.end - self.start).min(WINDOW_MAX);
             budget = budget.checked_sub(RESTART_COST + kept).ok_or(Violation::BadDeflate)?;
+            self.restarts += RESTART_COST + kept;
             restart(self.inflate, self.history, &self.out[self.start..self.end])?;
             if rest.is_empty() {
                 // The sender has left out the empty block that had to follow. Nothing is missing all the same.
@@ -133,7 +138,10 @@ impl<'a> Job<'a> {
             let made = self.end - self.start;
             // Room costs zeros. The first guess is what text makes, and each further one doubles.
             let more = if made == 0 { hint.saturating_mul(4).clamp(128, 32 << 10) } else { made };
-            self.out.resize(self.end + more.min(self.max - made), 0);
+            let more = more.min(self.max - made);
+            // Not twice what is needed: this buffer is kept.
+            self.out.reserve_exact(more);
+            self.out.resize(self.end + more, 0);
         }
         self.out.len()
     }

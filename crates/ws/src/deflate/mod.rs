@@ -20,4 +20,4 @@ mod shared;
 
 pub use codec::Codec;
 pub use config::{Agreement, Compressor, DeflateConfig};
-pub use shared::Shared;
+pub use shared::{CodecBytes, INFLATE_INPUT_COST, Shared};

@@ -11,6 +11,21 @@ use super::compress;
 /// one that was used least recently makes way.
 const COMPRESSORS_MAX: usize = 8;
 
+/// Bytes that went through a codec, since it was made. A message that fails counts as far as it went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CodecBytes {
+    /// Bytes that were made by decompression. Compressed bytes that make little are charged for their own work: see
+    /// [`INFLATE_INPUT_COST`].
+    pub inflated: u64,
+    /// Bytes that were given to the compressor, whether that made them shorter or not.
+    pub deflated: u64,
+}
+
+/// A message counts as at least so many inflated bytes for each of its compressed bytes. Blocks that make next to
+/// nothing still cost the tables of their codes.
+pub const INFLATE_INPUT_COST: u64 = 4;
+
 /// What the connections of one thread share: the compressors, one for each window size and level in use, and the
 /// decompressor.
 ///
@@ -23,6 +38,7 @@ pub struct Shared {
     pub(super) inflate: Option<Inflate>,
     /// Whose stream the decompressor has just read.
     pub(super) resident: Option<Resident>,
+    pub(super) bytes: CodecBytes,
 }
 
 struct Entry {
@@ -43,7 +59,13 @@ impl Shared {
     /// Without any memory.
     #[must_use]
     pub const fn new() -> Self {
-        Self { compressors: Vec::new(), inflate: None, resident: None }
+        Self { compressors: Vec::new(), inflate: None, resident: None, bytes: CodecBytes { inflated: 0, deflated: 0 } }
+    }
+
+    /// How many bytes were compressed and decompressed with it.
+    #[must_use]
+    pub const fn bytes(&self) -> CodecBytes {
+        self.bytes
     }
 
     /// The compressor for this window and level, which knows of no earlier message.

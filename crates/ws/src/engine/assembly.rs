@@ -19,6 +19,8 @@ pub(crate) struct Assembly {
     /// The payload so far of a control frame, unmasked.
     pub(crate) control: [u8; CONTROL_LEN_MAX],
     pub(crate) control_len: u8,
+    /// It was taken to decompress into.
+    pub(crate) is_warm: bool,
 }
 
 /// The message under way.
@@ -43,7 +45,14 @@ pub(crate) struct Frame {
 
 impl Assembly {
     pub(crate) fn new() -> Self {
-        Self { bytes: Vec::new(), message: None, frame: None, control: [0; CONTROL_LEN_MAX], control_len: 0 }
+        Self {
+            bytes: Vec::new(),
+            message: None,
+            frame: None,
+            control: [0; CONTROL_LEN_MAX],
+            control_len: 0,
+            is_warm: false,
+        }
     }
 
     /// Makes it what [`Assembly::new`] gives, but for the memory.

@@ -40,16 +40,21 @@ impl Steps<'_, '_> {
     }
 
     fn inflate(&mut self, compressed: &[u8]) -> Result<(), Violation> {
-        let max = self.engine.config.limits.message_max;
+        let limits = &self.engine.config.limits;
+        let max = limits.inflated_max(compressed.len());
+        let message_max = limits.message_max;
         let out = &mut *self.out;
-        let mut assembly = out.spare();
+        let mut assembly = out.warm();
         assembly.open(false, false);
         let result = match &mut self.engine.codec {
             Some(codec) => codec.decompress(&mut out.shared, compressed, &mut assembly.bytes, max),
             None => Err(Violation::ReservedBits),
         };
         self.lane.held.message = Some(assembly);
-        result
+        match result {
+            Err(Violation::MessageTooBig) if max < message_max => Err(Violation::RatioTooHigh),
+            other => other,
+        }
     }
 }
 

@@ -193,6 +193,12 @@ impl Engine {
         self.flags & CLOSE_SENT != 0
     }
 
+    /// Whether compression was agreed on, so that messages may be compressed in both directions.
+    #[must_use]
+    pub const fn has_deflate(&self) -> bool {
+        self.flags & DEFLATE != 0
+    }
+
     /// How the connection has ended, if it has: whatever comes now is not looked at.
     #[must_use]
     #[inline]

@@ -158,6 +158,13 @@ impl<'p> Pass<'p> {
         self.outbox().close(code, reason)
     }
 
+    /// How many bytes its scratch has compressed and decompressed so far: see [`Scratch::codec_bytes`](crate::Scratch::codec_bytes).
+    #[cfg(feature = "deflate")]
+    #[must_use]
+    pub const fn codec_bytes(&self) -> crate::deflate::CodecBytes {
+        self.out.shared.bytes()
+    }
+
     /// What sends, between two events.
     pub fn outbox(&mut self) -> Outbox<'_> {
         Outbox { engine: self.engine, out: self.out }
@@ -225,7 +232,7 @@ fn is_ascii(bytes: &[u8]) -> bool {
 #[cold]
 pub(super) fn fail(engine: &mut Engine, out: &mut Output, violation: Violation) -> Violation {
     // It is refused if one has been sent already, which is just as well.
-    let _ = Outbox { engine, out }.close(violation.close_code(), "");
+    let _ = Outbox { engine, out }.close(violation.close_code(), violation.close_reason());
     engine.failed = Some(violation);
     engine.let_go(out);
     violation

@@ -9,7 +9,7 @@ use windlass_ws::{
 };
 
 use crate::{
-    bed::{Handler, Seen, Session, entropy, masked, noise, text, unmasked},
+    bed::{Handler, Seen, Session, close_payload, entropy, masked, noise, plain, text, unmasked},
     pair::{deflate_pair, padded, said, talk},
 };
 
@@ -128,6 +128,62 @@ fn what_is_no_deflate_or_no_text_or_too_much_ends_the_connection() {
         let session = Session::with(server(0, limits), Handler::Silent).feed_all([&bytes[..]]);
         assert_eq!(session.end.is_none(), violation == Violation::MessageTooBig, "at the limit");
     }
+}
+
+#[test]
+fn a_message_that_becomes_too_many_times_longer_ends_the_connection() {
+    let free = Limits::INFLATE_FREE;
+    let (at_limit, beyond) = (vec![b'a'; free], vec![b'a'; free + 1]);
+    let close = |bytes: &[u8], limits: Limits| {
+        let session = Session::with(server(0, limits), Handler::Silent).feed_all([bytes]);
+        (session.end, session.output)
+    };
+    let beyond = masked(0xc1, &compressed(Message::Binary(&beyond)));
+    assert!(beyond.len() * 100 < free, "{} bytes", beyond.len());
+    let (end, output) = close(&beyond, Limits::DEFAULT);
+    assert_eq!(end, Some(End::Failed(Violation::RatioTooHigh)));
+    let reason = "compression ratio of the message is too high; send it uncompressed";
+    assert_eq!(output, plain(0x88, &close_payload(1008, reason)));
+    // Whatever the ratio is, so much is free.
+    assert_eq!(close(&masked(0xc1, &compressed(Message::Binary(&at_limit))), Limits::DEFAULT).0, None);
+    // A limit that is far away, and none.
+    let mut limits = Limits::DEFAULT;
+    limits.inflate_ratio_max = Some(2000);
+    assert_eq!(close(&beyond, limits).0, None);
+    limits.inflate_ratio_max = None;
+    assert_eq!(close(&beyond, limits).0, None);
+    // Where the message is too long by itself, that is the reason.
+    limits.inflate_ratio_max = Some(100);
+    limits.message_max = free;
+    assert_eq!(close(&beyond, limits).0, Some(End::Failed(Violation::MessageTooBig)));
+}
+
+#[test]
+fn the_bytes_that_a_codec_has_worked_on_are_counted() {
+    let (agreement, config) = settings()[0];
+    let mut engine = Engine::with_deflate(&Arc::new(Config::server()), &agreement, &config);
+    let mut scratch = Scratch::new();
+    let long = LYRICS.repeat(100);
+    let mut input = [masked(0xc1, &compressed(Message::Text(&long))), masked(0x82, b"plain")].concat();
+    let mut pass = engine.process(&mut input, &mut scratch);
+    let Some(Event::Text(text)) = pass.next() else { panic!("no message") };
+    text.reply().unwrap();
+    let bytes = pass.codec_bytes();
+    assert_eq!((bytes.inflated, bytes.deflated), (long.len() as u64, long.len() as u64));
+    assert!(matches!(pass.next(), Some(Event::Binary(_))));
+    assert!(pass.next().is_none());
+    let _ = pass.finish();
+    assert_eq!(scratch.codec_bytes(), bytes, "what is not compressed costs nothing");
+    // One that fails has cost what it became until then.
+    let mut limits = Limits::DEFAULT;
+    limits.message_max = 1000;
+    let mut engine = server(0, limits);
+    let mut bomb = masked(0xc1, &compressed(Message::Text(&long)));
+    let mut pass = engine.process(&mut bomb, &mut scratch);
+    assert!(matches!(pass.next(), Some(Event::Violation(Violation::MessageTooBig))));
+    let after = pass.codec_bytes();
+    let _ = pass.finish();
+    assert_eq!(after.inflated - bytes.inflated, 1000);
 }
 
 #[test]

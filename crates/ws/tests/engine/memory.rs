@@ -54,7 +54,7 @@ fn the_short_way_is_for_whole_short_messages_of_bytes() {
 
 #[test]
 fn memory_grows_by_what_came_not_by_what_was_announced() {
-    let announced = 16 << 20;
+    let announced = 1 << 20;
     for first in [0x82, 0x81, 0x02] {
         let mut session = Session::server(Handler::Echo);
         let header = [&[first, 0xff][..], &(announced as u64).to_be_bytes(), &[0; 4]].concat();
@@ -63,7 +63,7 @@ fn memory_grows_by_what_came_not_by_what_was_announced() {
         assert_eq!(session.end, None);
         assert!(session.engine.buffered() < 1024, "{} bytes for one", session.engine.buffered());
         let mut came = 1;
-        while came < 1 << 20 {
+        while came + 5000 < announced {
             session.feed(&[b'x'; 5000]);
             came += 5000;
             assert!(session.engine.buffered() < 1024 + 3 * came, "{} for {came}", session.engine.buffered());

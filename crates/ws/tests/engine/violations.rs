@@ -34,7 +34,7 @@ fn cases() -> Vec<(Violation, Vec<u8>, usize)> {
         (BadCloseCode, masked(0x88, &close_payload(1006, "")), 8),
         (BadCloseCode, masked(0x88, &close_payload(999, "")), 8),
         (InvalidUtf8, masked(0x88, &[&close_payload(1000, "")[..], b"\xff"].concat()), 9),
-        (FrameTooBig, [long((16 << 20) + 1), vec![0; 4]].concat(), 14),
+        (FrameTooBig, [long((1 << 20) + 1), vec![0; 4]].concat(), 14),
         (TooManyFragments, fragments(1 << 18), 6 * ((1 << 18) + 1)),
     ]
 }
