@@ -10,11 +10,12 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use windlass_ws::{
-    Config, Engine, Event, Scratch,
+    Config, Engine, Event, Limits, Scratch,
     deflate::{Compressor, DeflateConfig},
     handshake::{ClientRequest, HeadLimits, HeadReader},
 };
 
+use super::MESSAGE_MAX;
 use super::suite::{AGENT, Job, SILENCE};
 use super::verdict::Outcomes;
 use crate::process::Process;
@@ -166,7 +167,9 @@ fn shake_hands(
         let count = socket.read(buffer)?;
         ensure!(count > 0, "the suite closes within its handshake");
         let Some((response, used)) = head.response(&buffer[..count])? else { continue };
-        let config = Arc::new(Config::client(entropy));
+        let mut limits = Limits::DEFAULT;
+        (limits.frame_max, limits.message_max) = (MESSAGE_MAX, MESSAGE_MAX);
+        let config = Arc::new(Config::client(entropy).with_limits(limits));
         let engine = match request.check(response)?.deflate {
             Some(agreement) => Engine::with_deflate(&config, &agreement, &wishes),
             None => Engine::new(&config),

@@ -27,6 +27,9 @@ use crate::server::Server;
 /// Parts of the work per process that runs at once: what takes longer than its weight says delays the end by a part at most.
 const PARTS_PER_SHARD: usize = 4;
 
+/// The longest message of the suite, in bytes: cases 9.1.6 and 9.2.6.
+const MESSAGE_MAX: usize = 16 << 20;
+
 /// The suite's messages are up to 16 MiB long, and come back.
 const SERVER_OPTIONS: [&str; 4] = ["--message-max", "16777216", "--buffer", "33554432"];
 

@@ -42,8 +42,8 @@ const GOODBYE: &str = "a_stop_says_goodbye";
 /// The room once more, on a server whose connections are spread over workers.
 const WORKERS_RELAY: &str = "two_workers::a_room_hears_everybody_in_order";
 
-/// The longest message is what the clients know; nothing of what waits for a slow one is dropped.
-const SERVER_OPTIONS: [&str; 4] = ["--message-max", "2097152", "--buffer", "16777216"];
+/// The longest message is what the clients know, and one of zeros is refused for its length; nothing of what waits for a slow one is dropped.
+const SERVER_OPTIONS: [&str; 6] = ["--message-max", "2097152", "--buffer", "16777216", "--inflate-ratio-max", "0"];
 
 /// How long a client may say nothing. Each gives a test a minute.
 const SILENCE: Duration = Duration::from_secs(90);

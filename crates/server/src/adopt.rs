@@ -74,8 +74,8 @@ impl<H: Handler> Service<H> {
         let Some(member) = entered else { return Err(AddError::new(AddReason::LimitReached, (socket, data))) };
         let is_packed = hall.takes_packed(deflate.as_ref());
         hall.keep_protocol(member, protocol.as_deref());
-        let seat = Seat::new(member, hall.tick.get());
         let engine = hall.engine(deflate.as_ref());
+        let seat = Seat::new(member, hall.tick.get(), engine.has_deflate());
         let mut driver = Driver::new(&self.0, None, Door::Unix);
         driver.state = State::Open(Open { engine, seat, data });
         let options = hall.options.stream();

@@ -20,8 +20,9 @@ pub(crate) struct Seat {
     pub(crate) heard: u32,
     /// How many bytes were sent in this pass.
     pub(crate) spent: u32,
-    /// Why the pass is not to go on as usual; 0 if it is.
-    pub(crate) halt: u8,
+    /// Why the pass is not to go on as usual, and whether the connection is one with compression; 0 if neither is so. The upper byte has the lowest bits of the tick in which a
+    /// connection with compression last used the codecs much.
+    pub(crate) halt: u16,
     /// The driver knows of too much output, and will be told when there is less.
     pub(crate) told_full: bool,
     /// The books know of a message or frame of which a part has come.
@@ -29,19 +30,43 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    pub(crate) fn new(member: u32, heard: u32) -> Self {
-        Self { member, heard, spent: 0, halt: 0, told_full: false, in_pieces: false }
+    pub(crate) fn new(member: u32, heard: u32, has_deflate: bool) -> Self {
+        let mut seat = Self { member, heard, spent: 0, halt: 0, told_full: false, in_pieces: false };
+        if has_deflate {
+            seat.halt = HAS_DEFLATE;
+            // Long ago.
+            seat.note_heavy(heard.wrapping_sub(1 << 7));
+        }
+        seat
+    }
+
+    /// The codecs were used much in this tick.
+    pub(crate) fn note_heavy(&mut self, tick: u32) {
+        self.halt = (self.halt & 0xff) | (tick as u16) << 8;
+    }
+
+    /// For how many ticks that was not so, or that and a multiple of 256.
+    pub(crate) fn since_heavy(&self, tick: u32) -> u8 {
+        (tick as u8).wrapping_sub((self.halt >> 8) as u8)
     }
 }
 
 /// This side has sent its Close frame, or will end the connection in another way: no message is handed out any more.
-pub(crate) const HALT_CLOSING: u8 = 1;
+pub(crate) const HALT_CLOSING: u16 = 1;
 /// The user wants to read no more.
-pub(crate) const HALT_PAUSED: u8 = 1 << 1;
+pub(crate) const HALT_PAUSED: u16 = 1 << 1;
 /// So much was sent that the pass is to end.
-pub(crate) const HALT_SPENT: u8 = 1 << 2;
+pub(crate) const HALT_SPENT: u16 = 1 << 2;
 /// Bytes of an earlier pass wait to be looked at.
-pub(crate) const HALT_HELD: u8 = 1 << 3;
+pub(crate) const HALT_HELD: u16 = 1 << 3;
+/// The codecs have done so much in this turn that the pass is to end.
+pub(crate) const HALT_CODEC: u16 = 1 << 4;
+/// It is in the queue for the codecs.
+pub(crate) const HALT_WAITS: u16 = 1 << 5;
+/// All of these.
+pub(crate) const HALTS: u16 = HAS_DEFLATE - 1;
+/// No reason to halt: messages may be compressed, so the codecs' budget is looked at before each of them. It stands here so that connections without compression look at one word.
+pub(crate) const HAS_DEFLATE: u16 = 1 << 6;
 
 /// A connection, in its own callbacks. Others reach it by its [`id`](Self::id).
 ///
@@ -149,7 +174,7 @@ impl Connection<'_> {
             return self.send_beside(message.to_out());
         }
         let mut books = self.hall.books.borrow_mut();
-        let frame = books.chosen(self.seat.member, message);
+        let frame = books.chosen(self.hall, &self.turn, self.seat.member, message);
         self.outbox.send_encoded(frame).map_err(|_| SendError::Closed)?;
         self.hall.stats.messages_sent.add(1);
         Ok(())
@@ -161,7 +186,7 @@ impl Connection<'_> {
     /// [`SendError`].
     #[inline(always)]
     pub fn reply_in_place(&mut self, message: Message<'_>) -> Result<(), SendError> {
-        if self.seat.halt != 0 || self.hall.is_alert(Alert::LOG.or(Alert::SIDES).or(Alert::STASH)) {
+        if self.seat.halt & HALTS != 0 || self.hall.is_alert(Alert::LOG.or(Alert::SIDES).or(Alert::STASH)) {
             return self.reply_with_thought(message.is_text(), message.as_bytes());
         }
         self.hall.stats.messages_sent.add(1);
@@ -238,13 +263,24 @@ impl Connection<'_> {
     /// Publishes to a topic: to all who are subscribed to it now, but not to this connection. Says how many of this reactor's connections that are.
     pub fn publish<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
         self.note_spent();
-        self.hall.publish(&mut self.turn, self.seat.member, topic, message.into())
+        let receivers = self.hall.publish(&mut self.turn, self.seat.member, topic, message.into());
+        self.look_at_codec();
+        receivers
     }
 
     /// Publishes to a topic: to all who are subscribed to it now, this connection included if it is.
     pub fn publish_to_all<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
         self.note_spent();
-        self.hall.publish(&mut self.turn, crate::roster::NOBODY, topic, message.into())
+        let receivers = self.hall.publish(&mut self.turn, crate::roster::NOBODY, topic, message.into());
+        self.look_at_codec();
+        receivers
+    }
+
+    /// If publications were compressed at the expense of this turn, the next message waits for another.
+    fn look_at_codec(&mut self) {
+        if self.hall.codec_is_spent(&self.turn) {
+            self.seat.halt |= HALT_CODEC;
+        }
     }
 
     /// Reads no more until [`resume`](Self::resume) or [`Hub::resume`]: messages that have come already wait, and then the peer must.

@@ -57,7 +57,11 @@ impl Hall {
         let mut frame = core::mem::take(&mut books.frame);
         frame.clear();
         let is_packed = books.roster.at(index).flags.any(Flags::COMPRESSED)
-            && books.packer.as_mut().is_some_and(|packer| packer.pack(&message, &mut frame));
+            && books.packer.as_mut().is_some_and(|packer| {
+                let is_packed = packer.pack(&message, &mut frame);
+                self.note_packed(turn, packer);
+                is_packed
+            });
         if !is_packed {
             message.encode(&mut frame);
         }
@@ -80,7 +84,7 @@ impl Hall {
         let books = &mut *guard;
         let index = books.roster.find(id).ok_or(SendError::Closed)?;
         books.flush_for(self, index, turn);
-        let frame = books.chosen(index, prepared);
+        let frame = books.chosen(self, turn, index, prepared);
         let sent = books.deliver(self, turn, index, &Shared::of(frame));
         drop(guard);
         self.look_if_grown(turn);
@@ -96,10 +100,20 @@ const FRAME_KEPT: usize = 256 << 10;
 
 impl Books {
     /// The form of a prepared message that a connection is to get.
-    pub(crate) fn chosen<'p>(&mut self, index: u32, prepared: &'p Prepared) -> &'p Arc<[u8]> {
+    pub(crate) fn chosen<'p>(
+        &mut self,
+        hall: &Hall,
+        turn: &Turn<'_>,
+        index: u32,
+        prepared: &'p Prepared,
+    ) -> &'p Arc<[u8]> {
         let takes_packed = self.roster.at(index).flags.any(Flags::COMPRESSED);
         match &mut self.packer {
-            Some(packer) if takes_packed => prepared.packed(packer),
+            Some(packer) if takes_packed => {
+                let frame = prepared.packed(packer);
+                hall.note_packed(turn, packer);
+                frame
+            }
             _ => prepared.plain(),
         }
     }
@@ -163,6 +177,7 @@ impl Books {
             if let Some(packer) = packer {
                 if row.receivers.iter().any(|receiver| takes_packed(roster, receiver.member)) {
                     log.pack(packer);
+                    hall.note_packed(turn, packer);
                 }
             }
             let (plain, packed) = (Shared::new(log.plain()), Shared::new(log.packed()));

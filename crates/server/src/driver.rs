@@ -11,7 +11,7 @@ use windlass_ws::{CloseCode, End, Engine, Event, Outcome, Pass, Received, Scratc
 use crate::{
     CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message,
     closed::Ending,
-    connection::{HALT_CLOSING, HALT_HELD, HALT_PAUSED, HALT_SPENT, Seat},
+    connection::{HALT_CLOSING, HALT_CODEC, HALT_HELD, HALT_PAUSED, HALT_SPENT, HALTS, HAS_DEFLATE, Seat},
     hall::{Alert, Hall, Running},
     http::{Door, Place},
     roster::{Flags, NOBODY},
@@ -109,7 +109,7 @@ impl<H: Handler> StreamHandler for Driver<H> {
         let Self { service, state: State::Open(open), .. } = self else { return self.opening(stream, input) };
         let hall = &*service.hall;
         if open.seat.halt != 0 {
-            return open.go_on(service, stream, Source::Input(input), First::Nothing);
+            return open.go_apart(service, stream, input);
         }
         let mut scratch = hall.take_scratch();
         let outcome = {
@@ -160,6 +160,7 @@ impl<H: Handler> StreamHandler for Driver<H> {
         match &mut self.state {
             State::Open(open) => {
                 self.service.hall.begin_closing(open.seat.member, CloseReason::Lost);
+                open.stop_waiting(&self.service.hall, stream);
                 stream.close();
             }
             _ => self.service.hall.close_answered(stream),
@@ -320,6 +321,9 @@ impl<D: 'static> Open<D> {
         let hall = &service.hall;
         let Self { engine, seat, data } = self;
         hall.hear(seat);
+        if seat.halt & HAS_DEFLATE != 0 {
+            hall.begin_codec_turn(&stream.turn());
+        }
         let _running = Running::begin(hall, seat.member);
         let mut pass = engine.process(input, scratch);
         if first != First::Nothing {
@@ -386,8 +390,12 @@ impl<D: 'static> Open<D> {
             self.seat.spent = 0;
             let mut scratch = hall.take_scratch();
             let bytes = &mut source.bytes()[at..];
+            let before = hall.codec_total();
             let outcome = self.pass(service, stream, bytes, &mut scratch, first);
             first = First::Nothing;
+            if self.seat.halt & HAS_DEFLATE != 0 {
+                self.note_codec(hall, &scratch, before);
+            }
             send_output(stream, bytes, &outcome, &scratch);
             hall.put_scratch(scratch);
             let mut rest = Source::Bytes(bytes);
@@ -423,7 +431,7 @@ impl<D: 'static> Open<D> {
         }
         let halt = self.seat.halt;
         self.seat.spent = 0;
-        self.seat.halt &= !HALT_SPENT;
+        self.seat.halt &= !(HALT_SPENT | HALT_CODEC);
         if halt & HALT_CLOSING != 0 {
             // What the peer says is passed over, but for its Close.
             self.seat.halt &= !HALT_PAUSED;
@@ -438,11 +446,24 @@ impl<D: 'static> Open<D> {
             self.hold(hall, stream, &bytes[outcome.consumed..]);
             return false;
         }
+        if halt & HALT_CODEC != 0 {
+            self.wait_for_codec(hall, stream, &bytes[outcome.consumed..]);
+            return false;
+        }
         true
     }
 
     /// Keeps received bytes until the connection reads on.
     fn hold(&mut self, hall: &Hall, stream: &mut Stream<'_>, rest: &[u8]) {
+        self.keep(hall, stream, rest);
+        if !self.seat.told_full {
+            // Nobody else would come back to it.
+            stream.nudge();
+        }
+    }
+
+    /// The same, for who has it called by others.
+    pub(crate) fn keep(&mut self, hall: &Hall, stream: &mut Stream<'_>, rest: &[u8]) {
         stream.pause();
         self.seat.halt |= HALT_HELD;
         let mut books = hall.books.borrow_mut();
@@ -450,11 +471,6 @@ impl<D: 'static> Open<D> {
         let before = held.capacity();
         held.extend_from_slice(rest);
         hall.budget.change(before, held.capacity());
-        drop(books);
-        if !self.seat.told_full {
-            // Nobody else would come back to it.
-            stream.nudge();
-        }
     }
 
     /// Sends what waits at the side, looks at what was held, and reads on, as far as there is room.
@@ -462,19 +478,24 @@ impl<D: 'static> Open<D> {
         let hall = &service.hall;
         hall.refill(self.seat.member, stream, self.seat.told_full);
         if stream.is_full() && !self.seat.told_full {
+            self.stop_waiting(hall, stream);
             // It is about to be told, or the peer reads again before that.
             return stream.nudge();
         }
         if self.seat.told_full || self.seat.halt & HALT_PAUSED != 0 || hall.is_short(self.seat.member) {
-            return;
+            return self.stop_waiting(hall, stream);
         }
         if self.seat.halt & HALT_HELD != 0 {
+            if !self.has_codec(hall, stream) {
+                return;
+            }
             self.seat.halt &= !HALT_HELD;
             let held = hall.books.borrow_mut().held.remove(&self.seat.member);
             if let Some(mut held) = held {
                 hall.budget.change(held.capacity(), 0);
                 self.go_on(service, stream, Source::Bytes(&mut held), First::Nothing);
             }
+            hall.codec.end_grace();
         }
         if self.seat.halt & (HALT_HELD | HALT_PAUSED) == 0 {
             stream.resume();
@@ -500,6 +521,7 @@ impl<D: 'static> Open<D> {
             let text = "nothing was heard for too long";
             self.say_goodbye(&service.hall, stream, CloseCode::GOING_AWAY, text, CloseReason::Idle);
             // Who has not been heard for so long is not waited for.
+            self.stop_waiting(&service.hall, stream);
             return stream.close();
         }
         if wants.any(Flags::WANTS_LIFETIME_END) {
@@ -545,8 +567,7 @@ impl<H: Handler> Inner<H> {
         let hall = &self.hall;
         // Each kind of event has its own way: put together again they would go through memory.
         loop {
-            if seat.halt != 0 {
-                pass_over(&mut pass, hall, seat);
+            if seat.halt != 0 && !goes_on(&mut pass, hall, seat) {
                 break;
             }
             match pass.next() {
@@ -609,12 +630,26 @@ impl<H: Handler> Inner<H> {
     }
 }
 
+/// Whether the next message of a pass that is not quite usual is handed out.
+#[inline(never)]
+fn goes_on(pass: &mut Pass<'_>, hall: &Hall, seat: &mut Seat) -> bool {
+    if seat.halt & HALTS == 0 {
+        // Connections with compression have nothing else.
+        return hall.has_budget(pass, seat);
+    }
+    pass_over(pass, hall, seat);
+    false
+}
+
 /// Goes on without handing messages out, for a connection that is closing: nobody wants them, but the peer's Close may be among them. Does nothing if the pass is to end for
 /// another reason.
 #[cold]
 #[inline(never)]
 fn pass_over(pass: &mut Pass<'_>, hall: &Hall, seat: &mut Seat) {
-    while seat.halt & !HALT_CLOSING == 0 {
+    while seat.halt & HALTS & !HALT_CLOSING == 0 {
+        if seat.halt & HAS_DEFLATE != 0 && !hall.has_budget(pass, seat) {
+            break;
+        }
         let Some(event) = pass.next() else { break };
         // It notes how the connection ends, and nobody is told of the rest.
         let _ = Control::of(event, hall, seat);
@@ -637,7 +672,7 @@ impl Seat {
 /// Output may wait now, or received bytes are held: whether that is too much memory is looked at, last of all, for it may end the connection.
 #[cold]
 #[inline(never)]
-fn after_output(hall: &Hall, stream: &mut Stream<'_>) {
+pub(crate) fn after_output(hall: &Hall, stream: &mut Stream<'_>) {
     let max = hall.options.receiver_buffer_max;
     // Not of pages, which may be longer: those who open behind them are full from the beginning.
     debug_assert!(

@@ -22,6 +22,7 @@ use crate::{
     CloseReason, Options,
     budget::Budget,
     closed::{Ending, Endings},
+    codec::{CodecBudget, Queue},
     connection::Seat,
     deliver::KeptRow,
     drain::Then,
@@ -88,6 +89,7 @@ pub(crate) struct Hall {
     pub(crate) listeners: Cell<Vec<ListenerKey>>,
     pub(crate) after_drain: Cell<Vec<Then>>,
     pub(crate) board: Arc<Board>,
+    pub(crate) codec: CodecBudget,
     pub(crate) books: RefCell<Books>,
 }
 
@@ -130,6 +132,8 @@ pub(crate) struct Books {
     pub(crate) kept: [KeptRow; 2],
     /// Received bytes of connections that do not read on for now.
     pub(crate) held: BTreeMap<u32, Vec<u8>>,
+    /// Those of them that wait for the codecs.
+    pub(crate) waiting: Queue,
     /// How connections that are about to end have come to that. Here and in the next two is what few connections have: so the others need no room for it.
     pub(crate) endings: Endings,
     /// The subprotocols of those that have one.
@@ -163,6 +167,7 @@ impl Hall {
             sides: Sides::new(budget.beside()),
             kept: Default::default(),
             held: BTreeMap::new(),
+            waiting: Queue::default(),
             endings: Endings::default(),
             protocols: BTreeMap::new(),
             places: BTreeMap::new(),
@@ -177,6 +182,7 @@ impl Hall {
             budget,
             own_spent: Cell::new(0),
             activity: Cell::new(0),
+            codec: CodecBudget::new(&options),
             options,
             tick: Cell::new(0),
             alert: Cell::new(Alert::NONE),
@@ -226,6 +232,7 @@ impl Hall {
     #[cold]
     fn new_scratch(&self) -> Box<Scratch> {
         let mut scratch = Box::new(Scratch::new());
+        self.codec.forget_scratch();
         scratch.set_second(self.second.get());
         scratch
     }
@@ -372,6 +379,7 @@ impl Hall {
             books.discard_log(self);
         }
         books.drop_waiting(self, member);
+        books.waiting.leave(member);
         self.budget.change(books.roster.at(member).in_pieces as usize, 0);
         books.farewells.remove(&member);
         books.protocols.remove(&member);

@@ -48,6 +48,7 @@
 mod adopt;
 mod budget;
 mod closed;
+mod codec;
 mod connection;
 mod deliver;
 mod drain;

@@ -3,7 +3,7 @@
 //! They are frames, one behind the other, encoded once: a receiver gets all of them in one write. Those who can be sent compressed frames have a second row, which is made when
 //! the first of them is met.
 
-use windlass_ws::deflate::{Codec, DeflateConfig, Shared};
+use windlass_ws::deflate::{Codec, CodecBytes, DeflateConfig, Shared};
 
 use crate::{OutMessage, roster::NOBODY};
 
@@ -131,6 +131,11 @@ impl Packer {
     /// Appends a compressed frame; false if that does not make it shorter, and then nothing is appended.
     pub(crate) fn pack(&mut self, message: &OutMessage<'_>, out: &mut Vec<u8>) -> bool {
         message.encode_compressed(&mut self.codec, &mut self.shared, out)
+    }
+
+    /// How many bytes it has compressed.
+    pub(crate) fn bytes(&self) -> CodecBytes {
+        self.shared.bytes()
     }
 }
 

@@ -112,7 +112,7 @@ impl<H: Handler> Driver<H> {
             Some(Step::Open { engine, is_packed, data, protocol }) => {
                 hall.open(member, is_packed);
                 hall.keep_protocol(member, protocol.as_deref());
-                let mut seat = Seat::new(member, hall.tick.get());
+                let mut seat = Seat::new(member, hall.tick.get(), engine.has_deflate());
                 if is_full {
                     // Of pages that were not read. It will be told when they are.
                     seat.told_full = true;

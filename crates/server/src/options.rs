@@ -121,6 +121,19 @@ pub struct Options {
     pub connections_per_address_max: Option<usize>,
     /// How much waits at a [`Sender`](crate::Sender) for each worker. Default: 4096 messages, 16 MiB.
     pub sender_bounds: Bounds,
+    /// How many bytes of compressed messages are inflated in a turn of a worker's loop, counted as they come out. The connection whose message exceeds that is the last of the turn;
+    /// further messages wait for the next turn, in the order in which they came, and their connections are not read from. Connections without compression do not wait. An eighth is kept for
+    /// short messages of connections that have not used much of late, which do not wait for the others. Default: 2 MiB.
+    ///
+    /// Each compressed byte counts as 16 at least: see [`INFLATE_INPUT_COST`](windlass_ws::deflate::INFLATE_INPUT_COST).
+    ///
+    /// Not bounded by it: the one message, and what [`on_open`](crate::Handler::on_open) and other callbacks that no message of a peer has caused have compressed.
+    pub inflate_bytes_per_turn: usize,
+    /// The same for bytes that are deflated, counted as they go in: replies, and publications and prepared messages, which are compressed once for all receivers. Text takes some ten
+    /// times longer to deflate than to inflate. Default: 256 KiB.
+    ///
+    /// Messages of timers, of a [`Hub`](crate::Hub) and of a [`Sender`](crate::Sender) count, but do not wait: their number is the application's to bound.
+    pub deflate_bytes_per_turn: usize,
     /// How many messages of senders a turn takes before others have theirs. Default: 256.
     pub sender_messages_per_turn: usize,
 }
@@ -195,6 +208,8 @@ impl Options {
             connections_max: 100_000,
             connections_per_address_max: None,
             sender_bounds: Bounds::items(4096).bytes(16 << 20),
+            inflate_bytes_per_turn: 2 << 20,
+            deflate_bytes_per_turn: 256 << 10,
             sender_messages_per_turn: 256,
         }
     }

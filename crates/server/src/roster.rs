@@ -38,6 +38,8 @@ impl Flags {
     pub(crate) const FULL: Self = Self(1 << 10);
     /// Memory is short, and it is not read from.
     pub(crate) const SHORT: Self = Self(1 << 11);
+    /// It is not read from until the codecs have done what was there before.
+    pub(crate) const WAITING: Self = Self(1 << 12);
     /// It has been told of a drain.
     pub(crate) const TOLD_DRAIN: Self = Self(1 << 9);
 

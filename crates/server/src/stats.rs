@@ -84,6 +84,16 @@ counters! {
     connection_limits_reached,
     /// Topics that somebody listens to now.
     topics,
+    /// Bytes that were made by decompressing messages. Compressed bytes that make little count more: see [`CodecBytes`](windlass_ws::deflate::CodecBytes).
+    bytes_inflated,
+    /// Bytes that were given to compressors, for publications and prepared messages too.
+    bytes_deflated,
+    /// The most bytes that were inflated in one turn of the loop; of several services, the sum of these.
+    inflated_per_turn_most,
+    /// The most bytes that were deflated in one turn of the loop; of several services, the sum of these.
+    deflated_per_turn_most,
+    /// How often a connection had to wait because the codecs had done enough in a turn.
+    codec_waits,
 }
 
 /// One number.
@@ -102,5 +112,10 @@ impl Counter {
 
     pub(crate) fn set(&self, count: u64) {
         self.0.set(count);
+    }
+
+    /// Keeps the largest.
+    pub(crate) fn raise(&self, count: u64) {
+        self.0.set(count.max(self.0.get()));
     }
 }

@@ -105,7 +105,7 @@ impl Terms {
         }
         let silent = since(member.heard);
         // From whom nothing is read nothing can be heard.
-        let is_read = !flags.any(Flags::PAUSED | Flags::FULL | Flags::SHORT);
+        let is_read = !flags.any(Flags::PAUSED | Flags::FULL | Flags::SHORT | Flags::WAITING);
         if is_read && self.idle.is_some_and(|idle| silent >= idle) {
             return (Flags::WANTS_IDLE_END, false);
         }
@@ -198,6 +198,7 @@ impl Sweep {
         hall.board.post(hall.snapshot());
         // For connections that have gone in a panic, where nobody could be told.
         hall.look_whether_drained(turn);
+        hall.call_queue(turn);
     }
 
     /// Looks at a part of the connections, and comes back for the others in the next turn.

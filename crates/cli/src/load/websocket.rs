@@ -30,6 +30,8 @@ impl Speech {
         let mut limits = Limits::DEFAULT;
         limits.frame_max = limits.frame_max.max(size + FRAME_EXTRA);
         limits.message_max = limits.frame_max;
+        // The messages are our own, and may compress as well as they like.
+        limits.inflate_ratio_max = None;
         let config = Arc::new(Config::client(entropy).with_limits(limits));
         Self { resource, config, deflate: deflate.then_some(DeflateConfig::DEFAULT) }
     }

@@ -75,6 +75,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(crate) message_max: u32,
 
+    /// How many times as long a compressed message longer than 256 KiB may become; 0 sets no limit
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) inflate_ratio_max: u32,
+
+    /// Bytes that a worker decompresses in one turn of its loop; further messages wait for the next turn
+    #[arg(long, value_name = "BYTES", default_value_t = 2 << 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) inflate_per_turn: u32,
+
+    /// Bytes that a worker compresses in one turn of its loop; further messages wait for the next turn
+    #[arg(long, value_name = "BYTES", default_value_t = 256 << 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) deflate_per_turn: u32,
+
     /// Compression of messages (permessage-deflate): one compressor for all connections of a worker, or one for each
     #[arg(long, value_enum, default_value_t = Deflate::Shared)]
     pub(crate) deflate: Deflate,
@@ -186,6 +198,7 @@ impl Args {
         let mut limits = Limits::DEFAULT;
         limits.frame_max = longest;
         limits.message_max = longest;
+        limits.inflate_ratio_max = (self.inflate_ratio_max > 0).then_some(self.inflate_ratio_max);
         limits
     }
 }

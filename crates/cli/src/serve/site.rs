@@ -91,6 +91,8 @@ impl Args {
         options.origins = Origins::parse(&self.origin).context("cannot use what --origin says")?;
         options.limits = self.limits();
         options.deflate = self.deflate.config();
+        options.inflate_bytes_per_turn = self.inflate_per_turn as usize;
+        options.deflate_bytes_per_turn = self.deflate_per_turn as usize;
         options.receiver_buffer_max = self.buffer as usize;
         options.memory_max = self.memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         options.slow = match self.slow {

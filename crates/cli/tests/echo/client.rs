@@ -60,6 +60,7 @@ impl<S: Read + Write> Client<S> {
         received.drain(..head_len);
         let mut limits = Limits::DEFAULT;
         (limits.frame_max, limits.message_max) = (1 << 30, 1 << 30);
+        limits.inflate_ratio_max = None;
         let config = Arc::new(Config::client(entropy).with_limits(limits));
         let engine = match (agreed, deflate) {
             (Some(agreement), Some(deflate)) => Engine::with_deflate(&config, &agreement, deflate),

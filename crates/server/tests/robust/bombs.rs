@@ -18,6 +18,8 @@ fn bed() -> Bed {
     let mut options = options();
     options.deflate = Some(DeflateConfig::DEFAULT);
     options.limits.message_max = MESSAGE_MAX;
+    // What is looked at here is the limit of length.
+    options.limits.inflate_ratio_max = None;
     Bed::new(&options)
 }
 
@@ -98,6 +100,23 @@ fn a_message_may_be_as_long_as_the_limit_and_not_a_byte_longer() {
     longer.send_frame(BINARY | COMPRESSED, compressed(&vec![b'a'; MESSAGE_MAX + 1]));
     assert_eq!(bed.frame(&mut longer).close_code(), 1009);
     assert_eq!(bed.log.messages.get(), 1);
+}
+
+#[test]
+fn by_default_a_message_may_become_100_times_as_long_and_then_it_is_ended_with_1008() {
+    let mut options = options();
+    options.deflate = Some(DeflateConfig::DEFAULT);
+    let mut bed = Bed::new(&options);
+    let mut peer = open(&mut bed, "/sink");
+    peer.send_frame(BINARY | COMPRESSED, compressed(&vec![b'a'; 256 << 10]));
+    bed.until("the message", |bed| (bed.log.messages.get() == 1).then_some(()));
+    peer.send_frame(BINARY | COMPRESSED, compressed(&vec![b'a'; 257 << 10]));
+    let close = bed.frame(&mut peer);
+    assert_eq!(close.close_code(), 1008);
+    assert_eq!(&close.payload[2..], b"compression ratio of the message is too high; send it uncompressed");
+    bed.rest(peer);
+    bed.until_connections(0);
+    assert_eq!(bed.log.closed(), [CloseReason::Violation(Violation::RatioTooHigh)]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod backend;
 mod bed;
 mod bombs;
+mod codec;
 mod drain;
 mod ends;
 mod floods;
@@ -16,5 +17,6 @@ mod own_process;
 mod pages;
 mod peer;
 mod slow;
+mod stall;
 mod threads;
 mod time;

@@ -17,7 +17,7 @@ use windlass_server::{
     http::{Refusal, UpgradeRequest, Welcome},
 };
 use windlass_ws::{
-    Config, Engine, Event, Scratch,
+    Config, Engine, Event, Limits, Scratch,
     deflate::DeflateConfig,
     handshake::{ClientRequest, HeadLimits},
 };
@@ -314,6 +314,13 @@ fn entropy(bytes: &mut [u8]) {
     bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at as u8).wrapping_mul(37) ^ 0x5a);
 }
 
+/// A client that takes longer messages than a server does by default.
+fn client_config() -> Config {
+    let mut limits = Limits::DEFAULT;
+    (limits.frame_max, limits.message_max) = (16 << 20, 16 << 20);
+    Config::client(entropy).with_limits(limits)
+}
+
 /// A client on a socket that does not block.
 pub(crate) struct Client {
     pub(crate) socket: TcpStream,
@@ -353,7 +360,7 @@ impl Client {
         socket.set_nonblocking(true).unwrap();
         Self {
             socket,
-            engine: Engine::new(&Arc::new(Config::client(entropy))),
+            engine: Engine::new(&Arc::new(client_config())),
             scratch: Scratch::new(),
             head: Vec::new(),
             is_open: false,
@@ -411,7 +418,7 @@ impl Client {
             Ok(None) => self.head = head,
             Ok(Some((upgraded, used))) => {
                 if let (Some(agreement), Some(config)) = (upgraded.deflate, deflate) {
-                    self.engine = Engine::with_deflate(&Arc::new(Config::client(entropy)), &agreement, config);
+                    self.engine = Engine::with_deflate(&Arc::new(client_config()), &agreement, config);
                 }
                 self.is_open = true;
                 self.response = String::from_utf8(head[..used].to_vec()).unwrap();

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use zlib_rs::Deflate;
 
-use super::config::{Agreement, BITS_MAX, BITS_MIN, Compressor, DeflateConfig};
+use super::config::{Agreement, BITS_MAX, BITS_MIN, Compressor, DeflateConfig, LEVEL_MIN, QUICK_LEN};
 use super::history::History;
 use super::shared::{INFLATE_INPUT_COST, Resident, Shared};
 use super::{compress, inflate};
@@ -101,7 +101,10 @@ impl Codec {
         }
         shared.bytes.deflated += payload.len() as u64;
         match &mut self.sender {
-            Sender::Shared => compress::smaller(shared.compressor(self.bits, self.level), payload, out),
+            Sender::Shared => {
+                let level = if payload.len() > QUICK_LEN { LEVEL_MIN } else { self.level };
+                compress::smaller(shared.compressor(self.bits, level), payload, out)
+            }
             Sender::Dedicated(slot) => {
                 let deflate =
                     slot.get_or_insert_with(|| compress::new(self.bits, self.level, compress::MEM_LEVEL_DEDICATED));

@@ -1,0 +1,492 @@
+//! What one turn of the loop spends on compression, and who waits for the next one. Counts, not times.
+
+use std::{
+    cell::{Cell, RefCell},
+    io::{ErrorKind, Read as _, Write as _},
+    net::TcpListener,
+    os::fd::OwnedFd,
+    os::unix::net::UnixStream,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use windlass::{Clock, Reactor, Turn};
+use windlass_server::{
+    CloseCode, CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Prepared, Service, Stats,
+    Upgraded,
+    http::{Refusal, UpgradeRequest, Welcome},
+};
+use windlass_ws::deflate::{Agreement, Codec, DeflateConfig, Shared};
+
+use crate::{
+    own_process::{is_own_process, peak_of},
+    peer::{BINARY, CLOSE, COMPRESSED, Peer, TEXT, masked},
+};
+
+const LEN: usize = 256 << 10;
+
+/// What a connection does with messages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Sink,
+    Echo,
+    /// Publishes them in the room.
+    Publish,
+    /// Is in the room.
+    Listen,
+    /// Closes at the first one.
+    Bye,
+    /// Panics at the first one.
+    Panic,
+    /// Pauses at the first one.
+    Pause,
+}
+
+/// Which connection a message came from, in the order in which they were looked at.
+#[derive(Default)]
+struct Trace {
+    messages: RefCell<Vec<usize>>,
+    closed: RefCell<Vec<(usize, CloseReason)>>,
+}
+
+struct Subject(Rc<Trace>);
+
+impl Handler for Subject {
+    type Data = (usize, Role);
+
+    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<Self::Data>, Refusal> {
+        unreachable!("all are adopted")
+    }
+
+    fn on_open(&self, connection: &mut Connection<'_>, (_, role): &mut Self::Data) {
+        if *role == Role::Listen {
+            connection.subscribe("room");
+        }
+    }
+
+    fn on_message(&self, connection: &mut Connection<'_>, (index, role): &mut Self::Data, message: Message<'_>) {
+        self.0.messages.borrow_mut().push(*index);
+        match role {
+            Role::Sink | Role::Listen => {}
+            Role::Echo => connection.reply_in_place(message).expect("it is open and reads"),
+            Role::Publish => _ = connection.publish("room", message.to_out()),
+            Role::Bye => connection.close(CloseCode::NORMAL, "").expect("it is open"),
+            Role::Panic => panic!("this one panics"),
+            Role::Pause => {
+                *role = Role::Sink;
+                connection.pause();
+            }
+        }
+    }
+
+    fn on_close(&self, _: &mut Hub<'_>, (index, _): &mut Self::Data, closed: &Closed<'_>) {
+        self.0.closed.borrow_mut().push((*index, closed.reason));
+    }
+}
+
+#[derive(Clone)]
+struct HandClock(Rc<Cell<Instant>>);
+
+impl Clock for HandClock {
+    fn now(&self) -> Instant {
+        self.0.get()
+    }
+}
+
+struct Bed {
+    reactor: Reactor,
+    service: Service<Subject>,
+    trace: Rc<Trace>,
+    clock: HandClock,
+    budgets: (u64, u64),
+    ids: Vec<ConnectionId>,
+}
+
+fn agreement() -> Agreement {
+    let mut agreement = Agreement::DEFAULT;
+    (agreement.server_no_context_takeover, agreement.client_no_context_takeover) = (true, true);
+    agreement
+}
+
+impl Bed {
+    fn new(set: impl FnOnce(&mut Options)) -> Self {
+        let mut options = Options::new();
+        options.deflate = Some(DeflateConfig::DEFAULT);
+        (options.ping_interval, options.idle_timeout, options.write_stall_timeout) = (None, None, None);
+        options.receiver_buffer_max = 64 << 20;
+        set(&mut options);
+        let clock = HandClock(Rc::new(Cell::new(Instant::now())));
+        let backend = crate::backend::chosen();
+        let mut reactor = Reactor::builder().backend(backend).clock(clock.clone()).build().expect("it can be had");
+        let trace = Rc::new(Trace::default());
+        let service = Service::new(Subject(Rc::clone(&trace)), &options, &mut reactor).expect("it can be had");
+        let budgets = (options.inflate_bytes_per_turn as u64, options.deflate_bytes_per_turn as u64);
+        Self { reactor, service, trace, clock, budgets, ids: Vec::new() }
+    }
+
+    /// A connection that does this, with compression or without.
+    fn open(&mut self, role: Role, has_deflate: bool) -> UnixStream {
+        let (ours, peer) = UnixStream::pair().expect("there are descriptors");
+        peer.set_nonblocking(true).expect("the option can be set");
+        self.adopt(ours, role, has_deflate);
+        peer
+    }
+
+    /// One whose peer can reset it.
+    fn open_tcp(&mut self, role: Role) -> Peer {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there is a free port");
+        let peer = Peer::connect(listener.local_addr().expect("it is bound"));
+        let (ours, _) = listener.accept().expect("it has connected");
+        self.adopt(ours, role, true);
+        peer
+    }
+
+    fn adopt(&mut self, ours: impl Into<OwnedFd>, role: Role, has_deflate: bool) {
+        let upgraded = Upgraded::new((self.ids.len(), role)).deflate(has_deflate.then(agreement));
+        let id = self.service.adopt(ours, Vec::new(), upgraded, &mut self.reactor).expect("there is room");
+        self.ids.push(id);
+        self.turn();
+    }
+
+    /// Does something with the service in the next turn.
+    fn hub(&mut self, run: impl FnOnce(&mut Hub<'_>) + 'static) {
+        let (service, mut run) = (self.service.clone(), Some(run));
+        // A timer's closure might be called again, and this one is not.
+        let now = move |mut turn: Turn<'_>| {
+            if let Some(run) = run.take() {
+                run(&mut service.hub(&mut turn));
+            }
+        };
+        self.reactor.after(Duration::ZERO, now).expect("there is room for a timer");
+        self.clock.0.set(self.clock.0.get() + Duration::from_millis(1));
+    }
+
+    fn stats(&self) -> Stats {
+        self.service.stats()
+    }
+
+    /// One turn. Says how many bytes were inflated and deflated in it.
+    fn turn(&mut self) -> (u64, u64) {
+        let before = self.stats();
+        self.reactor.run_once(Duration::ZERO).expect("the kernel works");
+        let after = self.stats();
+        (after.bytes_inflated - before.bytes_inflated, after.bytes_deflated - before.bytes_deflated)
+    }
+
+    /// Turns until something is the case, none of which exceeds a budget by more than one message. Says how many.
+    fn until(&mut self, mut is_done: impl FnMut(&mut Self) -> bool) -> usize {
+        let (inflate, deflate) = self.budgets;
+        for turns in 0..5000 {
+            if is_done(self) {
+                return turns;
+            }
+            let (inflated, deflated) = self.turn();
+            // The bound is strict: a message is begun while something of the budget is left.
+            assert!(inflated < inflate + LEN as u64, "{inflated} bytes inflated in turn {turns}");
+            assert!(deflated < deflate + LEN as u64, "{deflated} bytes deflated in turn {turns}");
+        }
+        panic!("it does not come; {:?}", self.stats());
+    }
+
+    /// How many messages were looked at.
+    fn seen(&self) -> usize {
+        self.trace.messages.borrow().len()
+    }
+
+    fn of(&self, index: usize) -> usize {
+        self.trace.messages.borrow().iter().filter(|from| **from == index).count()
+    }
+}
+
+/// A client's frame with a compressed message.
+fn compressed(payload: &[u8]) -> Vec<u8> {
+    compressed_from(payload, DeflateConfig::DEFAULT.threshold)
+}
+
+fn compressed_from(payload: &[u8], threshold: usize) -> Vec<u8> {
+    let mut config = DeflateConfig::DEFAULT;
+    config.threshold = threshold;
+    let mut codec = Codec::new(false, &agreement(), &config);
+    let mut out = Vec::new();
+    assert!(codec.compress(&mut Shared::new(), payload, &mut out), "it becomes shorter");
+    masked(BINARY | COMPRESSED, &out)
+}
+
+fn bomb() -> Vec<u8> {
+    compressed(&vec![0; LEN])
+}
+
+/// What has come. The other end may be gone.
+fn read(peer: &mut UnixStream) -> Vec<u8> {
+    let (mut received, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        match peer.read(&mut buffer) {
+            Ok(0) => return received,
+            Ok(count) => received.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return received,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return received,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_turn_inflates_its_budget_and_one_message_at_most() {
+    const CLIENTS: usize = 12;
+    const EACH: usize = 5;
+    for budget in [1, 300 << 10, 2 << 20] {
+        let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = budget);
+        let mut peers: Vec<UnixStream> = (0..CLIENTS).map(|_| bed.open(Role::Sink, true)).collect();
+        for peer in &mut peers {
+            peer.write_all(&bomb().repeat(EACH)).expect("the kernel takes it");
+        }
+        let turns = bed.until(|bed| bed.seen() == CLIENTS * EACH);
+        let stats = bed.stats();
+        assert_eq!(stats.bytes_inflated, (CLIENTS * EACH * LEN) as u64);
+        assert!(stats.inflated_per_turn_most < (budget + LEN) as u64 && stats.inflated_per_turn_most >= LEN as u64);
+        assert!(stats.codec_waits > 0);
+        // Nor are turns wasted.
+        let per_turn = budget.div_ceil(LEN);
+        // The queue is served in every second one.
+        assert!(turns <= 2 * (CLIENTS * EACH).div_ceil(per_turn) + 4, "{turns} turns with {per_turn} messages each");
+    }
+}
+
+#[test]
+fn those_who_wait_are_served_in_turns() {
+    const CLIENTS: usize = 10;
+    let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = 1);
+    let mut peers: Vec<UnixStream> = (0..CLIENTS).map(|_| bed.open(Role::Sink, true)).collect();
+    // One has much more to say than the others, and was there first.
+    peers[0].write_all(&bomb().repeat(50)).expect("the kernel takes it");
+    bed.turn();
+    for peer in &mut peers[1..] {
+        peer.write_all(&bomb().repeat(3)).expect("the kernel takes it");
+    }
+    bed.until(|bed| (1..CLIENTS).all(|index| bed.of(index) == 3));
+    assert!(bed.of(0) <= 5, "{} messages of the first while the others had 3", bed.of(0));
+    bed.until(|bed| bed.seen() == 50 + 3 * (CLIENTS - 1));
+}
+
+#[test]
+fn a_turn_deflates_its_budget_and_one_message_at_most() {
+    const CLIENTS: usize = 6;
+    for budget in [1, 100 << 10, 256 << 10] {
+        let mut bed = Bed::new(|options| options.deflate_bytes_per_turn = budget);
+        let mut peers: Vec<UnixStream> = (0..CLIENTS).map(|_| bed.open(Role::Echo, true)).collect();
+        let text = "the quick brown fox ".repeat(1000);
+        for peer in &mut peers {
+            // What has come uncompressed is compressed when it goes back.
+            peer.write_all(&masked(TEXT, text.as_bytes()).repeat(5)).expect("the kernel takes it");
+        }
+        let mut received = vec![Vec::new(); CLIENTS];
+        bed.until(|bed| {
+            for (peer, received) in peers.iter_mut().zip(&mut received) {
+                received.extend(read(peer));
+            }
+            bed.seen() == 5 * CLIENTS
+        });
+        let stats = bed.stats();
+        assert_eq!(stats.bytes_deflated, (5 * CLIENTS * text.len()) as u64);
+        assert!(stats.deflated_per_turn_most < (budget + text.len()) as u64);
+        bed.turn();
+        for (peer, mut received) in peers.iter_mut().zip(received) {
+            received.extend(read(peer));
+            assert_eq!(received[0], TEXT | COMPRESSED);
+            let one = received.len() / 5;
+            assert!(received.chunks(one).all(|frame| frame == &received[..one]), "five times the same");
+        }
+    }
+}
+
+#[test]
+fn connections_without_compression_do_not_wait() {
+    let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = 1);
+    let mut bombers: Vec<UnixStream> = (0..10).map(|_| bed.open(Role::Echo, true)).collect();
+    let mut stranger = bed.open(Role::Echo, false);
+    for peer in &mut bombers {
+        peer.write_all(&bomb().repeat(5)).expect("the kernel takes it");
+    }
+    bed.turn();
+    for round in 0..20_u8 {
+        stranger.write_all(&masked(BINARY, &[round; 20])).expect("the kernel takes it");
+        bed.turn();
+        // By completion the echo goes out with the beginning of the next wait.
+        let mut echo = read(&mut stranger);
+        if echo.is_empty() {
+            bed.turn();
+            echo = read(&mut stranger);
+        }
+        assert_eq!(echo, [&[BINARY, 20][..], &[round; 20]].concat());
+    }
+    assert!(bed.seen() < 20 + 50, "the others have not been done with by then");
+}
+
+#[test]
+fn short_messages_of_the_others_do_not_wait_though_they_are_compressed() {
+    let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = LEN);
+    let mut bombers: Vec<UnixStream> = (0..8).map(|_| bed.open(Role::Sink, true)).collect();
+    let mut strangers: Vec<UnixStream> = (0..3).map(|_| bed.open(Role::Echo, true)).collect();
+    let said = b"hello, hello, hello, hello, hello";
+    let short = compressed_from(said, 1);
+    for peer in &mut bombers {
+        peer.write_all(&bomb().repeat(40)).expect("the kernel takes it");
+    }
+    bed.until(|bed| bed.seen() > 30);
+    for _ in 0..10 {
+        for stranger in &mut strangers {
+            stranger.write_all(&short).expect("the kernel takes it");
+        }
+        let before = bed.of(8) + bed.of(9) + bed.of(10);
+        let turns = bed.until(|bed| bed.of(8) + bed.of(9) + bed.of(10) == before + 3);
+        assert!(turns <= 2, "{turns} turns, while each of the others waits for eight");
+    }
+    // One that uses the codecs much is not light any more.
+    strangers[0].write_all(&bomb()).expect("the kernel takes it");
+    bed.until(|bed| bed.seen() == 8 * 40 + 31);
+}
+
+#[test]
+fn one_that_waits_is_not_read_from_and_keeps_one_receive() {
+    if !is_own_process("codec::one_that_waits_is_not_read_from_and_keeps_one_receive") {
+        return;
+    }
+    const CLIENTS: usize = 20;
+    let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = 1);
+    let mut peers: Vec<UnixStream> = (0..CLIENTS).map(|_| bed.open(Role::Sink, true)).collect();
+    // Much input for little: so it is the budget that is in the way, not what a receive brings.
+    let bytes = compressed(&vec![0; 2000]).repeat(3000);
+    let peak = peak_of(|| {
+        for _ in 0..30 {
+            for peer in &mut peers {
+                while peer.write(&bytes).is_ok() {}
+            }
+            bed.turn();
+        }
+    });
+    assert!(bed.seen() <= 31, "{} messages in 30 turns", bed.seen());
+    // A receive is of 64 KiB at most. By completion the kernel may have brought some more before it was told to stop.
+    assert!(peak < CLIENTS * (150 << 10) + (2 << 20), "{peak} bytes");
+    assert!(peers[0].write(&bytes).is_err(), "the kernel's buffer is full, and the peer has to wait");
+}
+
+#[test]
+fn whoever_goes_away_or_ends_while_it_waits_keeps_nobody_waiting() {
+    let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = 1);
+    let roles = [Role::Sink, Role::Sink, Role::Panic, Role::Bye, Role::Pause, Role::Sink, Role::Sink];
+    let mut peers: Vec<Peer> = roles.iter().map(|role| bed.open_tcp(*role)).collect();
+    peers[0].send(&bomb().repeat(4));
+    while bed.seen() == 0 {
+        bed.turn();
+    }
+    for peer in &mut peers[1..] {
+        peer.send(&bomb().repeat(4));
+    }
+    // Now they are in the queue.
+    bed.turn();
+    // Two of those who wait hang up, the one whose turn it is among them.
+    peers.drain(..2).for_each(Peer::reset);
+    let mut panics = 0;
+    for _ in 0..100 {
+        panics += u32::from(catch_unwind(AssertUnwindSafe(|| bed.turn())).is_err());
+    }
+    assert_eq!(panics, 1);
+    assert_eq!((bed.of(2), bed.of(3), bed.of(4)), (1, 1, 1), "one message, then the panic, the close and the pause");
+    assert_eq!((bed.of(5), bed.of(6)), (4, 4), "the others are served");
+    assert!(bed.of(0) + bed.of(1) < 8, "these had something left");
+    let paused = bed.ids[4];
+    bed.hub(move |hub| assert!(hub.resume(paused)));
+    bed.until(|bed| bed.of(4) == 4);
+}
+
+#[test]
+fn one_that_is_paused_while_it_waits_loses_its_place_and_nothing_else() {
+    let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = 1);
+    let mut peers: Vec<UnixStream> = (0..4).map(|_| bed.open(Role::Sink, true)).collect();
+    for peer in &mut peers {
+        peer.write_all(&bomb().repeat(4)).expect("the kernel takes it");
+    }
+    bed.until(|bed| bed.seen() == 4);
+    let id = bed.ids[1];
+    bed.hub(move |hub| assert!(hub.pause(id)));
+    bed.until(|bed| [0, 2, 3].iter().all(|index| bed.of(*index) == 4));
+    let before = bed.of(1);
+    for _ in 0..10 {
+        assert_eq!(bed.turn(), (0, 0), "nobody is served");
+    }
+    assert!(before < 4 && bed.of(1) == before);
+    bed.hub(move |hub| assert!(hub.resume(id)));
+    bed.until(|bed| bed.of(1) == 4);
+}
+
+#[test]
+fn what_a_closing_connection_is_sent_waits_as_well_and_its_close_is_found() {
+    let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = 1);
+    let mut peers: Vec<UnixStream> = (0..4).map(|_| bed.open(Role::Bye, true)).collect();
+    for peer in &mut peers {
+        peer.write_all(&[bomb().repeat(6), masked(CLOSE, &1000_u16.to_be_bytes())].concat()).expect("it is taken");
+    }
+    bed.until(|bed| bed.trace.closed.borrow().len() == 4);
+    assert_eq!(bed.stats().bytes_inflated, 4 * 6 * LEN as u64, "what comes after is passed over, and counts");
+    assert_eq!(bed.seen(), 4);
+    assert!(bed.trace.closed.borrow().iter().all(|(_, reason)| *reason == CloseReason::Local));
+}
+
+#[test]
+fn a_drain_and_time_are_not_in_the_way_of_those_who_wait() {
+    const CLIENTS: usize = 40;
+    let mut bed = Bed::new(|options| {
+        options.inflate_bytes_per_turn = 1;
+        options.idle_timeout = Some(Duration::from_secs(1));
+    });
+    let mut peers: Vec<UnixStream> = (0..CLIENTS).map(|_| bed.open(Role::Sink, true)).collect();
+    for peer in &mut peers {
+        peer.write_all(&bomb().repeat(5)).expect("the kernel takes it");
+    }
+    bed.until(|bed| {
+        // Between two of its messages each waits for longer than anybody may be silent.
+        bed.clock.0.set(bed.clock.0.get() + Duration::from_millis(100));
+        bed.seen() == 3 * CLIENTS
+    });
+    assert!(bed.trace.closed.borrow().is_empty());
+    let service = bed.service.clone();
+    bed.hub(move |hub| service.drain(Duration::from_secs(1000), &mut hub.turn(), |_| {}));
+    for peer in &mut peers {
+        peer.write_all(&masked(CLOSE, &1000_u16.to_be_bytes())).expect("the kernel takes it");
+    }
+    bed.until(|bed| bed.trace.closed.borrow().len() == CLIENTS);
+}
+
+#[test]
+fn publications_count_and_publishers_wait_when_they_have_spent_the_budget() {
+    const EACH: usize = 40;
+    let mut bed = Bed::new(|options| options.deflate_bytes_per_turn = 64 << 10);
+    let mut listener = bed.open(Role::Listen, true);
+    let mut publishers: Vec<UnixStream> = (0..12).map(|_| bed.open(Role::Publish, false)).collect();
+    let payload = b"once upon a time there was ".repeat(50);
+    for peer in &mut publishers {
+        peer.write_all(&masked(BINARY, &payload).repeat(EACH)).expect("the kernel takes it");
+    }
+    let mut received = 0;
+    bed.until(|bed| {
+        received += read(&mut listener).len();
+        bed.seen() == 12 * EACH
+    });
+    bed.turn();
+    received += read(&mut listener).len();
+    assert!(received > 0);
+    let stats = bed.stats();
+    assert_eq!(stats.bytes_deflated, (12 * EACH * payload.len()) as u64, "once for all receivers");
+    // Each publisher has one message after the budget is spent, and 64 KiB go out together.
+    let most = (64 << 10) + (64 << 10) + 12 * payload.len() as u64;
+    assert!(stats.deflated_per_turn_most <= most, "{} bytes in a turn", stats.deflated_per_turn_most);
+    // A prepared message is compressed once, and counts once.
+    let prepared = Prepared::new(&payload[..]);
+    let id = bed.ids[0];
+    bed.hub(move |hub| (0..3).for_each(|_| hub.send_prepared(id, &prepared).expect("it is open")));
+    for _ in 0..3 {
+        bed.turn();
+    }
+    assert_eq!(bed.stats().bytes_deflated - stats.bytes_deflated, payload.len() as u64);
+}
