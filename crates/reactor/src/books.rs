@@ -178,9 +178,6 @@ impl Reactor {
         } else {
             self.delete_from_set(cell)
         };
-        if self.phase == Phase::Idle {
-            self.driver.release(cell);
-        }
         if ghost && self.graves.quarantined() >= self.limits.quarantine_max {
             self.attention |= attention::REBUILD;
         }

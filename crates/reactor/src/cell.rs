@@ -86,8 +86,17 @@ impl Flags {
     pub(crate) const QUIET: Self = Self(1 << 14);
     /// On a ring: it is not watched any more.
     pub(crate) const DROPPED: Self = Self(1 << 15);
+    /// On a ring: beside the present poll there is one for writing alone.
+    pub(crate) const OUT_IN_FLIGHT: Self = Self(1 << 7);
+    /// On a ring: what the present poll waits for, while it is in flight.
+    pub(crate) const AWAITS_IN: Self = Self(1 << 9);
+    pub(crate) const AWAITS_OUT: Self = Self(1 << 10);
     /// All of them, and the counts of `owed.rs`.
-    const ALL: u32 = 0xff << 16 | 0b11 << 26 | 0b11 << 14 | owed::COUNTS;
+    const ALL: u32 = 0xff << 16 | 0b11 << 26 | 0b11 << 14 | 1 << 7 | 0b11 << 9 | owed::COUNTS;
+
+    pub(crate) const fn bits(self) -> u32 {
+        self.0
+    }
 }
 
 /// The functions that know the value's type.

@@ -149,8 +149,8 @@ impl Builder {
     }
 
     /// How many buffers streams receive into on a ring, and of how many bytes each. The count is rounded up to a power of two, at least 2 and at most 32,768; the size is
-    /// at least 256 and at most 1,048,576. Default: 16 of 256 KiB where the kernel fills them bit by bit (Linux 6.12), or else 256 of 16 KiB: 4 MiB, made with the first stream. A
-    /// few of them are in use as long as these are enough, and the others are not touched.
+    /// at least 256 and at most 1,048,576. Default: 16 of 256 KiB where the kernel fills them bit by bit (Linux 6.12), or else 256 of 16 KiB: 4 MiB, mapped with the first stream. A
+    /// few of them are in use as long as these are enough, and the others take no memory.
     ///
     /// A buffer holds received bytes for no longer than the turn that handles them, so few are enough for many streams; they are fast while there are more than streams
     /// that receive at the same time.

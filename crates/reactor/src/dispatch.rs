@@ -128,7 +128,7 @@ impl Drop for TurnGuard<'_> {
         }
         reactor.time.end_turn();
         if reactor.attention & attention::QUEUED != 0 || std::thread::panicking() {
-            // The next wait may be long in coming, and peers wait for descriptors to be closed.
+            // The next wait may be long in coming, and peers wait for what was sent.
             reactor.driver.hurry();
         }
         reactor.survey();

@@ -4,13 +4,14 @@
 
 use crate::{
     cell::{CellPtr, Flags},
+    interest::{IN, OUT},
     turn::ReactorOps,
 };
 
 /// Polls that have not completed for good, up to [`POLLS_MAX`].
-const POLLS: Count = Count { shift: 5, bits: 3 };
-/// Other requests that have not completed for good: receives and accepts.
-const REQUESTS: Count = Count { shift: 8, bits: 3 };
+const POLLS: Count = Count { shift: 5, bits: 2 };
+/// Other requests that have not completed for good: receives.
+const REQUESTS: Count = Count { shift: 8, bits: 1 };
 /// How many generations ago the oldest poll may have been armed that has not completed for good, up to [`AGE_MAX`].
 const AGE: Count = Count { shift: 11, bits: 2 };
 /// The poll generation, which is part of what a poll carries: a completion of another generation is nobody's.
@@ -71,18 +72,28 @@ impl<R: ReactorOps> CellPtr<R> {
         POLLS.get(self.armed_bits())
     }
 
-    /// Whether a poll of the present generation could be taken for an older one that has not completed for good.
+    /// Whether no poll may be armed now: it could be taken for one that was cancelled and has not completed for good, or there are as many as can
+    /// be counted. The present poll is not in flight.
     #[inline]
     pub(crate) fn is_too_old(self) -> bool {
-        self.polls() > 0 && AGE.get(self.armed_bits()) >= AGE_MAX
+        let cancelled = self.polls() - u32::from(self.has_flag(Flags::OUT_IN_FLIGHT));
+        cancelled > 0 && (AGE.get(self.armed_bits()) >= AGE_MAX || self.polls() >= POLLS_MAX)
     }
 
-    /// Notes that a poll of the present generation is queued.
+    /// Notes that a poll of the present generation is queued, and which of reading and writing it waits for, if it does so once.
     #[inline]
-    pub(crate) fn poll_begins(self) {
+    pub(crate) fn poll_begins(self, mask: u32) {
         debug_assert!(self.polls() < POLLS_MAX, "the generations do not tell so many polls apart");
-        self.set_armed_bits(POLLS.add(self.armed_bits(), 1));
-        self.set_flag(Flags::IN_FLIGHT, true);
+        let word = self.armed_bits() & !(Flags::AWAITS_IN.bits() | Flags::AWAITS_OUT.bits());
+        let reads = if mask & IN != 0 { Flags::AWAITS_IN.bits() } else { 0 };
+        let writes = if mask & OUT != 0 { Flags::AWAITS_OUT.bits() } else { 0 };
+        self.set_armed_bits(POLLS.add(word, 1) | Flags::IN_FLIGHT.bits() | reads | writes);
+    }
+
+    /// Notes that a poll beside the present one is queued, for writing alone.
+    pub(crate) fn out_poll_begins(self) {
+        debug_assert!(self.polls() < POLLS_MAX && !self.has_flag(Flags::OUT_IN_FLIGHT), "there is one of it");
+        self.set_armed_bits(POLLS.add(self.armed_bits(), 1) | Flags::OUT_IN_FLIGHT.bits());
     }
 
     /// Notes a poll's final completion.
@@ -156,9 +167,9 @@ mod tests {
         assert!(!cell.owed());
         cell.set_flag(Flags::LISTED, true);
         assert!(cell.owed() && !cell.has_requests());
-        cell.poll_begins();
+        cell.poll_begins(IN);
         cell.next_generation();
-        cell.poll_begins();
+        cell.poll_begins(IN);
         (0..REQUESTS_MAX).for_each(|_| cell.request_begins());
         assert_eq!((cell.polls(), cell.requests(), cell.generation()), (2, REQUESTS_MAX, 1));
         assert_eq!(cell.armed_mask(), mask);

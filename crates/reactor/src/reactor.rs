@@ -504,9 +504,7 @@ impl Drop for Reactor {
         // Before descriptors are closed (rule 14): what was sent goes out.
         self.driver.hurry();
         // What the kernel still owes for longer than it should is leaked (rule 2).
-        for cell in self.registry.iter() {
-            let _ = self.driver.delete(cell);
-        }
+        self.driver.end(self.registry.iter());
         self.driver.close();
         // Rule 8: every destructor runs although others panic. A cell leaves the books before its value is dropped (rule 3).
         while let Some(cell) = self.registry.pop() {

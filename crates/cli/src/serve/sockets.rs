@@ -2,13 +2,15 @@
 
 use std::{
     fs, io,
+    io::ErrorKind,
     net::SocketAddr,
     os::{
         fd::{AsFd as _, OwnedFd},
         unix::fs::{FileTypeExt as _, MetadataExt as _},
     },
     path::{Path, PathBuf},
-    time::SystemTime,
+    thread,
+    time::{Duration, Instant, SystemTime},
 };
 
 use anyhow::Context as _;
@@ -16,12 +18,20 @@ use rustix::{
     io::Errno,
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
 };
-use windlass::stream::{Inherited, ListenOptions, Listener};
+use windlass::{
+    Backend,
+    stream::{Inherited, ListenOptions, Listener},
+};
 
 use super::args::{Args, Mode};
 
 /// Where to listen if nobody says.
 const ADDRESS_DEFAULT: &str = "127.0.0.1:9001";
+
+/// How long a server on a ring tries to listen at an address that is taken. When a server on a ring is killed, the kernel takes the ring apart after the
+/// process has ended, 10 to 20 ms later, and until then the ring holds the socket that listens.
+const TAKEN_MAX: Duration = Duration::from_secs(1);
+const TAKEN_STEP: Duration = Duration::from_millis(10);
 
 /// The sockets of all workers, which listen already. The server takes them out, so that nobody listens any more when it does not.
 #[derive(Debug, Default)]
@@ -29,6 +39,8 @@ pub(crate) struct Sockets {
     /// What is spoken there.
     scheme: &'static str,
     workers: usize,
+    /// How long to try to listen at an address that is taken.
+    patience: Duration,
     /// One for each worker, or one for all.
     groups: Vec<Vec<OwnedFd>>,
     /// Where that is, for people.
@@ -72,17 +84,18 @@ impl Sockets {
     /// Opens what was asked for. Sockets from the service manager come first; without any of these it is the default address.
     pub(crate) fn open(args: &Args, inherited: Vec<Inherited>) -> anyhow::Result<Self> {
         let scheme = if args.mode == Mode::Raw { "tcp" } else { "http" };
-        Self::open_at(scheme, inherited, args.listen, args.unix.as_deref(), usize::from(args.workers))
+        let patience = if args.backend == Backend::Uring { TAKEN_MAX } else { Duration::ZERO };
+        let sockets = Self { scheme, workers: usize::from(args.workers), patience, ..Self::default() };
+        sockets.open_at(inherited, args.listen, args.unix.as_deref())
     }
 
     fn open_at(
-        scheme: &'static str,
+        self,
         inherited: Vec<Inherited>,
         listen: Option<SocketAddr>,
         unix: Option<&Path>,
-        workers: usize,
     ) -> anyhow::Result<Self> {
-        let mut sockets = Self { scheme, workers, ..Self::default() };
+        let mut sockets = self;
         let needs_default = inherited.is_empty() && unix.is_none();
         for inherited in inherited {
             let listener = ListenOptions::new().from_fd(inherited.socket);
@@ -101,21 +114,36 @@ impl Sockets {
 
     /// A socket of its own for each worker: the kernel spreads the connections over them.
     fn listen_on(&mut self, address: SocketAddr) -> io::Result<()> {
-        self.take(ListenOptions::new().tcp_group(address, self.workers)?)
+        let group = self.retried(|| ListenOptions::new().tcp_group(address, self.workers))?;
+        self.take(group)
     }
 
     /// Makes the file. One that a server has left behind, and on which nobody listens, is replaced.
     fn listen_at(&mut self, path: &Path) -> io::Result<()> {
         let options = ListenOptions::new();
-        let listener = match options.unix(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_abandoned(path) => {
+        let listener = self.retried(|| match options.unix(path) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && is_abandoned(path) => {
                 fs::remove_file(path)?;
-                options.unix(path)?
+                options.unix(path)
             }
-            listener => listener?,
-        };
+            listener => listener,
+        })?;
         self.file = Some(SocketFile::made_at(path)?);
         self.take(vec![listener])
+    }
+
+    /// Tries to listen, again and again while the address is taken and there is patience.
+    fn retried<T>(&self, mut listen: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let end = Instant::now() + self.patience;
+        loop {
+            match listen() {
+                Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
+                    // sleep: nothing tells when the kernel has let go of the address.
+                    thread::sleep(TAKEN_STEP);
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     fn take(&mut self, group: Vec<Listener>) -> io::Result<()> {
@@ -162,12 +190,16 @@ mod tests {
         folder
     }
 
+    fn of(workers: usize) -> Sockets {
+        Sockets { scheme: "http", workers, ..Sockets::default() }
+    }
+
     #[test]
     fn each_worker_has_a_listener_of_every_place() {
         let folder = folder("places");
         let path = folder.join("socket");
         let any = "127.0.0.1:0".parse().ok();
-        let mut sockets = Sockets::open_at("http", Vec::new(), any, Some(&path), 3).expect("nothing is taken");
+        let mut sockets = of(3).open_at(Vec::new(), any, Some(&path)).expect("nothing is taken");
         let of_each = sockets.of_each_worker().expect("there are descriptors");
         assert_eq!(of_each.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2]);
         assert_eq!(sockets.places[0], format!("unix:{}", path.display()));
@@ -182,7 +214,7 @@ mod tests {
         let folder = folder("abandoned");
         let path = folder.join("socket");
         drop(UnixListener::bind(&path).expect("nobody is there"));
-        let open = || Sockets::open_at("http", Vec::new(), None, Some(&path), 1);
+        let open = || of(1).open_at(Vec::new(), None, Some(&path));
         let first = open().expect("the old file is replaced");
         let error = open().expect_err("somebody listens");
         assert!(format!("{error:#}").contains("Address already in use"), "{error:#}");
@@ -199,7 +231,7 @@ mod tests {
     fn a_server_that_ends_leaves_its_successors_file() {
         let folder = folder("successor");
         let path = folder.join("socket");
-        let open = || Sockets::open_at("http", Vec::new(), None, Some(&path), 1).expect("nobody listens");
+        let open = || of(1).open_at(Vec::new(), None, Some(&path)).expect("nobody listens");
         let mut first = open();
         drop(first.of_each_worker().expect("there are descriptors"));
         let second = open();
@@ -227,7 +259,7 @@ mod tests {
                 Err(errno) => break assert_eq!(errno, Errno::AGAIN),
             }
         }
-        let error = Sockets::open_at("http", Vec::new(), None, Some(&path), 1).expect_err("somebody listens");
+        let error = of(1).open_at(Vec::new(), None, Some(&path)).expect_err("somebody listens");
         assert!(format!("{error:#}").contains("Address already in use"), "{error:#}");
         assert!(path.exists());
         fs::remove_dir_all(folder).expect("it can be removed");

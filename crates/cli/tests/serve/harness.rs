@@ -154,6 +154,12 @@ impl Server {
         (self.running.wait(), line)
     }
 
+    /// Ends it as nobody should, and waits until the process is gone.
+    pub(crate) fn kill(mut self) {
+        kill_process(self.pid(), Signal::KILL).expect("the server still runs");
+        self.running.wait();
+    }
+
     /// Stops it, checks that this was clean, and returns the statistics.
     pub(crate) fn stop_cleanly(self) -> String {
         let (status, line) = self.stop(Signal::TERM);

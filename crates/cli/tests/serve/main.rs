@@ -315,6 +315,36 @@ fn a_chosen_ring_serves_and_is_named() {
     }
 }
 
+/// The kernel takes the ring apart, and lets go of the socket, when the process has ended already.
+#[test]
+fn a_server_on_a_ring_that_was_killed_can_be_started_again_at_once() {
+    if !rings::are_to_be_had("a_server_on_a_ring_that_was_killed_can_be_started_again_at_once") {
+        return;
+    }
+    let mut address = "127.0.0.1:0".to_owned();
+    for mode in ["raw", "echo", "raw", "echo", "raw"] {
+        let arguments = ["serve", "--listen", &address, "--mode", mode, "--backend", "uring", "--drain-timeout", "0"];
+        let server = Server::of(windlass(&arguments));
+        address = server.address.to_string();
+        let client = server.connect();
+        server.kill();
+        drop(client);
+    }
+}
+
+#[test]
+fn an_address_that_stays_in_use_is_named_on_a_ring_too() {
+    if !rings::are_to_be_had("an_address_that_stays_in_use_is_named_on_a_ring_too") {
+        return;
+    }
+    let occupied = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = occupied.local_addr().expect("it has an address").to_string();
+    let output = windlass(&["serve", "--listen", &address, "--backend", "uring"]).output().expect("the program starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains(&format!("cannot listen on {address}: Address already in use")), "{errors}");
+}
+
 fn serves_and_is_named(backend: &str) {
     for mode in ["raw", "echo"] {
         let server = Server::start(&["--mode", mode, "--backend", backend]);

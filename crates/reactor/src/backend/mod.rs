@@ -216,7 +216,7 @@ impl Driver {
     pub(crate) fn modify(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.modify(cell.fd(), mask, cell.expose()),
-            Self::Uring(uring) => uring.modify(cell),
+            Self::Uring(uring) => uring.modify(cell, mask),
             Self::Poll(poll) => poll.modify(cell.fd(), mask, cell.expose()),
         }
     }
@@ -244,11 +244,12 @@ impl Driver {
         }
     }
 
-    /// Has the kernel let go of a deleted cell's file, where it does so later otherwise. For outside a turn.
-    pub(crate) fn release(&mut self, cell: Cell) {
+    /// Ends all watches at once. For the reactor's end.
+    pub(crate) fn end(&mut self, cells: impl Iterator<Item = Cell>) {
         match self {
-            Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => {}
-            Self::Uring(uring) => uring.release(cell),
+            Self::Uring(uring) => uring.end(cells),
+            // What has become of its entry is nobody's affair any more.
+            _ => cells.for_each(|cell| _ = self.delete(cell)),
         }
     }
 
@@ -342,7 +343,7 @@ impl Driver {
         }
     }
 
-    /// Submits what was queued, and lets go of files that were deleted: for a turn that does not end in a wait.
+    /// Submits what was queued: for a turn that does not end in a wait.
     pub(crate) fn hurry(&mut self) {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => {}
@@ -359,10 +360,10 @@ impl Driver {
     }
 }
 
-/// What a demanded ring that cannot be had is to the builder: the kernel's refusal of a descriptor or memory is the same everywhere.
+/// What a demanded ring that cannot be had is to the builder. A descriptor that the kernel refuses is the same error on every backend.
 fn build_error(why: RingError) -> BuildError {
     match why {
-        RingError::Os(errno) => BuildError::Os(errno),
+        RingError::Os(errno @ (Errno::MFILE | Errno::NFILE)) => BuildError::Os(errno),
         why => BuildError::Ring(why),
     }
 }

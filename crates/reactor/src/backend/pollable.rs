@@ -41,6 +41,14 @@ pub(crate) fn check(fd: i32) -> Result<(), Errno> {
     }
 }
 
+/// Whether poll(2) says that a number has priority data.
+pub(crate) fn has_priority(fd: i32) -> bool {
+    let mut asked = libc::pollfd { fd, events: libc::POLLPRI, revents: 0 };
+    // SAFETY: one entry, which lives through the call. The number may be closed: then the kernel says so.
+    unsafe { libc::poll(&raw mut asked, 1, 0) };
+    asked.revents & libc::POLLPRI != 0
+}
+
 fn check_slowly(fd: i32) -> Result<(), Errno> {
     match kind(fd)? {
         // What connections are: they can be polled, and are often ready in every way.

@@ -442,8 +442,6 @@ impl Reactor {
             self.strike(cell);
         }
         drop(socket);
-        // A ring's poll holds the socket until it has been cancelled, and who connects meanwhile would be left in the backlog.
-        self.driver.hurry();
         self.bury_down_to(mark);
     }
 }

@@ -176,10 +176,6 @@ impl Reactor {
             // It is there no more, unless the kernel could not be made to take it.
             ring.forget_send(index);
         }
-        if !self.keeps_queue {
-            // The end of the receive is what lets go of the socket.
-            self.attention |= attention::QUEUED;
-        }
     }
 
     /// Asks the ring for what the stream wants to hear of: a receive if it wants input, and a poll for what no receive tells. A refusal is the stream's end.

@@ -26,6 +26,7 @@ mod forms;
 mod groups;
 mod groups_refused;
 mod interests;
+mod letting_go;
 mod panics;
 mod registration;
 mod remote;

@@ -514,6 +514,28 @@ fn what_is_sent_to_many_is_what_it_was_though_the_input_it_came_from_is_changed_
     }
 }
 
+/// They are handled while they are in the processor's cache, and their answers go out, before more is received.
+fn a_turn_receives_no_more_than_the_kernel_makes_ready_at_once() {
+    let mut reactor = ring().build().unwrap();
+    let mut clients: Vec<_> = (0..60).map(|_| Client::open(&mut reactor, unix()).0).collect();
+    run_dry(&mut reactor);
+    clients.iter_mut().for_each(|client| client.write(100));
+    let mut events = 0;
+    while events < 60 {
+        let count = reactor.run_once(None).unwrap();
+        // An older kernel makes them ready by itself.
+        assert!(count <= 24 || !has_deferred(&reactor), "{count} events in a turn");
+        events += count;
+    }
+    run_dry(&mut reactor);
+    clients.iter_mut().for_each(Client::read);
+    assert!(clients.iter().all(Client::is_done));
+}
+
+fn has_deferred(reactor: &Reactor) -> bool {
+    reactor.ring_features().is_some_and(|had| had.has(windlass::RingFeatures::DEFER_TASKRUN))
+}
+
 /// Makes tests of what builds its rings by itself.
 macro_rules! with_rings {
     ($($name:ident,)*) => {
@@ -532,6 +554,7 @@ macro_rules! with_rings {
 
 with_rings! {
     the_pools_memory_is_what_was_asked_for_and_made_with_the_first_stream,
+    a_turn_receives_no_more_than_the_kernel_makes_ready_at_once,
     many_streams_share_two_buffers,
     nobody_sleeps_while_receives_wait_for_buffers,
     a_patient_ring_waits_neither_for_ever_nor_beyond_a_timeout,

@@ -4,10 +4,11 @@ use std::{
     io::{self, Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     os::unix::net::UnixStream,
+    time::Duration,
 };
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use windlass::{Event, Key, Reactor, Ready, Turn, interest};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use windlass::{Event, Interest, Key, Reactor, Ready, Turn, interest};
 
 use crate::{
     Build,
@@ -99,16 +100,65 @@ fn a_connection_closed_in_both_directions_hangs_up(build: Build) {
     }
 }
 
+/// Each manner of an interest that the reactor has.
+fn manners(reactor: &Reactor, wanted: Interest) -> [Interest; 3] {
+    [wanted, wanted.one_shot(), edge(reactor, wanted)]
+}
+
+fn urgent(from: &TcpStream) {
+    rustix::net::send(from, b"!", SendFlags::OOB).unwrap();
+}
+
 // mio: out-of-band.
 fn out_of_band_data_is_priority(build: Build) {
-    let mut reactor = build().build().unwrap();
-    let log = Log::new();
-    let (ours, theirs) = tcp_pair();
-    let wanted = edge(&reactor, interest().priority());
-    wanted.with_fd(ours).with_handler(note_ready(&log)).register_into(&mut reactor).unwrap();
-    rustix::net::send(&theirs, b"!", rustix::net::SendFlags::OOB).unwrap();
-    one_event(&mut reactor);
-    assert_eq!(log.take(), [Ready::empty().priority()]);
+    for (place, is_waited_for) in (0..3).flat_map(|place| [(place, false), (place, true)]) {
+        let mut reactor = build().build().unwrap();
+        let log = Log::new();
+        let (ours, theirs) = tcp_pair();
+        let wanted = manners(&reactor, interest().priority())[place];
+        wanted.with_fd(ours).with_handler(note_ready(&log)).register_into(&mut reactor).unwrap();
+        if is_waited_for {
+            assert_eq!(reactor.run_once(NOW).unwrap(), 0);
+        }
+        urgent(&theirs);
+        let came = reactor.run_once(Duration::from_secs(5)).unwrap();
+        assert_eq!((came, log.take()), (1, vec![Ready::empty().priority()]), "{wanted:?}, {is_waited_for}");
+    }
+}
+
+fn plain_data_is_no_priority_and_causes_no_turn(build: Build) {
+    for place in 0..3 {
+        let mut reactor = build().build().unwrap();
+        let log = Log::new();
+        let (ours, mut theirs) = tcp_pair();
+        let wanted = manners(&reactor, interest().priority())[place];
+        wanted.with_fd(ours).with_handler(note_ready(&log)).register_into(&mut reactor).unwrap();
+        assert_eq!(reactor.run_once(NOW).unwrap(), 0);
+        for _ in 0..3 {
+            // It stays unread.
+            theirs.write_all(b"x").unwrap();
+            let turns = reactor.stats().turns;
+            assert_eq!(reactor.run_once(Duration::from_millis(5)).unwrap(), 0, "{wanted:?}");
+            assert_eq!((reactor.stats().turns, log.take()), (turns + 1, vec![]), "{wanted:?}");
+        }
+        urgent(&theirs);
+        let came = reactor.run_once(Duration::from_secs(5)).unwrap();
+        assert_eq!((came, log.take()), (1, vec![Ready::empty().priority()]), "{wanted:?}");
+    }
+}
+
+fn plain_data_is_not_told_as_priority_to_who_wants_both(build: Build) {
+    for place in 0..3 {
+        let mut reactor = build().build().unwrap();
+        let log = Log::new();
+        let (ours, mut theirs) = tcp_pair();
+        let wanted = manners(&reactor, interest().read().priority())[place];
+        wanted.with_fd(ours).with_handler(note_ready(&log)).register_into(&mut reactor).unwrap();
+        assert_eq!(reactor.run_once(NOW).unwrap(), 0);
+        theirs.write_all(b"x").unwrap();
+        one_event(&mut reactor);
+        assert_eq!(log.take(), [Ready::empty().read()], "{wanted:?}");
+    }
 }
 
 /// A connect under way: the socket is not blocking.
@@ -332,6 +382,10 @@ scenarios! {
     a_connection_closed_in_both_directions_hangs_up,
     #[cfg_attr(miri, ignore = "Miri's TCP is not the kernel's")]
     out_of_band_data_is_priority,
+    #[cfg_attr(miri, ignore = "Miri's TCP is not the kernel's")]
+    plain_data_is_no_priority_and_causes_no_turn,
+    #[cfg_attr(miri, ignore = "Miri's TCP is not the kernel's")]
+    plain_data_is_not_told_as_priority_to_who_wants_both,
     #[cfg_attr(miri, ignore = "Miri's TCP is not the kernel's")]
     a_finished_connect_is_writable,
     #[cfg_attr(miri, ignore = "Miri's TCP is not the kernel's")]

@@ -1,6 +1,10 @@
 //! Timeouts of streams, by a clock that is set by hand.
 
-use std::{rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use windlass::{
     Reactor,
@@ -10,7 +14,7 @@ use windlass::{
 use crate::{
     Build,
     bed::{HandClock, Log, run_dry},
-    script::{Said, Script, open, quiet, tcp, turn},
+    script::{Peer, Said, Script, open, quiet, tcp, turn},
 };
 
 const PLAIN: StreamOptions = StreamOptions::new();
@@ -351,7 +355,42 @@ fn a_connection_that_nobody_answers_times_out(build: Build) {
     assert_eq!(log.take(), vec![expected; scripts - opened].concat());
 }
 
+/// Twelve messages that come together, each of which keeps its handler busy: the first ones' answers are out when the last one is handled.
+fn answers_do_not_wait_for_a_long_turn(build: Build) {
+    const STREAMS: usize = 12;
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (peers, handled) = (Rc::new(RefCell::new(Vec::<Peer>::new())), Rc::new(Cell::new(0)));
+    let answered = Rc::new(Cell::new(0));
+    for _ in 0..STREAMS {
+        let (ours, peer) = tcp();
+        peers.borrow_mut().push(peer);
+        let (peers, handled, answered) = (peers.clone(), handled.clone(), answered.clone());
+        let script = Script::new(&log).on_data(move |stream, input| {
+            // It works, for far longer than an answer may wait for company.
+            let start = Instant::now();
+            while start.elapsed() < TICK {}
+            handled.set(handled.get() + 1);
+            if handled.get() == STREAMS {
+                let mut peers = peers.borrow_mut();
+                answered.set(peers.iter_mut().filter_map(|peer| peer.try_read(&mut [0; 8]).ok()).count());
+            }
+            stream.reply(input, ..).unwrap();
+        });
+        open(&mut reactor, PLAIN, ours, script);
+    }
+    peers.borrow_mut().iter_mut().for_each(|peer| peer.write(b"?"));
+    let turns = reactor.stats().turns;
+    while handled.get() < STREAMS {
+        reactor.run_once(None).unwrap();
+    }
+    assert_eq!(reactor.stats().turns, turns + 1, "they come together");
+    assert!(answered.get() >= STREAMS / 2, "{} are answered", answered.get());
+}
+
 scenarios! {
+    #[cfg_attr(miri, ignore = "sockets")]
+    answers_do_not_wait_for_a_long_turn,
     #[cfg_attr(miri, ignore = "sockets")]
     an_idle_stream_is_told_not_before_its_time_and_a_granule_late_at_most,
     #[cfg_attr(miri, ignore = "sockets")]

@@ -2,8 +2,12 @@
 
 #![cfg_attr(miri, allow(dead_code, reason = "Miri has no rings"))]
 
-use core::fmt;
-use std::io;
+use core::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+use std::{io, sync::OnceLock, thread, time::Instant};
 
 use io_uring::{IoUring, Parameters};
 use rustix::io::Errno;
@@ -93,7 +97,8 @@ pub enum RingError {
     Forbidden(Errno),
     /// The kernel is too old: its rings lack this.
     Missing(RingFeature),
-    /// Any other error of the kernel: `EMFILE` or `ENOMEM`, say.
+    /// Any other error of the kernel. `ENOMEM` most often means the limit of locked memory (`RLIMIT_MEMLOCK`): without `CAP_IPC_LOCK` the queues
+    /// of rings count against it, for all processes of a user together. (Linux 5.12 to 6.13 do not count them.)
     Os(Errno),
 }
 
@@ -112,7 +117,16 @@ impl fmt::Display for RingError {
         match self {
             Self::Forbidden(errno) => write!(f, "io_uring is forbidden or absent here: {errno}"),
             Self::Missing(feature) => write!(f, "this kernel's io_uring lacks {feature}"),
-            Self::Os(errno) => write!(f, "the kernel refused an io_uring: {errno}"),
+            Self::Os(errno) => {
+                write!(f, "the kernel refused an io_uring: {errno}")?;
+                if *errno == Errno::NOMEM {
+                    f.write_str(
+                        "; its queues count as locked memory of the user: raise RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK= \
+                         of systemd), grant CAP_IPC_LOCK, or use fewer rings",
+                    )?;
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -145,9 +159,10 @@ pub(crate) struct RingSettings {
 }
 
 impl RingSettings {
-    /// 64 KiB for each queue: room to arm anew, in one call, all that a turn of the default size has served.
+    /// 8 KiB for submissions, since a turn of streams has some twenty of them; what finds no room is submitted by a call of its own. 64 KiB for
+    /// completions: the kernel has a hash bucket for every 32 of them, and walks through one to find what is to be cancelled.
     pub(crate) const DEFAULT: Self = Self {
-        submissions: 1024,
+        submissions: 128,
         completions: 4096,
         features: RingFeatures::ALL,
         stalls: 0,
@@ -157,8 +172,54 @@ impl RingSettings {
     };
 }
 
+/// Sizes of the queues where little memory may be locked: three pages, with the kernel's own.
+const SMALL: (u32, u32) = (64, 256);
+
+/// The kernel gives back what a closed ring has locked when it has taken the ring apart, 20 to 60 ms later. Whoever builds one meanwhile and is
+/// refused waits no longer than this after the last one was closed.
+const RELEASE_MAX: Duration = Duration::from_millis(200);
+const RELEASE_STEP: Duration = Duration::from_millis(2);
+
+/// When a ring of this process was closed last, in milliseconds since [`epoch`], and one more; zero if none was.
+static CLOSED: AtomicU64 = AtomicU64::new(0);
+
+/// A moment before any ring was closed.
+fn epoch() -> Instant {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    *EPOCH.get_or_init(Instant::now)
+}
+
+/// Notes that a ring is about to be closed.
+pub(super) fn note_close() {
+    let elapsed = u64::try_from(epoch().elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+    CLOSED.store(elapsed + 1, Ordering::Relaxed);
+}
+
+/// Whether the kernel may still be taking a ring of this process apart.
+fn is_releasing() -> bool {
+    let closed = CLOSED.load(Ordering::Relaxed);
+    closed > 0 && epoch().elapsed() < Duration::from_millis(closed) + RELEASE_MAX
+}
+
 /// Sets a ring up with what the settings ask for, or with less where the kernel refuses. Says what it has.
-pub(super) fn set_up(settings: RingSettings) -> Result<(IoUring, RingFeatures), RingError> {
+///
+/// Where the limit of locked memory is reached, it waits for rings that this process has closed, and then does with smaller queues.
+pub(super) fn set_up(mut settings: RingSettings) -> Result<(IoUring, RingFeatures), RingError> {
+    loop {
+        match try_set_up(settings) {
+            Err(RingError::Os(Errno::NOMEM)) if is_releasing() => {
+                // sleep: nothing tells when the kernel has given the memory back.
+                thread::sleep(RELEASE_STEP);
+            }
+            Err(RingError::Os(Errno::NOMEM)) if (settings.submissions, settings.completions) > SMALL => {
+                (settings.submissions, settings.completions) = SMALL;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn try_set_up(settings: RingSettings) -> Result<(IoUring, RingFeatures), RingError> {
     let mut features = settings.features.without(RingFeatures(0));
     let mut to_drop = RingFeatures::SETUP.iter();
     let ring = loop {

@@ -15,33 +15,32 @@
 //! # The protocol of this module
 //!
 //! 1. A cell's address is with the kernel from the moment when its poll is queued until the completion that says it is the last (`!F_MORE`), and in `listed` while
-//!    [`Flags::LISTED`] is set. Header and block stay for as long as [`CellPtr::owed`] says either, or `backlog` holds anything: `graves.rs` asks for both (rule 2).
+//!    [`Flags::LISTED`] is set. Header and block stay for as long as [`CellPtr::owed`] says either, or [`Uring::holds_events`] does: `graves.rs` asks for both (rule 2).
 //! 2. Every completion is taken note of once, when it leaves the queue ([`Uring::reap`]), in a cell that is owed it, hence allocated.
-//! 3. A completion in `backlog` is noted and not yet reported. What is noted of a poll there is discarded when the cell is changed or deleted.
+//! 3. A completion in `backlog` is noted and not yet reported. What is noted of a poll there is discarded when the poll is cancelled. None names a deleted cell: a deletion waits
+//!    for the cell's final completions, and strikes out its address there. Where the kernel lets it wait in vain, `is_unsettled` says so, and dead cells stay while any completion waits.
 //! 4. In a child of fork(2) nothing but the guard is looked at: the queues' memory is the parent's too.
 
 #![allow(unsafe_code, reason = "completions carry the addresses of cells; the protocol above")]
 
 mod features;
+mod pace;
 mod patience;
+mod polls;
 mod pool;
 mod ring;
 mod sends;
 mod shadow;
 mod streams;
+mod waits;
 
-use core::mem::{self, MaybeUninit};
 use std::{
     collections::VecDeque,
     os::fd::BorrowedFd,
     time::{Duration, Instant},
 };
 
-use rustix::{
-    event::epoll::{EventData, EventFlags},
-    io::Errno,
-    time::Timespec,
-};
+use rustix::{io::Errno, time::Timespec};
 
 pub(crate) use features::RingSettings;
 pub use features::{RingError, RingFeature, RingFeatures};
@@ -56,18 +55,19 @@ pub(crate) use streams::{BROUGHT, Done, NO_BUFFER};
 use crate::{
     Reactor,
     backend::{COMPLETION, fork::ForkGuard, next_serial},
-    batch::RawEvent,
     cell::{CellPtr, Flags},
-    interest::{ERR, ET, HUP, IN, ONESHOT, OUT, PRI, RDHUP},
+    interest::{ERR, HUP, IN, OUT, PRI, RDHUP},
 };
 
 type Cell = CellPtr<Reactor>;
 
-/// What stands in the low bits of what a request carries. Below [`RECEIVE`](tag::RECEIVE) it is a poll's generation.
+/// What stands in the low bits of what a request carries. Below [`OUT_POLL`](tag::OUT_POLL) it is a poll's generation.
 pub(crate) mod tag {
     pub(crate) const MASK: u64 = 7;
-    pub(crate) const RECEIVE: u64 = 4;
-    pub(crate) const SEND: u64 = 5;
+    /// A poll for writing alone, beside the present one.
+    pub(crate) const OUT_POLL: u64 = 4;
+    pub(crate) const RECEIVE: u64 = 5;
+    pub(crate) const SEND: u64 = 6;
     /// Cancellations and the like: nobody looks at their result, and the address may be zero.
     pub(crate) const CONTROL: u64 = 7;
 }
@@ -85,10 +85,6 @@ const CANCEL_MAX: Duration = Duration::from_secs(1);
 const LISTED_KEPT: usize = 1024;
 const LISTED_SPARE: usize = 16;
 
-/// So many completions the kernel makes ready in one call (`IO_LOCAL_TW_DEFAULT_MAX`, io_uring/io_uring.c): who has seen as many asks for more, so that a turn
-/// fetches all that is ready, as epoll's does.
-const AT_ONCE: usize = 20;
-
 pub(crate) struct Uring {
     ring: Ring,
     /// Addresses of cells that a poll is to be armed for when the next wait begins.
@@ -104,8 +100,13 @@ pub(crate) struct Uring {
     settings: RingSettings,
     /// How many completions a wait waits for; `None` for one.
     patience: Option<Patience>,
+    pace: pace::Pace,
     /// Numbers that entries in the queue name, by their lowest bits.
     named: Named,
+    /// A deleted cell's requests did not end in time, so what waits may name it.
+    is_unsettled: bool,
+    /// The reactor ends: nobody is told of what completes.
+    is_ending: bool,
     /// Requests that have not completed for good.
     outstanding: usize,
     /// How an outer loop hears of the ring, once there is one.
@@ -147,26 +148,6 @@ impl Drop for Uring {
     }
 }
 
-/// What has come of looking for completions once.
-struct Round {
-    /// What the call said, if one was made.
-    outcome: Result<(), Errno>,
-    events: usize,
-    /// How many completions.
-    seen: usize,
-}
-
-/// Whether a wait may last.
-#[inline(always)]
-fn may_block(timeout: Option<&Timespec>) -> bool {
-    timeout.is_none_or(|time| time.tv_sec != 0 || time.tv_nsec != 0)
-}
-
-#[inline(always)]
-fn event(address: u64, ready: u32) -> RawEvent {
-    RawEvent { flags: EventFlags::from_bits_retain(ready), data: EventData::new_u64(address) }
-}
-
 impl Uring {
     pub(crate) fn new(settings: RingSettings) -> Result<Self, RingError> {
         let ring = Ring::new(settings)?;
@@ -180,7 +161,10 @@ impl Uring {
             sends: Sends::default(),
             starved: VecDeque::new(),
             settings,
+            pace: pace::Pace::new(),
             named: Named::default(),
+            is_unsettled: false,
+            is_ending: false,
             outstanding: 0,
             shadow: None,
             serial: next_serial(),
@@ -202,49 +186,9 @@ impl Uring {
         self.ring.features()
     }
 
-    /// Whether completions wait that were noted and not reported: dead cells stay meanwhile (protocol 1).
+    /// Whether completions wait that may name a deleted cell: dead ones stay meanwhile (protocol 1).
     pub(crate) fn holds_events(&self) -> bool {
-        !self.backlog.is_empty()
-    }
-
-    pub(crate) fn add(&mut self, cell: Cell) -> Result<(), Errno> {
-        self.fork.check()?;
-        cell.set_flag(Flags::DROPPED, false);
-        self.list(cell);
-        Ok(())
-    }
-
-    pub(crate) fn modify(&mut self, cell: Cell) -> Result<(), Errno> {
-        self.fork.check()?;
-        self.withdraw(cell);
-        self.list(cell);
-        Ok(())
-    }
-
-    /// Ends the watch. The cell is owed its final completions.
-    pub(crate) fn delete(&mut self, cell: Cell) {
-        cell.set_flag(Flags::DROPPED, true);
-        if self.fork.is_child() {
-            return;
-        }
-        self.withdraw(cell);
-        if cell.has_flag(Flags::LISTED) && self.listed.last() == Some(&cell.expose()) {
-            // Added and deleted within one turn: without this its block would wait for the next wait.
-            self.listed.pop();
-            cell.set_flag(Flags::LISTED, false);
-        }
-        if let Some(shadow) = &mut self.shadow {
-            shadow.forget(cell.fd());
-        }
-        // Its final completion is not waited for here.
-        let _ = self.end_receive(cell);
-        // Rule 14: the number may be given away now.
-        if self.named.may_have(cell.fd()) {
-            self.submit();
-            if self.ring.queued() > 0 {
-                self.insist();
-            }
-        }
+        self.is_unsettled && !self.backlog.is_empty()
     }
 
     /// The kernel has not taken all that is queued, for want of memory say: it is offered again, for a bounded time.
@@ -255,11 +199,6 @@ impl Uring {
             let _ = self.enter(false, None);
             self.reap();
         }
-    }
-
-    /// Waits until the kernel has let go of a deleted cell's file, for a bounded time. For outside a turn: within one, the next wait does it.
-    pub(crate) fn release(&mut self, cell: Cell) {
-        self.settle_while(|_| cell.has_requests());
     }
 
     /// Submits and reaps while something is so and requests are under way. False when it has lasted too long.
@@ -282,81 +221,17 @@ impl Uring {
         true
     }
 
-    /// Cancels the present poll, if there is one, and discards what it has reported.
-    fn withdraw(&mut self, cell: Cell) {
-        let address = cell.expose();
-        if !self.backlog.is_empty() {
-            self.backlog
-                .retain(|kept| kept.user_data & !tag::MASK != address || kept.user_data & tag::MASK >= tag::RECEIVE);
-        }
-        if cell.has_flag(Flags::IN_FLIGHT) {
-            self.ring.cancel(address | u64::from(cell.generation()), tag::CONTROL);
-            cell.next_generation();
-        }
-    }
-
-    /// Notes that a poll is to be armed for the cell.
-    #[inline]
-    fn list(&mut self, cell: Cell) {
-        if !cell.has_flag(Flags::LISTED) {
-            cell.set_flag(Flags::LISTED, true);
-            self.listed.push(cell.expose());
-        }
-    }
-
-    /// Queues the polls that are to be armed.
-    fn arm_listed(&mut self) {
-        let mut listed = mem::take(&mut self.listed);
-        let is_far_too_large = listed.len() < listed.capacity() / LISTED_SPARE;
-        for address in listed.drain(..) {
-            // SAFETY: a listed cell is owed, so its block is allocated (protocol 1).
-            let cell = unsafe { Cell::from_exposed(address) };
-            cell.set_flag(Flags::LISTED, false);
-            if !cell.has_flag(Flags::DROPPED) && !cell.has_flag(Flags::IN_FLIGHT) {
-                self.arm(cell);
-            }
-        }
-        // What was listed meanwhile waits for the next time; the larger memory is kept (rule 12), unless many have been added at once and few fire.
-        if is_far_too_large && listed.capacity() > LISTED_KEPT {
-            listed.shrink_to(LISTED_KEPT);
-        }
-        listed.append(&mut self.listed);
-        self.listed = listed;
-    }
-
-    fn arm(&mut self, cell: Cell) {
-        if cell.is_too_old() && !self.settle_while(|_| cell.is_too_old()) {
-            self.list(cell);
-            return;
-        }
-        let mask = cell.armed_mask();
-        let is_multishot = cell.has_flag(Flags::QUIET) || mask & (ET | ONESHOT) == ET;
-        self.named.note(cell.fd());
-        self.ring.poll(cell.fd(), mask & !(ET | ONESHOT), is_multishot, cell.expose() | u64::from(cell.generation()));
-        cell.poll_begins();
-        self.outstanding += 1;
+    /// Submits what is queued and waits for so many completions, for a bounded time.
+    fn enter_for(&mut self, count: usize) {
+        let patience = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+        let _ = self.ring.enter_for(u32::try_from(count).unwrap_or(u32::MAX), 0, Some(&patience));
+        self.forget_names();
     }
 
     /// Submits what is queued. What the kernel does not take now stays queued.
     fn submit(&mut self) {
         let _ = self.ring.submit();
         self.forget_names();
-    }
-
-    /// Waits for a completion, or for some if the settings say so.
-    #[inline]
-    fn enter_patiently(&mut self, timeout: Option<&Timespec>) -> Result<(), Errno> {
-        if self.patience.is_none() {
-            return self.enter(true, timeout);
-        }
-        let longest = i64::from(self.settings.patience) * 1_000;
-        let is_short = timeout.is_some_and(|time| time.tv_sec == 0 && time.tv_nsec <= longest);
-        let Some(patience) = self.patience.filter(|patience| patience.batch() > 1 && !is_short) else {
-            return self.enter(true, timeout);
-        };
-        let outcome = self.ring.enter_for(patience.batch(), self.settings.patience, timeout);
-        self.forget_names();
-        outcome
     }
 
     #[inline]
@@ -379,7 +254,7 @@ impl Uring {
     /// Takes all completions from the queue and keeps them for the next wait.
     fn reap(&mut self) {
         while let Some(mut completion) = self.ring.next_completion() {
-            if self.note(&mut completion) && !self.is_merged(completion) {
+            if self.note(&mut completion) && !self.is_ending && !self.is_merged(completion) {
                 self.backlog.push_back(completion);
             }
         }
@@ -416,13 +291,14 @@ impl Uring {
         // SAFETY: the kernel hands back what it was given with a request of the cell's, and the cell is owed this completion (protocol 1).
         let cell = unsafe { Cell::from_exposed(completion.user_data & !tag::MASK) };
         let is_poll = tag < tag::RECEIVE;
-        let is_present = tag == u64::from(cell.generation());
+        let own_flag = if tag == tag::OUT_POLL { Flags::OUT_IN_FLIGHT } else { Flags::IN_FLIGHT };
+        let is_present = tag == u64::from(cell.generation()) || tag == tag::OUT_POLL && cell.has_flag(own_flag);
         if !completion.has_more() {
             if is_poll {
                 self.outstanding -= 1;
                 cell.poll_ends();
                 if is_present {
-                    cell.set_flag(Flags::IN_FLIGHT, false);
+                    cell.set_flag(own_flag, false);
                 }
             } else {
                 self.outstanding -= 1;
@@ -430,242 +306,6 @@ impl Uring {
             }
         }
         !is_poll || is_present
-    }
-
-    /// The event that a completion is: a cell's address, and conditions, which are zero if it is none. It is taken note of.
-    #[inline(always)]
-    fn event_of(&mut self, completion: Completion) -> (u64, u32) {
-        let tag = completion.user_data & tag::MASK;
-        // What a multishot poll has found, and nothing more: the rest is for `note` and `report`, which would say the same.
-        if tag < tag::RECEIVE && completion.has_more() {
-            let address = completion.user_data & !tag::MASK;
-            // SAFETY: the kernel hands back what it was given with a poll of the cell's, and the cell is owed more of it (protocol 1).
-            let cell = unsafe { Cell::from_exposed(address) };
-            if tag == u64::from(cell.generation()) && !cell.has_flag(Flags::QUIET) {
-                // Below zero it would be an error, of which there is no more.
-                let found = u32::try_from(completion.result).unwrap_or(0);
-                return (address, found & (cell.armed_mask() & CONDITIONS | ERR | HUP));
-            }
-        }
-        self.event_noted(completion)
-    }
-
-    #[inline(never)]
-    fn event_noted(&mut self, mut completion: Completion) -> (u64, u32) {
-        if self.note(&mut completion) { self.report(completion) } else { (0, 0) }
-    }
-
-    /// The event that a noted completion is: see [`event_of`](Self::event_of).
-    #[inline]
-    fn report(&mut self, completion: Completion) -> (u64, u32) {
-        let tag = completion.user_data & tag::MASK;
-        let address = completion.user_data & !tag::MASK;
-        if tag >= tag::RECEIVE {
-            return (address, self.keep_done(completion));
-        }
-        // SAFETY: it was noted just now, or is in the backlog: the block is allocated (protocol 1).
-        let cell = unsafe { Cell::from_exposed(address) };
-        (address, self.conditions(cell, completion))
-    }
-
-    /// What a poll has found, as far as it was asked for, and what becomes of the poll.
-    #[inline]
-    fn conditions(&mut self, cell: Cell, completion: Completion) -> u32 {
-        let mask = cell.armed_mask();
-        let Ok(found) = u32::try_from(completion.result) else {
-            return self.refused(cell, completion);
-        };
-        let ready = found & (mask & CONDITIONS | ERR | HUP);
-        if completion.has_more() {
-            if ready != 0 && cell.has_flag(Flags::QUIET) {
-                // What was asked for has come: from here on it is watched in its own manner again.
-                self.withdraw(cell);
-                if mask & ONESHOT == 0 {
-                    self.list(cell);
-                }
-            }
-        } else if mask & ONESHOT == 0 || ready == 0 {
-            cell.set_flag(Flags::QUIET, ready == 0 && mask & (ET | ONESHOT) != ET);
-            self.list(cell);
-        }
-        ready
-    }
-
-    /// The kernel has refused a poll, or given it up.
-    #[cold]
-    fn refused(&mut self, cell: Cell, completion: Completion) -> u32 {
-        if completion.has_more() {
-            return 0;
-        }
-        if cell.has_flag(Flags::INTERNAL) {
-            // Without it no other thread could wake the loop.
-            self.list(cell);
-            return 0;
-        }
-        // As for a change that epoll refuses at the flush: one error event, and it is absent until it is changed again.
-        cell.set_flag(Flags::ABSENT, true);
-        ERR
-    }
-
-    /// See [`Driver::wait`](super::Driver::wait).
-    #[inline]
-    pub(crate) fn wait(
-        &mut self,
-        room: &mut [MaybeUninit<RawEvent>],
-        timeout: Option<&Timespec>,
-    ) -> Result<usize, Errno> {
-        self.fork.check()?;
-        if self.keeps_something() {
-            self.prepare();
-        }
-        let is_usual = may_block(timeout) && self.patience.is_none() && self.starved.is_empty();
-        if !is_usual || !self.backlog.is_empty() || self.ring.has_completions() {
-            return self.wait_otherwise(room, timeout);
-        }
-        let outcome = self.enter(true, timeout);
-        let (events, seen) = self.harvest(room);
-        if events > 0 && seen < AT_ONCE && !self.sends.any() {
-            return Ok(events);
-        }
-        self.conclude(room, timeout, Round { outcome, events, seen })
-    }
-
-    /// Whether nothing is to be done for a wait, which does not last, told by a few loads.
-    #[inline]
-    pub(crate) fn has_nothing_for(&mut self, timeout: Option<&Timespec>) -> bool {
-        let has_nothing = !may_block(timeout) && !self.keeps_something() && !self.fork.is_child();
-        has_nothing && !self.ring.has_completions() && !self.ring.wants_enter()
-    }
-
-    /// Whether a wait has more to look after than the queues.
-    #[inline]
-    fn keeps_something(&self) -> bool {
-        self.listed.len() | self.backlog.len() | self.done.len() | self.starved.len() != 0 || self.sends.any()
-    }
-
-    /// What comes before the wait: it puts into the queue what is to go out.
-    #[inline(never)]
-    fn prepare(&mut self) {
-        if !self.listed.is_empty() {
-            self.arm_listed();
-        }
-        if !self.done.is_empty() {
-            // What nobody has taken goes back to the pool.
-            self.done.clear();
-        }
-        if !self.starved.is_empty() {
-            self.feed_starved();
-        }
-        if self.sends.wait() {
-            self.push_sends();
-        }
-    }
-
-    /// A wait that does not last, or that something was kept for.
-    #[inline(never)]
-    fn wait_otherwise(
-        &mut self,
-        room: &mut [MaybeUninit<RawEvent>],
-        timeout: Option<&Timespec>,
-    ) -> Result<usize, Errno> {
-        // What has come since it was looked at last may be followed by more of the same poll's.
-        if !self.backlog.is_empty() || self.ring.has_completions() {
-            let count = self.report_backlog(room);
-            if count > 0 {
-                return Ok(count);
-            }
-        }
-        let blocks = may_block(timeout) && !self.ring.has_completions() && self.starved.is_empty();
-        let round = self.round(room, blocks, timeout);
-        self.conclude(room, timeout, round)
-    }
-
-    /// Enters the kernel if there is a reason to, and looks at what has come.
-    fn round(&mut self, room: &mut [MaybeUninit<RawEvent>], blocks: bool, timeout: Option<&Timespec>) -> Round {
-        let mut outcome = Ok(());
-        if blocks {
-            outcome = self.enter_patiently(timeout);
-        } else if self.ring.wants_enter() {
-            outcome = self.enter(false, None);
-        }
-        let (events, seen) = self.harvest(room);
-        if let Some(patience) = self.patience.as_mut().filter(|_| blocks) {
-            patience.learn(seen);
-        }
-        Round { outcome, events, seen }
-    }
-
-    /// What comes after the first round: more of them, where the kernel may have more, and what the wait says.
-    #[inline(never)]
-    fn conclude(
-        &mut self,
-        room: &mut [MaybeUninit<RawEvent>],
-        timeout: Option<&Timespec>,
-        mut round: Round,
-    ) -> Result<usize, Errno> {
-        let mut count = 0;
-        loop {
-            count += round.events;
-            if self.sends.any() {
-                self.settle_sends();
-            }
-            if count > 0 {
-                if round.seen < AT_ONCE || count == room.len() || self.is_laden() || !self.ring.holds_more() {
-                    return Ok(count);
-                }
-            } else {
-                match round.outcome {
-                    Err(Errno::TIME) => return Ok(0),
-                    // The kernel makes a few completions ready at a time: all have been looked at only when it has no more. What it says is true only as
-                    // long as it makes some: who wakes a poll sets the flag after he has queued the work, which may be done by then.
-                    Ok(()) if !may_block(timeout) => {
-                        if round.seen == 0 || !self.ring.holds_more() {
-                            return Ok(0);
-                        }
-                    }
-                    // All that came was nobody's, or the end of the time or a signal has come after something was submitted.
-                    Ok(()) => return Err(Errno::INTR),
-                    Err(errno) => return Err(errno),
-                }
-            }
-            round = self.round(&mut room[count..], false, None);
-        }
-    }
-
-    /// Reports what was kept, with what has come since.
-    #[cold]
-    fn report_backlog(&mut self, room: &mut [MaybeUninit<RawEvent>]) -> usize {
-        if self.ring.wants_enter() {
-            // What it refuses now it is offered again by the next wait.
-            let _ = self.enter(false, None);
-        }
-        self.settle_sends();
-        let mut count = 0;
-        while count < room.len() {
-            let Some(completion) = self.backlog.pop_front() else { break };
-            let (address, ready) = self.report(completion);
-            if ready != 0 {
-                room[count].write(event(address, ready));
-                count += 1;
-            }
-        }
-        count
-    }
-
-    /// Moves completions from the queue to the room, as far as it goes. Says how many events they were, and how many completions.
-    #[inline]
-    fn harvest(&mut self, room: &mut [MaybeUninit<RawEvent>]) -> (usize, usize) {
-        let (mut count, mut seen) = (0, 0);
-        while count < room.len() {
-            let Some(completion) = self.ring.next_completion() else { break };
-            seen += 1;
-            let (address, ready) = self.event_of(completion);
-            if ready != 0 {
-                room[count].write(event(address, ready));
-                count += 1;
-            }
-        }
-        (count, seen)
     }
 
     /// Leaves the ring as another loop needs it to be, before that sleeps: all is submitted, and what is there already is told of by `true`.
@@ -719,10 +359,8 @@ impl Uring {
         self.shadow.as_mut().map_or(Ok(()), |shadow| shadow.watch(fd))
     }
 
-    /// Waits until what was cancelled has ended, for a bounded time; what has not is owed for ever. For the reactor's own end.
+    /// After all watches have [ended](Self::end): what the kernel has not ended in time is owed for ever.
     pub(crate) fn close(&mut self) {
-        self.hurry();
-        self.settle_while(|_| true);
         self.backlog.clear();
         self.done.clear();
         for address in self.listed.drain(..) {

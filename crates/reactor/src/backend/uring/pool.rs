@@ -8,7 +8,7 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. Buffers and row are allocated when the pool is made and freed when the last [`Lent`] and the pool are gone; whoever closes a ring that may still write to them
+//! 1. Buffers and row are mapped when the pool is made and unmapped when the last [`Lent`] and the pool are gone; whoever closes a ring that may still write to them
 //!    [keeps](Pool::keep_for_ever) them.
 //! 2. Of each buffer, the bytes before `taken` have been handed over by the kernel, in parts that do not overlap: one for each [`Pool::claim`]. The kernel
 //!    writes to the rest while it [`is out`](Slot::is_out). A part is lent while a [`Lent`] has it; the buffer goes back to the kernel when nothing of it is lent and it is not out.
@@ -19,22 +19,20 @@
 #![allow(unsafe_code, reason = "memory that the kernel writes to, lent in parts; the protocol above")]
 
 use core::{
-    alloc::Layout,
     cell::{Cell, RefCell},
     mem::offset_of,
     ptr::NonNull,
     slice,
     sync::atomic::{AtomicU16, Ordering},
 };
-use std::{alloc, rc::Rc};
+use std::rc::Rc;
+
+use rustix::io::Errno;
 
 /// linux/io_uring.h.
 const CQE_F_BUFFER: u32 = 1;
 const CQE_F_BUF_MORE: u32 = 1 << 4;
 const CQE_BUFFER_SHIFT: u32 = 16;
-
-/// What the kernel wants the row to begin at a multiple of.
-const PAGE: usize = 4096;
 
 /// How many buffers the kernel has at first, of those that it fills bit by bit: room for what one call makes ready, twenty receives of up to 25 KiB each. All of them would be more than fits into the
 /// processor's cache, and since the kernel takes the oldest, each receive would write to the coldest memory there is.
@@ -99,9 +97,58 @@ struct Slot {
     is_out: Cell<bool>,
 }
 
+/// Zeroed memory that begins at a page, as the kernel wants the row to. A page of it takes memory only when it has been written to.
+struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+#[cfg(not(miri))]
+impl Mapping {
+    fn new(len: usize) -> Result<Self, Errno> {
+        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
+        let start = unsafe { mmap_anonymous(core::ptr::null_mut(), len, protection, flags) }?;
+        // A huge page would take memory for buffers that nothing is received into. A kernel without those refuses, and has none.
+        // SAFETY: the advice changes no contents.
+        let _ = unsafe { madvise(start, len, Advice::LinuxNoHugepage) };
+        Ok(Self { start: NonNull::new(start.cast()).ok_or(Errno::NOMEM)?, len })
+    }
+}
+
+#[cfg(not(miri))]
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, of this length, and nobody has a part of it (protocol 1). It cannot fail for a whole mapping of ours.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Miri has no madvise(2), and checks what is allocated.
+#[cfg(miri)]
+impl Mapping {
+    fn new(len: usize) -> Result<Self, Errno> {
+        let layout = core::alloc::Layout::from_size_align(len, 4096).map_err(|_| Errno::NOMEM)?;
+        // SAFETY: there are at least two buffers of some bytes, so the layout is not of size zero.
+        let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        Ok(Self { start: NonNull::new(start).ok_or(Errno::NOMEM)?, len })
+    }
+}
+
+#[cfg(miri)]
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let layout = core::alloc::Layout::from_size_align(self.len, 4096).expect("it was one in `new`");
+        // SAFETY: it was allocated with this layout in `new`, and nobody has a part of it (protocol 1).
+        unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) };
+    }
+}
+
 struct Memory {
-    buffers: NonNull<u8>,
-    row: NonNull<Entry>,
+    buffers: Mapping,
+    row: Mapping,
     size: PoolSize,
     is_incremental: bool,
     tail: Cell<u16>,
@@ -115,11 +162,6 @@ struct Memory {
 }
 
 impl Memory {
-    fn layouts(size: PoolSize) -> (Layout, Layout) {
-        let layout = |bytes: usize| Layout::from_size_align(bytes, PAGE).expect("some megabytes");
-        (layout(size.count as usize * size.size as usize), layout(size.count as usize * size_of::<Entry>()))
-    }
-
     /// Gives a buffer to the kernel (protocol 4).
     fn give(&self, buffer: u16) {
         let slot = &self.slots[usize::from(buffer)];
@@ -130,7 +172,7 @@ impl Memory {
         let tail = self.tail.get();
         let place = usize::from(tail & (self.size.count - 1));
         // SAFETY: the place is below the count of entries (protocol 1).
-        let entry = unsafe { self.row.add(place) };
+        let entry = unsafe { self.row.start.cast::<Entry>().add(place) };
         let address = self.at(buffer, 0).as_ptr().expose_provenance() as u64;
         // SAFETY: the entry is the kernel's to read when the tail has passed it, and nobody's reference.
         unsafe { entry.cast::<u64>().write(address) };
@@ -145,7 +187,7 @@ impl Memory {
         unsafe { number.cast::<u16>().write(buffer) };
         self.tail.set(tail.wrapping_add(1));
         // SAFETY: inside the first entry, which is allocated.
-        let shared = unsafe { self.row.byte_add(offset_of!(Entry, reserved)) };
+        let shared = unsafe { self.row.start.byte_add(offset_of!(Entry, reserved)) };
         // SAFETY: it is aligned for a `u16`, which only this thread writes, and always in this way.
         let shared = unsafe { AtomicU16::from_ptr(shared.cast().as_ptr()) };
         shared.store(tail.wrapping_add(1), Ordering::Release);
@@ -156,7 +198,7 @@ impl Memory {
         debug_assert!(buffer < self.size.count && offset <= self.size.size);
         let offset = usize::from(buffer) * self.size.size as usize + offset as usize;
         // SAFETY: it lies inside the buffers or one past them (protocol 1).
-        unsafe { self.buffers.add(offset) }
+        unsafe { self.buffers.start.add(offset) }
     }
 
     fn lend(self: &Rc<Self>, buffer: u16, start: NonNull<u8>, len: u32) -> Lent {
@@ -197,33 +239,20 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let (buffers, row) = Self::layouts(self.size);
-        // SAFETY: it was allocated with this layout in `Pool::new`, and nobody has a part of it (protocol 1).
-        unsafe { alloc::dealloc(self.buffers.as_ptr(), buffers) };
-        // SAFETY: the same.
-        unsafe { alloc::dealloc(self.row.as_ptr().cast(), row) };
-    }
-}
-
 /// The buffers of a reactor.
 pub(crate) struct Pool(Rc<Memory>);
 
 impl Pool {
-    /// Buffers, all of which the kernel has as soon as it knows of the [row](Self::row).
-    pub(crate) fn new(size: PoolSize, is_incremental: bool) -> Self {
-        let allocate = |layout: Layout| {
-            // SAFETY: there are at least two buffers of some bytes, so the layout is not of size zero.
-            let memory = unsafe { alloc::alloc_zeroed(layout) };
-            NonNull::new(memory).unwrap_or_else(|| alloc::handle_alloc_error(layout))
-        };
-        let (buffers, row) = Memory::layouts(size);
+    /// Buffers, some of which the kernel has as soon as it knows of the [row](Self::row).
+    ///
+    /// # Errors
+    /// What mmap(2) says: the process has no memory left, or no address space.
+    pub(crate) fn new(size: PoolSize, is_incremental: bool) -> Result<Self, Errno> {
         let slots = (0..size.count).map(|_| Slot::default()).collect();
         let row_len = if is_incremental { ROW_INCREMENTAL } else { ROW_PLAIN }.min(size.count);
         let memory = Memory {
-            buffers: allocate(buffers),
-            row: allocate(row).cast(),
+            buffers: Mapping::new(size.count as usize * size.size as usize)?,
+            row: Mapping::new(size.count as usize * size_of::<Entry>())?,
             size,
             is_incremental,
             tail: Cell::new(0),
@@ -233,12 +262,12 @@ impl Pool {
             slots,
         };
         memory.fill();
-        Self(Rc::new(memory))
+        Ok(Self(Rc::new(memory)))
     }
 
     /// The row's address, for the kernel.
     pub(crate) fn row(&self) -> u64 {
-        self.0.row.as_ptr().expose_provenance() as u64
+        self.0.row.start.as_ptr().expose_provenance() as u64
     }
 
     pub(crate) fn size(&self) -> PoolSize {
@@ -259,6 +288,7 @@ impl Pool {
     }
 
     /// How many buffers are neither the kernel's nor spare.
+    #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         let memory = &self.0;
         usize::from(memory.size.count) - usize::from(memory.out.get()) - memory.spares.borrow().len()
@@ -288,7 +318,7 @@ impl Pool {
     #[inline]
     pub(crate) fn lend_again(&self, bytes: &[u8]) -> Option<Lent> {
         let memory = &self.0;
-        let offset = bytes.as_ptr().addr().checked_sub(memory.buffers.addr().get())?;
+        let offset = bytes.as_ptr().addr().checked_sub(memory.buffers.start.addr().get())?;
         // In so few bits a division is quick.
         let offset = u32::try_from(offset).ok()?;
         let buffer = u16::try_from(offset / memory.size.size).ok().filter(|buffer| *buffer < memory.size.count)?;
@@ -362,7 +392,7 @@ mod tests {
                     let place = usize::from(self.head & (memory.size.count - 1));
                     self.head = self.head.wrapping_add(1);
                     // SAFETY: the place is below the count of entries.
-                    let entry = unsafe { memory.row.add(place) };
+                    let entry = unsafe { memory.row.start.cast::<Entry>().add(place) };
                     // SAFETY: an entry of the row, which nobody writes now.
                     let entry = unsafe { entry.as_ref() };
                     assert_eq!(
@@ -393,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_plain_buffer_comes_back_when_nobody_has_it() {
-        let pool = Pool::new(PoolSize::of(2, 256), false);
+        let pool = Pool::new(PoolSize::of(2, 256), false).unwrap();
         let mut first = pool.claim(5, flags(0, false)).unwrap();
         assert_eq!((pool.out(), first.bytes().len()), (1, 5));
         first.bytes().copy_from_slice(b"hello");
@@ -407,7 +437,7 @@ mod tests {
 
     #[test]
     fn an_incremental_buffer_comes_back_when_the_kernel_has_done_with_it_too() {
-        let pool = Pool::new(PoolSize::of(2, 256), true);
+        let pool = Pool::new(PoolSize::of(2, 256), true).unwrap();
         let first = pool.claim(100, flags(1, true)).unwrap();
         let mut second = pool.claim(100, flags(1, true)).unwrap();
         assert_eq!(second.start().addr() - first.start().addr(), 100);
@@ -421,7 +451,7 @@ mod tests {
 
     #[test]
     fn few_buffers_are_used_over_and_over_until_they_are_not_enough() {
-        let pool = Pool::new(PoolSize::of(16, 256), true);
+        let pool = Pool::new(PoolSize::of(16, 256), true).unwrap();
         assert_eq!((pool.out(), pool.held()), (usize::from(ROW_INCREMENTAL), 0));
         let mut used = std::collections::BTreeSet::new();
         let mut kernel = Kernel { head: 0, filling: None };
@@ -440,7 +470,7 @@ mod tests {
 
     #[test]
     fn a_completion_without_bytes_gives_its_buffer_back_and_one_without_a_buffer_has_none() {
-        let pool = Pool::new(PoolSize::of(2, 256), false);
+        let pool = Pool::new(PoolSize::of(2, 256), false).unwrap();
         assert!(pool.claim(0, flags(0, false)).is_none());
         assert!(pool.claim(-105, 0).is_none());
         assert_eq!(pool.out(), 2);
@@ -448,7 +478,7 @@ mod tests {
 
     #[test]
     fn the_memory_outlives_the_pool_while_a_part_is_lent() {
-        let pool = Pool::new(PoolSize::of(2, 256), true);
+        let pool = Pool::new(PoolSize::of(2, 256), true).unwrap();
         let mut lent = pool.claim(3, flags(0, true)).unwrap();
         drop(pool);
         lent.bytes().fill(7);
@@ -461,7 +491,7 @@ mod tests {
         /// Whatever is received and whenever it is let go: no two parts overlap, and in the end the kernel has every buffer again.
         #[test]
         fn buffers_are_neither_lost_nor_lent_twice(is_incremental: bool, count in 1u16..8, steps in prop::collection::vec((0u32..400, 0usize..4), 1..60)) {
-            let pool = Pool::new(PoolSize::of(count, 256), is_incremental);
+            let pool = Pool::new(PoolSize::of(count, 256), is_incremental).unwrap();
             let mut kernel = Kernel { head: 0, filling: None };
             let mut lent: Vec<Lent> = Vec::new();
             for (len, gone) in steps {

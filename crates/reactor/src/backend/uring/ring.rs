@@ -34,7 +34,7 @@ use rustix::{
     time::Timespec,
 };
 
-use super::features::{RingError, RingFeatures, RingSettings, set_up};
+use super::features::{RingError, RingFeatures, RingSettings, note_close, set_up};
 use crate::backend::last_errno;
 
 /// linux/io_uring.h.
@@ -111,7 +111,12 @@ impl Ring {
         if features.has(RingFeatures::REGISTERED) {
             ring.register();
         }
-        Ok(ring)
+        // A filter may allow to set a ring up and refuse to enter it.
+        match ring.call(0, 0, 0, Enter::GETEVENTS, None) {
+            Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NOSYS)) => Err(RingError::Forbidden(errno)),
+            // What else may come of an empty call (a signal, say) is no refusal.
+            _ => Ok(ring),
+        }
     }
 
     /// What was had of what was asked for.
@@ -223,6 +228,11 @@ impl Ring {
         }
         // SAFETY: a cancellation names a request by its number, and no memory.
         unsafe { self.push(&entry) };
+    }
+
+    /// How many entries there is room for.
+    pub(crate) fn capacity(&mut self) -> usize {
+        self.ring.submission().capacity()
     }
 
     /// How many entries wait to be submitted.
@@ -408,6 +418,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        note_close();
         self.unregister();
     }
 }

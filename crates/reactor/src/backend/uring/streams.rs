@@ -14,7 +14,7 @@
 
 #![allow(unsafe_code, reason = "queue entries that name memory; the protocol above")]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use io_uring::{opcode, squeue, types};
 use rustix::io::Errno;
@@ -107,7 +107,7 @@ impl Uring {
         let sizes = [(PoolSize::INCREMENTAL, IOU_PBUF_RING_INC), (PoolSize::PLAIN, 0)];
         let mut tries = sizes.iter().filter(|(_, flags)| *flags == 0 || self.features().has(RingFeatures::INCREMENTAL));
         tries.find_map(|(size, flags)| {
-            let pool = Pool::new(self.settings.buffers.unwrap_or(*size), *flags != 0);
+            let pool = Pool::new(self.settings.buffers.unwrap_or(*size), *flags != 0).ok()?;
             self.ring.register_buffers(pool.row(), pool.size().count, GROUP, *flags).ok().map(|()| pool)
         })
     }
@@ -136,13 +136,6 @@ impl Uring {
             cell.request_begins();
             self.starved.push_back(cell.expose());
         }
-    }
-
-    /// Whether so much was received (a whole buffer, mostly) that it had better be handled before more is: bytes that have left the processor's cache by then cost more than the
-    /// call that is spared.
-    #[inline]
-    pub(super) fn is_laden(&self) -> bool {
-        self.pool().is_some_and(|pool| pool.held() > 0)
     }
 
     /// Ends a receive. True when it has ended; otherwise its final completion tells.
@@ -196,9 +189,24 @@ impl Uring {
     }
 
     /// What an event with these conditions is about, once; nothing when it is sends that have failed.
+    ///
+    /// It is asked before the completion is handled: answers of those before it are submitted if they have waited for long enough.
     #[inline]
     pub(crate) fn take_done(&mut self, ready: u32) -> Option<Done> {
+        if self.sends.wait() && self.pace.looks() {
+            self.submit_due();
+        }
         self.done.get_mut((ready & FAILED) as usize)?.take()
+    }
+
+    /// Submits answers in the middle of a turn, if they are due. Receives are not asked for: what is there is handled first.
+    #[cold]
+    fn submit_due(&mut self) {
+        if self.pace.is_due(Instant::now()) {
+            self.push_sends();
+            self.submit();
+            self.settle_sends();
+        }
     }
 
     /// Whether something has come for a stream that its handler has not been told of.

@@ -62,7 +62,7 @@ impl Uring {
         match *self {}
     }
 
-    pub(crate) fn modify(&mut self, _: Cell) -> Result<(), Errno> {
+    pub(crate) fn modify(&mut self, _: Cell, _: u32) -> Result<(), Errno> {
         match *self {}
     }
 
@@ -70,7 +70,7 @@ impl Uring {
         match *self {}
     }
 
-    pub(crate) fn release(&mut self, _: Cell) {
+    pub(crate) fn end(&mut self, _: impl Iterator<Item = Cell>) {
         match *self {}
     }
 

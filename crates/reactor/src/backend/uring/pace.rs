@@ -1,0 +1,115 @@
+//! When answers that are queued are submitted while a turn still handles completions: they must not wait for a long turn.
+//!
+//! Each look at the clock costs as much as a small message's books, so it is looked at only after some completions, and after each where handlers take long.
+
+use core::time::Duration;
+use std::time::Instant;
+
+/// After so many completions that were handled, queued answers are submitted: as many as the kernel makes ready in one call, so that most turns submit theirs with the wait.
+const HANDLED_MAX: u32 = super::waits::AT_ONCE as u32;
+
+/// The same after so long. A call costs some hundred nanoseconds.
+const WAITED_MAX: Duration = Duration::from_micros(100);
+
+/// The most completions between two looks at the clock.
+const STRIDE_MAX: u32 = 4;
+
+pub(super) struct Pace {
+    /// How many completions are handled before the next look.
+    left: u32,
+    stride: u32,
+    /// How many were handled since answers were submitted.
+    handled: u32,
+    /// When answers were submitted last in this turn, or else when the clock was looked at first.
+    since: Option<Instant>,
+    /// How many were handled since then.
+    timed: u32,
+}
+
+impl Pace {
+    pub(super) const fn new() -> Self {
+        Self { left: STRIDE_MAX, stride: STRIDE_MAX, handled: 0, since: None, timed: 0 }
+    }
+
+    /// A wait begins, which submits what is queued. It is not known how long it takes.
+    #[inline]
+    pub(super) fn begin(&mut self) {
+        (self.left, self.handled, self.since) = (self.stride, 0, None);
+    }
+
+    /// Whether it is time to look whether what is queued is due. To be asked before a completion is handled.
+    #[inline]
+    pub(super) fn looks(&mut self) -> bool {
+        self.left -= 1;
+        self.left == 0
+    }
+
+    /// Whether what is queued is to be submitted now.
+    #[cold]
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        self.handled += self.stride;
+        let has_waited = match self.since {
+            // The handlers of the last turn took long.
+            None => self.stride == 1,
+            Some(since) => {
+                self.timed += self.stride;
+                let elapsed = now.saturating_duration_since(since);
+                let each = (elapsed / self.timed).max(Duration::from_nanos(1));
+                let stride = WAITED_MAX.as_nanos() / each.as_nanos();
+                self.stride = u32::try_from(stride).unwrap_or(STRIDE_MAX).clamp(1, STRIDE_MAX);
+                elapsed >= WAITED_MAX
+            }
+        };
+        let is_due = has_waited || self.handled >= HANDLED_MAX;
+        if is_due || self.since.is_none() {
+            (self.since, self.timed) = (Some(now), 0);
+        }
+        if is_due {
+            self.handled = 0;
+        }
+        self.left = self.stride;
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many completions of one turn, each handled for so long: how many were handled whenever answers were submitted.
+    fn turn(pace: &mut Pace, count: u32, each: Duration) -> Vec<u32> {
+        let start = Instant::now();
+        pace.begin();
+        (0..count).filter(|done| pace.looks() && pace.is_due(start + *done * each)).collect()
+    }
+
+    #[test]
+    fn quick_handlers_answers_go_twenty_at_a_time_and_the_clock_is_rarely_looked_at() {
+        let mut pace = Pace::new();
+        for _ in 0..3 {
+            assert_eq!(turn(&mut pace, 16, Duration::from_micros(2)), []);
+            assert_eq!(turn(&mut pace, 64, Duration::from_micros(2)), [19, 39, 59]);
+        }
+    }
+
+    #[test]
+    fn slow_handlers_answers_go_after_each_and_again_together_when_they_are_quick() {
+        let mut pace = Pace::new();
+        let slow = Duration::from_micros(200);
+        // Nothing is known at first.
+        assert_eq!(turn(&mut pace, 12, slow), [7, 8, 9, 10, 11]);
+        assert_eq!(turn(&mut pace, 6, slow), [0, 1, 2, 3, 4, 5]);
+        let quick = turn(&mut pace, 64, Duration::from_micros(2));
+        assert!(quick.len() <= 6, "{quick:?}");
+        assert_eq!(turn(&mut pace, 40, Duration::from_micros(2)), [19, 39]);
+    }
+
+    #[test]
+    fn no_answer_waits_much_longer_than_it_may() {
+        let mut pace = Pace::new();
+        let each = Duration::from_micros(40);
+        turn(&mut pace, 100, each);
+        let submitted = turn(&mut pace, 100, each);
+        assert!(submitted.windows(2).all(|two| two[1] - two[0] <= 4), "{submitted:?}");
+    }
+}
