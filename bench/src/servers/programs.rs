@@ -38,6 +38,10 @@ const fn on_each_backend(server: Server) -> Server {
     Server { program: Program { backends: BACKENDS, ..server.program }, ..server }
 }
 
+const fn on_a_ring(server: Server) -> Server {
+    Server { program: Program { backends: &["uring"], ..server.program }, ..server }
+}
+
 const fn peer(name: &'static str, package: &'static str) -> Server {
     server(name, PLAIN, Workspace::Peers, package, package)
 }
@@ -46,6 +50,7 @@ const fn peer(name: &'static str, package: &'static str) -> Server {
 pub(crate) const SERVERS: &[Server] = &[
     own(FLOOR, PLAIN, "bench-server-floor"),
     own("floor-again", PLAIN, "bench-server-floor"),
+    on_a_ring(own("floor-ring", &["echo", "broadcast"], "bench-server-floor-ring")),
     on_each_backend(own(crate::program::WINDLASS, ALL, "bench-server-windlass")),
     Server {
         counted: Some("windlass-bench-server-uwebsockets-counted"),

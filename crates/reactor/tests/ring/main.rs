@@ -3,6 +3,7 @@
 //! Where rings are forbidden the tests show as ignored, with the reason. Tests whose failure would end the process, or that want one of their own, run in the same
 //! binary, which is started again with their name.
 
+mod attacks;
 #[cfg(windlass_force_ring)]
 mod features;
 mod guests;
@@ -39,7 +40,6 @@ macro_rules! tests {
 fn together() -> Vec<Test> {
     #[cfg_attr(not(windlass_force_ring), expect(unused_mut, reason = "the tests below are of another build"))]
     let mut tests = tests![
-        memory::a_dead_cells_memory_is_kept_while_the_kernel_has_not_let_go,
         memory::memory_of_deleted_cells_is_used_again_though_completions_wait,
         memory::what_has_completed_already_is_not_reported_after_a_deletion,
         memory::what_was_reaped_before_a_change_is_not_reported_after_it,
@@ -74,6 +74,9 @@ fn together() -> Vec<Test> {
 /// What wants a process of its own.
 fn alone() -> Vec<Test> {
     tests![
+        attacks::a_child_of_fork_neither_sends_nor_takes_what_is_queued,
+        attacks::a_leaked_reactor_does_no_harm,
+        attacks::a_dead_cells_memory_is_kept_while_the_kernel_has_not_let_go,
         processes::a_child_of_fork_is_refused,
         processes::a_reactor_dropped_by_a_child_leaves_the_parents_alone,
         processes::a_childs_own_ring_outlives_the_parents_that_it_drops,

@@ -36,23 +36,11 @@ impl Subscriber for Placed {
     }
 }
 
-fn placed(reactor: &mut Reactor) -> (Key, usize) {
+/// One who is never ready, and where it lies.
+pub(crate) fn placed(reactor: &mut Reactor) -> (Key, usize) {
     let place = Rc::new(Cell::new(0));
     let key = reactor.add(Placed { fd: counter(0), place: place.clone() }).unwrap();
     (key, place.get())
-}
-
-/// The kernel takes nothing, for want of memory say: then a deletion waits for a second, in vain.
-pub(crate) fn a_dead_cells_memory_is_kept_while_the_kernel_has_not_let_go() {
-    let mut reactor = builder().ring_stalls(u32::MAX).build().unwrap();
-    let (victim, place) = placed(&mut reactor);
-    // From here on its poll is queued for the kernel.
-    run_dry(&mut reactor);
-    reactor.defer(move |mut turn: Turn<'_>| turn.delete(victim).unwrap()).map_err(drop).unwrap();
-    reactor.run_once(NOW).unwrap();
-    let newcomers: Vec<_> = (0..8).map(|_| placed(&mut reactor)).collect();
-    assert!(newcomers.iter().all(|(_, other)| *other != place), "the kernel may still name it");
-    run_dry(&mut reactor);
 }
 
 pub(crate) fn memory_of_deleted_cells_is_used_again_though_completions_wait() {
@@ -62,19 +50,25 @@ pub(crate) fn memory_of_deleted_cells_is_used_again_though_completions_wait() {
     for (who, fd) in fds.iter().enumerate() {
         noting(&mut reactor, fd, interest().read(), who, &log);
     }
-    let mut places = Vec::new();
-    for _ in 0..50 {
-        let (victim, place) = placed(&mut reactor);
-        places.push(place);
-        run_dry(&mut reactor);
-        // The deletion takes completions of others from the queue, which wait for the next turn.
-        fds.iter().for_each(fire);
-        reactor.defer(move |mut turn: Turn<'_>| turn.delete(victim).unwrap()).map_err(drop).unwrap();
-        reactor.run_once(NOW).unwrap();
-    }
-    places.sort_unstable();
-    places.dedup();
-    assert!(places.len() < 10, "{} blocks in use for one cell at a time", places.len());
+    // With the deletions in turns of their own: an allocator may not use memory again (AddressSanitizer's).
+    let [alone, beside] = [false, true].map(|has_others| {
+        let mut places = Vec::new();
+        for _ in 0..50 {
+            let (victim, place) = placed(&mut reactor);
+            places.push(place);
+            run_dry(&mut reactor);
+            if has_others {
+                // The deletion takes completions of others from the queue, which wait for the next turn.
+                fds.iter().for_each(fire);
+            }
+            reactor.defer(move |mut turn: Turn<'_>| turn.delete(victim).unwrap()).map_err(drop).unwrap();
+            reactor.run_once(NOW).unwrap();
+        }
+        places.sort_unstable();
+        places.dedup();
+        places.len()
+    });
+    assert!(beside <= alone + 8, "{beside} blocks in use for one cell at a time, and {alone} if nobody else is ready");
 }
 
 pub(crate) fn what_has_completed_already_is_not_reported_after_a_deletion() {
