@@ -1,10 +1,14 @@
 //! Every case of the suites that measure servers, small, through the client and the servers of this workspace.
 
+#[path = "../../../crates/reactor/tests/common/rings.rs"]
+mod rings;
+
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use windlass_bench_driver::protocol::{Case, Content, Outcome, Reply, Request, Server};
 
+const FLOOR_RING: &str = env!("CARGO_BIN_EXE_bench-server-floor-ring");
 const FLOOR: &str = env!("CARGO_BIN_EXE_bench-server-floor");
 const WINDLASS: &str = env!("CARGO_BIN_EXE_bench-server-windlass");
 
@@ -97,6 +101,19 @@ fn the_floor_echoes_what_it_receives() {
             outcome.gauges["server_cpu_ns"] > 0.0 && outcome.gauges["client_cpu_share"] > 0.0,
             "{case:?}: {outcome:?}"
         );
+    }
+}
+
+#[test]
+fn the_floor_on_a_ring_echoes_and_publishes_what_it_receives() {
+    if !rings::are_to_be_had("the_floor_on_a_ring_echoes_and_publishes_what_it_receives") {
+        return;
+    }
+    for case in echo_cases() {
+        passes(FLOOR_RING, &case);
+    }
+    for (receivers, bytes, outstanding) in [(1, 64, 1), (7, 64, 16), (20, 1_024, 16), (5, 10_000, 3)] {
+        passes(FLOOR_RING, &Case::Publish { receivers, bytes, outstanding });
     }
 }
 

@@ -68,6 +68,11 @@ fn serve(settings: Settings) -> Result<(), Error> {
         out: frames::Out::new(BUFFER_BYTES),
     };
     loop {
+        if floor.ring.is_starved() {
+            // Their buffers are free when the answers are out.
+            floor.ring.submit()?;
+            floor.end_batch()?;
+        }
         floor.ring.wait()?;
         floor.end_batch()?;
         while let Some(came) = floor.ring.next() {

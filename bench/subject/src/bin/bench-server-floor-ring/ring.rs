@@ -126,6 +126,11 @@ impl Ring {
         self.push(&entry.user_data(RECEIVE << 32 | fd as u64));
     }
 
+    /// Whether a receive waits for buffers.
+    pub(crate) fn is_starved(&self) -> bool {
+        !self.starved.is_empty()
+    }
+
     /// The same, when buffers have come back.
     pub(crate) fn receive_later(&mut self, fd: usize) {
         self.starved.push(fd);
