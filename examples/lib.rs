@@ -20,8 +20,10 @@ pub fn builder() -> Result<Builder, UnknownBackend> {
 /// # Errors
 /// [`UnknownBackend`] for a name that none has.
 pub fn backend() -> Result<Backend, UnknownBackend> {
-    let chosen =
-        read(std::env::args().skip(1)).0.map(OsString::from).or_else(|| std::env::var_os("WINDLASS_TEST_BACKEND"));
+    let chosen = read(std::env::args().skip(1))
+        .0
+        .map(OsString::from)
+        .or_else(|| std::env::var_os("WINDLASS_TEST_BACKEND"));
     chosen.map_or(Ok(Backend::Auto), |name| name.to_string_lossy().parse())
 }
 

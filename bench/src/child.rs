@@ -97,7 +97,9 @@ impl Child {
         };
         writeln!(requests, "{line}").map_err(|_| Refusal::failed("has ended"))?;
         let line = self.replies.recv_timeout(ANSWER_MAX).map_err(|error| match error {
-            RecvTimeoutError::Timeout => Refusal::failed(format!("no answer within {} s", ANSWER_MAX.as_secs())),
+            RecvTimeoutError::Timeout => {
+                Refusal::failed(format!("no answer within {} s", ANSWER_MAX.as_secs()))
+            }
             RecvTimeoutError::Disconnected => Refusal::failed("has ended without an answer"),
         })?;
         parse(&line)
@@ -140,6 +142,9 @@ mod tests {
 
     #[test]
     fn a_program_that_says_nothing_is_a_failure() {
-        assert!(matches!(Child::start(Path::new("/bin/true"), Pin::Nowhere), Err(Refusal::Failed(_))));
+        assert!(matches!(
+            Child::start(Path::new("/bin/true"), Pin::Nowhere),
+            Err(Refusal::Failed(_))
+        ));
     }
 }

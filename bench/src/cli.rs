@@ -111,9 +111,12 @@ pub(crate) fn list() -> String {
         }
     }
     writeln!(text, "implementations").expect("writing to a string");
-    for program in program::PROGRAMS.iter().chain(servers::SERVERS.iter().map(|server| &server.program)) {
+    for program in
+        program::PROGRAMS.iter().chain(servers::SERVERS.iter().map(|server| &server.program))
+    {
         let (parts, backends) = (program.parts.join(", "), program.backends.join(", "));
-        writeln!(text, "    {:<17} {parts} on {backends}", program.name).expect("writing to a string");
+        writeln!(text, "    {:<17} {parts} on {backends}", program.name)
+            .expect("writing to a string");
     }
     text
 }

@@ -27,8 +27,14 @@ pub(crate) fn count(suite: &str, quick: bool, tool: Tool, build: &Build<'_>, rep
     let mut counts = Vec::new();
     // A round of what only copies is the workload's own, which is taken off.
     let mut takes_part = taking_part(suite);
-    for contender in build.contenders.iter().filter(|c| takes_part(c) && c.program.name != "memcpy") {
-        eprintln!("{suite}/instructions {} ({}, {})", contender.program.name, build.profile, tool.name());
+    for contender in build.contenders.iter().filter(|c| takes_part(c) && c.program.name != "memcpy")
+    {
+        eprintln!(
+            "{suite}/instructions {} ({}, {})",
+            contender.program.name,
+            build.profile,
+            tool.name()
+        );
         let version = build.timed.iter().find(|c| c.program.name == contender.program.name);
         let version = version.map(|c| c.version.clone()).unwrap_or_default();
         match tool.count(&contender.path, contender.backend, &all) {
@@ -38,11 +44,13 @@ pub(crate) fn count(suite: &str, quick: bool, tool: Tool, build: &Build<'_>, rep
     }
     let windlass = counts.iter().find(|counts| counts.contender.program.name == WINDLASS);
     for (number, case) in cases.iter().enumerate() {
-        let further = one_message(case).and_then(|one| cases.iter().position(|other| *other == one));
+        let further =
+            one_message(case).and_then(|one| cases.iter().position(|other| *other == one));
         for counts in &counts {
             let mut metrics = metrics(case, counts.rounds[number]);
             if let Some(one) = further {
-                let further = (counts.rounds[number] - counts.rounds[one]) / (size(case).0 - 1) as f64;
+                let further =
+                    (counts.rounds[number] - counts.rounds[one]) / (size(case).0 - 1) as f64;
                 metrics.push(("user_instructions_per_further_message".to_owned(), further));
             }
             if let Some(windlass) = windlass.filter(|_| counts.contender.program.name != WINDLASS) {
@@ -67,10 +75,18 @@ pub(crate) struct Build<'a> {
 
 impl Build<'_> {
     /// Counts a suite, if a tool is there.
-    pub(crate) fn count(&self, suite: &str, quick: bool, tool: &Result<Tool, String>, report: &mut Report) {
+    pub(crate) fn count(
+        &self,
+        suite: &str,
+        quick: bool,
+        tool: &Result<Tool, String>,
+        report: &mut Report,
+    ) {
         match tool {
             Ok(tool) => count(suite, quick, *tool, self, report),
-            Err(reason) => report.refuse(suite, "instructions", "*", Refusal::Unsupported(reason.clone())),
+            Err(reason) => {
+                report.refuse(suite, "instructions", "*", Refusal::Unsupported(reason.clone()))
+            }
         }
     }
 }
@@ -103,18 +119,26 @@ fn one_message(case: &Case) -> Option<Case> {
 
 fn metrics(case: &Case, round: f64) -> Vec<(String, f64)> {
     let (units, bytes) = size(case);
-    let mut metrics = vec![(format!("user_instructions_per_{}", plan::unit(case)), round / units as f64)];
+    let mut metrics =
+        vec![(format!("user_instructions_per_{}", plan::unit(case)), round / units as f64)];
     if matches!(case, Case::Unmask { .. }) {
         metrics.push(("user_instructions_per_32_bytes".to_owned(), round * 32.0 / bytes as f64));
     }
     metrics
 }
 
-fn entry(case: &Case, counts: &Counts<'_>, profile: &str, tool: Tool, metrics: Vec<(String, f64)>) -> Entry {
+fn entry(
+    case: &Case,
+    counts: &Counts<'_>,
+    profile: &str,
+    tool: Tool,
+    metrics: Vec<(String, f64)>,
+) -> Entry {
     let (name, mut params) = plan::describe(case);
     params.insert("profile".to_owned(), profile.into());
     params.insert("tool".to_owned(), tool.name().into());
-    let metrics: BTreeMap<_, _> = metrics.into_iter().map(|(name, value)| (name, Spread::exact(value))).collect();
+    let metrics: BTreeMap<_, _> =
+        metrics.into_iter().map(|(name, value)| (name, Spread::exact(value))).collect();
     Entry {
         suite: case.suite().to_owned(),
         case: name,
@@ -135,7 +159,8 @@ mod tests {
     fn small_messages_run_often_and_large_ones_once_or_twice() {
         let rounds_of = |bytes, messages| {
             let content = Content::Binary;
-            let rounds = rounds(&Case::Echo { content, bytes, messages, fragments: 1, read_bytes: 65_536 });
+            let rounds =
+                rounds(&Case::Echo { content, bytes, messages, fragments: 1, read_bytes: 65_536 });
             (rounds.few, rounds.many)
         };
         assert_eq!(rounds_of(20, 1), (16, 80));

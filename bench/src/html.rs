@@ -60,7 +60,8 @@ pub(crate) fn page(report: &Report) -> String {
     if !report.skipped.is_empty() {
         page.push_str("<h2>Not measured</h2>\n<ul>\n");
         for skip in &report.skipped {
-            let line = format!("{}/{} {}: {}", skip.suite, skip.case, skip.implementation, skip.reason);
+            let line =
+                format!("{}/{} {}: {}", skip.suite, skip.case, skip.implementation, skip.reason);
             writeln!(page, "<li>{}", escape(&line)).expect("writing to a string");
         }
         page.push_str("</ul>\n");

@@ -38,9 +38,10 @@ impl Tool {
         let works = |tool: &Self| match tool {
             Self::Perf => perf(Path::new("true"), &[]).is_ok(),
             Self::Singlestep => can_step(),
-            Self::Callgrind => {
-                Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
-            }
+            Self::Callgrind => Command::new("valgrind")
+                .arg("--version")
+                .output()
+                .is_ok_and(|output| output.status.success()),
         };
         let tools = [Self::Perf, Self::Singlestep, Self::Callgrind];
         let none = "neither `perf stat -e instructions:u`, ptrace nor valgrind works here";
@@ -56,7 +57,12 @@ impl Tool {
     }
 
     /// Instructions per round of each case, the workload's own taken off.
-    pub(crate) fn count(self, program: &Path, backend: &str, cases: &[Counted]) -> Result<Vec<f64>, Refusal> {
+    pub(crate) fn count(
+        self,
+        program: &Path,
+        backend: &str,
+        cases: &[Counted],
+    ) -> Result<Vec<f64>, Refusal> {
         let count_slices = match self {
             Self::Perf => {
                 let both = cases.iter().map(|counted| {
@@ -71,12 +77,14 @@ impl Tool {
         let counts = count_slices(program, &slices_of(backend, cases))?;
         if counts.len() != cases.len() * SLICES {
             let expected = cases.len() * SLICES;
-            return Err(Refusal::Failed(format!("{} slices were counted, not {expected}", counts.len())));
+            return Err(Refusal::Failed(format!(
+                "{} slices were counted, not {expected}",
+                counts.len()
+            )));
         }
-        let per_round = cases
-            .iter()
-            .zip(counts.chunks_exact(SLICES))
-            .map(|(counted, counts)| counted.per_round(counts[4], counts[5]) - counted.per_round(counts[1], counts[2]));
+        let per_round = cases.iter().zip(counts.chunks_exact(SLICES)).map(|(counted, counts)| {
+            counted.per_round(counts[4], counts[5]) - counted.per_round(counts[1], counts[2])
+        });
         Ok(per_round.collect())
     }
 }
@@ -91,7 +99,9 @@ fn slices_of(backend: &str, cases: &[Counted]) -> Vec<Request> {
         for idle in [true, false] {
             requests.push(counted.prepare(backend, idle));
             // Once to warm up: what is done the first time only is not part of a round.
-            requests.extend([counted.few, counted.few, counted.many].map(|rounds| Request::Slice { rounds }));
+            requests.extend(
+                [counted.few, counted.few, counted.many].map(|rounds| Request::Slice { rounds }),
+            );
         }
     }
     requests
@@ -149,14 +159,14 @@ fn script(requests: &[Request]) -> String {
 fn run(command: &mut Command, input: &str) -> Result<String, Refusal> {
     let failed = |what: String| Refusal::Failed(what);
     // A file, for a pipe would have to be written while the output is read.
-    let file = Scratch::new("script").map_err(|error| failed(format!("no scratch file: {error}")))?;
+    let file =
+        Scratch::new("script").map_err(|error| failed(format!("no scratch file: {error}")))?;
     std::fs::write(&file.0, input).map_err(|error| failed(format!("no script: {error}")))?;
     let input = File::open(&file.0).map_err(|error| failed(error.to_string()))?;
-    let output = command
-        .stdin(input)
-        .stderr(Stdio::null())
-        .output()
-        .map_err(|error| failed(format!("{:?} does not start: {error}", command.get_program())))?;
+    let output =
+        command.stdin(input).stderr(Stdio::null()).output().map_err(|error| {
+            failed(format!("{:?} does not start: {error}", command.get_program()))
+        })?;
     if !output.status.success() {
         return Err(failed(format!("{:?} ended with {}", command.get_program(), output.status)));
     }
@@ -187,7 +197,12 @@ impl Drop for Scratch {
     }
 }
 
-fn perf_difference(program: &Path, backend: &str, counted: &Counted, idle: bool) -> Result<f64, Refusal> {
+fn perf_difference(
+    program: &Path,
+    backend: &str,
+    counted: &Counted,
+    idle: bool,
+) -> Result<f64, Refusal> {
     let total = |rounds| {
         let requests = [counted.prepare(backend, idle), Request::Slice { rounds }];
         perf(program, &requests)
@@ -222,10 +237,12 @@ pub(crate) fn can_step() -> bool {
 
 fn stepped(program: &Path, requests: &[Request]) -> Result<Vec<u64>, Refusal> {
     let failed = |error: std::io::Error| Refusal::Failed(format!("cannot be stepped: {error}"));
-    let (input, output) = (Scratch::new("script").map_err(failed)?, Scratch::new("replies").map_err(failed)?);
+    let (input, output) =
+        (Scratch::new("script").map_err(failed)?, Scratch::new("replies").map_err(failed)?);
     std::fs::write(&input.0, script(requests)).map_err(failed)?;
     let replies = File::create(&output.0).map_err(failed)?;
-    let counts = singlestep::run(program, File::open(&input.0).map_err(failed)?, replies).map_err(failed)?;
+    let counts =
+        singlestep::run(program, File::open(&input.0).map_err(failed)?, replies).map_err(failed)?;
     slices(&std::fs::read_to_string(&output.0).map_err(failed)?)?;
     Ok(counts)
 }

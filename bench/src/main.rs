@@ -40,7 +40,8 @@ fn main() -> anyhow::Result<ExitCode> {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     if let Some(path) = &options.html {
-        std::fs::write(path, html::page(&report)).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(path, html::page(&report))
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(if report.failures().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

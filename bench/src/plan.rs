@@ -122,7 +122,9 @@ pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
     match case {
         Case::RegistrationMemory { .. } | Case::IdleEngine { .. } => fixed(1, 1),
         // A round of these is a million timers that have to be made, and waited for, each time.
-        Case::Insert { .. } | Case::Fire { .. } => Shape { length: Length::Ns(slice), slices: slices.div_ceil(4) },
+        Case::Insert { .. } | Case::Fire { .. } => {
+            Shape { length: Length::Ns(slice), slices: slices.div_ceil(4) }
+        }
         // Milliseconds: the reader alone sleeps for one at a time.
         Case::Burst { .. } => fixed(if quick { 200 } else { 1_000 }, if quick { 3 } else { 7 }),
         // Events, of which a backlog without a maximum needs as many as the patch has. Half a second.
@@ -144,10 +146,13 @@ pub(crate) struct Compared {
 /// A figure that is put in relation to that of the plain eventfd without a maximum, in the same group.
 pub(crate) fn over_unlimited(case: &Case) -> Option<Compared> {
     match case {
-        Case::Burst { .. } => {
-            Some(Compared { gauge: "writer_cpu_us_per_s", ratio: "writer_cpu_over_unlimited_eventfd_ratio" })
+        Case::Burst { .. } => Some(Compared {
+            gauge: "writer_cpu_us_per_s",
+            ratio: "writer_cpu_over_unlimited_eventfd_ratio",
+        }),
+        Case::Latency { .. } => {
+            Some(Compared { gauge: "p999_us", ratio: "p999_over_unlimited_eventfd_ratio" })
         }
-        Case::Latency { .. } => Some(Compared { gauge: "p999_us", ratio: "p999_over_unlimited_eventfd_ratio" }),
         _ => None,
     }
 }
@@ -162,7 +167,9 @@ pub(crate) fn over_peer(case: &Case) -> Option<Compared> {
 pub(crate) fn is_unlimited(case: &Case) -> bool {
     matches!(
         case,
-        Case::Burst { maximum: None, .. } | Case::Latency { maximum: None } | Case::Coalescing { maximum: None }
+        Case::Burst { maximum: None, .. }
+            | Case::Latency { maximum: None }
+            | Case::Coalescing { maximum: None }
     )
 }
 
@@ -182,7 +189,10 @@ pub(crate) fn describe(case: &Case) -> (String, BTreeMap<String, Value>) {
 /// What one unit of a case is, as the last word of its metrics' names.
 pub(crate) fn unit(case: &Case) -> &'static str {
     match case {
-        Case::OneReady { .. } | Case::AllReady { .. } | Case::FourFds { .. } | Case::EightTypes { .. } => "event",
+        Case::OneReady { .. }
+        | Case::AllReady { .. }
+        | Case::FourFds { .. }
+        | Case::EightTypes { .. } => "event",
         Case::EmptyTurn { .. } => "turn",
         Case::RegisterDelete { .. } | Case::InsertCancel { .. } => "pair",
         Case::RegistrationMemory { .. } => "registration",
@@ -248,7 +258,10 @@ mod tests {
             assert!(!some.is_empty() && some.len() <= all.len());
             for group in all {
                 assert!(group.iter().all(|case| case.suite() == *suite));
-                assert!(group.iter().all(|case| describe(case).0 == describe(&group[0]).0), "a group is of one case");
+                assert!(
+                    group.iter().all(|case| describe(case).0 == describe(&group[0]).0),
+                    "a group is of one case"
+                );
                 let (quick, full) = (shape(&group[0], true), shape(&group[0], false));
                 assert!(quick.slices <= full.slices);
             }
@@ -257,7 +270,9 @@ mod tests {
 
     #[test]
     fn what_is_read_against_the_unlimited_is_interleaved_with_it() {
-        for group in groups("flow", false).iter().filter(|group| over_unlimited(&group[0]).is_some()) {
+        for group in
+            groups("flow", false).iter().filter(|group| over_unlimited(&group[0]).is_some())
+        {
             assert_eq!(group.iter().filter(|case| is_unlimited(case)).count(), 1);
         }
     }

@@ -88,11 +88,31 @@ pub(crate) const PROGRAMS: &[Program] = &[
     own("std", &["wakeup/call", "wakeup/post", "utf8"], "bench-std"),
     own("memcpy", &["engine", "unmask"], "bench-memcpy"),
     peer("eventp", &["dispatch"], "windlass-bench-peer-eventp", "windlass-bench-peer-eventp"),
-    peer("event-manager", &["dispatch"], "windlass-bench-peer-event-manager", "windlass-bench-peer-event-manager"),
-    peer("mio", &["dispatch", "poll0", "wakeup/wake"], "windlass-bench-peer-mio", "windlass-bench-peer-mio"),
+    peer(
+        "event-manager",
+        &["dispatch"],
+        "windlass-bench-peer-event-manager",
+        "windlass-bench-peer-event-manager",
+    ),
+    peer(
+        "mio",
+        &["dispatch", "poll0", "wakeup/wake"],
+        "windlass-bench-peer-mio",
+        "windlass-bench-peer-mio",
+    ),
     peer("mio-slab", &["dispatch"], "windlass-bench-peer-mio", "windlass-bench-peer-mio-slab"),
-    peer("polling", &["dispatch", "poll0"], "windlass-bench-peer-polling", "windlass-bench-peer-polling"),
-    peer("calloop", &["dispatch", "poll0", "timers"], "windlass-bench-peer-calloop", "windlass-bench-peer-calloop"),
+    peer(
+        "polling",
+        &["dispatch", "poll0"],
+        "windlass-bench-peer-polling",
+        "windlass-bench-peer-polling",
+    ),
+    peer(
+        "calloop",
+        &["dispatch", "poll0", "timers"],
+        "windlass-bench-peer-calloop",
+        "windlass-bench-peer-calloop",
+    ),
     peer(
         "tokio",
         &["timers", "wakeup/wake", "wakeup/call", "wakeup/post"],
@@ -112,7 +132,12 @@ pub(crate) const PROGRAMS: &[Program] = &[
         "windlass-bench-peer-fastwebsockets",
         "windlass-bench-peer-fastwebsockets",
     ),
-    peer("tungstenite", &["engine"], "windlass-bench-peer-tungstenite", "windlass-bench-peer-tungstenite"),
+    peer(
+        "tungstenite",
+        &["engine"],
+        "windlass-bench-peer-tungstenite",
+        "windlass-bench-peer-tungstenite",
+    ),
     Program {
         workspace: Workspace::PeersCpp,
         ..peer(
@@ -123,7 +148,12 @@ pub(crate) const PROGRAMS: &[Program] = &[
         )
     },
     peer("simdutf8", &["utf8"], "windlass-bench-peer-simdutf8", "windlass-bench-peer-simdutf8"),
-    peer("simdutf8-per-piece", &["utf8"], "windlass-bench-peer-simdutf8", "windlass-bench-peer-simdutf8-per-piece"),
+    peer(
+        "simdutf8-per-piece",
+        &["utf8"],
+        "windlass-bench-peer-simdutf8",
+        "windlass-bench-peer-simdutf8-per-piece",
+    ),
 ];
 
 /// What would be expected of a peer and is not there: suite, peer, reason.
@@ -138,7 +168,8 @@ pub(crate) const LACKS: &[(&str, &str, &str)] = &[
 /// Those that `--peer` can name.
 pub(crate) fn peer_names() -> PossibleValuesParser {
     let servers = SERVERS.iter().map(|server| &server.program);
-    let peers = PROGRAMS.iter().chain(servers).filter(|program| program.workspace != Workspace::Root);
+    let peers =
+        PROGRAMS.iter().chain(servers).filter(|program| program.workspace != Workspace::Root);
     // Some are measured in both ways.
     let names: BTreeSet<_> = peers.map(|program| program.name).collect();
     PossibleValuesParser::new(names)
@@ -164,7 +195,8 @@ impl Program {
 
     /// The suites of which it has a part, each once.
     pub(crate) fn suites(&self) -> Vec<&'static str> {
-        let mut suites: Vec<_> = self.parts.iter().map(|part| part.split('/').next().unwrap_or(part)).collect();
+        let mut suites: Vec<_> =
+            self.parts.iter().map(|part| part.split('/').next().unwrap_or(part)).collect();
         suites.dedup();
         suites
     }
@@ -176,7 +208,9 @@ impl Program {
 
     /// True if the command line lets it take part; what is in this workspace always does.
     pub(crate) fn is_wanted(&self, peers: &[String]) -> bool {
-        self.workspace == Workspace::Root || peers.is_empty() || peers.iter().any(|peer| peer == self.name)
+        self.workspace == Workspace::Root
+            || peers.is_empty()
+            || peers.iter().any(|peer| peer == self.name)
     }
 
     /// Builds it with a profile and says where the executable is, or why there is none.
@@ -230,8 +264,17 @@ mod tests {
     #[test]
     fn every_part_belongs_to_a_suite_that_exists() {
         for program in PROGRAMS {
-            assert!(program.suites().iter().all(|suite| crate::plan::SUITES.contains(suite)), "{}", program.name);
-            assert!(program.suites().iter().all(|suite| program.parts.iter().any(|part| part.starts_with(suite))));
+            assert!(
+                program.suites().iter().all(|suite| crate::plan::SUITES.contains(suite)),
+                "{}",
+                program.name
+            );
+            assert!(
+                program
+                    .suites()
+                    .iter()
+                    .all(|suite| program.parts.iter().any(|part| part.starts_with(suite)))
+            );
         }
         let tokio = PROGRAMS.iter().find(|program| program.name == "tokio").unwrap();
         assert_eq!(tokio.suites(), ["timers", "wakeup"]);

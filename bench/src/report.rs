@@ -68,7 +68,12 @@ impl Report {
             Refusal::Unsupported(reason) => (reason, false),
             Refusal::Failed(reason) => (format!("failed: {reason}"), true),
         };
-        let skip = Skip { suite: suite.to_owned(), case: case.to_owned(), implementation: name.to_owned(), reason };
+        let skip = Skip {
+            suite: suite.to_owned(),
+            case: case.to_owned(),
+            implementation: name.to_owned(),
+            reason,
+        };
         if self.skipped.contains(&skip) {
             return;
         }
@@ -119,7 +124,8 @@ impl Report {
         }
         for skip in &self.skipped {
             let Skip { suite, case, implementation, reason } = skip;
-            writeln!(text, "skipped: {suite}/{case} {implementation}: {reason}").expect("writing to a string");
+            writeln!(text, "skipped: {suite}/{case} {implementation}: {reason}")
+                .expect("writing to a string");
         }
         text
     }
@@ -140,7 +146,8 @@ fn title(entry: &Entry) -> String {
 
 /// Names of all metrics of some entries, in order.
 pub(crate) fn metric_names<'a>(entries: &[&'a Entry]) -> Vec<&'a str> {
-    let mut names: Vec<&str> = entries.iter().flat_map(|entry| entry.metrics.keys().map(String::as_str)).collect();
+    let mut names: Vec<&str> =
+        entries.iter().flat_map(|entry| entry.metrics.keys().map(String::as_str)).collect();
     names.sort_unstable();
     names.dedup();
     names

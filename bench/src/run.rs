@@ -26,10 +26,13 @@ const PROFILES: [&str; 2] = ["release", "lto"];
 pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
     let mut report = Report::new(Meta::now(options.quick));
     let pin = options.cpu.unwrap_or_else(last_allowed_cpu);
-    let suites: Vec<&str> = plan::SUITES.iter().copied().filter(|suite| options.wants_suite(suite)).collect();
+    let suites: Vec<&str> =
+        plan::SUITES.iter().copied().filter(|suite| options.wants_suite(suite)).collect();
     let mut contenders = contenders(options, &suites, PROFILES[0], &mut report);
     for suite in suites {
-        for (_, peer, reason) in LACKS.iter().filter(|(of, peer, _)| *of == suite && options.wants_peer(peer)) {
+        for (_, peer, reason) in
+            LACKS.iter().filter(|(of, peer, _)| *of == suite && options.wants_peer(peer))
+        {
             report.refuse(suite, "*", peer, Refusal::Unsupported((*reason).to_owned()));
         }
         time_suite(suite, options, pin, &mut contenders, &mut report);
@@ -52,7 +55,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
 }
 
 /// Builds every program that takes part.
-fn contenders(options: &Options, suites: &[&str], profile: &str, report: &mut Report) -> Vec<Contender> {
+fn contenders(
+    options: &Options,
+    suites: &[&str],
+    profile: &str,
+    report: &mut Report,
+) -> Vec<Contender> {
     let mut contenders = Vec::new();
     for program in PROGRAMS {
         let takes_part = program.suites().iter().any(|suite| suites.contains(suite));
@@ -78,7 +86,13 @@ fn backends(program: &'static Program, options: &Options, path: &Path) -> Vec<Co
     backends.map(|backend| Contender::new(program, backend, path.to_owned())).collect()
 }
 
-fn time_suite(suite: &str, options: &Options, pin: Pin, contenders: &mut [Contender], report: &mut Report) {
+fn time_suite(
+    suite: &str,
+    options: &Options,
+    pin: Pin,
+    contenders: &mut [Contender],
+    report: &mut Report,
+) {
     let groups = plan::groups(suite, options.quick);
     for group in groups.iter().filter(|group| options.wants_case(&plan::describe(&group[0]).0)) {
         eprintln!("{suite}/{}", title(group));
@@ -86,15 +100,19 @@ fn time_suite(suite: &str, options: &Options, pin: Pin, contenders: &mut [Conten
         let mut takes_part = taking_part(group[0].part());
         let taking_part = contenders.iter_mut().filter(|contender| takes_part(contender));
         if let [case] = &group[..] {
-            let mut entrants: Vec<_> = taking_part.map(|contender| Entrant { contender, case }).collect();
+            let mut entrants: Vec<_> =
+                taking_part.map(|contender| Entrant { contender, case }).collect();
             time(&mut entrants, shape, pin, report);
             continue;
         }
         // A program has one case prepared at a time, so each case of a group has its own.
         let taking_part: Vec<&Contender> = taking_part.map(|contender| &*contender).collect();
-        let all = group.iter().flat_map(|case| taking_part.iter().map(move |contender| (contender.another(), case)));
+        let all = group
+            .iter()
+            .flat_map(|case| taking_part.iter().map(move |contender| (contender.another(), case)));
         let mut all: Vec<(Contender, &Case)> = all.collect();
-        let mut entrants: Vec<_> = all.iter_mut().map(|(contender, case)| Entrant { contender, case }).collect();
+        let mut entrants: Vec<_> =
+            all.iter_mut().map(|(contender, case)| Entrant { contender, case }).collect();
         time(&mut entrants, shape, pin, report);
     }
     contenders.iter_mut().for_each(Contender::rest);
@@ -165,7 +183,11 @@ fn instructions(options: &Options, timed: &[Contender], report: &mut Report) {
         };
         let mut counts = Vec::new();
         for contender in contenders.iter().filter(|c| c.program.has("dispatch")) {
-            eprintln!("dispatch/instructions {} ({profile}, {})", contender.program.name, tool.name());
+            eprintln!(
+                "dispatch/instructions {} ({profile}, {})",
+                contender.program.name,
+                tool.name()
+            );
             match count(tool, contender, options.quick) {
                 Ok(count) => counts.push((contender, count)),
                 Err(refusal) => {
@@ -173,8 +195,10 @@ fn instructions(options: &Options, timed: &[Contender], report: &mut Report) {
                 }
             }
         }
-        let version = |name: &str| timed.iter().find(|c| c.program.name == name).map(|c| c.version.clone());
-        let raw = counts.iter().find(|(c, _)| c.program.name == RAW).map(|(_, count)| count.clone());
+        let version =
+            |name: &str| timed.iter().find(|c| c.program.name == name).map(|c| c.version.clone());
+        let raw =
+            counts.iter().find(|(c, _)| c.program.name == RAW).map(|(_, count)| count.clone());
         for (contender, count) in counts {
             let version = version(contender.program.name).unwrap_or_default();
             let raw = raw.as_ref().filter(|_| contender.program.name != RAW);
@@ -194,12 +218,15 @@ struct Counts {
 fn count(tool: Tool, contender: &Contender, quick: bool) -> Result<Counts, Refusal> {
     let ready = ready_counts(quick);
     let trigger = Trigger::Edge;
-    let mut all: Vec<Counted> =
-        ready.iter().map(|&n| Counted::new(Case::AllReady { registered: n as usize, trigger }, n)).collect();
+    let mut all: Vec<Counted> = ready
+        .iter()
+        .map(|&n| Counted::new(Case::AllReady { registered: n as usize, trigger }, n))
+        .collect();
     let others = counted_cases();
     all.extend(others.iter().map(|(counted, _)| counted.clone()));
     let counts = tool.count(&contender.path, contender.backend, &all)?;
-    let points: Vec<(f64, f64)> = ready.iter().zip(&counts).map(|(&n, &count)| (n as f64, count)).collect();
+    let points: Vec<(f64, f64)> =
+        ready.iter().zip(&counts).map(|(&n, &count)| (n as f64, count)).collect();
     let line = Line::fit(&points).ok_or_else(|| Refusal::Failed("no line".into()))?;
     let cases = others.into_iter().zip(&counts[ready.len()..]);
     let cases = cases.map(|((counted, ready), count)| (counted.case, count / ready as f64));
@@ -215,20 +242,21 @@ impl Counts {
         tool: Tool,
         raw: Option<&Self>,
     ) -> Vec<Entry> {
-        let entry = |case: String, mut params: BTreeMap<String, Value>, metrics: Vec<(&str, f64)>| {
-            params.insert("profile".to_owned(), profile.into());
-            params.insert("tool".to_owned(), tool.name().into());
-            let metrics = metrics.into_iter();
-            Entry {
-                suite: "dispatch".to_owned(),
-                case,
-                params,
-                implementation: contender.program.name.to_owned(),
-                backend: contender.backend.to_owned(),
-                version: version.to_owned(),
-                metrics: metrics.map(|(k, v)| (k.to_owned(), Spread::exact(v))).collect(),
-            }
-        };
+        let entry =
+            |case: String, mut params: BTreeMap<String, Value>, metrics: Vec<(&str, f64)>| {
+                params.insert("profile".to_owned(), profile.into());
+                params.insert("tool".to_owned(), tool.name().into());
+                let metrics = metrics.into_iter();
+                Entry {
+                    suite: "dispatch".to_owned(),
+                    case,
+                    params,
+                    implementation: contender.program.name.to_owned(),
+                    backend: contender.backend.to_owned(),
+                    version: version.to_owned(),
+                    metrics: metrics.map(|(k, v)| (k.to_owned(), Spread::exact(v))).collect(),
+                }
+            };
         let mut metrics = vec![
             ("user_instructions_per_turn", self.line.base),
             ("user_instructions_per_event", self.line.slope),
@@ -265,18 +293,27 @@ struct Traced {
 }
 
 fn traced(suite: &str) -> Vec<Traced> {
-    let case = |case, metric, own| Traced { counted: Counted { case, few: 100, many: 300 }, metric, own };
+    let case =
+        |case, metric, own| Traced { counted: Counted { case, few: 100, many: 300 }, metric, own };
     let trigger = Trigger::Edge;
     match suite {
         // The write that fires the source.
-        "dispatch" => vec![case(Case::OneReady { registered: 100, trigger }, "syscalls_per_event", 1.0)],
+        "dispatch" => {
+            vec![case(Case::OneReady { registered: 100, trigger }, "syscalls_per_event", 1.0)]
+        }
         "poll0" => vec![case(Case::EmptyTurn { registered: 100 }, "syscalls_per_turn", 0.0)],
         "timers" => vec![case(Case::InsertCancel { alive: 1_000 }, "syscalls_per_pair", 0.0)],
-        "flow" => [false, true].map(|polled| case(Case::Uncontended { polled }, "syscalls_per_item", 0.0)).into(),
+        "flow" => [false, true]
+            .map(|polled| case(Case::Uncontended { polled }, "syscalls_per_item", 0.0))
+            .into(),
         // Threads that start and end make a call more or less, so there are many wakes.
         "wakeup" => vec![
             Traced {
-                counted: Counted { case: Case::WakeRunning { awake: Awake::InHandler }, few: 1_000, many: 6_000 },
+                counted: Counted {
+                    case: Case::WakeRunning { awake: Awake::InHandler },
+                    few: 1_000,
+                    many: 6_000,
+                },
                 metric: "syscalls_per_wake",
                 own: 0.0,
             },

@@ -18,8 +18,10 @@ use windlass_bench_driver::{STEPPED, pin};
 
 /// Has the C library copy and fill long ranges with vector instructions, of which each is one, rather than with a repeated
 /// string instruction, of which every byte would be one.
-pub(crate) const TUNABLES: (&str, &str) =
-    ("GLIBC_TUNABLES", "glibc.cpu.x86_rep_movsb_threshold=1073741824:glibc.cpu.x86_rep_stosb_threshold=1073741824");
+pub(crate) const TUNABLES: (&str, &str) = (
+    "GLIBC_TUNABLES",
+    "glibc.cpu.x86_rep_movsb_threshold=1073741824:glibc.cpu.x86_rep_stosb_threshold=1073741824",
+);
 
 /// Ends the program with its tracer.
 const OPTIONS: libc::c_int = libc::PTRACE_O_EXITKILL;
@@ -62,7 +64,12 @@ pub(crate) fn run(program: &Path, input: File, output: File) -> io::Result<Vec<u
 /// [`run`], traced by the calling thread: a program belongs to the thread that started it.
 fn run_here(program: &Path, input: File, output: File) -> io::Result<Vec<u64>> {
     let mut command = Command::new(program);
-    command.env(STEPPED, "1").env(TUNABLES.0, TUNABLES.1).stdin(input).stdout(output).stderr(Stdio::null());
+    command
+        .env(STEPPED, "1")
+        .env(TUNABLES.0, TUNABLES.1)
+        .stdin(input)
+        .stdout(output)
+        .stderr(Stdio::null());
     // SAFETY: between fork and exec only ptrace(2) is called, which allocates nothing and takes no lock.
     unsafe {
         command.pre_exec(|| trace(libc::PTRACE_TRACEME, 0, 0));
@@ -240,7 +247,8 @@ mod tests {
     #[test]
     fn a_process_that_runs_is_stepped_until_it_has_nothing_to_do() {
         use std::io::{Read, Write};
-        let mut cat = Command::new("/bin/cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut cat =
+            Command::new("/bin/cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (mut input, mut output) = (cat.stdin.take().unwrap(), cat.stdout.take().unwrap());
         let mut copied = [0; 5];
         let mut copy = || {

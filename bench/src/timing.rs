@@ -193,36 +193,58 @@ fn entry(sample: &Samples, samples: &[Samples], entrants: &[Entrant<'_>]) -> Ent
 
 /// Of what a slice found to be the largest, the largest of all slices counts: a bound holds always or it does not hold.
 fn gauge_spread(name: &str, values: impl Iterator<Item = f64>) -> Option<Spread> {
-    if name.ends_with("_max") { values.reduce(f64::max).map(Spread::exact) } else { Spread::of(values) }
+    if name.ends_with("_max") {
+        values.reduce(f64::max).map(Spread::exact)
+    } else {
+        Spread::of(values)
+    }
 }
 
-fn ratios(sample: &Samples, samples: &[Samples], entrants: &[Entrant<'_>]) -> Vec<(&'static str, Option<Spread>)> {
-    let (case, this) = (entrants[sample.entrant].case, entrants[sample.entrant].contender.program.name);
-    let find = |wanted: &dyn Fn(&Entrant<'_>) -> bool| samples.iter().find(|s| wanted(&entrants[s.entrant]));
-    let in_this_case = |name: &str| find(&|other| other.contender.program.name == name && other.case == case);
+fn ratios(
+    sample: &Samples,
+    samples: &[Samples],
+    entrants: &[Entrant<'_>],
+) -> Vec<(&'static str, Option<Spread>)> {
+    let (case, this) =
+        (entrants[sample.entrant].case, entrants[sample.entrant].contender.program.name);
+    let find = |wanted: &dyn Fn(&Entrant<'_>) -> bool| {
+        samples.iter().find(|s| wanted(&entrants[s.entrant]))
+    };
+    let in_this_case =
+        |name: &str| find(&|other| other.contender.program.name == name && other.case == case);
     let mut ratios = Vec::new();
     if let Some(raw) = in_this_case(RAW).filter(|_| this != RAW && plan::is_timed(case)) {
         ratios.push(("ns_over_raw_ratio", ratio(sample.ns_per_unit(), raw.ns_per_unit())));
     }
     if let Some(windlass) = in_this_case(WINDLASS).filter(|_| this != WINDLASS && this != RAW) {
         if plan::is_timed(case) {
-            ratios.push(("windlass_ns_over_this_ratio", ratio(windlass.ns_per_unit(), sample.ns_per_unit())));
+            ratios.push((
+                "windlass_ns_over_this_ratio",
+                ratio(windlass.ns_per_unit(), sample.ns_per_unit()),
+            ));
         }
         if let Some(compared) = plan::over_peer(case) {
             let both = ratio(windlass.gauge(compared.gauge), sample.gauge(compared.gauge));
             ratios.push((compared.ratio, both));
         }
     }
-    let unlimited = find(&|other| other.contender.program.name == EVENTFD && plan::is_unlimited(other.case));
+    let unlimited =
+        find(&|other| other.contender.program.name == EVENTFD && plan::is_unlimited(other.case));
     let unlimited = unlimited.filter(|unlimited| unlimited.entrant != sample.entrant);
     if let Some((compared, unlimited)) = plan::over_unlimited(case).zip(unlimited) {
-        ratios.push((compared.ratio, ratio(sample.gauge(compared.gauge), unlimited.gauge(compared.gauge))));
+        ratios.push((
+            compared.ratio,
+            ratio(sample.gauge(compared.gauge), unlimited.gauge(compared.gauge)),
+        ));
     }
     ratios
 }
 
 /// Ratio of two entrants, taken within each repetition: what slows the machine slows both.
-pub(crate) fn ratio(one: impl Iterator<Item = f64>, other: impl Iterator<Item = f64>) -> Option<Spread> {
+pub(crate) fn ratio(
+    one: impl Iterator<Item = f64>,
+    other: impl Iterator<Item = f64>,
+) -> Option<Spread> {
     Spread::of(one.zip(other).map(|(one, other)| one / other))
 }
 

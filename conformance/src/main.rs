@@ -48,7 +48,8 @@ fn main() -> ExitCode {
 
 /// Where a suite's reports and logs go: beside what cargo builds.
 fn output_folder(root: &Path, suite: &str) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path));
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root.join("target"), |path| root.join(path));
     target.join("conformance").join(suite)
 }
 

@@ -42,7 +42,11 @@ impl Process {
     }
 
     /// Waits for a line in which `find` finds something.
-    pub(crate) fn wait_for<T>(&self, patience: Duration, find: impl Fn(&str) -> Option<T>) -> Result<T> {
+    pub(crate) fn wait_for<T>(
+        &self,
+        patience: Duration,
+        find: impl Fn(&str) -> Option<T>,
+    ) -> Result<T> {
         loop {
             match self.lines.recv_timeout(patience) {
                 Ok(line) => {
@@ -50,7 +54,9 @@ impl Process {
                         return Ok(found);
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => bail!("{} says nothing for {patience:?}", self.name),
+                Err(RecvTimeoutError::Timeout) => {
+                    bail!("{} says nothing for {patience:?}", self.name)
+                }
                 Err(RecvTimeoutError::Disconnected) => bail!("{} ended too early", self.name),
             }
         }
@@ -67,7 +73,9 @@ impl Process {
         loop {
             match self.lines.recv_timeout(silence) {
                 Ok(line) => lines.push(line),
-                Err(RecvTimeoutError::Timeout) => bail!("{} says nothing for {silence:?} and is stopped", self.name),
+                Err(RecvTimeoutError::Timeout) => {
+                    bail!("{} says nothing for {silence:?} and is stopped", self.name)
+                }
                 // It has closed its output, so it ends or has ended.
                 Err(RecvTimeoutError::Disconnected) => return Ok((lines, self.child.wait()?)),
             }
@@ -98,7 +106,10 @@ impl Drop for Process {
 /// behind (PR_SET_PDEATHSIG in prctl(2), by way of setpriv(1)). Where that is missing, the command as it is.
 fn bound_to_us(command: Command) -> Command {
     static CAN_BIND: LazyLock<bool> = LazyLock::new(|| {
-        let asked = Command::new("setpriv").args(["--pdeathsig", "KILL", "true"]).stderr(Stdio::null()).status();
+        let asked = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "true"])
+            .stderr(Stdio::null())
+            .status();
         asked.is_ok_and(|status| status.success())
     });
     if !*CAN_BIND {
@@ -158,7 +169,8 @@ mod tests {
 
     #[test]
     fn a_program_that_ends_before_its_line_is_an_error() {
-        let error = shell("echo one").wait_for(LONG, |_| None::<()>).expect_err("there is no such line");
+        let error =
+            shell("echo one").wait_for(LONG, |_| None::<()>).expect_err("there is no such line");
         assert!(error.to_string().contains("too early"), "{error}");
     }
 

@@ -27,18 +27,22 @@ impl Server {
     pub(crate) fn start(root: &Path, log: &Path, options: &[&str]) -> Result<Self> {
         let cargo = |arguments: &[&str]| {
             let mut command = Command::new("cargo");
-            command.args(arguments).args(["--release", "--quiet", "-p", "windlass-cli"]).current_dir(root);
+            command
+                .args(arguments)
+                .args(["--release", "--quiet", "-p", "windlass-cli"])
+                .current_dir(root);
             command
         };
-        let built = cargo(&["build"]).stdin(Stdio::null()).status().context("cannot start cargo")?;
+        let built =
+            cargo(&["build"]).stdin(Stdio::null()).status().context("cannot start cargo")?;
         ensure!(built.success(), "the server could not be built");
         // On Unix `cargo run` becomes the program it runs: the child's id is the server's.
         let mut command = cargo(&["run"]);
         command.args(["--", "serve", "--listen", "127.0.0.1:0"]).args(options);
         let process = Process::start(command, log)?;
-        let address = process
-            .wait_for(PATIENCE, address_in)
-            .with_context(|| format!("the server named no address; its output is in {}", log.display()))?;
+        let address = process.wait_for(PATIENCE, address_in).with_context(|| {
+            format!("the server named no address; its output is in {}", log.display())
+        })?;
         Ok(Self { address, process: Some(process) })
     }
 

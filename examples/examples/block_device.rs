@@ -66,7 +66,13 @@ struct Wires {
 impl Wires {
     fn new() -> io::Result<Self> {
         let wire = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        Ok(Self { kick: wire()?, acknowledge: wire()?, resize: wire()?, power_off: wire()?, interrupt: wire()? })
+        Ok(Self {
+            kick: wire()?,
+            acknowledge: wire()?,
+            resize: wire()?,
+            power_off: wire()?,
+            interrupt: wire()?,
+        })
     }
 
     fn try_clone(&self) -> io::Result<Self> {
@@ -155,7 +161,9 @@ impl Device {
 
 fn serve(cache: &mut [Sector], request: Request) -> Answer {
     match request {
-        Request::Read(place) => cache.get(place).map_or(Answer::OutOfRange, |sector| Answer::Read(*sector)),
+        Request::Read(place) => {
+            cache.get(place).map_or(Answer::OutOfRange, |sector| Answer::Read(*sector))
+        }
         Request::Write(place, value) => cache.get_mut(place).map_or(Answer::OutOfRange, |sector| {
             *sector = value;
             Answer::Written
@@ -170,11 +178,15 @@ fn plug_in(reactor: &mut Reactor, device: Device, wires: Wires) -> io::Result<Re
         .fd(interest().read(), kick, Device::on_kick)
         .fd(interest().read(), acknowledge, Device::on_acknowledge)
         .fd(interest().read(), resize, Device::on_resize)
-        .fd(interest().read(), power_off, |device: &mut Device, power_off: &mut OwnedFd, mut turn: Turn<'_, _>| {
-            drain(power_off);
-            device.flush();
-            turn.stop();
-        })
+        .fd(
+            interest().read(),
+            power_off,
+            |device: &mut Device, power_off: &mut OwnedFd, mut turn: Turn<'_, _>| {
+                drain(power_off);
+                device.flush();
+                turn.stop();
+            },
+        )
         .every(FLUSH_EVERY, Device::flush)
         .register_into(reactor)?;
     Ok(registered)
@@ -198,7 +210,9 @@ fn main() -> io::Result<()> {
 fn run_guest(queue: &Queue, wires: &Wires) -> io::Result<()> {
     use rustix::event::{PollFd, PollFlags, poll};
     for place in 0..4 {
-        queue.with(|requests, _| requests.extend([Request::Write(place, place as u64 + 100), Request::Read(place)]));
+        queue.with(|requests, _| {
+            requests.extend([Request::Write(place, place as u64 + 100), Request::Read(place)])
+        });
         signal(&wires.kick, 1);
         poll(&mut [PollFd::new(&wires.interrupt, PollFlags::IN)], None)?;
         drain(&wires.interrupt);

@@ -19,7 +19,8 @@ use std::{
 
 use windlass_flow::{Bounds, Latch, Mailbox, Sender as Inlet, weighed_mailbox};
 use windlass_server::{
-    CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Running, Sender, SenderError, Server,
+    CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Running, Sender,
+    SenderError, Server,
     http::{Refusal, UpgradeRequest, Welcome},
 };
 
@@ -105,7 +106,9 @@ impl Broker {
                 names.sort_unstable();
                 self.sender.send(id, format!("* here: {}", names.join(", ")).as_str())
             }
-            ("/nick", wanted) if self.names.values().any(|taken| taken == wanted) || wanted.is_empty() => {
+            ("/nick", wanted)
+                if self.names.values().any(|taken| taken == wanted) || wanted.is_empty() =>
+            {
                 self.sender.send(id, "* that name cannot be had")
             }
             ("/nick", wanted) => {
@@ -113,7 +116,11 @@ impl Broker {
                 self.sender.publish(TOPIC, format!("* {name} is {wanted}").as_str())
             }
             ("/kick", whom) => match self.names.iter().find(|(_, name)| *name == whom) {
-                Some((&whom, _)) => self.sender.close(whom, CloseCode::POLICY_VIOLATION, "somebody wanted you to go"),
+                Some((&whom, _)) => self.sender.close(
+                    whom,
+                    CloseCode::POLICY_VIOLATION,
+                    "somebody wanted you to go",
+                ),
                 None => self.sender.send(id, "* nobody has that name"),
             },
             _ => self.sender.publish(TOPIC, format!("{name}: {text}").as_str()),
@@ -145,7 +152,8 @@ type BrokerThread = JoinHandle<Result<(), SenderError>>;
 fn start(address: SocketAddr, workers: usize) -> io::Result<(Running, BrokerThread)> {
     // What is said weighs as much as it is long.
     let weigh = |heard: &Heard| if let Heard::Said(_, text) = heard { text.len() } else { 0 };
-    let (inlet, inbox) = weighed_mailbox(Bounds::items(4096).bytes(16 << 20), Arc::new(Latch::new()?), weigh);
+    let (inlet, inbox) =
+        weighed_mailbox(Bounds::items(4096).bytes(16 << 20), Arc::new(Latch::new()?), weigh);
     let make = move |_| Carrier { broker: inlet.clone(), gone: RefCell::default() };
     let server = Server::new(Options::new(), make)
         .backend(windlass_examples::backend()?)

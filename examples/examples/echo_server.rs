@@ -24,7 +24,12 @@ fn main() -> io::Result<()> {
     listener.set_nonblocking(true)?;
     println!("echoing on {}", listener.local_addr()?);
     let mut reactor = windlass_examples::builder()?.build()?;
-    interest().read().edge_triggered().with_fd(listener).with_handler(on_connection).register_into(&mut reactor)?;
+    interest()
+        .read()
+        .edge_triggered()
+        .with_fd(listener)
+        .with_handler(on_connection)
+        .register_into(&mut reactor)?;
     reactor.run()
 }
 
@@ -56,7 +61,11 @@ fn on_connection<R: ReactorOps>(listener: &mut impl Accept, mut turn: Turn<'_, R
         match listener.accept_stream() {
             Ok(stream) => register(stream, &mut turn),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                ) => {}
             Err(error) => {
                 // `windlass serve` shows how to live on without descriptors; an example ends.
                 eprintln!("cannot accept: {error}");
@@ -118,7 +127,11 @@ impl<S: Stream> AsFd for Connection<S> {
 }
 
 /// Echoes, and closes the connection when it is over.
-fn on_ready<S: Stream, R: ReactorOps>(connection: &mut Connection<S>, event: Event, mut turn: Turn<'_, R>) {
+fn on_ready<S: Stream, R: ReactorOps>(
+    connection: &mut Connection<S>,
+    event: Event,
+    mut turn: Turn<'_, R>,
+) {
     match connection.pump() {
         Err(error) if error.kind() == ErrorKind::WouldBlock => return,
         Err(error) => eprintln!("a connection broke: {error}"),
@@ -183,7 +196,11 @@ mod tests {
     fn every_waiting_connection_is_registered_for_both_directions() {
         let mut listener = MockListener::new();
         let mut order = Sequence::new();
-        listener.expect_accept_stream().times(2).in_sequence(&mut order).returning(|| Ok(MockSocket::new()));
+        listener
+            .expect_accept_stream()
+            .times(2)
+            .in_sequence(&mut order)
+            .returning(|| Ok(MockSocket::new()));
         listener.expect_accept_stream().times(1).in_sequence(&mut order).returning(would_block);
         let mut reactor = MockReactor::new();
         reactor
@@ -198,10 +215,17 @@ mod tests {
     fn a_refused_registration_does_not_end_the_server() {
         let mut listener = MockListener::new();
         let mut order = Sequence::new();
-        listener.expect_accept_stream().times(1).in_sequence(&mut order).returning(|| Ok(MockSocket::new()));
+        listener
+            .expect_accept_stream()
+            .times(1)
+            .in_sequence(&mut order)
+            .returning(|| Ok(MockSocket::new()));
         listener.expect_accept_stream().times(1).in_sequence(&mut order).returning(would_block);
         let mut reactor = MockReactor::new();
-        reactor.expect_add_cell().times(1).returning(|s| Err(AddError::new(AddReason::LimitReached, s)));
+        reactor
+            .expect_add_cell()
+            .times(1)
+            .returning(|s| Err(AddError::new(AddReason::LimitReached, s)));
         on_connection(&mut listener, turn!(reactor));
     }
 
@@ -218,8 +242,18 @@ mod tests {
     fn what_is_read_is_written_though_in_pieces() {
         let mut order = Sequence::new();
         let mut socket = socket_with(b"hello", &mut order);
-        socket.expect_write().with(eq(&b"hello"[..])).times(1).in_sequence(&mut order).returning(|_| Ok(2));
-        socket.expect_write().with(eq(&b"llo"[..])).times(1).in_sequence(&mut order).returning(|_| Ok(3));
+        socket
+            .expect_write()
+            .with(eq(&b"hello"[..]))
+            .times(1)
+            .in_sequence(&mut order)
+            .returning(|_| Ok(2));
+        socket
+            .expect_write()
+            .with(eq(&b"llo"[..]))
+            .times(1)
+            .in_sequence(&mut order)
+            .returning(|_| Ok(3));
         socket.expect_read().times(1).in_sequence(&mut order).returning(|_| would_block());
         on_ready(&mut Connection::new(socket), event(), turn!(MockReactor::new()));
     }

@@ -5,7 +5,9 @@
 //!
 //! So a program that speaks HTTP by other means gets the WebSocket server without giving up anything of its own.
 
-use std::{convert::Infallible, error::Error, io, net::SocketAddr, os::fd::OwnedFd, sync::Arc, thread};
+use std::{
+    convert::Infallible, error::Error, io, net::SocketAddr, os::fd::OwnedFd, sync::Arc, thread,
+};
 
 use http_body_util::Full;
 use hyper::{
@@ -94,7 +96,9 @@ impl ReactorThread {
         });
         match is_ready.recv() {
             Ok(stop) => Ok(Self { door, stop, thread: Some(thread) }),
-            Err(_) => Err(thread.join().map_or_else(|_| io::ErrorKind::Other.into(), |ended| ended.unwrap_err())),
+            Err(_) => Err(thread
+                .join()
+                .map_or_else(|_| io::ErrorKind::Other.into(), |ended| ended.unwrap_err())),
         }
     }
 }
@@ -147,7 +151,9 @@ async fn serve(listener: TcpListener, door: Sender<Handover>) -> io::Result<()> 
                 let door = door.clone();
                 async move { Ok::<_, Infallible>(answer(request, door)) }
             });
-            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service).with_upgrades();
+            let connection = http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades();
             if let Err(error) = connection.await {
                 eprintln!("{peer}: {error}");
             }
@@ -158,7 +164,8 @@ async fn serve(listener: TcpListener, door: Sender<Handover>) -> io::Result<()> 
 fn answer(mut request: Request<Incoming>, door: Sender<Handover>) -> Response<Full<Bytes>> {
     if request.method() == Method::GET && request.uri().path() == "/" {
         let mut page = Response::new(Full::from(PAGE));
-        page.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        page.headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
         return page;
     }
     let mut response = Response::new(Full::default());
@@ -184,14 +191,15 @@ fn answer(mut request: Request<Incoming>, door: Sender<Handover>) -> Response<Fu
 }
 
 /// Answers the handshake (RFC 6455 section 4.2), if it is one.
-fn upgrade(request: &Request<Incoming>, answer: &mut header::HeaderMap) -> Option<Option<Agreement>> {
+fn upgrade(
+    request: &Request<Incoming>,
+    answer: &mut header::HeaderMap,
+) -> Option<Option<Agreement>> {
     let headers = request.headers();
     let lists = |name, wanted: &str| {
-        headers
-            .get_all(name)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .any(|value| value.split(',').any(|element| element.trim().eq_ignore_ascii_case(wanted)))
+        headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).any(|value| {
+            value.split(',').any(|element| element.trim().eq_ignore_ascii_case(wanted))
+        })
     };
     let is_upgrade = request.method() == Method::GET
         && lists(header::UPGRADE, "websocket")
@@ -202,7 +210,8 @@ fn upgrade(request: &Request<Incoming>, answer: &mut header::HeaderMap) -> Optio
     answer.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     answer.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     answer.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-    let offers = headers.get_all(header::SEC_WEBSOCKET_EXTENSIONS).iter().map(HeaderValue::as_bytes);
+    let offers =
+        headers.get_all(header::SEC_WEBSOCKET_EXTENSIONS).iter().map(HeaderValue::as_bytes);
     let agreed = options().deflate.and_then(|config| answer_extensions(offers, &config));
     let Some((value, agreement)) = agreed else { return Some(None) };
     answer.insert(header::SEC_WEBSOCKET_EXTENSIONS, HeaderValue::try_from(value).ok()?);
@@ -275,7 +284,10 @@ mod tests {
             }
             let answer = String::from_utf8(answer).unwrap().to_ascii_lowercase();
             assert!(answer.starts_with("http/1.1 101"), "{answer}");
-            assert!(answer.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="), "{answer}");
+            assert!(
+                answer.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="),
+                "{answer}"
+            );
             let mut echo = [0; 5];
             stream.read_exact(&mut echo).unwrap();
             assert_eq!(&echo, b"\x81\x03one");

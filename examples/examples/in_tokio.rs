@@ -65,7 +65,11 @@ impl StreamHandler for Echo {
 }
 
 /// An embedded reactor that echoes, and where it listens.
-fn start(builder: Builder, address: SocketAddr, open: &Rc<Cell<usize>>) -> io::Result<(Embedded, SocketAddr)> {
+fn start(
+    builder: Builder,
+    address: SocketAddr,
+    open: &Rc<Cell<usize>>,
+) -> io::Result<(Embedded, SocketAddr)> {
     let mut guest = builder.build()?.embed()?;
     let listener = Listener::tcp(address)?;
     let address = listener.local_addr()?.socket_addr().unwrap_or(address);
@@ -107,7 +111,8 @@ mod tests {
 
     fn guest() -> (Embedded, SocketAddr, Rc<Cell<usize>>) {
         let open = Rc::default();
-        let (guest, address) = start(windlass_examples::builder().unwrap(), anywhere(), &open).unwrap();
+        let (guest, address) =
+            start(windlass_examples::builder().unwrap(), anywhere(), &open).unwrap();
         (guest, address, open)
     }
 
@@ -123,7 +128,8 @@ mod tests {
             let sent: Vec<u8> = (0..4u32 << 20).map(|at| (at % 251) as u8).collect();
             let (mut reading, mut writing) = echoing.split();
             let mut got = vec![0; sent.len()];
-            let (written, read) = tokio::join!(writing.write_all(&sent), reading.read_exact(&mut got));
+            let (written, read) =
+                tokio::join!(writing.write_all(&sent), reading.read_exact(&mut got));
             written.unwrap();
             read.unwrap();
             assert!(got == sent);
@@ -145,7 +151,9 @@ mod tests {
         let fired = Rc::new(Cell::new(0));
         let counted = Rc::clone(&fired);
         let remote = guest.with(|reactor| {
-            reactor.every_with(Duration::from_millis(1), move |_| counted.set(counted.get() + 1)).unwrap();
+            reactor
+                .every_with(Duration::from_millis(1), move |_| counted.set(counted.get() + 1))
+                .unwrap();
             reactor.remote()
         });
         // Nothing else wakes the runtime: a wake that is lost would hang here.

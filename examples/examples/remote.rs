@@ -34,7 +34,9 @@ fn count(text: &str, remote: &Remote) -> io::Result<()> {
     for word in text.split_whitespace() {
         let word = word.to_lowercase();
         // Waits while the queue is full.
-        remote.post(move |_| COUNTS.with_borrow_mut(|counts| *counts.entry(word).or_default() += 1))?;
+        remote.post(move |_| {
+            COUNTS.with_borrow_mut(|counts| *counts.entry(word).or_default() += 1)
+        })?;
     }
     Ok(())
 }
@@ -49,8 +51,9 @@ struct Report;
 
 impl StreamHandler for Report {
     fn on_open(&mut self, stream: &mut Stream<'_>) {
-        let report = COUNTS
-            .with_borrow(|counts| counts.iter().map(|(word, count)| format!("{count} {word}\n")).collect::<String>());
+        let report = COUNTS.with_borrow(|counts| {
+            counts.iter().map(|(word, count)| format!("{count} {word}\n")).collect::<String>()
+        });
         let _ = stream.send(report.as_bytes());
         stream.close();
     }
@@ -96,7 +99,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let report = run(windlass_examples::builder()?, |remote| {
         thread::scope(|scope| {
             let threads = texts.map(|text| scope.spawn(move || count(text, remote)));
-            threads.into_iter().try_for_each(|thread| thread.join().expect("counting does not panic"))
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().expect("counting does not panic"))
         })?;
         println!("{} words", counts(remote)?.values().sum::<u64>());
         let address = listen(remote, "127.0.0.1:0".parse().expect("an address"))?;
@@ -126,7 +131,10 @@ mod tests {
             });
             counts(remote).unwrap()
         });
-        assert_eq!(counted.unwrap(), BTreeMap::from([("one".to_owned(), 2000), ("two".to_owned(), 4000)]));
+        assert_eq!(
+            counted.unwrap(),
+            BTreeMap::from([("one".to_owned(), 2000), ("two".to_owned(), 4000)])
+        );
     }
 
     #[test]
@@ -156,7 +164,10 @@ mod tests {
             let refused = remote.try_post(|_| {}).unwrap_err();
             assert_eq!(refused.reason, PostReason::Full);
             let late = remote.call_timeout(Duration::from_millis(1), |_| {});
-            assert!(matches!(late, Err(CallError::TimedOut(Some(_)))), "it has not begun, and never will");
+            assert!(
+                matches!(late, Err(CallError::TimedOut(Some(_)))),
+                "it has not begun, and never will"
+            );
             drop(go);
             remote.call(|_| {}).unwrap();
         })

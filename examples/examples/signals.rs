@@ -35,7 +35,9 @@ impl Daemon {
             self.reloads += 1;
             println!("SIGHUP: configuration read again");
         }
-        if let Some(signal) = received.iter().find(|signal| [Signal::INT, Signal::TERM].contains(signal)) {
+        if let Some(signal) =
+            received.iter().find(|signal| [Signal::INT, Signal::TERM].contains(signal))
+        {
             self.last_words = Some(signal);
             println!("{signal:?}: stopping");
             turn.stop();

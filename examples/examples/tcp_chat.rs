@@ -12,7 +12,10 @@ use std::{cell::RefCell, error::Error, io, net::SocketAddr, rc::Rc};
 
 use windlass::{
     Builder, Key, Reactor, Turn,
-    stream::{CloseReason, Input, ListenOptions, Peer, SendError, Shared, Stream, StreamHandler, StreamOptions},
+    stream::{
+        CloseReason, Input, ListenOptions, Peer, SendError, Shared, Stream, StreamHandler,
+        StreamOptions,
+    },
 };
 
 /// The longest line.
@@ -129,7 +132,8 @@ mod tests {
             let (tell, told) = mpsc::channel();
             let thread = thread::spawn(move || {
                 let builder = windlass_examples::builder().unwrap();
-                let (mut reactor, address) = start(builder, "127.0.0.1:0".parse().unwrap()).unwrap();
+                let (mut reactor, address) =
+                    start(builder, "127.0.0.1:0".parse().unwrap()).unwrap();
                 tell.send((address, reactor.stop_handle())).unwrap();
                 reactor.run().unwrap();
             });

@@ -14,7 +14,9 @@ use std::{cell::Cell, error::Error, io, net::SocketAddr, rc::Rc};
 
 use windlass::{
     Builder, Key, Reactor, Turn,
-    stream::{CloseReason, Connector, Input, ListenOptions, Peer, Stream, StreamHandler, StreamOptions},
+    stream::{
+        CloseReason, Connector, Input, ListenOptions, Peer, Stream, StreamHandler, StreamOptions,
+    },
 };
 
 /// The watermarks of output that waits for either side.
@@ -100,7 +102,11 @@ impl StreamHandler for Side {
 }
 
 /// A reactor that passes connections on, and where it listens.
-fn start(builder: Builder, address: SocketAddr, server: SocketAddr) -> io::Result<(Reactor, SocketAddr)> {
+fn start(
+    builder: Builder,
+    address: SocketAddr,
+    server: SocketAddr,
+) -> io::Result<(Reactor, SocketAddr)> {
     let mut reactor = builder.build()?;
     let listener = ListenOptions::new().stream(options()).connections_max(1000).tcp(address)?;
     let address = listener.local_addr()?.socket_addr().unwrap_or(address);
@@ -112,9 +118,12 @@ fn start(builder: Builder, address: SocketAddr, server: SocketAddr) -> io::Resul
 fn main() -> Result<(), Box<dyn Error>> {
     let words = windlass_examples::words();
     let [address, server] = &words[..] else {
-        return Err("usage: tcp_proxy ADDRESS SERVER, for example 127.0.0.1:9006 127.0.0.1:80".into());
+        return Err(
+            "usage: tcp_proxy ADDRESS SERVER, for example 127.0.0.1:9006 127.0.0.1:80".into()
+        );
     };
-    let (mut reactor, address) = start(windlass_examples::builder()?, address.parse()?, server.parse()?)?;
+    let (mut reactor, address) =
+        start(windlass_examples::builder()?, address.parse()?, server.parse()?)?;
     println!("passing connections to {address} on to {server}");
     Ok(reactor.run()?)
 }
@@ -144,7 +153,10 @@ mod tests {
         let server = TcpListener::bind(anywhere()).unwrap();
         let to = server.local_addr().unwrap();
         let mut reactor = windlass_examples::builder().unwrap().build().unwrap();
-        let (listener, link) = (ListenOptions::new().stream(options()).tcp(anywhere()).unwrap(), Rc::<Link>::default());
+        let (listener, link) = (
+            ListenOptions::new().stream(options()).tcp(anywhere()).unwrap(),
+            Rc::<Link>::default(),
+        );
         let address = listener.local_addr().unwrap().socket_addr().unwrap();
         let known = Rc::clone(&link);
         let accept = move |_: &Peer<'_>| Some(Side { link: Rc::clone(&known), server: Some(to) });
@@ -250,14 +262,19 @@ mod tests {
 
     /// How many subscribers there are without a connection.
     fn subscribers_of_a_proxy() -> usize {
-        start(windlass_examples::builder().unwrap(), anywhere(), anywhere()).unwrap().0.stats().subscribers
+        start(windlass_examples::builder().unwrap(), anywhere(), anywhere())
+            .unwrap()
+            .0
+            .stats()
+            .subscribers
     }
 
     #[test]
     fn much_goes_through_both_ways_at_once() {
         let server = TcpListener::bind(anywhere()).unwrap();
         let to = server.local_addr().unwrap();
-        let (mut reactor, address) = start(windlass_examples::builder().unwrap(), anywhere(), to).unwrap();
+        let (mut reactor, address) =
+            start(windlass_examples::builder().unwrap(), anywhere(), to).unwrap();
         let stop = reactor.stop_handle();
         let echo = thread::spawn(move || {
             let (mut there, _) = server.accept().unwrap();
@@ -295,7 +312,8 @@ mod tests {
     #[test]
     fn a_server_that_is_not_there_is_a_reset_for_the_client() {
         let (_port, nobody) = nobody();
-        let (mut reactor, address) = start(windlass_examples::builder().unwrap(), anywhere(), nobody).unwrap();
+        let (mut reactor, address) =
+            start(windlass_examples::builder().unwrap(), anywhere(), nobody).unwrap();
         let mut client = TcpStream::connect(address).unwrap();
         client.set_nonblocking(true).unwrap();
         let error = loop {

@@ -109,7 +109,8 @@ mod tests {
         fn new(failures: u32) -> Self {
             let now = Rc::new(Cell::new(Instant::now()));
             let clock = Rc::clone(&now);
-            let mut reactor = windlass_examples::builder().unwrap().clock(move || clock.get()).build().unwrap();
+            let mut reactor =
+                windlass_examples::builder().unwrap().clock(move || clock.get()).build().unwrap();
             let log = Log::default();
             start(&mut reactor, failures, &log).unwrap();
             let mut bed = Self { reactor, now, log };
@@ -145,7 +146,8 @@ mod tests {
     #[test]
     fn the_watchdog_waits_from_the_last_sign_of_life() {
         let mut bed = Bed::new(4);
-        let said: Vec<String> = [50, 100, 200].into_iter().flat_map(|wait| bed.pass(wait)).collect();
+        let said: Vec<String> =
+            [50, 100, 200].into_iter().flat_map(|wait| bed.pass(wait)).collect();
         assert_eq!(said.last().map(String::as_str), Some("failed, again in 400ms"), "{said:?}");
         // That is longer than the watchdog waits.
         let said = bed.pass(299);

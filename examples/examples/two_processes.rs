@@ -23,8 +23,8 @@ use std::{
 };
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use windlass::{Turn, interest};
 use windlass_flow::{CounterParts, CounterReader, EventCounter};
@@ -61,7 +61,8 @@ fn receive(socket: impl AsFd) -> io::Result<EventCounter> {
             fds.extend(received);
         }
     }
-    let [page, reader, writer] = fds.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    let [page, reader, writer] =
+        fds.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
     Ok(EventCounter::from_parts(CounterParts { page, reader, writer })?)
 }
 
@@ -161,7 +162,11 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(writer.try_wait().unwrap().is_none());
-        assert_eq!(read_items(&counter).unwrap()[0], MAXIMUM - 1, "a full counter is the first read");
+        assert_eq!(
+            read_items(&counter).unwrap()[0],
+            MAXIMUM - 1,
+            "a full counter is the first read"
+        );
         assert!(writer.wait().unwrap().success());
     }
 }

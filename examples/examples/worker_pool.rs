@@ -176,7 +176,13 @@ mod tests {
             }
             inbox.latch().rearm();
         };
-        interest().read().edge_triggered().with_fd(inbox).with_handler(handler).register_into(&mut reactor).unwrap();
+        interest()
+            .read()
+            .edge_triggered()
+            .with_fd(inbox)
+            .with_handler(handler)
+            .register_into(&mut reactor)
+            .unwrap();
         let pusher = thread::spawn(move || (0..25).for_each(|item| sender.push(item).unwrap()));
         pusher.join().unwrap();
         reactor.run().unwrap();

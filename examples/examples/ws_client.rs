@@ -58,7 +58,9 @@ impl Client {
 
         let mut received = Vec::new();
         let (head_len, agreed) = loop {
-            if let Some((upgraded, head_len)) = request.read_response(&received, &HeadLimits::DEFAULT)? {
+            if let Some((upgraded, head_len)) =
+                request.read_response(&received, &HeadLimits::DEFAULT)?
+            {
                 break (head_len, upgraded.deflate);
             }
             read_more(&mut socket, &mut received)?;
@@ -89,7 +91,9 @@ impl Client {
                 match pass.next() {
                     Some(Event::Text(text)) => answer = Some(text.to_owned()),
                     Some(Event::Binary(bytes)) => answer = Some(format!("{} bytes", bytes.len())),
-                    Some(Event::Violation(violation)) => println!("the server breaks the protocol: {violation}"),
+                    Some(Event::Violation(violation)) => {
+                        println!("the server breaks the protocol: {violation}")
+                    }
                     Some(_) => {}
                     None => break,
                 }
@@ -134,21 +138,30 @@ mod tests {
     use windlass_ws::handshake::{Accept, HeadReader};
 
     /// A server for one connection, which sends every message back and a ping before it.
-    fn serve(listener: &TcpListener, compression: Option<&DeflateConfig>) -> Result<(), Box<dyn Error>> {
+    fn serve(
+        listener: &TcpListener,
+        compression: Option<&DeflateConfig>,
+    ) -> Result<(), Box<dyn Error>> {
         let (mut socket, _) = listener.accept()?;
-        let (mut head, mut answer, mut scratch) = (HeadReader::new(HeadLimits::DEFAULT), Vec::new(), Scratch::new());
+        let (mut head, mut answer, mut scratch) =
+            (HeadReader::new(HeadLimits::DEFAULT), Vec::new(), Scratch::new());
         let mut buffer = vec![0; 16 << 10];
         let agreed = loop {
             let count = socket.read(&mut buffer)?;
             if let Some((request, used)) = head.request(&buffer[..count])? {
                 assert_eq!(used, count, "the client waits for the answer");
-                break request.upgrade()?.accept(&Accept::DEFAULT.deflate(compression), &mut answer)?.deflate;
+                break request
+                    .upgrade()?
+                    .accept(&Accept::DEFAULT.deflate(compression), &mut answer)?
+                    .deflate;
             }
         };
         socket.write_all(&answer)?;
         let config = Arc::new(Config::server());
         let mut engine = match (agreed, compression) {
-            (Some(agreement), Some(compression)) => Engine::with_deflate(&config, &agreement, compression),
+            (Some(agreement), Some(compression)) => {
+                Engine::with_deflate(&config, &agreement, compression)
+            }
             _ => Engine::new(&config),
         };
         loop {
@@ -180,7 +193,8 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
             let address = listener.local_addr().expect("it has an address").to_string();
             thread::scope(|scope| {
-                let server = scope.spawn(|| serve(&listener, compression).map_err(|error| error.to_string()));
+                let server = scope
+                    .spawn(|| serve(&listener, compression).map_err(|error| error.to_string()));
                 let mut client = Client::connect(&address, "/").expect("the server answers");
                 let long = "long enough to be compressed, if compression was agreed on ".repeat(9);
                 for word in ["one", "", "zwei und zwanzig", &long] {

@@ -43,10 +43,15 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// One connection from its first byte to its last.
-async fn serve(mut stream: TcpStream, config: &Arc<Config>) -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn serve(
+    mut stream: TcpStream,
+    config: &Arc<Config>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     stream.set_nodelay(true)?;
     let mut buffer = vec![0; READ_MAX];
-    let Some((mut engine, mut frames)) = handshake(&mut stream, config, &mut buffer).await? else { return Ok(()) };
+    let Some((mut engine, mut frames)) = handshake(&mut stream, config, &mut buffer).await? else {
+        return Ok(());
+    };
     loop {
         let mut gathered = Vec::new();
         let outcome = SCRATCH.with_borrow_mut(|scratch| {
@@ -62,13 +67,19 @@ async fn serve(mut stream: TcpStream, config: &Arc<Config>) -> Result<(), Box<dy
             let outcome = pass.finish();
             if outcome.in_place.is_none() {
                 // Pieces in several places, which the next connection's pass would overwrite.
-                scratch.output(&outcome, &buffer[frames.clone()]).for_each(|piece| gathered.extend_from_slice(piece));
+                scratch
+                    .output(&outcome, &buffer[frames.clone()])
+                    .for_each(|piece| gathered.extend_from_slice(piece));
             }
             outcome
         });
         // Nearly always the output is a range of the very bytes that were read.
         match &outcome.in_place {
-            Some(range) => stream.write_all(&buffer[frames.start + range.start..frames.start + range.end]).await?,
+            Some(range) => {
+                stream
+                    .write_all(&buffer[frames.start + range.start..frames.start + range.end])
+                    .await?
+            }
             None => stream.write_all(&gathered).await?,
         }
         if outcome.end.is_some() {
@@ -98,13 +109,16 @@ async fn handshake(
         let upgraded = match head.request(&buffer[..count]) {
             Ok(None) => continue,
             Ok(Some((request, used))) => request.upgrade().map(|upgrade| {
-                let accepted = upgrade.accept(&Accept::DEFAULT.deflate(Some(&compression)), &mut answer);
+                let accepted =
+                    upgrade.accept(&Accept::DEFAULT.deflate(Some(&compression)), &mut answer);
                 (accepted.expect("it has nothing of ours in it").deflate, used)
             }),
             Err(rejection) => Err(rejection),
         };
         let opened = match upgraded {
-            Ok((Some(agreement), used)) => Some((Engine::with_deflate(config, &agreement, &compression), used..count)),
+            Ok((Some(agreement), used)) => {
+                Some((Engine::with_deflate(config, &agreement, &compression), used..count))
+            }
             Ok((None, used)) => Some((Engine::new(config), used..count)),
             Err(rejection) => {
                 rejection.write(&mut answer);
@@ -133,14 +147,21 @@ mod tests {
         request.write(&mut out).expect("it is one");
         let mut engine = Engine::new(&Arc::new(Config::client(zeros)));
         for message in messages {
-            out.extend_from_slice(engine.send(Message::Text(message), &mut scratch).expect("it is open"));
+            out.extend_from_slice(
+                engine.send(Message::Text(message), &mut scratch).expect("it is open"),
+            );
         }
         stream.write_all(&out).await?;
         let (mut received, mut head_len, mut echoes) = (Vec::new(), None, Vec::new());
         while echoes.len() < messages.len() {
-            assert_ne!(stream.read_buf(&mut received).await?, 0, "the server hangs up after {echoes:?}");
+            assert_ne!(
+                stream.read_buf(&mut received).await?,
+                0,
+                "the server hangs up after {echoes:?}"
+            );
             if head_len.is_none() {
-                let read = request.read_response(&received, &HeadLimits::DEFAULT).expect("it is accepted");
+                let read =
+                    request.read_response(&received, &HeadLimits::DEFAULT).expect("it is accepted");
                 let Some((_, len)) = read else { continue };
                 head_len = Some(len);
                 received.drain(..len);

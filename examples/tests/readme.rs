@@ -5,7 +5,8 @@
 #[test]
 fn the_readme_shows_the_first_example() {
     let example = include_str!("../examples/first.rs");
-    let (_, program) = example.split_once("\nuse std").expect("the program begins with its imports");
+    let (_, program) =
+        example.split_once("\nuse std").expect("the program begins with its imports");
     let (program, _) = program.split_once("\n\n#[cfg(test)]").expect("its test comes last");
     let readme = include_str!("../../README.md");
     assert!(

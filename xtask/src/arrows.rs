@@ -28,14 +28,28 @@ enum Members {
 const TABLE: &[Row] = &[
     library("windlass-flow", &[], &["rustix", "loom"]),
     library("windlass", &["windlass-flow"], &["rustix", "libc", "io-uring", "mockall?"]),
-    library("windlass-ws", &[], &["httparse", "sha1", "base64", "flate2", "memchr", "zlib-rs", "simdutf8"]),
-    library("windlass-server", &["windlass", "windlass-flow", "windlass-ws"], &["rustix", "rustls", "httparse"]),
+    library(
+        "windlass-ws",
+        &[],
+        &["httparse", "sha1", "base64", "flate2", "memchr", "zlib-rs", "simdutf8"],
+    ),
+    library(
+        "windlass-server",
+        &["windlass", "windlass-flow", "windlass-ws"],
+        &["rustix", "rustls", "httparse"],
+    ),
     library("windlass-task", &["windlass"], &["async-task", "futures-io?", "tokio?", "hyper?"]),
     program("windlass-cli", &["windlass", "windlass-server", "windlass-ws"]),
     Row {
         // A library by the look of it only: its programs are the content.
         name: "windlass-examples",
-        members: Members::Only(&["windlass", "windlass-flow", "windlass-ws", "windlass-server", "windlass-task"]),
+        members: Members::Only(&[
+            "windlass",
+            "windlass-flow",
+            "windlass-ws",
+            "windlass-server",
+            "windlass-task",
+        ]),
         outside: None,
     },
     program("conformance", &["windlass-server", "windlass-ws"]),
@@ -48,7 +62,11 @@ const TABLE: &[Row] = &[
     program("xtask", &[]),
 ];
 
-const fn library(name: &'static str, members: &'static [&'static str], outside: &'static [&'static str]) -> Row {
+const fn library(
+    name: &'static str,
+    members: &'static [&'static str],
+    outside: &'static [&'static str],
+) -> Row {
     Row { name, members: Members::Only(members), outside: Some(outside) }
 }
 
@@ -71,8 +89,11 @@ fn check_package(package: &Package) -> Vec<String> {
     let Some(row) = TABLE.iter().find(|row| row.name == name) else {
         return vec![format!("{name} is not in the table of arrows (xtask/src/arrows.rs)")];
     };
-    let mut found: Vec<String> =
-        package.dependencies.iter().filter_map(|dependency| check_dependency(row, dependency)).collect();
+    let mut found: Vec<String> = package
+        .dependencies
+        .iter()
+        .filter_map(|dependency| check_dependency(row, dependency))
+        .collect();
     if row.outside.is_some() && package.rust_version.is_none() {
         found.push(format!("{name} is a library and names no `rust-version`"));
     }
@@ -98,7 +119,8 @@ fn check_dependency(row: &Row, dependency: &Dependency) -> Option<String> {
         return None;
     }
     if outside.contains(&format!("{name}?").as_str()) {
-        return (!dependency.optional).then(|| format!("{} may use {name} only as an optional dependency", row.name));
+        return (!dependency.optional)
+            .then(|| format!("{} may use {name} only as an optional dependency", row.name));
     }
     Some(format!("{} may not use {name} from outside", row.name))
 }

@@ -33,7 +33,10 @@ impl HotPath {
             Self::Dispatch => Place {
                 package: "windlass-examples",
                 example: "asm_probe",
-                symbols: &[("windlass::dispatch::dispatch_batch", ""), ("windlass::cell::dispatch::<", "asm_probe::")],
+                symbols: &[
+                    ("windlass::dispatch::dispatch_batch", ""),
+                    ("windlass::cell::dispatch::<", "asm_probe::"),
+                ],
             },
         }
     }
@@ -75,12 +78,23 @@ fn is_wanted(name: &str, start: &str, part: &str) -> bool {
 
 /// Builds the probe and returns the program's path. Cargo's messages name it, whatever the target directory.
 fn build(root: &Path, place: &Place, profile: &str) -> Result<PathBuf> {
-    let build = Cmd::cargo(["build", "--profile", profile, "-p", place.package, "--example", place.example])
-        .args(["--message-format", "json-render-diagnostics"])
-        // Names that keep their type parameters tell one handler's trampoline from another's.
-        .args(["--config", "build.rustflags=['-Csymbol-mangling-version=v0']"]);
-    let output =
-        build.build(root).stderr(std::process::Stdio::inherit()).output().context("cargo cannot be started")?;
+    let build = Cmd::cargo([
+        "build",
+        "--profile",
+        profile,
+        "-p",
+        place.package,
+        "--example",
+        place.example,
+    ])
+    .args(["--message-format", "json-render-diagnostics"])
+    // Names that keep their type parameters tell one handler's trampoline from another's.
+    .args(["--config", "build.rustflags=['-Csymbol-mangling-version=v0']"]);
+    let output = build
+        .build(root)
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .context("cargo cannot be started")?;
     if !output.status.success() {
         bail!("`{build}`: {}", output.status);
     }
@@ -118,7 +132,8 @@ fn functions(listing: &str) -> Vec<Function<'_>> {
     for line in listing.lines() {
         if let Some(name) = function_name(line) {
             functions.push(Function { name, instructions: Vec::new() });
-        } else if let (Some(function), Some((address, text))) = (functions.last_mut(), line.split_once(":\t"))
+        } else if let (Some(function), Some((address, text))) =
+            (functions.last_mut(), line.split_once(":\t"))
             && let Ok(address) = u64::from_str_radix(address.trim(), 16)
         {
             function.instructions.push((address, text.trim()));
@@ -137,7 +152,8 @@ impl Function<'_> {
     /// The function without a single address: places inside it become `.1`, `.2` in their order, places outside
     /// their names.
     fn print(&self) -> String {
-        let body: Vec<(u64, &str)> = self.instructions.iter().filter(|(_, text)| !is_padding(text)).copied().collect();
+        let body: Vec<(u64, &str)> =
+            self.instructions.iter().filter(|(_, text)| !is_padding(text)).copied().collect();
         let inside: BTreeSet<u64> = body.iter().map(|(address, _)| *address).collect();
         let targets: BTreeSet<u64> = body
             .iter()
@@ -184,10 +200,14 @@ fn plain(text: &str, labels: &BTreeMap<u64, usize>) -> String {
     let Some((operation, comment)) = text.split_once('#') else {
         return text.to_owned();
     };
-    let name =
-        comment.split_once('<').and_then(|(_, name)| name.trim_end().strip_suffix('>')).map_or("data", without_offset);
+    let name = comment
+        .split_once('<')
+        .and_then(|(_, name)| name.trim_end().strip_suffix('>'))
+        .map_or("data", without_offset);
     match (operation.find("[rip"), operation.rfind(']')) {
-        (Some(open), Some(close)) => format!("{}[{name}]{}", &operation[..open], operation[close + 1..].trim_end()),
+        (Some(open), Some(close)) => {
+            format!("{}[{name}]{}", &operation[..open], operation[close + 1..].trim_end())
+        }
         _ => operation.trim_end().to_owned(),
     }
 }
@@ -251,6 +271,10 @@ Disassembly of section .text:
         let name = "windlass::cell::dispatch::<asm_probe::Probe>";
         assert!(is_wanted(name, "windlass::cell::dispatch::<", "asm_probe::"));
         assert!(!is_wanted(name, "windlass::dispatch", ""));
-        assert!(!is_wanted("windlass::cell::dispatch::<u8>", "windlass::cell::dispatch::<", "asm_probe::"));
+        assert!(!is_wanted(
+            "windlass::cell::dispatch::<u8>",
+            "windlass::cell::dispatch::<",
+            "asm_probe::"
+        ));
     }
 }

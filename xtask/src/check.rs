@@ -93,7 +93,9 @@ fn fmt(root: &Path) -> Vec<Cmd> {
     for workspace in OTHER_WORKSPACES {
         let manifest = format!("{workspace}/Cargo.toml");
         if root.join(&manifest).exists() {
-            commands.push(Cmd::cargo(["fmt", "--all", "--check", "--manifest-path"]).args([&*manifest]));
+            commands.push(
+                Cmd::cargo(["fmt", "--all", "--check", "--manifest-path"]).args([&*manifest]),
+            );
         }
     }
     commands
@@ -105,8 +107,16 @@ fn no_std() -> Stage {
         return Stage::skip("no-std", reason);
     }
     let build = |features: &[&str]| {
-        Cmd::cargo(["build", "-p", "windlass-ws", "--lib", "--no-default-features", "--target", WITHOUT_STD])
-            .args(features.iter().copied())
+        Cmd::cargo([
+            "build",
+            "-p",
+            "windlass-ws",
+            "--lib",
+            "--no-default-features",
+            "--target",
+            WITHOUT_STD,
+        ])
+        .args(features.iter().copied())
     };
     Stage::commands("no-std", vec![build(&[]), build(&["--features", "deflate"])])
 }

@@ -81,7 +81,8 @@ impl Cmd {
             .env("CARGO_TERM_PROGRESS_WHEN", "never")
             .envs(self.variables.iter().map(|(name, value)| (name, value)));
         if let Some(target) = &self.target {
-            let common = std::env::var_os(TARGET).map_or_else(|| root.join("target"), |common| root.join(common));
+            let common = std::env::var_os(TARGET)
+                .map_or_else(|| root.join("target"), |common| root.join(common));
             command.env(TARGET, common.join(target));
         }
         command
@@ -147,7 +148,8 @@ fn wait(child: &mut Child) -> std::io::Result<(ExitStatus, Duration)> {
 fn processor_time(status: &str) -> Duration {
     // After the name, which may hold anything, comes the third field.
     let fields = status.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let ticks: u64 = fields.skip(14 - 3).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
+    let ticks: u64 =
+        fields.skip(14 - 3).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
     // Hundredths of a second on every 64-bit Linux but two that are long gone: USER_HZ.
     Duration::from_millis(ticks * 10)
 }
@@ -195,9 +197,14 @@ fn running(group: Pid) -> String {
         // After the name, which may hold anything: state, parent, group.
         let mut fields = status.rsplit(')').next().unwrap_or_default().split_whitespace();
         let state = fields.next().unwrap_or_default();
-        if fields.nth(1).and_then(|field| field.parse().ok()) == Some(group.as_raw_nonzero().get()) {
-            let (id, place, line) = (entry.file_name(), part("wchan"), part("cmdline").replace('\0', " "));
-            text.push_str(&format!("still there: {} {state} {place} {line}\n", id.to_string_lossy()));
+        if fields.nth(1).and_then(|field| field.parse().ok()) == Some(group.as_raw_nonzero().get())
+        {
+            let (id, place, line) =
+                (entry.file_name(), part("wchan"), part("cmdline").replace('\0', " "));
+            text.push_str(&format!(
+                "still there: {} {state} {place} {line}\n",
+                id.to_string_lossy()
+            ));
         }
     }
     text
@@ -207,7 +214,11 @@ fn running(group: Pid) -> String {
 impl fmt::Display for Cmd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quote = |text: &str| {
-            if text.contains([' ', '$', '"']) || text.is_empty() { format!("'{text}'") } else { text.to_owned() }
+            if text.contains([' ', '$', '"']) || text.is_empty() {
+                format!("'{text}'")
+            } else {
+                text.to_owned()
+            }
         };
         for (name, value) in &self.variables {
             write!(f, "{name}={} ", quote(value))?;
@@ -234,8 +245,11 @@ mod tests {
     #[test]
     fn both_streams_are_counted() {
         let mut tally = Tally::default();
-        let script = "echo 'Running tests/a.rs (x/a-1)' >&2; echo 'test result: ok. 2 passed; 0 failed'";
-        shell(script).run(Path::new("."), None, &mut tally, &mut Output::kept()).expect("the shell succeeds");
+        let script =
+            "echo 'Running tests/a.rs (x/a-1)' >&2; echo 'test result: ok. 2 passed; 0 failed'";
+        shell(script)
+            .run(Path::new("."), None, &mut tally, &mut Output::kept())
+            .expect("the shell succeeds");
         let counts: Vec<u64> = tally.suites().values().map(|counts| counts.passed).collect();
         assert_eq!(counts, [2]);
     }
@@ -243,7 +257,9 @@ mod tests {
     #[test]
     fn what_a_command_says_is_kept_or_shown() {
         let mut output = Output::kept();
-        shell("echo one; echo two >&2").run(Path::new("."), None, &mut Tally::default(), &mut output).expect("success");
+        shell("echo one; echo two >&2")
+            .run(Path::new("."), None, &mut Tally::default(), &mut output)
+            .expect("success");
         assert_eq!(output.into_kept(), "$ sh -c 'echo one; echo two >&2'\none\ntwo\n");
     }
 
@@ -272,14 +288,20 @@ mod tests {
     #[test]
     fn a_command_that_hangs_is_killed_with_its_children() {
         let error = shell("sleep 1000 & wait")
-            .run(Path::new("."), Some(Duration::from_millis(50)), &mut Tally::default(), &mut Output::kept())
+            .run(
+                Path::new("."),
+                Some(Duration::from_millis(50)),
+                &mut Tally::default(),
+                &mut Output::kept(),
+            )
             .expect_err("it is stopped");
         assert!(error.contains("was stopped"), "{error}");
     }
 
     #[test]
     fn the_processes_of_a_command_that_hangs_are_named() {
-        let mut child = Command::new("sleep").arg("1000").process_group(0).spawn().expect("there is a sleep");
+        let mut child =
+            Command::new("sleep").arg("1000").process_group(0).spawn().expect("there is a sleep");
         let text = running(Pid::from_child(&child));
         child.kill().expect("it runs");
         child.wait().expect("it is ours");
@@ -290,7 +312,12 @@ mod tests {
     #[test]
     fn input_is_closed() {
         shell("cat")
-            .run(Path::new("."), Some(Duration::from_secs(60)), &mut Tally::default(), &mut Output::kept())
+            .run(
+                Path::new("."),
+                Some(Duration::from_secs(60)),
+                &mut Tally::default(),
+                &mut Output::kept(),
+            )
             .expect("cat sees the end of its input at once");
     }
 

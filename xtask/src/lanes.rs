@@ -52,7 +52,12 @@ fn show(take: &mut impl FnMut(Ended), ended: Ended, said: &str) {
     take(ended);
 }
 
-fn beside(setting: &Setting, nice: i32, stages: Vec<Stage>, sender: &mpsc::Sender<(Ended, String)>) {
+fn beside(
+    setting: &Setting,
+    nice: i32,
+    stages: Vec<Stage>,
+    sender: &mpsc::Sender<(Ended, String)>,
+) {
     // On Linux this is of the calling thread alone, and what it starts inherits it (sched(7)).
     // Where it is refused, lanes are as important as the rest.
     let _ = rustix::process::setpriority_process(None, nice);
@@ -95,7 +100,11 @@ mod tests {
                 Ok(Vec::new())
             })
         };
-        let mut names = ran(vec![meets("a"), meets("b").in_lane(X), meets("c").in_lane(Lane { name: "y", nice: 5 })]);
+        let mut names = ran(vec![
+            meets("a"),
+            meets("b").in_lane(X),
+            meets("c").in_lane(Lane { name: "y", nice: 5 }),
+        ]);
         assert_eq!(names[0], "a", "what is in front is told of first");
         names.sort_unstable();
         assert_eq!(names, ["a", "b", "c"]);
@@ -124,14 +133,17 @@ mod tests {
         let stage = |name, nice| Stage::commands(name, vec![nice]);
         let mut failed = Vec::new();
         let stages = vec![stage("front", nice.clone()), stage("lane", nice).in_lane(X)];
-        run(&setting(), stages, |ended| failed.extend((!ended.failures.is_empty()).then_some(ended.name)));
+        run(&setting(), stages, |ended| {
+            failed.extend((!ended.failures.is_empty()).then_some(ended.name))
+        });
         assert_eq!(failed, ["front"]);
     }
 
     #[test]
     fn a_failure_in_a_lane_stops_neither_the_lane_nor_the_front() {
         let stage = |name, program| Stage::commands(name, vec![Cmd::new(program)]);
-        let stages = vec![stage("a", "true"), stage("b", "false").in_lane(X), stage("c", "true").in_lane(X)];
+        let stages =
+            vec![stage("a", "true"), stage("b", "false").in_lane(X), stage("c", "true").in_lane(X)];
         let mut failed = Vec::new();
         run(&setting(), stages, |ended| failed.push((ended.name, ended.failures.len())));
         failed.sort_unstable();

@@ -74,7 +74,9 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
         Task::Check { fast, only } => check::run(fast, &only),
         Task::Tidy => check::run(false, &["tidy".to_owned(), "arrows".to_owned()]),
-        Task::Ci { only, full, update_suites } => ci::run(&ci::Choice { full, only }, update_suites),
+        Task::Ci { only, full, update_suites } => {
+            ci::run(&ci::Choice { full, only }, update_suites)
+        }
         Task::Asm { what, profile } => asm::run(what, &profile),
     };
     match outcome {

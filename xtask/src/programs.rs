@@ -56,7 +56,8 @@ impl Packages {
     /// Whose the program in `path` is, a path from the root or a whole one. What no compiler has
     /// made names its package in place of a folder: `conformance/autobahn`.
     pub(crate) fn of_program(&self, path: &str) -> Option<&str> {
-        let written = std::fs::read_to_string(self.root.join(format!("{path}.d"))).unwrap_or_default();
+        let written =
+            std::fs::read_to_string(self.root.join(format!("{path}.d"))).unwrap_or_default();
         if let Some(package) = first_source(&written).and_then(|source| self.of_file(source)) {
             return Some(package);
         }
@@ -72,7 +73,10 @@ impl Packages {
 
     /// The folder of a package.
     fn folder(&self, package: &str) -> Option<PathBuf> {
-        self.known.iter().find(|known| known.name == package).map(|known| self.root.join(&known.folder))
+        self.known
+            .iter()
+            .find(|known| known.name == package)
+            .map(|known| self.root.join(&known.folder))
     }
 
     /// Whose a file is: folders of packages may lie in those of others.
@@ -129,12 +133,19 @@ impl Programs {
     /// # Errors
     ///
     /// A sentence that says what has not been built.
-    pub(crate) fn build(&self, packages: &Packages, output: &mut Output) -> Result<Vec<(String, Cmd)>, String> {
-        let build = self.build.clone().args(["--no-run", "--message-format=json-render-diagnostics"]);
+    pub(crate) fn build(
+        &self,
+        packages: &Packages,
+        output: &mut Output,
+    ) -> Result<Vec<(String, Cmd)>, String> {
+        let build =
+            self.build.clone().args(["--no-run", "--message-format=json-render-diagnostics"]);
         output.say(&format!("$ {build}\n"));
         let mut command: Command = build.build(&packages.root);
-        let done =
-            command.stderr(Stdio::piped()).output().map_err(|error| format!("`{build}` cannot be started: {error}"))?;
+        let done = command
+            .stderr(Stdio::piped())
+            .output()
+            .map_err(|error| format!("`{build}` cannot be started: {error}"))?;
         output.say(&String::from_utf8_lossy(&done.stderr));
         if !done.status.success() {
             return Err(format!("`{build}`: {}", done.status));
@@ -143,7 +154,12 @@ impl Programs {
         self.wanted.iter().map(|wanted| self.command(wanted, &built, packages)).collect()
     }
 
-    fn command(&self, wanted: &Wanted, built: &[Built], packages: &Packages) -> Result<(String, Cmd), String> {
+    fn command(
+        &self,
+        wanted: &Wanted,
+        built: &[Built],
+        packages: &Packages,
+    ) -> Result<(String, Cmd), String> {
         let Wanted { package, kind, name } = wanted;
         let missing = || format!("{package} has no {kind} `{name}`");
         let program = built.iter().find(|built| built.wanted == *wanted).ok_or_else(missing)?;
@@ -159,7 +175,11 @@ impl Programs {
         }
         // Examples are announced so, too.
         let unittests = if kind == "test" { "" } else { "unittests " };
-        let line = format!("     Running {unittests}{} ({})", source.display(), program.executable.display());
+        let line = format!(
+            "     Running {unittests}{} ({})",
+            source.display(),
+            program.executable.display()
+        );
         Ok((line, command))
     }
 }
@@ -175,7 +195,11 @@ fn built(messages: &str, packages: &Packages) -> Vec<Built> {
         let package = packages.of_file(&source)?.to_owned();
         is_test.then_some(())?;
         Some(Built {
-            wanted: Wanted { package, kind: text(&target["kind"][0])?, name: text(&target["name"])? },
+            wanted: Wanted {
+                package,
+                kind: text(&target["kind"][0])?,
+                name: text(&target["name"])?,
+            },
             source: source.into(),
             executable: text(&message["executable"])?.into(),
         })
@@ -194,7 +218,11 @@ mod tests {
             folder: folder.to_owned(),
             rust_version: None,
             targets: library
-                .map(|name| Target { name: name.to_owned(), kind: "lib".to_owned(), path: String::new() })
+                .map(|name| Target {
+                    name: name.to_owned(),
+                    kind: "lib".to_owned(),
+                    path: String::new(),
+                })
                 .into_iter()
                 .collect(),
             dependencies: Vec::new(),
@@ -210,7 +238,8 @@ mod tests {
 
     /// A folder of this test's own, for what compilers write.
     fn folder(test: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("windlass-xtask-{}-{test}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("windlass-xtask-{}-{test}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder for temporary files");
         folder
     }
@@ -220,14 +249,25 @@ mod tests {
         let root = folder("sources");
         let packages = packages(&root);
         let written = [
-            ("suite-1", "crates/reactor/tests/suite/main.rs crates/reactor/tests/suite/bed.rs", "windlass"),
-            ("suite-2", "crates/server/tests/suite/main.rs crates/reactor/tests/common/backend.rs", "windlass-server"),
+            (
+                "suite-1",
+                "crates/reactor/tests/suite/main.rs crates/reactor/tests/suite/bed.rs",
+                "windlass",
+            ),
+            (
+                "suite-2",
+                "crates/server/tests/suite/main.rs crates/reactor/tests/common/backend.rs",
+                "windlass-server",
+            ),
             ("driver-3", "bench/driver/src/lib.rs", "windlass-bench-driver"),
             ("bench-4", &format!("{}/bench/src/main.rs", root.display()), "windlass-bench"),
         ];
         for (program, sources, package) in written {
-            std::fs::write(root.join(format!("{program}.d")), format!("/x/{program}.d: {sources}\n\n{sources}:\n"))
-                .expect("it is written");
+            std::fs::write(
+                root.join(format!("{program}.d")),
+                format!("/x/{program}.d: {sources}\n\n{sources}:\n"),
+            )
+            .expect("it is written");
             assert_eq!(packages.of_program(program), Some(package));
             let whole = root.join(program).display().to_string();
             assert_eq!(packages.of_program(&whole), Some(package));
@@ -271,20 +311,28 @@ mod tests {
             arguments: vec!["--skip".to_owned(), "x".to_owned()],
             variables: vec![("BACKEND".to_owned(), "poll".to_owned())],
         };
-        let (line, command) =
-            programs.command(&wanted("windlass-server", "suite"), &built, &packages).expect("it is built");
+        let (line, command) = programs
+            .command(&wanted("windlass-server", "suite"), &built, &packages)
+            .expect("it is built");
         assert_eq!(line, "     Running tests/suite/main.rs (/t/suite-2)");
         let expected = "CARGO_MANIFEST_DIR=/r/crates/server BACKEND=poll /t/suite-2 --skip x";
         assert_eq!(command.to_string(), expected);
-        let error = programs.command(&wanted("windlass-server", "robust"), &built, &packages).expect_err("it is not");
+        let error = programs
+            .command(&wanted("windlass-server", "robust"), &built, &packages)
+            .expect_err("it is not");
         assert_eq!(error, "windlass-server has no test `robust`");
     }
 
     #[test]
     fn programs_that_do_not_build_are_a_failure() {
-        let programs =
-            Programs { build: Cmd::new("false"), wanted: Vec::new(), arguments: Vec::new(), variables: Vec::new() };
-        let error = programs.build(&packages(Path::new("/")), &mut Output::kept()).expect_err("it fails");
+        let programs = Programs {
+            build: Cmd::new("false"),
+            wanted: Vec::new(),
+            arguments: Vec::new(),
+            variables: Vec::new(),
+        };
+        let error =
+            programs.build(&packages(Path::new("/")), &mut Output::kept()).expect_err("it fails");
         assert!(error.contains("false"), "{error}");
     }
 }

@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result, bail};
 /// `cargo run` sets `CARGO_MANIFEST_DIR` at run time; it is preferred to the compiled-in value
 /// because several checkouts may share one target directory.
 pub(crate) fn root() -> PathBuf {
-    let manifest_dir =
-        std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     match manifest_dir.parent() {
         Some(parent) => parent.to_path_buf(),
         None => manifest_dir,

@@ -159,7 +159,9 @@ fn raw_string(text: &[char]) -> Option<(usize, usize)> {
         return None;
     }
     let closes = |at: usize| {
-        text[at] == '"' && text.len() >= at + 1 + hashes && text[at + 1..=at + hashes].iter().all(|c| *c == '#')
+        text[at] == '"'
+            && text.len() >= at + 1 + hashes
+            && text[at + 1..=at + hashes].iter().all(|c| *c == '#')
     };
     let end = (open..text.len()).find(|at| closes(*at)).map_or(text.len(), |at| at + 1 + hashes);
     Some((open, end))
@@ -176,7 +178,8 @@ fn character_literal_length(text: &[char]) -> Option<usize> {
 
 /// Whether the `r` at `at` only ends a longer name such as `bar"`; `br"` and `cr"` are raw strings.
 fn continues_identifier(text: &[char], at: usize) -> bool {
-    let name_before = text[..at].iter().rev().take_while(|c| c.is_alphanumeric() || **c == '_').count();
+    let name_before =
+        text[..at].iter().rev().take_while(|c| c.is_alphanumeric() || **c == '_').count();
     match name_before {
         0 => false,
         1 => !matches!(text[at - 1], 'b' | 'c'),

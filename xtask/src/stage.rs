@@ -178,7 +178,9 @@ impl Setting {
             Work::Commands(commands) | Work::Tests(commands) => {
                 commands.iter().for_each(|command| self.run(command, &mut ended, output));
             }
-            Work::Parts(parts) => parts.into_iter().for_each(|part| self.part(part, &mut ended, output)),
+            Work::Parts(parts) => {
+                parts.into_iter().for_each(|part| self.part(part, &mut ended, output))
+            }
             Work::Inspect(inspect) => match inspect() {
                 Ok(failures) => ended.failures = failures,
                 Err(error) => ended.failures.push(format!("{error:#}")),
@@ -325,13 +327,18 @@ fn slow(took: &BTreeMap<Suite, Duration>) -> Vec<String> {
         slow.iter().map(|(suite, took)| format!("{:6.1} s {suite}", took.as_secs_f64())).collect();
     if !quick.is_empty() {
         let sum: Duration = quick.iter().map(|(_, took)| **took).sum();
-        lines.push(format!("{:6.1} s {} programs of at most a second each", sum.as_secs_f64(), quick.len()));
+        lines.push(format!(
+            "{:6.1} s {} programs of at most a second each",
+            sum.as_secs_f64(),
+            quick.len()
+        ));
     }
     lines
 }
 
 fn line(ended: &Ended) -> String {
-    let mut line = format!("{}: {} in {:.1} s", ended.name, ended.verdict(), ended.took.as_secs_f64());
+    let mut line =
+        format!("{}: {} in {:.1} s", ended.name, ended.verdict(), ended.took.as_secs_f64());
     if !ended.processor.is_zero() {
         line.push_str(&format!(", processor time {:.1} s", ended.processor.as_secs_f64()));
     }
@@ -368,7 +375,10 @@ mod tests {
     #[test]
     fn tests_are_counted_in_place_of_their_stage() {
         let mut report = report();
-        report.run(Stage::tests("t", vec![echo("test result: ok. 7 passed; 0 failed; 2 ignored; 0 measured")]));
+        report.run(Stage::tests(
+            "t",
+            vec![echo("test result: ok. 7 passed; 0 failed; 2 ignored; 0 measured")],
+        ));
         assert_eq!(report.counts().to_string(), "7 passed, 0 failed, 2 skipped");
     }
 
@@ -395,7 +405,8 @@ mod tests {
             Ok(lines.map(|line| Step::Command(echo(line))).into())
         };
         let part = |name, steps| Part { name, steps };
-        let parts = vec![part("a", result()), part("b", Err("forbidden".to_owned())), part("c", result())];
+        let parts =
+            vec![part("a", result()), part("b", Err("forbidden".to_owned())), part("c", result())];
         let ended = report.run(Stage::parts("p", parts));
         assert_eq!(ended.counts().to_string(), "14 passed, 0 failed, 1 skipped");
         let names: Vec<&str> = ended.tally.suites().keys().map(|suite| &*suite.program).collect();
@@ -410,7 +421,8 @@ mod tests {
     fn programs_that_take_long_are_named_and_the_slowest_comes_first() {
         let took = [("a", 100), ("b", 1500), ("c", 61_000), ("d", 300)];
         let took = took.map(|(program, millis)| (suite(program), Duration::from_millis(millis)));
-        let expected = ["  61.0 s p c", "   1.5 s p b", "   0.4 s 2 programs of at most a second each"];
+        let expected =
+            ["  61.0 s p c", "   1.5 s p b", "   0.4 s 2 programs of at most a second each"];
         assert_eq!(slow(&took.into()), expected);
         assert!(slow(&BTreeMap::new()).is_empty());
     }
@@ -429,9 +441,14 @@ mod tests {
     fn a_stage_can_have_a_target_directory_of_its_own() {
         let print = Cmd::new("sh").args(["-c", "echo $CARGO_TARGET_DIR"]);
         let mut output = Output::kept();
-        report().setting.perform(Stage::commands("a", vec![print]).with_target("asan"), &mut output);
+        report()
+            .setting
+            .perform(Stage::commands("a", vec![print]).with_target("asan"), &mut output);
         let kept = output.into_kept();
-        assert!(kept.lines().any(|line| line.ends_with("/asan") && !line.starts_with('$')), "{kept}");
+        assert!(
+            kept.lines().any(|line| line.ends_with("/asan") && !line.starts_with('$')),
+            "{kept}"
+        );
     }
 
     #[test]

@@ -207,7 +207,10 @@ enum Announced {
 /// `Doc-tests windlass`. The name is made of the parts that do not change from build to build.
 fn announced(line: &str) -> Option<Announced> {
     if let Some(library) = line.strip_prefix("Doc-tests ") {
-        return Some(Announced::Documentation { name: format!("{library} doc-tests"), library: library.to_owned() });
+        return Some(Announced::Documentation {
+            name: format!("{library} doc-tests"),
+            library: library.to_owned(),
+        });
     }
     let (source, path) = line.strip_prefix("Running ")?.strip_suffix(')')?.split_once(" (")?;
     let source = source.strip_prefix("unittests ").unwrap_or(source);
@@ -294,7 +297,10 @@ test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     #[test]
     fn programs_are_told_apart_and_summed() {
         let tally = tally(OUTPUT);
-        assert_eq!(names(&tally), ["suite tests/suite.rs", "windlass doc-tests", "windlass src/lib.rs"]);
+        assert_eq!(
+            names(&tally),
+            ["suite tests/suite.rs", "windlass doc-tests", "windlass src/lib.rs"]
+        );
         assert_eq!(tally.suites()[&suite("windlass doc-tests")].passed, 6);
         assert!(tally.took().keys().eq(tally.suites().keys()), "how long each took is known");
         assert_eq!(tally.sum().to_string(), "47 passed, 1 failed, 1 skipped");
@@ -302,7 +308,8 @@ test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 
     #[test]
     fn programs_of_one_name_belong_to_two_packages() {
-        let packages = Packages::read(&crate::repository::root()).expect("the workspace is readable");
+        let packages =
+            Packages::read(&crate::repository::root()).expect("the workspace is readable");
         let mut tally = Tally::new(Arc::new(packages));
         for package in ["conformance", "xtask", "nobody's"] {
             tally.feed(&format!("Running a.rs ({package}/a)"));
@@ -311,7 +318,15 @@ test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         tally.feed("Doc-tests windlass_flow");
         tally.feed("test result: ok. 1 passed; 0 failed");
         let names: Vec<String> = tally.suites().keys().map(ToString::to_string).collect();
-        assert_eq!(names, ["- a a.rs", "conformance a a.rs", "windlass-flow windlass_flow doc-tests", "xtask a a.rs"]);
+        assert_eq!(
+            names,
+            [
+                "- a a.rs",
+                "conformance a a.rs",
+                "windlass-flow windlass_flow doc-tests",
+                "xtask a a.rs"
+            ]
+        );
     }
 
     #[test]
@@ -346,8 +361,14 @@ test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
 ";
         let tally = tally(output);
-        assert_eq!(tally.suites()[&suite("suite tests/suite/main.rs")], Counts { passed: 2, failed: 0, ignored: 1 });
-        assert_eq!(tally.suites()[&suite("b tests/b.rs")], Counts { passed: 2, failed: 0, ignored: 0 });
+        assert_eq!(
+            tally.suites()[&suite("suite tests/suite/main.rs")],
+            Counts { passed: 2, failed: 0, ignored: 1 }
+        );
+        assert_eq!(
+            tally.suites()[&suite("b tests/b.rs")],
+            Counts { passed: 2, failed: 0, ignored: 0 }
+        );
         let [ignored] = tally.ignored() else { panic!("{:?}", tally.ignored()) };
         assert_eq!(ignored.suite, suite("suite tests/suite/main.rs"));
         assert_eq!(ignored.test, "suite::a::uring::x");

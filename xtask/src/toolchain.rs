@@ -25,7 +25,11 @@ pub(crate) fn need_component(toolchain: &str, component: &str) -> Result<(), Str
 /// Whether the default toolchain can build for `target`; the reason where it cannot.
 pub(crate) fn need_target(target: &str) -> Result<(), String> {
     let list = rustup(&["target", "list", "--installed"])?;
-    if list.lines().any(|line| line == target) { Ok(()) } else { Err(format!("target {target} is not installed")) }
+    if list.lines().any(|line| line == target) {
+        Ok(())
+    } else {
+        Err(format!("target {target} is not installed"))
+    }
 }
 
 /// The triple this machine compiles for by default.
@@ -48,7 +52,11 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
         .output()
         .map_err(|error| format!("{program} cannot be started: {error}"))?;
     if !output.status.success() {
-        return Err(format!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()));
+        return Err(format!(
+            "{program} {}: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        ));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -54,7 +54,11 @@ pub const ROOM: usize = 16;
 const MESSAGES: usize = 64;
 
 /// Sets a case of this suite up.
-pub(crate) fn prepare<S: DeflateSubject>(case: &Case, _backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
+pub(crate) fn prepare<S: DeflateSubject>(
+    case: &Case,
+    _backend: &str,
+    idle: bool,
+) -> Result<Box<dyn Measured>, Error> {
     if idle {
         return Err("no case of the suite `deflate` can be idle".into());
     }
@@ -64,7 +68,8 @@ pub(crate) fn prepare<S: DeflateSubject>(case: &Case, _backend: &str, idle: bool
             Ok(Box::new(Compress::<S>::new(bytes, setting)?))
         }
         Case::Inflate { bytes, window_bits, takeover } => {
-            let setting = Setting { level: 6, window_bits, takeover, compressor: Compressor::Dedicated };
+            let setting =
+                Setting { level: 6, window_bits, takeover, compressor: Compressor::Dedicated };
             Ok(Box::new(Inflating::<S>::new(bytes, setting)?))
         }
         _ => Err("no case of the suite `deflate`".into()),
@@ -130,7 +135,8 @@ impl<S: DeflateSubject> Measured for Compress<S> {
         let compressed_bytes = self.check()?;
         let bytes = self.messages[0].len();
         let ratio = compressed_bytes as f64 / (bytes * MESSAGES) as f64;
-        let gauges = [("compressed_over_plain_ratio", ratio), ("mib_per_s", mib_per_s(rounds, bytes, ns))];
+        let gauges =
+            [("compressed_over_plain_ratio", ratio), ("mib_per_s", mib_per_s(rounds, bytes, ns))];
         let gauges = gauges.map(|(name, value)| (name.to_owned(), value)).into();
         Ok(Outcome { ns, units: rounds, allocations, gauges, ..Outcome::default() })
     }
@@ -204,7 +210,8 @@ impl<S: DeflateSubject> Measured for Inflating<S> {
                 return Err("what was inflated is not what was compressed".into());
             }
         }
-        let gauges = [("mib_per_s".to_owned(), mib_per_s(rounds, self.messages[0].len(), ns))].into();
+        let gauges =
+            [("mib_per_s".to_owned(), mib_per_s(rounds, self.messages[0].len(), ns))].into();
         Ok(Outcome { ns, units: rounds, allocations, gauges, ..Outcome::default() })
     }
 }
@@ -237,7 +244,8 @@ mod tests {
         }
     }
 
-    const SETTING: Setting = Setting { level: 6, window_bits: 15, takeover: true, compressor: Compressor::Dedicated };
+    const SETTING: Setting =
+        Setting { level: 6, window_bits: 15, takeover: true, compressor: Compressor::Dedicated };
 
     #[test]
     fn what_is_compressed_is_inflated_by_another_and_compared() {
@@ -249,7 +257,8 @@ mod tests {
     #[test]
     fn what_is_not_inflated_is_found() {
         for takeover in [false, true] {
-            let mut inflating = Inflating::<Stored>::new(1024, Setting { takeover, ..SETTING }).unwrap();
+            let mut inflating =
+                Inflating::<Stored>::new(1024, Setting { takeover, ..SETTING }).unwrap();
             assert!(inflating.slice(1).is_err());
         }
     }

@@ -26,8 +26,12 @@ pub fn variant(content: Content, bytes: usize, seed: u64) -> Vec<u8> {
 /// The characters that a script is drawn from.
 fn alphabet(script: Script) -> &'static [&'static str] {
     match script {
-        Script::Ascii => &["the ", "quick ", "brown ", "fox ", "jumps, ", "over 13 ", "lazy ", "dogs. "],
-        Script::Latin => &["déjà ", "vu, ", "naïve ", "façade ", "über ", "Straße ", "año ", "smörgås "],
+        Script::Ascii => {
+            &["the ", "quick ", "brown ", "fox ", "jumps, ", "over 13 ", "lazy ", "dogs. "]
+        }
+        Script::Latin => {
+            &["déjà ", "vu, ", "naïve ", "façade ", "über ", "Straße ", "año ", "smörgås "]
+        }
         Script::Cyrillic => &["я", "б", "ж", "щ", "ю", "э", "й", "λ", "ω", "π"],
         Script::Cjk => &["你", "好", "世", "界", "語", "の", "か", "한"],
         Script::Emoji => &["😀", "🚀", "🎉", "🦀", "🌍"],

@@ -2,7 +2,10 @@
 //!
 //! The program's main thread takes the processor that it is told to. Threads beside it go to the others, so that two threads
 //! never share one by accident. A program that is told none leaves all of them to the scheduler.
-#![allow(unsafe_code, reason = "sched_getaffinity, sched_setaffinity, sched_setscheduler and gettid")]
+#![allow(
+    unsafe_code,
+    reason = "sched_getaffinity, sched_setaffinity, sched_setscheduler and gettid"
+)]
 
 use std::sync::OnceLock;
 
@@ -102,7 +105,8 @@ mod tests {
         let allowed = allowed();
         assert!(!allowed.is_empty());
         // On a thread of its own: the set is the thread's.
-        let pinned = std::thread::spawn(move || (pin(allowed[0]), super::allowed() == allowed[..1]));
+        let pinned =
+            std::thread::spawn(move || (pin(allowed[0]), super::allowed() == allowed[..1]));
         assert_eq!(pinned.join().unwrap(), (true, true));
         assert!(!pin_to(&[]));
         assert!(!pin(libc::CPU_SETSIZE as usize));

@@ -39,7 +39,11 @@ struct Asking<S> {
 }
 
 /// Sets a case of this suite up.
-pub(crate) fn prepare<S: AskingSubject>(case: &Case, backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
+pub(crate) fn prepare<S: AskingSubject>(
+    case: &Case,
+    backend: &str,
+    idle: bool,
+) -> Result<Box<dyn Measured>, Error> {
     Ok(if idle {
         Box::new(Asking::<Idle>::new(case, backend, idle)?)
     } else {
@@ -49,7 +53,9 @@ pub(crate) fn prepare<S: AskingSubject>(case: &Case, backend: &str, idle: bool) 
 
 impl<S: AskingSubject> Asking<S> {
     fn new(case: &Case, backend: &str, idle: bool) -> Result<Self, Error> {
-        let Case::EmptyTurn { registered } = *case else { return Err("no case of the suite `poll0`".into()) };
+        let Case::EmptyTurn { registered } = *case else {
+            return Err("no case of the suite `poll0`".into());
+        };
         let pool = Pool::new(registered)?;
         let sources = pool.sources();
         let hits: Vec<Hits> = sources.iter().map(|_| Hits::default()).collect();
@@ -124,12 +130,22 @@ mod tests {
             Ok(Self { handlers: Vec::new(), runs_unasked: backend == "eager" })
         }
 
-        fn add<H: Handler>(&mut self, source: Source, _: Trigger, mut handler: H) -> Result<(), Error> {
+        fn add<H: Handler>(
+            &mut self,
+            source: Source,
+            _: Trigger,
+            mut handler: H,
+        ) -> Result<(), Error> {
             self.handlers.push((Box::new(move || handler.handle(source)), self.runs_unasked));
             Ok(())
         }
 
-        fn add_device(&mut self, _: [Source; 4], _: Trigger, _: crate::source::Device) -> Result<(), Error> {
+        fn add_device(
+            &mut self,
+            _: [Source; 4],
+            _: Trigger,
+            _: crate::source::Device,
+        ) -> Result<(), Error> {
             Err("none are added here".into())
         }
 
@@ -152,7 +168,8 @@ mod tests {
     #[test]
     fn a_subject_that_finds_nothing_or_too_much_fails_the_check() {
         for backend in ["eager", "blind"] {
-            let mut measured = prepare::<Wrong>(&Case::EmptyTurn { registered: 3 }, backend, false).unwrap();
+            let mut measured =
+                prepare::<Wrong>(&Case::EmptyTurn { registered: 3 }, backend, false).unwrap();
             assert!(measured.slice(2).is_err(), "{backend}");
         }
     }

@@ -177,7 +177,8 @@ pub enum Script {
 
 impl Script {
     /// Every one.
-    pub const ALL: [Self; 6] = [Self::Ascii, Self::Latin, Self::Cyrillic, Self::Cjk, Self::Emoji, Self::Mixed];
+    pub const ALL: [Self; 6] =
+        [Self::Ascii, Self::Latin, Self::Cyrillic, Self::Cjk, Self::Emoji, Self::Mixed];
 }
 
 /// Whose compressor it is.
@@ -425,7 +426,10 @@ impl Case {
             | Self::Fire { .. }
             | Self::Every { .. }
             | Self::Reset { .. } => "timers",
-            Self::Burst { .. } | Self::Latency { .. } | Self::Coalescing { .. } | Self::Uncontended { .. } => "flow",
+            Self::Burst { .. }
+            | Self::Latency { .. }
+            | Self::Coalescing { .. }
+            | Self::Uncontended { .. } => "flow",
             Self::WakeRunning { .. } | Self::WakeSleeping | Self::RoundTrip { .. } => "wakeup/wake",
             Self::Call { .. } => "wakeup/call",
             Self::Post { .. } => "wakeup/post",

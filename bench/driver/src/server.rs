@@ -75,9 +75,13 @@ impl Settings {
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--deflate" => settings.deflate = true,
-                "--backend" => settings.backend = Some(arguments.next().ok_or("no backend is named")?),
+                "--backend" => {
+                    settings.backend = Some(arguments.next().ok_or("no backend is named")?)
+                }
                 "--first" => settings.first = true,
-                "--cpu" => settings.cpu = Some(arguments.next().ok_or("no processor is named")?.parse()?),
+                "--cpu" => {
+                    settings.cpu = Some(arguments.next().ok_or("no processor is named")?.parse()?)
+                }
                 _ => return Err(format!("no such argument: {argument}").into()),
             }
         }
@@ -87,8 +91,12 @@ impl Settings {
 
 /// Prints what this server says of itself.
 pub fn announce(address: SocketAddr, version: &str) {
-    let server =
-        Server { address, process: std::process::id(), version: version.to_owned(), allocations_at: alloc::address() };
+    let server = Server {
+        address,
+        process: std::process::id(),
+        version: version.to_owned(),
+        allocations_at: alloc::address(),
+    };
     println!("{}", serde_json::to_string(&server).expect("plain data"));
 }
 
@@ -120,13 +128,22 @@ mod tests {
 
     #[test]
     fn a_command_line_says_mode_compression_and_processor() {
-        let settings = read(&["broadcast", "--cpu", "1", "--deflate", "--backend", "epoll"]).unwrap();
+        let settings =
+            read(&["broadcast", "--cpu", "1", "--deflate", "--backend", "epoll"]).unwrap();
         let backend = Some("epoll".to_owned());
-        assert_eq!(settings, Settings { mode: Mode::Broadcast, deflate: true, backend, cpu: Some(1), first: false });
+        assert_eq!(
+            settings,
+            Settings { mode: Mode::Broadcast, deflate: true, backend, cpu: Some(1), first: false }
+        );
         assert!(read(&["echo", "--first"]).unwrap().first);
-        for wrong in
-            [&[][..], &["chat"], &["echo", "--cpu"], &["echo", "--backend"], &["echo", "--cpu", "x"], &["echo", "--x"]]
-        {
+        for wrong in [
+            &[][..],
+            &["chat"],
+            &["echo", "--cpu"],
+            &["echo", "--backend"],
+            &["echo", "--cpu", "x"],
+            &["echo", "--x"],
+        ] {
             assert!(read(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -58,7 +58,11 @@ pub trait TimerSubject: Sized + 'static {
 }
 
 /// Sets a case of this suite up.
-pub(crate) fn prepare<T: TimerSubject>(case: &Case, backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
+pub(crate) fn prepare<T: TimerSubject>(
+    case: &Case,
+    backend: &str,
+    idle: bool,
+) -> Result<Box<dyn Measured>, Error> {
     if idle {
         return Err("no case of the suite `timers` can be idle".into());
     }

@@ -47,7 +47,11 @@ impl UnmaskSubject for Nothing {
 }
 
 /// Sets a case of this suite up.
-pub(crate) fn prepare<S: UnmaskSubject>(case: &Case, _backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
+pub(crate) fn prepare<S: UnmaskSubject>(
+    case: &Case,
+    _backend: &str,
+    idle: bool,
+) -> Result<Box<dyn Measured>, Error> {
     let Case::Unmask { bytes, offset } = *case else {
         return Err("no case of the suite `unmask`".into());
     };
@@ -75,7 +79,10 @@ impl<S: UnmaskSubject> Unmask<S> {
     fn check(&mut self) -> Result<(), Error> {
         let plain = payload::content(crate::protocol::Content::Binary, self.payload.len());
         let masked = plain.iter().zip(KEY.iter().cycle()).map(|(byte, key)| byte ^ key);
-        self.buffer[self.payload.clone()].iter_mut().zip(masked).for_each(|(place, byte)| *place = byte);
+        self.buffer[self.payload.clone()]
+            .iter_mut()
+            .zip(masked)
+            .for_each(|(place, byte)| *place = byte);
         // What is around it is no part of it.
         Random::new(9).fill(&mut self.buffer[..self.payload.start]);
         let start = self.subject.unmask(&mut self.buffer, self.payload.clone(), KEY);
@@ -94,7 +101,12 @@ impl<S: UnmaskSubject> Measured for Unmask<S> {
         self.check()?;
         let bytes = rounds as f64 * self.payload.len() as f64;
         let gib_per_s = bytes / f64::from(1 << 30) / (ns.max(1) as f64 / 1e9);
-        Ok(Outcome { ns, units: rounds, gauges: [("gib_per_s".to_owned(), gib_per_s)].into(), ..Outcome::default() })
+        Ok(Outcome {
+            ns,
+            units: rounds,
+            gauges: [("gib_per_s".to_owned(), gib_per_s)].into(),
+            ..Outcome::default()
+        })
     }
 }
 
@@ -102,7 +114,8 @@ impl<S: UnmaskSubject> Measured for Unmask<S> {
 #[inline(never)]
 fn run<S: UnmaskSubject>(unmask: &mut Unmask<S>, rounds: u64) {
     for _ in 0..rounds {
-        let start = unmask.subject.unmask(&mut unmask.buffer, unmask.payload.clone(), black_box(KEY));
+        let start =
+            unmask.subject.unmask(&mut unmask.buffer, unmask.payload.clone(), black_box(KEY));
         black_box(unmask.buffer[start..].as_ptr());
     }
 }
@@ -121,7 +134,10 @@ mod tests {
 
         fn unmask(&mut self, buffer: &mut [u8], payload: Range<usize>, key: [u8; 4]) -> usize {
             let end = payload.end - 1;
-            buffer[payload.start..end].iter_mut().zip(key.iter().cycle()).for_each(|(byte, key)| *byte ^= key);
+            buffer[payload.start..end]
+                .iter_mut()
+                .zip(key.iter().cycle())
+                .for_each(|(byte, key)| *byte ^= key);
             payload.start
         }
     }

@@ -24,7 +24,11 @@ pub trait Utf8Subject: 'static {
 }
 
 /// Sets a case of this suite up.
-pub(crate) fn prepare<S: Utf8Subject>(case: &Case, _backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
+pub(crate) fn prepare<S: Utf8Subject>(
+    case: &Case,
+    _backend: &str,
+    idle: bool,
+) -> Result<Box<dyn Measured>, Error> {
     let Case::Validate { script, bytes, pieces } = *case else {
         return Err("no case of the suite `utf8`".into());
     };
@@ -88,7 +92,8 @@ impl Measured for Validate {
             return Err(format!("valid text was accepted {valid} times of {rounds}").into());
         }
         self.check()?;
-        let gib_per_s = rounds as f64 * self.text.len() as f64 / f64::from(1 << 30) / (ns.max(1) as f64 / 1e9);
+        let gib_per_s =
+            rounds as f64 * self.text.len() as f64 / f64::from(1 << 30) / (ns.max(1) as f64 / 1e9);
         let gauges = [("gib_per_s".to_owned(), gib_per_s)].into();
         Ok(Outcome { ns, units: rounds, allocations, gauges, ..Outcome::default() })
     }

@@ -7,8 +7,10 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Binaries, and what they are compiled for.
-const BUILDS: [(&str, &str); 2] =
-    [("windlass-bench-server-uwebsockets", "native"), ("windlass-bench-server-uwebsockets-counted", "x86-64-v3")];
+const BUILDS: [(&str, &str); 2] = [
+    ("windlass-bench-server-uwebsockets", "native"),
+    ("windlass-bench-server-uwebsockets-counted", "x86-64-v3"),
+];
 
 fn main() {
     println!("cargo::rerun-if-changed=src/server.cpp");
@@ -23,7 +25,8 @@ fn main() {
 fn compile(binary: &str, processor: &str) -> Result<(), String> {
     let sources = sources()?.join("uWebSockets");
     let name = processor.replace('-', "_");
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo names no directory")?).join(&name);
+    let out =
+        PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo names no directory")?).join(&name);
     let usockets = sources.join("uSockets/src");
     let mut flags = cc::Build::new();
     flags
@@ -47,14 +50,30 @@ fn compile(binary: &str, processor: &str) -> Result<(), String> {
     let mut cpp = flags.clone();
     cpp.cpp(true).std("c++20").file("src/server.cpp");
     let compiler = cpp.try_get_compiler().map_err(|_| "no C++ compiler was found")?;
-    let works = Command::new(compiler.path()).arg("--version").output().is_ok_and(|output| output.status.success());
+    let works = Command::new(compiler.path())
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success());
     if !works {
         return Err(format!("no C++ compiler: {} does not start", compiler.path().display()));
     }
     let refused = |error: cc::Error| format!("the compiler refuses: {error}");
     let mut objects = cpp.try_compile_intermediates().map_err(refused)?;
-    let c = ["bsd.c", "context.c", "loop.c", "socket.c", "udp.c", "crypto/openssl.c", "eventing/epoll_kqueue.c"];
-    objects.extend(flags.files(c.map(|file| usockets.join(file))).try_compile_intermediates().map_err(refused)?);
+    let c = [
+        "bsd.c",
+        "context.c",
+        "loop.c",
+        "socket.c",
+        "udp.c",
+        "crypto/openssl.c",
+        "eventing/epoll_kqueue.c",
+    ];
+    objects.extend(
+        flags
+            .files(c.map(|file| usockets.join(file)))
+            .try_compile_intermediates()
+            .map_err(refused)?,
+    );
     // Optimized as a whole, and then an object as any other: the linker that Rust calls knows nothing of it.
     let whole = out.join("uwebsockets.o");
     let mut link = compiler.to_command();
@@ -63,7 +82,8 @@ fn compile(binary: &str, processor: &str) -> Result<(), String> {
         return Err("the C++ compiler has no link-time optimization".to_owned());
     }
     // Both builds have the same names in them, so each goes to its own binary alone. zlib comes again behind what needs it.
-    let zlib = PathBuf::from(std::env::var_os("DEP_Z_ROOT").ok_or("zlib is nowhere")?).join("lib/libz.a");
+    let zlib =
+        PathBuf::from(std::env::var_os("DEP_Z_ROOT").ok_or("zlib is nowhere")?).join("lib/libz.a");
     let libraries = [whole, zlib];
     let libraries = libraries.iter().map(|library| library.display().to_string());
     for argument in libraries.chain(["-lstdc++".to_owned()]) {
@@ -82,10 +102,15 @@ fn sources() -> Result<PathBuf, String> {
     if !output.status.success() {
         return Err("the sources of uWebSockets cannot be fetched".to_owned());
     }
-    let metadata: Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    let metadata: Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
     let packages = metadata["packages"].as_array().ok_or("cargo's metadata has no packages")?;
     let package = packages.iter().find(|package| package["name"] == "libuwebsockets-sys");
-    let manifest =
-        package.and_then(|package| package["manifest_path"].as_str()).ok_or("libuwebsockets-sys is missing")?;
-    Path::new(manifest).parent().map(Path::to_owned).ok_or_else(|| "a manifest without a directory".to_owned())
+    let manifest = package
+        .and_then(|package| package["manifest_path"].as_str())
+        .ok_or("libuwebsockets-sys is missing")?;
+    Path::new(manifest)
+        .parent()
+        .map(Path::to_owned)
+        .ok_or_else(|| "a manifest without a directory".to_owned())
 }

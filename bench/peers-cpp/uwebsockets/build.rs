@@ -32,11 +32,16 @@ fn compile() -> Result<(), String> {
         build.include(include);
     }
     let compiler = build.try_get_compiler().map_err(|_| "no C++ compiler was found")?;
-    let works = Command::new(compiler.path()).arg("--version").output().is_ok_and(|output| output.status.success());
+    let works = Command::new(compiler.path())
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success());
     if !works {
         return Err(format!("no C++ compiler: {} does not start", compiler.path().display()));
     }
-    build.try_compile("uwebsockets_glue").map_err(|error| format!("the C++ compiler refuses: {error}"))
+    build
+        .try_compile("uwebsockets_glue")
+        .map_err(|error| format!("the C++ compiler refuses: {error}"))
 }
 
 /// Where cargo keeps the crate that has the sources; it is fetched if it is not there yet.
@@ -49,10 +54,15 @@ fn sources() -> Result<PathBuf, String> {
     if !output.status.success() {
         return Err("the sources of uWebSockets cannot be fetched".to_owned());
     }
-    let metadata: Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    let metadata: Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
     let packages = metadata["packages"].as_array().ok_or("cargo's metadata has no packages")?;
     let package = packages.iter().find(|package| package["name"] == "libuwebsockets-sys");
-    let manifest =
-        package.and_then(|package| package["manifest_path"].as_str()).ok_or("libuwebsockets-sys is missing")?;
-    Path::new(manifest).parent().map(Path::to_owned).ok_or_else(|| "a manifest without a directory".to_owned())
+    let manifest = package
+        .and_then(|package| package["manifest_path"].as_str())
+        .ok_or("libuwebsockets-sys is missing")?;
+    Path::new(manifest)
+        .parent()
+        .map(Path::to_owned)
+        .ok_or_else(|| "a manifest without a directory".to_owned())
 }

@@ -30,7 +30,12 @@ fn engine(quick: bool) -> Vec<Case> {
     use Content::{Ascii, Binary, TwoByte};
     let mut cases = vec![Case::IdleEngine { engines: 100 }];
     if quick {
-        cases.extend([echo(Binary, 20, 1), echo(Binary, 20, 16), echo(Ascii, 20, 1), echo(Binary, KIB, 1)]);
+        cases.extend([
+            echo(Binary, 20, 1),
+            echo(Binary, 20, 16),
+            echo(Ascii, 20, 1),
+            echo(Binary, KIB, 1),
+        ]);
         cases.extend([Binary, Ascii, TwoByte].map(|content| echo(content, 16 * KIB, 1)));
         cases.extend([echo(Binary, 70 * KIB, 1), fragmented(TwoByte, 16 * KIB, 4)]);
         return cases;
@@ -41,9 +46,21 @@ fn engine(quick: bool) -> Vec<Case> {
         }
         cases.extend([fragmented(content, KIB, 4), fragmented(content, 16 * KIB, 4)]);
         // In one read, as larger buffers give it; in those above it comes in two.
-        cases.push(Case::Echo { content, bytes: 70 * KIB, messages: 1, fragments: 1, read_bytes: 2 * READ_BYTES });
+        cases.push(Case::Echo {
+            content,
+            bytes: 70 * KIB,
+            messages: 1,
+            fragments: 1,
+            read_bytes: 2 * READ_BYTES,
+        });
         // A message in twelve reads, as a slow sender gives it.
-        cases.push(Case::Echo { content, bytes: 16 * KIB, messages: 1, fragments: 1, read_bytes: 1_460 });
+        cases.push(Case::Echo {
+            content,
+            bytes: 16 * KIB,
+            messages: 1,
+            fragments: 1,
+            read_bytes: 1_460,
+        });
     }
     cases
 }
@@ -57,7 +74,8 @@ fn unmask(quick: bool) -> Vec<Case> {
         126..65_536 => 8,
         _ => 14,
     };
-    let mut cases: Vec<Case> = sizes.iter().map(|&bytes| Case::Unmask { bytes, offset: offset(bytes) }).collect();
+    let mut cases: Vec<Case> =
+        sizes.iter().map(|&bytes| Case::Unmask { bytes, offset: offset(bytes) }).collect();
     cases.push(Case::Unmask { bytes: 16 * KIB, offset: 0 });
     cases
 }
@@ -65,9 +83,16 @@ fn unmask(quick: bool) -> Vec<Case> {
 fn utf8(quick: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for script in Script::ALL {
-        let shapes: &[(usize, usize)] =
-            if quick { &[(16 * KIB, 1)] } else { &[(20, 1), (KIB, 1), (KIB, 4), (16 * KIB, 1), (16 * KIB, 16)] };
-        cases.extend(shapes.iter().map(|&(bytes, pieces)| Case::Validate { script, bytes, pieces }));
+        let shapes: &[(usize, usize)] = if quick {
+            &[(16 * KIB, 1)]
+        } else {
+            &[(20, 1), (KIB, 1), (KIB, 4), (16 * KIB, 1), (16 * KIB, 16)]
+        };
+        cases.extend(shapes.iter().map(|&(bytes, pieces)| Case::Validate {
+            script,
+            bytes,
+            pieces,
+        }));
     }
     if quick {
         cases.push(Case::Validate { script: Script::Cyrillic, bytes: 16 * KIB, pieces: 16 });
@@ -97,7 +122,11 @@ fn deflate(quick: bool) -> Vec<Case> {
             compressor,
         }));
         let inflated = [(15, false), (15, true), (12, true), (9, true)];
-        cases.extend(inflated.map(|(window_bits, takeover)| Case::Inflate { bytes, window_bits, takeover }));
+        cases.extend(inflated.map(|(window_bits, takeover)| Case::Inflate {
+            bytes,
+            window_bits,
+            takeover,
+        }));
     }
     if quick { cases.into_iter().step_by(2).collect() } else { cases }
 }
@@ -106,8 +135,12 @@ fn deflate(quick: bool) -> Vec<Case> {
 /// hundreds of thousands.
 pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
     let is_counted = |case: &Case| match *case {
-        Case::Echo { content: Content::Binary, bytes, messages, .. } => bytes * messages <= 70 * KIB,
-        Case::Echo { bytes, messages, .. } => bytes * messages <= KIB || (!quick && is_large_text(case)),
+        Case::Echo { content: Content::Binary, bytes, messages, .. } => {
+            bytes * messages <= 70 * KIB
+        }
+        Case::Echo { bytes, messages, .. } => {
+            bytes * messages <= KIB || (!quick && is_large_text(case))
+        }
         Case::Unmask { bytes, .. } => bytes <= 16 * KIB,
         Case::Validate { bytes, .. } => bytes <= KIB,
         _ => false,
@@ -163,7 +196,10 @@ mod tests {
     #[test]
     fn a_shared_compressor_never_keeps_a_window() {
         for case in cases("deflate", false) {
-            assert!(!matches!(case, Case::Compress { takeover: true, compressor: Compressor::Shared, .. }));
+            assert!(!matches!(
+                case,
+                Case::Compress { takeover: true, compressor: Compressor::Shared, .. }
+            ));
         }
     }
 }

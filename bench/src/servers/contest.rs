@@ -49,23 +49,40 @@ impl Sample {
 }
 
 impl Contestant {
-    fn start(built: &Built, client: &Path, case: &Case, places: Places, shape: Shape) -> Result<Self, Refusal> {
+    fn start(
+        built: &Built,
+        client: &Path,
+        case: &Case,
+        places: Places,
+        shape: Shape,
+    ) -> Result<Self, Refusal> {
         let mut command = Command::new(built.path());
         command.args(built.arguments(case, places.server, places.first));
         let process = Process::start(command)?;
-        let mut client = Child::start_as(client, places.client.map_or(Pin::Nowhere, Pin::To), places.first)?;
-        match client.ask(&Request::Connect { case: case.clone(), server: process.server.clone() })? {
+        let mut client =
+            Child::start_as(client, places.client.map_or(Pin::Nowhere, Pin::To), places.first)?;
+        match client
+            .ask(&Request::Connect { case: case.clone(), server: process.server.clone() })?
+        {
             Reply::Ready => {}
             reply => return Err(Refusal::Failed(format!("not ready but {reply:?}"))),
         }
         let rounds = if shape.slice_ns == 0 { 1 } else { calibrate(&mut client, shape.slice_ns)? };
-        Ok(Self { name: built.name(), backend: built.backend, process, client, rounds, samples: Vec::new() })
+        Ok(Self {
+            name: built.name(),
+            backend: built.backend,
+            process,
+            client,
+            rounds,
+            samples: Vec::new(),
+        })
     }
 
     fn slice(&mut self) -> Result<(), Refusal> {
         let before = self.process.allocations();
         let outcome = self.client.slice(self.rounds)?;
-        let allocations = self.process.allocations().zip(before).map(|(after, before)| after - before);
+        let allocations =
+            self.process.allocations().zip(before).map(|(after, before)| after - before);
         let allocations = allocations.map(|count| count as f64 / outcome.turns.max(1) as f64);
         self.samples.push(Sample { outcome, allocations });
         Ok(())
@@ -106,12 +123,18 @@ impl<'a> Contest<'a> {
             contest.contestants.retain_mut(|contestant| {
                 let sliced = contestant.slice();
                 sliced
-                    .inspect_err(|refusal| report.refuse(case.suite(), &name, contestant.name, refusal.clone()))
+                    .inspect_err(|refusal| {
+                        report.refuse(case.suite(), &name, contestant.name, refusal.clone())
+                    })
                     .is_ok()
             });
         }
-        contest.contestants.sort_by_key(|contestant| order.iter().position(|name| *name == who(contestant)));
-        report.results.extend(contest.contestants.iter().map(|contestant| contest.entry(contestant)));
+        contest
+            .contestants
+            .sort_by_key(|contestant| order.iter().position(|name| *name == who(contestant)));
+        report
+            .results
+            .extend(contest.contestants.iter().map(|contestant| contest.entry(contestant)));
     }
 
     fn entry(&self, contestant: &Contestant) -> Entry {
@@ -121,16 +144,25 @@ impl<'a> Contest<'a> {
             metrics.extend(spread.map(|spread| (name.to_owned(), spread)));
         };
         let samples = || contestant.samples.iter();
-        for gauge in
-            ["client_cpu_share", "server_cpu_share", "rss_bytes_per_connection", "anonymous_bytes_per_connection"]
-        {
+        for gauge in [
+            "client_cpu_share",
+            "server_cpu_share",
+            "rss_bytes_per_connection",
+            "anonymous_bytes_per_connection",
+        ] {
             put(gauge, Spread::of(samples().filter_map(|sample| sample.gauge(gauge))));
         }
         if !matches!(self.case, Case::IdleConnection { .. }) {
             let unit = crate::plan::unit(self.case);
             put(&units_per_s(unit), Spread::of(samples().map(Sample::per_s)));
-            put(&format!("server_cpu_us_per_{unit}"), Spread::of(samples().map(Sample::server_cpu_us)));
-            put(&format!("allocations_per_{unit}"), Spread::of(samples().filter_map(|sample| sample.allocations)));
+            put(
+                &format!("server_cpu_us_per_{unit}"),
+                Spread::of(samples().map(Sample::server_cpu_us)),
+            );
+            put(
+                &format!("allocations_per_{unit}"),
+                Spread::of(samples().filter_map(|sample| sample.allocations)),
+            );
             for (name, spread) in self.ratios(contestant, unit) {
                 put(&name, spread);
             }
@@ -148,25 +180,37 @@ impl<'a> Contest<'a> {
 
     /// What this server does over what the others do, in the same repetition.
     fn ratios(&self, this: &Contestant, unit: &str) -> Vec<(String, Option<Spread>)> {
-        let per_s = |of: &Contestant| of.samples.iter().map(Sample::per_s).collect::<Vec<_>>().into_iter();
-        let cpu = |of: &Contestant| of.samples.iter().map(Sample::server_cpu_us).collect::<Vec<_>>().into_iter();
+        let per_s =
+            |of: &Contestant| of.samples.iter().map(Sample::per_s).collect::<Vec<_>>().into_iter();
+        let cpu = |of: &Contestant| {
+            of.samples.iter().map(Sample::server_cpu_us).collect::<Vec<_>>().into_iter()
+        };
         let mut ratios = Vec::new();
-        let is_this = |other: &&Contestant| (other.name, other.backend) == (this.name, this.backend);
+        let is_this =
+            |other: &&Contestant| (other.name, other.backend) == (this.name, this.backend);
         for other in self.contestants.iter().filter(|other| !is_this(other)) {
             if (other.name, other.backend) == (this.name, "epoll") {
                 let both = ratio(per_s(this), per_s(other));
                 ratios.push((format!("{}_over_epoll_ratio", units_per_s(unit)), both));
-                ratios.push(("server_cpu_over_epoll_ratio".to_owned(), ratio(cpu(this), cpu(other))));
+                ratios
+                    .push(("server_cpu_over_epoll_ratio".to_owned(), ratio(cpu(this), cpu(other))));
                 continue;
             }
             if [FLOOR, UWEBSOCKETS].contains(&other.name) {
                 let both = ratio(per_s(this), per_s(other));
                 ratios.push((format!("{}_over_{}_ratio", units_per_s(unit), other.name), both));
-                ratios.push((format!("server_cpu_over_{}_ratio", other.name), ratio(cpu(this), cpu(other))));
+                ratios.push((
+                    format!("server_cpu_over_{}_ratio", other.name),
+                    ratio(cpu(this), cpu(other)),
+                ));
             }
             if other.name == WINDLASS && ![FLOOR, WINDLASS].contains(&this.name) {
                 // What is known by this name is on epoll.
-                let on = if other.backend == "epoll" { String::new() } else { format!("{}_", other.backend) };
+                let on = if other.backend == "epoll" {
+                    String::new()
+                } else {
+                    format!("{}_", other.backend)
+                };
                 let both = ratio(per_s(other), per_s(this));
                 ratios.push((format!("windlass_{on}{}_over_this_ratio", units_per_s(unit)), both));
             }

@@ -58,11 +58,15 @@ impl Tool {
     fn unavailable(self) -> Option<String> {
         match self {
             Self::Callgrind => {
-                let works =
-                    Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
+                let works = Command::new("valgrind")
+                    .arg("--version")
+                    .output()
+                    .is_ok_and(|output| output.status.success());
                 (!works).then(|| "valgrind is not installed".to_owned())
             }
-            Self::Singlestep => (!instructions::can_step()).then(|| "ptrace(2) is not allowed".to_owned()),
+            Self::Singlestep => {
+                (!instructions::can_step()).then(|| "ptrace(2) is not allowed".to_owned())
+            }
             Self::Strace => syscalls::unavailable(),
         }
     }
@@ -79,7 +83,11 @@ impl Tool {
                 let mut file = std::ffi::OsString::from("--callgrind-out-file=");
                 file.push(report);
                 let mut command = Command::new("valgrind");
-                command.env(TUNABLES.0, TUNABLES.1).args(["--tool=callgrind", "-q"]).arg(file).arg(program);
+                command
+                    .env(TUNABLES.0, TUNABLES.1)
+                    .args(["--tool=callgrind", "-q"])
+                    .arg(file)
+                    .arg(program);
                 command
             }
             Self::Singlestep => {
@@ -98,7 +106,9 @@ impl Tool {
     /// The count in a report.
     fn total(self, report: &str) -> Option<u64> {
         match self {
-            Self::Callgrind => report.lines().find_map(|line| line.strip_prefix("totals:"))?.trim().parse().ok(),
+            Self::Callgrind => {
+                report.lines().find_map(|line| line.strip_prefix("totals:"))?.trim().parse().ok()
+            }
             Self::Singlestep => None,
             Self::Strace => syscalls::calls(report),
         }
@@ -192,25 +202,40 @@ struct Total {
     version: String,
 }
 
-fn total(tool: Tool, built: &Built, client: &Path, case: &Case, rounds: u64, places: Places) -> Result<Total, Refusal> {
+fn total(
+    tool: Tool,
+    built: &Built,
+    client: &Path,
+    case: &Case,
+    rounds: u64,
+    places: Places,
+) -> Result<Total, Refusal> {
     let file = Scratch::new("counts").map_err(|error| Refusal::Failed(error.to_string()))?;
     let program = match built.server.counted {
         Some(counted) if tool == Tool::Callgrind => built.path().with_file_name(counted),
         _ => built.path().to_owned(),
     };
-    let (process, mut client) = connected(tool.command(&program, &file.0), built, client, case, places)?;
+    let (process, mut client) =
+        connected(tool.command(&program, &file.0), built, client, case, places)?;
     let version = process.server.version.clone();
     let outcome = client.slice(rounds)?;
     process.finish()?;
     drop(client);
     let text = std::fs::read_to_string(&file.0).unwrap_or_default();
-    let count = tool.total(&text).ok_or_else(|| Refusal::Failed(format!("{} has no total", tool.name())))?;
+    let count = tool
+        .total(&text)
+        .ok_or_else(|| Refusal::Failed(format!("{} has no total", tool.name())))?;
     Ok(Total { count, rounds: outcome.turns, version })
 }
 
 /// The count of a round where the server is stepped: all that it executes in a slice, once another one has warmed it. What the client begins, the server has brought to
 /// its end when it sleeps again.
-fn stepped(built: &Built, client: &Path, case: &Case, places: Places) -> Result<(f64, String), Refusal> {
+fn stepped(
+    built: &Built,
+    client: &Path,
+    case: &Case,
+    places: Places,
+) -> Result<(f64, String), Refusal> {
     let failed = |error: std::io::Error| Refusal::Failed(format!("cannot be stepped: {error}"));
     let command = Tool::Singlestep.command(built.path(), Path::new(""));
     let (process, mut client) = connected(command, built, client, case, places)?;

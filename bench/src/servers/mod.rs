@@ -54,12 +54,16 @@ fn run_suite(suite: &str, options: &Options, pin: Pin, report: &mut Report) -> R
     let places = places(pin)?;
     let client = build(&CLIENT)?;
     let servers = build_all(suite, options, report);
-    for case in cases(suite).iter().filter(|case| options.wants_case(&crate::plan::describe(case).0)) {
+    for case in
+        cases(suite).iter().filter(|case| options.wants_case(&crate::plan::describe(case).0))
+    {
         let (name, params) = crate::plan::describe(case);
-        let params: Vec<String> = params.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let params: Vec<String> =
+            params.iter().map(|(name, value)| format!("{name}={value}")).collect();
         eprintln!("{suite}/{name} {}", params.join(" "));
-        for (_, server, reason) in
-            LACKS.iter().filter(|(part, server, _)| is_part(case, part) && options.wants_peer(server))
+        for (_, server, reason) in LACKS
+            .iter()
+            .filter(|(part, server, _)| is_part(case, part) && options.wants_peer(server))
         {
             report.refuse(suite, &name, server, Refusal::Unsupported((*reason).to_owned()));
         }
@@ -121,10 +125,20 @@ impl Built {
 
 /// A processor for each side: the one that is asked for is the server's.
 fn places(pin: Pin) -> Result<Places, Refusal> {
-    let Pin::To(server) = pin else { return Ok(Places { server: None, client: None, first: false }) };
+    let Pin::To(server) = pin else {
+        return Ok(Places { server: None, client: None, first: false });
+    };
     let client = allowed_cpus().into_iter().find(|&cpu| cpu != server);
-    let one = || Refusal::Unsupported("there is only one processor, and server and client need one each".into());
-    Ok(Places { server: Some(server), client: Some(client.ok_or_else(one)?), first: may_be_first() })
+    let one = || {
+        Refusal::Unsupported(
+            "there is only one processor, and server and client need one each".into(),
+        )
+    };
+    Ok(Places {
+        server: Some(server),
+        client: Some(client.ok_or_else(one)?),
+        first: may_be_first(),
+    })
 }
 
 /// Whether programs may come before others that share their processor. A thread tries it, for it changes the caller.
@@ -134,7 +148,8 @@ fn may_be_first() -> bool {
 
 fn allowed_cpus() -> Vec<usize> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
+    let list =
+        status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
     cpus(list)
 }
 

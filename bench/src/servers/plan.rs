@@ -35,14 +35,22 @@ fn echo() -> Vec<Case> {
         (100, KIB, 16),
         (10, 64, 128),
     ];
-    let mut cases: Vec<Case> =
-        shapes.into_iter().map(|(connections, bytes, depth)| messages(Binary, connections, bytes, depth)).collect();
+    let mut cases: Vec<Case> = shapes
+        .into_iter()
+        .map(|(connections, bytes, depth)| messages(Binary, connections, bytes, depth))
+        .collect();
     cases.extend([
         messages(Ascii, 10, 16 * KIB, 1),
         messages(TwoByte, 10, 16 * KIB, 1),
         messages(TwoByte, 100, 128, 1),
     ]);
-    let deflated = |connections, bytes| Case::Messages { content: Json, bytes, connections, depth: 1, deflate: true };
+    let deflated = |connections, bytes| Case::Messages {
+        content: Json,
+        bytes,
+        connections,
+        depth: 1,
+        deflate: true,
+    };
     cases.extend([deflated(10, KIB), deflated(100, 128)]);
     cases
 }
@@ -51,7 +59,11 @@ fn broadcast() -> Vec<Case> {
     let mut cases = Vec::new();
     for receivers in [100, 500] {
         for bytes in [64, KIB] {
-            cases.extend([1, 16].map(|outstanding| Case::Publish { receivers, bytes, outstanding }));
+            cases.extend([1, 16].map(|outstanding| Case::Publish {
+                receivers,
+                bytes,
+                outstanding,
+            }));
         }
     }
     cases
@@ -85,7 +97,9 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<(Case, u64)> {
     // Those whose counts say something that the others do not.
     let is_quick = |case: &Case| match *case {
         Case::Messages { deflate: true, .. } => false,
-        Case::Messages { connections, bytes, depth, .. } => depth != 16 || (connections, bytes) == (10, 64),
+        Case::Messages { connections, bytes, depth, .. } => {
+            depth != 16 || (connections, bytes) == (10, 64)
+        }
         Case::Publish { bytes, .. } => bytes == 64,
         _ => true,
     };
@@ -114,7 +128,11 @@ mod tests {
     fn what_is_counted_is_measured() {
         for suite in SUITES {
             let measured = cases(suite);
-            assert!(counted(suite, false).iter().all(|(case, rounds)| measured.contains(case) && *rounds > 0));
+            assert!(
+                counted(suite, false)
+                    .iter()
+                    .all(|(case, rounds)| measured.contains(case) && *rounds > 0)
+            );
             assert!(counted(suite, true).len() <= counted(suite, false).len());
         }
     }

@@ -56,8 +56,9 @@ impl Process {
             }
         });
         let said = line.recv_timeout(START_MAX).map_err(|_| failed("says nothing".into()));
-        let server = said
-            .and_then(|line| serde_json::from_str(&line).map_err(|error| failed(format!("says `{line}`: {error}"))));
+        let server = said.and_then(|line| {
+            serde_json::from_str(&line).map_err(|error| failed(format!("says `{line}`: {error}")))
+        });
         match server {
             Ok(server) => Ok(Self { child, server }),
             Err(refusal) => {

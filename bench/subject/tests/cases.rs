@@ -3,18 +3,24 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use windlass_bench_driver::protocol::{Awake, Case, Compressor, Content, Reply, Request, Script, Trigger, Writer};
+use windlass_bench_driver::protocol::{
+    Awake, Case, Compressor, Content, Reply, Request, Script, Trigger, Writer,
+};
 
 /// Runs two slices of a case in a program and returns the replies to them.
 fn slices(program: &str, case: &Case) -> Vec<Reply> {
     let prepare = Request::Prepare { case: case.clone(), backend: "epoll".into(), idle: false };
-    replies(program, &[prepare, Request::Slice { rounds: 3 }, Request::Slice { rounds: 5 }]).split_off(1)
+    replies(program, &[prepare, Request::Slice { rounds: 3 }, Request::Slice { rounds: 5 }])
+        .split_off(1)
 }
 
 /// What a program answers.
 fn replies(program: &str, requests: &[Request]) -> Vec<Reply> {
-    let mut child =
-        Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program is built");
+    let mut child = Command::new(program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program is built");
     let mut input = child.stdin.take().expect("a pipe");
     for request in requests {
         writeln!(input, "{}", serde_json::to_string(request).unwrap()).unwrap();
@@ -105,12 +111,16 @@ fn windlass_keeps_timers_as_the_driver_expects() {
 #[test]
 fn the_raw_loop_has_no_timers_and_says_so() {
     let replies = slices(env!("CARGO_BIN_EXE_bench-raw"), &Case::Every { period_ns: 1 });
-    assert!(replies.iter().all(|reply| matches!(reply, Reply::Failed { .. })), "nothing was prepared: {replies:?}");
+    assert!(
+        replies.iter().all(|reply| matches!(reply, Reply::Failed { .. })),
+        "nothing was prepared: {replies:?}"
+    );
 }
 
 /// Those of the suite `flow` with this maximum.
 fn flow_cases(maximum: Option<u32>) -> Vec<Case> {
-    let bursts = [Writer::Blocking, Writer::Spin, Writer::Poll].map(|writer| Case::Burst { writer, maximum });
+    let bursts = [Writer::Blocking, Writer::Spin, Writer::Poll]
+        .map(|writer| Case::Burst { writer, maximum });
     let mut cases = vec![Case::Latency { maximum }, Case::Coalescing { maximum }];
     cases.extend(bursts);
     cases
@@ -142,7 +152,11 @@ fn a_plain_eventfd_counts_and_wakes_as_the_driver_expects() {
 
 #[test]
 fn a_plain_eventfd_has_no_maximum_and_says_so() {
-    let prepare = Request::Prepare { case: Case::Latency { maximum: Some(10) }, backend: "epoll".into(), idle: false };
+    let prepare = Request::Prepare {
+        case: Case::Latency { maximum: Some(10) },
+        backend: "epoll".into(),
+        idle: false,
+    };
     let replies = replies(EVENTFD, &[prepare]);
     assert!(matches!(replies[..], [Reply::Unsupported { .. }]), "{replies:?}");
 }
@@ -187,7 +201,9 @@ fn echo_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for content in [Content::Binary, Content::Ascii, Content::TwoByte] {
         for bytes in [0, 1, 20, 125, 126, 1_024, 16_384, 65_535, 65_536, 71_680] {
-            for (messages, fragments, read_bytes) in [(1, 1, 65_536), (16, 1, 65_536), (3, 4, 1_460), (1, 1, 131_072)] {
+            for (messages, fragments, read_bytes) in
+                [(1, 1, 65_536), (16, 1, 65_536), (3, 4, 1_460), (1, 1, 131_072)]
+            {
                 cases.push(Case::Echo { content, bytes, messages, fragments, read_bytes });
             }
         }
@@ -209,7 +225,11 @@ fn the_copy_takes_the_same_cases_and_has_no_engine() {
     for case in echo_cases() {
         passes(MEMCPY, &case);
     }
-    let prepare = Request::Prepare { case: Case::IdleEngine { engines: 3 }, backend: "epoll".into(), idle: false };
+    let prepare = Request::Prepare {
+        case: Case::IdleEngine { engines: 3 },
+        backend: "epoll".into(),
+        idle: false,
+    };
     assert!(matches!(replies(MEMCPY, &[prepare])[..], [Reply::Unsupported { .. }]));
 }
 
@@ -238,7 +258,8 @@ fn messages_are_compressed_and_inflated_in_every_setting() {
         for takeover in [false, true] {
             passes(WINDLASS, &Case::Inflate { bytes, window_bits, takeover });
             for level in [1, 6, 9] {
-                let case = |compressor| Case::Compress { bytes, level, window_bits, takeover, compressor };
+                let case =
+                    |compressor| Case::Compress { bytes, level, window_bits, takeover, compressor };
                 passes(WINDLASS, &case(Compressor::Dedicated));
                 if !takeover {
                     passes(WINDLASS, &case(Compressor::Shared));

@@ -22,8 +22,12 @@ struct Running {
 impl Running {
     fn start(program: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(program);
-        let mut child =
-            command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program is built");
+        let mut child = command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program is built");
         let input = child.stdin.take().expect("a pipe");
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
         Self { child, input, output }
@@ -51,7 +55,8 @@ impl Drop for Running {
 /// A server for a case, and the client that is connected to it.
 fn connect(program: &str, case: &Case) -> (Running, Running, Reply) {
     let mode = if matches!(case, Case::Publish { .. }) { "broadcast" } else { "echo" };
-    let deflate: &[&str] = if matches!(case, Case::Messages { deflate: true, .. }) { &["--deflate"] } else { &[] };
+    let deflate: &[&str] =
+        if matches!(case, Case::Messages { deflate: true, .. }) { &["--deflate"] } else { &[] };
     let mut server = Running::start(program, &[&[mode], deflate].concat());
     let said: Server = serde_json::from_str(&server.line()).unwrap();
     let mut client = Running::start(env!("CARGO_BIN_EXE_bench-client"), &[]);
@@ -112,7 +117,9 @@ fn the_floor_on_a_ring_echoes_and_publishes_what_it_receives() {
     for case in echo_cases() {
         passes(FLOOR_RING, &case);
     }
-    for (receivers, bytes, outstanding) in [(1, 64, 1), (7, 64, 16), (20, 1_024, 16), (5, 10_000, 3)] {
+    for (receivers, bytes, outstanding) in
+        [(1, 64, 1), (7, 64, 16), (20, 1_024, 16), (5, 10_000, 3)]
+    {
         passes(FLOOR_RING, &Case::Publish { receivers, bytes, outstanding });
     }
 }
@@ -127,20 +134,37 @@ fn windlass_echoes_what_it_receives() {
 #[test]
 fn windlass_compresses_and_inflates() {
     for bytes in [128, 1_024, 16_384] {
-        passes(WINDLASS, &Case::Messages { content: Content::Json, bytes, connections: 3, depth: 2, deflate: true });
+        passes(
+            WINDLASS,
+            &Case::Messages {
+                content: Content::Json,
+                bytes,
+                connections: 3,
+                depth: 2,
+                deflate: true,
+            },
+        );
     }
 }
 
 #[test]
 fn without_compression_there_is_no_case_with_it() {
-    let case = Case::Messages { content: Content::Json, bytes: 128, connections: 1, depth: 1, deflate: true };
+    let case = Case::Messages {
+        content: Content::Json,
+        bytes: 128,
+        connections: 1,
+        depth: 1,
+        deflate: true,
+    };
     let (_server, _client, connected) = connect(FLOOR, &case);
     assert!(matches!(connected, Reply::Failed { .. }), "{connected:?}");
 }
 
 #[test]
 fn all_receivers_get_what_is_published() {
-    for (receivers, bytes, outstanding) in [(1, 64, 1), (7, 64, 16), (20, 1_024, 16), (5, 10_000, 3)] {
+    for (receivers, bytes, outstanding) in
+        [(1, 64, 1), (7, 64, 16), (20, 1_024, 16), (5, 10_000, 3)]
+    {
         for program in [FLOOR, WINDLASS] {
             passes(program, &Case::Publish { receivers, bytes, outstanding });
         }
@@ -201,7 +225,8 @@ fn liar() -> Server {
 #[test]
 fn a_wrong_byte_is_noticed() {
     let mut client = Running::start(env!("CARGO_BIN_EXE_bench-client"), &[]);
-    let connected = client.ask(&Request::Connect { case: messages(Content::Binary, 20, 1, 1), server: liar() });
+    let connected =
+        client.ask(&Request::Connect { case: messages(Content::Binary, 20, 1, 1), server: liar() });
     assert!(matches!(connected, Reply::Ready), "{connected:?}");
     match client.ask(&Request::Slice { rounds: 1 }) {
         Reply::Failed { reason } => assert!(reason.starts_with("wrong bytes"), "{reason}"),

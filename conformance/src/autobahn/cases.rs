@@ -20,7 +20,9 @@ impl CaseId {
     /// A rough measure of how long it takes, to share the work out. It is the volume that counts.
     pub(super) fn weight(&self) -> u64 {
         match *self.0.as_slice() {
-            [12 | 13, _, number] => 10 + COMPRESSED_SIZES_KIB.get(usize::from(number) - 1).map_or(0, |size| size * 20),
+            [12 | 13, _, number] => {
+                10 + COMPRESSED_SIZES_KIB.get(usize::from(number) - 1).map_or(0, |size| size * 20)
+            }
             [9, 1..=6, _] => 60,
             [9, _, _] => 20,
             _ => 4,
@@ -50,7 +52,8 @@ impl FromStr for CaseId {
 }
 
 /// Message size of the cases 12.*.N and 13.*.N, each of which sends a thousand of them.
-const COMPRESSED_SIZES_KIB: [u64; 18] = [0, 0, 0, 1, 4, 8, 16, 32, 64, 128, 8, 16, 32, 64, 128, 128, 128, 128];
+const COMPRESSED_SIZES_KIB: [u64; 18] =
+    [0, 0, 0, 1, 4, 8, 16, 32, 64, 128, 8, 16, 32, 64, 128, 128, 128, 128];
 
 const INFORMATIONAL: [&[u16]; 3] = [&[7, 1, 6], &[7, 13, 1], &[7, 13, 2]];
 
@@ -170,7 +173,8 @@ pub(super) fn all() -> Vec<CaseId> {
 
 /// The cases of a short run.
 pub(super) fn quick() -> Vec<CaseId> {
-    let is_short = |case: &CaseId| !matches!(case.group(), 9 | 12 | 13) || SAMPLE.contains(&case.0.as_slice());
+    let is_short =
+        |case: &CaseId| !matches!(case.group(), 9 | 12 | 13) || SAMPLE.contains(&case.0.as_slice());
     all().into_iter().filter(is_short).collect()
 }
 
@@ -188,7 +192,8 @@ mod tests {
         let cases = all();
         assert_eq!(cases.len(), 517);
         assert_eq!(cases.iter().collect::<BTreeSet<_>>().len(), 517);
-        let in_groups = |groups: &[u16]| cases.iter().filter(|case| groups.contains(&case.group())).count();
+        let in_groups =
+            |groups: &[u16]| cases.iter().filter(|case| groups.contains(&case.group())).count();
         assert_eq!(in_groups(&[1, 2, 3, 4, 5, 6, 7, 10]), 247);
         assert_eq!(in_groups(&[9]), 54);
         assert_eq!(in_groups(&[12, 13]), 216);

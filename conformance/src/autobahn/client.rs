@@ -33,7 +33,8 @@ const PORTS_MAX: usize = 5;
 pub(super) fn play(job: &Job<'_>) -> Result<Outcomes> {
     let (mut process, address) = start(job)?;
     let run = || -> Result<()> {
-        let count = ask(address, "/getCaseCount")?.context("the suite does not say how many cases there are")?;
+        let count = ask(address, "/getCaseCount")?
+            .context("the suite does not say how many cases there are")?;
         ensure!(
             count == job.cases.len().to_string(),
             "the suite has {count} cases, {} were asked for",
@@ -61,7 +62,10 @@ fn start(job: &Job<'_>) -> Result<(Process, SocketAddr)> {
             return Ok((process, address));
         }
     }
-    bail!("the suite's server listens on none of {PORTS_MAX} ports; its log is in {}", job.folder.display())
+    bail!(
+        "the suite's server listens on none of {PORTS_MAX} ports; its log is in {}",
+        job.folder.display()
+    )
 }
 
 /// Waits until somebody listens there; false if the process ended first.
@@ -210,7 +214,8 @@ mod tests {
         let mut buffer = vec![0; 4096];
         let mut head = HeadReader::new(HeadLimits::DEFAULT);
         let count = socket.read(&mut buffer).expect("the request comes");
-        let (request, _) = head.request(&buffer[..count]).expect("it is right").expect("it is whole");
+        let (request, _) =
+            head.request(&buffer[..count]).expect("it is right").expect("it is whole");
         let mut answer = Vec::new();
         let upgrade = request.upgrade().expect("it is an upgrade");
         upgrade.accept(&Accept::DEFAULT, &mut answer).expect("nothing is chosen");

@@ -67,7 +67,8 @@ pub(crate) struct Args {
 
 /// Runs the suite; true when everything passed and is as in the table, or when the suite cannot be had.
 pub(crate) fn run(args: &Args) -> Result<bool> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate is in the workspace")?;
+    let root =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate is in the workspace")?;
     let cases = match (&args.case[..], args.quick) {
         ([], true) => cases::quick(),
         ([], false) => cases::all(),
@@ -75,7 +76,10 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     };
     let role = if args.client { "client" } else { "server" };
     // The shape of these lines is that of `cargo test`, by which `cargo xtask ci` counts the cases.
-    println!("     Running {role} (conformance/autobahn-{})", if args.quick { "quick" } else { "whole" });
+    println!(
+        "     Running {role} (conformance/autobahn-{})",
+        if args.quick { "quick" } else { "whole" }
+    );
     let wstest = match suite::install(root)? {
         Installed::There(wstest) => wstest,
         Installed::Cannot(reason) => {
@@ -119,12 +123,14 @@ fn test_server(
     let server = match args.server {
         Some(address) => Server::at(address),
         None => {
-            let options = [&["--mode", "echo", "--backend", &args.backend][..], &SERVER_OPTIONS].concat();
+            let options =
+                [&["--mode", "echo", "--backend", &args.backend][..], &SERVER_OPTIONS].concat();
             Server::start(root, &folder.join("server.log"), &options)?
         }
     };
     let address = server.address;
-    let (outcomes, mut faults) = in_shards(wstest, cases, folder, shards, |job| job.play_client(address));
+    let (outcomes, mut faults) =
+        in_shards(wstest, cases, folder, shards, |job| job.play_client(address));
     faults.extend(server.stop().err().map(|error| format!("{error:#}")));
     Ok((outcomes, faults))
 }
@@ -138,14 +144,18 @@ fn in_shards(
     work: impl Fn(&Job<'_>) -> Result<Outcomes> + Sync,
 ) -> (Outcomes, Vec<String>) {
     let parts = shards::split(cases, shards * PARTS_PER_SHARD);
-    let queue: Mutex<VecDeque<(usize, &[CaseId])>> = Mutex::new(parts.iter().map(Vec::as_slice).enumerate().collect());
+    let queue: Mutex<VecDeque<(usize, &[CaseId])>> =
+        Mutex::new(parts.iter().map(Vec::as_slice).enumerate().collect());
     let done = Mutex::new((Outcomes::new(), Vec::new()));
     thread::scope(|scope| {
         for _ in 0..shards {
             scope.spawn(|| {
                 // Neither lock is held while anything can panic.
-                while let Some((index, cases)) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front() {
-                    let job = Job { wstest, cases, folder: folder.join(format!("part-{index:02}")) };
+                while let Some((index, cases)) =
+                    queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+                {
+                    let job =
+                        Job { wstest, cases, folder: folder.join(format!("part-{index:02}")) };
                     let outcome = work(&job);
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                     match outcome {
@@ -201,7 +211,8 @@ mod tests {
     #[test]
     fn a_run_is_good_only_without_any_fault() {
         let cases: Vec<CaseId> = vec!["1.1.1".parse().expect("a name")];
-        let outcomes = |text: &str| Outcomes::from([(cases[0].clone(), text.parse().expect("an outcome"))]);
+        let outcomes =
+            |text: &str| Outcomes::from([(cases[0].clone(), text.parse().expect("an outcome"))]);
         let good = outcomes("OK | OK | 1000");
         assert!(report(&cases, &good, &good, &[]));
         assert!(!report(&cases, &good, &good, &["the server left".to_owned()]));

@@ -9,7 +9,8 @@ pub(super) fn split(cases: &[CaseId], count: usize) -> Vec<Vec<CaseId>> {
     by_weight.sort_by_key(|case| std::cmp::Reverse(case.weight()));
     let mut parts: Vec<(u64, Vec<CaseId>)> = vec![(0, Vec::new()); count.max(1)];
     for case in by_weight {
-        let lightest = parts.iter_mut().min_by_key(|(weight, _)| *weight).expect("there is at least one part");
+        let lightest =
+            parts.iter_mut().min_by_key(|(weight, _)| *weight).expect("there is at least one part");
         lightest.0 += case.weight();
         lightest.1.push(case.clone());
     }

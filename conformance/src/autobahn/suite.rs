@@ -44,7 +44,9 @@ pub(super) fn install(root: &Path) -> Result<Installed> {
     let errors = String::from_utf8_lossy(&output.stderr);
     eprint!("{errors}");
     if output.status.code() == Some(CANNOT) {
-        return Ok(Installed::Cannot(errors.lines().last().unwrap_or("no reason given").to_owned()));
+        return Ok(Installed::Cannot(
+            errors.lines().last().unwrap_or("no reason given").to_owned(),
+        ));
     }
     ensure!(output.status.success(), "{} left with {}", script.display(), output.status);
     let path = String::from_utf8(output.stdout).context("the path is not UTF-8")?;
@@ -73,7 +75,10 @@ impl Job<'_> {
         let path = self.folder.join("spec.json");
         fs::write(&path, spec.to_string()).with_context(|| path.display().to_string())?;
         let mut command = Command::new(self.wstest);
-        command.args(["--mode", mode, "--webport", "0", "--spec"]).arg(path).current_dir(&self.folder);
+        command
+            .args(["--mode", mode, "--webport", "0", "--spec"])
+            .arg(path)
+            .current_dir(&self.folder);
         Process::start(command, &self.folder.join("log"))
     }
 
@@ -94,8 +99,9 @@ impl Job<'_> {
     /// What the suite has written of its cases.
     pub(super) fn read_index(&self) -> Result<Outcomes> {
         let path = self.folder.join("index.json");
-        let text = fs::read_to_string(&path)
-            .with_context(|| format!("the suite wrote no {}; its log is beside it", path.display()))?;
+        let text = fs::read_to_string(&path).with_context(|| {
+            format!("the suite wrote no {}; its log is beside it", path.display())
+        })?;
         verdict::read_index(&text, AGENT)
     }
 }

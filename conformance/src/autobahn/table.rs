@@ -33,7 +33,8 @@ fn parse(text: &str) -> Result<Outcomes> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| {
-            let (case, outcome) = line.split_once('|').with_context(|| format!("`{line}` has no outcome"))?;
+            let (case, outcome) =
+                line.split_once('|').with_context(|| format!("`{line}` has no outcome"))?;
             Ok((case.trim().parse()?, outcome.parse()?))
         })
         .collect()

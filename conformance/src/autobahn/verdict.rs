@@ -54,16 +54,25 @@ impl FromStr for Outcome {
             "none" => None,
             code => Some(code.parse().with_context(|| format!("`{code}` is no code"))?),
         };
-        Ok(Self { behavior: behavior.to_owned(), behavior_close: behavior_close.to_owned(), close_code })
+        Ok(Self {
+            behavior: behavior.to_owned(),
+            behavior_close: behavior_close.to_owned(),
+            close_code,
+        })
     }
 }
 
 /// Reads the suite's `index.json`, which lists the cases under the name of the one that was tested.
 pub(super) fn read_index(text: &str, agent: &str) -> Result<Outcomes> {
-    let mut agents: BTreeMap<String, BTreeMap<String, Outcome>> =
-        serde_json::from_str(text).context("the suite's index has another shape than that of release 25.10.1")?;
-    let cases = agents.remove(agent).with_context(|| format!("the suite's index knows no `{agent}`"))?;
-    anyhow::ensure!(agents.is_empty(), "the suite's index knows more than `{agent}`: {:?}", agents.keys());
+    let mut agents: BTreeMap<String, BTreeMap<String, Outcome>> = serde_json::from_str(text)
+        .context("the suite's index has another shape than that of release 25.10.1")?;
+    let cases =
+        agents.remove(agent).with_context(|| format!("the suite's index knows no `{agent}`"))?;
+    anyhow::ensure!(
+        agents.is_empty(),
+        "the suite's index knows more than `{agent}`: {:?}",
+        agents.keys()
+    );
     cases.into_iter().map(|(case, outcome)| Ok((case.parse()?, outcome))).collect()
 }
 
@@ -95,7 +104,10 @@ mod tests {
     #[test]
     fn an_index_of_somebody_else_or_without_a_field_is_refused() {
         assert!(read_index(INDEX, "other").is_err());
-        assert!(read_index(&INDEX.replace("{\"windlass\"", "{\"x\": {}, \"windlass\""), "windlass").is_err());
+        assert!(
+            read_index(&INDEX.replace("{\"windlass\"", "{\"x\": {}, \"windlass\""), "windlass")
+                .is_err()
+        );
         assert!(read_index(&INDEX.replace("behaviorClose", "close"), "windlass").is_err());
         assert!(read_index(&INDEX.replace("1.1.1", "one"), "windlass").is_err());
         assert!(read_index("[]", "windlass").is_err());
@@ -104,9 +116,15 @@ mod tests {
     #[test]
     fn only_ok_passes() {
         assert!(passes("1.1.1", "OK | OK | 1000"));
-        for bad in
-            ["NON-STRICT", "UNIMPLEMENTED", "INFORMATIONAL", "FAILED", "WRONG CODE", "UNCLEAN", "FAILED BY CLIENT"]
-        {
+        for bad in [
+            "NON-STRICT",
+            "UNIMPLEMENTED",
+            "INFORMATIONAL",
+            "FAILED",
+            "WRONG CODE",
+            "UNCLEAN",
+            "FAILED BY CLIENT",
+        ] {
             assert!(!passes("1.1.1", &format!("{bad} | OK | 1000")), "{bad}");
             assert!(!passes("1.1.1", &format!("OK | {bad} | 1000")), "{bad}");
         }

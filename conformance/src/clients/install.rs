@@ -21,7 +21,10 @@ pub(super) struct Program {
 impl Program {
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).args(arguments).envs(self.variable.iter().map(|(name, value)| (name, value)));
+        command
+            .args(&self.arguments)
+            .args(arguments)
+            .envs(self.variable.iter().map(|(name, value)| (name, value)));
         command
     }
 }
@@ -48,8 +51,17 @@ fn python(source: &Path) -> Result<Installed> {
     let locks = ["requirements.txt"];
     let packages = once(&cache("python")?, source, &locks, |folder| {
         let mut pip = Command::new("python3");
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--require-hashes"]);
-        pip.args(["--only-binary", ":all:", "--root-user-action", "ignore", "--target"]).arg(folder);
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--require-hashes",
+        ]);
+        pip.args(["--only-binary", ":all:", "--root-user-action", "ignore", "--target"])
+            .arg(folder);
         pip.arg("--requirement").arg(folder.join("requirements.txt"));
         pip
     })?;
@@ -64,7 +76,8 @@ fn node(source: &Path) -> Result<Installed> {
     let locks = ["package.json", "package-lock.json"];
     let packages = once(&cache("node")?, source, &locks, |folder| {
         let mut npm = Command::new("npm");
-        npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"]).current_dir(folder);
+        npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"])
+            .current_dir(folder);
         npm
     })?;
     Ok(packages.map(|packages| Program {
@@ -80,22 +93,38 @@ fn go(source: &Path, output: &Path) -> Result<Installed> {
         let mut command = Command::new("go");
         command.args(arguments).current_dir(source);
         // Another toolchain is not downloaded, and the lock file not written.
-        command.envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=readonly"), ("GOWORK", "off"), ("CGO_ENABLED", "0")]);
+        command.envs([
+            ("GOTOOLCHAIN", "local"),
+            ("GOFLAGS", "-mod=readonly"),
+            ("GOWORK", "off"),
+            ("CGO_ENABLED", "0"),
+        ]);
         command
     };
     if let Err(reason) = fetch(&mut go(&["mod", "download"]))? {
         return Ok(Err(reason));
     }
     let program = output.join("go-client");
-    let built = go(&["build", "-o"]).arg(&program).arg(".").stdin(Stdio::null()).status().context("cannot start go")?;
+    let built = go(&["build", "-o"])
+        .arg(&program)
+        .arg(".")
+        .stdin(Stdio::null())
+        .status()
+        .context("cannot start go")?;
     ensure!(built.success(), "go cannot build {}", source.display());
     Ok(Ok(Program { program, arguments: Vec::new(), variable: None }))
 }
 
 fn cache(name: &str) -> Result<PathBuf> {
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()).or_else(home);
-    Ok(cache.context("there is neither HOME nor XDG_CACHE_HOME")?.join("windlass/clients").join(name))
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(home);
+    Ok(cache
+        .context("there is neither HOME nor XDG_CACHE_HOME")?
+        .join("windlass/clients")
+        .join(name))
 }
 
 /// The folder with what `command` installs there by the lock files, which it finds in it. What is there already, from the same
@@ -117,7 +146,9 @@ fn once(
     let new = folder.with_extension("new");
     for old in [folder, &new] {
         match fs::remove_dir_all(old) {
-            Err(error) if error.kind() != ErrorKind::NotFound => bail!("{}: {error}", old.display()),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                bail!("{}: {error}", old.display())
+            }
             _ => {}
         }
     }
@@ -134,22 +165,34 @@ fn once(
 
 /// What an installer says of a file that is not what the lock file promises. That is a fault; whatever else keeps it from
 /// installing is the machine's or the network's doing.
-const WRONG_FILE: [&str; 5] =
-    ["DO NOT MATCH THE HASHES", "EINTEGRITY", "checksum mismatch", "SECURITY ERROR", "can only install packages when"];
+const WRONG_FILE: [&str; 5] = [
+    "DO NOT MATCH THE HASHES",
+    "EINTEGRITY",
+    "checksum mismatch",
+    "SECURITY ERROR",
+    "can only install packages when",
+];
 
 /// Runs an installer; the inner error says why it could not be done here.
 fn fetch(command: &mut Command) -> Result<Result<(), String>> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = match command.stdin(Stdio::null()).output() {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Err(format!("there is no {name}"))),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Ok(Err(format!("there is no {name}")));
+        }
         output => output.with_context(|| format!("cannot start {name}"))?,
     };
-    let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).join("\n");
+    let said = [output.stdout, output.stderr]
+        .map(|said| String::from_utf8_lossy(&said).into_owned())
+        .join("\n");
     if output.status.success() {
         return Ok(Ok(()));
     }
     eprint!("{said}");
-    ensure!(!WRONG_FILE.iter().any(|mark| said.contains(mark)), "{name} got something else than the lock file names");
+    ensure!(
+        !WRONG_FILE.iter().any(|mark| said.contains(mark)),
+        "{name} got something else than the lock file names"
+    );
     // npm ends with where it has written more.
     let is_reason = |line: &&str| !line.is_empty() && !line.contains("A complete log of this run");
     let reason = said.lines().map(str::trim).rfind(is_reason).unwrap_or("it gives no reason");
@@ -171,11 +214,11 @@ mod tests {
         assert_eq!(fetch(&mut shell("true")).expect("no fault"), Ok(()));
         let missing = fetch(&mut Command::new("windlass-has-no-such-program")).expect("no fault");
         assert_eq!(missing, Err("there is no windlass-has-no-such-program".to_owned()));
-        let said =
-            "echo no network >&2; echo >&2; echo npm error A complete log of this run can be found in: x >&2; exit 1";
+        let said = "echo no network >&2; echo >&2; echo npm error A complete log of this run can be found in: x >&2; exit 1";
         let unreachable = fetch(&mut shell(said)).expect("no fault");
         assert_eq!(unreachable, Err("sh: no network".to_owned()));
-        fetch(&mut shell("echo npm error code EINTEGRITY; exit 1")).expect_err("another file is a fault");
+        fetch(&mut shell("echo npm error code EINTEGRITY; exit 1"))
+            .expect_err("another file is a fault");
     }
 
     #[test]

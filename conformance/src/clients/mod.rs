@@ -43,7 +43,8 @@ const GOODBYE: &str = "a_stop_says_goodbye";
 const WORKERS_RELAY: &str = "two_workers::a_room_hears_everybody_in_order";
 
 /// The longest message is what the clients know, and one of zeros is refused for its length; nothing of what waits for a slow one is dropped.
-const SERVER_OPTIONS: [&str; 6] = ["--message-max", "2097152", "--buffer", "16777216", "--inflate-ratio-max", "0"];
+const SERVER_OPTIONS: [&str; 6] =
+    ["--message-max", "2097152", "--buffer", "16777216", "--inflate-ratio-max", "0"];
 
 /// How long a client may say nothing. Each gives a test a minute.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -76,15 +77,19 @@ impl Findings {
         let verdicts = match said {
             Ok(lines) => verdict::read(&lines, expected),
             Err(error) => {
-                let failed = |test: &&str| ((*test).to_owned(), Verdict::Failed(format!("{error:#}")));
+                let failed =
+                    |test: &&str| ((*test).to_owned(), Verdict::Failed(format!("{error:#}")));
                 expected.iter().map(failed).collect()
             }
         };
-        self.0.extend(verdicts.into_iter().map(|(test, verdict)| (format!("{client}::{test}"), verdict)));
+        self.0.extend(
+            verdicts.into_iter().map(|(test, verdict)| (format!("{client}::{test}"), verdict)),
+        );
     }
 
     fn ignore(&mut self, client: &str, expected: &[&str], reason: &str) {
-        let ignored = |test: &&str| (format!("{client}::{test}"), Verdict::Ignored(reason.to_owned()));
+        let ignored =
+            |test: &&str| (format!("{client}::{test}"), Verdict::Ignored(reason.to_owned()));
         self.0.extend(expected.iter().map(ignored));
     }
 
@@ -95,7 +100,8 @@ impl Findings {
 
 /// Runs the clients; true when no test failed.
 pub(crate) fn run(args: &Args) -> Result<bool> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate is in the workspace")?;
+    let root =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate is in the workspace")?;
     let output = crate::output_folder(root, "clients");
     let folder = output.join(&args.backend);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -107,10 +113,18 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     for name in CLIENTS {
         match install::install(name, root, &output)? {
             Ok(program) => clients.push(Client { name, program }),
-            Err(reason) => findings.ignore(name, &[&ALONE[..], &[RELAY, GOODBYE, WORKERS_RELAY]].concat(), &reason),
+            Err(reason) => findings.ignore(
+                name,
+                &[&ALONE[..], &[RELAY, GOODBYE, WORKERS_RELAY]].concat(),
+                &reason,
+            ),
         }
     }
-    let fault = if clients.is_empty() { None } else { test(args, root, folder.clone(), &clients, &mut findings)? };
+    let fault = if clients.is_empty() {
+        None
+    } else {
+        test(args, root, folder.clone(), &clients, &mut findings)?
+    };
     for (test, verdict) in &findings.0 {
         println!("test {test} ... {verdict}");
     }
@@ -118,7 +132,8 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         println!("{fault}");
     }
     let passed = findings.count(|verdict| *verdict == Verdict::Passed);
-    let failed = findings.count(|verdict| matches!(verdict, Verdict::Failed(_))) + usize::from(fault.is_some());
+    let failed = findings.count(|verdict| matches!(verdict, Verdict::Failed(_)))
+        + usize::from(fault.is_some());
     let ignored = findings.count(|verdict| matches!(verdict, Verdict::Ignored(_)));
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!("test result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored");
@@ -147,7 +162,11 @@ fn test(
     relay(&site, clients, "", findings);
     if args.server.is_some() {
         for client in clients {
-            findings.ignore(client.name, &[GOODBYE, WORKERS_RELAY], "the server is somebody else's");
+            findings.ignore(
+                client.name,
+                &[GOODBYE, WORKERS_RELAY],
+                "the server is somebody else's",
+            );
         }
         return Ok(None);
     }
@@ -207,7 +226,12 @@ fn prefixed(lines: Vec<String>, prefix: &str) -> Vec<String> {
 }
 
 /// All clients are there when the server is asked to stop.
-fn goodbye(site: &Site, clients: &[Client], server: Server, findings: &mut Findings) -> Option<String> {
+fn goodbye(
+    site: &Site,
+    clients: &[Client],
+    server: Server,
+    findings: &mut Findings,
+) -> Option<String> {
     let start = |client: &Client| {
         let process = site.start(client, "goodbye", &[])?;
         process.wait_for(SILENCE, |line| (line == "ready").then_some(()))?;

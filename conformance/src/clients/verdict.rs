@@ -31,7 +31,9 @@ pub(super) fn read(lines: &[String], expected: &[&str]) -> Vec<(String, Verdict)
         let verdict = match (of_it.next(), of_it.next()) {
             (Some(verdict), None) => verdict.clone(),
             (None, _) => Verdict::Failed("the client says nothing of it".to_owned()),
-            (Some(_), Some(_)) => Verdict::Failed("the client says several things of it".to_owned()),
+            (Some(_), Some(_)) => {
+                Verdict::Failed("the client says several things of it".to_owned())
+            }
         };
         verdicts.push(((*name).to_owned(), verdict));
     }
@@ -58,7 +60,10 @@ mod tests {
 
     fn verdicts(lines: &[&str]) -> Vec<String> {
         let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
-        read(&lines, &["a", "b"]).into_iter().map(|(name, verdict)| format!("{name} {verdict}")).collect()
+        read(&lines, &["a", "b"])
+            .into_iter()
+            .map(|(name, verdict)| format!("{name} {verdict}"))
+            .collect()
     }
 
     #[test]
@@ -76,6 +81,9 @@ mod tests {
             "c FAILED: nobody asked for it",
         ];
         assert_eq!(verdicts(&said), failed);
-        assert_eq!(verdicts(&["test a ... okay", "test b ... ok"])[0], "a FAILED: the client says `okay`");
+        assert_eq!(
+            verdicts(&["test a ... okay", "test b ... ok"])[0],
+            "a FAILED: the client says `okay`"
+        );
     }
 }

@@ -50,7 +50,9 @@ fn main() -> ExitCode {
         Err(refused) => return refused.report(),
     };
     let ended = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
-        Command::Serve(args) => serve::run(&args, inherited, &mut io::stdout()).map(|()| ExitCode::SUCCESS),
+        Command::Serve(args) => {
+            serve::run(&args, inherited, &mut io::stdout()).map(|()| ExitCode::SUCCESS)
+        }
         Command::Load(args) => load::run(*args),
     };
     match ended {
@@ -175,7 +177,8 @@ mod tests {
 
     impl File {
         fn new(name: &str, text: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("windlass-{name}-{}.toml", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("windlass-{name}-{}.toml", std::process::id()));
             std::fs::write(&path, text).unwrap();
             Self(path)
         }
@@ -200,7 +203,9 @@ mod tests {
             assert_eq!((args.mode, args.workers, args.pin), (serve::args::Mode::Echo, 3, true));
             assert_eq!(args.origin, ["https://a.example", "any"]);
             assert_eq!(args.connections, Some(7));
-            let args = serve_args(&[serve, &["--config", file.path(), "--workers", "2", "--origin", "same"]].concat());
+            let args = serve_args(
+                &[serve, &["--config", file.path(), "--workers", "2", "--origin", "same"]].concat(),
+            );
             assert_eq!((args.mode, args.workers), (serve::args::Mode::Echo, 2));
             assert_eq!(args.origin, ["same"]);
         }
@@ -225,9 +230,14 @@ mod tests {
                 Refused::Options(path, error) => format!("{}: {error}", path.display()),
                 Refused::Arguments(error) => panic!("{text}: {error}"),
             };
-            assert!(message.contains(expected) && message.contains("nonsense"), "{text}: {message}");
+            assert!(
+                message.contains(expected) && message.contains("nonsense"),
+                "{text}: {message}"
+            );
         }
-        let Err(Refused::File(error)) = parsed(&["--config", "/no/such/file.toml"]) else { panic!() };
+        let Err(Refused::File(error)) = parsed(&["--config", "/no/such/file.toml"]) else {
+            panic!()
+        };
         assert!(format!("{error:#}").contains("No such file"), "{error:#}");
     }
 }

@@ -19,7 +19,8 @@ const FILES_PER_WORKER: usize = 8;
 pub(crate) fn connections_max(asked: Option<u32>, workers: usize) -> anyhow::Result<usize> {
     let others = OTHER_FILES + (workers - 1) * FILES_PER_WORKER;
     let limit = getrlimit(Resource::Nofile);
-    let hard = limit.maximum.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+    let hard =
+        limit.maximum.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
     let connections = choose(asked.map(|asked| asked as usize), hard, others);
     let wanted = (connections + others).min(hard) as u64;
     if limit.current.is_some_and(|soft| soft < wanted) {

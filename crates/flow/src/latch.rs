@@ -98,7 +98,8 @@ impl Latch {
     #[inline]
     pub fn awake(&self) -> bool {
         // Awake and not woken is the only state that the swap would not change.
-        self.state.load(Ordering::Relaxed) != AWAKE && self.state.swap(AWAKE, Ordering::AcqRel) == WOKEN
+        self.state.load(Ordering::Relaxed) != AWAKE
+            && self.state.swap(AWAKE, Ordering::AcqRel) == WOKEN
     }
 
     /// Whether a wake has come that no [`awake`](Self::awake) has taken. One load: for an owner that spins.

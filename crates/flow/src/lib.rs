@@ -24,9 +24,11 @@ mod sys;
 #[cfg(not(loom))]
 pub use counter::CounterParts;
 pub use counter::{
-    BuildError, Corrupt, CounterBuilder, CounterReader, CounterWriter, EventCounter, PartsError, PartsReason,
-    ReadError, SetMaximumError, WriteError,
+    BuildError, Corrupt, CounterBuilder, CounterReader, CounterWriter, EventCounter, PartsError,
+    PartsReason, ReadError, SetMaximumError, WriteError,
 };
 pub use latch::Latch;
-pub use mailbox::{Bounds, Drain, Mailbox, Push, PushError, PushReason, Sender, mailbox, weighed_mailbox};
+pub use mailbox::{
+    Bounds, Drain, Mailbox, Push, PushError, PushReason, Sender, mailbox, weighed_mailbox,
+};
 pub use rustix::io::Errno;

@@ -29,7 +29,10 @@ impl<'l> Loop<'l> {
 
     /// How many events come within so many seconds.
     fn events(&self, seconds: i64) -> usize {
-        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 4];
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 4];
         let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
         epoll::wait(&self.epoll, &mut events[..], Some(&timeout)).unwrap()
     }
@@ -49,7 +52,10 @@ impl<'l> Loop<'l> {
 fn rings(latch: &Latch) -> u64 {
     let path = format!("/proc/self/fdinfo/{}", latch.as_fd().as_raw_fd());
     let text = std::fs::read_to_string(path).unwrap();
-    let count = text.lines().find_map(|line| line.strip_prefix("eventfd-count:")).expect("it is an eventfd");
+    let count = text
+        .lines()
+        .find_map(|line| line.strip_prefix("eventfd-count:"))
+        .expect("it is an eventfd");
     u64::from_str_radix(count.trim(), 16).unwrap()
 }
 
@@ -77,7 +83,12 @@ fn of_a_million_wakes_none_is_lost_and_only_sleepers_are_rung() {
                 seen += left.swap(0, Ordering::Relaxed);
             }
             // Of the last wakes some may not have rung yet. A sleep is rung at most once.
-            assert!(rings(&latch) <= owner.sleeps, "{} rings of {} sleeps", rings(&latch), owner.sleeps);
+            assert!(
+                rings(&latch) <= owner.sleeps,
+                "{} rings of {} sleeps",
+                rings(&latch),
+                owner.sleeps
+            );
         });
     }
 }
@@ -99,7 +110,12 @@ fn wakes_one_at_a_time_find_the_owner_falling_asleep() {
                             break;
                         }
                         // The one who is first asks; all wake.
-                        let _ = asked.compare_exchange(round, round + 1, Ordering::Relaxed, Ordering::Relaxed);
+                        let _ = asked.compare_exchange(
+                            round,
+                            round + 1,
+                            Ordering::Relaxed,
+                            Ordering::Relaxed,
+                        );
                         latch.wake();
                         while seen.load(Ordering::Acquire) == round {
                             thread::yield_now();
@@ -132,7 +148,11 @@ fn each_sleep_is_rung_once_by_however_many() {
         assert_eq!(rings(&latch), round);
         assert_eq!(owner.events(60), 1, "each write is a new edge");
         assert!(latch.awake());
-        assert_eq!(owner.events(0), 0, "one event for one ring, although the descriptor is still readable");
+        assert_eq!(
+            owner.events(0),
+            0,
+            "one event for one ring, although the descriptor is still readable"
+        );
     }
 }
 

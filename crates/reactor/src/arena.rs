@@ -102,7 +102,11 @@ impl<T> Arena<T> {
             match self.generations.draw(index) {
                 Some(generation) => self.fresh = generation,
                 // There are none left for these indices: the block stays empty.
-                None => self.places.extend((0..BLOCK).map(|_| Place { generation: 0, link: NONE, value: None })),
+                None => self.places.extend((0..BLOCK).map(|_| Place {
+                    generation: 0,
+                    link: NONE,
+                    value: None,
+                })),
             }
         }
     }
@@ -171,7 +175,9 @@ impl<T> Arena<T> {
 
     /// Index, generation and value of each place that is taken, by index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32, &T)> {
-        (0u32..).zip(&self.places).filter_map(|(i, place)| Some((i, place.generation, place.value.as_ref()?)))
+        (0u32..)
+            .zip(&self.places)
+            .filter_map(|(i, place)| Some((i, place.generation, place.value.as_ref()?)))
     }
 
     /// Takes the last value of the array, if there is one; for taking everything apart.
@@ -209,9 +215,15 @@ mod tests {
     fn a_name_finds_its_value_until_it_is_removed() {
         let mut arena = Arena::of(generations());
         let (a, b) = (put(&mut arena, 1), put(&mut arena, 2));
-        assert_eq!((arena.get(a.0, a.1), arena.get(b.0, b.1), arena.len()), (Some(&1), Some(&2), 2));
+        assert_eq!(
+            (arena.get(a.0, a.1), arena.get(b.0, b.1), arena.len()),
+            (Some(&1), Some(&2), 2)
+        );
         assert_eq!(arena.remove(a.0, a.1), Some(1));
-        assert_eq!((arena.get(a.0, a.1).copied(), arena.remove(a.0, a.1), arena.len()), (None, None, 1));
+        assert_eq!(
+            (arena.get(a.0, a.1).copied(), arena.remove(a.0, a.1), arena.len()),
+            (None, None, 1)
+        );
         let c = put(&mut arena, 3);
         assert_eq!(c, (a.0, a.1 + 1), "the place is used again under the next generation");
         assert_eq!((arena.get(a.0, a.1), arena.get(c.0, c.1)), (None, Some(&3)));
@@ -222,7 +234,10 @@ mod tests {
         let mut arena = Arena::of(generations());
         let (index, generation) = arena.next(MAX);
         arena.insert_noted(1, 77);
-        assert_eq!((arena.note(index, generation), arena.note(index, generation + 1)), (Some(77), None));
+        assert_eq!(
+            (arena.note(index, generation), arena.note(index, generation + 1)),
+            (Some(77), None)
+        );
         arena.remove(index, generation);
         assert_eq!(arena.note(index, generation), None);
         let other = put(&mut arena, 2);
@@ -268,13 +283,21 @@ mod tests {
             name = put(&mut arena, 1);
             count += 1;
         }
-        assert_eq!((count, name), (256, (1, first.1)), "the next place of the block has the range, too");
-        let stale = (0..=256).filter(|step| arena.get(first.0, first.1.wrapping_add(*step)).is_some());
+        assert_eq!(
+            (count, name),
+            (256, (1, first.1)),
+            "the next place of the block has the range, too"
+        );
+        let stale =
+            (0..=256).filter(|step| arena.get(first.0, first.1.wrapping_add(*step)).is_some());
         assert_eq!(stale.count(), 0);
         // A new arena has no place in that block at all.
         let mut other = Arena::of(generations);
         let names: Vec<_> = (0..3).map(|value| put(&mut other, value)).collect();
-        assert_eq!(names.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [BLOCK, BLOCK + 1, BLOCK + 2]);
+        assert_eq!(
+            names.iter().map(|(index, _)| *index).collect::<Vec<_>>(),
+            [BLOCK, BLOCK + 1, BLOCK + 2]
+        );
         assert_eq!(other.iter().count(), 3);
         assert_eq!((other.get(0, 0).copied(), other.remove(0, 0)), (None, None));
     }

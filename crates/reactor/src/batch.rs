@@ -9,7 +9,10 @@
 //!    `end`, or `resume` while the batch is halted: so a turn that nobody halts writes one pointer less.
 //! 2. Every event in `start..true end` has been written, by the kernel or by [`Batch::push`].
 
-#![allow(unsafe_code, reason = "a cursor of raw pointers spares the loop an index, a multiplication and a check")]
+#![allow(
+    unsafe_code,
+    reason = "a cursor of raw pointers spares the loop an index, a multiplication and a check"
+)]
 
 use core::{mem::MaybeUninit, ptr, slice};
 
@@ -115,7 +118,10 @@ impl Batch {
     /// The room of an empty batch: all of it.
     #[inline]
     pub(crate) fn whole_room(&mut self) -> &mut [MaybeUninit<RawEvent>] {
-        debug_assert!(self.is_empty() && self.resume.is_null(), "events that were not dispatched would be lost");
+        debug_assert!(
+            self.is_empty() && self.resume.is_null(),
+            "events that were not dispatched would be lost"
+        );
         // SAFETY: the allocation has `capacity` elements (protocol 1). The slice is borrowed from `self`, so nothing
         // else uses the memory meanwhile.
         unsafe { slice::from_raw_parts_mut(self.start.cast(), self.capacity) }
@@ -152,7 +158,10 @@ impl Batch {
         let Some(room) = self.room().first_mut() else {
             return false;
         };
-        room.write(RawEvent { flags: EventFlags::from_bits_retain(ready), data: EventData::new_u64(address) });
+        room.write(RawEvent {
+            flags: EventFlags::from_bits_retain(ready),
+            data: EventData::new_u64(address),
+        });
         // SAFETY: one element has just been written.
         unsafe { self.filled(1) };
         true
@@ -161,7 +170,10 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        let room = ptr::slice_from_raw_parts_mut(self.start.cast::<MaybeUninit<RawEvent>>(), self.capacity);
+        let room = ptr::slice_from_raw_parts_mut(
+            self.start.cast::<MaybeUninit<RawEvent>>(),
+            self.capacity,
+        );
         // SAFETY: `start` and `capacity` are those of the box that `new` gave up. Events have no destructor.
         drop(unsafe { Box::from_raw(room) });
     }
@@ -179,10 +191,16 @@ mod tests {
         assert!(!batch.push(40, 4), "full");
         assert_eq!((batch.next(), batch.running(), batch.len()), (Some((10, 1)), Some(10), 2));
         batch.halt();
-        assert_eq!((batch.next(), batch.running(), batch.is_empty(), batch.len()), (None, Some(10), false, 2));
+        assert_eq!(
+            (batch.next(), batch.running(), batch.is_empty(), batch.len()),
+            (None, Some(10), false, 2)
+        );
         assert_eq!((batch.names(10), batch.names(30)), (false, true));
         batch.resume();
-        assert_eq!((batch.next(), batch.next(), batch.next()), (Some((20, 2)), Some((30, 3)), None));
+        assert_eq!(
+            (batch.next(), batch.next(), batch.next()),
+            (Some((20, 2)), Some((30, 3)), None)
+        );
         assert!(batch.is_empty());
         batch.clear();
         assert_eq!((batch.running(), batch.room().len()), (None, 3));

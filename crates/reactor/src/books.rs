@@ -9,8 +9,9 @@ use core::any::TypeId;
 use std::time::Instant;
 
 use crate::{
-    AddError, AddReason, Backend, DeferError, Errno, GroupError, GroupState, Interest, Key, ModifyError, NotFound,
-    Reactor, Stats, Subscriber, Subscription, TakeError, TimerError, TimerReason, attention,
+    AddError, AddReason, Backend, DeferError, Errno, GroupError, GroupState, Interest, Key,
+    ModifyError, NotFound, Reactor, Stats, Subscriber, Subscription, TakeError, TimerError,
+    TimerReason, attention,
     calm::Panics,
     cell::{CellPtr, Flags, NO_GROUP},
     clock::nanoseconds,
@@ -56,14 +57,24 @@ impl Reactor {
     }
 
     /// Registers a cell of the user's, whose descriptor and interest were asked for before (rule 3).
-    pub(crate) fn admit(&mut self, cell: Cell, fd: i32, interest: Interest) -> Result<Key, AddReason> {
+    pub(crate) fn admit(
+        &mut self,
+        cell: Cell,
+        fd: i32,
+        interest: Interest,
+    ) -> Result<Key, AddReason> {
         self.may_admit(fd, interest)?;
         self.driver.check(fd)?;
         Ok(self.watch(cell, fd, interest)?)
     }
 
     /// Registers the cell of a stream or listener, whose socket is known to be one.
-    pub(crate) fn admit_socket(&mut self, cell: Cell, fd: i32, interest: Interest) -> Result<Key, AddReason> {
+    pub(crate) fn admit_socket(
+        &mut self,
+        cell: Cell,
+        fd: i32,
+        interest: Interest,
+    ) -> Result<Key, AddReason> {
         self.may_admit(fd, interest)?;
         Ok(self.watch(cell, fd, interest)?)
     }
@@ -94,7 +105,8 @@ impl Reactor {
         }
         // What pauses a registration is edge-triggered for the kernel, but not for re-arming: who pauses himself at every hang-up
         // would hear of it for ever.
-        let is_paused = cell.armed_mask() == interest.kernel_mask() && !cell.has_flag(Flags::ABSENT);
+        let is_paused =
+            cell.armed_mask() == interest.kernel_mask() && !cell.has_flag(Flags::ABSENT);
         if is_paused && interest == crate::interest() && cell.interest() == interest {
             return Ok(());
         }
@@ -293,7 +305,8 @@ impl Reactor {
     /// it, the next turn tries again, and no turn waits longer than `DEAF_WAIT_MAX` until then.
     pub(crate) fn listen_again(&mut self) {
         self.attention &= !attention::DEAF;
-        let is_missing = |cell: &Cell| cell.has_flag(Flags::INTERNAL) && cell.has_flag(Flags::ABSENT);
+        let is_missing =
+            |cell: &Cell| cell.has_flag(Flags::INTERNAL) && cell.has_flag(Flags::ABSENT);
         for cell in self.registry.iter().filter(is_missing) {
             match self.driver.add(cell, cell.armed_mask()) {
                 Ok(()) => cell.set_flag(Flags::ABSENT, false),
@@ -316,7 +329,8 @@ impl Reactor {
     /// # Errors
     /// See [`TakeError`]; what is not taken stays registered.
     pub fn take_fd<Fd: 'static>(&mut self, key: Key) -> Result<Fd, TakeError> {
-        let (cell, ghost) = self.withdraw_if(key, |value| value.fd_type(Token(())) == Some(TypeId::of::<Fd>()))?;
+        let (cell, ghost) =
+            self.withdraw_if(key, |value| value.fd_type(Token(())) == Some(TypeId::of::<Fd>()))?;
         let fd = self
             .exhume(false, |graves| graves.rob_boxed(cell, ghost))
             .into_fd(Token(()))
@@ -391,14 +405,20 @@ impl Reactor {
     fn deadline(&self, now: u64, schedule: Schedule) -> u64 {
         let in_turn = self.phase != Phase::Idle;
         let deadline = match schedule {
-            Schedule::After(delay) | Schedule::Every(delay) => now.saturating_add(nanoseconds(delay)),
+            Schedule::After(delay) | Schedule::Every(delay) => {
+                now.saturating_add(nanoseconds(delay))
+            }
             Schedule::At(moment) => self.time.since_epoch_ns(moment),
         };
         if in_turn { deadline.max(now.saturating_add(1)) } else { deadline }
     }
 
     /// Starts a timer, with the clock's reading: the clock may be the user's, and is asked before anything is written down.
-    pub(crate) fn place_timer(&mut self, now: u64, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>> {
+    pub(crate) fn place_timer(
+        &mut self,
+        now: u64,
+        timer: Timer<Self>,
+    ) -> Result<Key, TimerError<Timer<Self>>> {
         let period_ns = match timer.schedule {
             Schedule::Every(period) if period.is_zero() => {
                 return Err(TimerError { reason: TimerReason::ZeroPeriod, handler: timer });
@@ -416,7 +436,10 @@ impl Reactor {
 }
 
 impl ReactorOps for Reactor {
-    fn add_cell(&mut self, subscription: Subscription<Self>) -> Result<Key, AddError<Subscription<Self>>> {
+    fn add_cell(
+        &mut self,
+        subscription: Subscription<Self>,
+    ) -> Result<Key, AddError<Subscription<Self>>> {
         // The only calls of the user's code, before anything is written down (rule 3). Rule 6: asked here, once.
         let (fd, interest) = (subscription.fd(), subscription.interest());
         match self.admit(subscription.cell(), fd, interest) {
@@ -449,7 +472,10 @@ impl ReactorOps for Reactor {
         Ok(())
     }
 
-    fn add_group(&mut self, group: ErasedGroup<Self>) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>> {
+    fn add_group(
+        &mut self,
+        group: ErasedGroup<Self>,
+    ) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>> {
         self.admit_group(group)
     }
 

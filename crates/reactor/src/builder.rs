@@ -73,7 +73,10 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
     /// # Errors
     /// See [`AddReason`](crate::AddReason); the registration comes back, the descriptor open.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
-    pub fn register_into<G: Registrar, Args: 'static>(self, target: &mut G) -> Result<Key, AddError<Self>>
+    pub fn register_into<G: Registrar, Args: 'static>(
+        self,
+        target: &mut G,
+    ) -> Result<Key, AddError<Self>>
     where
         F: HandlerFn<Fd, G::Ops, Args>,
     {
@@ -86,7 +89,10 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
     /// # Errors
     /// See [`RemoteAddError`]; the registration comes back, the descriptor open.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
-    pub fn register_remotely<Args: 'static>(self, remote: &Remote) -> Result<Key, RemoteAddError<Self>>
+    pub fn register_remotely<Args: 'static>(
+        self,
+        remote: &Remote,
+    ) -> Result<Key, RemoteAddError<Self>>
     where
         Fd: Send,
         F: HandlerFn<Fd, Reactor, Args> + Send,

@@ -1,6 +1,9 @@
 //! Destructors that may panic, where two panics at once would end the process.
 
-#![allow(unsafe_code, reason = "ManuallyDrop has no safe way out by reference, and `Calm` has a destructor")]
+#![allow(
+    unsafe_code,
+    reason = "ManuallyDrop has no safe way out by reference, and `Calm` has a destructor"
+)]
 
 use core::{
     mem::ManuallyDrop,

@@ -16,7 +16,10 @@
 //!    After `free` no copy of the pointer is used, be it by the safe accessors of [`CellPtr`].
 //! 4. A block never moves and belongs to one thread: `CellPtr` is neither `Send` nor `Sync`.
 
-#![allow(unsafe_code, reason = "the header's address is what the kernel carries; the protocol above")]
+#![allow(
+    unsafe_code,
+    reason = "the header's address is what the kernel carries; the protocol above"
+)]
 
 use core::{
     alloc::Layout,
@@ -28,7 +31,9 @@ use core::{
 };
 use std::alloc;
 
-use crate::{Event, Interest, Key, ReactorOps, Ready, Subscriber, Turn, calm::Panics, owed, turn::Token};
+use crate::{
+    Event, Interest, Key, ReactorOps, Ready, Subscriber, Turn, calm::Panics, owed, turn::Token,
+};
 
 /// What a ready descriptor costs: a load of the header's address, a load of this, and a call of it.
 ///
@@ -132,7 +137,11 @@ impl<T: Subscriber<R>, R: ReactorOps> TableOf<T, R> {
 ///
 /// # Safety
 /// As [`DispatchFn`] says, and the block's value is a `T`.
-unsafe fn dispatch<T: Subscriber<R>, R: ReactorOps>(header: *mut Header<R>, ready: u32, reactor: *mut R) {
+unsafe fn dispatch<T: Subscriber<R>, R: ReactorOps>(
+    header: *mut Header<R>,
+    ready: u32,
+    reactor: *mut R,
+) {
     // SAFETY: the header is allocated, so not null (the caller's promise).
     let cell = CellPtr(unsafe { NonNull::new_unchecked(header) });
     let block = header.cast::<Block<T, R>>();
@@ -149,7 +158,11 @@ unsafe fn dispatch<T: Subscriber<R>, R: ReactorOps>(header: *mut Header<R>, read
 ///
 /// # Safety
 /// As [`dispatch`].
-unsafe fn dispatch_one_shot<T: Subscriber<R>, R: ReactorOps>(header: *mut Header<R>, ready: u32, reactor: *mut R) {
+unsafe fn dispatch_one_shot<T: Subscriber<R>, R: ReactorOps>(
+    header: *mut Header<R>,
+    ready: u32,
+    reactor: *mut R,
+) {
     // SAFETY: the header is allocated, so not null (the caller's promise).
     let cell = CellPtr(unsafe { NonNull::new_unchecked(header) });
     cell.set_flag(Flags::FIRED, !cell.has_flag(Flags::REARMED));
@@ -173,7 +186,9 @@ unsafe fn ghost<R: ReactorOps>(_: *mut Header<R>, _: u32, reactor: *mut R) {
 
 /// # Safety
 /// The block's value is a live `T`.
-unsafe fn value<T: Subscriber<R>, R: ReactorOps>(header: NonNull<Header<R>>) -> *mut dyn Subscriber<R> {
+unsafe fn value<T: Subscriber<R>, R: ReactorOps>(
+    header: NonNull<Header<R>>,
+) -> *mut dyn Subscriber<R> {
     let block = header.as_ptr().cast::<Block<T, R>>();
     // SAFETY: the block is allocated as a `Block<T, R>` (the caller's promise), so the field lies inside it.
     let value: *mut ManuallyDrop<T> = unsafe { &raw mut (*block).value };
@@ -183,7 +198,9 @@ unsafe fn value<T: Subscriber<R>, R: ReactorOps>(header: NonNull<Header<R>>) -> 
 
 /// # Safety
 /// The block's value is a live `T`, not borrowed, and is not used as one afterwards.
-unsafe fn unbox<T: Subscriber<R>, R: ReactorOps>(header: NonNull<Header<R>>) -> Box<dyn Subscriber<R>> {
+unsafe fn unbox<T: Subscriber<R>, R: ReactorOps>(
+    header: NonNull<Header<R>>,
+) -> Box<dyn Subscriber<R>> {
     // SAFETY: the value is a live `T` and the caller gives it up.
     let value: T = unsafe { CellPtr(header).take_as() };
     let boxed: Box<dyn Any> = Box::new(value);
@@ -257,7 +274,11 @@ impl<R: ReactorOps> CellPtr<R> {
     pub(crate) fn set_interest(self, interest: Interest) {
         self.set_interest_bits(interest.bits());
         let table = self.table();
-        self.set_dispatch_fn(if interest.has_one_shot() { table.dispatch_one_shot } else { table.dispatch });
+        self.set_dispatch_fn(if interest.has_one_shot() {
+            table.dispatch_one_shot
+        } else {
+            table.dispatch
+        });
     }
 
     /// The mask that the kernel has for this cell.
@@ -299,7 +320,10 @@ impl<R: ReactorOps> CellPtr<R> {
     /// The number is from [`expose`](Self::expose) of a cell that has not been freed (rule 2).
     #[inline(always)]
     pub(crate) unsafe fn from_exposed(address: u64) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "a pointer has 64 bits here: lib.rs refuses others")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a pointer has 64 bits here: lib.rs refuses others"
+        )]
         let header = ptr::with_exposed_provenance_mut(address as usize);
         // SAFETY: the caller promises that the number was a cell's address, so it is not null.
         Self(unsafe { NonNull::new_unchecked(header) })
@@ -519,6 +543,20 @@ const _: () = {
     // A ring's completions carry the address with a tag in its low three bits.
     assert!(mem::align_of::<Header<crate::Reactor>>() >= 8);
     // The flags share a word with the kernel's mask.
-    assert!(Flags::ALL & Interest::from_bits(0).read().write().priority().read_hangup().error().hangup().bits() == 0);
-    assert!(Flags::ALL & Interest::from_bits(0).edge_triggered().one_shot().exclusive().wakeup().bits() == 0);
+    assert!(
+        Flags::ALL
+            & Interest::from_bits(0)
+                .read()
+                .write()
+                .priority()
+                .read_hangup()
+                .error()
+                .hangup()
+                .bits()
+            == 0
+    );
+    assert!(
+        Flags::ALL & Interest::from_bits(0).edge_triggered().one_shot().exclusive().wakeup().bits()
+            == 0
+    );
 };

@@ -187,7 +187,11 @@ impl Builder {
     /// What a ring is asked for: for tests, as if the kernel were older.
     #[cfg(windlass_force_ring)]
     #[doc(hidden)]
-    pub const fn ring_features(mut self, features: crate::RingFeatures, missing: Option<crate::RingFeature>) -> Self {
+    pub const fn ring_features(
+        mut self,
+        features: crate::RingFeatures,
+        missing: Option<crate::RingFeature>,
+    ) -> Self {
         self.ring.features = features;
         self.ring.missing = missing;
         self

@@ -24,7 +24,10 @@
 //! While the loop runs it reaches the reactor by one raw pointer, made from the `&mut self` of `run_once`; a trampoline turns it into the
 //! handler's [`Turn`] for the time of a call. No reference to the reactor is alive in the loop at that time.
 
-#![allow(unsafe_code, reason = "the loop calls cells by the addresses that the kernel hands back; the protocol above")]
+#![allow(
+    unsafe_code,
+    reason = "the loop calls cells by the addresses that the kernel hands back; the protocol above"
+)]
 
 use std::{
     io, mem,
@@ -163,7 +166,9 @@ impl Reactor {
     fn longer_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         match timeout {
             None if self.attention == attention::REMOTE => self.short_turn::<false, true>(),
-            Some(Duration::ZERO) if self.attention == attention::REMOTE => self.short_turn::<true, true>(),
+            Some(Duration::ZERO) if self.attention == attention::REMOTE => {
+                self.short_turn::<true, true>()
+            }
             timeout => self.turn(timeout),
         }
     }
@@ -241,7 +246,8 @@ impl Reactor {
         }
         reactor.phase = Phase::Calls;
         reactor.run_deferred(left);
-        let called = if reactor.calls_left { reactor.run_calls(reactor.limits.calls_per_turn) } else { 0 };
+        let called =
+            if reactor.calls_left { reactor.run_calls(reactor.limits.calls_per_turn) } else { 0 };
         if has_timers && timers_first {
             reactor.fire_timers();
         }
@@ -280,7 +286,10 @@ impl Reactor {
         self.batch.clear();
         self.push_faults();
         self.push_nudges();
-        let has_work = !self.batch.is_empty() || !self.deferred.is_empty() || self.timers_left || self.calls_left;
+        let has_work = !self.batch.is_empty()
+            || !self.deferred.is_empty()
+            || self.timers_left
+            || self.calls_left;
         let timeout = if has_work { Some(Duration::ZERO) } else { timeout };
         self.wait(timeout)?;
         if self.attention & attention::REMOTE != 0 {
@@ -323,7 +332,8 @@ impl Reactor {
         let waits = waits && (self.attention & attention::REMOTE == 0 || self.stop.latch().sleep());
         loop {
             let timer = if waits && has_timers { self.until_next_timer() } else { None };
-            let until_deadline = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let until_deadline =
+                deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let longest = if waits { until_deadline } else { Some(Duration::ZERO) };
             let by_timer = timer.is_some_and(|timer| longest.is_none_or(|longest| timer < longest));
             let span = if by_timer { timer } else { longest };
@@ -339,7 +349,9 @@ impl Reactor {
                 continue;
             }
             // A timer that was cancelled has left its deadline behind: then nothing is due, and the wait goes on.
-            let in_vain = by_timer && !self.time.is_custom() && self.until_next_timer() != Some(Duration::ZERO);
+            let in_vain = by_timer
+                && !self.time.is_custom()
+                && self.until_next_timer() != Some(Duration::ZERO);
             if !in_vain {
                 return Ok(());
             }
@@ -371,7 +383,9 @@ impl Reactor {
                 return Ok(true);
             }
             match self.wait_once(Some(Duration::ZERO)) {
-                Ok(0) | Err(Errno::INTR) if end.is_some_and(|end| Instant::now() >= end) => return Ok(false),
+                Ok(0) | Err(Errno::INTR) if end.is_some_and(|end| Instant::now() >= end) => {
+                    return Ok(false);
+                }
                 Ok(0) | Err(Errno::INTR) => core::hint::spin_loop(),
                 Ok(_) => return Ok(true),
                 Err(errno) => return Err(errno.into()),
@@ -467,7 +481,10 @@ impl Reactor {
         for (bit, is_so) in [
             (attention::KEPT, !self.batch.is_empty()),
             (attention::TIMERS, self.timers.len() > 0),
-            (attention::DEFERRED, !self.deferred.is_empty() || !self.deferred_later.is_empty() || self.timers_left),
+            (
+                attention::DEFERRED,
+                !self.deferred.is_empty() || !self.deferred_later.is_empty() || self.timers_left,
+            ),
             (attention::CALLS, self.calls_left),
             (attention::DIRTY, !self.dirty.is_empty()),
             (attention::FAULTS, !self.faults.is_empty() || has_nudges),

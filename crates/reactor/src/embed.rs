@@ -17,7 +17,10 @@ use rustix::{
         epoll::{self, CreateFlags, EventData, EventFlags},
         eventfd,
     },
-    time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime},
+    time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    },
 };
 
 use crate::{
@@ -114,7 +117,10 @@ impl Reactor {
         let parts = (|| {
             let outer = epoll::create(CreateFlags::CLOEXEC)?;
             let work = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-            let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+            let timer = timerfd_create(
+                TimerfdClockId::Monotonic,
+                TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+            )?;
             for fd in [&work, &timer] {
                 epoll::add(&outer, fd, EventData::new_u64(0), EventFlags::IN)?;
             }
@@ -126,8 +132,16 @@ impl Reactor {
                 return Err(EmbedError { errno, reactor: Box::new(self) });
             }
         };
-        let mut embedded =
-            Embedded { reactor: self, outer, work, timer, watched: None, raised: false, armed: None, trouble: None };
+        let mut embedded = Embedded {
+            reactor: self,
+            outer,
+            work,
+            timer,
+            watched: None,
+            raised: false,
+            armed: None,
+            trouble: None,
+        };
         embedded.settle();
         match embedded.trouble.take() {
             None => Ok(embedded),
@@ -193,7 +207,8 @@ impl Embedded {
         let watched = self.watch_inner();
         let settled = self.reactor.driver.settle();
         // Asleep before the host sleeps; what was queued before that is work. Before the timer, which asks the user's clock, and that may panic.
-        let is_woken = self.reactor.attention & attention::REMOTE != 0 && !self.reactor.stop.latch().sleep();
+        let is_woken =
+            self.reactor.attention & attention::REMOTE != 0 && !self.reactor.stop.latch().sleep();
         self.raise_work(watched.is_err() || is_woken || settled != Ok(false))?;
         self.arm_timer().or_else(|errno| self.raise_work(true).and(Err(errno)))?;
         watched.and(settled.map(drop))
@@ -252,7 +267,8 @@ impl Embedded {
         // All zeros disarm a timerfd, so what is due already is due in a nanosecond; where the clock may stand still, in a
         // millisecond, or the host would spin.
         let least = if is_custom { 1_000_000 } else { 1 };
-        let span = next.map(|next| next.saturating_sub(self.reactor.time.read_calm_ns()).max(least));
+        let span =
+            next.map(|next| next.saturating_sub(self.reactor.time.read_calm_ns()).max(least));
         let it_value = timespec(Duration::from_nanos(span.unwrap_or(0)));
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;

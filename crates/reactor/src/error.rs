@@ -351,14 +351,26 @@ plain_error!(
     })
 );
 
-plain_error!(UnknownBackend, |_e| "the backends are auto, epoll, uring and poll", Err(io::ErrorKind::InvalidInput));
+plain_error!(
+    UnknownBackend,
+    |_e| "the backends are auto, epoll, uring and poll",
+    Err(io::ErrorKind::InvalidInput)
+);
 
-plain_error!(HookError, |_e| "the reactor has as many hooks as it takes", Err(io::ErrorKind::QuotaExceeded));
+plain_error!(
+    HookError,
+    |_e| "the reactor has as many hooks as it takes",
+    Err(io::ErrorKind::QuotaExceeded)
+);
 
 /// What is the same in every [`DeferError`].
 #[derive(Debug)]
 struct DeferredFull;
-plain_error!(DeferredFull, |_e| "as many closures as may be are deferred", Err(io::ErrorKind::WouldBlock));
+plain_error!(
+    DeferredFull,
+    |_e| "as many closures as may be are deferred",
+    Err(io::ErrorKind::WouldBlock)
+);
 
 plain_error!(
     BuildError,
@@ -369,13 +381,15 @@ plain_error!(
         Self::Ring(_) => "the reactor cannot have a ring",
     },
     match e {
-        BuildError::ZeroCapacity(_) | BuildError::CapacityTooLarge(_) => Err(io::ErrorKind::InvalidInput),
+        BuildError::ZeroCapacity(_) | BuildError::CapacityTooLarge(_) =>
+            Err(io::ErrorKind::InvalidInput),
         BuildError::Os(errno) => Ok(*errno),
         // With the words, which name what is missing.
         BuildError::Ring(why) => Err(io::Error::from(why.errno()).kind()),
     },
     match e {
-        BuildError::ZeroCapacity(capacity) | BuildError::CapacityTooLarge(capacity) => Some(capacity.to_string()),
+        BuildError::ZeroCapacity(capacity) | BuildError::CapacityTooLarge(capacity) =>
+            Some(capacity.to_string()),
         BuildError::Os(errno) => Some(errno.to_string()),
         BuildError::Ring(why) => Some(why.to_string()),
     }
@@ -397,7 +411,8 @@ mod tests {
         let add = AddError::new(AddReason::AlreadyExists, Opaque(core::ptr::null()));
         assert_eq!(format!("{add:?}"), "AddError(AlreadyExists)");
         assert_eq!(io::Error::from(add).kind(), io::ErrorKind::AlreadyExists);
-        let timer = TimerError { reason: TimerReason::ZeroPeriod, handler: Opaque(core::ptr::null()) };
+        let timer =
+            TimerError { reason: TimerReason::ZeroPeriod, handler: Opaque(core::ptr::null()) };
         assert_eq!(io::Error::from(timer).kind(), io::ErrorKind::InvalidInput);
         let defer = DeferError { closure: Opaque(core::ptr::null()) };
         assert_eq!(io::Error::from(defer).kind(), io::ErrorKind::WouldBlock);

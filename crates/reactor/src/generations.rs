@@ -80,7 +80,8 @@ impl Generations {
         let place = index / BLOCK + FIRST;
         let segment = place.ilog2() - FIRST.ilog2();
         let len = FIRST << segment;
-        let counts = self.segments[segment as usize].get_or_init(|| (0..len).map(|_| AtomicU32::new(0)).collect());
+        let counts = self.segments[segment as usize]
+            .get_or_init(|| (0..len).map(|_| AtomicU32::new(0)).collect());
         &counts[(place - len) as usize]
     }
 }
@@ -95,8 +96,15 @@ mod tests {
         let generations = Generations::new();
         let first = generations.draw(5).unwrap();
         let last = generations.draw(6).unwrap();
-        assert!(first != last && first % RANGE == 0 && last % RANGE == 0, "5 and 6 are of one block");
-        assert_eq!(generations.draw(5 + BLOCK), Some(first), "and the next block has ranges of its own");
+        assert!(
+            first != last && first % RANGE == 0 && last % RANGE == 0,
+            "5 and 6 are of one block"
+        );
+        assert_eq!(
+            generations.draw(5 + BLOCK),
+            Some(first),
+            "and the next block has ranges of its own"
+        );
         let left = if cfg!(miri) { 10 } else { 1 << 16 };
         generations.count(7).store(RANGES - left, Ordering::Relaxed);
         let mut drawn: Vec<u32> = std::iter::from_fn(|| generations.draw(7)).collect();

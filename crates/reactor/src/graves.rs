@@ -256,7 +256,11 @@ impl Reactor {
     ///
     /// # Panics
     /// In a turn: the subscriber may be running.
-    pub(crate) fn look_at<T>(&self, cell: CellPtr<Self>, look: impl FnOnce(&dyn Subscriber<Self>) -> T) -> T {
+    pub(crate) fn look_at<T>(
+        &self,
+        cell: CellPtr<Self>,
+        look: impl FnOnce(&dyn Subscriber<Self>) -> T,
+    ) -> T {
         assert_eq!(self.phase, Phase::Idle, "only the owner looks at subscribers");
         // SAFETY: a registered cell's value is alive, and no handler runs outside a turn.
         unsafe { cell.with_value(look) }

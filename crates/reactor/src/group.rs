@@ -10,7 +10,10 @@
 //! 3. A group belongs to one reactor: the reference is not `Send`, and a state that was registered is joined only
 //!    through the reactor that has it.
 
-#![allow(unsafe_code, reason = "several members reach one state without a lock; the protocol above")]
+#![allow(
+    unsafe_code,
+    reason = "several members reach one state without a lock; the protocol above"
+)]
 
 use core::{any::Any, cell::UnsafeCell, fmt, marker::PhantomData};
 use std::{
@@ -20,7 +23,8 @@ use std::{
 };
 
 use crate::{
-    AddReason, Event, Interest, Key, NotFound, Reactor, SignalSet, Subscription, Tick, TimerReason, Turn,
+    AddReason, Event, Interest, Key, NotFound, Reactor, SignalSet, Subscription, Tick, TimerReason,
+    Turn,
     builder::Registrar,
     calm::Calm,
     error::carrying_error,
@@ -222,7 +226,10 @@ pub struct Registered<S> {
 
 impl<S> fmt::Debug for Registered<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registered").field("group", &self.group).field("members", &self.members).finish()
+        f.debug_struct("Registered")
+            .field("group", &self.group)
+            .field("members", &self.members)
+            .finish()
     }
 }
 
@@ -272,12 +279,18 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
     }
 
     pub(crate) fn joining(group: GroupKey<S>, reactor: &mut R) -> Result<Self, NotFound> {
-        let state = reactor.group_state(group.key).and_then(|state| state.typed()).ok_or(NotFound)?;
+        let state =
+            reactor.group_state(group.key).and_then(|state| state.typed()).ok_or(NotFound)?;
         Ok(Self { state, members: Vec::new(), joins: Some(group.key) })
     }
 
     /// Adds a descriptor with its handler: `&mut State`, then any ordered subset of `&mut Fd`, [`Event`], [`Interest`] and [`Turn`].
-    pub fn fd<Fd: AsFd + 'static, H, Args: 'static>(mut self, interest: Interest, fd: Fd, handler: H) -> Self
+    pub fn fd<Fd: AsFd + 'static, H, Args: 'static>(
+        mut self,
+        interest: Interest,
+        fd: Fd,
+        handler: H,
+    ) -> Self
     where
         H: MemberFn<S, Fd, R, Args>,
     {
@@ -288,26 +301,46 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
     }
 
     /// Adds signals with their handler: [`fd`](Self::fd) of a [`SignalSet`].
-    pub fn signals<H: MemberFn<S, SignalSet, R, Args>, Args: 'static>(self, signals: SignalSet, handler: H) -> Self {
+    pub fn signals<H: MemberFn<S, SignalSet, R, Args>, Args: 'static>(
+        self,
+        signals: SignalSet,
+        handler: H,
+    ) -> Self {
         self.fd(interest().read(), signals, handler)
     }
 
     /// Adds a timer that fires once, `delay` after the registration: `&mut State`, then any ordered subset of [`Tick`] and [`Turn`].
-    pub fn after<H: MemberTimerFn<S, R, Args>, Args: 'static>(self, delay: Duration, handler: H) -> Self {
+    pub fn after<H: MemberTimerFn<S, R, Args>, Args: 'static>(
+        self,
+        delay: Duration,
+        handler: H,
+    ) -> Self {
         self.timer(Schedule::After(delay), handler)
     }
 
     /// Adds a timer that fires once, at `deadline`.
-    pub fn at<H: MemberTimerFn<S, R, Args>, Args: 'static>(self, deadline: Instant, handler: H) -> Self {
+    pub fn at<H: MemberTimerFn<S, R, Args>, Args: 'static>(
+        self,
+        deadline: Instant,
+        handler: H,
+    ) -> Self {
         self.timer(Schedule::At(deadline), handler)
     }
 
     /// Adds a timer that fires every `period`.
-    pub fn every<H: MemberTimerFn<S, R, Args>, Args: 'static>(self, period: Duration, handler: H) -> Self {
+    pub fn every<H: MemberTimerFn<S, R, Args>, Args: 'static>(
+        self,
+        period: Duration,
+        handler: H,
+    ) -> Self {
         self.timer(Schedule::Every(period), handler)
     }
 
-    fn timer<H: MemberTimerFn<S, R, Args>, Args: 'static>(mut self, schedule: Schedule, handler: H) -> Self {
+    fn timer<H: MemberTimerFn<S, R, Args>, Args: 'static>(
+        mut self,
+        schedule: Schedule,
+        handler: H,
+    ) -> Self {
         let (handler, shared) = (Calm::new(handler), Rc::clone(&self.state));
         let call = Box::new(TimerMember { handler, shared, args: PhantomData });
         self.members.push(Member::Timer(Timer { schedule, call }));
@@ -319,11 +352,16 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
     /// # Errors
     /// See [`GroupReason`]; the group comes back with all its members.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
-    pub fn register_into<G: Registrar<Ops = R>>(self, target: &mut G) -> Result<Registered<S>, GroupError<Self>> {
+    pub fn register_into<G: Registrar<Ops = R>>(
+        self,
+        target: &mut G,
+    ) -> Result<Registered<S>, GroupError<Self>> {
         let Self { state, members, joins } = self;
         let erased = ErasedGroup { state: GroupState(state.clone()), members, joins };
         match target.with_ops(Token(()), |ops| ops.add_group(erased)) {
-            Ok((key, members)) => Ok(Registered { group: GroupKey { key, state: PhantomData }, members }),
+            Ok((key, members)) => {
+                Ok(Registered { group: GroupKey { key, state: PhantomData }, members })
+            }
             Err(GroupError { reason, group }) => {
                 Err(GroupError { reason, group: Self { state, members: group.members, joins } })
             }
@@ -402,7 +440,8 @@ mod tests {
             group.after(Duration::from_secs(60), |_: &mut u64, _: Turn<'_, Reactor>| {})
         }
         let mut reactor = Reactor::new().unwrap();
-        let [one, two] = [1, 2].map(|state| member(Group::new(state)).register_into(&mut reactor).unwrap().group);
+        let [one, two] = [1, 2]
+            .map(|state| member(Group::new(state)).register_into(&mut reactor).unwrap().group);
         let mut joining = member(Group::joining(one, &mut reactor).unwrap());
         joining.joins = Some(two.key());
         let mut refused = joining.register_into(&mut reactor).unwrap_err();

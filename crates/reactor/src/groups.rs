@@ -1,8 +1,8 @@
 //! The reactor's books of groups: who belongs to which.
 
 use crate::{
-    AddReason, GroupError, GroupReason, GroupState, Interest, Key, NotFound, Reactor, Subscription, TimerError,
-    TimerReason, attention,
+    AddReason, GroupError, GroupReason, GroupState, Interest, Key, NotFound, Reactor, Subscription,
+    TimerError, TimerReason, attention,
     cell::NO_GROUP,
     group::{ErasedGroup, Member},
     registry::{Kind, MAX_INDEX},
@@ -81,14 +81,21 @@ impl Reactor {
                 Err((reason, member)) => {
                     let reason = reason.at(joined.len());
                     let back = joined.iter().map(|joined| self.withdraw(joined));
-                    let members = back.chain([member]).chain(waiting.map(|(member, _)| member)).collect();
-                    return Err(GroupError { reason, group: ErasedGroup { state, members, joins } });
+                    let members =
+                        back.chain([member]).chain(waiting.map(|(member, _)| member)).collect();
+                    return Err(GroupError {
+                        reason,
+                        group: ErasedGroup { state, members, joins },
+                    });
                 }
             }
         }
         let keys: Vec<Key> = joined.iter().map(Joined::key).collect();
         if joins.is_some() {
-            let record = self.groups.get_mut(index, generation).expect("found above, and no user code ran since");
+            let record = self
+                .groups
+                .get_mut(index, generation)
+                .expect("found above, and no user code ran since");
             record.members.extend_from_slice(&keys);
         } else {
             self.groups.insert(GroupRecord { state, members: keys.clone() });
@@ -102,14 +109,20 @@ impl Reactor {
             return Err(GroupReason::Empty);
         }
         match group.joins {
-            None if self.groups.len() >= self.limits.subscribers_max => Err(GroupReason::LimitReached),
+            None if self.groups.len() >= self.limits.subscribers_max => {
+                Err(GroupReason::LimitReached)
+            }
             None => Ok(self.groups.next(MAX_INDEX)),
             Some(key) => {
                 let (index, generation) = key.parts(Kind::Group).ok_or(GroupReason::NotFound)?;
                 let record = self.groups.get(index, generation).ok_or(GroupReason::NotFound)?;
                 // The key may be made up. Members of two reactors with one state could run at once, one's
                 // handler inside the other's.
-                if record.state.is(&group.state) { Ok((index, generation)) } else { Err(GroupReason::NotFound) }
+                if record.state.is(&group.state) {
+                    Ok((index, generation))
+                } else {
+                    Err(GroupReason::NotFound)
+                }
             }
         }
     }
@@ -129,7 +142,9 @@ impl Reactor {
                         subscription.into_cell().set_group(group);
                         Ok(Joined::Descriptor(key))
                     }
-                    Err(reason) => Err((Refused::Descriptor(reason), Member::Descriptor(subscription))),
+                    Err(reason) => {
+                        Err((Refused::Descriptor(reason), Member::Descriptor(subscription)))
+                    }
                 }
             }
             Member::Timer(timer) => {
@@ -139,7 +154,9 @@ impl Reactor {
                         self.timers.set_group(key, group);
                         Ok(Joined::Timer(key, schedule))
                     }
-                    Err(TimerError { reason, handler }) => Err((Refused::Timer(reason), Member::Timer(handler))),
+                    Err(TimerError { reason, handler }) => {
+                        Err((Refused::Timer(reason), Member::Timer(handler)))
+                    }
                 }
             }
         }
@@ -182,7 +199,8 @@ impl Reactor {
 
     pub(crate) fn strike_group(&mut self, group: Key) -> Result<(), NotFound> {
         let (index, generation) = group.parts(Kind::Group).ok_or(NotFound)?;
-        let GroupRecord { state, members } = self.groups.remove(index, generation).ok_or(NotFound)?;
+        let GroupRecord { state, members } =
+            self.groups.remove(index, generation).ok_or(NotFound)?;
         let mark = self.graves.waiting();
         // The last member goes to the graves first, for what came last is buried first.
         for key in members.into_iter().rev() {

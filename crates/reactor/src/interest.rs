@@ -263,7 +263,9 @@ mod tests {
             .exclusive()
             .wakeup();
         assert!(all.has_read() && all.has_write() && all.has_priority() && all.has_read_hangup());
-        assert!(all.has_error() && all.has_hangup() && all.has_edge_triggered() && all.has_one_shot());
+        assert!(
+            all.has_error() && all.has_hangup() && all.has_edge_triggered() && all.has_one_shot()
+        );
         assert!(all.has_exclusive() && all.has_wakeup());
         let none = all
             .without_read()
@@ -277,7 +279,10 @@ mod tests {
             .without_exclusive()
             .without_wakeup();
         assert_eq!(none, interest());
-        assert_eq!(format!("{:?}", interest().read().edge_triggered()), "Interest(read | edge_triggered)");
+        assert_eq!(
+            format!("{:?}", interest().read().edge_triggered()),
+            "Interest(read | edge_triggered)"
+        );
         assert_eq!(format!("{:?}", Ready::empty().write()), "Ready(write)");
     }
 
@@ -286,7 +291,11 @@ mod tests {
         assert_eq!(interest().kernel_mask(), ET);
         assert_eq!(interest().one_shot().kernel_mask(), ET | ONESHOT);
         assert_eq!(interest().read().kernel_mask(), IN);
-        assert_eq!(interest().hangup().kernel_mask(), HUP, "asked for by name: told for as long as it lasts");
+        assert_eq!(
+            interest().hangup().kernel_mask(),
+            HUP,
+            "asked for by name: told for as long as it lasts"
+        );
     }
 
     #[test]

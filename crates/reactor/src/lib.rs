@@ -91,8 +91,8 @@ pub use clock::Clock;
 pub use config::Builder;
 pub use embed::{EmbedError, Embedded};
 pub use error::{
-    AddError, AddReason, BuildError, Capacity, DeferError, Errno, HookError, ModifyError, NotFound, TakeError,
-    TimerError, TimerReason, UnknownBackend,
+    AddError, AddReason, BuildError, Capacity, DeferError, Errno, HookError, ModifyError, NotFound,
+    TakeError, TimerError, TimerReason, UnknownBackend,
 };
 pub use event::Event;
 pub use group::{ErasedGroup, Group, GroupError, GroupKey, GroupReason, GroupState, Registered};

@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use crate::{
-    AddError, DeferError, Deferred, ErasedGroup, GroupError, GroupState, Interest, Key, ModifyError, NotFound,
-    ReactorOps, Schedule, Stats, Subscription, Timer, TimerError, Turn, turn::sealed::Sealed,
+    AddError, DeferError, Deferred, ErasedGroup, GroupError, GroupState, Interest, Key,
+    ModifyError, NotFound, ReactorOps, Schedule, Stats, Subscription, Timer, TimerError, Turn,
+    turn::sealed::Sealed,
 };
 
 mockall::mock! {

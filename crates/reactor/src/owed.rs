@@ -92,7 +92,10 @@ impl<R: ReactorOps> CellPtr<R> {
 
     /// Notes that a poll beside the present one is queued, for writing alone.
     pub(crate) fn out_poll_begins(self) {
-        debug_assert!(self.polls() < POLLS_MAX && !self.has_flag(Flags::OUT_IN_FLIGHT), "there is one of it");
+        debug_assert!(
+            self.polls() < POLLS_MAX && !self.has_flag(Flags::OUT_IN_FLIGHT),
+            "there is one of it"
+        );
         self.set_armed_bits(POLLS.add(self.armed_bits(), 1) | Flags::OUT_IN_FLIGHT.bits());
     }
 
@@ -162,7 +165,8 @@ mod tests {
     fn counts_flags_and_masks_do_not_touch_one_another() {
         let subscription = Subscription::new(Nobody);
         let cell = subscription.cell();
-        let mask = Interest::from_bits(0x2001).one_shot().edge_triggered().exclusive().wakeup().bits();
+        let mask =
+            Interest::from_bits(0x2001).one_shot().edge_triggered().exclusive().wakeup().bits();
         cell.set_armed_mask(mask);
         assert!(!cell.owed());
         cell.set_flag(Flags::LISTED, true);
@@ -174,12 +178,23 @@ mod tests {
         assert_eq!((cell.polls(), cell.requests(), cell.generation()), (2, REQUESTS_MAX, 1));
         assert_eq!(cell.armed_mask(), mask);
         cell.set_armed_mask(0);
-        assert_eq!((cell.polls(), cell.requests(), cell.generation(), cell.armed_mask()), (2, REQUESTS_MAX, 1, 0));
-        assert!(cell.has_flag(Flags::IN_FLIGHT) && cell.has_flag(Flags::LISTED) && !cell.has_flag(Flags::DIRTY));
+        assert_eq!(
+            (cell.polls(), cell.requests(), cell.generation(), cell.armed_mask()),
+            (2, REQUESTS_MAX, 1, 0)
+        );
+        assert!(
+            cell.has_flag(Flags::IN_FLIGHT)
+                && cell.has_flag(Flags::LISTED)
+                && !cell.has_flag(Flags::DIRTY)
+        );
         (0..2).for_each(|_| cell.poll_ends());
         (0..REQUESTS_MAX).for_each(|_| cell.request_ends());
         (0..3).for_each(|_| cell.next_generation());
-        assert_eq!((cell.polls(), cell.requests(), cell.generation()), (0, 0, 0), "four generations come round");
+        assert_eq!(
+            (cell.polls(), cell.requests(), cell.generation()),
+            (0, 0, 0),
+            "four generations come round"
+        );
         cell.set_flag(Flags::LISTED, false);
         assert!(!cell.owed());
     }

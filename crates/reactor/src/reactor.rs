@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    AddError, Backend, BuildError, Builder, DeferError, GroupKey, HookError, HookKey, Interest, Key, ModifyError,
-    NotFound, RingFeatures, Stats, Stop, Subscriber, TimerError, Turn,
+    AddError, Backend, BuildError, Builder, DeferError, GroupKey, HookError, HookKey, Interest,
+    Key, ModifyError, NotFound, RingFeatures, Stats, Stop, Subscriber, TimerError, Turn,
     arena::Arena,
     backend::Driver,
     batch::Batch,
@@ -390,7 +390,10 @@ impl Reactor {
     /// # Errors
     /// [`DeferError`] when `deferred_max` closures wait; the closure comes back.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
-    pub fn defer<F: FnOnce(Turn<'_, Self>) + 'static>(&mut self, closure: F) -> Result<(), DeferError<F>> {
+    pub fn defer<F: FnOnce(Turn<'_, Self>) + 'static>(
+        &mut self,
+        closure: F,
+    ) -> Result<(), DeferError<F>> {
         turn::defer(self, closure)
     }
 
@@ -398,7 +401,10 @@ impl Reactor {
     ///
     /// # Errors
     /// [`HookError`] when [`HOOKS_MAX`](crate::HOOKS_MAX) are there already.
-    pub fn before_wait(&mut self, hook: impl FnMut(Turn<'_, Self>) + 'static) -> Result<HookKey, HookError> {
+    pub fn before_wait(
+        &mut self,
+        hook: impl FnMut(Turn<'_, Self>) + 'static,
+    ) -> Result<HookKey, HookError> {
         self.add_hook(Moment::BeforeWait, Box::new(hook))
     }
 
@@ -406,7 +412,10 @@ impl Reactor {
     ///
     /// # Errors
     /// [`HookError`] when [`HOOKS_MAX`](crate::HOOKS_MAX) are there already.
-    pub fn after_turn(&mut self, hook: impl FnMut(Turn<'_, Self>) + 'static) -> Result<HookKey, HookError> {
+    pub fn after_turn(
+        &mut self,
+        hook: impl FnMut(Turn<'_, Self>) + 'static,
+    ) -> Result<HookKey, HookError> {
         self.add_hook(Moment::AfterTurn, Box::new(hook))
     }
 

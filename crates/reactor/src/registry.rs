@@ -39,7 +39,8 @@ impl Key {
 
     /// Index and generation, if the key is of this kind.
     pub(crate) fn parts(self, kind: Kind) -> Option<(u32, u32)> {
-        let [low, generation] = [self.0 & 0xffff_ffff, self.0 >> 32].map(|half| u32::try_from(half).unwrap_or(0));
+        let [low, generation] =
+            [self.0 & 0xffff_ffff, self.0 >> 32].map(|half| u32::try_from(half).unwrap_or(0));
         (low >> 30 == kind as u32).then_some((low & INDEX_BITS, generation))
     }
 
@@ -62,9 +63,12 @@ impl fmt::Debug for Key {
         if *self == Self::UNREGISTERED {
             return f.write_str("Key(none)");
         }
-        for (kind, name) in
-            [(Kind::Descriptor, "descriptor"), (Kind::Timer, "timer"), (Kind::Group, "group"), (Kind::Stream, "stream")]
-        {
+        for (kind, name) in [
+            (Kind::Descriptor, "descriptor"),
+            (Kind::Timer, "timer"),
+            (Kind::Group, "group"),
+            (Kind::Stream, "stream"),
+        ] {
             if let Some((index, generation)) = self.parts(kind) {
                 return write!(f, "Key({name} {index} #{generation})");
             }
@@ -150,7 +154,8 @@ impl<R: ReactorOps> Registry<R> {
 
     /// The mark that a registered cell was entered with.
     pub(crate) fn mark(&self, cell: CellPtr<R>) -> u32 {
-        let (index, generation) = cell.key().parts(Kind::Descriptor).expect("a registered cell has a key");
+        let (index, generation) =
+            cell.key().parts(Kind::Descriptor).expect("a registered cell has a key");
         self.cells.note(index, generation).expect("a registered cell has a place")
     }
 
@@ -168,7 +173,8 @@ impl<R: ReactorOps> Registry<R> {
 
     /// Strikes a cell: its key is stale from here on. The number stays taken if the cell is `leaving`.
     pub(crate) fn remove(&mut self, cell: CellPtr<R>, leaving: bool) {
-        let (index, generation) = cell.key().parts(Kind::Descriptor).expect("a registered cell has a key");
+        let (index, generation) =
+            cell.key().parts(Kind::Descriptor).expect("a registered cell has a key");
         let struck = self.cells.remove(index, generation);
         debug_assert_eq!(struck, Some(cell), "the books and the cell disagree");
         if !leaving {
@@ -208,8 +214,12 @@ mod tests {
     #[test]
     fn a_key_says_what_it_names() {
         let key = |kind| Key::new(kind, (3, 7));
-        let said = [Kind::Descriptor, Kind::Timer, Kind::Group, Kind::Stream].map(|kind| format!("{:?}", key(kind)));
-        assert_eq!(said, ["Key(descriptor 3 #7)", "Key(timer 3 #7)", "Key(group 3 #7)", "Key(stream 3 #7)"]);
+        let said = [Kind::Descriptor, Kind::Timer, Kind::Group, Kind::Stream]
+            .map(|kind| format!("{:?}", key(kind)));
+        assert_eq!(
+            said,
+            ["Key(descriptor 3 #7)", "Key(timer 3 #7)", "Key(group 3 #7)", "Key(stream 3 #7)"]
+        );
         assert_eq!(format!("{:?}", Key::UNREGISTERED), "Key(none)");
         assert_eq!(format!("{:?}", Key::from_bits(0)), "Key(descriptor 0 #0)");
     }

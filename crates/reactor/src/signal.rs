@@ -147,12 +147,17 @@ impl SignalSet {
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
         let Received(signals) = signals.into_iter().collect();
         let uncatchable = [libc::SIGKILL, libc::SIGSTOP, 32, 33];
-        if uncatchable.into_iter().filter_map(Signal::from_raw).any(|signal| signals & signal.bit() != 0) {
+        if uncatchable
+            .into_iter()
+            .filter_map(Signal::from_raw)
+            .any(|signal| signals & signal.bit() != 0)
+        {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let set = kernel_set(signals);
         // SAFETY: -1 asks for a new descriptor; the set is initialised and lives through the call.
-        let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        let fd =
+            unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -269,7 +274,10 @@ fn change_mask(how: i32, signals: u64) -> u64 {
     assert_eq!(outcome, 0, "pthread_sigmask(3) fails for a wrong `how` alone");
     // SAFETY: the call has succeeded, so it has written the mask.
     let before = unsafe { before.assume_init() };
-    (1..=64).map(Signal).filter(|signal| is_member(&before, *signal)).fold(0, |bits, signal| bits | signal.bit())
+    (1..=64)
+        .map(Signal)
+        .filter(|signal| is_member(&before, *signal))
+        .fold(0, |bits, signal| bits | signal.bit())
 }
 
 fn is_member(set: &libc::sigset_t, signal: Signal) -> bool {
@@ -302,6 +310,9 @@ mod tests {
         assert_eq!(Signal::from_raw(libc::SIGTERM), Some(Signal::TERM));
         let received: Received = [Signal::INT, Signal::TERM, Signal::INT].into_iter().collect();
         assert!(received.iter().eq([Signal::INT, Signal::TERM]));
-        assert_eq!(format!("{:?} {:?}", Signal::TERM, Signal::from_raw(40).unwrap()), "SIGTERM Signal(40)");
+        assert_eq!(
+            format!("{:?} {:?}", Signal::TERM, Signal::from_raw(40).unwrap()),
+            "SIGTERM Signal(40)"
+        );
     }
 }

@@ -69,7 +69,8 @@ impl<R: ReactorOps + 'static> Small<R> {
         let mut data: Data = [MaybeUninit::uninit(); 4];
         // SAFETY: the place is large enough and aligned for the value (asserted above), and nothing is in it.
         unsafe { data.as_mut_ptr().cast::<F>().write(value) };
-        let table = const { &Table { run: run::<R, F>, drop: drop::<F>, type_id: TypeId::of::<F> } };
+        let table =
+            const { &Table { run: run::<R, F>, drop: drop::<F>, type_id: TypeId::of::<F> } };
         Self { data, table, value: PhantomData }
     }
 

@@ -93,7 +93,9 @@ pub(crate) fn typed_timer_error<R: ReactorOps, H: TimerFn<R, Args>, Args: 'stati
 ) -> TimerError<H> {
     let TimerError { reason, handler } = e;
     let Ok(plain) = handler.call.into_any().downcast::<Plain<H, Args>>() else {
-        panic!("start_timer gave back another timer than it was given: a mock's expectation is wrong");
+        panic!(
+            "start_timer gave back another timer than it was given: a mock's expectation is wrong"
+        );
     };
     TimerError { reason, handler: plain.0.into_inner() }
 }
@@ -115,7 +117,9 @@ impl<R: ReactorOps> Deferred<R> {
     pub(crate) fn into_inner<F: FnOnce(Turn<'_, R>) + 'static>(self) -> F {
         match self.0.into_inner::<Calm<F>>() {
             Some(closure) => closure.into_inner(),
-            None => panic!("defer_boxed gave back another closure than it was given: a mock's expectation is wrong"),
+            None => panic!(
+                "defer_boxed gave back another closure than it was given: a mock's expectation is wrong"
+            ),
         }
     }
 
@@ -176,7 +180,13 @@ impl<R: ReactorOps> Timers<R> {
         self.wheel.len()
     }
 
-    pub(crate) fn start(&mut self, call: Box<dyn TimerCall<R>>, deadline_ns: u64, period_ns: u64, group: u32) -> Key {
+    pub(crate) fn start(
+        &mut self,
+        call: Box<dyn TimerCall<R>>,
+        deadline_ns: u64,
+        period_ns: u64,
+        group: u32,
+    ) -> Key {
         let (index, generation) = self.entries.next(MAX_INDEX);
         self.entries.insert(Entry { call: Some(call), period_ns, group });
         self.wheel.insert(index, deadline_ns);
@@ -184,7 +194,8 @@ impl<R: ReactorOps> Timers<R> {
     }
 
     pub(crate) fn contains(&self, key: Key) -> bool {
-        key.parts(Kind::Timer).is_some_and(|(index, generation)| self.entries.get(index, generation).is_some())
+        key.parts(Kind::Timer)
+            .is_some_and(|(index, generation)| self.entries.get(index, generation).is_some())
     }
 
     /// Moves the next firing; false for a key that names no timer.
@@ -231,7 +242,8 @@ impl<R: ReactorOps> Timers<R> {
         let (index, deadline_ns) = self.wheel.pop_due(now_ns)?;
         let generation = self.entries.generation(index);
         let entry = self.entries.at_mut(index).expect("what is in the wheel has an entry");
-        let call = entry.call.take().expect("a timer that runs is not in the wheel before it is reset");
+        let call =
+            entry.call.take().expect("a timer that runs is not in the wheel before it is reset");
         // A period of zero is a timer that fires once.
         let missed = (now_ns - deadline_ns).checked_div(entry.period_ns);
         if let Some(missed) = missed {

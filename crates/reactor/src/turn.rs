@@ -8,8 +8,8 @@ use std::{
 };
 
 use crate::{
-    AddError, DeferError, Event, GroupKey, Interest, Key, ModifyError, NotFound, Reactor, Stats, Subscription,
-    TimerError,
+    AddError, DeferError, Event, GroupKey, Interest, Key, ModifyError, NotFound, Reactor, Stats,
+    Subscription, TimerError,
     group::{ErasedGroup, Group, GroupError, GroupState},
     inject::TimerFn,
     timer::{Deferred, Schedule, Timer, typed_timer_error},
@@ -82,7 +82,10 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     ///
     /// # Errors
     /// See [`AddReason`](crate::AddReason); the subscription comes back.
-    fn add_cell(&mut self, subscription: Subscription<Self>) -> Result<Key, AddError<Subscription<Self>>>;
+    fn add_cell(
+        &mut self,
+        subscription: Subscription<Self>,
+    ) -> Result<Key, AddError<Subscription<Self>>>;
     /// See [`Turn::modify`].
     ///
     /// # Errors
@@ -102,7 +105,10 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     ///
     /// # Errors
     /// See [`GroupError`]; the group comes back.
-    fn add_group(&mut self, group: ErasedGroup<Self>) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>>;
+    fn add_group(
+        &mut self,
+        group: ErasedGroup<Self>,
+    ) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>>;
     /// The erased state of a group; see [`Turn::group`].
     fn group_state(&mut self, group: Key) -> Option<GroupState>;
     /// See [`Turn::delete_group`].
@@ -357,7 +363,10 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// # Errors
     /// [`DeferError`] when `deferred_max` closures wait; the closure comes back.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
-    pub fn defer<F: FnOnce(Turn<'_, R>) + 'static>(&mut self, closure: F) -> Result<(), DeferError<F>> {
+    pub fn defer<F: FnOnce(Turn<'_, R>) + 'static>(
+        &mut self,
+        closure: F,
+    ) -> Result<(), DeferError<F>> {
         defer(self.reactor, closure)
     }
 
@@ -379,14 +388,19 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     }
 }
 
-pub(crate) fn add<R: ReactorOps, S: Subscriber<R>>(reactor: &mut R, subscriber: S) -> Result<Key, AddError<S>> {
+pub(crate) fn add<R: ReactorOps, S: Subscriber<R>>(
+    reactor: &mut R,
+    subscriber: S,
+) -> Result<Key, AddError<S>> {
     reactor.add_cell(Subscription::new(subscriber)).map_err(|e| e.map(came_back))
 }
 
 /// The subscriber of a subscription that `add_cell` has refused.
 pub(crate) fn came_back<R: ReactorOps, S: Subscriber<R>>(subscription: Subscription<R>) -> S {
     subscription.into_inner().unwrap_or_else(|_| {
-        panic!("add_cell gave back another subscriber than it was given: a mock's expectation is wrong")
+        panic!(
+            "add_cell gave back another subscriber than it was given: a mock's expectation is wrong"
+        )
     })
 }
 
@@ -402,5 +416,7 @@ pub(crate) fn defer<R: ReactorOps, F: FnOnce(Turn<'_, R>) + 'static>(
     reactor: &mut R,
     closure: F,
 ) -> Result<(), DeferError<F>> {
-    reactor.defer_boxed(Deferred::new(closure)).map_err(|e| DeferError { closure: e.closure.into_inner() })
+    reactor
+        .defer_boxed(Deferred::new(closure))
+        .map_err(|e| DeferError { closure: e.closure.into_inner() })
 }

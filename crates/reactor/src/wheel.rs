@@ -216,7 +216,8 @@ mod tests {
     #[test]
     fn what_is_due_comes_by_deadline_then_by_insertion() {
         let mut wheel = Wheel::new();
-        for (index, deadline) in [(0, 500), (1, 100), (2, 1 << 40), (3, 100), (4, u64::MAX), (5, 0)] {
+        for (index, deadline) in [(0, 500), (1, 100), (2, 1 << 40), (3, 100), (4, u64::MAX), (5, 0)]
+        {
             wheel.insert(index, deadline);
         }
         assert_eq!(wheel.next_deadline(), Some(0));
@@ -262,7 +263,8 @@ mod tests {
 
     fn op() -> impl Strategy<Value = Op> {
         // Distances of every magnitude, so that every level is used.
-        let distance = (0u32..63, any::<u64>()).prop_map(|(bits, x)| x & ((1u64 << bits) | ((1u64 << bits) - 1)));
+        let distance = (0u32..63, any::<u64>())
+            .prop_map(|(bits, x)| x & ((1u64 << bits) | ((1u64 << bits) - 1)));
         prop_oneof![
             4 => distance.clone().prop_map(Op::Insert),
             2 => any::<usize>().prop_map(Op::Remove),

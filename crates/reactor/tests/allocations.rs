@@ -100,7 +100,11 @@ fn a_reactor_gives_its_memory_back(backend: Backend) {
         }
         drop(keys);
         drop(reactor);
-        assert_eq!(BYTES.get() - before, 0, "{backend} after {turns} turns: so many bytes are left");
+        assert_eq!(
+            BYTES.get() - before,
+            0,
+            "{backend} after {turns} turns: so many bytes are left"
+        );
     }
 }
 
@@ -115,7 +119,12 @@ fn what_comes_and_goes_within_a_turn_holds_no_memory(backend: Backend) {
         let add = |turn: &mut Turn<'_, Reactor>| {
             let load: Large = [7; 4096];
             let fd = rustix::io::dup(&*fd).unwrap();
-            interest().read().with_fd(fd).with_handler(move || assert_eq!(load[9], 7)).register_into(turn).unwrap()
+            interest()
+                .read()
+                .with_fd(fd)
+                .with_handler(move || assert_eq!(load[9], 7))
+                .register_into(turn)
+                .unwrap()
         };
         for _ in 0..ROUNDS {
             let first = add(&mut turn);
@@ -133,7 +142,12 @@ fn what_comes_and_goes_within_a_turn_holds_no_memory(backend: Backend) {
             churn(turn.reborrow());
             turn.delete(event.key()).unwrap();
         };
-        interest().read().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+        interest()
+            .read()
+            .with_fd(ready())
+            .with_handler(handler)
+            .register_into(&mut reactor)
+            .unwrap();
     }
     reactor.defer(churn).unwrap();
     assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 3);
@@ -152,10 +166,14 @@ fn dispatch_allocates_nothing(backend: Backend) {
             .register_into(&mut reactor)
             .unwrap();
     }
-    let toggled = interest().read().with_fd(ready()).with_handler(|event: Event, mut turn: Turn<'_, _>| {
-        turn.modify(event.key(), if event.has_write() { interest().read() } else { interest().read().write() })
+    let toggled =
+        interest().read().with_fd(ready()).with_handler(|event: Event, mut turn: Turn<'_, _>| {
+            turn.modify(
+                event.key(),
+                if event.has_write() { interest().read() } else { interest().read().write() },
+            )
             .unwrap();
-    });
+        });
     toggled.register_into(&mut reactor).unwrap();
     Group::new(0u64)
         .fd(interest().read(), ready(), |count: &mut u64| *count += 1)
@@ -187,7 +205,9 @@ fn deletion_in_a_turn_allocates_nothing_once_warm() {
             interest()
                 .read()
                 .with_fd(ready())
-                .with_handler(|event: Event, mut turn: Turn<'_, Reactor>| turn.delete(event.key()).unwrap())
+                .with_handler(|event: Event, mut turn: Turn<'_, Reactor>| {
+                    turn.delete(event.key()).unwrap()
+                })
                 .register_into(reactor)
                 .unwrap();
         }
@@ -263,8 +283,16 @@ fn a_turn_with_a_remote_allocates_nothing_and_a_post_a_box_if_it_is_large() {
     for _ in 0..4 {
         post_bytes::<32>(&mut reactor, &remote, POSTS);
     }
-    assert_eq!(allocations(|| post_bytes::<32>(&mut reactor, &remote, POSTS)), 0, "four words are posted in place");
-    assert_eq!(allocations(|| post_bytes::<33>(&mut reactor, &remote, POSTS)), POSTS, "one box a post");
+    assert_eq!(
+        allocations(|| post_bytes::<32>(&mut reactor, &remote, POSTS)),
+        0,
+        "four words are posted in place"
+    );
+    assert_eq!(
+        allocations(|| post_bytes::<33>(&mut reactor, &remote, POSTS)),
+        POSTS,
+        "one box a post"
+    );
     let turns = || {
         for timeout in [None, Some(Duration::ZERO), Some(Duration::from_secs(1))] {
             for _ in 0..10 {
@@ -313,7 +341,10 @@ fn a_streams_echo_allocates_nothing_and_an_idle_stream_holds_little(backend: Bac
     let mut reactor = Reactor::builder().backend(backend).build().unwrap();
     let options = StreamOptions::new().idle_timeout(Some(Duration::from_secs(60)));
     let (ours, sink) = socket_pair();
-    let other = options.register(ours, Answering { other: None }, &mut reactor).map_err(|e| e.reason).unwrap();
+    let other = options
+        .register(ours, Answering { other: None }, &mut reactor)
+        .map_err(|e| e.reason)
+        .unwrap();
     let (ours, peer) = socket_pair();
     let answering = Answering { other: Some(other) };
     options.register(ours, answering, &mut reactor).map_err(|e| e.reason).unwrap();
@@ -339,7 +370,10 @@ fn a_streams_echo_allocates_nothing_and_an_idle_stream_holds_little(backend: Bac
     let mut peers = Vec::with_capacity(COUNT);
     let before = BYTES.get();
     for (ours, peer) in pairs {
-        options.register(ours, Answering { other: None }, &mut reactor).map_err(|e| e.reason).unwrap();
+        options
+            .register(ours, Answering { other: None }, &mut reactor)
+            .map_err(|e| e.reason)
+            .unwrap();
         peers.push(peer);
     }
     for _ in 0..3 {

@@ -19,11 +19,14 @@ fn main() -> ExitCode {
     let name = if is_pinned {
         "what_must_not_compile_does_not".to_owned()
     } else {
-        format!("what_must_not_compile_does_not (ignored: the messages are those of {PINNED}x, this is {version})")
+        format!(
+            "what_must_not_compile_does_not (ignored: the messages are those of {PINNED}x, this is {version})"
+        )
     };
     let trial = Trial::test(name, || {
         trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
         Ok(())
     });
-    libtest_mimic::run(&Arguments::from_args(), vec![trial.with_ignored_flag(!is_pinned)]).exit_code()
+    libtest_mimic::run(&Arguments::from_args(), vec![trial.with_ignored_flag(!is_pinned)])
+        .exit_code()
 }

@@ -133,7 +133,11 @@ fn all() -> &'static [Backend] {
 
 /// Those that have edges.
 fn with_edges() -> &'static [Backend] {
-    if all().contains(&Backend::Uring) { &[Backend::Epoll, Backend::Uring] } else { &[Backend::Epoll] }
+    if all().contains(&Backend::Uring) {
+        &[Backend::Epoll, Backend::Uring]
+    } else {
+        &[Backend::Epoll]
+    }
 }
 
 /// The program as a backend can run it by the letter. A ring tells of what it saw when it happened, also if that is over when the turn
@@ -154,7 +158,13 @@ fn fit(backend: Backend, program: &[Step]) -> Vec<Step> {
     match backend {
         Backend::Uring => {
             let steps = program.iter().filter(|step| !is_drain(step));
-            steps.map(|step| if let Step::Act(act) = step { Step::Act(kept(act)) } else { step.clone() }).collect()
+            steps
+                .map(
+                    |step| {
+                        if let Step::Act(act) = step { Step::Act(kept(act)) } else { step.clone() }
+                    },
+                )
+                .collect()
         }
         _ => program.to_vec(),
     }
@@ -205,7 +215,12 @@ fn agree(backends: &[Backend], program: Vec<Step>) -> Result<(), TestCaseError> 
     let program = with_idle_handlers(program);
     for backend in backends {
         let program = fit(*backend, &program);
-        prop_assert_eq!(in_order(run(Backend::Epoll, &program)), in_order(run(*backend, &program)), "{}", backend);
+        prop_assert_eq!(
+            in_order(run(Backend::Epoll, &program)),
+            in_order(run(*backend, &program)),
+            "{}",
+            backend
+        );
     }
     Ok(())
 }

@@ -18,7 +18,9 @@ use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
-use windlass::{AddReason, Backend, Builder, Event, Interest, Key, ModifyError, Reactor, Turn, interest};
+use windlass::{
+    AddReason, Backend, Builder, Event, Interest, Key, ModifyError, Reactor, Turn, interest,
+};
 
 /// Entries that outlive their number are those of an epoll set.
 fn builder() -> Builder {
@@ -82,7 +84,8 @@ impl Subject {
                 act(slot);
             }
         };
-        let key = interest.with_fd(Slot(Some(fd))).with_handler(handler).register_into(reactor).unwrap();
+        let key =
+            interest.with_fd(Slot(Some(fd))).with_handler(handler).register_into(reactor).unwrap();
         Self { key, number, acts, fired, errors }
     }
 
@@ -122,14 +125,21 @@ fn a_descriptor_closed_while_a_duplicate_lives_is_deletable_and_silent_and_its_n
     let out = duplicate.clone();
     subject.act(&mut reactor, move |slot| *out.borrow_mut() = Some(dup(&*slot)));
     subject.close(&mut reactor);
-    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "the file is still ready under the duplicate");
+    assert_eq!(
+        reactor.run_once(Duration::ZERO).unwrap(),
+        1,
+        "the file is still ready under the duplicate"
+    );
     let fired = subject.fired.get();
     reactor.delete(subject.key).unwrap();
     assert_eq!(reactor.stats().quarantined, 1);
     // Taken before the new set takes it.
     let again = at(ready(), subject.number);
     quiet(&mut reactor);
-    assert_eq!((subject.fired.get(), reactor.stats().quarantined, reactor.stats().rebuilds), (fired, 0, 1));
+    assert_eq!(
+        (subject.fired.get(), reactor.stats().quarantined, reactor.stats().rebuilds),
+        (fired, 0, 1)
+    );
     let again = Subject::new(&mut reactor, again, interest().read());
     assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1);
     assert_eq!(again.fired.get(), 1);
@@ -151,15 +161,15 @@ fn a_delete_that_hits_the_wrong_entry_frees_nothing() {
     reactor.delete(first.key).unwrap();
     assert_eq!(reactor.stats().quarantined, 1);
     // The second is registered with (b, number); then a is brought back under the number.
-    let second = Subject::new(&mut reactor, at(dup(&b), first.number), interest().read().edge_triggered());
+    let second =
+        Subject::new(&mut reactor, at(dup(&b), first.number), interest().read().edge_triggered());
     let mut ran = 0;
     while second.fired.get() == 0 {
         second.acts.borrow_mut().clear();
         let back = dup(&a);
-        second
-            .acts
-            .borrow_mut()
-            .push_back(Box::new(move |slot| rustix::io::dup2(&back, slot.0.as_mut().unwrap()).unwrap()));
+        second.acts.borrow_mut().push_back(Box::new(move |slot| {
+            rustix::io::dup2(&back, slot.0.as_mut().unwrap()).unwrap()
+        }));
         reactor.run_once(Duration::ZERO).unwrap();
         ran += 1;
         assert!(ran < 4);
@@ -171,7 +181,11 @@ fn a_delete_that_hits_the_wrong_entry_frees_nothing() {
     assert!(reactor.stats().quarantined >= 1 || reactor.stats().rebuilds > rebuilt);
     rustix::io::write(&b, &1u64.to_ne_bytes()).unwrap();
     quiet(&mut reactor);
-    assert_eq!((first.fired.get(), second.fired.get()), (fired_first, fired_second), "both are silent");
+    assert_eq!(
+        (first.fired.get(), second.fired.get()),
+        (fired_first, fired_second),
+        "both are silent"
+    );
     let third = Subject::new(&mut reactor, dup(&b), interest().read());
     assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1);
     assert_eq!(third.fired.get(), 1);
@@ -190,7 +204,8 @@ fn a_cell_added_under_a_tainted_number_is_quarantined_whatever_the_kernel_says()
     first.replace(&mut reactor, dup(&b));
     reactor.delete(first.key).unwrap();
     assert_eq!((reactor.stats().quarantined, reactor.stats().rebuilds), (1, 0));
-    let second = Subject::new(&mut reactor, at(dup(&b), first.number), interest().read().edge_triggered());
+    let second =
+        Subject::new(&mut reactor, at(dup(&b), first.number), interest().read().edge_triggered());
     fire(&b);
     second.replace(&mut reactor, dup(&a));
     // (a, number) is the first's entry: the kernel deletes it and says yes. The second's, (b, number), stays.
@@ -223,7 +238,8 @@ fn a_modify_under_a_tainted_number_taints_the_cell() {
     fire(&a);
     first.replace(&mut reactor, dup(&b));
     reactor.delete(first.key).unwrap();
-    let second = Subject::new(&mut reactor, at(dup(&b), first.number), interest().read().edge_triggered());
+    let second =
+        Subject::new(&mut reactor, at(dup(&b), first.number), interest().read().edge_triggered());
     fire(&b);
     second.replace(&mut reactor, dup(&a));
     // Hits the first's entry, (a, number), which carries the second's address from now on, as does (b, number).
@@ -244,7 +260,8 @@ fn the_first_file_brought_back_under_its_number_can_be_registered_again() {
     first.close(&mut reactor);
     reactor.delete(first.key).unwrap();
     // The set still has (a, number), so a plain ADD would be EEXIST.
-    let second = Subject::new(&mut reactor, at(dup(&a), first.number), interest().read().exclusive());
+    let second =
+        Subject::new(&mut reactor, at(dup(&a), first.number), interest().read().exclusive());
     assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1);
     assert_eq!((first.fired.get(), second.fired.get()), (1, 1));
 }
@@ -256,7 +273,12 @@ fn a_live_registration_keeps_its_number_even_when_its_file_is_gone() {
     let subject = Subject::new(&mut reactor, ready(), interest().read());
     subject.close(&mut reactor);
     let other = at(ready(), subject.number);
-    let refused = interest().read().with_fd(other).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+    let refused = interest()
+        .read()
+        .with_fd(other)
+        .with_handler(|| {})
+        .register_into(&mut reactor)
+        .unwrap_err();
     assert_eq!(refused.reason, AddReason::AlreadyExists);
     reactor.delete(subject.key).unwrap();
     refused.subscriber.register_into(&mut reactor).unwrap();
@@ -283,7 +305,11 @@ fn a_rebuild_loses_no_edge_and_arms_no_fired_one_shot() {
     let ghost = make_ghost(&mut reactor);
     assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "the ghost");
     drop(ghost);
-    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "the new set reports what is ready now");
+    assert_eq!(
+        reactor.run_once(Duration::ZERO).unwrap(),
+        1,
+        "the new set reports what is ready now"
+    );
     assert_eq!((one_shot.fired.get(), edges.fired.get(), reactor.stats().rebuilds), (1, 2, 1));
     rustix::io::write(&edge, &1u64.to_ne_bytes()).unwrap();
     reactor.rearm(one_shot.key).unwrap();
@@ -310,7 +336,11 @@ fn a_one_shot_armed_again_before_its_fetched_event_came_is_armed_after_a_rebuild
     };
     interest().read().with_fd(ready()).with_handler(rearm).register_into(&mut reactor).unwrap();
     let count = fired.clone();
-    let one_shot = interest().read().one_shot().with_fd(ready()).with_handler(move || count.set(count.get() + 1));
+    let one_shot = interest()
+        .read()
+        .one_shot()
+        .with_fd(ready())
+        .with_handler(move || count.set(count.get() + 1));
     target.set(Some(one_shot.register_into(&mut reactor).unwrap()));
     assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 3);
     assert_eq!(fired.get(), 1, "by the event that was fetched before it was armed again");
@@ -399,7 +429,8 @@ impl Deaf {
 
     fn put(&self, file: &OwnedFd) {
         // SAFETY: as above.
-        let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.number.as_raw_fd()) });
+        let mut number =
+            std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.number.as_raw_fd()) });
         rustix::io::dup2(file, &mut number).unwrap();
     }
 }
@@ -425,7 +456,11 @@ fn a_reactor_whose_wake_descriptor_is_refused_does_not_wait_and_hears_again() {
         for _ in 0..3 {
             assert_eq!(reactor.run_once(None).unwrap(), 0, "and those after it");
         }
-        assert_eq!((reactor.stats().rebuilds, reactor.stats().quarantined), (1, 0), "one new set is enough");
+        assert_eq!(
+            (reactor.stats().rebuilds, reactor.stats().quarantined),
+            (1, 0),
+            "one new set is enough"
+        );
         // What is asked for meanwhile is heard.
         let stop = reactor.stop_handle();
         std::thread::spawn(move || stop.stop()).join().unwrap();
@@ -439,7 +474,8 @@ fn a_reactor_whose_wake_descriptor_is_refused_does_not_wait_and_hears_again() {
         reactor.run().unwrap();
         stopper.join().unwrap();
         let turns = reactor.stats().turns;
-        let poster = std::thread::spawn(move || remote.post(|mut turn: Turn<'_>| turn.stop()).unwrap());
+        let poster =
+            std::thread::spawn(move || remote.post(|mut turn: Turn<'_>| turn.stop()).unwrap());
         reactor.run().unwrap();
         poster.join().unwrap();
         say.send(Some(reactor.stats().turns - turns)).unwrap();

@@ -72,7 +72,11 @@ fn pinned_workers_may_use_one_processor_each() {
         assert_eq!(mine, [worker.cpu.expect("it is pinned")]);
         assert!(allowed.is_set(mine[0]));
     }
-    assert_eq!(sched_getaffinity(None).expect("it can be asked"), allowed, "who starts them is not pinned");
+    assert_eq!(
+        sched_getaffinity(None).expect("it can be asked"),
+        allowed,
+        "who starts them is not pinned"
+    );
     running.stop();
     running.join().expect("a stop is no error");
 }
@@ -83,7 +87,9 @@ fn one_that_is_stopped_stops_all() {
         .start(|worker| {
             let mut reactor = builder().build()?;
             if worker.index == 1 {
-                reactor.after(Duration::ZERO, |mut turn: Turn<'_, _>| turn.stop()).map_err(io::Error::from)?;
+                reactor
+                    .after(Duration::ZERO, |mut turn: Turn<'_, _>| turn.stop())
+                    .map_err(io::Error::from)?;
             }
             Ok(reactor)
         })
@@ -103,7 +109,8 @@ fn a_panic_in_one_stops_all_and_comes_out_of_join() {
             Ok(reactor)
         })
         .expect("they start");
-    let payload = catch_unwind(AssertUnwindSafe(|| running.join())).expect_err("the panic comes out");
+    let payload =
+        catch_unwind(AssertUnwindSafe(|| running.join())).expect_err("the panic comes out");
     assert_eq!(payload.downcast_ref(), Some(&"the second is broken"));
 }
 
@@ -154,7 +161,8 @@ fn a_panic_of_a_set_up_comes_out_and_no_thread_is_left() {
     let alive = Arc::default();
     let workers = Workers::new(3);
     let set_up = set_up(&alive, || std::panic::panic_any("no set-up today"));
-    let payload = catch_unwind(AssertUnwindSafe(|| workers.start(set_up))).expect_err("the panic comes out");
+    let payload =
+        catch_unwind(AssertUnwindSafe(|| workers.start(set_up))).expect_err("the panic comes out");
     assert_eq!(payload.downcast_ref(), Some(&"no set-up today"));
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
@@ -162,7 +170,8 @@ fn a_panic_of_a_set_up_comes_out_and_no_thread_is_left() {
 #[test]
 fn dropping_them_stops_them() {
     let alive = Arc::default();
-    let running = Workers::new(2).start(set_up(&alive, || Ok(builder().build()?))).expect("they start");
+    let running =
+        Workers::new(2).start(set_up(&alive, || Ok(builder().build()?))).expect("they start");
     assert_eq!(alive.load(Ordering::SeqCst), 1);
     drop(running);
     assert_eq!(alive.load(Ordering::SeqCst), 0);
@@ -172,8 +181,9 @@ fn dropping_them_stops_them() {
 fn the_kernel_spreads_connections_over_a_group_of_listeners() {
     const WORKERS: usize = 2;
     let group = ListenOptions::new().tcp_group(local(), WORKERS).expect("there is a free port");
-    let listeners =
-        group.iter().map(|listener| TcpListener::from(listener.as_fd().try_clone_to_owned().expect("a copy")));
+    let listeners = group
+        .iter()
+        .map(|listener| TcpListener::from(listener.as_fd().try_clone_to_owned().expect("a copy")));
     let listeners: Vec<TcpListener> = listeners.collect();
     drop(group);
     let address = listeners[0].local_addr().expect("it has an address");
@@ -185,7 +195,9 @@ fn the_kernel_spreads_connections_over_a_group_of_listeners() {
             let number = u8::try_from(worker.index).expect("there are two");
             interest()
                 .read()
-                .with_fd(listeners.lock().expect("nobody panics with it").pop().expect("one for each"))
+                .with_fd(
+                    listeners.lock().expect("nobody panics with it").pop().expect("one for each"),
+                )
                 .with_handler(move |listener: &mut TcpListener, _: Turn<'_, _>| {
                     if let Ok((mut client, _)) = listener.accept() {
                         client.write_all(&[number]).expect("one byte fits");
@@ -199,7 +211,10 @@ fn the_kernel_spreads_connections_over_a_group_of_listeners() {
     let mut seen = HashSet::new();
     for _ in 0..100 {
         let mut byte = [0];
-        TcpStream::connect(address).expect("somebody listens").read_exact(&mut byte).expect("somebody answers");
+        TcpStream::connect(address)
+            .expect("somebody listens")
+            .read_exact(&mut byte)
+            .expect("somebody answers");
         seen.insert(byte[0]);
     }
     assert_eq!(seen.len(), WORKERS);
@@ -211,7 +226,10 @@ fn the_kernel_spreads_connections_over_a_group_of_listeners() {
 fn an_address_that_is_taken_is_an_error() {
     let taken = TcpListener::bind(local()).expect("there is a free port");
     let address = taken.local_addr().expect("it has an address");
-    assert_eq!(ListenOptions::new().tcp_group(address, 2).expect_err("it is taken").kind(), io::ErrorKind::AddrInUse);
+    assert_eq!(
+        ListenOptions::new().tcp_group(address, 2).expect_err("it is taken").kind(),
+        io::ErrorKind::AddrInUse
+    );
 }
 
 /// Two programs of one user that both ask for `SO_REUSEPORT` would share the connections without noticing (issue 13).
@@ -222,7 +240,9 @@ fn a_group_takes_an_address_for_itself() {
         let refused = options.tcp_group(address, 2).expect_err("the address is taken");
         assert_eq!(refused.raw_os_error(), Some(libc::EADDRINUSE));
     };
-    let address_of = |listener: &Listener| listener.local_addr().expect("it listens").socket_addr().expect("by TCP");
+    let address_of = |listener: &Listener| {
+        listener.local_addr().expect("it listens").socket_addr().expect("by TCP")
+    };
     let group = options.tcp_group(local(), 2).expect("there is a free port");
     in_use(address_of(&group[0]));
     drop(group);
@@ -237,10 +257,12 @@ fn of_groups_that_want_an_address_at_the_same_moment_one_has_it() {
     const RIVALS: usize = 4;
     for _ in 0..50 {
         // Bound and not listening: its port is free for those who set SO_REUSEADDR, and for nobody's port 0.
-        let holder = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        let holder =
+            rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
         sockopt::set_socket_reuseaddr(&holder, true).expect("it can be set");
         rustix::net::bind(&holder, &local()).expect("there is a free port");
-        let address = SocketAddr::try_from(rustix::net::getsockname(&holder).expect("bound")).expect("an IP address");
+        let address = SocketAddr::try_from(rustix::net::getsockname(&holder).expect("bound"))
+            .expect("an IP address");
         let start = Barrier::new(RIVALS);
         let claim = || {
             start.wait();
@@ -278,7 +300,9 @@ fn a_worker_goes_on_after_a_panic_that_its_hook_was_told_of() {
                 let fail = |what: &'static str| move |_: Turn<'_>| std::panic::panic_any(what);
                 assert!(reactor.defer(fail("the first")).is_ok());
                 assert!(reactor.defer(fail("the second")).is_ok());
-                let alive = move |_: Turn<'_>| sender.send(std::thread::current().id()).expect("the test listens");
+                let alive = move |_: Turn<'_>| {
+                    sender.send(std::thread::current().id()).expect("the test listens")
+                };
                 assert!(reactor.defer(alive).is_ok());
             }
             Ok(reactor)
@@ -306,6 +330,7 @@ fn a_panic_of_the_hook_ends_all_workers() {
             Ok(reactor)
         })
         .expect("they start");
-    let panic = catch_unwind(AssertUnwindSafe(|| running.join())).expect_err("it comes out of join");
+    let panic =
+        catch_unwind(AssertUnwindSafe(|| running.join())).expect_err("it comes out of join");
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"the hook"));
 }

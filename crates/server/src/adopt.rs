@@ -70,8 +70,14 @@ impl<H: Handler> Service<H> {
         // The stream has no name yet; this one names nothing.
         let unnamed = Key::from_bits(u64::MAX);
         let tick = hall.tick.get();
-        let entered = if hall.is_draining.get() { None } else { hall.books.borrow_mut().roster.enter(unnamed, tick) };
-        let Some(member) = entered else { return Err(AddError::new(AddReason::LimitReached, (socket, data))) };
+        let entered = if hall.is_draining.get() {
+            None
+        } else {
+            hall.books.borrow_mut().roster.enter(unnamed, tick)
+        };
+        let Some(member) = entered else {
+            return Err(AddError::new(AddReason::LimitReached, (socket, data)));
+        };
         let is_packed = hall.takes_packed(deflate.as_ref());
         hall.keep_protocol(member, protocol.as_deref());
         let engine = hall.engine(deflate.as_ref());

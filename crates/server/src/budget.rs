@@ -192,7 +192,8 @@ impl Hall {
 
     /// Whether a connection is not to be read from since memory is short.
     pub(crate) fn is_short(&self, member: u32) -> bool {
-        self.budget.is_short.get() && self.books.borrow_mut().roster.at(member).flags.any(Flags::SHORT)
+        self.budget.is_short.get()
+            && self.books.borrow_mut().roster.at(member).flags.any(Flags::SHORT)
     }
 
     /// Has less memory used, as far as that is this worker's to do.
@@ -281,7 +282,8 @@ impl Hall {
         }
         for index in 0..books.roster.places() {
             let Some(member) = books.roster.taken(index) else { continue };
-            let (is_paused, is_to_be) = (member.flags.any(Flags::SHORT), paused.binary_search(&index).is_ok());
+            let (is_paused, is_to_be) =
+                (member.flags.any(Flags::SHORT), paused.binary_search(&index).is_ok());
             let is_to_be = is_to_be && member.flags.takes_messages();
             let Ok(mut stream) = turn.stream(member.stream) else { continue };
             if is_to_be && !is_paused {

@@ -133,8 +133,12 @@ mod tests {
         // Those behind it stay where they are.
         endings.note(2, CloseReason::Evicted);
         endings.note(4, CloseReason::Evicted);
-        let reasons: Vec<_> = (1..5).map(|member| endings.remove(member).map(|ending| ending.reason)).collect();
-        assert_eq!(reasons, [None, Some(CloseReason::Lost), Some(CloseReason::Lost), Some(CloseReason::Evicted)]);
+        let reasons: Vec<_> =
+            (1..5).map(|member| endings.remove(member).map(|ending| ending.reason)).collect();
+        assert_eq!(
+            reasons,
+            [None, Some(CloseReason::Lost), Some(CloseReason::Lost), Some(CloseReason::Evicted)]
+        );
         assert!((0..5).all(|member| endings.remove(member).is_none() && endings.get_mut(member).is_none()));
     }
 }

@@ -92,17 +92,23 @@ impl CodecBudget {
 
     fn is_spent(&self) -> bool {
         let (inflate_max, deflate_max) = (self.inflate_max, self.deflate_max);
-        self.inflated.get() >= inflate_max - inflate_max / 8 || self.deflated.get() >= deflate_max - deflate_max / 8
+        self.inflated.get() >= inflate_max - inflate_max / 8
+            || self.deflated.get() >= deflate_max - deflate_max / 8
     }
 
     /// Half of it is for the last message.
     fn is_light_spent(&self) -> bool {
-        self.light_inflated.get() >= self.inflate_max / 16 || self.light_deflated.get() >= self.deflate_max / 16
+        self.light_inflated.get() >= self.inflate_max / 16
+            || self.light_deflated.get() >= self.deflate_max / 16
     }
 
     /// Whether the next message may be looked at.
     pub(crate) fn may_go_on(&self) -> bool {
-        if self.is_light.get() { !self.is_light_spent() } else { !self.is_spent() || self.grace.take() }
+        if self.is_light.get() {
+            !self.is_light_spent()
+        } else {
+            !self.is_spent() || self.grace.take()
+        }
     }
 
     /// A connection of the queue has gone on as far as it could.
@@ -154,7 +160,9 @@ impl Hall {
         let now = turn.stats().turns;
         let budget = &self.codec;
         if budget.turn.replace(now) != now {
-            for count in [&budget.inflated, &budget.deflated, &budget.light_inflated, &budget.light_deflated] {
+            for count in
+                [&budget.inflated, &budget.deflated, &budget.light_inflated, &budget.light_deflated]
+            {
                 count.set(0);
             }
             // A panic may have left it.
@@ -330,7 +338,12 @@ impl<D: 'static> Open<D> {
     }
 
     /// Keeps received bytes until it is this connection's turn to use the codecs.
-    pub(crate) fn wait_for_codec(&mut self, hall: &SharedHall, stream: &mut Stream<'_>, rest: &[u8]) {
+    pub(crate) fn wait_for_codec(
+        &mut self,
+        hall: &SharedHall,
+        stream: &mut Stream<'_>,
+        rest: &[u8],
+    ) {
         self.keep(hall, stream, rest);
         self.seat.halt |= HALT_WAITS;
         hall.wait_for_codec(&mut stream.turn(), self.seat.member);

@@ -31,7 +31,8 @@ pub(crate) struct Seat {
 
 impl Seat {
     pub(crate) fn new(member: u32, heard: u32, has_deflate: bool) -> Self {
-        let mut seat = Self { member, heard, spent: 0, halt: 0, told_full: false, in_pieces: false };
+        let mut seat =
+            Self { member, heard, spent: 0, halt: 0, told_full: false, in_pieces: false };
         if has_deflate {
             seat.halt = HAS_DEFLATE;
             // Long ago.
@@ -186,7 +187,9 @@ impl Connection<'_> {
     /// [`SendError`].
     #[inline(always)]
     pub fn reply_in_place(&mut self, message: Message<'_>) -> Result<(), SendError> {
-        if self.seat.halt & HALTS != 0 || self.hall.is_alert(Alert::LOG.or(Alert::SIDES).or(Alert::STASH)) {
+        if self.seat.halt & HALTS != 0
+            || self.hall.is_alert(Alert::LOG.or(Alert::SIDES).or(Alert::STASH))
+        {
             return self.reply_with_thought(message.is_text(), message.as_bytes());
         }
         self.hall.stats.messages_sent.add(1);
@@ -219,7 +222,12 @@ impl Connection<'_> {
         self.close_for(code, reason, CloseReason::Local)
     }
 
-    pub(crate) fn close_for(&mut self, code: CloseCode, text: &str, reason: CloseReason) -> Result<(), ControlError> {
+    pub(crate) fn close_for(
+        &mut self,
+        code: CloseCode,
+        text: &str,
+        reason: CloseReason,
+    ) -> Result<(), ControlError> {
         self.hall.flush_for(self.seat.member, &mut self.turn);
         self.take_stash();
         if self.seat.halt & HALT_CLOSING == 0 {
@@ -236,7 +244,8 @@ impl Connection<'_> {
 
     /// Subscribes to a topic. False if it is subscribed already.
     pub fn subscribe(&mut self, topic: &str) -> bool {
-        self.seat.halt & HALT_CLOSING == 0 && self.hall.subscribe(&mut self.turn, self.seat.member, topic)
+        self.seat.halt & HALT_CLOSING == 0
+            && self.hall.subscribe(&mut self.turn, self.seat.member, topic)
     }
 
     /// Ends a subscription. False if there is none.
@@ -271,7 +280,8 @@ impl Connection<'_> {
     /// Publishes to a topic: to all who are subscribed to it now, this connection included if it is.
     pub fn publish_to_all<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
         self.note_spent();
-        let receivers = self.hall.publish(&mut self.turn, crate::roster::NOBODY, topic, message.into());
+        let receivers =
+            self.hall.publish(&mut self.turn, crate::roster::NOBODY, topic, message.into());
         self.look_at_codec();
         receivers
     }
@@ -420,7 +430,9 @@ impl Connection<'_> {
         }
         self.hall.stats.dropped.add(1);
         // Where nothing waits, it is not the peer who is slow: this callback sends more at once than may wait.
-        if self.hall.options.slow == Slow::Evict && self.hall.still_waiting(&mut self.turn, self.seat.member) > 0 {
+        if self.hall.options.slow == Slow::Evict
+            && self.hall.still_waiting(&mut self.turn, self.seat.member) > 0
+        {
             self.hall.stats.evicted.add(1);
             self.seat.halt |= HALT_CLOSING;
             self.hall.begin_closing(self.seat.member, CloseReason::Evicted);

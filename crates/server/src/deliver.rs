@@ -49,7 +49,12 @@ impl Hall {
     }
 
     /// Sends a message to a connection, whoever asks.
-    pub(crate) fn send(&self, turn: &mut Turn<'_>, id: ConnectionId, message: OutMessage<'_>) -> Result<(), SendError> {
+    pub(crate) fn send(
+        &self,
+        turn: &mut Turn<'_>,
+        id: ConnectionId,
+        message: OutMessage<'_>,
+    ) -> Result<(), SendError> {
         let mut guard = self.books.borrow_mut();
         let books = &mut *guard;
         let index = books.roster.find(id).ok_or(SendError::Closed)?;
@@ -127,10 +132,13 @@ impl Books {
         name: &str,
         message: OutMessage<'_>,
     ) -> usize {
-        let is_same = |topic: &u32| self.topics.topic(*topic).is_some_and(|topic| *topic.name == *name);
+        let is_same =
+            |topic: &u32| self.topics.topic(*topic).is_some_and(|topic| *topic.name == *name);
         let topic = self.log_topic.filter(is_same).or_else(|| self.topics.find(name));
         let Some(topic) = topic else { return 0 };
-        if self.log_topic.is_some_and(|current| current != topic) || self.log.is_full(message.frame_len()) {
+        if self.log_topic.is_some_and(|current| current != topic)
+            || self.log.is_full(message.frame_len())
+        {
             self.flush(hall, turn);
         }
         self.log_topic = Some(topic);
@@ -173,7 +181,8 @@ impl Books {
         }
         let Self { roster, topics, log, packer, sides, stash, kept, .. } = self;
         if let Some(row) = topics.topic(topic) {
-            let takes_packed = |roster: &mut Roster, index: u32| roster.at(index).flags.any(Flags::COMPRESSED);
+            let takes_packed =
+                |roster: &mut Roster, index: u32| roster.at(index).flags.any(Flags::COMPRESSED);
             if let Some(packer) = packer {
                 if row.receivers.iter().any(|receiver| takes_packed(roster, receiver.member)) {
                     log.pack(packer);
@@ -257,7 +266,14 @@ impl Post<'_> {
 
     /// Gives a run of publications to a receiver for whom there is something to be thought of.
     #[cold]
-    fn run(&mut self, turn: &mut Turn<'_>, member: &mut Member, index: u32, log: &Log, run: &Shared<'_>) {
+    fn run(
+        &mut self,
+        turn: &mut Turn<'_>,
+        member: &mut Member,
+        index: u32,
+        log: &Log,
+        run: &Shared<'_>,
+    ) {
         if !member.flags.takes_messages() {
             return;
         }
@@ -281,7 +297,8 @@ impl Post<'_> {
             if from == index {
                 continue;
             }
-            let kept = self.kept[usize::from(is_packed)].get(at).and_then(Option::as_ref).map(Arc::clone);
+            let kept =
+                self.kept[usize::from(is_packed)].get(at).and_then(Option::as_ref).map(Arc::clone);
             let shared = kept.as_ref().map_or_else(|| Shared::new(frame), Shared::of);
             // What is refused is counted.
             let _ = self.frame(turn, member, index, &shared, is_running);
@@ -342,7 +359,11 @@ impl Post<'_> {
         }
         // The end of the turn has it written, with what else is sent to it until then.
         stream.send_shared(frame).map_err(|_| SendError::Closed)?;
-        debug_assert!(stream.buffered() <= max + RING_ROOM, "{} bytes of {max} wait", stream.buffered());
+        debug_assert!(
+            stream.buffered() <= max + RING_ROOM,
+            "{} bytes of {max} wait",
+            stream.buffered()
+        );
         let now = stream.buffered();
         if waiting > 0 || now > hall.bounds.high {
             note_waiting(hall, member, &mut stream, now);

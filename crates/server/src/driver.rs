@@ -6,12 +6,16 @@ use windlass::{
     Key, Turn,
     stream::{self, Input, Shared, Stream, StreamHandler, Timeout},
 };
-use windlass_ws::{CloseCode, End, Engine, Event, Outcome, Pass, Received, Scratch, handshake::HeadReader};
+use windlass_ws::{
+    CloseCode, End, Engine, Event, Outcome, Pass, Received, Scratch, handshake::HeadReader,
+};
 
 use crate::{
     CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message,
     closed::Ending,
-    connection::{HALT_CLOSING, HALT_CODEC, HALT_HELD, HALT_PAUSED, HALT_SPENT, HALTS, HAS_DEFLATE, Seat},
+    connection::{
+        HALT_CLOSING, HALT_CODEC, HALT_HELD, HALT_PAUSED, HALT_SPENT, HALTS, HAS_DEFLATE, Seat,
+    },
     hall::{Alert, Hall, Running},
     http::{Door, Place},
     roster::{Flags, NOBODY},
@@ -106,7 +110,9 @@ impl<H: Handler> StreamHandler for Driver<H> {
 
     #[inline]
     fn on_data(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
-        let Self { service, state: State::Open(open), .. } = self else { return self.opening(stream, input) };
+        let Self { service, state: State::Open(open), .. } = self else {
+            return self.opening(stream, input);
+        };
         let hall = &*service.hall;
         if open.seat.halt != 0 {
             return open.go_apart(service, stream, input);
@@ -121,7 +127,8 @@ impl<H: Handler> StreamHandler for Driver<H> {
             let done = loop {
                 let Some(bytes) = pass.next_short() else { break pass.finish_short() };
                 let (received, outbox) = bytes.detach();
-                let connection = Connection { outbox, turn: stream.turn(), hall: &service.hall, seat };
+                let connection =
+                    Connection { outbox, turn: stream.turn(), hall: &service.hall, seat };
                 service.message::<true>(connection, data, received);
                 if seat.halt != 0 {
                     break Err(pass);
@@ -147,7 +154,8 @@ impl<H: Handler> StreamHandler for Driver<H> {
             open.seat.spent = 0;
             hall.put_scratch(scratch);
             let has_grown = open.weigh(hall);
-            let waiting = if range.is_empty() { Ok(0) } else { stream.write_reply(input, range.clone()) };
+            let waiting =
+                if range.is_empty() { Ok(0) } else { stream.write_reply(input, range.clone()) };
             if matches!(waiting, Ok(1..)) || has_grown {
                 after_output(hall, stream);
             }
@@ -229,7 +237,14 @@ fn reason_of(reason: stream::CloseReason) -> CloseReason {
 
 impl<H: Handler> Driver<H> {
     pub(crate) fn new(service: &Rc<Inner<H>>, place: Option<Place>, door: Door) -> Self {
-        let state = State::Opening { member: NOBODY, reader: None, requests: 0, place, door, is_full: false };
+        let state = State::Opening {
+            member: NOBODY,
+            reader: None,
+            requests: 0,
+            place,
+            door,
+            is_full: false,
+        };
         Self { service: Rc::clone(service), state }
     }
 
@@ -273,14 +288,20 @@ impl<H: Handler> Driver<H> {
         };
         if wants.any(Flags::WANTS_EVICTION | Flags::WANTS_ABORT) {
             if let State::Open(open) = &mut self.state {
-                let reason = if wants.any(Flags::WANTS_EVICTION) { CloseReason::Evicted } else { CloseReason::Drained };
+                let reason = if wants.any(Flags::WANTS_EVICTION) {
+                    CloseReason::Evicted
+                } else {
+                    CloseReason::Drained
+                };
                 self.service.hall.begin_closing(open.seat.member, reason);
             }
             return stream.abort();
         }
         match &mut self.state {
             State::Open(open) => open.obey(&self.service, stream, wants),
-            _ if wants.any(Flags::WANTS_TIMEOUT | Flags::WANTS_DRAIN) => self.give_up(stream, wants),
+            _ if wants.any(Flags::WANTS_TIMEOUT | Flags::WANTS_DRAIN) => {
+                self.give_up(stream, wants)
+            }
             _ => {}
         }
     }
@@ -327,7 +348,8 @@ impl<D: 'static> Open<D> {
         let _running = Running::begin(hall, seat.member);
         let mut pass = engine.process(input, scratch);
         if first != First::Nothing {
-            let mut connection = Connection { outbox: pass.outbox(), turn: stream.turn(), hall, seat };
+            let mut connection =
+                Connection { outbox: pass.outbox(), turn: stream.turn(), hall, seat };
             match first {
                 First::Open => service.handler.on_open(&mut connection, data),
                 _ => service.handler.on_drain(&mut connection, data),
@@ -482,7 +504,10 @@ impl<D: 'static> Open<D> {
             // It is about to be told, or the peer reads again before that.
             return stream.nudge();
         }
-        if self.seat.told_full || self.seat.halt & HALT_PAUSED != 0 || hall.is_short(self.seat.member) {
+        if self.seat.told_full
+            || self.seat.halt & HALT_PAUSED != 0
+            || hall.is_short(self.seat.member)
+        {
             return self.stop_waiting(hall, stream);
         }
         if self.seat.halt & HALT_HELD != 0 {
@@ -503,7 +528,12 @@ impl<D: 'static> Open<D> {
     }
 
     /// Does what others want of the connection.
-    fn obey<H: Handler<Data = D>>(&mut self, service: &Inner<H>, stream: &mut Stream<'_>, wants: Flags) {
+    fn obey<H: Handler<Data = D>>(
+        &mut self,
+        service: &Inner<H>,
+        stream: &mut Stream<'_>,
+        wants: Flags,
+    ) {
         if wants.any(Flags::WANTS_RESUME) {
             self.seat.halt &= !HALT_PAUSED;
         }
@@ -543,7 +573,14 @@ impl<D: 'static> Open<D> {
     }
 
     /// Sends a Close frame for somebody else than the handler.
-    fn say_goodbye(&mut self, hall: &Hall, stream: &mut Stream<'_>, code: CloseCode, text: &str, reason: CloseReason) {
+    fn say_goodbye(
+        &mut self,
+        hall: &Hall,
+        stream: &mut Stream<'_>,
+        code: CloseCode,
+        text: &str,
+        reason: CloseReason,
+    ) {
         // What was published before goes before.
         hall.flush_for(self.seat.member, &mut stream.turn());
         let mut scratch = hall.take_scratch();
@@ -563,7 +600,13 @@ impl<D: 'static> Open<D> {
 impl<H: Handler> Inner<H> {
     /// Hands out what a pass brings, and ends it.
     #[inline(never)]
-    fn go_through(&self, stream: &mut Stream<'_>, mut pass: Pass<'_>, seat: &mut Seat, data: &mut H::Data) -> Outcome {
+    fn go_through(
+        &self,
+        stream: &mut Stream<'_>,
+        mut pass: Pass<'_>,
+        seat: &mut Seat,
+        data: &mut H::Data,
+    ) -> Outcome {
         let hall = &self.hall;
         // Each kind of event has its own way: put together again they would go through memory.
         loop {
@@ -584,7 +627,8 @@ impl<H: Handler> Inner<H> {
                 }
                 Some(other) => {
                     let Some(control) = Control::of(other, hall, seat) else { continue };
-                    let connection = Connection { outbox: pass.outbox(), turn: stream.turn(), hall, seat };
+                    let connection =
+                        Connection { outbox: pass.outbox(), turn: stream.turn(), hall, seat };
                     self.control(connection, data, &control);
                 }
             }
@@ -623,8 +667,12 @@ impl<H: Handler> Inner<H> {
     #[inline(never)]
     fn control(&self, mut connection: Connection<'_>, data: &mut H::Data, control: &Control) {
         match control {
-            Control::Ping(bytes, len) => self.handler.on_ping(&mut connection, data, &bytes[..*len]),
-            Control::Pong(bytes, len) => self.handler.on_pong(&mut connection, data, &bytes[..*len]),
+            Control::Ping(bytes, len) => {
+                self.handler.on_ping(&mut connection, data, &bytes[..*len])
+            }
+            Control::Pong(bytes, len) => {
+                self.handler.on_pong(&mut connection, data, &bytes[..*len])
+            }
         }
         connection.take_stash();
     }

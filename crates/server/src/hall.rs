@@ -353,7 +353,9 @@ impl Hall {
         // What is in the stream cannot make way any more: it is about half of the buffer, or one message.
         let low = self.bounds.high / 4;
         let fits = |waiting: usize, len: usize| waiting <= low || waiting + len <= half;
-        while !stream.is_full() && books.sides.next_len(member).is_some_and(|len| fits(stream.buffered(), len)) {
+        while !stream.is_full()
+            && books.sides.next_len(member).is_some_and(|len| fits(stream.buffered(), len))
+        {
             let Some(frame) = books.sides.pop(member) else { break };
             self.stats.messages_sent.add(1);
             if stream.send_shared(&Shared::of(&frame)).is_err() {
@@ -418,7 +420,9 @@ impl Hall {
 
     /// Frees what is kept to be used again, if there was no message since the last beat.
     pub(crate) fn release_spares(&self) {
-        let activity = self.stats.messages_received.get() + self.stats.messages_sent.get() + self.stats.opened.get();
+        let activity = self.stats.messages_received.get()
+            + self.stats.messages_sent.get()
+            + self.stats.opened.get();
         if self.activity.replace(activity) != activity {
             return;
         }

@@ -90,7 +90,12 @@ pub trait Handler: Sized + 'static {
     }
 
     /// A message has come.
-    fn on_message(&self, connection: &mut Connection<'_>, data: &mut Self::Data, message: Message<'_>);
+    fn on_message(
+        &self,
+        connection: &mut Connection<'_>,
+        data: &mut Self::Data,
+        message: Message<'_>,
+    );
 
     /// A ping has come, and has been answered.
     fn on_ping(&self, connection: &mut Connection<'_>, data: &mut Self::Data, payload: &[u8]) {

@@ -28,7 +28,11 @@ impl Hub<'_> {
     ///
     /// # Errors
     /// [`SendError`]. When the connection is closed by another one's turn, that is [`Closed`](SendError::Closed).
-    pub fn send<'m>(&mut self, id: ConnectionId, message: impl Into<OutMessage<'m>>) -> Result<(), SendError> {
+    pub fn send<'m>(
+        &mut self,
+        id: ConnectionId,
+        message: impl Into<OutMessage<'m>>,
+    ) -> Result<(), SendError> {
         self.hall.send(&mut self.turn, id, message.into())
     }
 
@@ -51,7 +55,12 @@ impl Hub<'_> {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub fn close(&mut self, id: ConnectionId, code: CloseCode, reason: &str) -> Result<(), ControlError> {
+    pub fn close(
+        &mut self,
+        id: ConnectionId,
+        code: CloseCode,
+        reason: &str,
+    ) -> Result<(), ControlError> {
         self.hall.close(&mut self.turn, id, code, reason)
     }
 
@@ -62,7 +71,9 @@ impl Hub<'_> {
 
     /// Ends a connection's subscription. False if it has none.
     pub fn unsubscribe(&mut self, id: ConnectionId, topic: &str) -> bool {
-        self.hall.find(id).is_some_and(|member| self.hall.unsubscribe(&mut self.turn, member, topic))
+        self.hall
+            .find(id)
+            .is_some_and(|member| self.hall.unsubscribe(&mut self.turn, member, topic))
     }
 
     /// Reads no more from a connection until [`resume`](Self::resume), as by its own [`pause`](crate::Connection::pause): messages that have come already wait, and then the peer
@@ -203,7 +214,8 @@ impl crate::hall::Hall {
 
     pub(crate) fn buffered(&self, turn: &mut Turn<'_>, member: u32) -> usize {
         let books = &mut *self.books.borrow_mut();
-        let waiting = turn.stream(books.roster.at(member).stream).map_or(0, |stream| stream.buffered());
+        let waiting =
+            turn.stream(books.roster.at(member).stream).map_or(0, |stream| stream.buffered());
         waiting + books.sides.bytes(member)
     }
 

@@ -20,7 +20,11 @@ pub struct ConnectionId(u64);
 
 impl ConnectionId {
     pub(crate) const fn new(worker: u16, index: u32, generation: u32) -> Self {
-        Self(((worker as u64) << (INDEX_BITS + GENERATION_BITS)) | ((generation as u64) << INDEX_BITS) | index as u64)
+        Self(
+            ((worker as u64) << (INDEX_BITS + GENERATION_BITS))
+                | ((generation as u64) << INDEX_BITS)
+                | index as u64,
+        )
     }
 
     pub(crate) const fn worker(self) -> u16 {
@@ -67,7 +71,8 @@ mod tests {
 
     #[test]
     fn parts_come_back() {
-        for (worker, index, generation) in [(0, 0, 0), (1023, INDEX_MAX, GENERATION_MAX), (5, 7, 9)] {
+        for (worker, index, generation) in [(0, 0, 0), (1023, INDEX_MAX, GENERATION_MAX), (5, 7, 9)]
+        {
             let id = ConnectionId::new(worker, index, generation);
             assert_eq!((id.worker(), id.index(), id.generation()), (worker, index, generation));
             assert_eq!(ConnectionId::from_bits(id.to_bits()), id);

@@ -123,7 +123,11 @@ impl Inbox {
 }
 
 /// Watches the mailbox.
-pub(crate) fn watch(hall: &SharedHall, mailbox: Mailbox<Command>, reactor: &mut Reactor) -> io::Result<()> {
+pub(crate) fn watch(
+    hall: &SharedHall,
+    mailbox: Mailbox<Command>,
+    reactor: &mut Reactor,
+) -> io::Result<()> {
     let hall = Rc::clone(hall);
     mailbox.latch().rearm();
     let edge = interest().read().edge_triggered();

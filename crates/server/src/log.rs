@@ -156,7 +156,11 @@ mod tests {
         assert_eq!(log.plain(), b"\x81\x01a\x81\x01b\x81\x01c\x81\x01d");
         assert_eq!(frames(&log, false, 1), [b"\x81\x01b", b"\x81\x01c"]);
         assert_eq!(frames(&log, false, 2).len(), 3);
-        assert_eq!(frames(&log, false, NOBODY).len(), 4, "nobody is no publisher to be passed over");
+        assert_eq!(
+            frames(&log, false, NOBODY).len(),
+            4,
+            "nobody is no publisher to be passed over"
+        );
         assert_eq!(log.publishers().collect::<Vec<_>>(), [1, 2, 1]);
         log.clear();
         assert!(log.is_empty() && log.plain().is_empty());

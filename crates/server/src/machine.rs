@@ -13,7 +13,8 @@ pub(crate) fn quarter() -> usize {
 
 /// The bytes that there are, by the files under `root`.
 fn available(root: &Path) -> u64 {
-    let machine = fs::read_to_string(root.join("proc/meminfo")).ok().and_then(|text| total_of(&text));
+    let machine =
+        fs::read_to_string(root.join("proc/meminfo")).ok().and_then(|text| total_of(&text));
     let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let limits = cgroups.lines().filter_map(|line| limit_of(root, line));
     machine.into_iter().chain(limits).min().unwrap_or(UNKNOWN)
@@ -55,7 +56,8 @@ mod tests {
 
     impl Root {
         fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let root = std::env::temp_dir().join(format!("windlass-machine-{name}-{}", std::process::id()));
+            let root = std::env::temp_dir()
+                .join(format!("windlass-machine-{name}-{}", std::process::id()));
             for (path, text) in files {
                 let path = root.join(path);
                 fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -56,7 +56,10 @@ impl<'a> Message<'a> {
 
 impl fmt::Debug for Message<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Message").field("is_text", &self.is_text()).field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Message")
+            .field("is_text", &self.is_text())
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -162,9 +165,15 @@ impl<'a> OutMessage<'a> {
     }
 
     /// Appends the frame of it, compressed for many; false if that is not shorter, and then nothing is appended.
-    pub(crate) fn encode_compressed(&self, codec: &mut Codec, shared: &mut Shared, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn encode_compressed(
+        &self,
+        codec: &mut Codec,
+        shared: &mut Shared,
+        out: &mut Vec<u8>,
+    ) -> bool {
         let start = out.len();
-        let done = windlass_ws::Message::Binary(self.as_bytes()).encode_compressed(codec, shared, out);
+        let done =
+            windlass_ws::Message::Binary(self.as_bytes()).encode_compressed(codec, shared, out);
         if done {
             // The opcode is in the lowest four bits (RFC 6455 section 5.2); to call it text before would be to validate it again.
             out[start] = (out[start] & 0xf0) | self.opcode() as u8;

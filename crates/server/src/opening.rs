@@ -14,7 +14,10 @@ use crate::{
     connection::Seat,
     driver::{Driver, First, Open, Source, State},
     hall::Hall,
-    http::{Door, LazyPeer, Next, Opened, Place, Refusal, Served, UpgradeRequest, Welcome, reject, without_body},
+    http::{
+        Door, LazyPeer, Next, Opened, Place, Refusal, Served, UpgradeRequest, Welcome, reject,
+        without_body,
+    },
     roster::Flags,
     service::Inner,
 };
@@ -44,7 +47,9 @@ impl<H: Handler> Driver<H> {
     #[cold]
     #[inline(never)]
     pub(crate) fn opening(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
-        let State::Opening { member, reader, requests, is_full, door, .. } = &mut self.state else { return };
+        let State::Opening { member, reader, requests, is_full, door, .. } = &mut self.state else {
+            return;
+        };
         let (member, is_full, door) = (*member, *is_full, *door);
         let service = Rc::clone(&self.service);
         let hall = &*service.hall;
@@ -154,7 +159,9 @@ impl Hall {
     pub(crate) fn close_answered(&self, stream: &mut Stream<'_>) {
         let Options { close_timeout, write_stall_timeout, .. } = self.options;
         if stream.buffered() > ANSWER_KEPT {
-            stream.set_linger(write_stall_timeout.map_or(close_timeout, |timeout| timeout.max(close_timeout)));
+            stream.set_linger(
+                write_stall_timeout.map_or(close_timeout, |timeout| timeout.max(close_timeout)),
+            );
         }
         stream.close();
     }
@@ -252,7 +259,8 @@ impl<H: Handler> Inner<H> {
         hall.options.origins.check(upgrade.request())?;
         let ask = || stream.peer_addr().unwrap_or(Address::Unix(None));
         let peer = LazyPeer::new(&ask);
-        let welcome: Welcome<H::Data> = self.handler.on_upgrade(&UpgradeRequest::lazy(upgrade, &peer))?;
+        let welcome: Welcome<H::Data> =
+            self.handler.on_upgrade(&UpgradeRequest::lazy(upgrade, &peer))?;
         let deflate = hall.options.deflate.as_ref();
         let Opened { data, protocol, deflate: agreement, .. } =
             welcome.accept(upgrade, deflate, out).map_err(|_| Refusal::status(500))?;
@@ -265,13 +273,17 @@ impl<H: Handler> Inner<H> {
 impl Hall {
     pub(crate) fn engine(&self, agreement: Option<&Agreement>) -> Engine {
         match (agreement, &self.options.deflate) {
-            (Some(agreement), Some(config)) => Engine::with_deflate(&self.config, agreement, config),
+            (Some(agreement), Some(config)) => {
+                Engine::with_deflate(&self.config, agreement, config)
+            }
             _ => Engine::new(&self.config),
         }
     }
 
     /// Whether a connection with this agreement can be sent what was compressed for many.
     pub(crate) fn takes_packed(&self, agreement: Option<&Agreement>) -> bool {
-        agreement.zip(self.options.deflate.as_ref()).is_some_and(|(agreement, config)| agreement.takes_for_many(config))
+        agreement
+            .zip(self.options.deflate.as_ref())
+            .is_some_and(|(agreement, config)| agreement.takes_for_many(config))
     }
 }

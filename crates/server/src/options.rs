@@ -219,7 +219,8 @@ impl Options {
     /// # Errors
     /// [`OptionsError`].
     pub fn check(&self) -> Result<(), OptionsError> {
-        let (receiver_buffer_max, message_max) = (self.receiver_buffer_max, self.limits.message_max);
+        let (receiver_buffer_max, message_max) =
+            (self.receiver_buffer_max, self.limits.message_max);
         if receiver_buffer_max < message_max.saturating_add(HEADER_MAX) {
             return Err(OptionsError::BufferTooSmall { receiver_buffer_max, message_max });
         }

@@ -40,7 +40,12 @@ impl Peers {
         if !self.run.as_ref().is_some_and(goes_on) {
             self.send_out(hall);
         }
-        let begun = || Run { topic: topic.into(), payloads: Vec::new(), pieces: Vec::new(), weight: topic.len() };
+        let begun = || Run {
+            topic: topic.into(),
+            payloads: Vec::new(),
+            pieces: Vec::new(),
+            weight: topic.len(),
+        };
         let run = self.run.get_or_insert_with(begun);
         run.payloads.extend_from_slice(payload);
         run.pieces.push((message.is_text(), run.payloads.len()));

@@ -35,7 +35,12 @@ impl Prepared {
         let mut frame = Vec::with_capacity(message.frame_len());
         message.encode(&mut frame);
         let payload = frame.len() - message.as_bytes().len();
-        Self(Arc::new(Inner { plain: frame.into(), payload, is_text: message.is_text(), packed: OnceLock::new() }))
+        Self(Arc::new(Inner {
+            plain: frame.into(),
+            payload,
+            is_text: message.is_text(),
+            packed: OnceLock::new(),
+        }))
     }
 
     /// Whether it is text, and not bytes.
@@ -68,7 +73,11 @@ impl Prepared {
     pub(crate) fn packed(&self, packer: &mut Packer) -> &Arc<[u8]> {
         self.0.packed.get_or_init(|| {
             let mut frame = Vec::new();
-            if packer.pack(&self.to_out(), &mut frame) { frame.into() } else { Arc::clone(&self.0.plain) }
+            if packer.pack(&self.to_out(), &mut frame) {
+                frame.into()
+            } else {
+                Arc::clone(&self.0.plain)
+            }
         })
     }
 }

@@ -53,7 +53,10 @@ mod tests {
             refusal.write(UNIX_EPOCH, &mut answer).unwrap();
             answer
         };
-        assert_eq!(read(&answer_of(Refusal::status(401).text("who are you?"))), Some((401, "who are you?")));
+        assert_eq!(
+            read(&answer_of(Refusal::status(401).text("who are you?"))),
+            Some((401, "who are you?"))
+        );
         // A line of the log is one line.
         assert_eq!(read(&answer_of(Refusal::status(401).text("two\nlines"))), Some((401, "two")));
         assert_eq!(read(b"HTTP/1.1 200 OK\r\n\r\n"), None);

@@ -242,7 +242,9 @@ impl Roster {
     /// The index of a connection that is open to messages.
     pub(crate) fn find(&self, id: ConnectionId) -> Option<u32> {
         let member = self.members.get(id.index() as usize)?;
-        let is_it = id.worker() == self.worker && member.generation == id.generation() && member.flags.takes_messages();
+        let is_it = id.worker() == self.worker
+            && member.generation == id.generation()
+            && member.flags.takes_messages();
         is_it.then(|| id.index())
     }
 }
@@ -266,7 +268,11 @@ mod tests {
         let id = roster.id(index);
         assert_eq!((id.worker(), id.generation()), (3, 10));
         assert_eq!(roster.find(id), Some(index));
-        assert_eq!(roster.find(ConnectionId::new(2, id.index(), id.generation())), None, "another worker's");
+        assert_eq!(
+            roster.find(ConnectionId::new(2, id.index(), id.generation())),
+            None,
+            "another worker's"
+        );
         roster.leave(index);
         assert_eq!((roster.find(id), roster.len()), (None, 0));
         let again = roster.enter(key, 0).unwrap();

@@ -174,7 +174,11 @@ impl Sender {
     ///
     /// # Errors
     /// [`SenderError`], but not [`Full`](SenderError::Full).
-    pub fn send<'m>(&self, id: ConnectionId, message: impl Into<OutMessage<'m>>) -> Result<(), SenderError> {
+    pub fn send<'m>(
+        &self,
+        id: ConnectionId,
+        message: impl Into<OutMessage<'m>>,
+    ) -> Result<(), SenderError> {
         self.send_prepared(id, &Prepared::new(message))
     }
 
@@ -182,7 +186,11 @@ impl Sender {
     ///
     /// # Errors
     /// [`SenderError`].
-    pub fn try_send<'m>(&self, id: ConnectionId, message: impl Into<OutMessage<'m>>) -> Result<(), SenderError> {
+    pub fn try_send<'m>(
+        &self,
+        id: ConnectionId,
+        message: impl Into<OutMessage<'m>>,
+    ) -> Result<(), SenderError> {
         self.try_send_prepared(id, &Prepared::new(message))
     }
 
@@ -198,7 +206,11 @@ impl Sender {
     ///
     /// # Errors
     /// [`SenderError`].
-    pub fn try_send_prepared(&self, id: ConnectionId, message: &Prepared) -> Result<(), SenderError> {
+    pub fn try_send_prepared(
+        &self,
+        id: ConnectionId,
+        message: &Prepared,
+    ) -> Result<(), SenderError> {
         self.gate(id)?.try_push(Command::Send { id, message: message.clone() })
     }
 
@@ -207,7 +219,12 @@ impl Sender {
     ///
     /// # Errors
     /// [`SenderError`], but not [`Full`](SenderError::Full).
-    pub fn close(&self, id: ConnectionId, code: CloseCode, reason: &str) -> Result<(), SenderError> {
+    pub fn close(
+        &self,
+        id: ConnectionId,
+        code: CloseCode,
+        reason: &str,
+    ) -> Result<(), SenderError> {
         self.gate(id)?.push(Command::Close { id, code, reason: reason.into() }, self.may_wait())
     }
 
@@ -215,7 +232,12 @@ impl Sender {
     ///
     /// # Errors
     /// [`SenderError`].
-    pub fn try_close(&self, id: ConnectionId, code: CloseCode, reason: &str) -> Result<(), SenderError> {
+    pub fn try_close(
+        &self,
+        id: ConnectionId,
+        code: CloseCode,
+        reason: &str,
+    ) -> Result<(), SenderError> {
         self.gate(id)?.try_push(Command::Close { id, code, reason: reason.into() })
     }
 
@@ -223,16 +245,26 @@ impl Sender {
     ///
     /// # Errors
     /// The first [`SenderError`], but not [`Full`](SenderError::Full); the other workers have it nonetheless.
-    pub fn publish<'m>(&self, topic: &str, message: impl Into<OutMessage<'m>>) -> Result<(), SenderError> {
+    pub fn publish<'m>(
+        &self,
+        topic: &str,
+        message: impl Into<OutMessage<'m>>,
+    ) -> Result<(), SenderError> {
         let may_wait = self.may_wait();
-        self.publish_with(topic, &Prepared::new(message), |gate, command| gate.push(command, may_wait))
+        self.publish_with(topic, &Prepared::new(message), |gate, command| {
+            gate.push(command, may_wait)
+        })
     }
 
     /// Publishes to a topic on all workers whose queues have room.
     ///
     /// # Errors
     /// The first [`SenderError`]; the other workers have it nonetheless.
-    pub fn try_publish<'m>(&self, topic: &str, message: impl Into<OutMessage<'m>>) -> Result<(), SenderError> {
+    pub fn try_publish<'m>(
+        &self,
+        topic: &str,
+        message: impl Into<OutMessage<'m>>,
+    ) -> Result<(), SenderError> {
         self.publish_with(topic, &Prepared::new(message), Gate::try_push)
     }
 
@@ -245,7 +277,10 @@ impl Sender {
         let topic: Arc<str> = topic.into();
         let mut outcome = Ok(());
         for gate in self.0.iter() {
-            let pushed = push(gate, Command::Publish { topic: Arc::clone(&topic), message: message.clone() });
+            let pushed = push(
+                gate,
+                Command::Publish { topic: Arc::clone(&topic), message: message.clone() },
+            );
             outcome = outcome.and(pushed);
         }
         outcome
@@ -271,7 +306,10 @@ mod tests {
         options.sender_bounds = Bounds::items(1);
         let inboxes = [(); 2].map(|()| Inbox::new(&options).unwrap());
         let threads = [Arc::new(OnceLock::from(thread::current().id())), Arc::new(OnceLock::new())];
-        let gates = inboxes.iter().zip(&threads).map(|(inbox, thread)| Gate::new(inbox.sender.clone(), thread));
+        let gates = inboxes
+            .iter()
+            .zip(&threads)
+            .map(|(inbox, thread)| Gate::new(inbox.sender.clone(), thread));
         let sender = Sender::new(gates.collect());
         for worker in 0..2 {
             let id = ConnectionId::new(worker, 0, 0);

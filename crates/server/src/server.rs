@@ -89,7 +89,15 @@ enum Place {
 impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     /// A server whose workers each have a handler that `make` makes, on the worker's own thread.
     pub fn new(options: Options, make: F) -> Self {
-        Self { options, make, count: 1, is_pinned: false, backend: Backend::Auto, places: Vec::new(), on_panic: None }
+        Self {
+            options,
+            make,
+            count: 1,
+            is_pinned: false,
+            backend: Backend::Auto,
+            places: Vec::new(),
+            on_panic: None,
+        }
     }
 
     /// How many workers there are. Default: one.
@@ -143,7 +151,10 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     }
 
     /// What is told of each panic of a handler, on its worker's thread, beside what the process' panic hook does. If it panics itself, the worker ends, and the server with it.
-    pub fn on_panic(mut self, hook: impl Fn(Worker, &(dyn Any + Send)) + Send + Sync + 'static) -> Self {
+    pub fn on_panic(
+        mut self,
+        hook: impl Fn(Worker, &(dyn Any + Send)) + Send + Sync + 'static,
+    ) -> Self {
         self.on_panic = Some(Arc::new(hook));
         self
     }
@@ -225,18 +236,27 @@ type Desks = (Vec<Arc<Board>>, Vec<Option<Desk>>, Sender);
 fn posts(options: &Options, sets: Vec<Vec<Listener>>, count: usize) -> io::Result<Desks> {
     let inboxes = (0..count).map(|_| Inbox::new(options)).collect::<io::Result<Vec<_>>>()?;
     let threads: Vec<_> = (0..count).map(|_| Arc::new(OnceLock::new())).collect();
-    let gates = inboxes.iter().zip(&threads).map(|(inbox, thread)| Gate::new(inbox.sender.clone(), thread));
+    let gates =
+        inboxes.iter().zip(&threads).map(|(inbox, thread)| Gate::new(inbox.sender.clone(), thread));
     let sender = Sender::new(gates.collect());
     let boards: Vec<_> = inboxes.iter().map(|inbox| Arc::clone(&inbox.board)).collect();
     let pool = service::pool(options, count);
     pool.set_boards(boards.clone());
     let outlets: Vec<_> = inboxes.iter().map(|inbox| inbox.sender.clone()).collect();
-    let places = options.connections_per_address_max.map(|most| PlaceCounter::new(None, Some(most)));
+    let places =
+        options.connections_per_address_max.map(|most| PlaceCounter::new(None, Some(most)));
     let mut desks = Vec::new();
-    for (index, ((inbox, thread), listeners)) in inboxes.into_iter().zip(threads).zip(sets).enumerate() {
-        let others = outlets.iter().enumerate().filter(|(at, _)| *at != index).map(|(_, outlet)| outlet.clone());
+    for (index, ((inbox, thread), listeners)) in
+        inboxes.into_iter().zip(threads).zip(sets).enumerate()
+    {
+        let others = outlets
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| *at != index)
+            .map(|(_, outlet)| outlet.clone());
         let worker = u16::try_from(index).map_err(io::Error::other)?;
-        let (others, sender, places, pool) = (others.collect(), sender.clone(), places.clone(), Arc::clone(&pool));
+        let (others, sender, places, pool) =
+            (others.collect(), sender.clone(), places.clone(), Arc::clone(&pool));
         let post = Post { worker, inbox, others, sender, places, pool };
         desks.push(Some(Desk { post, thread, listeners }));
     }
@@ -244,7 +264,11 @@ fn posts(options: &Options, sets: Vec<Vec<Listener>>, count: usize) -> io::Resul
 }
 
 /// The listeners of each worker, and where they listen.
-fn open(options: &Options, places: Vec<Place>, count: usize) -> io::Result<(Vec<Vec<Listener>>, Vec<Address>)> {
+fn open(
+    options: &Options,
+    places: Vec<Place>,
+    count: usize,
+) -> io::Result<(Vec<Vec<Listener>>, Vec<Address>)> {
     let listen = options.listener();
     // One for all: how the kernel spreads the connections decides who uses how much of it.
     let limit = StreamLimit::new(options.connections_max);
@@ -253,7 +277,9 @@ fn open(options: &Options, places: Vec<Place>, count: usize) -> io::Result<(Vec<
     for place in places {
         let group = match place {
             Place::Tcp(address) => listen.tcp_group(address, count)?,
-            Place::Unix(path) => share(listen, listen.unix(path)?.as_fd().try_clone_to_owned()?, count)?,
+            Place::Unix(path) => {
+                share(listen, listen.unix(path)?.as_fd().try_clone_to_owned()?, count)?
+            }
             Place::Socket(socket) => share(listen, socket, count)?,
             Place::Each(sockets) => {
                 assert_eq!(sockets.len(), count, "there is a list of sockets for each worker");

@@ -74,16 +74,29 @@ impl<H: Handler> Service<H> {
         let inbox = Inbox::new(options)?;
         let thread = Arc::new(OnceLock::from(thread::current().id()));
         let sender = Sender::new(vec![Gate::new(inbox.sender.clone(), &thread)]);
-        let places = options.connections_per_address_max.map(|most| PlaceCounter::new(None, Some(most)));
+        let places =
+            options.connections_per_address_max.map(|most| PlaceCounter::new(None, Some(most)));
         let pool = pool(options, 1);
         let post = Post { worker: 0, inbox, others: Vec::new(), sender, places, pool };
         Self::at_post(handler, options, post, reactor)
     }
 
-    pub(crate) fn at_post(handler: H, options: &Options, post: Post, reactor: &mut Reactor) -> io::Result<Self> {
+    pub(crate) fn at_post(
+        handler: H,
+        options: &Options,
+        post: Post,
+        reactor: &mut Reactor,
+    ) -> io::Result<Self> {
         let Post { worker, inbox, others, sender, places, pool } = post;
         let budget = Budget::new(pool);
-        let hall = Rc::new(Hall::new(options.clone(), worker, first_generation(), others, inbox.board, budget));
+        let hall = Rc::new(Hall::new(
+            options.clone(),
+            worker,
+            first_generation(),
+            others,
+            inbox.board,
+            budget,
+        ));
         sweep::start(&hall, reactor)?;
         inbox::watch(&hall, inbox.mailbox, reactor)?;
         Ok(Self(Rc::new(Inner { handler, hall, places, sender })))
@@ -93,7 +106,11 @@ impl<H: Handler> Service<H> {
     ///
     /// # Errors
     /// When the reactor has no room for it, and when a [drain](Self::drain) has begun.
-    pub fn listen(&self, listener: Listener, target: &mut impl Registrar<Ops = Reactor>) -> io::Result<ListenerKey> {
+    pub fn listen(
+        &self,
+        listener: Listener,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> io::Result<ListenerKey> {
         if self.is_draining() {
             return Err(io::Error::other("the service is draining"));
         }
@@ -115,7 +132,11 @@ impl<H: Handler> Service<H> {
             Err(reason) => {
                 self.0.hall.stats.refused.add(1);
                 let reason = reason.to_string();
-                self.0.handler.on_refused(&Refused { peer: peer.address(), status: None, reason: &reason });
+                self.0.handler.on_refused(&Refused {
+                    peer: peer.address(),
+                    status: None,
+                    reason: &reason,
+                });
                 None
             }
         }
@@ -125,7 +146,12 @@ impl<H: Handler> Service<H> {
     /// there after `deadline` are reset. When the last one has gone, `then` is called, at the end of a turn: to stop the reactor, say.
     ///
     /// The listeners are closed at once, so another process can listen in their place.
-    pub fn drain(&self, deadline: Duration, turn: &mut Turn<'_>, then: impl FnOnce(Turn<'_>) + 'static) {
+    pub fn drain(
+        &self,
+        deadline: Duration,
+        turn: &mut Turn<'_>,
+        then: impl FnOnce(Turn<'_>) + 'static,
+    ) {
         let hall = &self.0.hall;
         let mut after = hall.after_drain.take();
         after.push(Box::new(then));

@@ -44,7 +44,9 @@ impl Sides {
 
     /// A receiver's part of the memory.
     pub(crate) fn memory(&self, member: u32) -> usize {
-        let part = |frame: &Arc<[u8]>| PLACE + frame.len() / self.shared.get(&address(frame)).map_or(1, |count| *count);
+        let part = |frame: &Arc<[u8]>| {
+            PLACE + frame.len() / self.shared.get(&address(frame)).map_or(1, |count| *count)
+        };
         self.rows.get(&member).map_or(0, |side| side.frames.iter().map(part).sum())
     }
 
@@ -61,7 +63,11 @@ impl Sides {
     /// Drops a receiver's oldest until there are no more than so many bytes, but never the newest. Says how many that were.
     pub(crate) fn shrink(&mut self, member: u32, bytes_max: usize) -> u64 {
         let mut dropped = 0;
-        while self.rows.get(&member).is_some_and(|side| side.bytes > bytes_max && side.frames.len() > 1) {
+        while self
+            .rows
+            .get(&member)
+            .is_some_and(|side| side.bytes > bytes_max && side.frames.len() > 1)
+        {
             dropped += u64::from(self.pop(member).is_some());
         }
         dropped
@@ -117,7 +123,11 @@ mod tests {
         }
         assert_eq!(sides.shrink(7, 60), 0);
         assert_eq!((sides.shrink(7, 49), sides.bytes(7)), (2, 30));
-        assert_eq!((sides.shrink(7, 0), sides.bytes(7)), (0, 30), "the newest stays, however long it is");
+        assert_eq!(
+            (sides.shrink(7, 0), sides.bytes(7)),
+            (0, 30),
+            "the newest stays, however long it is"
+        );
         assert_eq!(sides.pop(7).map(|frame| frame.len()), Some(30));
         assert!(sides.is_empty(7) && sides.bytes(7) == 0);
         assert!(sides.remove(7));

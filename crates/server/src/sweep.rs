@@ -11,7 +11,8 @@ use std::{
 };
 
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
 };
 use windlass::{Reactor, Turn, interest, stream::ListenerKey};
 
@@ -68,7 +69,11 @@ struct Round {
 /// How often to look: an eighth of the shortest timeout.
 fn granule(options: &Options) -> Duration {
     let optional = [options.ping_interval, options.idle_timeout, options.lifetime_max];
-    let shortest = optional.into_iter().flatten().chain([options.handshake_timeout, options.close_timeout]).min();
+    let shortest = optional
+        .into_iter()
+        .flatten()
+        .chain([options.handshake_timeout, options.close_timeout])
+        .min();
     (shortest.unwrap_or(GRANULE_MAX) / 8).clamp(GRANULE_MIN, GRANULE_MAX)
 }
 
@@ -114,7 +119,8 @@ impl Terms {
         }
         let rounds = |then: u32, ping: u32| then.wrapping_sub(member.heard) / ping;
         // What was heard after the last look is silence from zero on.
-        let earlier = if before.wrapping_sub(member.heard) > u32::MAX / 2 { member.heard } else { before };
+        let earlier =
+            if before.wrapping_sub(member.heard) > u32::MAX / 2 { member.heard } else { before };
         let pings = self.ping.is_some_and(|ping| rounds(now, ping) > rounds(earlier, ping));
         (Flags::default(), pings)
     }
@@ -132,9 +138,14 @@ pub(crate) fn start(hall: &SharedHall, reactor: &mut Reactor) -> io::Result<()> 
         reactor.every(granule, move |mut turn: Turn<'_>| sweep.look(&mut turn))?;
         return Ok(());
     }
-    let beat = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    let beat =
+        timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
     let every = Timespec::try_from(granule).map_err(io::Error::other)?;
-    timerfd_settime(&beat, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: every, it_value: every })?;
+    timerfd_settime(
+        &beat,
+        TimerfdTimerFlags::empty(),
+        &Itimerspec { it_interval: every, it_value: every },
+    )?;
     let look = move |beat: &mut OwnedFd, mut turn: Turn<'_>| {
         // How many beats there were does not matter, and that there was none is a spurious event.
         if rustix::io::read(&*beat, &mut [0; 8]).is_ok() {
@@ -172,9 +183,12 @@ impl Sweep {
         // The clock may be the user's: it is asked before anything is borrowed.
         let now = turn.now();
         let mut round = self.round.get();
-        let mut began = *round.began.get_or_insert_with(|| now.checked_sub(self.granule).unwrap_or(now));
+        let mut began =
+            *round.began.get_or_insert_with(|| now.checked_sub(self.granule).unwrap_or(now));
         let hall = &self.hall;
-        let ticks = |began: Instant| (now.saturating_duration_since(began).as_nanos() / self.granule.as_nanos()) as u32;
+        let ticks = |began: Instant| {
+            (now.saturating_duration_since(began).as_nanos() / self.granule.as_nanos()) as u32
+        };
         // The time for which the loop stood still is nobody's silence: what came meanwhile has not been read yet. It is left out.
         let missed = ticks(began).wrapping_sub(hall.tick.get()).saturating_sub(TICKS_PER_BEAT);
         if missed > 0 {
@@ -186,7 +200,8 @@ impl Sweep {
         hall.set_second(elapsed.as_secs() as u32);
         let is_first = !round.is_under_way;
         if is_first {
-            (round.before, round.now, round.next, round.is_under_way) = (round.now, hall.tick.get(), 0, true);
+            (round.before, round.now, round.next, round.is_under_way) =
+                (round.now, hall.tick.get(), 0, true);
         }
         self.round.set(round);
         if is_first {
@@ -228,7 +243,8 @@ impl Sweep {
         if round.is_under_way {
             let sweep = Rc::clone(self);
             // If as many closures as may be wait, the next beat begins anew.
-            round.is_under_way = turn.defer(move |mut turn: Turn<'_>| sweep.visit(&mut turn)).is_ok();
+            round.is_under_way =
+                turn.defer(move |mut turn: Turn<'_>| sweep.visit(&mut turn)).is_ok();
         }
         self.round.set(round);
     }
@@ -294,7 +310,8 @@ mod tests {
         }
         for (index, peer) in peers.iter_mut().enumerate() {
             let mut head = [0; 4];
-            peer.read_exact(&mut head).unwrap_or_else(|error| panic!("connection {index} was passed over: {error}"));
+            peer.read_exact(&mut head)
+                .unwrap_or_else(|error| panic!("connection {index} was passed over: {error}"));
             assert_eq!((head[0], &head[2..]), (0x88, &1001_u16.to_be_bytes()[..]));
         }
     }

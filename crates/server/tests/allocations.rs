@@ -96,7 +96,8 @@ impl Bed {
         set(&mut options);
         let listener = options.listener().tcp("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap().socket_addr().unwrap();
-        let service = Service::new(Acts(Prepared::new("prepared")), &options, &mut reactor).unwrap();
+        let service =
+            Service::new(Acts(Prepared::new("prepared")), &options, &mut reactor).unwrap();
         service.listen(listener, &mut reactor).unwrap();
         Self { reactor, service, address }
     }
@@ -107,7 +108,8 @@ impl Bed {
 
     fn connect(&mut self) -> TcpStream {
         let mut socket = TcpStream::connect(self.address).unwrap();
-        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        let request =
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
         socket.write_all(request).unwrap();
         socket.set_nonblocking(true).unwrap();

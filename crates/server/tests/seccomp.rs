@@ -83,7 +83,8 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 /// The filter's program: the architecture, then one comparison for each call, then death.
 fn program(allowed: &[i64]) -> Vec<libc::sock_filter> {
     let load = |offset| libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: offset };
-    let unless_equal_skip = |value, skip| libc::sock_filter { code: 0x15, jt: 0, jf: skip, k: value };
+    let unless_equal_skip =
+        |value, skip| libc::sock_filter { code: 0x15, jt: 0, jf: skip, k: value };
     let answer = |value| libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: value };
     let mut program = vec![
         // `struct seccomp_data`: the number at 0, the architecture at 4.
@@ -103,8 +104,10 @@ fn program(allowed: &[i64]) -> Vec<libc::sock_filter> {
 /// Puts all threads of the process under the filter.
 fn confine(allowed: &[i64]) {
     let mut program = program(allowed);
-    let filter =
-        libc::sock_fprog { len: u16::try_from(program.len()).expect("a short program"), filter: program.as_mut_ptr() };
+    let filter = libc::sock_fprog {
+        len: u16::try_from(program.len()).expect("a short program"),
+        filter: program.as_mut_ptr(),
+    };
     // SAFETY: the option takes numbers alone (PR_SET_NO_NEW_PRIVS(2const)).
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
     // SAFETY: the program is as long as it says and lives through the call, which copies it (seccomp(2)).
@@ -136,7 +139,11 @@ impl Handler for Echo {
 /// What the confined process does: it serves until somebody closes its standard input.
 fn serve(backend: Backend, forbidden: Option<i64>) {
     let address = "127.0.0.1:0".parse().expect("an address");
-    let running = Server::new(Options::new(), |_| Echo).backend(backend).listen(address).start().expect("it starts");
+    let running = Server::new(Options::new(), |_| Echo)
+        .backend(backend)
+        .listen(address)
+        .start()
+        .expect("it starts");
     let mut allowed = [COMMON, of_the_wait(running.backend())].concat();
     allowed.retain(|call| Some(*call) != forbidden);
     confine(&allowed);
@@ -205,7 +212,8 @@ fn is_served(test: &str, backend: Backend, forbidden: Option<i64>) -> bool {
         .expect("it starts");
     let output = BufReader::new(child.stdout.take().expect("piped"));
     let mut lines = output.lines().map_while(Result::ok);
-    let address = lines.by_ref().find_map(|line| line.strip_prefix("listening on ").map(str::to_owned));
+    let address =
+        lines.by_ref().find_map(|line| line.strip_prefix("listening on ").map(str::to_owned));
     let talked = address.is_some_and(|address| talk(&address).is_ok());
     drop(child.stdin.take());
     let rest: Vec<String> = lines.collect();
@@ -235,6 +243,7 @@ fn a_server_on_a_ring_needs_no_other_calls() {
 // That the filter is there.
 #[test]
 fn a_call_that_is_not_allowed_is_the_end() {
-    let is_served = is_served("a_call_that_is_not_allowed_is_the_end", Backend::Epoll, Some(libc::SYS_accept4));
+    let is_served =
+        is_served("a_call_that_is_not_allowed_is_the_end", Backend::Epoll, Some(libc::SYS_accept4));
     assert!(!is_served || std::env::var_os(CHILD).is_some());
 }

@@ -223,7 +223,13 @@ pub(crate) fn parse_with(
     } else {
         None
     };
-    let header = FrameHeader { fin: first.fin, compressed: first.compressed, opcode: first.opcode, key, len };
+    let header = FrameHeader {
+        fin: first.fin,
+        compressed: first.compressed,
+        opcode: first.opcode,
+        key,
+        len,
+    };
     Ok(Some((header, form + if has_key { 4 } else { 0 })))
 }
 
@@ -235,9 +241,14 @@ mod tests {
     fn every_header_reads_back_and_is_awaited_until_it_is_whole() {
         for len in [0, 1, 125, 126, 127, 0xffff, 0x1_0000, (1 << 63) - 1] {
             for key in [None, Some([1, 2, 3, 4])] {
-                for opcode in
-                    [Opcode::Continuation, Opcode::Text, Opcode::Binary, Opcode::Close, Opcode::Ping, Opcode::Pong]
-                {
+                for opcode in [
+                    Opcode::Continuation,
+                    Opcode::Text,
+                    Opcode::Binary,
+                    Opcode::Close,
+                    Opcode::Ping,
+                    Opcode::Pong,
+                ] {
                     for fin in [true, false] {
                         if opcode.is_control() && (len > 125 || !fin) {
                             continue;
@@ -249,7 +260,11 @@ mod tests {
                         assert_eq!(written, header.encoded_len());
                         assert_eq!(FrameHeader::parse(&bytes), Ok(Some((header, written))));
                         for short in 0..written {
-                            assert_eq!(FrameHeader::parse(&bytes[..short]), Ok(None), "{header:?} with {short} bytes");
+                            assert_eq!(
+                                FrameHeader::parse(&bytes[..short]),
+                                Ok(None),
+                                "{header:?} with {short} bytes"
+                            );
                         }
                     }
                 }
@@ -286,8 +301,13 @@ mod tests {
     #[test]
     fn a_plain_header_is_that_of_an_unmasked_message() {
         for len in [0, 125, 126, 0xffff, 0x1_0000] {
-            let header =
-                FrameHeader { fin: true, compressed: false, opcode: Opcode::Binary, key: None, len: len as u64 };
+            let header = FrameHeader {
+                fin: true,
+                compressed: false,
+                opcode: Opcode::Binary,
+                key: None,
+                len: len as u64,
+            };
             let mut bytes = [0; HEADER_LEN_MAX];
             let written = header.encode(&mut bytes);
             assert_eq!(plain_len(len as u64), written);

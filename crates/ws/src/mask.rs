@@ -177,7 +177,11 @@ unsafe fn large(src: *const u8, dst: *mut u8, len: usize, key: u32) {
 
 /// The words of a block for which every processor of the target has instructions.
 const BASE_WORDS: usize =
-    if cfg!(any(target_feature = "sse2", target_feature = "neon", target_arch = "aarch64")) { 4 } else { 2 };
+    if cfg!(any(target_feature = "sse2", target_feature = "neon", target_arch = "aarch64")) {
+        4
+    } else {
+        2
+    };
 
 /// Whether AVX2 may be used: with `std` a look into what has been found out once, which is a load and a test; without it as the build says.
 #[cfg(target_arch = "x86_64")]
@@ -220,7 +224,8 @@ unsafe fn blocks<const N: usize>(src: *const u8, dst: *mut u8, len: usize, key: 
     let key = rotate_word(key, at);
     while at + UNROLLED * size <= len {
         // SAFETY: as many blocks are left (rule 1), and nothing is stored at or above their place yet (rule 3).
-        let blocks: [_; UNROLLED] = core::array::from_fn(|n| unsafe { load::<N>(src, at + n * size, key) });
+        let blocks: [_; UNROLLED] =
+            core::array::from_fn(|n| unsafe { load::<N>(src, at + n * size, key) });
         for (n, block) in blocks.into_iter().enumerate() {
             // SAFETY: the blocks are within the `len` bytes (rule 1), and all of them have been loaded (rule 3).
             unsafe { store(dst, at + n * size, block) };
@@ -301,7 +306,11 @@ mod tests {
                 let before = buffer.clone();
                 mask(&mut buffer[offset..offset + len], KEY);
                 assert_eq!(buffer[..offset], before[..offset], "before {len}@{offset}");
-                assert_eq!(buffer[offset..offset + len], naive(&before[offset..offset + len], KEY), "{len}@{offset}");
+                assert_eq!(
+                    buffer[offset..offset + len],
+                    naive(&before[offset..offset + len], KEY),
+                    "{len}@{offset}"
+                );
                 assert_eq!(buffer[offset + len..], before[offset + len..], "behind {len}@{offset}");
             }
         }
@@ -330,9 +339,14 @@ mod tests {
                     let src = dst + down;
                     let mut buffer = noise(src + len + 9);
                     let before = buffer.clone();
-                    let (head, payload) = unmask_down(&mut buffer, dst - 4, 4, src - 4, 4, len, KEY);
+                    let (head, payload) =
+                        unmask_down(&mut buffer, dst - 4, 4, src - 4, 4, len, KEY);
                     assert_eq!(head, &before[dst - 4..dst]);
-                    assert_eq!(payload, naive(&before[src..src + len], KEY), "{len} bytes {down} down");
+                    assert_eq!(
+                        payload,
+                        naive(&before[src..src + len], KEY),
+                        "{len} bytes {down} down"
+                    );
                     assert_eq!(buffer[..dst], before[..dst]);
                     assert_eq!(buffer[src + len..], before[src + len..]);
                 }

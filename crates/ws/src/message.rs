@@ -34,8 +34,13 @@ impl<'a> Message<'a> {
     /// [`Outbox::send_encoded`](crate::Outbox::send_encoded).
     pub fn encode(self, out: &mut Vec<u8>) {
         let payload = self.as_bytes();
-        let header =
-            FrameHeader { fin: true, compressed: false, opcode: self.opcode(), key: None, len: payload.len() as u64 };
+        let header = FrameHeader {
+            fin: true,
+            compressed: false,
+            opcode: self.opcode(),
+            key: None,
+            len: payload.len() as u64,
+        };
         let mut bytes = [0; HEADER_LEN_MAX];
         let len = header.encode(&mut bytes);
         out.reserve(len + payload.len());
@@ -61,7 +66,8 @@ impl<'a> Message<'a> {
         }
         let mut bytes = [0; HEADER_LEN_MAX];
         let len = (out.len() - payload) as u64;
-        let header = FrameHeader { fin: true, compressed: true, opcode: self.opcode(), key: None, len };
+        let header =
+            FrameHeader { fin: true, compressed: true, opcode: self.opcode(), key: None, len };
         let head = header.encode(&mut bytes);
         out[start..start + head].copy_from_slice(&bytes[..head]);
         // The gap that a longer header would have taken.

@@ -50,7 +50,10 @@ impl Scratch {
     /// An empty one.
     #[must_use]
     pub const fn new() -> Self {
-        Self { out: Output::new(), held: Held { message: None, control: [0; CONTROL_LEN_MAX], second: None } }
+        Self {
+            out: Output::new(),
+            held: Held { message: None, control: [0; CONTROL_LEN_MAX], second: None },
+        }
     }
 
     /// Tells which second it is, of any clock: control frames are counted per second, for
@@ -65,8 +68,15 @@ impl Scratch {
     /// # Panics
     ///
     /// If it is gone already: another connection's would be sent. If `input` is shorter than what the pass was given.
-    pub fn output<'a>(&'a self, outcome: &Outcome, input: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + Clone {
-        assert!(outcome.pass == self.out.pass, "the scratch has been used since: this output is gone");
+    pub fn output<'a>(
+        &'a self,
+        outcome: &Outcome,
+        input: &'a [u8],
+    ) -> impl Iterator<Item = &'a [u8]> + Clone {
+        assert!(
+            outcome.pass == self.out.pass,
+            "the scratch has been used since: this output is gone"
+        );
         self.out.pieces(input)
     }
 
@@ -147,7 +157,10 @@ pub(crate) struct Output {
     /// Copied bytes, with gaps between the segments.
     pub(crate) local: Vec<u8>,
     /// Messages in pieces whose replies were built around them.
-    #[expect(clippy::vec_box, reason = "boxes go to and from the engines, where one has to be a word")]
+    #[expect(
+        clippy::vec_box,
+        reason = "boxes go to and from the engines, where one has to be a word"
+    )]
     carried: Vec<Box<Assembly>>,
     /// Whether the message that is looked at is the next to be carried.
     carries_held: bool,
@@ -325,7 +338,11 @@ mod tests {
         assert!(one.bytes.capacity() >= 1 << 20, "a spare keeps its memory");
         out.recycle(Box::new(Assembly::new()));
         let smallest = out.spare();
-        assert_eq!(smallest.bytes.capacity(), 0, "a byte of a ping pins no buffer of a long message");
+        assert_eq!(
+            smallest.bytes.capacity(),
+            0,
+            "a byte of a ping pins no buffer of a long message"
+        );
         out.recycle(one);
         let held = out.spares.iter().map(|spare| spare.bytes.capacity()).sum::<usize>();
         assert_eq!(out.spare_bytes, held);

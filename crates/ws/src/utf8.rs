@@ -91,7 +91,8 @@ impl Utf8 {
         let may_go_on = match *rest {
             // The leads that RFC 3629 section 4 has.
             [lead] => matches!(lead, 0xc2..=0xf4),
-            _ => core::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none() && error.valid_up_to() == 0),
+            _ => core::str::from_utf8(rest)
+                .is_err_and(|error| error.error_len().is_none() && error.valid_up_to() == 0),
         };
         if !may_go_on {
             return Err(Violation::InvalidUtf8);
@@ -152,7 +153,10 @@ mod tests {
             let mut text = Utf8::new();
             assert!(wrong.iter().any(|byte| text.push(&[*byte]).is_err()));
             for piece in [&b"ok"[..], b"", b"\xf0\x9f\xa6\x80"] {
-                assert!(text.push(piece).is_err() && text.finish().is_err(), "{wrong:x?} {piece:x?}");
+                assert!(
+                    text.push(piece).is_err() && text.finish().is_err(),
+                    "{wrong:x?} {piece:x?}"
+                );
             }
         }
     }
@@ -179,11 +183,23 @@ mod tests {
         assert_eq!(whole_may_go_on, earliest_failure(bytes).is_none(), "{bytes:x?} at once");
         for cut in 0..=bytes.len() {
             let (first, second) = bytes.split_at(cut);
-            assert_eq!(by_pieces([first, second].into_iter()).is_ok(), valid, "{bytes:x?} cut at {cut}");
-            assert_eq!(Utf8::new().push(first).is_ok(), earliest_failure(first).is_none(), "{first:x?}");
+            assert_eq!(
+                by_pieces([first, second].into_iter()).is_ok(),
+                valid,
+                "{bytes:x?} cut at {cut}"
+            );
+            assert_eq!(
+                Utf8::new().push(first).is_ok(),
+                earliest_failure(first).is_none(),
+                "{first:x?}"
+            );
             for again in cut..=bytes.len() {
                 let pieces = [first, &bytes[cut..again], &bytes[again..]];
-                assert_eq!(by_pieces(pieces.into_iter()).is_ok(), valid, "{bytes:x?} cut at {cut} and {again}");
+                assert_eq!(
+                    by_pieces(pieces.into_iter()).is_ok(),
+                    valid,
+                    "{bytes:x?} cut at {cut} and {again}"
+                );
             }
         }
     }
@@ -240,7 +256,11 @@ mod tests {
             for second in 0..=255u8 {
                 for third in 0..=255u8 {
                     let bytes = [first, second, third];
-                    assert_eq!(failure_byte_by_byte(&bytes), earliest_failure(&bytes), "{bytes:x?}");
+                    assert_eq!(
+                        failure_byte_by_byte(&bytes),
+                        earliest_failure(&bytes),
+                        "{bytes:x?}"
+                    );
                     assert_eq!(
                         Utf8::new().push(&bytes).is_ok(),
                         earliest_failure(&bytes).is_none(),
@@ -253,7 +273,8 @@ mod tests {
 
     #[test]
     fn long_text_is_checked_by_vectors_as_by_bytes() {
-        let mut text: Vec<u8> = "åß∂ƒ©˙∆˚¬…æ 漢字仮名 🦀🚀 plain ".repeat(if cfg!(miri) { 2 } else { 9 }).into_bytes();
+        let mut text: Vec<u8> =
+            "åß∂ƒ©˙∆˚¬…æ 漢字仮名 🦀🚀 plain ".repeat(if cfg!(miri) { 2 } else { 9 }).into_bytes();
         for cut in 0..=text.len() {
             let (first, second) = text.split_at(cut);
             assert_eq!(by_pieces([first, second].into_iter()), Ok(()), "cut at {cut}");

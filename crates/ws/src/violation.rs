@@ -53,7 +53,9 @@ impl Violation {
         match self {
             Self::InvalidUtf8 | Self::BadDeflate => CloseCode::INVALID_PAYLOAD,
             Self::FrameTooBig | Self::MessageTooBig => CloseCode::TOO_BIG,
-            Self::TooManyFragments | Self::TooManyControls | Self::RatioTooHigh => CloseCode::POLICY_VIOLATION,
+            Self::TooManyFragments | Self::TooManyControls | Self::RatioTooHigh => {
+                CloseCode::POLICY_VIOLATION
+            }
             Self::ReservedBits
             | Self::ReservedOpcode
             | Self::Unmasked
@@ -74,7 +76,9 @@ impl Violation {
     #[must_use]
     pub const fn close_reason(self) -> &'static str {
         match self {
-            Self::RatioTooHigh => "compression ratio of the message is too high; send it uncompressed",
+            Self::RatioTooHigh => {
+                "compression ratio of the message is too high; send it uncompressed"
+            }
             _ => "",
         }
     }

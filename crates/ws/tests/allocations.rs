@@ -8,7 +8,9 @@ use std::{
     sync::Arc,
 };
 
-use windlass_ws::{Config, Engine, Event, FrameHeader, HEADER_LEN_MAX, Message, Opcode, Scratch, mask};
+use windlass_ws::{
+    Config, Engine, Event, FrameHeader, HEADER_LEN_MAX, Message, Opcode, Scratch, mask,
+};
 
 struct Counting;
 
@@ -46,7 +48,8 @@ static ALLOCATOR: Counting = Counting;
 fn frame(fin: bool, compressed: bool, opcode: Opcode, payload: &[u8]) -> Vec<u8> {
     let key = Some([1, 2, 3, 4]);
     let mut head = [0; HEADER_LEN_MAX];
-    let len = FrameHeader { fin, compressed, opcode, key, len: payload.len() as u64 }.encode(&mut head);
+    let len =
+        FrameHeader { fin, compressed, opcode, key, len: payload.len() as u64 }.encode(&mut head);
     let mut bytes = [&head[..len], payload].concat();
     mask(&mut bytes[len..], [1, 2, 3, 4]);
     bytes
@@ -79,7 +82,10 @@ fn allocations(engine: &mut Engine, bytes: &[u8], chunk: usize, replied: u32) ->
                 }
             }
             let outcome = pass.finish();
-            assert_eq!(scratch.output(&outcome, piece).map(<[u8]>::len).sum::<usize>(), outcome.len);
+            assert_eq!(
+                scratch.output(&outcome, piece).map(<[u8]>::len).sum::<usize>(),
+                outcome.len
+            );
         }
     }
     ALLOCATIONS.get() - before
@@ -102,7 +108,11 @@ fn traffic() -> Vec<(&'static str, Vec<u8>)> {
             ]
             .concat(),
         ),
-        ("controls", [frame(true, false, Opcode::Ping, &[1; 125]), frame(true, false, Opcode::Pong, b"")].concat()),
+        (
+            "controls",
+            [frame(true, false, Opcode::Ping, &[1; 125]), frame(true, false, Opcode::Pong, b"")]
+                .concat(),
+        ),
     ]
 }
 
@@ -132,13 +142,21 @@ fn compressed_messages_allocate_nothing() {
         let mut agreement = Agreement::DEFAULT;
         agreement.client_no_context_takeover = true;
         agreement.server_no_context_takeover = compressor == Compressor::Shared;
-        let mut client = Engine::with_deflate(&Arc::new(Config::client(|bytes| bytes.fill(9))), &agreement, &config);
+        let mut client = Engine::with_deflate(
+            &Arc::new(Config::client(|bytes| bytes.fill(9))),
+            &agreement,
+            &config,
+        );
         let mut scratch = Scratch::new();
         let bytes = client.send(Message::Binary(&payload), &mut scratch).unwrap().to_vec();
         assert!(bytes.len() < 2000);
         for chunk in [bytes.len(), 100] {
             let mut engine = Engine::with_deflate(&Arc::new(Config::server()), &agreement, &config);
-            assert_eq!(allocations(&mut engine, &bytes, chunk, 110), 0, "{compressor:?} in pieces of {chunk}");
+            assert_eq!(
+                allocations(&mut engine, &bytes, chunk, 110),
+                0,
+                "{compressor:?} in pieces of {chunk}"
+            );
         }
     }
 }
@@ -156,16 +174,20 @@ fn a_long_message_is_decompressed_into_memory_that_is_kept() {
     agreement.client_no_context_takeover = true;
     let config = DeflateConfig::DEFAULT;
     let mut scratch = Scratch::new();
-    let mut client = Engine::with_deflate(&Arc::new(Config::client(|bytes| bytes.fill(9))), &agreement, &config);
+    let mut client =
+        Engine::with_deflate(&Arc::new(Config::client(|bytes| bytes.fill(9))), &agreement, &config);
     let bytes = client.send(Message::Binary(&payload), &mut scratch).unwrap().to_vec();
     let mut limits = Limits::DEFAULT;
     (limits.message_max, limits.inflate_ratio_max) = (payload.len(), None);
-    let mut engine = Engine::with_deflate(&Arc::new(Config::server().with_limits(limits)), &agreement, &config);
+    let mut engine =
+        Engine::with_deflate(&Arc::new(Config::server().with_limits(limits)), &agreement, &config);
     for round in 0..3 {
         let mut input = bytes.clone();
         let before = ALLOCATIONS.get();
         let mut pass = engine.process(&mut input, &mut scratch);
-        assert!(matches!(pass.next(), Some(Event::Binary(message)) if message.len() == payload.len()));
+        assert!(
+            matches!(pass.next(), Some(Event::Binary(message)) if message.len() == payload.len())
+        );
         let _ = pass.finish();
         let made = ALLOCATIONS.get() - before;
         assert!(round == 0 || made == 0, "{made} allocations for message {round}");

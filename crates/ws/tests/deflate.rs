@@ -52,7 +52,8 @@ fn random(len: usize, mut seed: u64) -> Vec<u8> {
 }
 
 fn text(len: usize, seed: u64) -> Vec<u8> {
-    const WORDS: [&str; 8] = ["reactor ", "of ", "descriptor ", "the ", "ready ", "{\"id\":", "window", ", "];
+    const WORDS: [&str; 8] =
+        ["reactor ", "of ", "descriptor ", "the ", "ready ", "{\"id\":", "window", ", "];
     let words = random(len, seed).into_iter().map(|byte| WORDS[usize::from(byte % 8)]);
     let mut bytes: Vec<u8> = words.collect::<String>().into_bytes();
     bytes.truncate(len);
@@ -90,7 +91,11 @@ fn the_window_is_shared_between_messages() {
 #[test]
 fn a_block_without_compression_is_read() {
     let stored = [0x00, 0x05, 0x00, 0xfa, 0xff, 0x48, 0x65, 0x6c, 0x6c, 0x6f, 0x00];
-    assert_eq!(read(&mut reader(), &mut Shared::new(), &stored).unwrap(), b"Hello", "section 7.2.3.3");
+    assert_eq!(
+        read(&mut reader(), &mut Shared::new(), &stored).unwrap(),
+        b"Hello",
+        "section 7.2.3.3"
+    );
 }
 
 #[test]
@@ -111,7 +116,10 @@ fn a_final_block_is_read_and_the_window_stays() {
 #[test]
 fn a_final_block_may_end_the_message_without_the_empty_one() {
     let (mut client, mut shared) = (reader(), Shared::new());
-    assert_eq!(read(&mut client, &mut shared, &[0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00]).unwrap(), b"Hello");
+    assert_eq!(
+        read(&mut client, &mut shared, &[0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00]).unwrap(),
+        b"Hello"
+    );
     assert_eq!(read(&mut client, &mut shared, &HELLO_AGAIN).unwrap(), b"Hello");
     // A final empty stored block, whose lengths are the tail.
     assert_eq!(read(&mut client, &mut shared, &[0x01]).unwrap(), b"");
@@ -141,12 +149,21 @@ fn an_empty_message_is_one_byte() {
 // ---- round trips ----
 
 /// Every message arrives, the naive decoder agrees, and nothing refers further back than the window.
-fn round_trip(bits: u8, forgets: bool, config: &DeflateConfig, messages: &[Vec<u8>], check_naively: bool) {
+fn round_trip(
+    bits: u8,
+    forgets: bool,
+    config: &DeflateConfig,
+    messages: &[Vec<u8>],
+    check_naively: bool,
+) {
     let (mut server, mut client) = pair(bits, forgets, config);
     let (mut here, mut there) = (Shared::new(), Shared::new());
     let mut naive = naive::Decoder::default();
     for (index, message) in messages.iter().enumerate() {
-        let what = format!("message {index} of {} bytes, {bits} bits, forgets: {forgets}, {config:?}", message.len());
+        let what = format!(
+            "message {index} of {} bytes, {bits} bits, forgets: {forgets}, {config:?}",
+            message.len()
+        );
         let mut compressed = Vec::new();
         if !server.compress(&mut here, message, &mut compressed) {
             assert!(compressed.is_empty(), "{what}");
@@ -182,7 +199,8 @@ fn every_window_level_and_kind_of_payload_comes_back() {
         for level in [1, 2, 4, 6, 9] {
             for forgets in [false, true] {
                 for compressor in [Compressor::Shared, Compressor::Dedicated] {
-                    let naively = level == 6 && compressor == Compressor::Dedicated || level == 1 && forgets;
+                    let naively =
+                        level == 6 && compressor == Compressor::Dedicated || level == 1 && forgets;
                     round_trip(bits, forgets, &config(compressor, level), &messages, naively);
                 }
             }
@@ -193,7 +211,9 @@ fn every_window_level_and_kind_of_payload_comes_back() {
 #[test]
 fn a_megabyte_of_one_byte_comes_back() {
     let messages = [vec![b'a'; 1 << 20], random(1 << 16, 7), vec![b'a'; 1 << 20]];
-    for (bits, compressor) in [(9, Compressor::Dedicated), (15, Compressor::Shared), (15, Compressor::Dedicated)] {
+    for (bits, compressor) in
+        [(9, Compressor::Dedicated), (15, Compressor::Shared), (15, Compressor::Dedicated)]
+    {
         round_trip(bits, false, &config(compressor, 6), &messages, false);
     }
 }
@@ -217,7 +237,8 @@ fn the_parameters_of_the_own_direction_count() {
     agreement.client_max_window_bits = 9;
     agreement.client_no_context_takeover = true;
     let config = config(Compressor::Dedicated, 6);
-    let (mut server, mut client) = (Codec::new(true, &agreement, &config), Codec::new(false, &agreement, &config));
+    let (mut server, mut client) =
+        (Codec::new(true, &agreement, &config), Codec::new(false, &agreement, &config));
     let mut shared = Shared::new();
     let far_apart = [random(1000, 1), random(1000, 1)].concat();
     // The client does not look 1000 bytes back, nor into its last message.
@@ -317,7 +338,10 @@ fn a_shared_compressor_knows_of_no_other_message() {
         let mut out = Vec::new();
         assert!(server.compress(&mut shared, &doubled, &mut out));
         outputs.push(out);
-        assert!(!server.compress(&mut shared, &secret, &mut Vec::new()), "found in an earlier message");
+        assert!(
+            !server.compress(&mut shared, &secret, &mut Vec::new()),
+            "found in an earlier message"
+        );
     }
     assert!(outputs.iter().all(|out| *out == outputs[0]));
 }
@@ -329,7 +353,10 @@ fn a_violation_of_one_does_not_touch_the_others() {
     read(&mut client, &mut shared, &HELLO).unwrap();
     for _ in 0..2 {
         let mut out = vec![1];
-        assert_eq!(reader().decompress(&mut shared, &[0xff; 20], &mut out, MAX), Err(Violation::BadDeflate));
+        assert_eq!(
+            reader().decompress(&mut shared, &[0xff; 20], &mut out, MAX),
+            Err(Violation::BadDeflate)
+        );
         assert_eq!(out, [1]);
         assert_eq!(read(&mut client, &mut shared, &HELLO_AGAIN).unwrap(), b"Hello");
     }
@@ -348,7 +375,10 @@ fn a_message_has_at_most_max_bytes() {
             compressed = [&[0, len as u8, 0, !(len as u8), 0xff][..], &message, &[0]].concat();
         }
         let mut out = vec![9];
-        assert_eq!(reader().decompress(&mut shared, &compressed, &mut out, len - 1), Err(Violation::MessageTooBig));
+        assert_eq!(
+            reader().decompress(&mut shared, &compressed, &mut out, len - 1),
+            Err(Violation::MessageTooBig)
+        );
         assert_eq!(out, [9]);
         assert_eq!(reader().decompress(&mut shared, &compressed, &mut out, len), Ok(()), "{len}");
         assert_eq!(out[1..], message);
@@ -364,7 +394,10 @@ fn a_bomb_stops_at_the_limit() {
     assert!(server.compress(&mut shared, &vec![0; 4 << 20], &mut bomb));
     assert!(bomb.len() < 5000);
     let mut out = Vec::new();
-    assert_eq!(reader().decompress(&mut shared, &bomb, &mut out, 1 << 16), Err(Violation::MessageTooBig));
+    assert_eq!(
+        reader().decompress(&mut shared, &bomb, &mut out, 1 << 16),
+        Err(Violation::MessageTooBig)
+    );
     assert!(out.is_empty() && out.capacity() <= 2 << 16, "{}", out.capacity());
 }
 
@@ -372,7 +405,8 @@ fn a_bomb_stops_at_the_limit() {
 fn a_message_of_nothing_but_final_blocks_is_refused() {
     let (mut client, mut shared) = (reader(), Shared::new());
     // A window that is worth copying, then a few and many final empty blocks.
-    read(&mut client, &mut shared, &[&[0, 0xff, 0xff, 0, 0][..], &[b'a'; 65535], &[0]].concat()).unwrap();
+    read(&mut client, &mut shared, &[&[0, 0xff, 0xff, 0, 0][..], &[b'a'; 65535], &[0]].concat())
+        .unwrap();
     let honest = [&[3, 0].repeat(6)[..], &[0]].concat();
     assert_eq!(read(&mut client, &mut shared, &honest).unwrap(), b"");
     let costly = [3, 0].repeat(50);
@@ -383,7 +417,9 @@ fn a_message_of_nothing_but_final_blocks_is_refused() {
 
 #[test]
 fn a_message_that_ends_too_early_is_refused() {
-    for (name, message) in [("text", text(3000, 1)), ("random", random(300, 2)), ("one byte", vec![b'a'; 3000])] {
+    for (name, message) in
+        [("text", text(3000, 1)), ("random", random(300, 2)), ("one byte", vec![b'a'; 3000])]
+    {
         let (mut server, _) = pair(15, false, &config(Compressor::Dedicated, 6));
         let mut compressed = Vec::new();
         let mut shared = Shared::new();
@@ -394,7 +430,8 @@ fn a_message_that_ends_too_early_is_refused() {
             let naive = naive::Decoder::default().message(&compressed[..cut]);
             assert!(naive.is_none() || (name, cut) == ("random", 1), "{name} cut at {cut}");
             for forgets in [false, true] {
-                let mut client = Codec::new(false, &agreement(15, forgets), &DeflateConfig::DEFAULT);
+                let mut client =
+                    Codec::new(false, &agreement(15, forgets), &DeflateConfig::DEFAULT);
                 let found = read(&mut client, &mut shared, &compressed[..cut]);
                 let expected = naive.clone().ok_or(Violation::BadDeflate);
                 assert_eq!(found, expected, "{name} cut at {cut} of {}", compressed.len());
@@ -416,7 +453,11 @@ fn bytes_that_are_no_deflate_are_refused() {
         &HELLO_AGAIN,
     ];
     for compressed in bad {
-        assert_eq!(read(&mut reader(), &mut Shared::new(), compressed), Err(Violation::BadDeflate), "{compressed:x?}");
+        assert_eq!(
+            read(&mut reader(), &mut Shared::new(), compressed),
+            Err(Violation::BadDeflate),
+            "{compressed:x?}"
+        );
     }
 }
 

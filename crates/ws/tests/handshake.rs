@@ -57,7 +57,10 @@ fn the_handshake_of_the_rfc_is_accepted() {
     assert_eq!(upgrade.origin(), Some("http://example.com"));
     assert_eq!(upgrade.request().path(), "/chat");
     assert_eq!(
-        accepted(&bytes, &Accept::DEFAULT.protocol(Some("chat")).headers(&[("X-A", "b c"), ("Set-Cookie", "")])),
+        accepted(
+            &bytes,
+            &Accept::DEFAULT.protocol(Some("chat")).headers(&[("X-A", "b c"), ("Set-Cookie", "")])
+        ),
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: chat\r\nX-A: b c\r\n\
          Set-Cookie: \r\n\r\n"
@@ -86,7 +89,9 @@ fn what_browsers_and_proxies_send_is_accepted() {
         plus("Content-Length: 0"),
         plus("Cookie: a=\u{e4}; b\nCookie: c"),
         plus("X-Empty:"),
-        plus("Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits, x-other;a=\"b\""),
+        plus(
+            "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits, x-other;a=\"b\"",
+        ),
         plus("Sec-WebSocket-Extensions: ,"),
     ] {
         let result = judge(&good);
@@ -198,7 +203,11 @@ fn everything_else_is_rejected_with_its_status() {
         (plus("Sec-WebSocket-Protocol: chat"), Protocols, 400),
         (with("Sec-WebSocket-Protocol", &many_protocols(65)), Protocols, 400),
         (plus("Sec-WebSocket-Extensions: a;"), Extensions, 400),
-        (plus("Sec-WebSocket-Extensions: a\nSec-WebSocket-Extensions: b; c=\"d e\""), Extensions, 400),
+        (
+            plus("Sec-WebSocket-Extensions: a\nSec-WebSocket-Extensions: b; c=\"d e\""),
+            Extensions,
+            400,
+        ),
     ];
     for (bytes, expected, status) in table {
         let shown = bytes.escape_ascii();
@@ -218,7 +227,12 @@ fn line_ends_other_than_crlf_are_rejected() {
             // What lacks its very last LF is not complete.
             let result = Request::parse(&bad, &LIMITS);
             let incomplete = bad.len() == good.len() - 1 && good.starts_with(&bad);
-            assert_eq!(result.err(), (!incomplete).then_some(Rejection::ControlCharacter), "{}", bad.escape_ascii());
+            assert_eq!(
+                result.err(),
+                (!incomplete).then_some(Rejection::ControlCharacter),
+                "{}",
+                bad.escape_ascii()
+            );
         }
     }
 }
@@ -270,8 +284,14 @@ fn ordinary_requests_are_read_as_well() {
     let (request, _) = Request::parse(&bytes, &LIMITS).unwrap().unwrap();
     assert_eq!((request.method(), request.target()), ("HEAD", "/healthz?verbose"));
     assert_eq!((request.path(), request.query()), ("/healthz", Some("verbose")));
-    assert_eq!((request.host(), request.header("ACCEPT"), request.header("B")), (Some("a:80"), Some("*/*"), None));
-    assert_eq!(request.headers().map(|header| header.name).collect::<Vec<_>>(), ["Host", "Accept", "X-Raw"]);
+    assert_eq!(
+        (request.host(), request.header("ACCEPT"), request.header("B")),
+        (Some("a:80"), Some("*/*"), None)
+    );
+    assert_eq!(
+        request.headers().map(|header| header.name).collect::<Vec<_>>(),
+        ["Host", "Accept", "X-Raw"]
+    );
     assert_eq!((request.body(), request.is_http_1_0()), (Body::None, false));
     assert_eq!(request.upgrade().err(), Some(Rejection::MethodNotAllowed));
 
@@ -284,7 +304,10 @@ fn ordinary_requests_are_read_as_well() {
     assert_eq!((request.host(), request.is_http_1_0()), (None, true));
     let bytes = head("GET http://b:1/c HTTP/1.1\nHost: a\nX: 1");
     let (request, _) = Request::parse(&bytes, &LIMITS).unwrap().unwrap();
-    assert_eq!((request.host(), request.path(), request.header("Host")), (Some("b:1"), "/c", Some("a")));
+    assert_eq!(
+        (request.host(), request.path(), request.header("Host")),
+        (Some("b:1"), "/c", Some("a"))
+    );
 }
 
 #[test]
@@ -309,7 +332,9 @@ fn a_rejection_is_a_whole_response() {
         let mut response = httparse::Response::new(&mut headers);
         let len = response.parse(&out).unwrap().unwrap();
         assert_eq!(format!("{} {}", response.code.unwrap(), response.reason.unwrap()), phrase);
-        let value = |name| response.headers.iter().find(|header| header.name == name).map(|header| header.value);
+        let value = |name| {
+            response.headers.iter().find(|header| header.name == name).map(|header| header.value)
+        };
         assert_eq!(value("Connection"), Some(&b"close"[..]));
         assert_eq!(value("Content-Length"), Some((out.len() - len).to_string().as_bytes()));
         assert_eq!(value("Allow"), phrase.starts_with("405").then_some(&b"GET"[..]));
@@ -325,9 +350,18 @@ fn a_rejection_takes_further_headers() {
     let text = String::from_utf8(out).unwrap();
     let start = "HTTP/1.1 405 Method Not Allowed\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: a\r\nAllow: GET\r\n";
     assert!(text.starts_with(start), "{text}");
-    for bad in [("X", "a\r\nb"), ("X Y", "a"), ("allow", "GET"), ("Content-Type", "a/b"), ("Content-Length", "1")] {
+    for bad in [
+        ("X", "a\r\nb"),
+        ("X Y", "a"),
+        ("allow", "GET"),
+        ("Content-Type", "a/b"),
+        ("Content-Length", "1"),
+    ] {
         let mut out = Vec::new();
-        assert!(Rejection::MethodNotAllowed.write_with_headers(&[date, bad], &mut out).is_err(), "{bad:?}");
+        assert!(
+            Rejection::MethodNotAllowed.write_with_headers(&[date, bad], &mut out).is_err(),
+            "{bad:?}"
+        );
         assert!(out.is_empty());
     }
 }
@@ -366,7 +400,9 @@ fn what_the_application_adds_cannot_break_out() {
 // ---- cut anywhere ----
 
 /// What a reader comes to when the bytes come in these pieces: the judgement, and how many bytes were taken.
-fn read_in_pieces<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Result<String, Rejection>, usize) {
+fn read_in_pieces<'a>(
+    pieces: impl Iterator<Item = &'a [u8]>,
+) -> (Result<String, Rejection>, usize) {
     let mut reader = HeadReader::new(LIMITS);
     let mut taken = 0;
     for piece in pieces {
@@ -441,7 +477,9 @@ fn a_reader_takes_one_request_after_the_other() {
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let seeds = prop_oneof![
         Just(head(GOOD)),
-        Just(plus("Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits=\"10\"\nX-Y: z")),
+        Just(plus(
+            "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits=\"10\"\nX-Y: z"
+        )),
         Just(head("POST /a?b HTTP/1.0\nContent-Length: 5\nA: b")),
         Just(head("GET http://[::1]:80/a HTTP/1.1\nHost: [::1]:80\nConnection: close")),
     ];

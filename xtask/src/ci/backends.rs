@@ -20,7 +20,10 @@ const PACKAGES: &[&str] = &["windlass", "windlass-server", "windlass-cli", "wind
 
 /// Test programs to which a backend makes no difference, or that choose theirs themselves.
 const INDIFFERENT: &[(&str, &[&str])] = &[
-    ("windlass", &["allocations", "compile_fail", "inherited", "model", "numbers", "ring", "rules", "suite"]),
+    (
+        "windlass",
+        &["allocations", "compile_fail", "inherited", "model", "numbers", "ring", "rules", "suite"],
+    ),
     ("windlass-server", &["seccomp"]),
     ("windlass-examples", &["asm_probe", "first", "readme"]),
 ];
@@ -46,7 +49,8 @@ pub(super) fn tests(packages: &[Package]) -> Stage {
 /// What runs on a backend: of each package the programs that are its own, so that one of the same
 /// name in another package does not run, too.
 fn programs(packages: &[Package], backend: &str) -> Programs {
-    let packages: Vec<&Package> = packages.iter().filter(|package| PACKAGES.contains(&package.name.as_str())).collect();
+    let packages: Vec<&Package> =
+        packages.iter().filter(|package| PACKAGES.contains(&package.name.as_str())).collect();
     // One call for all: so the features of what they depend on are those of the stage `test`, and
     // nothing is compiled again.
     let mut build = Cmd::cargo(["test"]);
@@ -63,11 +67,17 @@ fn programs(packages: &[Package], backend: &str) -> Programs {
 }
 
 fn wanted(package: &Package, backend: &str) -> Vec<Wanted> {
-    let runs = |name: &str| !is_indifferent(&package.name, name) && !CANNOT.contains(&(backend, name));
-    let targets = package.targets.iter().filter(|target| matches!(&*target.kind, "test" | "example"));
+    let runs =
+        |name: &str| !is_indifferent(&package.name, name) && !CANNOT.contains(&(backend, name));
+    let targets =
+        package.targets.iter().filter(|target| matches!(&*target.kind, "test" | "example"));
     targets
         .filter(|target| runs(&target.name))
-        .map(|target| Wanted { package: package.name.clone(), kind: target.kind.clone(), name: target.name.clone() })
+        .map(|target| Wanted {
+            package: package.name.clone(),
+            kind: target.kind.clone(),
+            name: target.name.clone(),
+        })
         .collect()
 }
 
@@ -79,7 +89,8 @@ fn is_indifferent(package: &str, target: &str) -> bool {
 pub(super) fn parts(program: impl Fn(&str) -> Vec<Step>) -> Vec<Part> {
     let part = |name: &&'static str| Part {
         name,
-        steps: if *name == "uring" { refusal() } else { None }.map_or_else(|| Ok(program(name)), Err),
+        steps: if *name == "uring" { refusal() } else { None }
+            .map_or_else(|| Ok(program(name)), Err),
     };
     BACKENDS.iter().map(part).collect()
 }
@@ -88,16 +99,21 @@ pub(super) fn parts(program: impl Fn(&str) -> Vec<Step>) -> Vec<Part> {
 fn refusal() -> Option<String> {
     match IoUring::new(2) {
         // What the reactor cannot do without: crates/reactor/src/backend/uring/features.rs.
-        Ok(ring) => (!ring.params().is_feature_ext_arg() || !ring.params().is_feature_resource_tagging())
-            .then(|| "this kernel's io_uring is too old".to_owned()),
-        Err(error) if is_forbidden(&error) => Some(format!("io_uring is forbidden or absent here: {error}")),
+        Ok(ring) => (!ring.params().is_feature_ext_arg()
+            || !ring.params().is_feature_resource_tagging())
+        .then(|| "this kernel's io_uring is too old".to_owned()),
+        Err(error) if is_forbidden(&error) => {
+            Some(format!("io_uring is forbidden or absent here: {error}"))
+        }
         Err(_) => None,
     }
 }
 
 fn is_forbidden(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
-    [Errno::PERM, Errno::ACCESS, Errno::NOSYS].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    [Errno::PERM, Errno::ACCESS, Errno::NOSYS]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 #[cfg(test)]
@@ -107,8 +123,11 @@ mod tests {
 
     #[test]
     fn what_a_backend_does_not_have_is_not_asked_of_it() {
-        let target =
-            |name: &str, kind: &str| Target { name: name.to_owned(), kind: kind.to_owned(), path: String::new() };
+        let target = |name: &str, kind: &str| Target {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            path: String::new(),
+        };
         let package = |name: &str, targets| Package {
             name: name.to_owned(),
             folder: String::new(),
@@ -119,36 +138,60 @@ mod tests {
         let packages = [
             package("windlass", vec![target("suite", "test"), target("workers", "test")]),
             package("windlass-ws", vec![target("engine", "test")]),
-            package("windlass-server", vec![target("suite", "test"), target("seccomp", "test"), target("x", "lib")]),
-            package("windlass-examples", vec![target("nested", "example"), target("signals", "example")]),
+            package(
+                "windlass-server",
+                vec![target("suite", "test"), target("seccomp", "test"), target("x", "lib")],
+            ),
+            package(
+                "windlass-examples",
+                vec![target("nested", "example"), target("signals", "example")],
+            ),
         ];
         let wanted = |backend| {
             let wanted = programs(&packages, backend).wanted;
-            wanted.iter().map(|one| format!("{} {} {}", one.package, one.kind, one.name)).collect::<Vec<_>>()
+            wanted
+                .iter()
+                .map(|one| format!("{} {} {}", one.package, one.kind, one.name))
+                .collect::<Vec<_>>()
         };
-        let most = ["windlass test workers", "windlass-server test suite", "windlass-examples example nested"];
+        let most = [
+            "windlass test workers",
+            "windlass-server test suite",
+            "windlass-examples example nested",
+        ];
         let signals = "windlass-examples example signals";
-        assert_eq!(wanted("uring"), [&most[..], &[signals]].concat(), "the reactor's own suite is not among them");
+        assert_eq!(
+            wanted("uring"),
+            [&most[..], &[signals]].concat(),
+            "the reactor's own suite is not among them"
+        );
         assert_eq!(wanted("poll"), [&most[..2], &[signals]].concat());
     }
 
     #[test]
     fn programs_are_told_their_backend_and_to_leave_out_what_chooses_by_itself() {
-        let packages = crate::metadata::workspace(&crate::repository::root()).expect("the workspace is readable");
+        let packages = crate::metadata::workspace(&crate::repository::root())
+            .expect("the workspace is readable");
         let programs = programs(&packages, "poll");
-        let build = "cargo test -p windlass -p windlass-server -p windlass-cli -p windlass-examples";
-        let mut words: Vec<String> = programs.build.to_string().split(" -p ").map(str::to_owned).collect();
+        let build =
+            "cargo test -p windlass -p windlass-server -p windlass-cli -p windlass-examples";
+        let mut words: Vec<String> =
+            programs.build.to_string().split(" -p ").map(str::to_owned).collect();
         let mut expected: Vec<&str> = build.split(" -p ").collect();
         words[1..].sort_unstable();
         expected[1..].sort_unstable();
         assert_eq!(words, expected);
         assert_eq!(programs.variables, [("WINDLASS_TEST_BACKEND".to_owned(), "poll".to_owned())]);
-        assert_eq!(programs.arguments.join(" "), "--skip ::epoll:: --skip ::uring:: --skip ::poll::");
+        assert_eq!(
+            programs.arguments.join(" "),
+            "--skip ::epoll:: --skip ::uring:: --skip ::poll::"
+        );
     }
 
     #[test]
     fn what_is_left_out_is_there() {
-        let packages = crate::metadata::workspace(&crate::repository::root()).expect("the workspace is readable");
+        let packages = crate::metadata::workspace(&crate::repository::root())
+            .expect("the workspace is readable");
         let is_there = |package: &str, target: &str| {
             let packages = packages.iter().filter(|there| there.name == package);
             packages.flat_map(|package| &package.targets).any(|there| there.name == target)
@@ -158,7 +201,11 @@ mod tests {
             assert!(gone.is_empty(), "{package}: {gone:?}");
         }
         for (backend, target) in CANNOT {
-            assert!(BACKENDS.contains(backend) && PACKAGES.iter().any(|package| is_there(package, target)), "{target}");
+            assert!(
+                BACKENDS.contains(backend)
+                    && PACKAGES.iter().any(|package| is_there(package, target)),
+                "{target}"
+            );
         }
     }
 }

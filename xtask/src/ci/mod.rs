@@ -44,7 +44,8 @@ impl Choice {
     }
 
     fn limit(&self) -> Duration {
-        let is_long = self.full || self.only.iter().any(|name| stages::LONG.contains(&name.as_str()));
+        let is_long =
+            self.full || self.only.iter().any(|name| stages::LONG.contains(&name.as_str()));
         if is_long { LONG_LIMIT } else { LIMIT }
     }
 }
@@ -69,7 +70,8 @@ fn run_stages(choice: &Choice, update_suites: bool) -> Result<bool> {
     let mut expected = Expected::read(&root)?;
     let stages = choice.of(stages::all(&root)?)?;
     let packages = Arc::new(Packages::read(&root)?);
-    let mut report = Report::new(Setting { root: root.clone(), limit: Some(choice.limit()), packages });
+    let mut report =
+        Report::new(Setting { root: root.clone(), limit: Some(choice.limit()), packages });
     report.run_lanes(stages, |ended| {
         if ended.skipped.is_some() {
             return;
@@ -80,7 +82,9 @@ fn run_stages(choice: &Choice, update_suites: bool) -> Result<bool> {
         let mut wrong = expected.compare(ended.name, &ended.tally);
         if ended.name == stages::NEWCOMERS {
             let loud = ended.tally.loud().iter();
-            wrong.extend(loud.map(|suite| format!("`{suite}` passes and shows a panic, which looks like a failure")));
+            wrong.extend(loud.map(|suite| {
+                format!("`{suite}` passes and shows a panic, which looks like a failure")
+            }));
         }
         for failure in &wrong {
             println!("{}: {failure}", ended.name);

@@ -10,7 +10,9 @@ const MARK: &str = "<!-- ci:test -->";
 /// A sentence that says what is missing.
 pub(super) fn test_commands(readme: &str) -> Result<Vec<Vec<&str>>, String> {
     let mut lines = readme.lines().map(str::trim);
-    lines.find(|line| line.contains(MARK)).ok_or_else(|| format!("README.md has no line with {MARK}"))?;
+    lines
+        .find(|line| line.contains(MARK))
+        .ok_or_else(|| format!("README.md has no line with {MARK}"))?;
     let fence = lines.find(|line| !line.is_empty()).unwrap_or_default();
     if !fence.starts_with("```") {
         return Err(format!("no fenced block follows {MARK} in README.md"));
@@ -33,16 +35,17 @@ mod tests {
 
     #[test]
     fn the_block_after_the_mark_is_taken() {
-        let readme =
-            "```sh\ncargo run\n```\nTests:\n<!-- ci:test -->\n\n```sh\n# all\n$ cargo test\n```\n```\nno\n```\n";
+        let readme = "```sh\ncargo run\n```\nTests:\n<!-- ci:test -->\n\n```sh\n# all\n$ cargo test\n```\n```\nno\n```\n";
         assert_eq!(test_commands(readme), Ok(vec![vec!["cargo", "test"]]));
     }
 
     #[test]
     fn what_is_missing_is_said() {
-        for readme in
-            ["```\ncargo test\n```", "<!-- ci:test -->\ntext\n```\ncargo test\n```", "<!-- ci:test -->\n```\n```\n"]
-        {
+        for readme in [
+            "```\ncargo test\n```",
+            "<!-- ci:test -->\ntext\n```\ncargo test\n```",
+            "<!-- ci:test -->\n```\n```\n",
+        ] {
             assert!(test_commands(readme).is_err(), "{readme}");
         }
     }

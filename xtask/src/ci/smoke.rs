@@ -26,7 +26,8 @@ pub(super) fn serve(root: &Path) -> Stage {
     Stage::inspect("serve", move || {
         build(&root, &["build", "--release"])?;
         // On Unix `cargo run` becomes the program it runs: the child's id is the server's.
-        let server = Cmd::cargo(["run", "--release", "--quiet", "--", "serve"]).args(["--listen", "127.0.0.1:0"]);
+        let server = Cmd::cargo(["run", "--release", "--quiet", "--", "serve"])
+            .args(["--listen", "127.0.0.1:0"]);
         echo_once(&root, &server)?;
         Ok(Vec::new())
     })
@@ -115,7 +116,8 @@ fn lines_of(output: impl std::io::Read + Send + 'static) -> mpsc::Receiver<Strin
 
 fn announced_address(lines: &mpsc::Receiver<String>) -> Result<SocketAddr> {
     loop {
-        let line = lines.recv_timeout(PATIENCE).context("the server named no address it listens on")?;
+        let line =
+            lines.recv_timeout(PATIENCE).context("the server named no address it listens on")?;
         if let Some(address) = address_in(&line) {
             return Ok(address);
         }
@@ -189,7 +191,17 @@ pub(super) fn bench(name: &'static str, peers: &'static [&'static str], root: &P
         std::fs::create_dir_all(&directory)?;
         let json = directory.join("bench.json");
         let path = json.to_str().context("the path is not UTF-8")?;
-        let run = ["run", "--release", "-p", "windlass-bench", "--", "dispatch", "--quick", "--json", path];
+        let run = [
+            "run",
+            "--release",
+            "-p",
+            "windlass-bench",
+            "--",
+            "dispatch",
+            "--quick",
+            "--json",
+            path,
+        ];
         build(&root, &[&run, peers].concat())?;
         let text = std::fs::read_to_string(&json).context("the benchmark wrote no JSON")?;
         Ok(wrong_in(&serde_json::from_str(&text)?))
@@ -280,8 +292,9 @@ mod tests {
 
     /// A program that announces `address` as its own and leaves with `status` when it is told to stop.
     fn announcer(address: SocketAddr, status: i32) -> Cmd {
-        let script =
-            format!("trap 'kill $!; exit {status}' TERM; sleep 1000 >/dev/null 2>&1 & echo at {address}; wait");
+        let script = format!(
+            "trap 'kill $!; exit {status}' TERM; sleep 1000 >/dev/null 2>&1 & echo at {address}; wait"
+        );
         Cmd::new("sh").args(["-c", &script])
     }
 
@@ -296,11 +309,14 @@ mod tests {
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("the stage connects");
             stream.read_exact(&mut [0; PAGE_REQUEST.len()]).expect("the request comes");
-            write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{page}").expect("it is taken");
+            write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{page}")
+                .expect("it is taken");
             drop(stream);
             let (mut stream, _) = listener.accept().expect("the stage connects");
             stream.read_exact(&mut [0; REQUEST.len()]).expect("the request comes");
-            let answer = format!("HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: {ANSWER}\r\n\r\n");
+            let answer = format!(
+                "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: {ANSWER}\r\n\r\n"
+            );
             stream.write_all(answer.as_bytes()).expect("it is taken");
             let mut frame = vec![0; 14 + 65_536];
             stream.read_exact(&mut frame).expect("a frame comes");

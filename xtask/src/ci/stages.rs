@@ -15,7 +15,8 @@ use crate::toolchain;
 
 /// Packages whose tests run under AddressSanitizer: every library. A crate that does not exist yet is
 /// passed over.
-const SANITIZED: &[&str] = &["windlass-flow", "windlass", "windlass-ws", "windlass-server", "windlass-task"];
+const SANITIZED: &[&str] =
+    &["windlass-flow", "windlass", "windlass-ws", "windlass-server", "windlass-task"];
 
 /// Test programs left out wherever the compiler or its flags are not the pinned ones: they compare the
 /// compiler's messages word for word.
@@ -25,7 +26,11 @@ const COMPILER_TESTS: &[&str] = &["compile_fail"];
 /// are left out or in [`MIRI_LONG`], and parts can be skipped by name.
 const MIRI: &[MiriRun] = &[
     MiriRun { package: "windlass-flow", targets: &["--lib"], filter: &[] },
-    MiriRun { package: "windlass-flow", targets: &["--test", "mailbox"], filter: &["--skip", MODEL_OF_THE_MAILBOX] },
+    MiriRun {
+        package: "windlass-flow",
+        targets: &["--test", "mailbox"],
+        filter: &["--skip", MODEL_OF_THE_MAILBOX],
+    },
     MiriRun { package: "windlass-ws", targets: &["--lib"], filter: &[] },
     MiriRun { package: "windlass", targets: &["--lib"], filter: &["--skip", MODEL_OF_THE_WHEEL] },
     MiriRun { package: "windlass", targets: &["--test", "rules"], filter: &[] },
@@ -33,7 +38,11 @@ const MIRI: &[MiriRun] = &[
 
 /// What takes Miri a minute and more for one test: random programs against models.
 const MIRI_LONG: &[MiriRun] = &[
-    MiriRun { package: "windlass-flow", targets: &["--test", "mailbox"], filter: &["--exact", MODEL_OF_THE_MAILBOX] },
+    MiriRun {
+        package: "windlass-flow",
+        targets: &["--test", "mailbox"],
+        filter: &["--exact", MODEL_OF_THE_MAILBOX],
+    },
     MiriRun { package: "windlass", targets: &["--lib"], filter: &["--exact", MODEL_OF_THE_WHEEL] },
     MiriRun { package: "windlass", targets: &["--test", "model"], filter: &[] },
 ];
@@ -115,7 +124,8 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
 /// there yet when it begins waits for it.
 fn builds(packages: &[Package]) -> Stage {
     let ahead = |command: Cmd| command.args(["--no-run"]);
-    let release = ["build --release", "build --release -p conformance", "build --release -p windlass-bench"];
+    let release =
+        ["build --release", "build --release -p conformance", "build --release -p windlass-bench"];
     let mut commands = vec![ahead(fallback_tests(packages))];
     commands.extend(release.map(|arguments| Cmd::cargo(arguments.split(' '))));
     commands.extend(sanitized_tests(packages).map(ahead));
@@ -128,7 +138,10 @@ fn readme_tests(root: &Path) -> Stage {
     match readme::test_commands(&text) {
         Ok(commands) => Stage::tests(
             NEWCOMERS,
-            commands.iter().map(|words| Cmd::new(words[0]).args(words[1..].iter().copied())).collect(),
+            commands
+                .iter()
+                .map(|words| Cmd::new(words[0]).args(words[1..].iter().copied()))
+                .collect(),
         ),
         Err(reason) => Stage::inspect(NEWCOMERS, move || Ok(vec![reason])),
     }
@@ -137,7 +150,10 @@ fn readme_tests(root: &Path) -> Stage {
 /// Test programs of a package, those that pin the compiler's messages left out.
 fn test_programs(package: &Package) -> impl Iterator<Item = String> {
     let is_wanted = |name: &str| !COMPILER_TESTS.contains(&name);
-    let targets = package.targets.iter().filter(move |target| target.kind == "test" && is_wanted(&target.name));
+    let targets = package
+        .targets
+        .iter()
+        .filter(move |target| target.kind == "test" && is_wanted(&target.name));
     targets.map(|target| target.name.clone())
 }
 
@@ -149,7 +165,8 @@ fn of(packages: &[&Package], command: Cmd) -> Cmd {
 
 /// The same with their libraries and test programs, but for those that pin the compiler's messages.
 fn tests_of(packages: &[&Package], command: Cmd) -> Cmd {
-    let targets: BTreeSet<String> = packages.iter().flat_map(|package| test_programs(package)).collect();
+    let targets: BTreeSet<String> =
+        packages.iter().flat_map(|package| test_programs(package)).collect();
     let command = of(packages, command).args(["--no-fail-fast", "--lib"]);
     targets.iter().fold(command, |command, target| command.args(["--test", target]))
 }
@@ -159,7 +176,8 @@ fn fallback(packages: &[Package]) -> Stage {
 }
 
 fn fallback_tests(packages: &[Package]) -> Cmd {
-    let reactor: Vec<&Package> = packages.iter().filter(|package| package.name == "windlass").collect();
+    let reactor: Vec<&Package> =
+        packages.iter().filter(|package| package.name == "windlass").collect();
     tests_of(&reactor, Cmd::cargo(["test"])).env("RUSTFLAGS", FALLBACK).target(FALLBACK_TARGET)
 }
 
@@ -219,7 +237,8 @@ fn miri(name: &'static str, runs: &[MiriRun], packages: &[Package]) -> Result<St
 /// Optimised, since it has volume.
 fn autobahn(name: &'static str, which: &[&str]) -> Stage {
     let run = |role: &[&str]| {
-        let command = conformance("autobahn").args(which.iter().copied()).args(role.iter().copied());
+        let command =
+            conformance("autobahn").args(which.iter().copied()).args(role.iter().copied());
         vec![Step::Command(command)]
     };
     let mut parts = backends::parts(|backend| run(&["--backend", backend]));
@@ -229,7 +248,8 @@ fn autobahn(name: &'static str, which: &[&str]) -> Stage {
 
 /// Other people's clients against the server on each backend. What cannot be installed here is counted as ignored.
 fn clients() -> Stage {
-    let run = |backend: &str| vec![Step::Command(conformance("clients").args(["--backend", backend]))];
+    let run =
+        |backend: &str| vec![Step::Command(conformance("clients").args(["--backend", backend]))];
     Stage::parts("clients", backends::parts(run))
 }
 
@@ -240,12 +260,14 @@ fn conformance(suite: &str) -> Cmd {
 /// Whether the run's program is there yet. That it stays there is what `.ci/expected-suites` is for.
 fn exists(run: &MiriRun, packages: &[Package]) -> bool {
     let wanted = run.targets.last().copied().unwrap_or_default();
-    packages.iter().filter(|package| package.name == run.package).flat_map(|package| &package.targets).any(|target| {
-        match wanted {
+    packages
+        .iter()
+        .filter(|package| package.name == run.package)
+        .flat_map(|package| &package.targets)
+        .any(|target| match wanted {
             "--lib" => target.kind == "lib",
             name => target.kind == "test" && target.name == name,
-        }
-    })
+        })
 }
 
 #[cfg(test)]
@@ -255,18 +277,31 @@ mod tests {
     use crate::stage::Work;
 
     fn package(name: &str, tests: &[&str]) -> Package {
-        let target =
-            |name: &str, kind: &str| Target { name: name.to_owned(), kind: kind.to_owned(), path: String::new() };
+        let target = |name: &str, kind: &str| Target {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            path: String::new(),
+        };
         let mut targets = vec![target(name, "lib"), target("b", "bench")];
         targets.extend(tests.iter().map(|name| target(name, "test")));
-        Package { name: name.to_owned(), folder: String::new(), rust_version: None, targets, dependencies: Vec::new() }
+        Package {
+            name: name.to_owned(),
+            folder: String::new(),
+            rust_version: None,
+            targets,
+            dependencies: Vec::new(),
+        }
     }
 
     #[test]
     fn one_call_tests_all_packages_and_leaves_out_the_compilers_messages() {
-        let packages = [package("windlass", &["rules", "suite", "compile_fail"]), package("w-server", &["suite"])];
+        let packages = [
+            package("windlass", &["rules", "suite", "compile_fail"]),
+            package("w-server", &["suite"]),
+        ];
         let packages: Vec<&Package> = packages.iter().collect();
-        let expected = "cargo test -p windlass -p w-server --no-fail-fast --lib --test rules --test suite";
+        let expected =
+            "cargo test -p windlass -p w-server --no-fail-fast --lib --test rules --test suite";
         assert_eq!(tests_of(&packages, Cmd::cargo(["test"])).to_string(), expected);
     }
 
@@ -306,8 +341,12 @@ mod tests {
     fn what_runs_tests_is_in_front_but_for_interpreters_and_models() {
         let tests = |stage: &&Stage| matches!(stage.work, Work::Tests(_) | Work::Parts(_));
         let stages = stages();
-        let beside: Vec<&str> =
-            stages.iter().filter(tests).filter(|one| one.lane.is_some()).map(|one| one.name).collect();
+        let beside: Vec<&str> = stages
+            .iter()
+            .filter(tests)
+            .filter(|one| one.lane.is_some())
+            .map(|one| one.name)
+            .collect();
         let allowed = ["loom", "miri", "miri-long"];
         assert!(beside.iter().all(|name| allowed.contains(name)), "{beside:?}");
     }

@@ -42,7 +42,8 @@ impl Expected {
             let [stage, package, program, least] = parts[..] else {
                 bail!("{PATH}: `{line}` is not `stage | package | program | tests`");
             };
-            let least = least.parse().with_context(|| format!("{PATH}: `{line}` ends in no number"))?;
+            let least =
+                least.parse().with_context(|| format!("{PATH}: `{line}` ends in no number"))?;
             let suites = expected.0.entry(stage.to_owned()).or_default();
             let suite = Suite { package: package.to_owned(), program: program.to_owned() };
             if suites.insert(suite, least).is_some() {
@@ -148,7 +149,8 @@ mod tests {
 
     /// Two programs of one name, in two packages.
     fn two_packages(tests: [u64; 2]) -> Tally {
-        let packages = Packages::read(&crate::repository::root()).expect("the workspace is readable");
+        let packages =
+            Packages::read(&crate::repository::root()).expect("the workspace is readable");
         let mut tally = Tally::new(Arc::new(packages));
         for (package, passed) in ["conformance", "xtask"].iter().zip(tests) {
             tally.feed(&format!("Running tests/suite.rs ({package}/suite)"));
@@ -159,11 +161,15 @@ mod tests {
 
     #[test]
     fn what_vanishes_in_one_package_is_not_made_up_for_by_another() {
-        let list = "s | conformance | suite tests/suite.rs | 5\ns | xtask | suite tests/suite.rs | 2\n";
+        let list =
+            "s | conformance | suite tests/suite.rs | 5\ns | xtask | suite tests/suite.rs | 2\n";
         let list = Expected::parse(list).expect("well formed");
         assert!(list.compare("s", &two_packages([5, 2])).is_empty());
         let wrong = list.compare("s", &two_packages([4, 3]));
-        assert_eq!(wrong, ["`conformance suite tests/suite.rs` has 4 tests, .ci/expected-suites expects 5"]);
+        assert_eq!(
+            wrong,
+            ["`conformance suite tests/suite.rs` has 4 tests, .ci/expected-suites expects 5"]
+        );
     }
 
     #[test]
@@ -172,8 +178,10 @@ mod tests {
         let list = Expected::read(&root).expect("it is well formed");
         assert_eq!(list.print(), std::fs::read_to_string(root.join(PATH)).expect("it is there"));
         let packages = crate::metadata::workspace(&root).expect("the workspace is readable");
-        let is_there = |suite: &&Suite| packages.iter().any(|package| package.name == suite.package);
-        let gone: Vec<&Suite> = list.0.values().flat_map(BTreeMap::keys).filter(|suite| !is_there(suite)).collect();
+        let is_there =
+            |suite: &&Suite| packages.iter().any(|package| package.name == suite.package);
+        let gone: Vec<&Suite> =
+            list.0.values().flat_map(BTreeMap::keys).filter(|suite| !is_there(suite)).collect();
         assert!(gone.is_empty(), "{gone:?}");
     }
 
@@ -202,8 +210,10 @@ mod tests {
 
     #[test]
     fn what_cannot_run_here_is_neither_missed_nor_forgotten() {
-        let mut list = Expected::parse("s | - | a tests/a.rs on epoll | 3\ns | - | a tests/a.rs on uring | 3\n")
-            .expect("well formed");
+        let mut list = Expected::parse(
+            "s | - | a tests/a.rs on epoll | 3\ns | - | a tests/a.rs on uring | 3\n",
+        )
+        .expect("well formed");
         let mut tally = Tally::default();
         tally.begin_part("epoll");
         feed(&mut tally, "a tests/a.rs", "3 passed");
@@ -217,7 +227,9 @@ mod tests {
 
     #[test]
     fn a_malformed_line_is_an_error() {
-        for wrong in ["test | a", "test | a | 3", "test | p | a | many", "t | p | a | 3\nt | p | a | 4"] {
+        for wrong in
+            ["test | a", "test | a | 3", "test | p | a | many", "t | p | a | 3\nt | p | a | 4"]
+        {
             assert!(Expected::parse(wrong).is_err(), "{wrong}");
         }
     }

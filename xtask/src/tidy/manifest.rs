@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn a_family_shares_one() {
-        let text = "[workspace.dependencies]\n# JSON.\nserde = \"1\"\nserde_json = \"1\"\nother = \"1\"\n";
+        let text =
+            "[workspace.dependencies]\n# JSON.\nserde = \"1\"\nserde_json = \"1\"\nother = \"1\"\n";
         assert_eq!(found_in("Cargo.toml", text), [5]);
     }
 
@@ -121,12 +122,15 @@ mod tests {
 
     #[test]
     fn other_tables_are_not_dependencies() {
-        assert!(found_in("Cargo.toml", "[package]\nname = \"a\"\n[features]\nmock = []\n").is_empty());
+        assert!(
+            found_in("Cargo.toml", "[package]\nname = \"a\"\n[features]\nmock = []\n").is_empty()
+        );
     }
 
     #[test]
     fn a_mirror_in_the_lock_file_is_found() {
-        let text = format!("source = \"{REGISTRY}\"\nsource = \"sparse+https://mirror.example/\"\n");
+        let text =
+            format!("source = \"{REGISTRY}\"\nsource = \"sparse+https://mirror.example/\"\n");
         assert_eq!(found_in("Cargo.lock", &text), [2]);
     }
 }

@@ -58,8 +58,10 @@ struct RustFile<'a> {
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let files = repository::text_files(root)?;
     let packages = metadata::workspace(root)?;
-    let architecture =
-        files.iter().find(|file| file.path == architecture::PATH).map(|file| Architecture::parse(&file.text));
+    let architecture = files
+        .iter()
+        .find(|file| file.path == architecture::PATH)
+        .map(|file| Architecture::parse(&file.text));
     let rust_files: Vec<RustFile<'_>> = files.iter().filter_map(rust_file).collect();
 
     let mut found = Vec::new();

@@ -14,7 +14,11 @@ const CORE_SOURCE: &str = "crates/reactor/src/";
 const RULES: std::ops::RangeInclusive<u32> = 1..=14;
 
 /// Checks ARCHITECTURE.md and the core against each other.
-pub(super) fn check(files: &[RustFile<'_>], architecture: &Architecture, found: &mut Vec<Violation>) {
+pub(super) fn check(
+    files: &[RustFile<'_>],
+    architecture: &Architecture,
+    found: &mut Vec<Violation>,
+) {
     for rule in RULES {
         if !architecture.rules.contains(&rule) {
             let message = format!("rule {rule} is not listed under \"Rules of the core\"");
@@ -109,7 +113,10 @@ mod tests {
         let all = "// rules 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14\n";
         assert!(violations(all, &architecture()).is_empty());
         let found = violations(&format!("{all}\n\nf(); // rule 15"), &architecture());
-        assert_eq!(found, ["crates/reactor/src/cell.rs:4: cites rule 15, which ARCHITECTURE.md lacks"]);
+        assert_eq!(
+            found,
+            ["crates/reactor/src/cell.rs:4: cites rule 15, which ARCHITECTURE.md lacks"]
+        );
     }
 
     #[test]

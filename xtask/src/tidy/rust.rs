@@ -53,7 +53,8 @@ fn check_ignored(file: &RustFile<'_>, found: &mut Vec<Violation>) {
 }
 
 fn has_reason(line: &str) -> bool {
-    line.match_indices("ignore").any(|(at, word)| line[at + word.len()..].trim_start().starts_with('='))
+    line.match_indices("ignore")
+        .any(|(at, word)| line[at + word.len()..].trim_start().starts_with('='))
 }
 
 /// A sleep is a race that has not been lost yet; where it is right all the same, a comment `// sleep: why` above
@@ -63,7 +64,8 @@ fn check_sleeps(file: &RustFile<'_>, found: &mut Vec<Violation>) {
         if !line.contains("thread::sleep") {
             continue;
         }
-        let excused = file.source.comments_above(index).any(|comment| comment.starts_with("// sleep: "));
+        let excused =
+            file.source.comments_above(index).any(|comment| comment.starts_with("// sleep: "));
         if !excused {
             let message = "`thread::sleep` needs `// sleep: why` above it";
             found.push(Violation::new(file.path, index + 1, message));
@@ -111,7 +113,10 @@ mod tests {
     #[test]
     fn a_sleep_needs_its_reason_above() {
         assert_eq!(found_in("fn t() {\n    std::thread::sleep(d);\n}"), [2]);
-        assert!(found_in("// sleep: the kernel's timer is what is tested.\nstd::thread::sleep(d);").is_empty());
+        assert!(
+            found_in("// sleep: the kernel's timer is what is tested.\nstd::thread::sleep(d);")
+                .is_empty()
+        );
         assert_eq!(found_in("// sleep: why\n\nlet a = 1;\nthread::sleep(d);"), [4]);
     }
 }

@@ -8,8 +8,14 @@ use crate::source::has_word;
 const LINES_MAX: usize = 1000;
 
 /// Directories of one machine or one user; in two pieces, or this file would break its own rule.
-const MACHINE_PATHS: &[(&str, &str)] =
-    &[("/wo", "rk/"), ("/ro", "ot/"), ("/ho", "me/"), ("/tmp", "/w/"), ("../", "shared"), ("/Us", "ers/")];
+const MACHINE_PATHS: &[(&str, &str)] = &[
+    ("/wo", "rk/"),
+    ("/ro", "ot/"),
+    ("/ho", "me/"),
+    ("/tmp", "/w/"),
+    ("../", "shared"),
+    ("/Us", "ers/"),
+];
 
 /// Marks of unfinished work, in two pieces for the same reason. Rust files are looked at in `rust`, where
 /// comments and strings are told apart.

@@ -18,7 +18,8 @@ fn opens_unsafe(line: &str) -> bool {
 /// Every unsafe block and impl has a SAFETY comment.
 pub(super) fn check_safety_comments(file: &RustFile<'_>, found: &mut Vec<Violation>) {
     for (index, line) in file.source.code.iter().enumerate() {
-        let needs_one = has_word(line, "unsafe") && (line.contains("unsafe {") || line.contains("unsafe impl"));
+        let needs_one =
+            has_word(line, "unsafe") && (line.contains("unsafe {") || line.contains("unsafe impl"));
         if needs_one && !is_argued(file, index) {
             let message = "unsafe code without a `// SAFETY:` comment above it";
             found.push(Violation::new(file.path, index + 1, message));
@@ -30,12 +31,18 @@ fn is_argued(file: &RustFile<'_>, index: usize) -> bool {
     let is_safety = |comment: &str| comment.contains("SAFETY:");
     let first = index.saturating_sub(LINES_TO_SAFETY_MAX);
     file.source.comments_above(index).any(is_safety)
-        || (first..=index)
-            .any(|above| is_safety(&file.source.comments[above]) || file.source.comments_above(above).any(is_safety))
+        || (first..=index).any(|above| {
+            is_safety(&file.source.comments[above])
+                || file.source.comments_above(above).any(is_safety)
+        })
 }
 
 /// The files with unsafe code and the list in ARCHITECTURE.md are the same.
-pub(super) fn check_list(files: &[RustFile<'_>], architecture: &Architecture, found: &mut Vec<Violation>) {
+pub(super) fn check_list(
+    files: &[RustFile<'_>],
+    architecture: &Architecture,
+    found: &mut Vec<Violation>,
+) {
     let mut with_unsafe = BTreeSet::new();
     for file in files {
         let Some(line) = first_unsafe(file) else {
@@ -60,16 +67,18 @@ pub(super) fn check_list(files: &[RustFile<'_>], architecture: &Architecture, fo
 
 /// The first line (from 1) with unsafe code, or where the file as a whole is allowed to have it.
 fn first_unsafe(file: &RustFile<'_>) -> Option<usize> {
-    let index = file
-        .source
-        .code
-        .iter()
-        .position(|line| opens_unsafe(line) || (line.contains("#![allow") && has_word(line, "unsafe_code")))?;
+    let index = file.source.code.iter().position(|line| {
+        opens_unsafe(line) || (line.contains("#![allow") && has_word(line, "unsafe_code"))
+    })?;
     Some(index + 1)
 }
 
 /// Every library and program denies unsafe code at its root, so that a module needs an exception to have it.
-pub(super) fn check_roots(files: &[RustFile<'_>], packages: &[Package], found: &mut Vec<Violation>) {
+pub(super) fn check_roots(
+    files: &[RustFile<'_>],
+    packages: &[Package],
+    found: &mut Vec<Violation>,
+) {
     let roots = packages
         .iter()
         .flat_map(|package| &package.targets)
@@ -112,7 +121,9 @@ mod tests {
         assert_eq!(safety("f();\nlet x = unsafe { g() };"), [2]);
         assert_eq!(safety("unsafe impl Send for A {}"), [1]);
         assert!(safety("// SAFETY: `g` asks for nothing.\nlet x = unsafe { g() };").is_empty());
-        assert!(safety("// SAFETY: long\n// argument.\n#[x]\nunsafe impl Send for A {}").is_empty());
+        assert!(
+            safety("// SAFETY: long\n// argument.\n#[x]\nunsafe impl Send for A {}").is_empty()
+        );
         assert!(safety("// SAFETY: it is so.\nlet a =\n    unsafe { g() };").is_empty());
     }
 
@@ -147,7 +158,11 @@ mod tests {
             name: "a".to_owned(),
             folder: String::new(),
             rust_version: None,
-            targets: vec![Target { name: "a".to_owned(), kind: "lib".to_owned(), path: "src/lib.rs".to_owned() }],
+            targets: vec![Target {
+                name: "a".to_owned(),
+                kind: "lib".to_owned(),
+                path: "src/lib.rs".to_owned(),
+            }],
             dependencies: Vec::new(),
         };
         let check = |text: &str| {

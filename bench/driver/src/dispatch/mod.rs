@@ -31,14 +31,24 @@ pub trait Subject: Sized + 'static {
     /// # Errors
     ///
     /// If the registration fails.
-    fn add<H: Handler>(&mut self, source: Source, trigger: Trigger, handler: H) -> Result<Self::Key, Error>;
+    fn add<H: Handler>(
+        &mut self,
+        source: Source,
+        trigger: Trigger,
+        handler: H,
+    ) -> Result<Self::Key, Error>;
 
     /// Watches four sources on behalf of one state, in the way that is natural to the library.
     ///
     /// # Errors
     ///
     /// If the registration fails.
-    fn add_device(&mut self, sources: [Source; 4], trigger: Trigger, device: Device) -> Result<(), Error>;
+    fn add_device(
+        &mut self,
+        sources: [Source; 4],
+        trigger: Trigger,
+        device: Device,
+    ) -> Result<(), Error>;
 
     /// Ends a registration.
     ///
@@ -86,7 +96,11 @@ impl Subject for Idle {
 }
 
 /// Sets a case of this suite up.
-pub(crate) fn prepare<S: Subject>(case: &Case, backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
+pub(crate) fn prepare<S: Subject>(
+    case: &Case,
+    backend: &str,
+    idle: bool,
+) -> Result<Box<dyn Measured>, Error> {
     if idle {
         return match Plan::of(case) {
             Some(plan) => Ok(Box::new(Rounds::<Idle>::new(plan, backend, true)?)),
@@ -94,7 +108,9 @@ pub(crate) fn prepare<S: Subject>(case: &Case, backend: &str, idle: bool) -> Res
         };
     }
     Ok(match *case {
-        Case::RegisterDelete { registered } => Box::new(RegisterDelete::<S>::new(registered, backend)?),
+        Case::RegisterDelete { registered } => {
+            Box::new(RegisterDelete::<S>::new(registered, backend)?)
+        }
         Case::RegistrationMemory { registered } => Box::new(Memory::<S>::new(registered, backend)),
         _ => {
             let plan = Plan::of(case).ok_or("no case of the suite `dispatch`")?;

@@ -29,9 +29,15 @@ impl Plan {
     pub(super) fn of(case: &Case) -> Option<Self> {
         let (sources, ready, trigger, handlers) = match *case {
             Case::OneReady { registered, trigger } => (registered, 1, trigger, Handlers::Plain),
-            Case::AllReady { registered, trigger } => (registered, registered, trigger, Handlers::Plain),
-            Case::FourFds { subscribers, trigger } => (subscribers * 4, 1, trigger, Handlers::Devices),
-            Case::EightTypes { registered, ready } => (registered, ready, Trigger::Edge, Handlers::EightTypes),
+            Case::AllReady { registered, trigger } => {
+                (registered, registered, trigger, Handlers::Plain)
+            }
+            Case::FourFds { subscribers, trigger } => {
+                (subscribers * 4, 1, trigger, Handlers::Devices)
+            }
+            Case::EightTypes { registered, ready } => {
+                (registered, ready, Trigger::Edge, Handlers::EightTypes)
+            }
             _ => return None,
         };
         Some(Self { sources, ready, trigger, handlers })
@@ -143,7 +149,13 @@ fn kind_of(number: usize) -> u64 {
     number as u64 % 8
 }
 
-fn add_one<S: Subject>(subject: &mut S, plan: &Plan, number: usize, source: Source, hits: Hits) -> Result<(), Error> {
+fn add_one<S: Subject>(
+    subject: &mut S,
+    plan: &Plan,
+    number: usize,
+    source: Source,
+    hits: Hits,
+) -> Result<(), Error> {
     let trigger = plan.trigger;
     if plan.handlers == Handlers::EightTypes {
         match kind_of(number) {
@@ -186,13 +198,20 @@ impl<S: Subject> Measured for Rounds<S> {
         let started = Instant::now();
         let mut result = Ok(());
         counted(&mut || {
-            result = run(&mut self.subject, &self.sequence, self.plan.ready, &mut self.position, rounds);
+            result =
+                run(&mut self.subject, &self.sequence, self.plan.ready, &mut self.position, rounds);
         });
         let ns = started.elapsed().as_nanos() as u64;
         let allocations = alloc::tally().allocations - before.allocations;
         result?;
         self.check(from, rounds)?;
-        Ok(Outcome { ns, units: rounds * self.plan.ready as u64, turns: rounds, allocations, ..Outcome::default() })
+        Ok(Outcome {
+            ns,
+            units: rounds * self.plan.ready as u64,
+            turns: rounds,
+            allocations,
+            ..Outcome::default()
+        })
     }
 }
 

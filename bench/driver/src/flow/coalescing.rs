@@ -15,7 +15,13 @@ pub(super) struct Coalescing<C> {
 
 impl<C: CounterSubject> Coalescing<C> {
     pub(super) fn new(maximum: Option<u32>) -> Result<Self, Error> {
-        let setup = Setup { maximum, semaphore: false, nonblocking: false, polls_reader: false, polls_writer: false };
+        let setup = Setup {
+            maximum,
+            semaphore: false,
+            nonblocking: false,
+            polls_reader: false,
+            polls_writer: false,
+        };
         drop(C::new(&setup)?);
         Ok(Self { setup, counter: PhantomData })
     }

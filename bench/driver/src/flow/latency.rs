@@ -22,7 +22,13 @@ pub(super) struct Latency<C> {
 
 impl<C: CounterSubject> Latency<C> {
     pub(super) fn new(maximum: Option<u32>) -> Result<Self, Error> {
-        let setup = Setup { maximum, semaphore: true, nonblocking: false, polls_reader: true, polls_writer: false };
+        let setup = Setup {
+            maximum,
+            semaphore: true,
+            nonblocking: false,
+            polls_reader: true,
+            polls_writer: false,
+        };
         drop(C::new(&setup)?);
         Ok(Self { setup, counter: PhantomData })
     }
@@ -80,9 +86,12 @@ impl<C: CounterSubject> Measured for Latency<C> {
             return Err("more was read than written".into());
         }
         // Events have no identity in a counter; the first that was written is the first that is read.
-        let mut ages: Vec<u64> = read.iter().zip(&begun).map(|(read, begun)| read.saturating_sub(*begun)).collect();
+        let mut ages: Vec<u64> =
+            read.iter().zip(&begun).map(|(read, begun)| read.saturating_sub(*begun)).collect();
         ages.sort_unstable();
-        let us = |per_mille: usize| ages[(ages.len() - 1).min(ages.len() * per_mille / 1000)] as f64 / 1e3;
+        let us = |per_mille: usize| {
+            ages[(ages.len() - 1).min(ages.len() * per_mille / 1000)] as f64 / 1e3
+        };
         let gauges = [("p99_us", us(990)), ("p999_us", us(999)), ("max_us", us(1000))];
         let gauges = gauges.map(|(name, value)| (name.to_owned(), value)).into();
         Ok(Outcome { ns, units: rounds, gauges, ..Outcome::default() })

@@ -73,7 +73,11 @@ pub trait CounterSubject: Send + Sync + Sized + 'static {
 }
 
 /// Sets a case of this suite up.
-pub(crate) fn prepare<C: CounterSubject>(case: &Case, _backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
+pub(crate) fn prepare<C: CounterSubject>(
+    case: &Case,
+    _backend: &str,
+    idle: bool,
+) -> Result<Box<dyn Measured>, Error> {
     if idle {
         return Err("no case of the suite `flow` can be idle".into());
     }
@@ -92,7 +96,9 @@ pub(crate) fn prepare<C: CounterSubject>(case: &Case, _backend: &str, idle: bool
 /// Refuses a count that writes alone must not reach.
 fn check_below(count: u64, maximum: Option<u32>) -> Result<(), Error> {
     match maximum {
-        Some(maximum) if count >= u64::from(maximum) => Err(format!("a count of {count} at maximum {maximum}").into()),
+        Some(maximum) if count >= u64::from(maximum) => {
+            Err(format!("a count of {count} at maximum {maximum}").into())
+        }
         _ => Ok(()),
     }
 }
@@ -134,7 +140,13 @@ impl Taken {
 /// How a writer of this mode has its counter made.
 fn setup_for(writer: Writer, maximum: Option<u32>) -> Setup {
     let nonblocking = writer != Writer::Blocking;
-    Setup { maximum, semaphore: false, nonblocking, polls_reader: true, polls_writer: writer == Writer::Poll }
+    Setup {
+        maximum,
+        semaphore: false,
+        nonblocking,
+        polls_reader: true,
+        polls_writer: writer == Writer::Poll,
+    }
 }
 
 #[cfg(test)]

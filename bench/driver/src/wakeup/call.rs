@@ -72,7 +72,13 @@ impl<C: CallSubject> Call<C> {
     pub(super) fn new(bound: usize, spin: Duration, backend: &str) -> Result<Self, Error> {
         // A refusal should come as such, and not as the text of a thread's error.
         drop(C::new(backend, bound, spin)?);
-        let mut case = Self { bound, spin, backend: backend.into(), allocations_per_call: 0.0, subject: PhantomData };
+        let mut case = Self {
+            bound,
+            spin,
+            backend: backend.into(),
+            allocations_per_call: 0.0,
+            subject: PhantomData,
+        };
         let _counting = counting(Counted::AnyThread);
         let (_, allocations) = case.run(COUNTED_CALLS)?;
         case.allocations_per_call = allocations as f64 / COUNTED_CALLS as f64;

@@ -48,7 +48,11 @@ pub trait Waker: Send + 'static {
 }
 
 /// Sets up a case in which loops are woken.
-pub(crate) fn prepare_wake<L: LoopSubject>(case: &Case, backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
+pub(crate) fn prepare_wake<L: LoopSubject>(
+    case: &Case,
+    backend: &str,
+    idle: bool,
+) -> Result<Box<dyn Measured>, Error> {
     check(idle)?;
     let spin = match *case {
         Case::RoundTrip { spin_us } => Duration::from_micros(spin_us),
@@ -65,7 +69,11 @@ pub(crate) fn prepare_wake<L: LoopSubject>(case: &Case, backend: &str, idle: boo
 }
 
 /// Sets up a case in which a loop runs closures for others.
-pub(crate) fn prepare_call<C: CallSubject>(case: &Case, backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
+pub(crate) fn prepare_call<C: CallSubject>(
+    case: &Case,
+    backend: &str,
+    idle: bool,
+) -> Result<Box<dyn Measured>, Error> {
     check(idle)?;
     match *case {
         Case::Call { bound, spin_us } => {
@@ -83,7 +91,9 @@ pub(crate) fn prepare_post<Q: QueueSubject>(
 ) -> Result<Box<dyn Measured>, Error> {
     check(idle)?;
     match *case {
-        Case::Post { senders, bound } => Ok(Box::new(post::Post::<Q>::new(senders, bound, backend)?)),
+        Case::Post { senders, bound } => {
+            Ok(Box::new(post::Post::<Q>::new(senders, bound, backend)?))
+        }
         _ => Err("no case of `wakeup/post`".into()),
     }
 }

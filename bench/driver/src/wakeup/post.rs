@@ -143,7 +143,8 @@ impl Sink {
     }
 
     fn check(&self, bound: usize) -> Result<(), Error> {
-        let (wrong, queued_max) = (self.wrong.load(Ordering::Relaxed), self.queued_max.load(Ordering::Relaxed));
+        let (wrong, queued_max) =
+            (self.wrong.load(Ordering::Relaxed), self.queued_max.load(Ordering::Relaxed));
         if wrong != 0 {
             return Err(format!("{wrong} items did not come in their sender's order").into());
         }
@@ -172,14 +173,16 @@ impl<Q: QueueSubject> Post<Q> {
             return Err(format!("{senders} senders, not 1 to {SENDERS_MAX}").into());
         }
         let (backend, subject) = (backend.into(), PhantomData);
-        let mut case = Self { senders, bound, backend, allocations_per_item: 0.0, full_bytes: 0.0, subject };
+        let mut case =
+            Self { senders, bound, backend, allocations_per_item: 0.0, full_bytes: 0.0, subject };
         let _counting = counting(Counted::AnyThread);
         let before = alloc::tally();
         // The queue is filled once, then passed through ten times.
         let (items, _) = case.run(10 * bound as u64, bound as u64)?;
         // Both may be off by what came or went while nothing was counted, and by the same.
         case.full_bytes = (SINK.full_bytes.load(Ordering::Relaxed) - before.live_bytes) as f64;
-        case.allocations_per_item = (alloc::tally().allocations - before.allocations) as f64 / items as f64;
+        case.allocations_per_item =
+            (alloc::tally().allocations - before.allocations) as f64 / items as f64;
         Ok(case)
     }
 
@@ -192,7 +195,8 @@ impl<Q: QueueSubject> Post<Q> {
         let start = Arc::new(Barrier::new(self.senders + 1));
         let threads: Vec<JoinHandle<Result<(), String>>> = (0..self.senders as u32)
             .map(|sender| {
-                let (end, start, count) = (subject.sender(), Arc::clone(&start), items / self.senders as u64);
+                let (end, start, count) =
+                    (subject.sender(), Arc::clone(&start), items / self.senders as u64);
                 std::thread::spawn(move || {
                     place::elsewhere();
                     start.wait();

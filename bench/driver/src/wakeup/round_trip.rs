@@ -53,7 +53,8 @@ impl<L: LoopSubject> Measured for RoundTrip<L> {
         let mut subject = L::new(&self.backend, self.spin)?;
         let (send_other, other) = channel();
         let (own, receive) = channel();
-        let answering = Answering { spin: self.spin, backend: self.backend.clone(), calls_max, own, other };
+        let answering =
+            Answering { spin: self.spin, backend: self.backend.clone(), calls_max, own, other };
         let thread = threads::opposite(move || answering.run::<L>());
         let Ok(waker) = receive.recv() else {
             threads::join(thread)?;

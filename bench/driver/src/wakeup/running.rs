@@ -44,7 +44,12 @@ impl Shared {
     }
 }
 
-fn run<L: LoopSubject>(awake: Awake, backend: &str, shared: &Shared, waker: &Sender<L::Waker>) -> Result<(), Error> {
+fn run<L: LoopSubject>(
+    awake: Awake,
+    backend: &str,
+    shared: &Shared,
+    waker: &Sender<L::Waker>,
+) -> Result<(), Error> {
     let mut subject = L::new(backend, std::time::Duration::ZERO)?;
     let own = subject.waker();
     waker.send(subject.waker())?;

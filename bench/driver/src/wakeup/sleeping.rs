@@ -32,7 +32,11 @@ struct Shared {
     stop: AtomicBool,
 }
 
-fn run<L: LoopSubject>(backend: &str, shared: &Shared, hello: &Sender<(L::Waker, u32)>) -> Result<(), Error> {
+fn run<L: LoopSubject>(
+    backend: &str,
+    shared: &Shared,
+    hello: &Sender<(L::Waker, u32)>,
+) -> Result<(), Error> {
     let mut subject = L::new(backend, Duration::ZERO)?;
     hello.send((subject.waker(), place::thread_number()))?;
     subject.run(&mut || {
@@ -72,7 +76,11 @@ impl<L: LoopSubject> Measured for WakeSleeping<L> {
         }
         let calls = shared.calls.load(Ordering::Relaxed);
         if calls != rounds + 1 {
-            return Err(format!("{} wakes of a sleeping loop had its handler called {calls} times", rounds + 1).into());
+            return Err(format!(
+                "{} wakes of a sleeping loop had its handler called {calls} times",
+                rounds + 1
+            )
+            .into());
         }
         watched.wait_until_asleep()?;
         shared.stop.store(true, Ordering::Release);

@@ -70,7 +70,12 @@ impl<S: EngineSubject> Measured for Echo<S> {
         result?;
         let sent = self.wire.take_sent();
         if sent.bytes != rounds * self.bytes_per_round {
-            return Err(format!("{} bytes were sent, not {}", sent.bytes, rounds * self.bytes_per_round).into());
+            return Err(format!(
+                "{} bytes were sent, not {}",
+                sent.bytes,
+                rounds * self.bytes_per_round
+            )
+            .into());
         }
         self.check()?;
         let units = rounds * self.messages.len() as u64;
@@ -81,7 +86,12 @@ impl<S: EngineSubject> Measured for Echo<S> {
 
 /// The measured loop.
 #[inline(never)]
-fn run<S: EngineSubject>(subject: &mut S, thread: &mut S::Thread, wire: &Wire, rounds: u64) -> Result<(), Error> {
+fn run<S: EngineSubject>(
+    subject: &mut S,
+    thread: &mut S::Thread,
+    wire: &Wire,
+    rounds: u64,
+) -> Result<(), Error> {
     for _ in 0..rounds {
         wire.rewind();
         subject.round(thread)?;
@@ -94,7 +104,13 @@ mod tests {
     use super::super::Copying;
     use super::*;
 
-    const CASE: Case = Case::Echo { content: Content::Ascii, bytes: 20, messages: 2, fragments: 1, read_bytes: 65_536 };
+    const CASE: Case = Case::Echo {
+        content: Content::Ascii,
+        bytes: 20,
+        messages: 2,
+        fragments: 1,
+        read_bytes: 65_536,
+    };
 
     #[test]
     fn what_does_not_echo_fails_the_check() {

@@ -108,7 +108,14 @@ mod tests {
         let hello = Message { is_text: true, payload: b"hi".to_vec() };
         assert_eq!(decode(b"\x81\x02hi").unwrap(), std::slice::from_ref(&hello));
         assert_eq!(decode(b"\x01\x01h\x80\x01i").unwrap(), [hello]);
-        for wrong in [&b"\x81"[..], b"\x81\x02h", b"\x81\x82aaaahi", b"\x01\x01h", b"\x80\x01h", b"\xc1\x01h"] {
+        for wrong in [
+            &b"\x81"[..],
+            b"\x81\x02h",
+            b"\x81\x82aaaahi",
+            b"\x01\x01h",
+            b"\x80\x01h",
+            b"\xc1\x01h",
+        ] {
             assert!(decode(wrong).is_err(), "{wrong:?}");
         }
     }

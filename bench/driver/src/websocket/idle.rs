@@ -48,8 +48,13 @@ impl<S: EngineSubject> Measured for IdleEngines<S> {
         ];
         drop(subjects);
         // The same workload must come out right, too.
-        let case =
-            Case::Echo { content: Content::TwoByte, bytes: 1_024, messages: 1, fragments: 4, read_bytes: READ_MAX };
+        let case = Case::Echo {
+            content: Content::TwoByte,
+            bytes: 1_024,
+            messages: 1,
+            fragments: 4,
+            read_bytes: READ_MAX,
+        };
         Echo::<S>::new(&case, true)?;
         Ok(Outcome { units: self.engines as u64, gauges: gauges.into(), ..Outcome::default() })
     }

@@ -76,7 +76,11 @@ impl EngineSubject for Copying {
 }
 
 /// Sets a case of this suite up.
-pub(crate) fn prepare<S: EngineSubject>(case: &Case, _backend: &str, idle: bool) -> Result<Box<dyn Measured>, Error> {
+pub(crate) fn prepare<S: EngineSubject>(
+    case: &Case,
+    _backend: &str,
+    idle: bool,
+) -> Result<Box<dyn Measured>, Error> {
     Ok(match *case {
         Case::Echo { .. } if idle => Box::new(Echo::<Copying>::new(case, false)?),
         Case::Echo { .. } => Box::new(Echo::<S>::new(case, true)?),
@@ -86,7 +90,11 @@ pub(crate) fn prepare<S: EngineSubject>(case: &Case, _backend: &str, idle: bool)
 }
 
 /// The same for a program that only copies.
-pub(crate) fn prepare_copying(case: &Case, _backend: &str, _idle: bool) -> Result<Box<dyn Measured>, Error> {
+pub(crate) fn prepare_copying(
+    case: &Case,
+    _backend: &str,
+    _idle: bool,
+) -> Result<Box<dyn Measured>, Error> {
     match case {
         Case::Echo { .. } => Ok(Box::new(Echo::<Copying>::new(case, false)?)),
         _ => Err(crate::Unsupported("a copy has no engine").into()),

@@ -13,7 +13,11 @@ unsafe extern "C" {
     fn windlass_bench_loop_free(this: *mut c_void);
     fn windlass_bench_connection_new(this: *mut c_void, wire: *const c_void) -> *mut c_void;
     fn windlass_bench_connection_free(connection: *mut c_void);
-    fn windlass_bench_connection_data(connection: *mut c_void, data: *mut c_char, length: u32) -> bool;
+    fn windlass_bench_connection_data(
+        connection: *mut c_void,
+        data: *mut c_char,
+        length: u32,
+    ) -> bool;
 }
 
 /// # Safety
@@ -58,7 +62,10 @@ struct Handle(*mut c_void);
 impl Default for Loop {
     fn default() -> Self {
         let padding = padding();
-        Self { handle: Rc::new(Handle(windlass_bench_loop_new())), buffer: vec![0; READ_MAX + 2 * padding] }
+        Self {
+            handle: Rc::new(Handle(windlass_bench_loop_new())),
+            buffer: vec![0; READ_MAX + 2 * padding],
+        }
     }
 }
 
@@ -92,7 +99,8 @@ impl EngineSubject for Connection {
     fn new(wire: Wire, thread: &mut Loop) -> Result<Self, Error> {
         let wire = Box::new(wire);
         // SAFETY: the loop lives as long as the connection, which holds it, and the wire stays where it is in its box.
-        let handle = unsafe { windlass_bench_connection_new(thread.handle.0, (&raw const *wire).cast()) };
+        let handle =
+            unsafe { windlass_bench_connection_new(thread.handle.0, (&raw const *wire).cast()) };
         Ok(Self { handle, wire, _thread: Rc::clone(&thread.handle) })
     }
 

@@ -8,9 +8,18 @@ use windlass_bench_driver::deflate::{DeflateSubject, ROOM, Setting};
 use windlass_bench_driver::{Error, Unsupported};
 
 unsafe extern "C" {
-    safe fn windlass_bench_deflate_new(compressor: u16, decompressor: u16, reset: bool) -> *mut c_void;
+    safe fn windlass_bench_deflate_new(
+        compressor: u16,
+        decompressor: u16,
+        reset: bool,
+    ) -> *mut c_void;
     fn windlass_bench_deflate_free(deflate: *mut c_void);
-    fn windlass_bench_compress(deflate: *mut c_void, plain: *const u8, length: usize, out: *mut *const u8) -> usize;
+    fn windlass_bench_compress(
+        deflate: *mut c_void,
+        plain: *const u8,
+        length: usize,
+        out: *mut *const u8,
+    ) -> usize;
     fn windlass_bench_inflate(
         deflate: *mut c_void,
         compressed: *mut c_char,
@@ -38,13 +47,18 @@ impl DeflateSubject for Deflate {
             return Err(Unsupported("it compresses with zlib's default level, 6, alone").into());
         }
         let decompressor = u16::from(setting.window_bits) << 8;
-        Ok(Self(windlass_bench_deflate_new(compressor(setting.window_bits)?, decompressor, !setting.takeover)))
+        Ok(Self(windlass_bench_deflate_new(
+            compressor(setting.window_bits)?,
+            decompressor,
+            !setting.takeover,
+        )))
     }
 
     fn compress(&mut self, plain: &[u8]) -> Result<&[u8], Error> {
         let mut out = std::ptr::null();
         // SAFETY: the streams are alive, and what is read is the message.
-        let length = unsafe { windlass_bench_compress(self.0, plain.as_ptr(), plain.len(), &raw mut out) };
+        let length =
+            unsafe { windlass_bench_compress(self.0, plain.as_ptr(), plain.len(), &raw mut out) };
         // SAFETY: what it returns is valid until the next call, for which `self` is borrowed.
         Ok(unsafe { std::slice::from_raw_parts(out, length) })
     }
@@ -54,7 +68,9 @@ impl DeflateSubject for Deflate {
         let (mut out, mut out_length) = (std::ptr::null(), 0);
         let data = compressed.as_mut_ptr().cast();
         // SAFETY: the streams are alive; four bytes behind the message are written and restored, and there is room for them.
-        let done = unsafe { windlass_bench_inflate(self.0, data, length, &raw mut out, &raw mut out_length) };
+        let done = unsafe {
+            windlass_bench_inflate(self.0, data, length, &raw mut out, &raw mut out_length)
+        };
         if !done {
             return Err("it does not inflate".into());
         }

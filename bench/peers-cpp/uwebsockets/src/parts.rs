@@ -21,7 +21,10 @@ impl UnmaskSubject for Unmask {
     }
 
     fn unmask(&mut self, buffer: &mut [u8], payload: Range<usize>, key: [u8; 4]) -> usize {
-        assert!(payload.start >= 64 && payload.end + 64 <= buffer.len(), "there is room on both sides");
+        assert!(
+            payload.start >= 64 && payload.end + 64 <= buffer.len(),
+            "there is room on both sides"
+        );
         let data = buffer[payload.start..].as_mut_ptr().cast();
         // SAFETY: it writes the mask and 14 bytes at most in front of the payload, and 8 at most behind it, where there are 64.
         let moved = unsafe { windlass_bench_unmask(data, payload.len(), key.as_ptr()) };

@@ -17,7 +17,8 @@ use windlass_bench_driver::{Error, Program, Suite, Unsupported, locked_version};
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "calloop");
-    let suites = vec![Suite::dispatch::<Calloop>(), Suite::poll0::<Calloop>(), Suite::timers::<Calloop>()];
+    let suites =
+        vec![Suite::dispatch::<Calloop>(), Suite::poll0::<Calloop>(), Suite::timers::<Calloop>()];
     Program { version, suites }.serve()
 }
 
@@ -71,7 +72,12 @@ impl Subject for Calloop {
         self.watch(source, trigger, move || handler.handle(source))
     }
 
-    fn add_device(&mut self, sources: [Source; 4], trigger: Trigger, device: Device) -> Result<(), Error> {
+    fn add_device(
+        &mut self,
+        sources: [Source; 4],
+        trigger: Trigger,
+        device: Device,
+    ) -> Result<(), Error> {
         let device = Rc::new(RefCell::new(device));
         for (queue, source) in sources.into_iter().enumerate() {
             let device = Rc::clone(&device);
@@ -107,7 +113,10 @@ impl TimerSubject for Calloop {
 
     fn insert(&mut self, deadline: Instant, fired: Hits) -> Result<Self::Key, Error> {
         if self.timers == TIMERS_MAX {
-            return Err(Unsupported("calloop's time per timer grows with their number: 10 000 at most here").into());
+            return Err(Unsupported(
+                "calloop's time per timer grows with their number: 10 000 at most here",
+            )
+            .into());
         }
         self.timers += 1;
         let timer = Dispatcher::new(Timer::from_deadline(deadline), move |_, (), ()| {
@@ -118,10 +127,11 @@ impl TimerSubject for Calloop {
     }
 
     fn every(&mut self, period: Duration, fired: Hits) -> Result<(), Error> {
-        let inserted = self.events.handle().insert_source(Timer::immediate(), move |due, (), ()| {
-            fired.add();
-            TimeoutAction::ToInstant(due + period)
-        });
+        let inserted =
+            self.events.handle().insert_source(Timer::immediate(), move |due, (), ()| {
+                fired.add();
+                TimeoutAction::ToInstant(due + period)
+            });
         inserted.map(drop).map_err(|refused| refused.error.into())
     }
 

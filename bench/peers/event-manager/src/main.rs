@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use event_manager::{EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberId, SubscriberOps};
+use event_manager::{
+    EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberId, SubscriberOps,
+};
 use windlass_bench_driver::dispatch::Subject;
 use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Source};
@@ -71,11 +73,21 @@ impl Subject for Manager {
         Ok(Self(EventManager::new_with_capacity(EVENTS_PER_TURN)?))
     }
 
-    fn add<H: Handler>(&mut self, source: Source, trigger: Trigger, handler: H) -> Result<SubscriberId, Error> {
+    fn add<H: Handler>(
+        &mut self,
+        source: Source,
+        trigger: Trigger,
+        handler: H,
+    ) -> Result<SubscriberId, Error> {
         Ok(self.0.add_subscriber(Box::new(OneSource { source, trigger, handler })))
     }
 
-    fn add_device(&mut self, sources: [Source; 4], trigger: Trigger, device: Device) -> Result<(), Error> {
+    fn add_device(
+        &mut self,
+        sources: [Source; 4],
+        trigger: Trigger,
+        device: Device,
+    ) -> Result<(), Error> {
         self.0.add_subscriber(Box::new(FourSources { sources, trigger, device }));
         Ok(())
     }

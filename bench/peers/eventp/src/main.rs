@@ -35,7 +35,12 @@ impl Subject for Eventp {
         Ok(Self(eventp::Eventp::new(EVENTS_PER_TURN, EpollCreateFlags::EPOLL_CLOEXEC)?))
     }
 
-    fn add<H: Handler>(&mut self, source: Source, trigger: Trigger, mut handler: H) -> Result<RawFd, Error> {
+    fn add<H: Handler>(
+        &mut self,
+        source: Source,
+        trigger: Trigger,
+        mut handler: H,
+    ) -> Result<RawFd, Error> {
         interest(trigger)
             .with_fd(source)
             .with_handler(move |source: &mut Source| handler.handle(*source))
@@ -44,7 +49,12 @@ impl Subject for Eventp {
     }
 
     /// A subscriber has one descriptor, so four of them share the state by `Rc<RefCell<_>>`.
-    fn add_device(&mut self, sources: [Source; 4], trigger: Trigger, device: Device) -> Result<(), Error> {
+    fn add_device(
+        &mut self,
+        sources: [Source; 4],
+        trigger: Trigger,
+        device: Device,
+    ) -> Result<(), Error> {
         let device = Rc::new(RefCell::new(device));
         for (queue, source) in sources.into_iter().enumerate() {
             let device = Rc::clone(&device);

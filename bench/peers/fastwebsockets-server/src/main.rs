@@ -23,12 +23,17 @@ fn main() -> ExitCode {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         runtime.block_on(serve(settings.mode))
     });
-    served.inspect_err(|error| eprintln!("{error}")).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+    served
+        .inspect_err(|error| eprintln!("{error}"))
+        .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
 async fn serve(mode: Mode) -> Result<(), Error> {
     let listener = TcpListener::bind(ANY_PORT).await?;
-    announce(listener.local_addr()?, &locked_version(include_str!("../../Cargo.lock"), "fastwebsockets"));
+    announce(
+        listener.local_addr()?,
+        &locked_version(include_str!("../../Cargo.lock"), "fastwebsockets"),
+    );
     let all = broadcast::Sender::new(LAG_MAX);
     loop {
         let (stream, _) = listener.accept().await?;
@@ -76,7 +81,10 @@ async fn echo(mut socket: FragmentCollector<Io>) -> Result<(), WebSocketError> {
     }
 }
 
-async fn publish(mut socket: FragmentCollector<Io>, all: &Sender<Bytes>) -> Result<(), WebSocketError> {
+async fn publish(
+    mut socket: FragmentCollector<Io>,
+    all: &Sender<Bytes>,
+) -> Result<(), WebSocketError> {
     loop {
         let frame = socket.read_frame().await?;
         match frame.opcode {

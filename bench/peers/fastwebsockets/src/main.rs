@@ -17,14 +17,19 @@ use windlass_bench_driver::{Error, Program, Suite, locked_version};
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "fastwebsockets");
-    Program { version, suites: vec![Suite::engine::<Connection>(), Suite::unmask::<Unmask>()] }.serve()
+    Program { version, suites: vec![Suite::engine::<Connection>(), Suite::unmask::<Unmask>()] }
+        .serve()
 }
 
 /// The wire as a stream that is never full and, when it has been read, has nothing until it is looked at again.
 struct Stream(Wire);
 
 impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.0.recv_with(buffer.remaining(), |bytes| buffer.put_slice(bytes)) {
             0 => Poll::Pending,
             _ => Poll::Ready(Ok(())),
@@ -33,7 +38,11 @@ impl AsyncRead for Stream {
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.0.send(bytes);
         Poll::Ready(Ok(bytes.len()))
     }

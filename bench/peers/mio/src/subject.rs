@@ -43,14 +43,28 @@ impl<T: Table> Subject for MioWith<T> {
     type Key = (Token, Source);
 
     fn new(_backend: &str) -> Result<Self, Error> {
-        Ok(Self { poll: Poll::new()?, events: Events::with_capacity(EVENTS_PER_TURN), handlers: T::default() })
+        Ok(Self {
+            poll: Poll::new()?,
+            events: Events::with_capacity(EVENTS_PER_TURN),
+            handlers: T::default(),
+        })
     }
 
-    fn add<H: Handler>(&mut self, source: Source, _trigger: Trigger, mut handler: H) -> Result<Self::Key, Error> {
+    fn add<H: Handler>(
+        &mut self,
+        source: Source,
+        _trigger: Trigger,
+        mut handler: H,
+    ) -> Result<Self::Key, Error> {
         self.watch(source, Box::new(move || handler.handle(source)))
     }
 
-    fn add_device(&mut self, sources: [Source; 4], _trigger: Trigger, device: Device) -> Result<(), Error> {
+    fn add_device(
+        &mut self,
+        sources: [Source; 4],
+        _trigger: Trigger,
+        device: Device,
+    ) -> Result<(), Error> {
         let device = Rc::new(RefCell::new(device));
         for (queue, source) in sources.into_iter().enumerate() {
             let device = Rc::clone(&device);

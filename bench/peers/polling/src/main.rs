@@ -17,7 +17,8 @@ use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite, locked_versi
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "polling");
-    Program { version, suites: vec![Suite::dispatch::<Polling>(), Suite::poll0::<Polling>()] }.serve()
+    Program { version, suites: vec![Suite::dispatch::<Polling>(), Suite::poll0::<Polling>()] }
+        .serve()
 }
 
 struct Polling {
@@ -27,7 +28,12 @@ struct Polling {
 }
 
 impl Polling {
-    fn watch(&mut self, source: Source, trigger: Trigger, handler: Box<dyn FnMut()>) -> Result<(usize, Source), Error> {
+    fn watch(
+        &mut self,
+        source: Source,
+        trigger: Trigger,
+        handler: Box<dyn FnMut()>,
+    ) -> Result<(usize, Source), Error> {
         let key = self.handlers.insert(handler);
         let mode = match trigger {
             Trigger::Level => PollMode::Level,
@@ -47,14 +53,28 @@ impl Subject for Polling {
 
     fn new(_backend: &str) -> Result<Self, Error> {
         let capacity = NonZeroUsize::new(EVENTS_PER_TURN).ok_or("no room for events")?;
-        Ok(Self { poller: Poller::new()?, events: Events::with_capacity(capacity), handlers: Slab::new() })
+        Ok(Self {
+            poller: Poller::new()?,
+            events: Events::with_capacity(capacity),
+            handlers: Slab::new(),
+        })
     }
 
-    fn add<H: Handler>(&mut self, source: Source, trigger: Trigger, mut handler: H) -> Result<Self::Key, Error> {
+    fn add<H: Handler>(
+        &mut self,
+        source: Source,
+        trigger: Trigger,
+        mut handler: H,
+    ) -> Result<Self::Key, Error> {
         self.watch(source, trigger, Box::new(move || handler.handle(source)))
     }
 
-    fn add_device(&mut self, sources: [Source; 4], trigger: Trigger, device: Device) -> Result<(), Error> {
+    fn add_device(
+        &mut self,
+        sources: [Source; 4],
+        trigger: Trigger,
+        device: Device,
+    ) -> Result<(), Error> {
         let device = Rc::new(RefCell::new(device));
         for (queue, source) in sources.into_iter().enumerate() {
             let device = Rc::clone(&device);

@@ -17,7 +17,11 @@ struct PerPiece;
 
 impl Utf8Subject for PerPiece {
     fn check_pieces(pieces: usize) -> Result<(), Error> {
-        if pieces > 1 { Ok(()) } else { Err(Unsupported("one piece is the whole: see simdutf8").into()) }
+        if pieces > 1 {
+            Ok(())
+        } else {
+            Err(Unsupported("one piece is the whole: see simdutf8").into())
+        }
     }
 
     fn is_valid(text: &[u8], cuts: &[usize]) -> bool {

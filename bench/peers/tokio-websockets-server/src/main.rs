@@ -21,12 +21,17 @@ fn main() -> ExitCode {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         runtime.block_on(serve(settings.mode))
     });
-    served.inspect_err(|error| eprintln!("{error}")).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+    served
+        .inspect_err(|error| eprintln!("{error}"))
+        .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
 async fn serve(mode: Mode) -> Result<(), Error> {
     let listener = TcpListener::bind(ANY_PORT).await?;
-    announce(listener.local_addr()?, &locked_version(include_str!("../../Cargo.lock"), "tokio-websockets"));
+    announce(
+        listener.local_addr()?,
+        &locked_version(include_str!("../../Cargo.lock"), "tokio-websockets"),
+    );
     let all = broadcast::Sender::new(LAG_MAX);
     loop {
         let (stream, _) = listener.accept().await?;
@@ -39,7 +44,11 @@ async fn serve(mode: Mode) -> Result<(), Error> {
     }
 }
 
-async fn connection(stream: TcpStream, mode: Mode, all: Sender<Message>) -> Result<(), tokio_websockets::Error> {
+async fn connection(
+    stream: TcpStream,
+    mode: Mode,
+    all: Sender<Message>,
+) -> Result<(), tokio_websockets::Error> {
     let builder = ServerBuilder::new()
         .config(Config::default().frame_size(usize::MAX))
         .limits(Limits::default().max_payload_len(Some(MESSAGE_MAX)));
@@ -72,7 +81,10 @@ async fn echo(mut socket: WebSocketStream<TcpStream>) -> Result<(), tokio_websoc
     }
 }
 
-async fn publish(mut socket: WebSocketStream<TcpStream>, all: &Sender<Message>) -> Result<(), tokio_websockets::Error> {
+async fn publish(
+    mut socket: WebSocketStream<TcpStream>,
+    all: &Sender<Message>,
+) -> Result<(), tokio_websockets::Error> {
     while let Some(message) = socket.next().await {
         let message = message?;
         if message.is_text() || message.is_binary() {

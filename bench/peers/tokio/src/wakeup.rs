@@ -17,7 +17,11 @@ fn runtime() -> Result<Runtime, Error> {
 }
 
 fn check(spin: Duration) -> Result<(), Error> {
-    if spin.is_zero() { Ok(()) } else { Err(Unsupported("tokio's runtime does not spin before it parks").into()) }
+    if spin.is_zero() {
+        Ok(())
+    } else {
+        Err(Unsupported("tokio's runtime does not spin before it parks").into())
+    }
 }
 
 pub(crate) struct Loop {

@@ -27,12 +27,17 @@ fn main() -> ExitCode {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         runtime.block_on(serve(settings.mode))
     });
-    served.inspect_err(|error| eprintln!("{error}")).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+    served
+        .inspect_err(|error| eprintln!("{error}"))
+        .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
 async fn serve(mode: Mode) -> Result<(), Error> {
     let listener = TcpListener::bind(ANY_PORT).await?;
-    announce(listener.local_addr()?, &locked_version(include_str!("../../Cargo.lock"), "tokio-tungstenite"));
+    announce(
+        listener.local_addr()?,
+        &locked_version(include_str!("../../Cargo.lock"), "tokio-tungstenite"),
+    );
     let all = broadcast::Sender::new(LAG_MAX);
     loop {
         let (stream, _) = listener.accept().await?;
@@ -45,7 +50,11 @@ async fn serve(mode: Mode) -> Result<(), Error> {
     }
 }
 
-async fn connection(stream: TcpStream, mode: Mode, all: Sender<Message>) -> tungstenite::Result<()> {
+async fn connection(
+    stream: TcpStream,
+    mode: Mode,
+    all: Sender<Message>,
+) -> tungstenite::Result<()> {
     let config = WebSocketConfig::default().read_buffer_size(READ_BUFFER_BYTES);
     let mut is_publisher = false;
     #[allow(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
@@ -82,7 +91,10 @@ async fn echo(mut socket: WebSocketStream<TcpStream>) -> tungstenite::Result<()>
     }
 }
 
-async fn publish(mut socket: WebSocketStream<TcpStream>, all: &Sender<Message>) -> tungstenite::Result<()> {
+async fn publish(
+    mut socket: WebSocketStream<TcpStream>,
+    all: &Sender<Message>,
+) -> tungstenite::Result<()> {
     while let Some(message) = socket.next().await {
         let message = message?;
         if message.is_text() || message.is_binary() {

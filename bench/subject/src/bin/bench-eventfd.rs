@@ -93,7 +93,12 @@ impl LoopSubject for Loop {
     fn new(_backend: &str, spin: Duration) -> Result<Self, Error> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &eventfd, epoll::EventData::new_u64(0), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        epoll::add(
+            &epoll,
+            &eventfd,
+            epoll::EventData::new_u64(0),
+            epoll::EventFlags::IN | epoll::EventFlags::ET,
+        )?;
         Ok(Self { epoll, eventfd: Arc::new(eventfd), spin })
     }
 

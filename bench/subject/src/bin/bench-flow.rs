@@ -41,7 +41,12 @@ impl LoopSubject for Loop {
     fn new(_backend: &str, spin: Duration) -> Result<Self, Error> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let latch = Latch::new()?;
-        epoll::add(&epoll, &latch, epoll::EventData::new_u64(0), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        epoll::add(
+            &epoll,
+            &latch,
+            epoll::EventData::new_u64(0),
+            epoll::EventFlags::IN | epoll::EventFlags::ET,
+        )?;
         Ok(Self { epoll, latch: Arc::new(latch), spin })
     }
 

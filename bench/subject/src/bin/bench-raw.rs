@@ -7,7 +7,10 @@
 //! loop itself has no branch for it.
 
 #![deny(unsafe_code)]
-#![allow(unsafe_code, reason = "it is the hand-written loop, with all that a hand takes upon itself")]
+#![allow(
+    unsafe_code,
+    reason = "it is the hand-written loop, with all that a hand takes upon itself"
+)]
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -140,8 +143,14 @@ impl<const PWAIT2: bool> Raw<PWAIT2> {
         let (buffer, room) = (self.events.as_mut_ptr(), self.events.capacity());
         // SAFETY: rustix's event has the layout of the kernel's, and the buffer has room for as many as
         // are said (epoll_wait(2)).
-        let count =
-            unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), buffer.cast(), room as i32, if waits { -1 } else { 0 }) };
+        let count = unsafe {
+            libc::epoll_wait(
+                self.epoll.as_raw_fd(),
+                buffer.cast(),
+                room as i32,
+                if waits { -1 } else { 0 },
+            )
+        };
         if count < 0 {
             return Err(std::io::Error::last_os_error());
         }
@@ -163,14 +172,24 @@ impl<const PWAIT2: bool> Subject for Raw<PWAIT2> {
         })
     }
 
-    fn add<H: Handler>(&mut self, source: Source, trigger: Trigger, handler: H) -> Result<Self::Key, Error> {
+    fn add<H: Handler>(
+        &mut self,
+        source: Source,
+        trigger: Trigger,
+        handler: H,
+    ) -> Result<Self::Key, Error> {
         let head = Head { call: call_node::<H> };
         let (node, allocation) = own(Node { head, source, handler });
         self.watch(source, trigger, node.cast())?;
         Ok((self.keep(allocation), source))
     }
 
-    fn add_device(&mut self, sources: [Source; 4], trigger: Trigger, device: Device) -> Result<(), Error> {
+    fn add_device(
+        &mut self,
+        sources: [Source; 4],
+        trigger: Trigger,
+        device: Device,
+    ) -> Result<(), Error> {
         let (device, allocation) = own(device);
         self.keep(allocation);
         for (queue, source) in sources.into_iter().enumerate() {

@@ -13,7 +13,8 @@ use windlass_bench_driver::{Error, Program, Suite, Unsupported, channel_queue};
 fn main() -> ExitCode {
     let suites = vec![Suite::call::<Calls>(), Suite::post::<Queue>(), Suite::utf8::<FromUtf8>()];
     // rustup's name of the toolchain that built this, where it was rustup that called.
-    Program { version: option_env!("RUSTUP_TOOLCHAIN").unwrap_or("unknown").to_owned(), suites }.serve()
+    Program { version: option_env!("RUSTUP_TOOLCHAIN").unwrap_or("unknown").to_owned(), suites }
+        .serve()
 }
 
 channel_queue!(SyncSender, Receiver, sync_channel);

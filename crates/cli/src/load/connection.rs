@@ -90,7 +90,11 @@ impl Connection {
     }
 
     /// The socket is connected.
-    pub(crate) fn connected(&mut self, kit: &mut Kit, stream: &mut Stream<'_>) -> Result<(), Fault> {
+    pub(crate) fn connected(
+        &mut self,
+        kit: &mut Kit,
+        stream: &mut Stream<'_>,
+    ) -> Result<(), Fault> {
         self.since = kit.clock.now();
         match &kit.speech {
             None => self.open(kit),
@@ -112,7 +116,12 @@ impl Connection {
 
     /// Bytes have come.
     #[inline]
-    pub(crate) fn data(&mut self, kit: &mut Kit, stream: &mut Stream<'_>, mut input: Input<'_>) -> Result<(), Fault> {
+    pub(crate) fn data(
+        &mut self,
+        kit: &mut Kit,
+        stream: &mut Stream<'_>,
+        mut input: Input<'_>,
+    ) -> Result<(), Fault> {
         let now = kit.clock.now();
         match &mut self.wire {
             Wire::WebSocket(_) => self.frames(kit, stream, &mut input, now)?,
@@ -140,7 +149,9 @@ impl Connection {
         while let Some(message) = dialogue.next() {
             // Room is never wanting: `depth` messages fit.
             let _ = match &mut self.wire {
-                Wire::WebSocket(engine) => engine.send(message, &mut kit.scratch).map(|frame| stream.send(frame)),
+                Wire::WebSocket(engine) => {
+                    engine.send(message, &mut kit.scratch).map(|frame| stream.send(frame))
+                }
                 _ => Ok(stream.send(message.as_bytes())),
             };
         }
@@ -154,8 +165,16 @@ impl Connection {
     }
 
     /// The answer to the upgrade, and maybe frames behind it.
-    fn answer(&mut self, kit: &mut Kit, stream: &mut Stream<'_>, input: &[u8], now: Nanos) -> Result<(), Fault> {
-        let (Wire::Upgrading(upgrade), Some(speech)) = (&mut self.wire, &kit.speech) else { return Ok(()) };
+    fn answer(
+        &mut self,
+        kit: &mut Kit,
+        stream: &mut Stream<'_>,
+        input: &[u8],
+        now: Nanos,
+    ) -> Result<(), Fault> {
+        let (Wire::Upgrading(upgrade), Some(speech)) = (&mut self.wire, &kit.speech) else {
+            return Ok(());
+        };
         let Some((engine, mut frames)) = upgrade.read(input, speech)? else { return Ok(()) };
         self.wire = Wire::WebSocket(Box::new(engine));
         self.since = now;
@@ -164,7 +183,13 @@ impl Connection {
     }
 
     /// Frames, or parts of them.
-    fn frames(&mut self, kit: &mut Kit, stream: &mut Stream<'_>, input: &mut [u8], now: Nanos) -> Result<(), Fault> {
+    fn frames(
+        &mut self,
+        kit: &mut Kit,
+        stream: &mut Stream<'_>,
+        input: &mut [u8],
+        now: Nanos,
+    ) -> Result<(), Fault> {
         let Wire::WebSocket(engine) = &mut self.wire else { return Ok(()) };
         let (answered, was_idle) = (self.session.answered(), self.session.outstanding() == 0);
         let mut dialogue = Dialogue::new(&mut self.session, &mut kit.talk, now);
@@ -203,9 +228,10 @@ impl Connection {
     /// The peer has ended its half.
     pub(crate) fn ended(&mut self, stream: &mut Stream<'_>) -> Result<(), Fault> {
         match (self.phase, &self.wire) {
-            (Phase::Upgrading, _) => {
-                Err(Fault::new(Kind::Handshake, "the server has hung up without an answer to the upgrade"))
-            }
+            (Phase::Upgrading, _) => Err(Fault::new(
+                Kind::Handshake,
+                "the server has hung up without an answer to the upgrade",
+            )),
             (Phase::Open, _) => {
                 let unanswered = fault::counted(self.session.outstanding() as usize, "message");
                 let text = format!("the server has hung up with {unanswered} unanswered");
@@ -227,16 +253,21 @@ impl Connection {
         let waited = now.saturating_sub(self.since);
         let seconds = kit.timeout as f64 / 1e9;
         match (self.phase, &self.wire) {
-            (Phase::Upgrading, _) if waited > kit.timeout => {
-                Err(Fault::new(Kind::Handshake, format_args!("no answer to the upgrade within {seconds} s")))
-            }
+            (Phase::Upgrading, _) if waited > kit.timeout => Err(Fault::new(
+                Kind::Handshake,
+                format_args!("no answer to the upgrade within {seconds} s"),
+            )),
             (Phase::Open, _) if waited > kit.timeout && self.session.outstanding() > 0 => {
                 let due = self.session.answered() + 1;
-                Err(Fault::new(Kind::Lost, format_args!("no answer to message {due} within {seconds} s")))
+                Err(Fault::new(
+                    Kind::Lost,
+                    format_args!("no answer to message {due} within {seconds} s"),
+                ))
             }
-            (Phase::Closing, Wire::WebSocket(_)) if waited > kit.timeout => {
-                Err(Fault::new(Kind::NotClosed, format_args!("no answer to the Close frame within {seconds} s")))
-            }
+            (Phase::Closing, Wire::WebSocket(_)) if waited > kit.timeout => Err(Fault::new(
+                Kind::NotClosed,
+                format_args!("no answer to the Close frame within {seconds} s"),
+            )),
             (Phase::Closing, Wire::Raw(_)) | (Phase::Parted, _) => Ok(waited > PARTING),
             _ => Ok(false),
         }

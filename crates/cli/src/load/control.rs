@@ -36,7 +36,8 @@ impl Clock {
 
     /// What this process has used of the processors, all of its threads together.
     pub(crate) fn sample(self) -> Sample {
-        let used = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("every process has this clock");
+        let used =
+            clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("every process has this clock");
         Sample { at: self.now(), cpu: Duration::from(used).as_nanos() as Nanos }
     }
 }

@@ -62,7 +62,8 @@ pub(crate) struct Course {
 
 impl Course {
     /// Before the start: nothing is sent yet.
-    pub(crate) const WAITING: Self = Self { pace: Pace::Full, window: Nanos::MAX..Nanos::MAX, depth: 0 };
+    pub(crate) const WAITING: Self =
+        Self { pace: Pace::Full, window: Nanos::MAX..Nanos::MAX, depth: 0 };
 }
 
 /// What one connection has sent and what was answered, by number.
@@ -159,7 +160,11 @@ impl Session {
         let first = self.sent.max(schedule.due_before(self.connection, course.window.start));
         let count = schedule.due_before(self.connection, end).saturating_sub(first).min(self.left);
         let wait = |number| end - schedule.moment(self.connection, number);
-        (count > 0).then(|| Unsent { count, longest: wait(first), shortest: wait(first + count - 1) })
+        (count > 0).then(|| Unsent {
+            count,
+            longest: wait(first),
+            shortest: wait(first + count - 1),
+        })
     }
 
     /// When the next message is meant to be sent.
@@ -218,8 +223,9 @@ mod tests {
 
     #[test]
     fn moments_are_dealt_in_turns() {
-        let moments: Vec<Nanos> =
-            (0..2).flat_map(|number| (0..3).map(move |connection| SCHEDULE.moment(connection, number))).collect();
+        let moments: Vec<Nanos> = (0..2)
+            .flat_map(|number| (0..3).map(move |connection| SCHEDULE.moment(connection, number)))
+            .collect();
         assert_eq!(moments, [100, 110, 120, 130, 140, 150]);
     }
 
@@ -230,8 +236,14 @@ mod tests {
             for connection in 0..3 {
                 for number in [0, 1, 2, 10, 999_999, 123_456_789] {
                     let moment = schedule.moment(connection, number);
-                    assert!(schedule.due_before(connection, moment) <= number, "{interval} {number}");
-                    assert!(schedule.due_before(connection, moment + 1) > number, "{interval} {number}");
+                    assert!(
+                        schedule.due_before(connection, moment) <= number,
+                        "{interval} {number}"
+                    );
+                    assert!(
+                        schedule.due_before(connection, moment + 1) > number,
+                        "{interval} {number}"
+                    );
                 }
                 assert_eq!(schedule.due_before(connection, 0), 0);
                 assert_eq!(schedule.due_before(connection, 100), 0);
@@ -243,11 +255,18 @@ mod tests {
     fn at_full_pace_there_are_as_many_outstanding_as_may_be() {
         let course = full(1000..2000, 2);
         let mut session = Session::new(0, 2, u64::MAX);
-        assert_eq!([1000, 1000, 1000].map(|now| session.next(&course, now)), [Some(0), Some(1), None]);
+        assert_eq!(
+            [1000, 1000, 1000].map(|now| session.next(&course, now)),
+            [Some(0), Some(1), None]
+        );
         assert_eq!(session.answer(&course, 1500), Some(500));
         assert_eq!(session.next(&course, 1500), Some(2));
         assert_eq!((session.outstanding(), session.answered(), session.sent()), (2, 1, 3));
-        assert_eq!(session.answer(&course, 2500), Some(1500), "what was sent in time counts, however late the answer");
+        assert_eq!(
+            session.answer(&course, 2500),
+            Some(1500),
+            "what was sent in time counts, however late the answer"
+        );
         assert_eq!(session.answer(&course, 2500), Some(1000));
         assert!(session.is_over(&course, 2500) && !session.is_over(&course, 1999));
         assert_eq!(session.next(&course, 2500), None);
@@ -297,9 +316,16 @@ mod tests {
         assert_eq!(session.answer(&course, 207), Some(37));
         assert_eq!(session.next(&course, 207), Some(3), "it was due at 200");
         assert_eq!(session.answer(&course, 208), Some(8));
-        assert_eq!(session.next(&course, 208), None, "the backlog is done: the next one is due at 230");
+        assert_eq!(
+            session.next(&course, 208),
+            None,
+            "the backlog is done: the next one is due at 230"
+        );
         assert_eq!(session.next(&course, 990), Some(4));
-        assert!(!session.is_over(&course, 999), "the next one would come too late, but the window is open");
+        assert!(
+            !session.is_over(&course, 999),
+            "the next one would come too late, but the window is open"
+        );
         assert!(session.is_over(&course, 1000));
     }
 
@@ -315,7 +341,11 @@ mod tests {
         assert_eq!(session.answer(&course, 300), Some(200));
         assert_eq!(session.next(&course, 300), None, "they were counted, so they must not be sent");
         assert!(session.is_over(&course, 300));
-        assert_eq!(Session::new(0, 1, 2).stop(&course).map(|unsent| unsent.count), Some(2), "no more were asked for");
+        assert_eq!(
+            Session::new(0, 1, 2).stop(&course).map(|unsent| unsent.count),
+            Some(2),
+            "no more were asked for"
+        );
         let measured = Session::new(0, 1, u64::MAX).stop(&fixed(150..200, 1));
         assert_eq!(measured.map(|unsent| unsent.count), Some(2), "100 and 130 were to warm up");
     }
@@ -327,7 +357,8 @@ mod tests {
         assert_eq!(waits.len() as u64, Unsent::STEPS_MAX);
         assert_eq!(waits.iter().map(|(_, count)| count).sum::<u64>(), unsent.count);
         assert!(waits.is_sorted_by(|one, next| one.0 > next.0));
-        let mean = waits.iter().map(|(wait, count)| *wait as f64 * *count as f64).sum::<f64>() / unsent.count as f64;
+        let mean = waits.iter().map(|(wait, count)| *wait as f64 * *count as f64).sum::<f64>()
+            / unsent.count as f64;
         assert!((mean / 4.5e9 - 1.0).abs() < 1e-6, "{mean}");
         let one = Unsent { count: 1, longest: 7, shortest: 7 };
         assert_eq!(one.waits().collect::<Vec<_>>(), [(7, 1)]);

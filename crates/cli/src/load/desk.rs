@@ -89,9 +89,17 @@ impl Desk {
             .collect();
         let kit = Kit {
             clock: control.clock,
-            talk: Talk { course: Course::WAITING, pool: Pool::new(size, args.text, args.deflate), tally: Tally::new() },
+            talk: Talk {
+                course: Course::WAITING,
+                pool: Pool::new(size, args.text, args.deflate),
+                tally: Tally::new(),
+            },
             scratch: Scratch::new(),
-            speech: args.target.upgrade.clone().map(|resource| Speech::new(resource, size, args.deflate)),
+            speech: args
+                .target
+                .upgrade
+                .clone()
+                .map(|resource| Speech::new(resource, size, args.deflate)),
             timeout: nanos(args.timeout),
         };
         Self {
@@ -146,8 +154,10 @@ impl Desk {
 
     /// Whether nothing is left to be opened, for the first time.
     pub(crate) fn becomes_ready(&mut self) -> bool {
-        let is_ready =
-            self.stage == Stage::Opening && self.opening == 0 && self.queue.is_empty() && self.later.is_empty();
+        let is_ready = self.stage == Stage::Opening
+            && self.opening == 0
+            && self.queue.is_empty()
+            && self.later.is_empty();
         if is_ready {
             self.stage = Stage::Ready;
         }
@@ -371,7 +381,8 @@ impl Desk {
 impl Drop for Desk {
     fn drop(&mut self) {
         let in_use = self.connections.iter().filter(|connection| connection.key().is_some());
-        self.kit.talk.tally.unanswered += in_use.map(|connection| connection.session.outstanding()).sum::<u64>();
+        self.kit.talk.tally.unanswered +=
+            in_use.map(|connection| connection.session.outstanding()).sum::<u64>();
         self.control.deliver(&self.kit.talk.tally);
     }
 }

@@ -37,7 +37,8 @@ impl<'a> Dialogue<'a> {
     pub(crate) fn message(&mut self, answer: Answer<'_>) -> Result<(), Fault> {
         let is_due = self.session.outstanding() > 0
             && answer.is_text == self.talk.pool.is_text()
-            && answer.bytes == self.talk.pool.bytes(self.session.connection(), self.session.answered());
+            && answer.bytes
+                == self.talk.pool.bytes(self.session.connection(), self.session.answered());
         if !is_due {
             return Err(fault::of_message(answer, self.session, &self.talk.pool));
         }
@@ -114,7 +115,11 @@ mod tests {
                 sent.chunks(step).try_for_each(|piece| dialogue.bytes(piece, &mut offset))
             });
             right.expect("it is what was sent");
-            assert_eq!((session.outstanding(), tally.messages, tally.latency.max()), (0, MESSAGES, 7), "{step}");
+            assert_eq!(
+                (session.outstanding(), tally.messages, tally.latency.max()),
+                (0, MESSAGES, 7),
+                "{step}"
+            );
         }
     }
 
@@ -130,7 +135,11 @@ mod tests {
                 let fault = found.expect_err("one bit is wrong");
                 let (message, offset) = (place / SIZE + 1, place % SIZE);
                 assert_eq!(fault.kind, Kind::WrongContent);
-                assert!(fault.text.starts_with(&format!("the answer to message {message} has a wrong byte")));
+                assert!(
+                    fault
+                        .text
+                        .starts_with(&format!("the answer to message {message} has a wrong byte"))
+                );
                 assert!(fault.text.ends_with(&format!(" at offset {offset}")), "{}", fault.text);
                 assert_eq!(
                     (session.answered(), tally.messages),
@@ -147,7 +156,10 @@ mod tests {
                 sent[place] ^= 0x80;
                 dialogue.message(Answer { bytes: &sent[..SIZE], is_text: false })
             });
-            assert_eq!((found.expect_err("one bit is wrong").kind, tally.messages), (Kind::WrongContent, 0));
+            assert_eq!(
+                (found.expect_err("one bit is wrong").kind, tally.messages),
+                (Kind::WrongContent, 0)
+            );
         }
     }
 

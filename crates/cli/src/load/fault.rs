@@ -99,7 +99,9 @@ pub(crate) struct Answer<'a> {
 #[cold]
 pub(crate) fn of_message(answer: Answer<'_>, session: &Session, pool: &Pool) -> Fault {
     let due = session.answered();
-    if let Some(fault) = misplaced(session, |number| answer.bytes == pool.bytes(session.connection(), number)) {
+    if let Some(fault) =
+        misplaced(session, |number| answer.bytes == pool.bytes(session.connection(), number))
+    {
         return fault;
     }
     if let Some(fault) = of_another(answer.bytes, session, pool) {
@@ -115,12 +117,16 @@ pub(crate) fn of_message(answer: Answer<'_>, session: &Session, pool: &Pool) -> 
     let wrong = |text: fmt::Arguments<'_>| Fault::new(Kind::WrongContent, text);
     if answer.bytes.len() != expected.len() {
         let (came, size) = (answer.bytes.len(), expected.len());
-        return wrong(format_args!("the answer to message {due} has {} instead of {size}", counted(came, "byte")));
+        return wrong(format_args!(
+            "the answer to message {due} has {} instead of {size}",
+            counted(came, "byte")
+        ));
     }
     match first_difference(answer.bytes, expected) {
         Some(difference) => wrong(format_args!("the answer to message {due} has {difference}")),
         None => {
-            let [came, sent] = [answer.is_text, pool.is_text()].map(|is_text| if is_text { "text" } else { "binary" });
+            let [came, sent] = [answer.is_text, pool.is_text()]
+                .map(|is_text| if is_text { "text" } else { "binary" });
             wrong(format_args!("the answer to message {due} is {came}, but {sent} was sent"))
         }
     }
@@ -132,13 +138,17 @@ pub(crate) fn of_bytes(bytes: &[u8], offset: usize, session: &Session, pool: &Po
     let count = bytes.len().min(pool.size() - offset);
     // A few bytes are like those of some other message by chance.
     if count >= pool.size().min(LIKE_BY_CHANCE) {
-        let is_like = |number| bytes[..count] == pool.bytes(session.connection(), number)[offset..][..count];
+        let is_like =
+            |number| bytes[..count] == pool.bytes(session.connection(), number)[offset..][..count];
         if let Some(fault) = misplaced(session, is_like) {
             return fault;
         }
     }
     if session.outstanding() == 0 {
-        return Fault::new(Kind::Additional, format_args!("{} came unasked", counted(bytes.len(), "byte")));
+        return Fault::new(
+            Kind::Additional,
+            format_args!("{} came unasked", counted(bytes.len(), "byte")),
+        );
     }
     let expected = &pool.bytes(session.connection(), session.answered())[offset..];
     let due = session.answered() + 1;
@@ -147,7 +157,10 @@ pub(crate) fn of_bytes(bytes: &[u8], offset: usize, session: &Session, pool: &Po
             let text = format!("the answer to message {due} has {}", difference.behind(offset));
             Fault::new(Kind::WrongContent, text)
         }
-        None => Fault::new(Kind::WrongContent, format_args!("the answer to message {due} has other bytes")),
+        None => Fault::new(
+            Kind::WrongContent,
+            format_args!("the answer to message {due} has other bytes"),
+        ),
     }
 }
 
@@ -156,20 +169,25 @@ fn misplaced(session: &Session, is_answer_to: impl Fn(u64) -> bool) -> Option<Fa
     let (due, sent) = (session.answered(), session.sent());
     if let Some(ahead) = (due + 1..sent).find(|&number| is_answer_to(number)) {
         let (due, ahead) = (due + 1, ahead + 1);
-        let text =
-            format!("the answer to message {ahead} came where that to {due} was due, which is lost or overtaken");
+        let text = format!(
+            "the answer to message {ahead} came where that to {due} was due, which is lost or overtaken"
+        );
         return Some(Fault::new(Kind::OutOfOrder, text));
     }
     let before = due.saturating_sub(session.depth());
     let behind = (before..due).rev().find(|&number| is_answer_to(number))?;
-    Some(Fault::new(Kind::Additional, format_args!("the answer to message {} came twice", behind + 1)))
+    Some(Fault::new(
+        Kind::Additional,
+        format_args!("the answer to message {} came twice", behind + 1),
+    ))
 }
 
 /// Whether it is a message of another connection. If nothing else has come yet, the server is taken for one that does
 /// not echo: later it has shown that it does.
 fn of_another(bytes: &[u8], session: &Session, pool: &Pool) -> Option<Fault> {
     // Of the one that is due, the type may be wrong.
-    let is_due = session.outstanding() > 0 && bytes == pool.bytes(session.connection(), session.answered());
+    let is_due =
+        session.outstanding() > 0 && bytes == pool.bytes(session.connection(), session.answered());
     if is_due || !pool.has(bytes) {
         return None;
     }
@@ -200,7 +218,11 @@ impl Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a wrong byte: {:#04x} instead of {:#04x} at offset {}", self.came, self.expected, self.at)
+        write!(
+            f,
+            "a wrong byte: {:#04x} instead of {:#04x} at offset {}",
+            self.came, self.expected, self.at
+        )
     }
 }
 
@@ -255,13 +277,19 @@ mod tests {
         );
         assert_eq!(message(&bytes, false), (Kind::WrongContent, text.clone()));
         assert_eq!(stream(&bytes, 0), (Kind::WrongContent, text.clone()));
-        assert_eq!(stream(&bytes[2..], 2), (Kind::WrongContent, text), "however the stream was cut");
+        assert_eq!(
+            stream(&bytes[2..], 2),
+            (Kind::WrongContent, text),
+            "however the stream was cut"
+        );
     }
 
     #[test]
     fn another_message_than_the_one_that_is_due_is_recognised() {
         let pool = pool();
-        let text = "the answer to message 5 came where that to 3 was due, which is lost or overtaken".to_owned();
+        let text =
+            "the answer to message 5 came where that to 3 was due, which is lost or overtaken"
+                .to_owned();
         assert_eq!(message(pool.bytes(3, 4), false), (Kind::OutOfOrder, text.clone()));
         assert_eq!(stream(pool.bytes(3, 4), 0), (Kind::OutOfOrder, text.clone()));
         assert_eq!(stream(&pool.bytes(3, 4)[..9], 0), (Kind::OutOfOrder, text), "a part is enough");
@@ -272,7 +300,8 @@ mod tests {
 
     #[test]
     fn a_message_of_another_connection_is_wrong() {
-        let text = "where the answer to message 3 was due, a message of another connection came".to_owned();
+        let text = "where the answer to message 3 was due, a message of another connection came"
+            .to_owned();
         assert_eq!(message(pool().bytes(2, 2), false), (Kind::WrongContent, text));
     }
 
@@ -283,7 +312,11 @@ mod tests {
         let heard = |session: &Session, pool: &Pool, bytes: &[u8]| {
             of_message(Answer { bytes, is_text: false }, session, pool).kind
         };
-        assert_eq!(heard(&session, &pool, pool.bytes(2, 0)), Kind::NotAnEcho, "nothing was sent yet");
+        assert_eq!(
+            heard(&session, &pool, pool.bytes(2, 0)),
+            Kind::NotAnEcho,
+            "nothing was sent yet"
+        );
         session.next(&course, 0).expect("there is room");
         assert_eq!(heard(&session, &pool, pool.bytes(2, 5)), Kind::NotAnEcho);
         assert_eq!(heard(&session, &pool, b"something else!!"), Kind::WrongContent);
@@ -296,16 +329,25 @@ mod tests {
     fn length_and_type_count() {
         let pool = pool();
         let (kind, text) = message(&pool.bytes(3, 2)[..SIZE - 1], false);
-        assert_eq!((kind, &*text), (Kind::WrongContent, "the answer to message 3 has 15 bytes instead of 16"));
+        assert_eq!(
+            (kind, &*text),
+            (Kind::WrongContent, "the answer to message 3 has 15 bytes instead of 16")
+        );
         let (kind, text) = message(pool.bytes(3, 2), true);
-        assert_eq!((kind, &*text), (Kind::WrongContent, "the answer to message 3 is text, but binary was sent"));
+        assert_eq!(
+            (kind, &*text),
+            (Kind::WrongContent, "the answer to message 3 is text, but binary was sent")
+        );
     }
 
     #[test]
     fn what_nobody_has_asked_for_is_additional() {
         let quiet = Session::new(3, 1, 1);
         let fault = of_message(Answer { bytes: b"hello", is_text: true }, &quiet, &pool());
-        assert_eq!((fault.kind, &*fault.text), (Kind::Additional, "a message of 5 bytes came unasked"));
+        assert_eq!(
+            (fault.kind, &*fault.text),
+            (Kind::Additional, "a message of 5 bytes came unasked")
+        );
         let fault = of_bytes(b"hello", 0, &quiet, &pool());
         assert_eq!((fault.kind, &*fault.text), (Kind::Additional, "5 bytes came unasked"));
     }

@@ -92,7 +92,8 @@ impl Args {
     ///
     /// In clap's own form.
     pub(crate) fn check(&self) -> Result<(), clap::Error> {
-        let refuse = |text: &str| Err(clap::Error::raw(ErrorKind::ArgumentConflict, format!("{text}\n")));
+        let refuse =
+            |text: &str| Err(clap::Error::raw(ErrorKind::ArgumentConflict, format!("{text}\n")));
         let is_websocket = self.target.is_websocket();
         if !is_websocket && (self.text.is_some() || self.deflate) {
             return refuse("--text and --deflate are for WebSocket: ws:// or ws+unix:");
@@ -129,7 +130,10 @@ impl Plan {
     /// The course of a run that begins at `origin`.
     pub(crate) fn course(&self, origin: Nanos) -> Course {
         let start = origin.saturating_add(nanos(self.args.warm_up));
-        let end = self.args.duration().map_or(Nanos::MAX, |duration| start.saturating_add(nanos(duration)));
+        let end = self
+            .args
+            .duration()
+            .map_or(Nanos::MAX, |duration| start.saturating_add(nanos(duration)));
         let connections = self.args.connections.into();
         let pace = match self.args.rate {
             Some(rate) => Pace::Fixed(Schedule { origin, interval: 1e9 / rate, connections }),
@@ -166,7 +170,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn positive_seconds(text: &str) -> Result<Duration, String> {
-    seconds(text).and_then(|time| if time.is_zero() { Err("no time at all".to_owned()) } else { Ok(time) })
+    seconds(text)
+        .and_then(|time| if time.is_zero() { Err("no time at all".to_owned()) } else { Ok(time) })
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -233,11 +238,19 @@ mod tests {
 
     #[test]
     fn messages_are_shared_out_to_the_last_one() {
-        for (messages, connections) in [("1", "3"), ("10", "3"), ("9", "3"), ("1000000007", "999")] {
+        for (messages, connections) in [("1", "3"), ("10", "3"), ("9", "3"), ("1000000007", "999")]
+        {
             let plan = plan(&["--messages", messages, "--connections", connections]);
-            let parts: Vec<u64> = (0..plan.args.connections).map(|connection| plan.quota(connection)).collect();
+            let parts: Vec<u64> =
+                (0..plan.args.connections).map(|connection| plan.quota(connection)).collect();
             assert_eq!(parts.iter().sum::<u64>().to_string(), messages);
-            assert!(parts.iter().max().zip(parts.iter().min()).is_some_and(|(most, least)| most - least <= 1));
+            assert!(
+                parts
+                    .iter()
+                    .max()
+                    .zip(parts.iter().min())
+                    .is_some_and(|(most, least)| most - least <= 1)
+            );
         }
         assert_eq!(plan(&[]).quota(0), u64::MAX);
     }
@@ -255,9 +268,15 @@ mod tests {
         let second = 1_000_000_000;
         assert_eq!(plan(&[]).course(7).window, 7..7 + 10 * second);
         let course = plan(&["--warm-up", "0.5", "--duration", "2", "--depth", "3"]).course(7);
-        assert_eq!((course.window, course.depth, course.pace), (7 + second / 2..7 + second * 5 / 2, 3, Pace::Full));
+        assert_eq!(
+            (course.window, course.depth, course.pace),
+            (7 + second / 2..7 + second * 5 / 2, 3, Pace::Full)
+        );
         let course = plan(&["--messages", "5", "--rate", "1e6"]).course(7);
         assert_eq!(course.window, 7..Nanos::MAX);
-        assert_eq!(course.pace, Pace::Fixed(Schedule { origin: 7, interval: 1000.0, connections: 10 }));
+        assert_eq!(
+            course.pace,
+            Pace::Fixed(Schedule { origin: 7, interval: 1000.0, connections: 10 })
+        );
     }
 }

@@ -52,8 +52,12 @@ impl Pool {
         let mut source = Source::new(is_compressible);
         let content = match text {
             None => Content::Binary((0..symbols).map(|_| source.next()).collect()),
-            Some(Text::Ascii) => Content::Text((0..symbols).map(|_| ascii(source.next())).collect()),
-            Some(Text::Utf8) => Content::Text((0..symbols).map(|_| cyrillic(source.next())).collect()),
+            Some(Text::Ascii) => {
+                Content::Text((0..symbols).map(|_| ascii(source.next())).collect())
+            }
+            Some(Text::Utf8) => {
+                Content::Text((0..symbols).map(|_| cyrillic(source.next())).collect())
+            }
         };
         Self { content, size, width }
     }
@@ -101,7 +105,9 @@ impl Pool {
     }
 
     fn start(&self, connection: u64, number: u64) -> usize {
-        let place = number.wrapping_mul(MESSAGE_STRIDE).wrapping_add(connection.wrapping_mul(CONNECTION_STRIDE));
+        let place = number
+            .wrapping_mul(MESSAGE_STRIDE)
+            .wrapping_add(connection.wrapping_mul(CONNECTION_STRIDE));
         (place % PERIOD) as usize * self.width
     }
 }
@@ -127,7 +133,8 @@ struct Source {
 
 impl Source {
     fn new(is_compressible: bool) -> Self {
-        let mut source = Self { state: 0x9e37_79b9_7f4a_7c15, vocabulary: Vec::new(), word: Vec::new() };
+        let mut source =
+            Self { state: 0x9e37_79b9_7f4a_7c15, vocabulary: Vec::new(), word: Vec::new() };
         if is_compressible {
             for _ in 0..64 {
                 let len = 3 + source.random() % 8;
@@ -170,7 +177,10 @@ mod tests {
                 let pool = Pool::new(size, text, is_compressible);
                 let mut seen = HashSet::new();
                 for number in 0..PERIOD {
-                    assert!(seen.insert(pool.bytes(0, number)), "{text:?} {is_compressible}: {number}");
+                    assert!(
+                        seen.insert(pool.bytes(0, number)),
+                        "{text:?} {is_compressible}: {number}"
+                    );
                 }
                 for connection in 1..1000 {
                     assert_ne!(pool.bytes(connection, 5), pool.bytes(connection - 1, 5));
@@ -182,7 +192,9 @@ mod tests {
     #[test]
     fn every_message_has_its_size_and_is_the_text_that_was_asked_for() {
         for size in [0, 2, 64, 1000] {
-            for (text, is_text) in [(None, false), (Some(Text::Ascii), true), (Some(Text::Utf8), true)] {
+            for (text, is_text) in
+                [(None, false), (Some(Text::Ascii), true), (Some(Text::Utf8), true)]
+            {
                 let pool = Pool::new(size, text, false);
                 assert_eq!((pool.size(), pool.is_text()), (size, is_text));
                 for number in 0..PERIOD {

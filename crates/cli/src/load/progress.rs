@@ -72,13 +72,16 @@ fn write_lines(plan: &Plan, control: &Control, is_over: &AtomicBool) {
 }
 
 fn style() -> ProgressStyle {
-    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}").expect("the template is one");
+    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}")
+        .expect("the template is one");
     style.progress_chars("━╸─")
 }
 
 /// Of the whole bar: messages, or milliseconds.
 fn length(plan: &Plan) -> u64 {
-    let time = || plan.args.duration().map_or(0, |duration| (duration + plan.args.warm_up).as_millis() as u64);
+    let time = || {
+        plan.args.duration().map_or(0, |duration| (duration + plan.args.warm_up).as_millis() as u64)
+    };
     plan.args.messages.unwrap_or_else(time)
 }
 

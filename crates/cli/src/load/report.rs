@@ -173,7 +173,9 @@ impl Report {
         }
         match json_path {
             None => Ok(()),
-            Some(_) if is_json_on_output => ignore_broken_pipe(self.write_json(io::stdout().lock())),
+            Some(_) if is_json_on_output => {
+                ignore_broken_pipe(self.write_json(io::stdout().lock()))
+            }
             Some(path) => self.write_json(File::create(path)?),
         }
     }
@@ -184,7 +186,9 @@ impl Report {
         let Messages { verified, warm_up, .. } = self.messages;
         if self.gave_up && opened == 0 {
             let asked = self.parameters.connections;
-            return Some(format!("gave up: none of the first {failed} of {asked} connections could be opened"));
+            return Some(format!(
+                "gave up: none of the first {failed} of {asked} connections could be opened"
+            ));
         }
         let is_lost = self.errors.len() == 1 && self.errors.contains_key(Kind::Lost.name());
         (is_lost && verified + warm_up == 0).then(|| {
@@ -262,13 +266,23 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let asked = &self.parameters;
         writeln!(f, "{}", self.url)?;
-        write!(f, "  {} connections, {} bytes ({})", asked.connections, asked.size_bytes, asked.content)?;
-        write!(f, "{}, {} outstanding", if asked.deflate { ", compressed" } else { "" }, asked.depth)?;
+        write!(
+            f,
+            "  {} connections, {} bytes ({})",
+            asked.connections, asked.size_bytes, asked.content
+        )?;
+        write!(
+            f,
+            "{}, {} outstanding",
+            if asked.deflate { ", compressed" } else { "" },
+            asked.depth
+        )?;
         match asked.rate_per_s {
             Some(rate) => writeln!(f, ", {} messages a second", Grouped(rate.round() as u64))?,
             None => writeln!(f)?,
         }
-        let (verified, per_s) = (Grouped(self.messages.verified), Grouped(self.messages_per_s.round() as u64));
+        let (verified, per_s) =
+            (Grouped(self.messages.verified), Grouped(self.messages_per_s.round() as u64));
         let megabytes = self.bytes_per_s / 1e6;
         writeln!(f)?;
         writeln!(f, "  messages    {verified} in {:.3} s", self.elapsed_s)?;
@@ -279,7 +293,10 @@ impl fmt::Display for Report {
         }
         if self.messages.unsent > 0 {
             let unsent = Grouped(self.messages.unsent);
-            writeln!(f, "  not sent    {unsent}: the rate was not kept; their waits are in the latencies")?;
+            writeln!(
+                f,
+                "  not sent    {unsent}: the rate was not kept; their waits are in the latencies"
+            )?;
         }
         if self.messages.unanswered > 0 {
             writeln!(f, "  unanswered  {}", Grouped(self.messages.unanswered))?;
@@ -288,7 +305,9 @@ impl fmt::Display for Report {
             return writeln!(f, "  errors      none");
         }
         let connections = Grouped(self.connections.failed);
-        let kind = |(kind, count): (&&str, &u64)| format!("{} {}", Grouped(*count), kind.replace('_', " "));
+        let kind = |(kind, count): (&&str, &u64)| {
+            format!("{} {}", Grouped(*count), kind.replace('_', " "))
+        };
         let kinds: Vec<String> = self.errors.iter().map(kind).collect();
         writeln!(f, "  errors      in {connections} connections: {}", kinds.join(", "))
     }
@@ -301,9 +320,14 @@ impl fmt::Display for Latency {
             return Ok(());
         }
         let [mean, p50, p90, p99, p99_9, max] =
-            [self.mean_us, self.p50_us, self.p90_us, self.p99_us, self.p99_9_us, self.max_us].map(Micros);
-        let from = if self.corrected_for_coordinated_omission { ", from the intended moment" } else { "" };
-        writeln!(f, "  latency     mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p99_9}, max {max}{from}")?;
+            [self.mean_us, self.p50_us, self.p90_us, self.p99_us, self.p99_9_us, self.max_us]
+                .map(Micros);
+        let from =
+            if self.corrected_for_coordinated_omission { ", from the intended moment" } else { "" };
+        writeln!(
+            f,
+            "  latency     mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p99_9}, max {max}{from}"
+        )?;
         let most = self.histogram.iter().map(|bucket| bucket.count).max().unwrap_or(1);
         for bucket in &self.histogram {
             let width = (bucket.count as f64 / most as f64 * 40.0).ceil() as usize;
@@ -378,7 +402,14 @@ mod tests {
         assert_eq!(latency.histogram.iter().map(|bucket| bucket.count).sum::<u64>(), 5);
         let first: Vec<u64> = latency.histogram.iter().take(3).map(|bucket| bucket.count).collect();
         assert_eq!(first, [1, 1, 2]);
-        assert!(latency.to_string().contains("max 700 µs, from the intended moment\n"), "{latency}");
-        assert_eq!(Latency::of(&Tally::new(), true).to_string(), "", "without messages there is nothing to say");
+        assert!(
+            latency.to_string().contains("max 700 µs, from the intended moment\n"),
+            "{latency}"
+        );
+        assert_eq!(
+            Latency::of(&Tally::new(), true).to_string(),
+            "",
+            "without messages there is nothing to say"
+        );
     }
 }

@@ -57,7 +57,8 @@ impl Tally {
             unanswered: 0,
             last_answer: 0,
             ended: 0,
-            latency: Histogram::new_with_bounds(1, LATENCY_MAX, DIGITS).expect("the bounds make sense"),
+            latency: Histogram::new_with_bounds(1, LATENCY_MAX, DIGITS)
+                .expect("the bounds make sense"),
             faults: [0; Kind::ALL.len()],
             texts: Vec::new(),
             cpu: None,
@@ -113,7 +114,10 @@ impl Tally {
 
     /// The kinds of faults that there were, and how many of each.
     pub(crate) fn faults(&self) -> impl Iterator<Item = (Kind, u64)> {
-        Kind::ALL.into_iter().map(|kind| (kind, self.faults[kind as usize])).filter(|(_, count)| *count > 0)
+        Kind::ALL
+            .into_iter()
+            .map(|kind| (kind, self.faults[kind as usize]))
+            .filter(|(_, count)| *count > 0)
     }
 
     /// The first faults, in words.
@@ -156,7 +160,10 @@ mod tests {
         other.unsent(Unsent { count: 2, longest: 9_000, shortest: 8_000 });
         other.fault(4, Fault::new(Kind::Lost, "late"), 6);
         one.add(&other);
-        assert_eq!((one.opened, one.messages, one.warm_up, one.unsent, one.unanswered), (5, 2, 1, 2, 6));
+        assert_eq!(
+            (one.opened, one.messages, one.warm_up, one.unsent, one.unanswered),
+            (5, 2, 1, 2, 6)
+        );
         assert_eq!((one.last_answer, one.failed(), one.latency.len()), (7_000, 1, 4));
         assert_eq!(one.faults().collect::<Vec<_>>(), [(Kind::Lost, 1)]);
         assert_eq!(one.texts(), ["connection 5: late"]);

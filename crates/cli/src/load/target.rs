@@ -63,7 +63,11 @@ impl Target {
             Place::Tcp { host, port } => {
                 let resolved = (host.as_str(), *port).to_socket_addrs().and_then(|found| {
                     let found: Vec<Address> = found.map(Address::Tcp).collect();
-                    if found.is_empty() { Err(io::Error::other("it has no address")) } else { Ok(found) }
+                    if found.is_empty() {
+                        Err(io::Error::other("it has no address"))
+                    } else {
+                        Ok(found)
+                    }
                 });
                 resolved.with_context(|| format!("cannot find `{host}`"))
             }
@@ -173,7 +177,11 @@ fn resource(host: &str, path: &str) -> Result<Resource, UrlError> {
 }
 
 fn unix(path: &str) -> Result<Place, UrlError> {
-    if path.is_empty() { Err(UrlError::UnixPath) } else { Ok(Place::Unix(Path::new(path).to_owned())) }
+    if path.is_empty() {
+        Err(UrlError::UnixPath)
+    } else {
+        Ok(Place::Unix(Path::new(path).to_owned()))
+    }
 }
 
 /// The host without the brackets that an IPv6 address has in a URL, and the port.
@@ -272,7 +280,10 @@ mod tests {
     #[test]
     fn addresses_need_no_resolver() {
         let target: Target = "ws://[::1]:9001/".parse().expect("a URL");
-        assert_eq!(target.resolve().expect("it is one"), [Address::Tcp("[::1]:9001".parse().expect("an address"))]);
+        assert_eq!(
+            target.resolve().expect("it is one"),
+            [Address::Tcp("[::1]:9001".parse().expect("an address"))]
+        );
         let target: Target = "unix:/run/a".parse().expect("a URL");
         assert_eq!(target.resolve().expect("a path"), [Address::Unix("/run/a".into())]);
     }

@@ -72,7 +72,11 @@ impl Upgrade {
     /// # Errors
     ///
     /// When the server does not switch to WebSocket.
-    pub(crate) fn read(&mut self, input: &[u8], speech: &Speech) -> Result<Option<(Engine, Vec<u8>)>, Fault> {
+    pub(crate) fn read(
+        &mut self,
+        input: &[u8],
+        speech: &Speech,
+    ) -> Result<Option<(Engine, Vec<u8>)>, Fault> {
         self.received.extend_from_slice(input);
         let request = speech.request(self.key);
         let read = request.read_response(&self.received, &HeadLimits::DEFAULT);
@@ -82,8 +86,12 @@ impl Upgrade {
             Err(error) => return Err(Fault::new(Kind::Handshake, error)),
         };
         let engine = match (agreed, &speech.deflate) {
-            (Some(agreement), Some(deflate)) => Engine::with_deflate(&speech.config, &agreement, deflate),
-            (None, Some(_)) => return Err(Fault::new(Kind::Handshake, "the server declines permessage-deflate")),
+            (Some(agreement), Some(deflate)) => {
+                Engine::with_deflate(&speech.config, &agreement, deflate)
+            }
+            (None, Some(_)) => {
+                return Err(Fault::new(Kind::Handshake, "the server declines permessage-deflate"));
+            }
             _ => Engine::new(&speech.config),
         };
         Ok(Some((engine, self.received.split_off(used))))
@@ -114,10 +122,19 @@ pub(crate) fn hear(
     while let Some(event) = pass.next() {
         match event {
             Event::Binary(bytes) => dialogue.message(Answer { bytes: &bytes, is_text: false })?,
-            Event::Text(text) => dialogue.message(Answer { bytes: text.as_bytes(), is_text: true })?,
+            Event::Text(text) => {
+                dialogue.message(Answer { bytes: text.as_bytes(), is_text: true })?
+            }
             Event::Close(close) => {
-                let code = close.code.map_or_else(|| "without a code".to_owned(), |code| format!("with code {code}"));
-                let reason = if close.reason.is_empty() { String::new() } else { format!(": {}", close.reason) };
+                let code = close.code.map_or_else(
+                    || "without a code".to_owned(),
+                    |code| format!("with code {code}"),
+                );
+                let reason = if close.reason.is_empty() {
+                    String::new()
+                } else {
+                    format!(": {}", close.reason)
+                };
                 goodbye = Some(format!("the server has closed the connection {code}{reason}"));
             }
             Event::Violation(violation) => return Err(Fault::new(Kind::Protocol, violation)),
@@ -141,6 +158,9 @@ pub(crate) fn hear(
 /// # Errors
 ///
 /// [`SendError::Closed`] when one was sent already.
-pub(crate) fn goodbye<'s>(engine: &mut Engine, scratch: &'s mut Scratch) -> Result<&'s [u8], SendError> {
+pub(crate) fn goodbye<'s>(
+    engine: &mut Engine,
+    scratch: &'s mut Scratch,
+) -> Result<&'s [u8], SendError> {
     engine.close(CloseCode::NORMAL, "", scratch)
 }

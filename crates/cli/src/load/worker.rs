@@ -11,7 +11,9 @@ use windlass::{
     stream::{Connector, StreamOptions, Worker},
 };
 
-use super::{client::Client, control::Control, course::Nanos, desk::Desk, plan::Plan, target::Address};
+use super::{
+    client::Client, control::Control, course::Nanos, desk::Desk, plan::Plan, target::Address,
+};
 
 /// How often a worker looks up from its connections.
 const TICK: Duration = Duration::from_millis(10);
@@ -26,14 +28,20 @@ const OTHER_SUBSCRIBERS: usize = 64;
 const OUTPUT_EXTRA: usize = 1 << 16;
 
 /// Makes the reactor of a worker, on the worker's own thread.
-pub(crate) fn set_up(worker: Worker, plan: &Arc<Plan>, control: &Arc<Control>) -> io::Result<Reactor> {
+pub(crate) fn set_up(
+    worker: Worker,
+    plan: &Arc<Plan>,
+    control: &Arc<Control>,
+) -> io::Result<Reactor> {
     if plan.args.rate.is_some() {
         // The kernel lets timers be late by 50 µs unless it is told otherwise, and each message would wait for that.
         set_current_timer_slack(NonZeroU64::new(1))?;
     }
     let connections = plan.connections_of(worker.index).count();
-    let mut reactor =
-        Reactor::builder().backend(plan.args.backend).subscribers_max(connections + OTHER_SUBSCRIBERS).build()?;
+    let mut reactor = Reactor::builder()
+        .backend(plan.args.backend)
+        .subscribers_max(connections + OTHER_SUBSCRIBERS)
+        .build()?;
     let desk = Rc::new(RefCell::new(Desk::new(plan, control, worker.index)));
     if worker.index == 0 {
         end_on_signals(&desk, &mut reactor)?;
@@ -139,7 +147,12 @@ fn keep_pace(desk: &Rc<RefCell<Desk>>, origin: Nanos, turn: &mut Turn<'_>) {
 }
 
 /// Calls something at a moment; never, if that is too far away for the clock.
-fn at(desk: &Rc<RefCell<Desk>>, moment: Nanos, turn: &mut Turn<'_>, act: impl FnOnce(&mut Turn<'_>) + 'static) {
+fn at(
+    desk: &Rc<RefCell<Desk>>,
+    moment: Nanos,
+    turn: &mut Turn<'_>,
+    act: impl FnOnce(&mut Turn<'_>) + 'static,
+) {
     let Some(moment) = desk.borrow().control.clock.instant(moment) else { return };
     let mut act = Some(act);
     let fire = move |mut turn: Turn<'_, _>| {

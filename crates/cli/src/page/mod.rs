@@ -31,15 +31,19 @@ mod tests {
     #[test]
     fn the_policy_names_this_script_and_this_style() {
         let policy = between("http-equiv=\"Content-Security-Policy\" content=\"", "\"");
-        for (directive, element) in
-            [("script-src", ("<script type=\"module\">", "</script>")), ("style-src", ("<style>", "</style>"))]
-        {
+        for (directive, element) in [
+            ("script-src", ("<script type=\"module\">", "</script>")),
+            ("style-src", ("<style>", "</style>")),
+        ] {
             let expected = format!("{directive} {};", source(between(element.0, element.1)));
             assert!(policy.contains(&expected), "after a change the policy needs `{expected}`");
         }
         assert!(policy.starts_with("default-src 'none';"));
         // A browser ignores it in the page.
-        assert!(!policy.contains("frame-ancestors") && CONTENT_SECURITY_POLICY.starts_with("frame-ancestors"));
+        assert!(
+            !policy.contains("frame-ancestors")
+                && CONTENT_SECURITY_POLICY.starts_with("frame-ancestors")
+        );
     }
 
     #[test]

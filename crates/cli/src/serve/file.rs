@@ -12,7 +12,11 @@ use toml::{Table, Value};
 pub(crate) const CONFIG: &str = "config";
 
 /// The arguments that the file stands for: all but those that `given`, the command line, has said otherwise.
-pub(crate) fn arguments(path: &Path, command: &Command, given: &ArgMatches) -> anyhow::Result<Vec<OsString>> {
+pub(crate) fn arguments(
+    path: &Path,
+    command: &Command,
+    given: &ArgMatches,
+) -> anyhow::Result<Vec<OsString>> {
     let read = || -> anyhow::Result<Vec<OsString>> {
         let text = fs::read_to_string(path)?;
         let table: Table = text.parse()?;

@@ -42,7 +42,10 @@ impl Level {
 
 /// Begins the log of this process. A second call changes nothing.
 pub(crate) fn begin(format: Format, level: Level) {
-    let log = tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(level.filter()).with_target(false);
+    let log = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(level.filter())
+        .with_target(false);
     let _ = match format {
         Format::Text => log.with_ansi(false).try_init(),
         Format::Json => log.json().flatten_event(true).try_init(),

@@ -59,7 +59,9 @@ pub(crate) fn run(
 /// Writes a line. That nobody reads any more is no reason to fail: `windlass serve | head -1` closes its end early.
 fn say(out: &mut impl Write, line: std::fmt::Arguments<'_>) -> anyhow::Result<()> {
     match writeln!(out, "{line}").and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write to the output"),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to the output")
+        }
         _ => Ok(()),
     }
 }

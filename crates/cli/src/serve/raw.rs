@@ -13,8 +13,8 @@ use anyhow::Context as _;
 use windlass::{
     Backend, Builder, Key, Reactor, Turn,
     stream::{
-        CloseReason, Input, ListenOptions, ListenerKey, Peer, RunningWorkers, Stream, StreamHandler, StreamLimit,
-        Worker, Workers,
+        CloseReason, Input, ListenOptions, ListenerKey, Peer, RunningWorkers, Stream,
+        StreamHandler, StreamLimit, Worker, Workers,
     },
 };
 
@@ -92,7 +92,11 @@ impl Running for RawServer {
 }
 
 /// Starts the workers.
-pub(crate) fn start(args: &Args, connections_max: usize, sockets: &mut Sockets) -> anyhow::Result<Box<dyn Running>> {
+pub(crate) fn start(
+    args: &Args,
+    connections_max: usize,
+    sockets: &mut Sockets,
+) -> anyhow::Result<Box<dyn Running>> {
     let count = usize::from(args.workers);
     let options = ListenOptions::new().stream(args.stream_options());
     let limit = StreamLimit::new(connections_max);
@@ -102,14 +106,19 @@ pub(crate) fn start(args: &Args, connections_max: usize, sockets: &mut Sockets) 
     let (backend, at_work) = (args.backend, Arc::new(OnceLock::new()));
     let chosen = Arc::clone(&at_work);
     let set_up = move |worker: Worker| {
-        let sockets = std::mem::take(&mut sockets.lock().unwrap_or_else(PoisonError::into_inner)[worker.index]);
-        let builder = Reactor::builder().backend(backend).subscribers_max(connections_max + OTHER_SUBSCRIBERS);
+        let sockets = std::mem::take(
+            &mut sockets.lock().unwrap_or_else(PoisonError::into_inner)[worker.index],
+        );
+        let builder = Reactor::builder()
+            .backend(backend)
+            .subscribers_max(connections_max + OTHER_SUBSCRIBERS);
         let reactor = set_up(sockets, options, builder, &limit, &theirs)?;
         // The first that is there speaks for all.
         let _ = chosen.set(reactor.backend());
         Ok(reactor)
     };
-    let workers = Workers::new(count).pinned(args.pin).start(set_up).context("cannot start the workers")?;
+    let workers =
+        Workers::new(count).pinned(args.pin).start(set_up).context("cannot start the workers")?;
     let backend = at_work.get().copied().unwrap_or(backend);
     Ok(Box::new(RawServer { workers, counts, backend }))
 }

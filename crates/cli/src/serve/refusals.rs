@@ -54,7 +54,9 @@ mod tests {
     fn a_flood_has_a_line_a_second() {
         let (mut pace, start) = (Pace::default(), Instant::now());
         let lines = |pace: &mut Pace, from: u64, to: u64| {
-            (from..to).filter(|at| pace.allows(start + Duration::from_millis(*at))).collect::<Vec<_>>()
+            (from..to)
+                .filter(|at| pace.allows(start + Duration::from_millis(*at)))
+                .collect::<Vec<_>>()
         };
         assert_eq!(lines(&mut pace, 0, 2500), [0, 1000, 2000]);
         assert!(lines(&mut pace, 2900, 2999).is_empty());

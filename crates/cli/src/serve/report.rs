@@ -63,7 +63,15 @@ fn line(stats: &Stats) -> String {
         messages_sent,
         ..
     } = *stats;
-    let Stats { dropped, evicted, evicted_for_memory, violations, reading_paused, accepting_paused, .. } = *stats;
+    let Stats {
+        dropped,
+        evicted,
+        evicted_for_memory,
+        violations,
+        reading_paused,
+        accepting_paused,
+        ..
+    } = *stats;
     let connection_limits_reached = stats.connection_limits_reached;
     let refused = refused + handshake_timeouts;
     format!(

@@ -17,7 +17,8 @@ pub(crate) const ECHO_PATH: &str = "/echo";
 pub(crate) const ROOMS: &str = "/room/*";
 
 /// What is said of other paths.
-pub(crate) const NOT_FOUND: &str = "there is nothing here: rooms are at /room/NAME, and the echo is at /echo";
+pub(crate) const NOT_FOUND: &str =
+    "there is nothing here: rooms are at /room/NAME, and the echo is at /echo";
 
 /// Relays messages within rooms, or sends them back.
 #[derive(Debug)]
@@ -65,7 +66,8 @@ impl Handler for Rooms {
     fn on_open(&self, connection: &mut Connection<'_>, purpose: &mut Purpose) {
         if tracing::enabled!(tracing::Level::DEBUG) {
             // A peer that has hung up already has no address any more.
-            let peer = connection.peer().map_or_else(|_| "unknown".to_owned(), |peer| peer.to_string());
+            let peer =
+                connection.peer().map_or_else(|_| "unknown".to_owned(), |peer| peer.to_string());
             debug!(id = %connection.id(), %peer, room = %purpose, "open");
         }
         if let Purpose::Room(room) = purpose {
@@ -73,7 +75,12 @@ impl Handler for Rooms {
         }
     }
 
-    fn on_message(&self, connection: &mut Connection<'_>, purpose: &mut Purpose, message: Message<'_>) {
+    fn on_message(
+        &self,
+        connection: &mut Connection<'_>,
+        purpose: &mut Purpose,
+        message: Message<'_>,
+    ) {
         match purpose {
             // Refused after a Close, and then nobody waits for it.
             Purpose::Echo => _ = connection.reply_in_place(message),

@@ -49,15 +49,22 @@ impl Running for Site {
 }
 
 /// Starts the workers.
-pub(crate) fn start(args: &Args, connections_max: usize, sockets: &mut Sockets) -> anyhow::Result<Box<dyn Running>> {
+pub(crate) fn start(
+    args: &Args,
+    connections_max: usize,
+    sockets: &mut Sockets,
+) -> anyhow::Result<Box<dyn Running>> {
     let echoes = args.mode == Mode::Echo;
-    let server = Server::new(args.options(connections_max)?, move |_| Rooms { echoes, refusals: Refusals::default() })
-        .workers(usize::from(args.workers))
-        .pinned(args.pin)
-        .backend(args.backend)
-        .listen_on_each(sockets.of_each_worker().context("cannot copy the sockets")?)
-        .start()
-        .context("cannot start the workers")?;
+    let server = Server::new(args.options(connections_max)?, move |_| Rooms {
+        echoes,
+        refusals: Refusals::default(),
+    })
+    .workers(usize::from(args.workers))
+    .pinned(args.pin)
+    .backend(args.backend)
+    .listen_on_each(sockets.of_each_worker().context("cannot copy the sockets")?)
+    .start()
+    .context("cannot start the workers")?;
     Ok(Box::new(Site { server, drain_timeout: Duration::from_secs(args.drain_timeout.into()) }))
 }
 
@@ -81,7 +88,8 @@ impl Args {
         let mut options = Options::new();
         options.routes = match self.mode {
             Mode::Chat => {
-                let page = Page::html(page::INDEX).header("Content-Security-Policy", page::CONTENT_SECURITY_POLICY);
+                let page = Page::html(page::INDEX)
+                    .header("Content-Security-Policy", page::CONTENT_SECURITY_POLICY);
                 let routes = Routes::new().page("/", page.clone()).page(ROOMS, page);
                 routes.upgrade(ROOMS).upgrade(ECHO_PATH).not_found(NOT_FOUND)
             }
@@ -106,7 +114,8 @@ impl Args {
         options.handshake_timeout = Duration::from_secs(self.handshake_timeout.into());
         options.write_stall_timeout = seconds(self.write_timeout);
         options.connections_max = connections_max;
-        options.connections_per_address_max = self.connections_per_address.map(|most| most as usize);
+        options.connections_per_address_max =
+            self.connections_per_address.map(|most| most as usize);
         self.check_buffer(&options)?;
         Ok(options)
     }

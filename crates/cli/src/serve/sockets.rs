@@ -85,7 +85,8 @@ impl Sockets {
     pub(crate) fn open(args: &Args, inherited: Vec<Inherited>) -> anyhow::Result<Self> {
         let scheme = if args.mode == Mode::Raw { "tcp" } else { "http" };
         let patience = if args.backend == Backend::Uring { TAKEN_MAX } else { Duration::ZERO };
-        let sockets = Self { scheme, workers: usize::from(args.workers), patience, ..Self::default() };
+        let sockets =
+            Self { scheme, workers: usize::from(args.workers), patience, ..Self::default() };
         sockets.open_at(inherited, args.listen, args.unix.as_deref())
     }
 
@@ -100,10 +101,14 @@ impl Sockets {
         for inherited in inherited {
             let listener = ListenOptions::new().from_fd(inherited.socket);
             let listener = listener.context("cannot listen on the service manager's socket")?;
-            sockets.take(vec![listener]).context("cannot listen on the service manager's socket")?;
+            sockets
+                .take(vec![listener])
+                .context("cannot listen on the service manager's socket")?;
         }
         if let Some(path) = unix {
-            sockets.listen_at(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+            sockets
+                .listen_at(path)
+                .with_context(|| format!("cannot listen on {}", path.display()))?;
         }
         let default = || ADDRESS_DEFAULT.parse().expect("the default is an address");
         if let Some(address) = listen.or_else(|| needs_default.then(default)) {
@@ -161,7 +166,9 @@ impl Sockets {
     /// Takes the sockets of each worker out. Where there is one for all, whoever comes first takes the connection.
     pub(crate) fn of_each_worker(&mut self) -> io::Result<Vec<Vec<OwnedFd>>> {
         let groups = std::mem::take(&mut self.groups);
-        let of = |worker: usize| groups.iter().map(move |group| group[worker % group.len()].try_clone()).collect();
+        let of = |worker: usize| {
+            groups.iter().map(move |group| group[worker % group.len()].try_clone()).collect()
+        };
         (0..self.workers).map(of).collect()
     }
 }
@@ -176,7 +183,8 @@ fn stream_socket() -> Result<OwnedFd, Errno> {
 fn is_abandoned(path: &Path) -> bool {
     // Without waiting: who listens and accepts nobody makes connect(2) say `EAGAIN` when his backlog is full.
     let connected = || rustix::net::connect(stream_socket()?, &SocketAddrUnix::new(path)?);
-    fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) && connected() == Err(Errno::CONNREFUSED)
+    fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+        && connected() == Err(Errno::CONNREFUSED)
 }
 
 #[cfg(test)]
@@ -203,7 +211,9 @@ mod tests {
         let of_each = sockets.of_each_worker().expect("there are descriptors");
         assert_eq!(of_each.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2]);
         assert_eq!(sockets.places[0], format!("unix:{}", path.display()));
-        assert!(sockets.places[1].starts_with("http://127.0.0.1:") && sockets.places[1].ends_with('/'));
+        assert!(
+            sockets.places[1].starts_with("http://127.0.0.1:") && sockets.places[1].ends_with('/')
+        );
         drop(sockets);
         assert!(!path.exists(), "the file goes with the server");
         fs::remove_dir(folder).expect("it is empty");

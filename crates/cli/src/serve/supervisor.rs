@@ -90,7 +90,11 @@ impl Supervisor {
     }
 
     /// Waits for the end of the server. The first signal asks for it, the second one demands it. Says which the first was.
-    pub(crate) fn run(self, server: Box<dyn Running>, connections_max: usize) -> anyhow::Result<Option<Signal>> {
+    pub(crate) fn run(
+        self,
+        server: Box<dyn Running>,
+        connections_max: usize,
+    ) -> anyhow::Result<Option<Signal>> {
         let Self { mut reactor, stop, signals } = self;
         let first = Rc::new(Cell::new(None));
         let watched = watch(signals, server.ender(), &first, &mut reactor);
@@ -126,7 +130,8 @@ fn watch(
             // A read that fails cannot be tried again in any better way, and somebody did ask for the end.
             let received = signals.read().ok();
             let others = |signal: &Signal| *signal != Signal::HUP;
-            let signal = received.and_then(|received| received.iter().find(others).or(received.iter().next()));
+            let signal = received
+                .and_then(|received| received.iter().find(others).or(received.iter().next()));
             let signal = signal.unwrap_or(Signal::TERM);
             let Some(manner) = Manner::asked_for(first.get(), signal) else { return };
             first.set(first.get().or(Some(signal)));
@@ -179,7 +184,8 @@ struct Paced {
 impl Paced {
     /// By how much the count has grown since it was told of last, if it is to be told of now.
     fn news(&mut self, count: u64, now: Instant) -> Option<u64> {
-        let may = self.last.is_none_or(|last| now.saturating_duration_since(last) >= BETWEEN_WARNINGS);
+        let may =
+            self.last.is_none_or(|last| now.saturating_duration_since(last) >= BETWEEN_WARNINGS);
         let grown = count.saturating_sub(self.told);
         if !may || grown == 0 {
             return None;

@@ -47,7 +47,11 @@ impl Trimmer {
     /// A look: what is resident, and how much load there is, as the number of bytes that it may hold. True when memory should be given back.
     fn look(&mut self, resident: u64, load: u64) -> bool {
         self.looks = self.looks.saturating_add(1);
-        self.quiet = if resident <= self.last.saturating_add(NOISE) { self.quiet.saturating_add(1) } else { 0 };
+        self.quiet = if resident <= self.last.saturating_add(NOISE) {
+            self.quiet.saturating_add(1)
+        } else {
+            0
+        };
         self.last = resident;
         self.least = self.least.min(resident);
         self.peak = self.peak.max(load);
@@ -114,7 +118,11 @@ mod tests {
     fn a_load_that_stays_is_time_once() {
         let mut trimmer = Trimmer::new();
         assert!(!trimmer.look(10 * MIB, 0));
-        assert_eq!(looks(&mut trimmer, 500, 400), Some(4), "it may be that not all of it is in use");
+        assert_eq!(
+            looks(&mut trimmer, 500, 400),
+            Some(4),
+            "it may be that not all of it is in use"
+        );
         assert_eq!(looks(&mut trimmer, 500, 400), None, "but it was");
         // A load in the same memory that comes and goes.
         assert_eq!(looks(&mut trimmer, 500, 100), Some(1));

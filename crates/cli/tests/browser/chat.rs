@@ -17,14 +17,18 @@ use crate::{
 fn join(server: SocketAddr, path: &str) -> WebSocket<TcpStream> {
     let stream = TcpStream::connect_timeout(&server, PATIENCE).expect("the server listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-    let (socket, _) = tungstenite::client(format!("ws://{server}{path}"), stream).expect("it lets us in");
+    let (socket, _) =
+        tungstenite::client(format!("ws://{server}{path}"), stream).expect("it lets us in");
     socket
 }
 
 pub(crate) fn two_tabs_of_a_room_read_each_other_once(browser: &Browser) {
     let server = Server::start(&[]);
     let devtools = browser.connect();
-    let (ada, grace) = (Page::open(&devtools, server.address, ""), Page::open(&devtools, server.address, "room/lobby"));
+    let (ada, grace) = (
+        Page::open(&devtools, server.address, ""),
+        Page::open(&devtools, server.address, "room/lobby"),
+    );
     ada.set_name("Ada");
     grace.set_name("Grace");
     ada.say("Is anybody here?");
@@ -35,7 +39,11 @@ pub(crate) fn two_tabs_of_a_room_read_each_other_once(browser: &Browser) {
     let (first, second) = ("Is anybody here?", "Yes: 2 < 3 & ü 👍");
     assert_eq!(ada.messages(), [entry("own", "Ada", first), entry("", "Grace", second)]);
     assert_eq!(grace.messages(), [entry("", "Ada", first), entry("own", "Grace", second)]);
-    assert_eq!(ada.0.evaluate("document.querySelector('#text').value"), "", "what was sent is gone from the field");
+    assert_eq!(
+        ada.0.evaluate("document.querySelector('#text').value"),
+        "",
+        "what was sent is gone from the field"
+    );
     assert_eq!(devtools.complaints(), [""; 0]);
 }
 
@@ -43,7 +51,8 @@ pub(crate) fn another_room_reads_nothing_of_it(browser: &Browser) {
     let server = Server::start(&[]);
     let devtools = browser.connect();
     let open = |rest| Page::open(&devtools, server.address, rest);
-    let (ada, grace, alan, kurt) = (open(""), open("room/lobby"), open("room/attic"), open("room/%61ttic?x#y"));
+    let (ada, grace, alan, kurt) =
+        (open(""), open("room/lobby"), open("room/attic"), open("room/%61ttic?x#y"));
     for (page, name) in [(&ada, "Ada"), (&grace, "Grace"), (&alan, "Alan"), (&kurt, "Kurt")] {
         page.set_name(name);
     }
@@ -105,7 +114,11 @@ pub(crate) fn strange_names_are_rooms_or_refused(browser: &Browser) {
     };
     for (name, path, shown) in [
         (&*format!("{long}HALF"), &*format!("/room/{long}%EF%BF%BD"), &*format!("{long}\u{fffd}")),
-        ("\u{1f44d}/:+?#%41\\..", "/room/%F0%9F%91%8D/%3A%2B%3F%23%2541%5C..", "\u{1f44d}/:+?#%41\\.."),
+        (
+            "\u{1f44d}/:+?#%41\\..",
+            "/room/%F0%9F%91%8D/%3A%2B%3F%23%2541%5C..",
+            "\u{1f44d}/:+?#%41\\..",
+        ),
         ("...", "/room/...", "..."),
         ("echo", "/room/echo", "echo"),
     ] {
@@ -120,7 +133,11 @@ pub(crate) fn strange_names_are_rooms_or_refused(browser: &Browser) {
     let before = page.text("#address");
     for name in [".", "..", "a/../b", " .. "] {
         assert_eq!(enter(&page, name), "/room/echo", "{name} is no room");
-        assert_eq!(page.0.evaluate("document.querySelector('#room').validity.customError"), true, "{name}");
+        assert_eq!(
+            page.0.evaluate("document.querySelector('#room').validity.customError"),
+            true,
+            "{name}"
+        );
     }
     assert_eq!(page.text("#address"), before);
     // Back to the room before.
@@ -130,7 +147,8 @@ pub(crate) fn strange_names_are_rooms_or_refused(browser: &Browser) {
 }
 
 pub(crate) fn what_others_send_is_text_and_never_markup(browser: &Browser) {
-    const MARKUP: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
+    const MARKUP: &str =
+        "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
     let server = Server::start(&[]);
     let devtools = browser.connect();
     let page = Page::open(&devtools, server.address, "room/lobby");
@@ -172,7 +190,10 @@ pub(crate) fn a_server_that_goes_and_comes_back_is_noticed(browser: &Browser) {
     let server = Server::start(&["--drain-timeout", "60"]);
     forwarder.forward_to(Some(server.address));
     let devtools = browser.connect();
-    let (ada, grace) = (Page::open(&devtools, forwarder.address, ""), Page::open(&devtools, forwarder.address, ""));
+    let (ada, grace) = (
+        Page::open(&devtools, forwarder.address, ""),
+        Page::open(&devtools, forwarder.address, ""),
+    );
     ada.say("before");
     grace.wait_for_message("before");
 
@@ -187,7 +208,11 @@ pub(crate) fn a_server_that_goes_and_comes_back_is_noticed(browser: &Browser) {
     assert_eq!(ada.0.evaluate("document.querySelector('#send').disabled"), true);
     ada.say("into the void");
     assert_eq!(ada.messages().len(), 1, "what cannot be sent is not shown as if it had been");
-    assert_eq!(ada.0.evaluate("document.querySelector('#text').value"), "into the void", "it is kept");
+    assert_eq!(
+        ada.0.evaluate("document.querySelector('#text').value"),
+        "into the void",
+        "it is kept"
+    );
     ada.save("phone-lost", crate::looks::PHONE);
 
     let server = Server::start(&[]);

@@ -15,8 +15,13 @@ use crate::{
 };
 
 /// Programs that are Chromium, the smallest first.
-const NAMES: [&str; 5] =
-    ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+const NAMES: [&str; 5] = [
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+];
 
 /// No sandbox, since tests run as root in containers; nobody is asked or told anything; no address but the tests' own is reached; tabs that nobody
 /// sees are not slowed down.
@@ -41,8 +46,12 @@ const FLAGS: [&str; 15] = [
 /// The browser, or why there is none.
 pub(crate) fn find() -> Result<PathBuf, String> {
     let paths = env::var_os("PATH").unwrap_or_default();
-    let found = NAMES.iter().flat_map(|name| env::split_paths(&paths).map(move |folder| folder.join(name)));
-    found.into_iter().find(|path| path.is_file()).ok_or_else(|| format!("there is none of {}", NAMES.join(", ")))
+    let found =
+        NAMES.iter().flat_map(|name| env::split_paths(&paths).map(move |folder| folder.join(name)));
+    found
+        .into_iter()
+        .find(|path| path.is_file())
+        .ok_or_else(|| format!("there is none of {}", NAMES.join(", ")))
 }
 
 /// Commands can also come through descriptor 3. Nobody sends any there, but the browser ends when it is closed, and so whenever and however this
@@ -59,7 +68,8 @@ pub(crate) struct Browser {
 
 impl Browser {
     pub(crate) fn start(program: &Path) -> Self {
-        let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chromium-{}", std::process::id()));
+        let profile =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chromium-{}", std::process::id()));
         let mut command = Command::new("sh");
         command.args(["-c", WITH_LIFELINE]).arg(program);
         command.arg(format!("--user-data-dir={}", profile.display())).args(FLAGS);

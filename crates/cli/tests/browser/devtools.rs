@@ -38,7 +38,10 @@ impl Wire {
             command["sessionId"] = json!(session);
         }
         let message = Message::text(command.to_string());
-        self.socket.borrow_mut().send(message).unwrap_or_else(|error| panic!("{method} cannot be sent: {error}"));
+        self.socket
+            .borrow_mut()
+            .send(message)
+            .unwrap_or_else(|error| panic!("{method} cannot be sent: {error}"));
         loop {
             let mut message = self.read(method);
             if message["id"] == id {
@@ -54,7 +57,9 @@ impl Wire {
     fn read(&self, waiting_for: &str) -> Value {
         loop {
             match self.socket.borrow_mut().read() {
-                Ok(Message::Text(text)) => return serde_json::from_str(&text).expect("the browser writes JSON"),
+                Ok(Message::Text(text)) => {
+                    return serde_json::from_str(&text).expect("the browser writes JSON");
+                }
                 Ok(_) => {}
                 Err(error) => panic!("the browser does not answer {waiting_for}: {error}"),
             }
@@ -72,9 +77,13 @@ impl Devtools {
         stream.set_read_timeout(Some(2 * PATIENCE)).expect("a timeout can be set");
         // Screenshots come as one message.
         let limits = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
-        let (socket, _) =
-            tungstenite::client::client_with_config(request, stream, Some(limits)).expect("it speaks WebSocket");
-        let wire = Rc::new(Wire { socket: RefCell::new(socket), last_id: Cell::new(0), events: RefCell::default() });
+        let (socket, _) = tungstenite::client::client_with_config(request, stream, Some(limits))
+            .expect("it speaks WebSocket");
+        let wire = Rc::new(Wire {
+            socket: RefCell::new(socket),
+            last_id: Cell::new(0),
+            events: RefCell::default(),
+        });
         let context = wire
             .call(None, "Target.createBrowserContext", json!({"disposeOnDetach": true}))
             .expect("the browser makes windows");
@@ -91,9 +100,11 @@ impl Devtools {
     /// A new tab that shows nothing.
     pub(crate) fn empty_tab(&self) -> Tab {
         let target = json!({"url": "about:blank", "browserContextId": self.context});
-        let target = self.wire.call(None, "Target.createTarget", target).expect("a tab can be opened");
+        let target =
+            self.wire.call(None, "Target.createTarget", target).expect("a tab can be opened");
         let attach = json!({"targetId": text(&target, "targetId"), "flatten": true});
-        let session = self.wire.call(None, "Target.attachToTarget", attach).expect("it can be spoken to");
+        let session =
+            self.wire.call(None, "Target.attachToTarget", attach).expect("it can be spoken to");
         let tab = Tab { wire: Rc::clone(&self.wire), session: text(&session, "sessionId") };
         self.sessions.borrow_mut().push(tab.session.clone());
         for domain in ["Page", "Runtime", "Log"] {
@@ -109,7 +120,9 @@ impl Devtools {
     pub(crate) fn complaints(&self) -> Vec<String> {
         // The answer to a question comes behind what the tab has said before.
         for session in &*self.sessions.borrow() {
-            self.wire.call(Some(session), "Runtime.evaluate", json!({"expression": "0"})).expect("the tab is there");
+            self.wire
+                .call(Some(session), "Runtime.evaluate", json!({"expression": "0"}))
+                .expect("the tab is there");
         }
         let mut complaints = Vec::new();
         self.wire.events.borrow_mut().retain(|event| {
@@ -157,7 +170,9 @@ pub(crate) struct Screen {
 impl Tab {
     /// Any command of the protocol; a refusal is a panic.
     pub(crate) fn call(&self, method: &str, params: Value) -> Value {
-        self.wire.call(Some(&self.session), method, params).unwrap_or_else(|error| panic!("{error}"))
+        self.wire
+            .call(Some(&self.session), method, params)
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Goes to `url`, which is another document, and waits until it is loaded.
@@ -168,7 +183,8 @@ impl Tab {
     }
 
     fn wait_for_event(&self, method: &str) {
-        let is_it = |event: &Value| event["method"] == method && event["sessionId"] == *self.session;
+        let is_it =
+            |event: &Value| event["method"] == method && event["sessionId"] == *self.session;
         loop {
             let at = self.wire.events.borrow().iter().position(is_it);
             if let Some(at) = at {
@@ -234,9 +250,11 @@ impl Tab {
     /// Changes the screen.
     pub(crate) fn show_on(&self, screen: Screen) {
         let Screen { width, height, phone, dark } = screen;
-        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone});
+        let metrics =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone});
         self.call("Emulation.setDeviceMetricsOverride", metrics);
-        let scheme = json!({"name": "prefers-color-scheme", "value": if dark { "dark" } else { "light" }});
+        let scheme =
+            json!({"name": "prefers-color-scheme", "value": if dark { "dark" } else { "light" }});
         self.call("Emulation.setEmulatedMedia", json!({"features": [scheme]}));
     }
 

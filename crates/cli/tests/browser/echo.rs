@@ -33,7 +33,11 @@ pub(crate) fn an_echo_run_counts_what_it_has_verified(browser: &Browser) {
     for (bytes, in_flight) in [(64, 16), (0, 1), (7, 300), (70_001, 4)] {
         page.start_run(bytes, in_flight, 1);
         page.0.wait("document.querySelector('#run-text').textContent === 'Running'");
-        assert_eq!(page.wait_run(), "Done, every byte verified", "{bytes} bytes, {in_flight} in flight");
+        assert_eq!(
+            page.wait_run(),
+            "Done, every byte verified",
+            "{bytes} bytes, {in_flight} in flight"
+        );
         assert!(page.number("#verified") > 0);
         assert!(page.number("#rate") > 0);
         for latency in ["#p50", "#p99"] {
@@ -68,7 +72,9 @@ pub(crate) fn a_run_that_makes_no_sense_does_not_start(browser: &Browser) {
     let server = Server::start(&[]);
     let devtools = browser.connect();
     let page = Page::open(&devtools, server.address, "");
-    for (bytes, in_flight, seconds) in [(1_048_577, 1, 1), (64, 0, 1), (64, 1, 0), (1_048_576, 65, 1)] {
+    for (bytes, in_flight, seconds) in
+        [(1_048_577, 1, 1), (64, 0, 1), (64, 1, 0), (1_048_576, 65, 1)]
+    {
         page.start_run(bytes, in_flight, seconds);
         assert_eq!(page.text("#run-text"), "Ready", "{bytes} bytes, {in_flight} in flight");
     }
@@ -81,7 +87,9 @@ pub(crate) fn a_wrong_byte_ends_the_run(browser: &Browser) {
         vec![bytes]
     }
     // The page compares words, and bytes where no whole word is left.
-    for wrong in [|number, bytes| wrong_at(2, number, bytes), |number, bytes| wrong_at(60, number, bytes)] {
+    for wrong in
+        [|number, bytes| wrong_at(2, number, bytes), |number, bytes| wrong_at(60, number, bytes)]
+    {
         assert_eq!(run_against(browser, wrong), "Message 100 came back wrong.");
     }
 }
@@ -92,7 +100,9 @@ pub(crate) fn a_lost_message_ends_the_run(browser: &Browser) {
 }
 
 pub(crate) fn a_doubled_message_ends_the_run(browser: &Browser) {
-    let doubled = |number: usize, bytes: Vec<u8>| if number == 50 { vec![bytes.clone(), bytes] } else { vec![bytes] };
+    let doubled = |number: usize, bytes: Vec<u8>| {
+        if number == 50 { vec![bytes.clone(), bytes] } else { vec![bytes] }
+    };
     assert_eq!(run_against(browser, doubled), "Message 51 came back wrong.");
 }
 

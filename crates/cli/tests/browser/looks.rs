@@ -49,7 +49,8 @@ const PALE_TEXTS: &str = "(() => {
 pub(crate) fn it_fits_wide_and_narrow_in_light_and_dark(browser: &Browser) {
     let server = Server::start(&[]);
     let devtools = browser.connect();
-    let (ada, grace) = (Page::open(&devtools, server.address, ""), Page::open(&devtools, server.address, ""));
+    let (ada, grace) =
+        (Page::open(&devtools, server.address, ""), Page::open(&devtools, server.address, ""));
     ada.set_name("Ada");
     grace.set_name("Grace");
     converse(&ada, &grace);
@@ -62,7 +63,9 @@ pub(crate) fn it_fits_wide_and_narrow_in_light_and_dark(browser: &Browser) {
         for (scheme, dark) in [("light", false), ("dark", true)] {
             let name = format!("{name}-{scheme}");
             pictures.push(ada.save(&name, Screen { dark, ..screen }));
-            let root = ada.0.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]");
+            let root = ada.0.evaluate(
+                "[document.documentElement.scrollWidth, document.documentElement.clientWidth]",
+            );
             assert_eq!(root, json!([screen.width, screen.width]), "{name}: nothing sticks out");
             let texts = ada.0.evaluate("document.querySelectorAll('label, dt, dd, .what').length");
             assert!(texts.as_u64() > Some(20), "{name}: there is something to look at");
@@ -126,7 +129,9 @@ pub(crate) fn it_can_be_used_with_the_keyboard_alone(browser: &Browser) {
         let outline = page.0.evaluate("getComputedStyle(document.activeElement).outlineStyle");
         assert_eq!(outline, "solid", "{visited:?}: where the focus is can be seen");
     }
-    let order = ["name", "room", "enter", "log", "text", "send", "link", "size", "depth", "seconds", "start"];
+    let order = [
+        "name", "room", "enter", "log", "text", "send", "link", "size", "depth", "seconds", "start",
+    ];
     assert_eq!(json!(visited), json!(order));
 }
 
@@ -137,7 +142,8 @@ pub(crate) fn every_control_has_a_name_and_its_state_is_told(browser: &Browser) 
     let tree = page.0.call("Accessibility.getFullAXTree", json!({}));
     let nodes = tree["nodes"].as_array().expect("a list");
     let of_role = |role: &str| -> Vec<&str> {
-        let nodes = nodes.iter().filter(|node| node["ignored"] == false && node["role"]["value"] == role);
+        let nodes =
+            nodes.iter().filter(|node| node["ignored"] == false && node["role"]["value"] == role);
         nodes.map(|node| node["name"]["value"].as_str().unwrap_or_default()).collect()
     };
     assert_eq!(of_role("textbox"), ["Your name", "Room", "Message"]);

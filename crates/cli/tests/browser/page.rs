@@ -77,6 +77,8 @@ impl Page {
     /// A number as the page shows it.
     pub(crate) fn number(&self, element: &str) -> u64 {
         let text = self.text(element);
-        text.replace(',', "").parse().unwrap_or_else(|_| panic!("{element} shows no number: {text}"))
+        text.replace(',', "")
+            .parse()
+            .unwrap_or_else(|_| panic!("{element} shows no number: {text}"))
     }
 }

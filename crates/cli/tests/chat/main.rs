@@ -32,7 +32,8 @@ fn text(text: &str) -> Heard {
 /// Status, head and body of the answer to a request without an upgrade.
 fn get(server: &Server, path: &str, headers: &str) -> (u16, String, Vec<u8>) {
     let mut socket = server.connect();
-    write!(socket, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n").expect("it listens");
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n")
+        .expect("it listens");
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer).expect("it ends in order");
     let end = answer.windows(4).position(|at| at == b"\r\n\r\n").expect("there is a head") + 4;
@@ -47,7 +48,8 @@ const UPGRADE: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocke
 /// The status with which an upgrade is answered.
 fn upgrade(server: &Server, path: &str, headers: &str) -> u16 {
     let mut socket = server.connect();
-    write!(socket, "GET {path} HTTP/1.1\r\nHost: here.example:81\r\n{UPGRADE}{headers}\r\n").expect("it listens");
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: here.example:81\r\n{UPGRADE}{headers}\r\n")
+        .expect("it listens");
     let mut status = [0; 12];
     socket.read_exact(&mut status).expect("it answers");
     std::str::from_utf8(&status[9..]).ok().and_then(|status| status.parse().ok()).expect("a status")
@@ -67,7 +69,11 @@ fn a_message_goes_verbatim_to_everyone_else_in_the_room_in_order() {
         ada.send(Message::Binary(&long));
         for other in &mut others {
             for number in 0..100 {
-                assert_eq!(other.hear(), text(&format!("message {number}")), "with {workers} workers");
+                assert_eq!(
+                    other.hear(),
+                    text(&format!("message {number}")),
+                    "with {workers} workers"
+                );
             }
             assert_eq!(other.hear(), Heard::Binary(long.clone()));
         }
@@ -115,9 +121,16 @@ fn the_page_is_served_in_chat_alone_and_the_echo_is_not_a_room() {
     let server = Server::start(&["--host", "here.example"]);
     let (status, head, body) = get(&server, "/", "");
     assert_eq!(status, 200);
-    assert!(head.contains("content-type: text/html") && head.contains("frame-ancestors 'none'"), "{head}");
+    assert!(
+        head.contains("content-type: text/html") && head.contains("frame-ancestors 'none'"),
+        "{head}"
+    );
     assert!(body.starts_with(b"<!doctype html>"));
-    let tag = head.lines().find_map(|line| line.strip_prefix("etag: ")).expect("it can be asked for again").to_owned();
+    let tag = head
+        .lines()
+        .find_map(|line| line.strip_prefix("etag: "))
+        .expect("it can be asked for again")
+        .to_owned();
     assert_eq!(get(&server, "/", &format!("If-None-Match: {tag}\r\n")).0, 304);
     assert_eq!(get(&server, "/room/lobby", "").2, body, "a room is the same page");
     assert_eq!(get(&server, "/echo", "").0, 426);
@@ -125,7 +138,10 @@ fn the_page_is_served_in_chat_alone_and_the_echo_is_not_a_room() {
         assert_eq!(upgrade(&server, path, ""), 404, "{path}");
     }
     let (status, _, text) = get(&server, "/lobby", "");
-    assert!(status == 404 && String::from_utf8_lossy(&text).contains("/room/NAME"), "{status} {text:?}");
+    assert!(
+        status == 404 && String::from_utf8_lossy(&text).contains("/room/NAME"),
+        "{status} {text:?}"
+    );
     let mut client = Client::new(server.connect(), None);
     client.exchange(Message::Text("echo"));
     client.close();
@@ -166,10 +182,16 @@ fn ask_for(server: &Server, host: &str, headers: &str) -> (u16, String) {
 /// A page of any name that is made to resolve to 127.0.0.1 could connect: DNS rebinding (issue 13).
 #[test]
 fn requests_for_other_hosts_are_refused_on_loopback_unless_they_are_allowed() {
-    let port = |server: &Server, host: &str| host.replace("PORT", &server.address.port().to_string());
+    let port =
+        |server: &Server, host: &str| host.replace("PORT", &server.address.port().to_string());
     let own = ["localhost:PORT", "LocalHost.", "127.0.0.1:PORT", "127.0.0.1", "[::1]:1"];
     for (arguments, allowed, refused) in [
-        (&[][..], &[][..], &["evil.example:PORT", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"][..]),
+        (
+            &[][..],
+            &[][..],
+            &["evil.example:PORT", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"]
+                [..],
+        ),
         (
             &["--host", "Here.Example", "--host", "10.0.0.1"],
             &["here.example", "here.example.:PORT", "HERE.EXAMPLE:80", "10.0.0.1:PORT"],
@@ -196,7 +218,9 @@ fn requests_for_other_hosts_are_refused_on_loopback_unless_they_are_allowed() {
 #[test]
 fn a_host_that_is_none_is_refused_by_its_name() {
     for host in ["http://example.com", "example.com:80", "*.example.com", ""] {
-        let output = windlass(&["serve", "--listen", "127.0.0.1:0", "--host", host]).output().expect("it runs");
+        let output = windlass(&["serve", "--listen", "127.0.0.1:0", "--host", host])
+            .output()
+            .expect("it runs");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{errors}");
         assert!(errors.contains("--host"), "{errors}");
@@ -205,8 +229,9 @@ fn a_host_that_is_none_is_refused_by_its_name() {
 
 #[test]
 fn an_origin_that_is_none_is_refused_by_its_name() {
-    let output =
-        windlass(&["serve", "--listen", "127.0.0.1:0", "--origin", "example.com/path"]).output().expect("it runs");
+    let output = windlass(&["serve", "--listen", "127.0.0.1:0", "--origin", "example.com/path"])
+        .output()
+        .expect("it runs");
     assert_eq!(output.status.code(), Some(1));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("--origin"), "{errors}");
@@ -223,11 +248,20 @@ impl Drop for File {
 
 #[test]
 fn a_file_configures_it_and_the_command_line_goes_before_it() {
-    let file = File(std::env::temp_dir().join(format!("windlass-serve-{}.toml", std::process::id())));
+    let file =
+        File(std::env::temp_dir().join(format!("windlass-serve-{}.toml", std::process::id())));
     let options = "listen = '127.0.0.1:0'\nmode = 'echo'\nbackend = 'poll'\nmessage-max = 10\nlog = 'json'\nlog-level = 'debug'\n";
     fs::write(&file.0, options).expect("a file for temporary use");
     let path = file.0.to_str().expect("it is text");
-    let server = Server::of(windlass(&["serve", "--config", path, "--message-max", "20", "--drain-timeout", "0"]));
+    let server = Server::of(windlass(&[
+        "serve",
+        "--config",
+        path,
+        "--message-max",
+        "20",
+        "--drain-timeout",
+        "0",
+    ]));
     let mut client = Client::open(server.connect(), "/anywhere", None);
     client.exchange(Message::Text("fifteen bytes.."));
     client.send(Message::Text("more than twenty bytes"));
@@ -280,8 +314,9 @@ fn the_first_signal_ends_it_in_peace_and_the_second_at_once() {
     kill_process(server.pid(), Signal::INT).expect("it runs");
     server.wait_for_error("ending");
     // Nobody new comes in meanwhile. The listener may still be there for a moment.
-    while TcpStream::connect(server.address).is_ok_and(|mut late| late.read(&mut [0; 1]).is_ok_and(|count| count > 0)) {
-    }
+    while TcpStream::connect(server.address)
+        .is_ok_and(|mut late| late.read(&mut [0; 1]).is_ok_and(|count| count > 0))
+    {}
     let (status, line) = server.stop(Signal::TERM);
     assert_eq!(status.code(), Some(0));
     assert!(line.starts_with("stopped by SIGINT: "), "{line}");
@@ -290,8 +325,11 @@ fn the_first_signal_ends_it_in_peace_and_the_second_at_once() {
 
 #[test]
 fn a_receiver_that_does_not_read_is_treated_as_was_said_and_the_others_miss_nothing() {
-    for (policy, words) in [("drop-newest", "dropped"), ("drop-oldest", "dropped"), ("evict", "evicted")] {
-        let server = Server::start(&["--slow", policy, "--buffer", "300000", "--message-max", "262144"]);
+    for (policy, words) in
+        [("drop-newest", "dropped"), ("drop-oldest", "dropped"), ("evict", "evicted")]
+    {
+        let server =
+            Server::start(&["--slow", policy, "--buffer", "300000", "--message-max", "262144"]);
         let mut sender = enter(&server, "/room/a");
         let mut reader = enter(&server, "/room/a");
         let slow = enter(&server, "/room/a");

@@ -33,7 +33,10 @@ pub(crate) struct Client<S> {
 
 /// Keys that are easy to recognise. Nobody listens who could abuse them.
 fn entropy(bytes: &mut [u8]) {
-    (0_u8..=u8::MAX).cycle().zip(bytes).for_each(|(number, byte)| *byte = number.wrapping_mul(37).wrapping_add(11));
+    (0_u8..=u8::MAX)
+        .cycle()
+        .zip(bytes)
+        .for_each(|(number, byte)| *byte = number.wrapping_mul(37).wrapping_add(11));
 }
 
 impl<S: Read + Write> Client<S> {
@@ -51,7 +54,8 @@ impl<S: Read + Write> Client<S> {
         socket.write_all(&out).expect("the server takes it");
         let mut received = Vec::new();
         let (head_len, agreed) = loop {
-            let read = request.read_response(&received, &HeadLimits::DEFAULT).expect("it is accepted");
+            let read =
+                request.read_response(&received, &HeadLimits::DEFAULT).expect("it is accepted");
             if let Some((upgraded, head_len)) = read {
                 break (head_len, upgraded.deflate);
             }
@@ -97,7 +101,9 @@ impl<S: Read + Write> Client<S> {
                     Some(Event::Close(close)) => {
                         Some(Heard::Close(close.code.map(CloseCode::get), close.reason.to_owned()))
                     }
-                    Some(Event::Violation(violation)) => panic!("the server breaks the protocol: {violation}"),
+                    Some(Event::Violation(violation)) => {
+                        panic!("the server breaks the protocol: {violation}")
+                    }
                     Some(_) => None,
                     None => break,
                 };
@@ -118,15 +124,20 @@ impl<S: Read + Write> Client<S> {
     pub(crate) fn exchange(&mut self, message: Message<'_>) {
         self.send(message);
         match (message, self.hear()) {
-            (Message::Text(sent), Heard::Text(heard)) => assert!(sent == heard, "other text of {} bytes", heard.len()),
-            (Message::Binary(sent), Heard::Binary(heard)) => assert!(sent == heard, "{} other bytes", heard.len()),
+            (Message::Text(sent), Heard::Text(heard)) => {
+                assert!(sent == heard, "other text of {} bytes", heard.len())
+            }
+            (Message::Binary(sent), Heard::Binary(heard)) => {
+                assert!(sent == heard, "{} other bytes", heard.len())
+            }
             (_, other) => panic!("not an echo: {other:?}"),
         }
     }
 
     /// Both say goodbye, and the server hangs up.
     pub(crate) fn close(mut self) {
-        let frame = self.engine.close(CloseCode::NORMAL, "done", &mut self.scratch).expect("it is open");
+        let frame =
+            self.engine.close(CloseCode::NORMAL, "done", &mut self.scratch).expect("it is open");
         self.socket.write_all(frame).expect("the server takes it");
         assert_eq!(self.hear(), Heard::Close(Some(1000), "done".to_owned()));
         assert_eq!(self.engine.end(), Some(End::Closed));

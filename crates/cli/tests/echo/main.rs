@@ -23,7 +23,8 @@ fn connect(server: &Server) -> Client<TcpStream> {
 }
 
 /// Lengths on both sides of every form of a frame's length, and of what one read takes.
-const LENGTHS: [usize; 14] = [0, 1, 20, 125, 126, 127, 1024, 16_384, 65_521, 65_522, 65_535, 65_536, 65_550, 1_000_000];
+const LENGTHS: [usize; 14] =
+    [0, 1, 20, 125, 126, 127, 1024, 16_384, 65_521, 65_522, 65_535, 65_536, 65_550, 1_000_000];
 
 #[test]
 fn messages_of_every_length_come_back_with_and_without_compression() {
@@ -77,13 +78,19 @@ fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
             Ok(count) => written += count,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 let a_while = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
-                if poll(&mut [PollFd::new(&client.socket, PollFlags::OUT)], Some(&a_while)).expect("poll works") == 0 {
+                if poll(&mut [PollFd::new(&client.socket, PollFlags::OUT)], Some(&a_while))
+                    .expect("poll works")
+                    == 0
+                {
                     break;
                 }
             }
             Err(error) => panic!("the server broke off: {error}"),
         }
-        assert!(written < 100 * frame.len(), "the server keeps without bound what its client does not read");
+        assert!(
+            written < 100 * frame.len(),
+            "the server keeps without bound what its client does not read"
+        );
     }
     // Another client is served meanwhile.
     connect(&server).exchange(Message::Text("hello"));
@@ -161,7 +168,8 @@ fn a_client_that_never_reads_again_is_given_up() {
     let mut client = connect(&server);
     let frame = client.frame(Message::Binary(&pattern(1, 1 << 20)));
     // Until the server resets the connection: it takes no more, and then waits no longer.
-    let error = (0..1000).find_map(|_| client.socket.write_all(&frame).err()).expect("it is given up");
+    let error =
+        (0..1000).find_map(|_| client.socket.write_all(&frame).err()).expect("it is given up");
     assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}");
     assert_eq!(number_before("broken off", &server.stop_cleanly()), 1);
 }
@@ -196,7 +204,8 @@ fn connect_unix(path: &PathBuf) -> Client<UnixStream> {
 fn it_listens_on_a_unix_socket_beside_tcp_and_removes_it() {
     let path = socket_path("beside");
     let name = path.to_str().expect("it is UTF-8");
-    let server = Server::of_several(windlass(&["serve", "--unix", name, "--listen", "127.0.0.1:0"]), 2);
+    let server =
+        Server::of_several(windlass(&["serve", "--unix", name, "--listen", "127.0.0.1:0"]), 2);
     let mut client = connect_unix(&path);
     client.exchange(Message::Text("by a path"));
     client.exchange(Message::Binary(&pattern(5, 300_000)));

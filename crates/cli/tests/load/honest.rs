@@ -28,12 +28,26 @@ fn every_size_depth_and_content_comes_back() {
     // Compressing takes long in a build without optimisation, so that is tried with few sizes.
     let plain: &[&[&str]] = &[&[], &["--text", "ascii"], &["--text", "utf8"]];
     let compressed: &[&[&str]] = &[&["--deflate"], &["--deflate", "--text", "utf8"]];
-    for (sizes, contents) in
-        [(&["0", "2", "124", "126", "1024", "65536", "300000"][..], plain), (&["0", "2", "1024", "20000"], compressed)]
-    {
-        for (size, content) in sizes.iter().flat_map(|size| contents.iter().map(move |content| (size, content))) {
+    for (sizes, contents) in [
+        (&["0", "2", "124", "126", "1024", "65536", "300000"][..], plain),
+        (&["0", "2", "1024", "20000"], compressed),
+    ] {
+        for (size, content) in
+            sizes.iter().flat_map(|size| contents.iter().map(move |content| (size, content)))
+        {
             // Twice as many as may be outstanding on the connections together.
-            let counts = ["--connections", "2", "--messages", "12", "--depth", "3", "--timeout", "60", "--size", size];
+            let counts = [
+                "--connections",
+                "2",
+                "--messages",
+                "12",
+                "--depth",
+                "3",
+                "--timeout",
+                "60",
+                "--size",
+                size,
+            ];
             let loaded = load(&[&[&*url], &counts[..], content].concat());
             assert_eq!(loaded.expect_clean().verified(), 12, "{size} {content:?}");
             messages += 12;
@@ -49,7 +63,17 @@ fn a_byte_stream_comes_back() {
     let (server, url) = raw();
     for size in ["1", "64", "65536", "1000000"] {
         for depth in ["1", "16"] {
-            let loaded = load(&[&url, "--connections", "3", "--messages", "50", "--size", size, "--depth", depth]);
+            let loaded = load(&[
+                &url,
+                "--connections",
+                "3",
+                "--messages",
+                "50",
+                "--size",
+                size,
+                "--depth",
+                depth,
+            ]);
             assert_eq!(loaded.expect_clean().verified(), 50, "{size} {depth}");
         }
     }
@@ -72,11 +96,19 @@ fn several_workers_share_the_connections_and_the_messages() {
 
 #[test]
 fn unix_sockets() {
-    let socket =
-        |name: &str| -> PathBuf { std::env::temp_dir().join(format!("windlass-load-{name}-{}", std::process::id())) };
+    let socket = |name: &str| -> PathBuf {
+        std::env::temp_dir().join(format!("windlass-load-{name}-{}", std::process::id()))
+    };
     for (mode, scheme, path) in [("echo", "ws+unix", ":/echo"), ("raw", "unix", "")] {
         let socket = socket(mode);
-        let listen = ["--mode", mode, "--unix", socket.to_str().expect("it is text"), "--listen", "127.0.0.1:0"];
+        let listen = [
+            "--mode",
+            mode,
+            "--unix",
+            socket.to_str().expect("it is text"),
+            "--listen",
+            "127.0.0.1:0",
+        ];
         let server = Server::of_several(windlass(&[&["serve"], &listen[..]].concat()), 2);
         // More at once than fit into a backlog that is shorter than TCP's, and does not make them wait.
         let url = format!("{scheme}:{}{path}", socket.display());
@@ -94,7 +126,8 @@ fn five_thousand_connections_at_once() {
     let connections = files.saturating_sub(100).min(5000);
     let (server, url) = echo();
     let counts = [connections, 2 * connections].map(|count| count.to_string());
-    let loaded = load(&[&url, "--connections", &counts[0], "--messages", &counts[1], "--timeout", "50"]);
+    let loaded =
+        load(&[&url, "--connections", &counts[0], "--messages", &counts[1], "--timeout", "50"]);
     assert_eq!(loaded.expect_clean().verified(), 2 * connections);
     let line = server.stop_cleanly();
     assert_eq!(number_before("at most at once", &line), connections);
@@ -106,12 +139,17 @@ fn the_report_is_for_people_and_the_json_for_programs() {
     let path = std::env::temp_dir().join(format!("windlass-load-json-{}", std::process::id()));
     let file = path.to_str().expect("it is text");
     let loaded = Load::start(&[&url, "--messages", "1000", "--json", file]).wait();
-    assert_eq!((loaded.status, &*loaded.errors), (Some(0), ""), "no progress bar where there is no terminal");
+    assert_eq!(
+        (loaded.status, &*loaded.errors),
+        (Some(0), ""),
+        "no progress bar where there is no terminal"
+    );
     for words in ["  messages    1 000 in ", " messages/s, ", "p99.9 ", "  errors      none\n"] {
         assert!(loaded.output.contains(words), "`{words}` is not in: {}", loaded.output);
     }
     let json: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(&path).expect("it was written")).expect("it is JSON");
+        serde_json::from_str(&fs::read_to_string(&path).expect("it was written"))
+            .expect("it is JSON");
     fs::remove_file(&path).expect("it is there");
     for field in [
         "/parameters/connections",

@@ -36,7 +36,9 @@ impl Liar {
     }
 
     /// A WebSocket server that echoes, but asks `lie` what to send for each message.
-    pub(crate) fn websocket(mut lie: impl FnMut(u64, Message<'_>, &mut Mouth<'_>) + Send + 'static) -> Self {
+    pub(crate) fn websocket(
+        mut lie: impl FnMut(u64, Message<'_>, &mut Mouth<'_>) + Send + 'static,
+    ) -> Self {
         Self::start(move |mut socket| {
             let mut ears = Ears::accept(&mut socket);
             let mut number = 0;
@@ -95,7 +97,8 @@ impl Mouth<'_> {
 
     /// Hangs up with a RST.
     pub(crate) fn reset(&mut self) {
-        sockopt::set_socket_linger(&*self.socket, Some(std::time::Duration::ZERO)).expect("it can be set");
+        sockopt::set_socket_linger(&*self.socket, Some(std::time::Duration::ZERO))
+            .expect("it can be set");
         *self.is_over = true;
     }
 }
@@ -119,10 +122,13 @@ impl Ears {
         let mut buffer = vec![0; 64 << 10];
         loop {
             let count = socket.read(&mut buffer).expect("the client asks");
-            if let Some((request, used)) = head.request(&buffer[..count]).expect("it is a request") {
+            if let Some((request, used)) = head.request(&buffer[..count]).expect("it is a request")
+            {
                 assert_eq!(used, count, "the client waits for the answer");
                 let upgrade = request.upgrade().expect("it asks for an upgrade");
-                upgrade.accept(&Accept::DEFAULT, &mut answer).expect("there is nothing of ours in it");
+                upgrade
+                    .accept(&Accept::DEFAULT, &mut answer)
+                    .expect("there is nothing of ours in it");
                 break;
             }
         }
@@ -132,7 +138,11 @@ impl Ears {
     }
 
     /// Reads once and gives each message to `answer`. Whether the connection goes on.
-    pub(crate) fn hear(&mut self, socket: &mut TcpStream, mut answer: impl FnMut(Message<'_>, &mut Mouth<'_>)) -> bool {
+    pub(crate) fn hear(
+        &mut self,
+        socket: &mut TcpStream,
+        mut answer: impl FnMut(Message<'_>, &mut Mouth<'_>),
+    ) -> bool {
         // A client that is content says goodbye before it hangs up, one that is not resets the connection.
         let Ok(count @ 1..) = socket.read(&mut self.buffer) else { return false };
         let mut messages = Vec::new();
@@ -143,16 +153,21 @@ impl Ears {
                 Event::Text(text) => messages.push((true, text.as_bytes().to_vec())),
                 Event::Binary(bytes) => messages.push((false, bytes.to_vec())),
                 Event::Close(_) => is_goodbye = true,
-                Event::Violation(violation) => panic!("the client breaks the protocol: {violation}"),
+                Event::Violation(violation) => {
+                    panic!("the client breaks the protocol: {violation}")
+                }
                 _ => {}
             }
         }
         let outcome = pass.finish();
-        let output: Vec<u8> = self.scratch.output(&outcome, &self.buffer[..count]).flatten().copied().collect();
+        let output: Vec<u8> =
+            self.scratch.output(&outcome, &self.buffer[..count]).flatten().copied().collect();
         let mut is_over = false;
         for (is_text, bytes) in messages {
             let message = match is_text {
-                true => Message::Text(std::str::from_utf8(&bytes).expect("the engine has checked it")),
+                true => {
+                    Message::Text(std::str::from_utf8(&bytes).expect("the engine has checked it"))
+                }
                 false => Message::Binary(&bytes),
             };
             let (engine, scratch) = (&mut self.engine, &mut self.scratch);

@@ -44,11 +44,15 @@ fn one_wrong_byte() {
         mouth.say(Message::Binary(&bytes));
     });
     let loaded = load_at(&server.ws());
-    loaded.expect_fault("wrong_content", "connection 1: the answer to message 5 has a wrong byte: ");
+    loaded
+        .expect_fault("wrong_content", "connection 1: the answer to message 5 has a wrong byte: ");
     loaded.expect_fault("wrong_content", " at offset 7\n");
     assert_eq!(loaded.verified(), 4, "nothing after it counts");
     let unanswered = loaded.number("/messages/unanswered");
-    assert!((1.0..=4.0).contains(&unanswered), "the fifth, and those that were under way behind it: {unanswered}");
+    assert!(
+        (1.0..=4.0).contains(&unanswered),
+        "the fifth, and those that were under way behind it: {unanswered}"
+    );
     server.join();
 }
 
@@ -64,7 +68,8 @@ fn one_wrong_byte_in_a_stream() {
         true
     });
     let loaded = load_at(&server.tcp());
-    loaded.expect_fault("wrong_content", "connection 1: the answer to message 5 has a wrong byte: ");
+    loaded
+        .expect_fault("wrong_content", "connection 1: the answer to message 5 has a wrong byte: ");
     loaded.expect_fault("wrong_content", " at offset 7\n");
     server.join();
 }
@@ -108,7 +113,8 @@ fn two_messages_swapped() {
             mouth.say(Message::Binary(&held));
         }
     });
-    load_at(&server.ws()).expect_fault("out_of_order", "the answer to message 6 came where that to 5 was due");
+    load_at(&server.ws())
+        .expect_fault("out_of_order", "the answer to message 6 came where that to 5 was due");
     server.join();
 }
 
@@ -123,7 +129,8 @@ fn two_messages_of_a_stream_swapped() {
         }
         true
     });
-    load_at(&server.tcp()).expect_fault("out_of_order", "the answer to message 2 came where that to 1 was due");
+    load_at(&server.tcp())
+        .expect_fault("out_of_order", "the answer to message 2 came where that to 1 was due");
     server.join();
 }
 
@@ -178,11 +185,13 @@ fn a_greeting_that_nobody_has_asked_for() {
 
 #[test]
 fn another_length_and_another_type() {
-    let server = Liar::websocket(|_, message, mouth| mouth.say(Message::Binary(&message.as_bytes()[1..])));
+    let server =
+        Liar::websocket(|_, message, mouth| mouth.say(Message::Binary(&message.as_bytes()[1..])));
     let words = "the answer to message 1 has 63 bytes instead of 64";
     load_at(&server.ws()).expect_fault("wrong_content", words);
     server.join();
-    let server = Liar::websocket(|_, message, mouth| mouth.say(Message::Binary(message.as_bytes())));
+    let server =
+        Liar::websocket(|_, message, mouth| mouth.say(Message::Binary(message.as_bytes())));
     let loaded = load(&[&server.ws(), "--connections", "1", "--messages", "1", "--text", "ascii"]);
     loaded.expect_fault("wrong_content", "the answer to message 1 is binary, but text was sent");
     server.join();
@@ -197,7 +206,10 @@ fn hanging_up_early_in_every_way() {
     let loaded = load_at(&server.ws());
     assert!(loaded.verified() <= 4, "{loaded:?}");
     // What the server had not read makes its end a reset, which may overtake its answers.
-    assert!(loaded.json()["errors"]["closed_early"] == 1 || loaded.json()["errors"]["broken"] == 1, "{loaded:?}");
+    assert!(
+        loaded.json()["errors"]["closed_early"] == 1 || loaded.json()["errors"]["broken"] == 1,
+        "{loaded:?}"
+    );
     assert_eq!(loaded.status, Some(1));
     server.join();
 
@@ -245,7 +257,8 @@ fn hanging_up_instead_of_saying_goodbye() {
         // The Close frame is read, so that the end is no reset, and not answered.
         let _ = socket.read(&mut [0; 64]);
     });
-    load_at(&server.ws()).expect_fault("not_closed", "the server has hung up without a Close frame");
+    load_at(&server.ws())
+        .expect_fault("not_closed", "the server has hung up without a Close frame");
     server.join();
 }
 
@@ -314,10 +327,12 @@ fn never_answering_at_all() {
 #[test]
 fn nobody_listens() {
     // A port that is taken, so that nobody else listens there.
-    let taken = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    let taken =
+        rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
     rustix::net::bind(&taken, &any).expect("there is a free port");
-    let address = SocketAddr::try_from(rustix::net::getsockname(&taken).expect("it is bound")).expect("an IP address");
+    let address = SocketAddr::try_from(rustix::net::getsockname(&taken).expect("it is bound"))
+        .expect("an IP address");
     let loaded = load(&[&format!("ws://{address}/"), "--connections", "11"]);
     loaded.expect_fault("connect", "connection 3: not connected: Connection refused");
     loaded.expect_fault("connect", "windlass: and 3 more\n");
@@ -331,7 +346,9 @@ fn nobody_listens() {
 fn a_chat_room_is_not_measured() {
     let server = Server::start(&["--mode", "chat"]);
     let url = format!("ws://{}/room/lobby", server.address);
-    for more in [&[][..], &["--workers", "2"], &["--depth", "8", "--text", "utf8"], &["--rate", "1000"]] {
+    for more in
+        [&[][..], &["--workers", "2"], &["--depth", "8", "--text", "utf8"], &["--rate", "1000"]]
+    {
         let hour = ["--connections", "8", "--duration", "3600", "--timeout", "3600"];
         let loaded = load(&[&[&*url], &hour[..], more].concat());
         loaded.expect_fault("not_an_echo", "the server does not echo: ");
@@ -348,21 +365,28 @@ fn a_chat_room_is_not_measured() {
 fn if_no_connection_can_be_opened_not_all_are_tried() {
     let server = Server::start(&["--mode", "chat"]);
     let nowhere = format!("ws://{}/nowhere", server.address);
-    let taken = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-    rustix::net::bind(&taken, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("there is a free port");
-    let address = SocketAddr::try_from(rustix::net::getsockname(&taken).expect("it is bound")).expect("an IP address");
+    let taken =
+        rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    rustix::net::bind(&taken, &SocketAddr::from(([127, 0, 0, 1], 0)))
+        .expect("there is a free port");
+    let address = SocketAddr::try_from(rustix::net::getsockname(&taken).expect("it is bound"))
+        .expect("an IP address");
     let nobody = format!("ws://{address}/");
     for (url, kind, why) in [
         (&nowhere, "handshake", "the server answers with status 404"),
         (&nobody, "connect", "not connected: Connection refused"),
     ] {
         for workers in ["1", "2"] {
-            let loaded = load(&[url, "--connections", "1500", "--workers", workers, "--duration", "3600"]);
+            let loaded =
+                load(&[url, "--connections", "1500", "--workers", workers, "--duration", "3600"]);
             loaded.expect_fault(kind, why);
             loaded.expect_fault(kind, "windlass: gave up: none of the first ");
             let failed = loaded.number("/connections/failed");
             // Those that were on their way fail too.
-            assert!((100.0..500.0).contains(&failed) && loaded.json()["gave_up"] == true, "{failed}");
+            assert!(
+                (100.0..500.0).contains(&failed) && loaded.json()["gave_up"] == true,
+                "{failed}"
+            );
         }
     }
     server.stop_cleanly();
@@ -372,13 +396,23 @@ fn if_no_connection_can_be_opened_not_all_are_tried() {
 #[test]
 fn a_full_backlog_is_waited_for_and_not_for_ever() {
     let path = std::env::temp_dir().join(format!("windlass-load-backlog-{}", std::process::id()));
-    let listening = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
-    rustix::net::bind(&listening, &SocketAddrUnix::new(&path).expect("a short path")).expect("nobody is there");
+    let listening =
+        rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
+    rustix::net::bind(&listening, &SocketAddrUnix::new(&path).expect("a short path"))
+        .expect("nobody is there");
     rustix::net::listen(&listening, 0).expect("it is bound");
     let url = format!("unix:{}", path.display());
     let loaded = load(&[&url, "--connections", "3", "--messages", "3", "--timeout", "0.2"]);
     std::fs::remove_file(&path).expect("it is there");
     assert_eq!(loaded.status, Some(1));
-    assert_eq!(loaded.json()["errors"], serde_json::json!({ "connect": 2, "lost": 1 }), "one fits: {loaded:?}");
-    assert!(loaded.errors.contains("not connected: Resource temporarily unavailable"), "{}", loaded.errors);
+    assert_eq!(
+        loaded.json()["errors"],
+        serde_json::json!({ "connect": 2, "lost": 1 }),
+        "one fits: {loaded:?}"
+    );
+    assert!(
+        loaded.errors.contains("not connected: Resource temporarily unavailable"),
+        "{}",
+        loaded.errors
+    );
 }

@@ -43,7 +43,8 @@ impl Load {
     /// Waits for its end.
     pub(crate) fn wait(mut self) -> Loaded {
         let status = self.running.wait().code();
-        let [output, errors] = [self.output, self.errors].map(|text| text.join().expect("it only reads"));
+        let [output, errors] =
+            [self.output, self.errors].map(|text| text.join().expect("it only reads"));
         Loaded { status, output, errors }
     }
 }
@@ -62,7 +63,9 @@ impl Loaded {
     /// A number in the JSON.
     pub(crate) fn number(&self, pointer: &str) -> f64 {
         let json = self.json();
-        json.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("no number at {pointer} in {json:#}"))
+        json.pointer(pointer)
+            .and_then(Value::as_f64)
+            .unwrap_or_else(|| panic!("no number at {pointer} in {json:#}"))
     }
 
     /// How many messages came back as they should.

@@ -46,7 +46,8 @@ fn a_stall_is_seen_by_everybody_who_would_have_come_in_it() {
     let late = |loaded: &Loaded| {
         let json = loaded.json();
         let buckets = json["latency"]["histogram"].as_array().expect("a list").clone();
-        let is_late = |bucket: &&serde_json::Value| bucket["to_us"].as_f64().is_some_and(|to| to > 100_000.0);
+        let is_late =
+            |bucket: &&serde_json::Value| bucket["to_us"].as_f64().is_some_and(|to| to > 100_000.0);
         buckets.iter().filter(is_late).filter_map(|bucket| bucket["count"].as_u64()).sum::<u64>()
     };
     assert!(late(&corrected) >= 290, "{corrected:?}");
@@ -61,11 +62,25 @@ fn a_stall_is_seen_by_everybody_who_would_have_come_in_it() {
 #[test]
 fn what_could_not_be_sent_counts() {
     let server = Liar::websocket(|_, _, _| {});
-    let loaded = load(&[&server.ws(), "--connections", "1", "--rate", "100", "--duration", "1", "--timeout", "1.2"]);
+    let loaded = load(&[
+        &server.ws(),
+        "--connections",
+        "1",
+        "--rate",
+        "100",
+        "--duration",
+        "1",
+        "--timeout",
+        "1.2",
+    ]);
     loaded.expect_fault("lost", "no answer to message 1 ");
-    let [verified, unanswered, unsent] =
-        ["verified", "unanswered", "unsent"].map(|name| loaded.number(&format!("/messages/{name}")));
-    assert_eq!((verified, unanswered, unsent), (0.0, 1.0, 99.0), "one found room, of the hundred of this second");
+    let [verified, unanswered, unsent] = ["verified", "unanswered", "unsent"]
+        .map(|name| loaded.number(&format!("/messages/{name}")));
+    assert_eq!(
+        (verified, unanswered, unsent),
+        (0.0, 1.0, 99.0),
+        "one found room, of the hundred of this second"
+    );
     // The others have waited for 990, 980, .. and 10 ms.
     assert!((990_000.0..992_000.0).contains(&loaded.number("/latency/max_us")), "{loaded:?}");
     assert!((500_000.0..502_000.0).contains(&loaded.number("/latency/p50_us")), "{loaded:?}");
@@ -97,10 +112,23 @@ fn every_message_that_was_due_counts_once() {
 fn a_rate_is_kept_by_all_connections_together() {
     let server = Server::start(&["--mode", "echo"]);
     let url = format!("ws://{}/", server.address);
-    let loaded = load(&[&url, "--connections", "10", "--rate", "2000", "--duration", "0.5", "--depth", "100"]);
+    let loaded = load(&[
+        &url,
+        "--connections",
+        "10",
+        "--rate",
+        "2000",
+        "--duration",
+        "0.5",
+        "--depth",
+        "100",
+    ]);
     // At a rate that leaves room for it, what is sent does not depend on the machine at all.
     assert_eq!(loaded.expect_clean().verified(), 1000);
-    assert!(loaded.number("/elapsed_s") >= 0.5 && loaded.number("/messages_per_s") <= 2000.0, "{loaded:?}");
+    assert!(
+        loaded.number("/elapsed_s") >= 0.5 && loaded.number("/messages_per_s") <= 2000.0,
+        "{loaded:?}"
+    );
     server.stop_cleanly();
 }
 
@@ -111,7 +139,8 @@ fn a_duration_ends_and_warming_up_is_not_counted() {
         mouth.say(message);
         seen.send(number).expect("the test listens");
     });
-    let loaded = load(&[&server.ws(), "--connections", "1", "--warm-up", "0.1", "--duration", "0.2"]);
+    let loaded =
+        load(&[&server.ws(), "--connections", "1", "--warm-up", "0.1", "--duration", "0.2"]);
     loaded.expect_clean();
     server.join();
     let sent = numbers.try_iter().last().expect("some came");
@@ -132,7 +161,9 @@ fn interrupted(signals: &[Signal], answers: u64) -> Loaded {
         let _ = seen.send(number);
     });
     let hour = ["--duration", "3600", "--timeout", "3600"];
-    let load = Load::start(&[&[&*server.ws(), "--connections", "1", "--json", "-", "--quiet"], &hour[..]].concat());
+    let load = Load::start(
+        &[&[&*server.ws(), "--connections", "1", "--json", "-", "--quiet"], &hour[..]].concat(),
+    );
     let wanted = if answers == u64::MAX { 10 } else { answers + 1 };
     while numbers.recv_timeout(PATIENCE).expect("messages come") < wanted {}
     for signal in signals {
@@ -149,7 +180,11 @@ fn a_signal_ends_it_in_order_and_the_status_says_so() {
         let loaded = interrupted(&[signal], u64::MAX);
         assert_eq!((loaded.status, &*loaded.errors), (Some(status), ""), "{loaded:?}");
         assert_eq!(loaded.json()["signal"], signal.as_raw());
-        assert_eq!(loaded.number("/messages/unanswered"), 0.0, "what was outstanding was waited for");
+        assert_eq!(
+            loaded.number("/messages/unanswered"),
+            0.0,
+            "what was outstanding was waited for"
+        );
         assert!(loaded.verified() >= 9);
     }
 }
@@ -169,7 +204,16 @@ fn a_signal_ends_it_while_it_connects() {
         // The upgrade is never answered: until the client hangs up.
         while let Ok(1..) = socket.read(&mut [0; 4096]) {}
     });
-    let load = Load::start(&[&server.ws(), "--connections", "1", "--json", "-", "--quiet", "--timeout", "3600"]);
+    let load = Load::start(&[
+        &server.ws(),
+        "--connections",
+        "1",
+        "--json",
+        "-",
+        "--quiet",
+        "--timeout",
+        "3600",
+    ]);
     connected.recv_timeout(PATIENCE).expect("it connects");
     kill_process(load.running().pid(), Signal::INT).expect("it runs");
     let loaded = load.wait();
@@ -183,9 +227,15 @@ fn without_a_terminal_lines_say_how_far_it_is() {
     let server = Server::start(&["--mode", "echo"]);
     let url = format!("ws://{}/", server.address);
     let mut command = windlass(&["load", &url, "--duration", "3600", "--rate", "100"]);
-    let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it starts"));
-    let line = lines_of(running.0.stderr.take().expect("piped")).recv_timeout(PATIENCE).expect("a line comes");
-    assert!(line.starts_with("windlass: ") && line.contains(" s: ") && line.ends_with(" a second"), "{line}");
+    let mut running =
+        Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it starts"));
+    let line = lines_of(running.0.stderr.take().expect("piped"))
+        .recv_timeout(PATIENCE)
+        .expect("a line comes");
+    assert!(
+        line.starts_with("windlass: ") && line.contains(" s: ") && line.ends_with(" a second"),
+        "{line}"
+    );
     kill_process(running.pid(), Signal::INT).expect("it runs");
     assert_eq!(running.wait().code(), Some(130));
     server.stop_cleanly();

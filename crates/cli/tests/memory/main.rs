@@ -22,7 +22,10 @@ const SOON: Duration = Duration::from_secs(30);
 fn resident(server: &Server) -> u64 {
     let path = format!("/proc/{}/status", server.pid().as_raw_nonzero());
     let text = std::fs::read_to_string(path).expect("the server runs");
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it says how much is resident");
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .expect("it says how much is resident");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
@@ -89,7 +92,12 @@ fn memory_is_given_back_after_a_load() {
     let start = Instant::now();
     while resident(&server) > idle + 32 * MIB {
         let now = resident(&server) / MIB;
-        assert!(start.elapsed() < SOON, "{} MiB idle, {} MiB under load, {now} MiB after it", idle / MIB, loaded / MIB);
+        assert!(
+            start.elapsed() < SOON,
+            "{} MiB idle, {} MiB under load, {now} MiB after it",
+            idle / MIB,
+            loaded / MIB
+        );
         // sleep: the kernel does not tell of it.
         thread::sleep(Duration::from_millis(100));
     }
@@ -113,7 +121,12 @@ fn the_budget_holds_for_all_workers_together() {
         evicted >= 50
     });
     let most = most.get();
-    assert!(most < idle + (32 + 64) * MIB, "{} MiB idle, {} MiB under load", idle / MIB, most / MIB);
+    assert!(
+        most < idle + (32 + 64) * MIB,
+        "{} MiB idle, {} MiB under load",
+        idle / MIB,
+        most / MIB
+    );
     drop(clients);
     let line = server.stop_cleanly();
     assert!(number_before("for memory", &line.replace('(', "")) > 0, "{line}");

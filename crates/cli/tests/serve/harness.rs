@@ -42,7 +42,11 @@ pub(crate) fn with_arguments(mut command: Command, arguments: &[&str]) -> Comman
 /// The same after `ulimit`, of which the shell replaces itself by the program.
 pub(crate) fn windlass_under_ulimit(ulimit: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit {ulimit} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_windlass")]);
+    command.args([
+        "-c",
+        &format!("ulimit {ulimit} && exec \"$0\" \"$@\""),
+        env!("CARGO_BIN_EXE_windlass"),
+    ]);
     with_arguments(command, arguments)
 }
 
@@ -56,9 +60,11 @@ impl Running {
 
     /// Waits for the end, but not for ever.
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        let pidfd = pidfd_open(self.pid(), PidfdFlags::empty()).expect("the process is not waited for yet");
+        let pidfd =
+            pidfd_open(self.pid(), PidfdFlags::empty()).expect("the process is not waited for yet");
         let patience = Timespec::try_from(PATIENCE).expect("seconds fit");
-        let ended = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&patience)).expect("poll works");
+        let ended =
+            poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&patience)).expect("poll works");
         assert_eq!(ended, 1, "the program does not end");
         self.0.wait().expect("it can be waited for")
     }
@@ -84,7 +90,8 @@ impl Server {
     /// Starts `windlass serve` on a free port.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         // Most tests leave clients behind that do not answer a goodbye.
-        let hasty: &[&str] = if arguments.contains(&"--drain-timeout") { &[] } else { &["--drain-timeout", "0"] };
+        let hasty: &[&str] =
+            if arguments.contains(&"--drain-timeout") { &[] } else { &["--drain-timeout", "0"] };
         Self::of(windlass(&[&["serve", "--listen", "127.0.0.1:0"], arguments, hasty].concat()))
     }
 
@@ -104,12 +111,17 @@ impl Server {
     }
 
     fn spawn(mut command: Command, input: Stdio, places: usize) -> Self {
-        let mut child =
-            command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let mut child = command
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
         let output = lines_of(child.stdout.take().expect("piped"));
         let errors = lines_of(child.stderr.take().expect("piped"));
         // In a server already, so that a panic kills the child.
-        let mut server = Self { running: Running(child), address: ([0; 4], 0).into(), output, errors };
+        let mut server =
+            Self { running: Running(child), address: ([0; 4], 0).into(), output, errors };
         let mut line = String::new();
         for _ in 0..places {
             line = server.output.recv_timeout(PATIENCE).unwrap_or_else(|_| {
@@ -117,15 +129,20 @@ impl Server {
                 panic!("the server said too little on its output; errors: {errors:?}")
             });
         }
-        let address = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("not an address: {line}"));
-        let address = address.trim_start_matches("http://").trim_start_matches("tcp://").trim_end_matches('/');
+        let address =
+            line.strip_prefix("listening on ").unwrap_or_else(|| panic!("not an address: {line}"));
+        let address = address
+            .trim_start_matches("http://")
+            .trim_start_matches("tcp://")
+            .trim_end_matches('/');
         server.address = address.parse().expect("an address");
         server
     }
 
     /// A connected client. What it waits for in vain fails instead of hanging.
     pub(crate) fn connect(&self) -> TcpStream {
-        let client = TcpStream::connect_timeout(&self.address, PATIENCE).expect("the server takes connections");
+        let client = TcpStream::connect_timeout(&self.address, PATIENCE)
+            .expect("the server takes connections");
         client.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
         client.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
         client

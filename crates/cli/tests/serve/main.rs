@@ -14,7 +14,9 @@ use std::{
     time::Duration,
 };
 
-use harness::{Running, Server, number_before, pattern, windlass, windlass_under_ulimit, with_arguments};
+use harness::{
+    Running, Server, number_before, pattern, windlass, windlass_under_ulimit, with_arguments,
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::sockopt,
@@ -80,7 +82,10 @@ fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
             Ok(count) => written += count,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 let a_while = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
-                if poll(&mut [PollFd::new(&client, PollFlags::OUT)], Some(&a_while)).expect("poll works") == 0 {
+                if poll(&mut [PollFd::new(&client, PollFlags::OUT)], Some(&a_while))
+                    .expect("poll works")
+                    == 0
+                {
                     break;
                 }
             }
@@ -164,10 +169,12 @@ fn without_descriptors_accepting_resumes_by_itself_when_there_are_some_again() {
     let server = Server::start(&["--mode", "raw", "--connections", "1000"]);
     // The hard limit stays as it is, which the server has from this process.
     let few = Rlimit { current: Some(32), maximum: getrlimit(Resource::Nofile).maximum };
-    let before = prlimit(Some(server.pid()), Resource::Nofile, few).expect("a soft limit can be lowered");
+    let before =
+        prlimit(Some(server.pid()), Resource::Nofile, few).expect("a soft limit can be lowered");
     let mut clients: Vec<TcpStream> = (0..60).map(|_| server.connect()).collect();
     server.wait_for_error("accepting is paused for want of descriptors");
-    prlimit(Some(server.pid()), Resource::Nofile, before).expect("the soft limit can be raised again");
+    prlimit(Some(server.pid()), Resource::Nofile, before)
+        .expect("the soft limit can be raised again");
     // None of them closes: only time can make the server try again.
     clients.iter_mut().for_each(ping);
     assert_eq!(number_before("at most at once", &server.stop_cleanly()), 60);
@@ -175,7 +182,8 @@ fn without_descriptors_accepting_resumes_by_itself_when_there_are_some_again() {
 
 #[test]
 fn the_default_limit_of_connections_fits_the_limit_of_open_files() {
-    let server = Server::of(windlass_under_ulimit("-n 32", &["--mode", "raw", "--listen", "127.0.0.1:0"]));
+    let server =
+        Server::of(windlass_under_ulimit("-n 32", &["--mode", "raw", "--listen", "127.0.0.1:0"]));
     let mut clients: Vec<TcpStream> = (0..16).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(ping);
     let mut waiting = server.connect();
@@ -186,7 +194,9 @@ fn the_default_limit_of_connections_fits_the_limit_of_open_files() {
 
 #[test]
 fn a_signal_stops_it_cleanly_with_connections_open() {
-    for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT"), (Signal::HUP, "SIGHUP")] {
+    for (signal, name) in
+        [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT"), (Signal::HUP, "SIGHUP")]
+    {
         let server = Server::start(&["--mode", "raw"]);
         let mut client = server.connect();
         ping(&mut client);
@@ -228,7 +238,8 @@ fn who_hits_the_connection_limit_is_told_which_option_to_raise() {
 
 #[test]
 fn the_log_says_things_plainly() {
-    let server = Server::start(&["--log-level", "debug", "--mode", "chat", "--drain-timeout", "60"]);
+    let server =
+        Server::start(&["--log-level", "debug", "--mode", "chat", "--drain-timeout", "60"]);
     let mut lines = Vec::new();
     for path in ["/room/lobby", "/echo"] {
         let mut client = server.connect();
@@ -264,7 +275,10 @@ fn an_address_in_use_is_named() {
     let output = windlass(&["serve", "--listen", &address]).output().expect("the program starts");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains(&format!("cannot listen on {address}: Address already in use")), "{errors}");
+    assert!(
+        errors.contains(&format!("cannot listen on {address}: Address already in use")),
+        "{errors}"
+    );
     assert!(output.stdout.is_empty());
 }
 
@@ -275,7 +289,9 @@ fn sockets_from_the_service_manager_are_taken_before_anything_is_opened() {
     let mut command = Command::new("sh");
     // Two are told of, and one is there.
     let script = "LISTEN_PID=$$ LISTEN_FDS=2 exec \"$0\" \"$@\" 3<&0 4<&- </dev/null";
-    command.args(["-c", script, env!("CARGO_BIN_EXE_windlass")]).stdin(Stdio::from(OwnedFd::from(listener)));
+    command
+        .args(["-c", script, env!("CARGO_BIN_EXE_windlass")])
+        .stdin(Stdio::from(OwnedFd::from(listener)));
     let output = with_arguments(command, &["serve"]).output().expect("there is a shell");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
@@ -293,7 +309,10 @@ fn a_second_server_on_the_address_is_refused_with_several_workers_too() {
         assert_eq!(refused.wait().code(), Some(1), "{first} and {second} workers");
         let mut errors = String::new();
         refused.0.stderr.take().expect("piped").read_to_string(&mut errors).expect("it is text");
-        assert!(errors.contains(&format!("cannot listen on {address}: Address already in use")), "{errors}");
+        assert!(
+            errors.contains(&format!("cannot listen on {address}: Address already in use")),
+            "{errors}"
+        );
         server.stop_cleanly();
     }
 }
@@ -323,7 +342,17 @@ fn a_server_on_a_ring_that_was_killed_can_be_started_again_at_once() {
     }
     let mut address = "127.0.0.1:0".to_owned();
     for mode in ["raw", "echo", "raw", "echo", "raw"] {
-        let arguments = ["serve", "--listen", &address, "--mode", mode, "--backend", "uring", "--drain-timeout", "0"];
+        let arguments = [
+            "serve",
+            "--listen",
+            &address,
+            "--mode",
+            mode,
+            "--backend",
+            "uring",
+            "--drain-timeout",
+            "0",
+        ];
         let server = Server::of(windlass(&arguments));
         address = server.address.to_string();
         let client = server.connect();
@@ -339,10 +368,15 @@ fn an_address_that_stays_in_use_is_named_on_a_ring_too() {
     }
     let occupied = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = occupied.local_addr().expect("it has an address").to_string();
-    let output = windlass(&["serve", "--listen", &address, "--backend", "uring"]).output().expect("the program starts");
+    let output = windlass(&["serve", "--listen", &address, "--backend", "uring"])
+        .output()
+        .expect("the program starts");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains(&format!("cannot listen on {address}: Address already in use")), "{errors}");
+    assert!(
+        errors.contains(&format!("cannot listen on {address}: Address already in use")),
+        "{errors}"
+    );
 }
 
 fn serves_and_is_named(backend: &str) {
@@ -393,7 +427,9 @@ fn a_buffer_that_cannot_hold_the_longest_message_is_refused_by_the_options_names
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(
-        text.contains("--buffer 5009 ") && text.contains("--message-max 5000 ") && text.contains("raise --buffer"),
+        text.contains("--buffer 5009 ")
+            && text.contains("--message-max 5000 ")
+            && text.contains("raise --buffer"),
         "{text}"
     );
     // Raw bytes come in no messages.
@@ -403,8 +439,9 @@ fn a_buffer_that_cannot_hold_the_longest_message_is_refused_by_the_options_names
 #[test]
 fn it_stops_cleanly_though_nobody_reads_its_output() {
     let mut command = windlass(&["serve", "--listen", "127.0.0.1:0"]);
-    let mut running =
-        Running(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the program starts"));
+    let mut running = Running(
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the program starts"),
+    );
     let mut output = running.0.stdout.take().expect("piped");
     output.read_exact(&mut [0; 13]).expect("the line comes");
     drop(output);
@@ -419,13 +456,17 @@ fn refusals_and_peers_are_in_the_log() {
     let server = Server::start(&["--mode", "echo", "--log-level", "debug", "--log", "json"]);
     let ask = |more: &str| {
         let mut client = server.connect();
-        client.write_all(format!("GET / HTTP/1.1\r\n{UPGRADE}{more}\r\n").as_bytes()).expect("the server reads");
+        client
+            .write_all(format!("GET / HTTP/1.1\r\n{UPGRADE}{more}\r\n").as_bytes())
+            .expect("the server reads");
         let local = client.local_addr().expect("it is connected");
         (client, format!(r#""peer":"{local}""#))
     };
     let (_evil, peer) = ask("Origin: https://evil.example\r\n");
     let line = server.wait_for_error(&peer);
-    for part in [r#""message":"refused""#, r#""status":403"#, "https://evil.example", r#""level":"INFO""#] {
+    for part in
+        [r#""message":"refused""#, r#""status":403"#, "https://evil.example", r#""level":"INFO""#]
+    {
         assert!(line.contains(part), "{part} in {line}");
     }
     let (_good, peer) = ask("");

@@ -1,6 +1,9 @@
 //! A command in a sandbox that forbids rings, as those of containers do.
 
-#![allow(unsafe_code, reason = "prctl(2) takes a program by its address, in a child between fork(2) and execve(2)")]
+#![allow(
+    unsafe_code,
+    reason = "prctl(2) takes a program by its address, in a child between fork(2) and execve(2)"
+)]
 
 use std::{io, os::unix::process::CommandExt as _, process::Command};
 
@@ -26,7 +29,9 @@ fn forbid() -> io::Result<()> {
     let mut outcome = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     if outcome == 0 {
         // SAFETY: the program is as long as it says and lives through the call, which copies it (PR_SET_SECCOMP(2const)).
-        outcome = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
+        outcome = unsafe {
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter)
+        };
     }
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -22,7 +22,11 @@ impl Head {
             &format!("Sec-WebSocket-Key: {KEY}"),
             "Sec-WebSocket-Version: 13",
         ];
-        Self { line: "GET / HTTP/1.1".to_owned(), headers: headers.map(str::to_owned).into(), end: "\r\n" }
+        Self {
+            line: "GET / HTTP/1.1".to_owned(),
+            headers: headers.map(str::to_owned).into(),
+            end: "\r\n",
+        }
     }
 
     /// With another first line.

@@ -67,14 +67,18 @@ impl Peer {
         let mut bytes = Vec::new();
         let mut buffer = [0; 4096];
         loop {
-            if head_len(&bytes).is_some_and(|head| bytes.len() >= head + more) && bytes.starts_with(b"HTTP/1.1 101") {
+            if head_len(&bytes).is_some_and(|head| bytes.len() >= head + more)
+                && bytes.starts_with(b"HTTP/1.1 101")
+            {
                 return Answer { bytes, is_closed: false };
             }
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Answer { bytes, is_closed: true },
                 Ok(count) => bytes.extend_from_slice(&buffer[..count]),
                 Err(error) if is_gone(&error) => return Answer { bytes, is_closed: true },
-                Err(error) => panic!("the server neither answers nor closes: {error}; it said {bytes:?}"),
+                Err(error) => {
+                    panic!("the server neither answers nor closes: {error}; it said {bytes:?}")
+                }
             }
         }
     }

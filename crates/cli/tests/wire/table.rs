@@ -108,9 +108,17 @@ fn smuggling() -> Vec<Case> {
         case("a length with a sign", &good().and("Content-Length: +4"), 400),
         case("a negative length", &good().and("Content-Length: -1"), 400),
         case("a length in hexadecimal", &good().and("Content-Length: 0x4"), 400),
-        case("a length beyond all numbers", &good().and("Content-Length: 99999999999999999999999"), 400),
+        case(
+            "a length beyond all numbers",
+            &good().and("Content-Length: 99999999999999999999999"),
+            400,
+        ),
         case("an empty length", &good().and("Content-Length:"), 400),
-        case("a coding with a tab before it", &good().and("Transfer-Encoding:\tchunked").and("Content-Length: 4"), 400),
+        case(
+            "a coding with a tab before it",
+            &good().and("Transfer-Encoding:\tchunked").and("Content-Length: 4"),
+            400,
+        ),
         // Where chunks are not the last coding nobody can know the end (RFC 9112 section 6.3).
         case("a coding that nobody knows", &good().and("Transfer-Encoding: xchunked"), 400),
         case("a compressed body", &good().and("Transfer-Encoding: gzip"), 400),
@@ -118,7 +126,11 @@ fn smuggling() -> Vec<Case> {
         case("chunks twice", &good().and("Transfer-Encoding: chunked, chunked"), 400),
         case("no coding", &good().and("Transfer-Encoding:"), 400),
         case("compressed, in chunks", &good().and("Transfer-Encoding: gzip, chunked"), 501),
-        Case { name: "an upgrade with a body", bytes: body(good().and("Content-Length: 4"), "body"), status: 400 },
+        Case {
+            name: "an upgrade with a body",
+            bytes: body(good().and("Content-Length: 4"), "body"),
+            status: 400,
+        },
         Case {
             name: "an upgrade with chunks",
             bytes: body(good().and("Transfer-Encoding: chunked"), "0\r\n\r\n"),
@@ -146,7 +158,11 @@ fn upgrades() -> Vec<Case> {
         case("an empty key", &good().with("Sec-WebSocket-Key", ""), 400),
         case("a key without padding", &good().with("Sec-WebSocket-Key", no_padding), 400),
         case("a short key", &good().with("Sec-WebSocket-Key", "c2hvcnQ="), 400),
-        case("a key that is no base64", &good().with("Sec-WebSocket-Key", "!!!!!!!!!!!!!!!!!!!!!!=="), 400),
+        case(
+            "a key that is no base64",
+            &good().with("Sec-WebSocket-Key", "!!!!!!!!!!!!!!!!!!!!!!=="),
+            400,
+        ),
         case("protocols that are no tokens", &good().and("Sec-WebSocket-Protocol: a b"), 400),
         case("the same protocol twice", &good().and("Sec-WebSocket-Protocol: a, a"), 400),
         case("extensions that are none", &good().and("Sec-WebSocket-Extensions: ;x"), 400),
@@ -161,7 +177,11 @@ fn floods() -> Vec<Case> {
         case("a header of 64 KiB", &good().and(&format!("X: {}", "a".repeat(1 << 16))), 431),
         case("a name of 64 KiB", &good().and(&format!("{}: a", "X".repeat(1 << 16))), 431),
         case("a thousand empty headers", &(0..1000).fold(good(), |head, _| head.and("X:")), 431),
-        case("a target of 64 KiB", &good().line(&format!("GET /{} HTTP/1.1", "a".repeat(1 << 16))), 414),
+        case(
+            "a target of 64 KiB",
+            &good().line(&format!("GET /{} HTTP/1.1", "a".repeat(1 << 16))),
+            414,
+        ),
         raw("a first line that never ends", &vec![b'A'; 1 << 16], 414),
         raw("empty lines for ever", &b"\r\n".repeat(1 << 15), 400),
     ]
@@ -175,8 +195,16 @@ fn strangers() -> Vec<Case> {
         raw("HTTP/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x12\x04\0\0\0\0\0", 505),
         raw("TLS", &client_hello, 400),
         raw("SSH", b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n\r\n", 400),
-        raw("a frame without a handshake", &[0x81, 0x85, 1, 2, 3, 4, 0x69, 0x67, 0x6f, 0x68, 0x6e], 400),
-        raw("the PROXY protocol", b"PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\nGET / HTTP/1.1\r\n\r\n", 400),
+        raw(
+            "a frame without a handshake",
+            &[0x81, 0x85, 1, 2, 3, 4, 0x69, 0x67, 0x6f, 0x68, 0x6e],
+            400,
+        ),
+        raw(
+            "the PROXY protocol",
+            b"PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\nGET / HTTP/1.1\r\n\r\n",
+            400,
+        ),
         raw("zeros", &[0; 512], 400),
         raw("ones", &[0xff; 1 << 13], 414),
     ]
@@ -188,7 +216,12 @@ fn check<'a>(server: &Server, case: &Case, how: &str, pieces: impl IntoIterator<
     peer.send(pieces);
     let answer = peer.answer(0);
     let (name, status) = (case.name, case.status);
-    assert_eq!(answer.status(), Some(status), "{name}, {how}: {:?}", String::from_utf8_lossy(&answer.bytes));
+    assert_eq!(
+        answer.status(),
+        Some(status),
+        "{name}, {how}: {:?}",
+        String::from_utf8_lossy(&answer.bytes)
+    );
     assert!(answer.is_closed, "{name}, {how}: the connection stays open");
     let head = answer.head();
     let needed: &[&str] = match status {
@@ -200,14 +233,18 @@ fn check<'a>(server: &Server, case: &Case, how: &str, pieces: impl IntoIterator<
         assert!(head.contains(line), "{name}, {how}: no {line:?} in {head}");
     }
     assert!(head.contains("\r\ndate: "), "{name}, {how}: no Date in {head}");
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).map(str::parse);
+    let length =
+        head.lines().find_map(|line| line.strip_prefix("content-length: ")).map(str::parse);
     if case.name == "HEAD" {
         // The length is that of an answer to GET (RFC 9110 section 9.3.2).
         assert!(matches!(length, Some(Ok(1_usize..))) && answer.body().is_empty(), "{how}: {head}");
     } else {
         assert_eq!(length, Some(Ok(answer.body().len())), "{name}, {how}: {head}");
     }
-    assert!(head.contains("close"), "{name}, {how}: the client is not told that the connection ends: {head}");
+    assert!(
+        head.contains("close"),
+        "{name}, {how}: the client is not told that the connection ends: {head}"
+    );
 }
 
 /// Checks the cases against one server, which is as good as new afterwards.

@@ -112,7 +112,11 @@ fn a_violation_right_behind_the_request_is_told() {
         ("unmasked", b"\x81\x02hi".to_vec(), 1002_u16),
         ("reserved opcode", frame(0x83, b""), 1002),
         ("not UTF-8", frame(TEXT, b"\xff"), 1007),
-        ("a length beyond all limits", [&[0x82, 0xff, 0x7f][..], &[0xff; 7], &[0; 4]].concat(), 1009),
+        (
+            "a length beyond all limits",
+            [&[0x82, 0xff, 0x7f][..], &[0xff; 7], &[0; 4]].concat(),
+            1009,
+        ),
     ] {
         let mut peer = Peer::new(&server);
         peer.send([&Head::good().bytes()[..], &wrong]);

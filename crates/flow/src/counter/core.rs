@@ -45,7 +45,14 @@ pub(super) struct Step {
 impl Core {
     pub(super) fn new(page: Memory, scope: Scope, semaphore: bool, nonblocking: bool) -> Self {
         let nonblocking = AtomicBool::new(nonblocking);
-        Self { page, scope, semaphore, nonblocking, reader: OnceLock::new(), writer: OnceLock::new() }
+        Self {
+            page,
+            scope,
+            semaphore,
+            nonblocking,
+            reader: OnceLock::new(),
+            writer: OnceLock::new(),
+        }
     }
 
     pub(super) fn word(&self) -> Result<Word, Corrupt> {
@@ -66,7 +73,8 @@ impl Core {
             let Some(to) = change(from)? else {
                 return Ok(None);
             };
-            match word.compare_exchange_weak(packed, to.pack(), Ordering::AcqRel, Ordering::Acquire) {
+            match word.compare_exchange_weak(packed, to.pack(), Ordering::AcqRel, Ordering::Acquire)
+            {
                 Ok(_) => return Ok(Some(Step { from, to })),
                 Err(now) => packed = now,
             }
@@ -252,7 +260,11 @@ impl Core {
             if let Some(done) = attempt()? {
                 return Ok(done);
             }
-            let slice = if self.is_shared() { Some(left.map_or(RESYNC, |left| left.min(RESYNC))) } else { left };
+            let slice = if self.is_shared() {
+                Some(left.map_or(RESYNC, |left| left.min(RESYNC)))
+            } else {
+                left
+            };
             if !list.sleep(seen, self.scope, slice) {
                 self.resync(side);
             }

@@ -30,8 +30,13 @@ const CALLS: usize = 7;
 const MAXIMUM: u32 = 3;
 
 fn counter(count: u32, semaphore: bool, starved: bool) -> EventCounter {
-    let counter =
-        EventCounter::builder().maximum(MAXIMUM).initial(count).semaphore(semaphore).shared(true).build().unwrap();
+    let counter = EventCounter::builder()
+        .maximum(MAXIMUM)
+        .initial(count)
+        .semaphore(semaphore)
+        .shared(true)
+        .build()
+        .unwrap();
     counter.reader().unwrap();
     counter.writer().unwrap();
     if starved {
@@ -57,7 +62,12 @@ fn come_and_go(counter: &EventCounter) -> (bool, bool) {
 }
 
 /// Whether all went well when, after so many calls of `late`, the others have done `before` and then one has died doing `last`.
-fn survives(counter: &EventCounter, late: (Act, usize), before: &[Act], last: (Act, usize)) -> bool {
+fn survives(
+    counter: &EventCounter,
+    late: (Act, usize),
+    before: &[Act],
+    last: (Act, usize),
+) -> bool {
     let (others, before) = (counter.clone(), before.to_vec());
     calls::after(late.1, move || {
         before.iter().for_each(|act| act.run(&others));
@@ -93,10 +103,16 @@ fn one_that_is_late_never_hides_what_a_dead_one_left() {
             for late in [Act::Write, Act::Read, Act::Come] {
                 for before in histories() {
                     for last in [Act::Write, Act::Read] {
-                        for (at, dies) in (0..CALLS).flat_map(|at| (0..CALLS).map(move |dies| (at, dies))) {
+                        for (at, dies) in
+                            (0..CALLS).flat_map(|at| (0..CALLS).map(move |dies| (at, dies)))
+                        {
                             let counter = counter(count, semaphore, starved);
-                            let case = (semaphore, count, starved, (late, at), &before, (last, dies));
-                            assert!(survives(&counter, (late, at), &before, (last, dies)), "both sleep: {case:?}");
+                            let case =
+                                (semaphore, count, starved, (late, at), &before, (last, dies));
+                            assert!(
+                                survives(&counter, (late, at), &before, (last, dies)),
+                                "both sleep: {case:?}"
+                            );
                             come_and_go(&counter);
                             cases += 1;
                         }
@@ -117,7 +133,11 @@ fn one_that_dies_while_it_gives_an_edge_keeps_no_writer_asleep() {
     calls::after(0, move || {
         assert_eq!(others.try_read(), Ok(1));
         assert!(others.try_read().is_err());
-        assert_eq!(levels(&others), (false, true), "the writers know, and there is nothing to read");
+        assert_eq!(
+            levels(&others),
+            (false, true),
+            "the writers know, and there is nothing to read"
+        );
         calls::after(0, calls::die);
     });
     assert!(calls::until_death(|| counter.try_read()));

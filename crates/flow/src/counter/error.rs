@@ -274,7 +274,10 @@ mod tests {
     fn the_kernels_number_survives() {
         let number = Some(Errno::MFILE.raw_os_error());
         assert_eq!(io::Error::from(BuildError::Os(Errno::MFILE)).raw_os_error(), number);
-        assert_eq!(io::Error::from(PartsError { reason: Errno::MFILE.into(), given: () }).raw_os_error(), number);
+        assert_eq!(
+            io::Error::from(PartsError { reason: Errno::MFILE.into(), given: () }).raw_os_error(),
+            number
+        );
         assert!(PartsReason::Os(Errno::MFILE).to_string().contains(&Errno::MFILE.to_string()));
     }
 }

@@ -13,8 +13,8 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     ioctl::{Opcode, Setter, ioctl, opcode},
     time::{
-        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_gettime,
-        timerfd_settime,
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_gettime, timerfd_settime,
     },
 };
 
@@ -36,7 +36,8 @@ pub(super) struct Flag(OwnedFd);
 
 impl Flag {
     pub(super) fn new() -> Result<Self, Errno> {
-        timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).map(Self)
+        timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map(Self)
     }
 
     /// One that came from elsewhere. Any timerfd will do, whatever its clock and its flags.
@@ -140,8 +141,13 @@ mod tests {
         for set in WAYS {
             let flag = Flag::new().unwrap();
             let watch = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-            epoll::add(&watch, &flag, epoll::EventData::new_u64(0), epoll::EventFlags::IN | epoll::EventFlags::ET)
-                .unwrap();
+            epoll::add(
+                &watch,
+                &flag,
+                epoll::EventData::new_u64(0),
+                epoll::EventFlags::IN | epoll::EventFlags::ET,
+            )
+            .unwrap();
             for _ in 0..100 {
                 set(&flag);
                 let mut events: Vec<epoll::Event> = Vec::with_capacity(1);

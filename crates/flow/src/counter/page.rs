@@ -66,7 +66,8 @@ pub(super) struct Live {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Live>() == 64 && size_of::<Page>() == 128 && size_of::<Page>() <= PAGE_LEN);
+const _: () =
+    assert!(size_of::<Live>() == 64 && size_of::<Page>() == 128 && size_of::<Page>() <= PAGE_LEN);
 
 impl Page {
     fn new(word: Word, semaphore: bool) -> Self {
@@ -193,7 +194,9 @@ impl Mapping {
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the address is null, so the kernel takes room that nobody uses, and no reference points there.
-        let address = unsafe { rustix::mm::mmap(core::ptr::null_mut(), PAGE_LEN, access, MapFlags::SHARED, &memfd, 0) };
+        let address = unsafe {
+            rustix::mm::mmap(core::ptr::null_mut(), PAGE_LEN, access, MapFlags::SHARED, &memfd, 0)
+        };
         match address.map(|address| NonNull::new(address.cast::<Page>())) {
             Ok(Some(page)) => Ok(Self { view: View { page }, memfd }),
             // The kernel maps nothing at zero unless it is asked to.

@@ -44,7 +44,11 @@ impl EventCounter {
         let Core { page, scope, semaphore, nonblocking, reader, writer } = core;
         match (page, reader.into_inner(), writer.into_inner()) {
             (Memory::Shared(mapping), Some(SideFd::Flag(reader)), Some(SideFd::Flag(writer))) => {
-                Ok(CounterParts { page: mapping.into_memfd(), reader: reader.into(), writer: writer.into() })
+                Ok(CounterParts {
+                    page: mapping.into_memfd(),
+                    reader: reader.into(),
+                    writer: writer.into(),
+                })
             }
             (page, reader, writer) => {
                 let core = Core {
@@ -55,7 +59,10 @@ impl EventCounter {
                     reader: reader.map_or_else(Default::default, Into::into),
                     writer: writer.map_or_else(Default::default, Into::into),
                 };
-                Err(PartsError { reason: PartsReason::NotShared, given: Self { core: Arc::new(core) } })
+                Err(PartsError {
+                    reason: PartsReason::NotShared,
+                    given: Self { core: Arc::new(core) },
+                })
             }
         }
     }
@@ -70,7 +77,8 @@ impl EventCounter {
     pub fn from_parts(parts: CounterParts) -> Result<Self, PartsError<CounterParts>> {
         let CounterParts { page, reader, writer } = parts;
         let refused = |errno: Errno, page, reader, writer| {
-            let reason = if errno == Errno::INVAL { PartsReason::NotATimerFd } else { errno.into() };
+            let reason =
+                if errno == Errno::INVAL { PartsReason::NotATimerFd } else { errno.into() };
             Err(PartsError { reason, given: CounterParts { page, reader, writer } })
         };
         let reader = match Flag::from_fd(reader) {
@@ -97,10 +105,16 @@ impl EventCounter {
 }
 
 fn duplicate(core: &Core) -> Result<CounterParts, PartsReason> {
-    let (Memory::Shared(mapping), Some(reader), Some(writer)) = (&core.page, core.reader.get(), core.writer.get())
+    let (Memory::Shared(mapping), Some(reader), Some(writer)) =
+        (&core.page, core.reader.get(), core.writer.get())
     else {
         return Err(PartsReason::NotShared);
     };
-    let again = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(PartsReason::Os);
-    Ok(CounterParts { page: again(mapping.memfd())?, reader: again(reader.as_fd())?, writer: again(writer.as_fd())? })
+    let again =
+        |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(PartsReason::Os);
+    Ok(CounterParts {
+        page: again(mapping.memfd())?,
+        reader: again(reader.as_fd())?,
+        writer: again(writer.as_fd())?,
+    })
 }

@@ -48,7 +48,11 @@ fn a_polled_side_costs_a_call_when_its_level_changes() {
     let counter = EventCounter::new(4).unwrap();
     let _reader = counter.reader().unwrap();
     assert_eq!(calls_of(|| counter.write(1)), 1);
-    assert_eq!(calls_of(|| counter.write(2)), 0, "it was readable before, and nobody polls the writer's side");
+    assert_eq!(
+        calls_of(|| counter.write(2)),
+        0,
+        "it was readable before, and nobody polls the writer's side"
+    );
     assert_eq!(calls_of(|| counter.read()), 1);
     let _writer = counter.writer().unwrap();
     assert_eq!(calls_of(|| counter.write(1)), 1);
@@ -67,12 +71,17 @@ fn a_shared_counter_tells_at_every_step() {
     assert_eq!(calls_of(|| counter.read()), 1);
     counter.read().unwrap();
     counter.read().unwrap();
-    assert_eq!(calls_of(|| counter.try_read()), 3, "both sides, and what the other says once its own says no");
+    assert_eq!(
+        calls_of(|| counter.try_read()),
+        3,
+        "both sides, and what the other says once its own says no"
+    );
 }
 
 /// A shared counter with both sides polled.
 fn shared(maximum: u32, semaphore: bool) -> EventCounter {
-    let counter = EventCounter::builder().maximum(maximum).semaphore(semaphore).shared(true).build().unwrap();
+    let counter =
+        EventCounter::builder().maximum(maximum).semaphore(semaphore).shared(true).build().unwrap();
     counter.reader().unwrap();
     counter.writer().unwrap();
     counter
@@ -85,7 +94,13 @@ fn die_writing(counter: &EventCounter, n: u32) {
 
 /// A process makes the step of a read and dies before it tells anybody.
 fn die_reading(counter: &EventCounter) {
-    assert!(counter.core.update(|word| Ok::<_, ReadError>(word.taken(counter.is_semaphore()))).unwrap().is_some());
+    assert!(
+        counter
+            .core
+            .update(|word| Ok::<_, ReadError>(word.taken(counter.is_semaphore())))
+            .unwrap()
+            .is_some()
+    );
 }
 
 /// Returns when a thread has enlisted and has had the time to fall asleep. If it has not, its test proves less, but does not fail.
@@ -177,9 +192,17 @@ fn a_process_that_dies_while_it_tells_leaves_its_own_side_ready() {
     // And once it does not, the other is looked at again: the last to have said "ready" may have been one that died before it told.
     assert_eq!(order(&|| counter.write(1).unwrap()), "rwr");
     assert_eq!(order(&|| assert!(counter.try_write(1).is_err())), "rwr");
-    assert_eq!(order(&|| assert_eq!(counter.read(), Ok(1))), "wwrw", "an edge for the one that was refused");
+    assert_eq!(
+        order(&|| assert_eq!(counter.read(), Ok(1))),
+        "wwrw",
+        "an edge for the one that was refused"
+    );
     counter.write(1).unwrap();
-    assert_eq!(order(&|| assert_eq!(counter.read(), Ok(1))), "wwrw", "nobody was refused since; it is asked, and set");
+    assert_eq!(
+        order(&|| assert_eq!(counter.read(), Ok(1))),
+        "wwrw",
+        "nobody was refused since; it is asked, and set"
+    );
     assert_eq!(order(&|| assert!(counter.try_read().is_err())), "wrw");
 }
 
@@ -232,7 +255,10 @@ fn a_page_that_a_peer_has_scribbled_on_is_an_error_and_calls_everybody() {
         assert_eq!(reader.try_read(), Err(ReadError::Corrupt));
         assert_eq!(mine.signal(), Err(Corrupt));
         assert_eq!(mine.set_maximum(9), Err(SetMaximumError::Corrupt));
-        assert_eq!((mine.count(), mine.maximum(), mine.is_overflowed()), (Err(Corrupt), Err(Corrupt), Err(Corrupt)));
+        assert_eq!(
+            (mine.count(), mine.maximum(), mine.is_overflowed()),
+            (Err(Corrupt), Err(Corrupt), Err(Corrupt))
+        );
         assert_eq!(levels(&mine), (true, true), "whoever polls comes and hears of it");
         assert!(format!("{mine:?}").contains("Corrupt"));
     }
@@ -288,7 +314,11 @@ fn a_peer_that_changes_the_levels_all_the_time_keeps_no_call_busy() {
         assert!(!calls::until_death(|| ()));
         let _ = counter.try_read();
         let word = counter.core.word().unwrap();
-        assert_eq!(levels(&counter), (word.is_readable(), word.is_writable()), "the next call of anybody mends it");
+        assert_eq!(
+            levels(&counter),
+            (word.is_readable(), word.is_writable()),
+            "the next call of anybody mends it"
+        );
     }
     assert!(most > 64, "no call was kept busy: {most}");
 }

@@ -78,7 +78,11 @@ impl Word {
     }
 
     pub(super) const fn with_maximum(self, maximum: u32) -> Result<Self, SetMaximumError> {
-        if maximum > self.count { Ok(Self { maximum, ..self }) } else { Err(SetMaximumError::NotAboveCount) }
+        if maximum > self.count {
+            Ok(Self { maximum, ..self })
+        } else {
+            Err(SetMaximumError::NotAboveCount)
+        }
     }
 }
 
@@ -99,7 +103,9 @@ mod tests {
             assert_eq!(packed, (u64::from(maximum) << 32) + u64::from(count));
             assert_eq!(Word::unpack(packed), Ok(word(maximum, count)));
         }
-        for packed in [0, 1, u64::from(MAX), (9 << 32) + 10, (u64::from(MAX - 1) << 32) + u64::from(MAX)] {
+        for packed in
+            [0, 1, u64::from(MAX), (9 << 32) + 10, (u64::from(MAX - 1) << 32) + u64::from(MAX)]
+        {
             assert_eq!(Word::unpack(packed), Err(Corrupt), "{packed:#x}");
         }
     }

@@ -80,7 +80,11 @@ pub fn mailbox<T>(bounds: Bounds, latch: Arc<Latch>) -> (Sender<T>, Mailbox<T>) 
 
 /// Makes a mailbox whose items weigh what `weigh` says, asked once when an item is pushed.
 #[must_use]
-pub fn weighed_mailbox<T>(bounds: Bounds, latch: Arc<Latch>, weigh: fn(&T) -> usize) -> (Sender<T>, Mailbox<T>) {
+pub fn weighed_mailbox<T>(
+    bounds: Bounds,
+    latch: Arc<Latch>,
+    weigh: fn(&T) -> usize,
+) -> (Sender<T>, Mailbox<T>) {
     let inner = Inner {
         queue: VecDeque::new(),
         items: 0,
@@ -91,7 +95,8 @@ pub fn weighed_mailbox<T>(bounds: Bounds, latch: Arc<Latch>, weigh: fn(&T) -> us
         tasks: Vec::new(),
         next_ticket: 0,
     };
-    let shared = Arc::new(Shared { inner: Mutex::new(inner), room: Condvar::new(), bounds, latch, weigh });
+    let shared =
+        Arc::new(Shared { inner: Mutex::new(inner), room: Condvar::new(), bounds, latch, weigh });
     (Sender::new(&shared), Mailbox::new(shared))
 }
 
@@ -181,7 +186,11 @@ impl<T> Shared<T> {
     }
 
     /// Pushes an item when there is room; `None`: however long that takes.
-    fn wait_for_room(&self, weighed: Weighed<T>, deadline: Option<Instant>) -> Result<(), (PushReason, Weighed<T>)> {
+    fn wait_for_room(
+        &self,
+        weighed: Weighed<T>,
+        deadline: Option<Instant>,
+    ) -> Result<(), (PushReason, Weighed<T>)> {
         let mut inner = self.lock();
         loop {
             match inner.admits(self.bounds, weighed.bytes) {
@@ -196,7 +205,9 @@ impl<T> Shared<T> {
             inner.blocked += 1;
             inner = match left {
                 None => self.room.wait(inner).unwrap_or_else(PoisonError::into_inner),
-                Some(left) => self.room.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0,
+                Some(left) => {
+                    self.room.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0
+                }
             };
             inner.blocked -= 1;
         }

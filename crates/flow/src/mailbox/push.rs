@@ -44,7 +44,11 @@ impl<T> Push<T> {
     }
 
     /// Pushes the item, or leaves the waker where [`Wakes`](super::Wakes) finds it: under one lock, or room could come between.
-    fn offer_or_wait(&mut self, weighed: Weighed<T>, waker: Waker) -> Poll<Result<(), PushError<T>>> {
+    fn offer_or_wait(
+        &mut self,
+        weighed: Weighed<T>,
+        waker: Waker,
+    ) -> Poll<Result<(), PushError<T>>> {
         let shared = &self.sender.shared;
         let mut inner = shared.lock();
         match inner.admits(shared.bounds, weighed.bytes) {

@@ -134,7 +134,10 @@ impl<T> Drop for Mailbox<T> {
 
 impl<T> fmt::Debug for Mailbox<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mailbox").field("bounds", &self.shared.bounds).field("len", &self.len()).finish()
+        f.debug_struct("Mailbox")
+            .field("bounds", &self.shared.bounds)
+            .field("len", &self.len())
+            .finish()
     }
 }
 

@@ -24,7 +24,12 @@ pub(crate) enum Kind {
 pub(crate) const KINDS: [Kind; 3] = [Kind::Threads, Kind::Shared, Kind::Parts];
 
 /// A counter, and the handle for its readers and the one for its writers.
-pub(crate) fn counters(kind: Kind, maximum: u32, initial: u32, semaphore: bool) -> (EventCounter, EventCounter) {
+pub(crate) fn counters(
+    kind: Kind,
+    maximum: u32,
+    initial: u32,
+    semaphore: bool,
+) -> (EventCounter, EventCounter) {
     let builder = EventCounter::builder().maximum(maximum).initial(initial).semaphore(semaphore);
     let counter = builder.shared(kind != Kind::Threads).build().unwrap();
     let again = match kind {

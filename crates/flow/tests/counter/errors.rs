@@ -8,7 +8,8 @@ use crate::bed::{KINDS, counters};
 
 #[test]
 fn a_counter_needs_a_maximum_above_its_count() {
-    let build = |maximum, initial| EventCounter::builder().maximum(maximum).initial(initial).build().err();
+    let build =
+        |maximum, initial| EventCounter::builder().maximum(maximum).initial(initial).build().err();
     assert_eq!(EventCounter::new(0).err(), Some(BuildError::ZeroMaximum));
     assert_eq!(build(0, 7), Some(BuildError::ZeroMaximum));
     assert_eq!(build(7, 7), Some(BuildError::InitialTooLarge));
@@ -34,7 +35,9 @@ fn writes_that_cannot_be_are_refused_at_once_and_change_nothing() {
     for kind in KINDS {
         let (counter, _again) = counters(kind, 4, 1, false);
         let ways: [&dyn Fn(u32) -> Result<(), WriteError>; 3] =
-            [&|n| counter.write(n), &|n| counter.try_write(n), &|n| counter.write_timeout(n, Duration::MAX)];
+            [&|n| counter.write(n), &|n| counter.try_write(n), &|n| {
+                counter.write_timeout(n, Duration::MAX)
+            }];
         for way in ways {
             assert_eq!(way(0), Err(WriteError::Zero));
             assert_eq!(way(4), Err(WriteError::TooLarge));
@@ -66,7 +69,11 @@ fn a_maximum_at_or_below_the_count_is_invalid_input() {
         }
         assert_eq!(counter.maximum(), Ok(4));
         counter.signal().unwrap();
-        assert_eq!(counter.set_maximum(4), Err(SetMaximumError::NotAboveCount), "as the patch: not above the count");
+        assert_eq!(
+            counter.set_maximum(4),
+            Err(SetMaximumError::NotAboveCount),
+            "as the patch: not above the count"
+        );
         assert_eq!(counter.set_maximum(5), Ok(()));
     }
 }

@@ -128,7 +128,14 @@ impl Naive {
     }
 }
 
-fn run(kind: Kind, semaphore: bool, maximum: u32, initial: u32, expose_at: usize, program: &[Step]) {
+fn run(
+    kind: Kind,
+    semaphore: bool,
+    maximum: u32,
+    initial: u32,
+    expose_at: usize,
+    program: &[Step],
+) {
     let mut naive = Naive { maximum, count: initial.min(maximum - 1), semaphore };
     let (counter, again) = counters(kind, maximum, naive.count, semaphore);
     let mut sides = None;
@@ -136,7 +143,9 @@ fn run(kind: Kind, semaphore: bool, maximum: u32, initial: u32, expose_at: usize
         if i == expose_at {
             sides = Some(Sides::new(&counter));
         }
-        let write = |naive: &mut Naive, counter: &EventCounter, n| assert_eq!(counter.try_write(n), naive.write(n));
+        let write = |naive: &mut Naive, counter: &EventCounter, n| {
+            assert_eq!(counter.try_write(n), naive.write(n))
+        };
         match *step {
             Step::Write(n) => write(&mut naive, &counter, n),
             Step::WriteAgain(n) => write(&mut naive, &again, n),
@@ -145,7 +154,11 @@ fn run(kind: Kind, semaphore: bool, maximum: u32, initial: u32, expose_at: usize
             Step::Signal => assert_eq!(again.signal(), Ok(naive.signal())),
             Step::SetMaximum(m) => assert_eq!(counter.set_maximum(m).is_ok(), naive.set_maximum(m)),
         }
-        assert_eq!((counter.count(), again.maximum()), (Ok(naive.count), Ok(naive.maximum)), "after {step:?}");
+        assert_eq!(
+            (counter.count(), again.maximum()),
+            (Ok(naive.count), Ok(naive.maximum)),
+            "after {step:?}"
+        );
         assert_eq!(counter.is_overflowed(), Ok(naive.count == naive.maximum));
         if let Some(sides) = &sides {
             let levels = (naive.count > 0, naive.count < naive.maximum - 1);

@@ -63,7 +63,12 @@ fn scribbled(at: u64, bytes: &[u8]) -> PartsReason {
 
 #[test]
 fn good_parts_make_a_counter_of_the_same_state() {
-    let counter = EventCounter::builder().maximum(9).initial(4).semaphore(true).nonblocking(true).shared(true);
+    let counter = EventCounter::builder()
+        .maximum(9)
+        .initial(4)
+        .semaphore(true)
+        .nonblocking(true)
+        .shared(true);
     let counter = counter.build().unwrap();
     let again = EventCounter::from_parts(counter.clone().into_parts().unwrap()).unwrap();
     assert_eq!((again.maximum(), again.count(), again.is_semaphore()), (Ok(9), Ok(4), true));
@@ -77,8 +82,11 @@ fn good_parts_make_a_counter_of_the_same_state() {
 
 #[test]
 fn a_longer_page_and_a_page_with_less_seals_than_ours_will_do() {
-    for (len, seals) in [(PAGE_LEN, SealFlags::SHRINK), (3 * PAGE_LEN, SealFlags::SHRINK | SealFlags::SEAL)] {
-        let counter = EventCounter::from_parts(CounterParts { page: page(len, seals), ..parts() }).unwrap();
+    for (len, seals) in
+        [(PAGE_LEN, SealFlags::SHRINK), (3 * PAGE_LEN, SealFlags::SHRINK | SealFlags::SEAL)]
+    {
+        let counter =
+            EventCounter::from_parts(CounterParts { page: page(len, seals), ..parts() }).unwrap();
         assert_eq!(counter.maximum(), Ok(10));
     }
 }
@@ -101,7 +109,10 @@ fn a_counter_between_threads_has_no_parts() {
 #[test]
 fn a_page_that_could_be_cut_off_is_refused() {
     assert_eq!(with_page(page(PAGE_LEN, SealFlags::empty())), PartsReason::NotSealed);
-    assert_eq!(with_page(page(PAGE_LEN, SealFlags::GROW | SealFlags::SEAL)), PartsReason::NotSealed);
+    assert_eq!(
+        with_page(page(PAGE_LEN, SealFlags::GROW | SealFlags::SEAL)),
+        PartsReason::NotSealed
+    );
     for other in [std::fs::File::open("/proc/self/exe").unwrap().into(), pipe().0, eventfd_of(0)] {
         assert_eq!(with_page(other), PartsReason::NotSealed);
     }
@@ -124,7 +135,10 @@ fn a_short_page_is_refused() {
 
 #[test]
 fn a_page_that_may_not_be_written_is_refused_by_the_kernel() {
-    assert!(matches!(with_page(page(PAGE_LEN, SealFlags::SHRINK | SealFlags::WRITE)), PartsReason::Os(_)));
+    assert!(matches!(
+        with_page(page(PAGE_LEN, SealFlags::SHRINK | SealFlags::WRITE)),
+        PartsReason::Os(_)
+    ));
 }
 
 #[test]
@@ -140,7 +154,8 @@ fn a_page_of_somebody_else_is_refused() {
 
 #[test]
 fn an_impossible_page_is_refused() {
-    let word = |maximum: u32, count: u32| ((u64::from(maximum) << 32) + u64::from(count)).to_ne_bytes();
+    let word =
+        |maximum: u32, count: u32| ((u64::from(maximum) << 32) + u64::from(count)).to_ne_bytes();
     assert_eq!(scribbled(WORD, &word(0, 0)), PartsReason::Corrupt);
     assert_eq!(scribbled(WORD, &word(3, 4)), PartsReason::Corrupt);
     assert_eq!(scribbled(WORD, &word(0, u32::MAX)), PartsReason::Corrupt);
@@ -160,7 +175,8 @@ fn a_hole_punched_into_the_page_is_corrupt_and_no_signal() {
 }
 
 fn pipe() -> (OwnedFd, OwnedFd) {
-    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK).unwrap()
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)
+        .unwrap()
 }
 
 fn eventfd_of(count: u32) -> OwnedFd {
@@ -168,7 +184,8 @@ fn eventfd_of(count: u32) -> OwnedFd {
 }
 
 fn timerfd() -> OwnedFd {
-    timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).unwrap()
+    timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+        .unwrap()
 }
 
 /// Once, at this moment.
@@ -181,7 +198,8 @@ fn at(tv_nsec: i64) -> rustix::time::Itimerspec {
 fn expired() -> OwnedFd {
     let fd = timerfd();
     timerfd_settime(&fd, TimerfdTimerFlags::empty(), &at(1)).unwrap();
-    rustix::event::poll(&mut [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)], None).unwrap();
+    rustix::event::poll(&mut [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)], None)
+        .unwrap();
     fd
 }
 
@@ -202,7 +220,11 @@ fn strangers() -> Vec<(&'static str, OwnedFd)> {
         ("other socket", peer),
         ("file", file),
         ("device", rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()).unwrap()),
-        ("directory", rustix::fs::open("/", OFlags::RDONLY | OFlags::NONBLOCK, rustix::fs::Mode::empty()).unwrap()),
+        (
+            "directory",
+            rustix::fs::open("/", OFlags::RDONLY | OFlags::NONBLOCK, rustix::fs::Mode::empty())
+                .unwrap(),
+        ),
         ("eventfd", eventfd_of(0)),
         ("epoll", epoll),
         ("memfd", page(PAGE_LEN, SealFlags::SHRINK)),
@@ -220,8 +242,16 @@ fn io_socketpair() -> (OwnedFd, OwnedFd) {
 fn what_is_no_timerfd_is_refused_as_a_side() {
     for (name, fd) in strangers() {
         let again = fd.try_clone().unwrap();
-        assert_eq!(refusal(CounterParts { reader: fd, ..parts() }), PartsReason::NotATimerFd, "{name}");
-        assert_eq!(refusal(CounterParts { writer: again, ..parts() }), PartsReason::NotATimerFd, "{name}");
+        assert_eq!(
+            refusal(CounterParts { reader: fd, ..parts() }),
+            PartsReason::NotATimerFd,
+            "{name}"
+        );
+        assert_eq!(
+            refusal(CounterParts { writer: again, ..parts() }),
+            PartsReason::NotATimerFd,
+            "{name}"
+        );
     }
 }
 
@@ -278,15 +308,22 @@ fn parts_that_do_not_belong_together_stall_at_worst() {
     use_all(&EventCounter::from_parts(twice).unwrap());
     let swapped = parts();
     use_all(
-        &EventCounter::from_parts(CounterParts { reader: swapped.writer, writer: swapped.reader, ..swapped }).unwrap(),
+        &EventCounter::from_parts(CounterParts {
+            reader: swapped.writer,
+            writer: swapped.reader,
+            ..swapped
+        })
+        .unwrap(),
     );
 }
 
 #[test]
 fn garbage_in_the_page_in_use_is_an_error() {
     let counter = shared(10);
-    let (sides, again) =
-        ((counter.reader().unwrap(), counter.writer().unwrap()), counter.clone().into_parts().unwrap());
+    let (sides, again) = (
+        (counter.reader().unwrap(), counter.writer().unwrap()),
+        counter.clone().into_parts().unwrap(),
+    );
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for _ in 0..2000 {
         state ^= state << 13;
@@ -300,7 +337,8 @@ fn garbage_in_the_page_in_use_is_an_error() {
             Ok(()) => assert!(known(counter.maximum())),
             Err(error) => assert_ne!(error, WriteError::Zero),
         }
-        let _ = (sides.0.try_read(), sides.1.try_write(3), counter.signal(), counter.set_maximum(7));
+        let _ =
+            (sides.0.try_read(), sides.1.try_write(3), counter.signal(), counter.set_maximum(7));
         let _ = (counter.is_overflowed(), counter.count(), format!("{counter:?}"));
     }
     rustix::io::pwrite(&again.page, &[0; 8], WORD).unwrap();

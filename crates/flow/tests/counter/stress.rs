@@ -60,13 +60,15 @@ impl Run {
     fn run(self) {
         let (for_readers, for_writers) = counters(self.kind, self.maximum, 0, self.semaphore);
         let polled = |way| matches!(way, Way::Polling);
-        let sides = (polled(self.writing) || polled(self.reading)).then(|| Sides::new(&for_readers));
+        let sides =
+            (polled(self.writing) || polled(self.reading)).then(|| Sides::new(&for_readers));
         let each = UNITS / self.writers;
         let total = u64::from(each * self.writers);
         let (received, over) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            let readers: Vec<_> =
-                (0..self.readers).map(|_| scope.spawn(|| self.reader(&for_readers, &received, &over, total))).collect();
+            let readers: Vec<_> = (0..self.readers)
+                .map(|_| scope.spawn(|| self.reader(&for_readers, &received, &over, total)))
+                .collect();
             let writers: Vec<_> = (0..self.writers)
                 .map(|seed| {
                     scope.spawn({
@@ -77,7 +79,10 @@ impl Run {
                 .collect();
             writers.into_iter().for_each(|thread| thread.join().unwrap());
             while !over.load(SeqCst) {
-                assert!(readers.iter().any(|thread| !thread.is_finished()), "{self:?}: the readers are gone");
+                assert!(
+                    readers.iter().any(|thread| !thread.is_finished()),
+                    "{self:?}: the readers are gone"
+                );
                 std::thread::yield_now();
             }
             assert_eq!(for_readers.count(), Ok(0), "{self:?}");
@@ -141,7 +146,9 @@ fn writer_if(way: Way, counter: &EventCounter) -> Option<CounterWriter> {
 
 fn stress(writers: u32, readers: u32) {
     use Way::{Blocking, Polling};
-    for (writing, reading) in [(Blocking, Blocking), (Polling, Polling), (Blocking, Polling), (Polling, Blocking)] {
+    for (writing, reading) in
+        [(Blocking, Blocking), (Polling, Polling), (Blocking, Polling), (Polling, Blocking)]
+    {
         for kind in KINDS {
             for semaphore in [false, true] {
                 for maximum in [2, 3, 10] {

@@ -102,7 +102,8 @@ struct Edges(std::os::fd::OwnedFd);
 impl Edges {
     fn new(fd: impl std::os::fd::AsFd, flags: epoll::EventFlags) -> Self {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        epoll::add(&epoll, fd, epoll::EventData::new_u64(0), flags | epoll::EventFlags::ET).unwrap();
+        epoll::add(&epoll, fd, epoll::EventData::new_u64(0), flags | epoll::EventFlags::ET)
+            .unwrap();
         Self(epoll)
     }
 
@@ -117,7 +118,10 @@ fn a_refused_writer_gets_an_edge_whenever_there_is_more_room() {
     for kind in KINDS {
         let (counter, again) = counters(kind, 8, 6, true);
         let writer = counter.writer().unwrap();
-        let edges = Edges::new(&writer, epoll::EventFlags::from_bits_retain(room_of(&writer).bits().into()));
+        let edges = Edges::new(
+            &writer,
+            epoll::EventFlags::from_bits_retain(room_of(&writer).bits().into()),
+        );
         assert!(edges.has_one(), "writable from the start");
         assert!(!edges.has_one());
         // There is room for one, so the level never changes; but three do not fit.

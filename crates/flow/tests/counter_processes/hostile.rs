@@ -65,7 +65,12 @@ pub(crate) fn clears_nonblock() {
     let changes: [fn(&OwnedFd); 4] = [|_| {}, empty, fill, |fd| expire(fd, 1)];
     for change in changes {
         for semaphore in [false, true] {
-            let counter = EventCounter::builder().maximum(4).semaphore(semaphore).shared(true).build().unwrap();
+            let counter = EventCounter::builder()
+                .maximum(4)
+                .semaphore(semaphore)
+                .shared(true)
+                .build()
+                .unwrap();
             let theirs = counter.clone().into_parts().unwrap();
             for _ in 0..3 {
                 for fd in [&theirs.reader, &theirs.writer] {

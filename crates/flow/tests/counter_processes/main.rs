@@ -19,7 +19,9 @@ mod watch;
 #[cfg(not(loom))]
 fn main() -> std::process::ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some((child::NAME, arguments)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+    if let Some((child::NAME, arguments)) =
+        arguments.split_first().map(|(first, rest)| (first.as_str(), rest))
+    {
         child::main(arguments);
         return std::process::ExitCode::SUCCESS;
     }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use windlass_flow::{CounterParts, EventCounter};
 
@@ -30,7 +30,9 @@ pub(crate) fn receive(socket: impl AsFd) -> EventCounter {
 pub(crate) fn receive_parts(socket: impl AsFd) -> CounterParts {
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
+    let got =
+        recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut control, RecvFlags::CMSG_CLOEXEC)
+            .unwrap();
     assert!(got.bytes == 1 && !got.flags.contains(ReturnFlags::CTRUNC));
     let mut fds: Vec<OwnedFd> = Vec::new();
     for message in control.drain() {

@@ -35,15 +35,24 @@ pub(crate) fn all() -> Vec<Trial> {
                 let name = |what| format!("{what}::{way}_writer_{other}_reader_{mode}");
                 add(name("flow_from_a_process"), Box::new(move || flow_in(way, other, semaphore)));
                 add(name("flow_to_a_process"), Box::new(move || flow_out(way, other, semaphore)));
-                add(name("writers_killed"), Box::new(move || writers_killed(way, other, semaphore)));
-                add(name("readers_killed"), Box::new(move || readers_killed(way, other, semaphore)));
+                add(
+                    name("writers_killed"),
+                    Box::new(move || writers_killed(way, other, semaphore)),
+                );
+                add(
+                    name("readers_killed"),
+                    Box::new(move || readers_killed(way, other, semaphore)),
+                );
             }
         }
     }
     for what in ["read", "write", "read_timeout", "write_timeout"] {
         add(format!("signals_do_not_end_or_stretch::{what}"), Box::new(move || signals(what)));
     }
-    add("a_peer_that_clears_nonblock_makes_no_call_wait".to_owned(), Box::new(hostile::clears_nonblock));
+    add(
+        "a_peer_that_clears_nonblock_makes_no_call_wait".to_owned(),
+        Box::new(hostile::clears_nonblock),
+    );
     add("a_hostile_peer_makes_no_call_wait".to_owned(), Box::new(hostile::does_everything_at_once));
     trials.push(huge_pages());
     trials
@@ -63,9 +72,8 @@ fn huge_pages() -> Trial {
             assert_eq!(error.reason, PartsReason::NotSealed);
             Ok(())
         }),
-        Err(errno) => {
-            Trial::test(format!("{name}, ignored: memfd_create says {errno}"), || Ok(())).with_ignored_flag(true)
-        }
+        Err(errno) => Trial::test(format!("{name}, ignored: memfd_create says {errno}"), || Ok(()))
+            .with_ignored_flag(true),
     }
 }
 
@@ -75,7 +83,8 @@ fn shared(maximum: u32, semaphore: bool) -> EventCounter {
 
 /// Waits until it has ended, and leaves it to be waited for.
 fn ended(child: &Child) {
-    waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+    waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
+        .unwrap();
 }
 
 /// Kills one.
@@ -189,7 +198,9 @@ fn writers_killed(writing: &str, reading: &str, semaphore: bool) {
         };
         let reader = scope.spawn(read_all);
         let (mut survivor, socket) = start(&counter, &["write-until-told", writing]);
-        let told: u64 = (0..KILLS).map(|_| kill_one(&counter, &["write-until-killed", writing], &mut seed)).sum();
+        let told: u64 = (0..KILLS)
+            .map(|_| kill_one(&counter, &["write-until-killed", writing], &mut seed))
+            .sum();
         drop(socket);
         let mut line = String::new();
         BufReader::new(survivor.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -204,7 +215,10 @@ fn writers_killed(writing: &str, reading: &str, semaphore: bool) {
             received.fetch_add(u64::from(n), SeqCst);
         }
         let from_the_dead = received.load(SeqCst) - survived - ours;
-        assert!((told..=told + KILLS).contains(&from_the_dead), "{from_the_dead} of {told} and up to {KILLS}");
+        assert!(
+            (told..=told + KILLS).contains(&from_the_dead),
+            "{from_the_dead} of {told} and up to {KILLS}"
+        );
     });
     sides.assert_exact();
 }
@@ -231,7 +245,9 @@ fn readers_killed(writing: &str, reading: &str, semaphore: bool) {
             let mut all = Vec::new();
             stdout.read_to_end(&mut all).unwrap() as u64
         });
-        let told: u64 = (0..KILLS).map(|_| kill_one(&counter, &["read-until-killed", reading], &mut seed)).sum();
+        let told: u64 = (0..KILLS)
+            .map(|_| kill_one(&counter, &["read-until-killed", reading], &mut seed))
+            .sum();
         over.store(true, SeqCst);
         writer.join().unwrap();
         kill(survivor);

@@ -39,7 +39,8 @@ static GIVEN_UP: Mutex<Vec<ThreadId>> = Mutex::new(Vec::new());
 /// # Panics
 /// When the test was given up; the process is ended.
 pub(crate) fn add(child: &mut Child, counter: &EventCounter, role: &[&str]) {
-    let other = Other { test: std::thread::current().id(), role: role.join(" "), counter: counter.clone() };
+    let other =
+        Other { test: std::thread::current().id(), role: role.join(" "), counter: counter.clone() };
     let given_up = GIVEN_UP.lock().unwrap();
     if given_up.contains(&other.test) {
         child.kill().unwrap();
@@ -72,7 +73,9 @@ pub(crate) fn within_patience(test: Box<dyn FnOnce() + Send>) -> Result<(), Fail
     }
     thread.join().map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default().into()
+        text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
+            .unwrap_or_default()
+            .into()
     })
 }
 
@@ -97,12 +100,19 @@ fn doing(name: &str, number: &str) -> String {
     for thread in fs::read_dir(format!("/proc/{number}/task")).into_iter().flatten().flatten() {
         let part = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
         let (call, place) = (part("syscall"), part("wchan"));
-        let _ = writeln!(text, "  thread {}: {}, {place}", thread.file_name().to_string_lossy(), call.trim());
+        let _ = writeln!(
+            text,
+            "  thread {}: {}, {place}",
+            thread.file_name().to_string_lossy(),
+            call.trim()
+        );
     }
     for fd in fs::read_dir(format!("/proc/{number}/fdinfo")).into_iter().flatten().flatten() {
         let info = fs::read_to_string(fd.path()).unwrap_or_default();
         let count = info.lines().find_map(|line| line.strip_prefix("eventfd-count:"));
-        let _ = count.map(|count| writeln!(text, "  eventfd {}: {}", fd.file_name().to_string_lossy(), count.trim()));
+        let _ = count.map(|count| {
+            writeln!(text, "  eventfd {}: {}", fd.file_name().to_string_lossy(), count.trim())
+        });
     }
     text
 }

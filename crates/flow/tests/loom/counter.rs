@@ -105,8 +105,10 @@ fn a_blocking_pair_loses_no_wake() {
 fn two_blocking_writers_and_a_reader_lose_no_wake() {
     model(2, || {
         let counter = counter(2, 0, false);
-        let writers: Vec<_> =
-            (0..2).map(|_| counter.clone()).map(|c| thread::spawn(move || c.write(1).unwrap())).collect();
+        let writers: Vec<_> = (0..2)
+            .map(|_| counter.clone())
+            .map(|c| thread::spawn(move || c.write(1).unwrap()))
+            .collect();
         read_blocking(&counter, 2);
         writers.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(counter.count(), Ok(0));
@@ -117,8 +119,10 @@ fn two_blocking_writers_and_a_reader_lose_no_wake() {
 fn two_blocking_readers_and_a_writer_lose_no_wake() {
     model(2, || {
         let counter = counter(3, 0, true);
-        let readers: Vec<_> =
-            (0..2).map(|_| counter.clone()).map(|c| thread::spawn(move || c.read().unwrap())).collect();
+        let readers: Vec<_> = (0..2)
+            .map(|_| counter.clone())
+            .map(|c| thread::spawn(move || c.read().unwrap()))
+            .collect();
         counter.write(2).unwrap();
         readers.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), 1));
         assert_eq!(counter.count(), Ok(0));

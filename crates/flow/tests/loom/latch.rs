@@ -18,7 +18,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Arc<Self> {
-        Arc::new(Self { latch: Latch::new().unwrap(), done: [AtomicU32::new(0), AtomicU32::new(0)] })
+        Arc::new(Self {
+            latch: Latch::new().unwrap(),
+            done: [AtomicU32::new(0), AtomicU32::new(0)],
+        })
     }
 
     /// A thread that does something and wakes the owner, so many times.

@@ -166,7 +166,8 @@ fn a_future_dropped_while_room_comes_takes_nobodys_wake() {
             let sender = sender.clone();
             move || {
                 let mut push = sender.push_async(10);
-                let is_ready = Pin::new(&mut push).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+                let is_ready =
+                    Pin::new(&mut push).poll(&mut Context::from_waker(Waker::noop())).is_ready();
                 assert_eq!(push.into_item(), (!is_ready).then_some(10));
                 is_ready
             }
@@ -282,7 +283,8 @@ fn a_thread_and_a_task_that_wait_hear_that_a_sender_closes() {
 fn an_item_pushed_while_the_mailbox_is_closed_is_in_or_comes_back() {
     loom::model(|| {
         let (sender, mut inbox) = inbox(1, 9);
-        let thread = thread::spawn(move || sender.push(10).map_err(|e| assert_eq!(e.item, 10)).is_ok());
+        let thread =
+            thread::spawn(move || sender.push(10).map_err(|e| assert_eq!(e.item, 10)).is_ok());
         inbox.close();
         let count = inbox.drain(usize::MAX).count();
         assert_eq!(thread.join().unwrap(), count == 1);

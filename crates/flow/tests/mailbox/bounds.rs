@@ -60,7 +60,9 @@ fn what_would_never_fit_is_refused_at_once_by_every_push() {
         assert_eq!(refusal(sender.try_push(6)), want);
         assert_eq!(refusal(sender.push(6)), want);
         assert_eq!(refusal(sender.push_timeout(6, Duration::MAX)), want);
-        let Poll::Ready(outcome) = poll(&mut sender.push_async(6), Waker::noop()) else { panic!("it waits") };
+        let Poll::Ready(outcome) = poll(&mut sender.push_async(6), Waker::noop()) else {
+            panic!("it waits")
+        };
         assert_eq!(refusal(outcome), want);
         // And once more with a full mailbox.
         let _ = sender.try_push(5);
@@ -96,7 +98,8 @@ fn an_item_is_weighed_once() {
     fn weigh((): &()) -> usize {
         ASKED.fetch_add(1, Ordering::Relaxed) + 1
     }
-    let (sender, mut inbox) = weighed_mailbox(Bounds::items(9).bytes(3), Arc::new(Latch::new().unwrap()), weigh);
+    let (sender, mut inbox) =
+        weighed_mailbox(Bounds::items(9).bytes(3), Arc::new(Latch::new().unwrap()), weigh);
     sender.try_push(()).unwrap();
     sender.try_push(()).unwrap();
     assert_eq!(inbox.drain(9).count(), 2);
@@ -115,16 +118,14 @@ fn a_mailbox_may_be_used_by_what_weighs_its_items() {
     }
     /// Pushes an item of its own before each heavier one. Under the lock this would never return.
     fn weigh(item: &usize) -> usize {
-        SENDER.with_borrow(|sender| sender.as_ref().map_or(0, |sender| usize::from(sender.try_push(item - 1).is_ok())))
+        SENDER.with_borrow(|sender| {
+            sender.as_ref().map_or(0, |sender| usize::from(sender.try_push(item - 1).is_ok()))
+        })
     }
     let (sender, mut inbox) =
-        weighed_mailbox(
-            Bounds::items(9),
-            Arc::new(Latch::new().unwrap()),
-            |item| {
-                if *item == 0 { 0 } else { weigh(item) }
-            },
-        );
+        weighed_mailbox(Bounds::items(9), Arc::new(Latch::new().unwrap()), |item| {
+            if *item == 0 { 0 } else { weigh(item) }
+        });
     SENDER.set(Some(sender.clone()));
     sender.try_push(2).unwrap();
     sender.push(1).unwrap();
@@ -150,7 +151,11 @@ fn errors_tell_the_reason_and_become_io_errors() {
     sender.try_push(Plain).unwrap();
     let error = sender.try_push(Plain).unwrap_err();
     assert_eq!(format!("{error}"), "the mailbox is full");
-    assert_eq!(format!("{error:?}"), "PushError(Full)", "an item that is not `Debug` is no hindrance");
+    assert_eq!(
+        format!("{error:?}"),
+        "PushError(Full)",
+        "an item that is not `Debug` is no hindrance"
+    );
     for (reason, kind) in [
         (PushReason::Full, io::ErrorKind::WouldBlock),
         (PushReason::TimedOut, io::ErrorKind::TimedOut),

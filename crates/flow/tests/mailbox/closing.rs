@@ -81,7 +81,9 @@ fn a_receiver_that_waits_hears_that_the_last_sender_is_gone() {
 }
 
 /// Lets two threads and two tasks wait for room, ends the mailbox, and looks whether each has its item back.
-fn all_who_wait_hear_of(end: impl FnOnce(&Sender<Arc<u32>>, Mailbox<Arc<u32>>) -> Option<Mailbox<Arc<u32>>>) {
+fn all_who_wait_hear_of(
+    end: impl FnOnce(&Sender<Arc<u32>>, Mailbox<Arc<u32>>) -> Option<Mailbox<Arc<u32>>>,
+) {
     let (sender, inbox) = inbox(1);
     let item = Arc::new(0);
     sender.try_push(item.clone()).unwrap();
@@ -104,7 +106,9 @@ fn all_who_wait_hear_of(end: impl FnOnce(&Sender<Arc<u32>>, Mailbox<Arc<u32>>) -
     assert_eq!((count.wakes(), kept(&count)), (2, 0));
     assert!(sender.is_closed());
     for mut task in tasks {
-        let Poll::Ready(outcome) = poll(&mut task, &waker) else { panic!("it waits for a closed mailbox") };
+        let Poll::Ready(outcome) = poll(&mut task, &waker) else {
+            panic!("it waits for a closed mailbox")
+        };
         assert_eq!(refusal(outcome), (PushReason::Closed, Arc::new(0)));
     }
     if let Some(mut inbox) = still_there {

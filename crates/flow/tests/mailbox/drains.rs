@@ -157,7 +157,10 @@ fn the_ends_show_their_state_and_not_the_items() {
     sender.try_push(Plain).unwrap();
     assert_eq!(
         format!("{inbox:?}"),
-        format!("Mailbox {{ bounds: Bounds {{ items_max: 2, bytes_max: {} }}, len: 1 }}", usize::MAX)
+        format!(
+            "Mailbox {{ bounds: Bounds {{ items_max: 2, bytes_max: {} }}, len: 1 }}",
+            usize::MAX
+        )
     );
     assert!(format!("{sender:?}").starts_with("Sender { bounds: "));
     assert_eq!(format!("{:?}", sender.push_async(Plain)), "Push { is_waiting: false, .. }");

@@ -194,7 +194,9 @@ fn a_mailbox_closed_while_the_waker_is_cloned_is_closed() {
         }),
         ..Hooks::default()
     });
-    let Poll::Ready(outcome) = poll(&mut sender.push_async(1), &hooks.waker()) else { panic!("it waits") };
+    let Poll::Ready(outcome) = poll(&mut sender.push_async(1), &hooks.waker()) else {
+        panic!("it waits")
+    };
     assert_eq!(refusal(outcome), (PushReason::Closed, 1));
     assert_eq!(Arc::strong_count(&hooks), 1);
 }

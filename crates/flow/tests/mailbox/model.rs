@@ -70,7 +70,17 @@ impl Pair {
         let latch = Arc::new(windlass_flow::Latch::new().unwrap());
         let (sender, inbox) = weighed_mailbox(bounds, latch, |item: &Item| item.bytes);
         let (items, forgotten, futures) = Default::default();
-        Self { sender, inbox, bounds, items, forgotten, is_quiet: false, is_closed: false, futures, next: 0 }
+        Self {
+            sender,
+            inbox,
+            bounds,
+            items,
+            forgotten,
+            is_quiet: false,
+            is_closed: false,
+            futures,
+            next: 0,
+        }
     }
 
     fn item(&mut self, bytes: usize) -> Item {
@@ -135,7 +145,14 @@ impl Pair {
                 let item = self.item(bytes);
                 let (count, waker) = Count::new();
                 let push = self.sender.push_async(item);
-                self.futures.push(Waiting { push, item, count, waker, is_registered: false, wakes: 0 });
+                self.futures.push(Waiting {
+                    push,
+                    item,
+                    count,
+                    waker,
+                    is_registered: false,
+                    wakes: 0,
+                });
                 self.poll(self.futures.len() - 1);
             }
             Op::Poll(index) => {
@@ -191,14 +208,24 @@ impl Pair {
         if had_room_to_give {
             self.all_are_woken();
         }
-        assert_eq!(self.inbox.latch().is_woken(), !self.items.is_empty(), "awake exactly if something is left");
+        assert_eq!(
+            self.inbox.latch().is_woken(),
+            !self.items.is_empty(),
+            "awake exactly if something is left"
+        );
     }
 
     fn check(&self) {
         assert_eq!(self.inbox.len(), self.items.len());
         assert_eq!(self.inbox.is_empty(), self.items.is_empty());
-        assert_eq!((self.inbox.is_closed(), self.sender.is_closed()), (self.is_closed, self.is_closed));
-        assert!(self.is_quiet || self.items.is_empty() || self.inbox.latch().is_woken(), "items, and an owner asleep");
+        assert_eq!(
+            (self.inbox.is_closed(), self.sender.is_closed()),
+            (self.is_closed, self.is_closed)
+        );
+        assert!(
+            self.is_quiet || self.items.is_empty() || self.inbox.latch().is_woken(),
+            "items, and an owner asleep"
+        );
         for future in &self.futures {
             assert_eq!(kept(&future.count), usize::from(future.is_registered));
             assert_eq!(future.count.wakes(), future.wakes);

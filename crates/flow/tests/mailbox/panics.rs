@@ -27,7 +27,10 @@ fn panicking(message: &'static str) -> Box<dyn Fn() + Send + Sync> {
 }
 
 /// Panics once after it was armed: the test's own wakers are dropped in peace.
-fn panicking_once(is_armed: &Arc<AtomicBool>, message: &'static str) -> Box<dyn Fn() + Send + Sync> {
+fn panicking_once(
+    is_armed: &Arc<AtomicBool>,
+    message: &'static str,
+) -> Box<dyn Fn() + Send + Sync> {
     let is_armed = is_armed.clone();
     Box::new(move || {
         if is_armed.swap(false, Ordering::SeqCst) {
@@ -187,7 +190,8 @@ fn a_future_whose_waker_and_whose_item_panic_when_dropped_ends_with_one_panic() 
         bomb.is_armed.store(false, Ordering::SeqCst);
         sender.try_push(bomb.clone()).unwrap();
         let is_armed = Arc::new(AtomicBool::new(false));
-        let bad = Arc::new(Hooks { on_drop: panicking_once(&is_armed, "drop"), ..Hooks::default() });
+        let bad =
+            Arc::new(Hooks { on_drop: panicking_once(&is_armed, "drop"), ..Hooks::default() });
         let mut push = sender.push_async(bomb.clone());
         assert!(poll(&mut push, &bad.waker()).is_pending());
         is_armed.store(true, Ordering::SeqCst);
@@ -272,7 +276,8 @@ fn an_item_that_cannot_be_weighed_is_not_pushed() {
     fn weigh(item: &Bomb) -> usize {
         if item.dropped.load(Ordering::SeqCst) == 0 { std::panic::panic_any("weigh") } else { 1 }
     }
-    let (sender, mut inbox) = weighed_mailbox(Bounds::items(1), Arc::new(Latch::new().unwrap()), weigh);
+    let (sender, mut inbox) =
+        weighed_mailbox(Bounds::items(1), Arc::new(Latch::new().unwrap()), weigh);
     let pushes: [fn(&windlass_flow::Sender<Bomb>, Bomb); 4] = [
         |sender, item| drop(sender.try_push(item)),
         |sender, item| drop(sender.push(item)),

@@ -39,7 +39,9 @@ struct Held {
 impl Held {
     fn add(&self, bytes: usize) {
         let bytes = i64::try_from(bytes).unwrap();
-        assert!(self.items.fetch_add(1, Ordering::SeqCst) < i64::try_from(BOUNDS.items_max).unwrap());
+        assert!(
+            self.items.fetch_add(1, Ordering::SeqCst) < i64::try_from(BOUNDS.items_max).unwrap()
+        );
         let before = self.bytes.fetch_add(bytes, Ordering::SeqCst);
         assert!(before + bytes <= i64::try_from(BOUNDS.bytes_max).unwrap());
     }
@@ -72,7 +74,8 @@ fn by_the_clock(sender: &Sender<Item>, mut item: Item) -> Result<(), PushError<I
     }
 }
 
-const WAYS: [PushBy; 4] = [Sender::push, by_the_clock, |sender, item| block_on(sender.push_async(item)), by_trying];
+const WAYS: [PushBy; 4] =
+    [Sender::push, by_the_clock, |sender, item| block_on(sender.push_async(item)), by_trying];
 
 struct Run {
     inbox: Mailbox<Item>,
@@ -84,10 +87,12 @@ struct Run {
 impl Run {
     /// Starts senders of `count` items each. Each thread returns how many went in.
     fn start(senders: usize, count: usize, way: impl Fn(usize) -> PushBy) -> Self {
-        let (sender, inbox) = weighed_mailbox(BOUNDS, Arc::new(Latch::new().unwrap()), |item: &Item| item.bytes);
+        let (sender, inbox) =
+            weighed_mailbox(BOUNDS, Arc::new(Latch::new().unwrap()), |item: &Item| item.bytes);
         let (held, live) = (Arc::new(Held::default()), Arc::new(AtomicI64::new(0)));
         let start = |index: usize| {
-            let (sender, held, live, push) = (sender.clone(), held.clone(), live.clone(), way(index));
+            let (sender, held, live, push) =
+                (sender.clone(), held.clone(), live.clone(), way(index));
             thread::spawn(move || {
                 for number in 0..count {
                     // From nothing up to the whole mailbox.

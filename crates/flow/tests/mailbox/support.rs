@@ -10,7 +10,9 @@ use std::{
     thread::{self, Scope, ScopedJoinHandle, Thread},
 };
 
-use windlass_flow::{Bounds, Latch, Mailbox, PushError, PushReason, Sender, mailbox, weighed_mailbox};
+use windlass_flow::{
+    Bounds, Latch, Mailbox, PushError, PushReason, Sender, mailbox, weighed_mailbox,
+};
 
 pub(crate) fn inbox<T>(items_max: usize) -> (Sender<T>, Mailbox<T>) {
     mailbox(Bounds::items(items_max), Arc::new(Latch::new().unwrap()))
@@ -102,7 +104,9 @@ pub(crate) fn spawn_asleep<'scope, R: Send + 'scope>(
     let (sender, receiver) = std::sync::mpsc::channel();
     let handle = scope.spawn(move || {
         // `PID/task/TID`. Miri has no /proc.
-        sender.send((!cfg!(miri)).then(|| std::fs::read_link("/proc/thread-self").unwrap())).unwrap();
+        sender
+            .send((!cfg!(miri)).then(|| std::fs::read_link("/proc/thread-self").unwrap()))
+            .unwrap();
         run()
     });
     let Some(task) = receiver.recv().unwrap() else {

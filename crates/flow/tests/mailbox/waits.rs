@@ -77,7 +77,10 @@ fn a_push_with_an_end_gives_up_in_time_and_the_item_comes_back() {
     sender.push("in".to_owned()).unwrap();
     for timeout in [Duration::ZERO, Duration::from_millis(20)] {
         let start = Instant::now();
-        assert_eq!(refusal(sender.push_timeout("out".to_owned(), timeout)), (PushReason::TimedOut, "out".to_owned()));
+        assert_eq!(
+            refusal(sender.push_timeout("out".to_owned(), timeout)),
+            (PushReason::TimedOut, "out".to_owned())
+        );
         let took = start.elapsed();
         assert!(took >= timeout, "it gave up after {took:?}");
         assert!(took < Duration::from_secs(20), "it gave up after {took:?}");

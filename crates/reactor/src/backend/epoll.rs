@@ -1,6 +1,9 @@
 //! epoll(7): one epoll_ctl(2) per change, one epoll_pwait2(2) per turn.
 
-#![allow(unsafe_code, reason = "epoll_ctl(2) by numbers, which may be closed, and epoll_wait(2), both from libc")]
+#![allow(
+    unsafe_code,
+    reason = "epoll_ctl(2) by numbers, which may be closed, and epoll_wait(2), both from libc"
+)]
 
 use core::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -138,7 +141,13 @@ pub(crate) fn forget(set: BorrowedFd<'_>, fd: i32) {
 }
 
 /// epoll_ctl(2). By number, for the descriptor may have been closed behind our back: then the kernel says `EBADF`.
-fn control(set: BorrowedFd<'_>, operation: i32, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
+fn control(
+    set: BorrowedFd<'_>,
+    operation: i32,
+    fd: i32,
+    mask: u32,
+    address: u64,
+) -> Result<(), Errno> {
     let mut event = libc::epoll_event { events: mask, u64: address };
     // SAFETY: the set is open, and the event lives through the call, which writes no memory of ours.
     let outcome = unsafe { libc::epoll_ctl(set.as_raw_fd(), operation, fd, &raw mut event) };
@@ -160,18 +169,23 @@ fn wait_in_milliseconds(
 ) -> Result<usize, Errno> {
     let milliseconds = timeout.map_or(-1, |time| {
         let whole = time.tv_sec.saturating_mul(1000);
-        i32::try_from(whole.saturating_add((time.tv_nsec + 999_999) / 1_000_000)).unwrap_or(i32::MAX)
+        i32::try_from(whole.saturating_add((time.tv_nsec + 999_999) / 1_000_000))
+            .unwrap_or(i32::MAX)
     });
     let length = i32::try_from(room.len()).unwrap_or(i32::MAX);
     // SAFETY: the set is open, and the kernel writes at most `length` events to the room, which is that large.
     // rustix's `Event` has the layout of `struct epoll_event`.
-    let count = unsafe { libc::epoll_wait(set.as_raw_fd(), room.as_mut_ptr().cast(), length, milliseconds) };
+    let count = unsafe {
+        libc::epoll_wait(set.as_raw_fd(), room.as_mut_ptr().cast(), length, milliseconds)
+    };
     usize::try_from(count).map_err(|_| last_errno())
 }
 
 const _: () = {
     assert!(size_of::<RawEvent>() == size_of::<libc::epoll_event>());
-    assert!(core::mem::offset_of!(RawEvent, flags) == core::mem::offset_of!(libc::epoll_event, events));
+    assert!(
+        core::mem::offset_of!(RawEvent, flags) == core::mem::offset_of!(libc::epoll_event, events)
+    );
     assert!(core::mem::offset_of!(RawEvent, data) == core::mem::offset_of!(libc::epoll_event, u64));
 };
 
@@ -186,7 +200,10 @@ mod tests {
         let start = std::time::Instant::now();
         let time = Timespec { tv_sec: 0, tv_nsec: 1 };
         assert_eq!(wait_in_milliseconds(&set, &mut room, Some(&time)), Ok(0));
-        assert!(start.elapsed() >= std::time::Duration::from_millis(1), "one nanosecond waits a whole millisecond");
+        assert!(
+            start.elapsed() >= std::time::Duration::from_millis(1),
+            "one nanosecond waits a whole millisecond"
+        );
     }
 
     #[test]

@@ -41,8 +41,14 @@ impl ForkGuard {
     /// What mmap(2) and madvise(2) say: no memory, or a kernel before 4.14.
     pub(crate) fn new() -> Result<Self, Errno> {
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
-        let page =
-            unsafe { mmap_anonymous(ptr::null_mut(), LENGTH, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
+        let page = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                LENGTH,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        }?;
         let guard = Self { page, _mapping: Rc::new(Mapping(page)) };
         // SAFETY: the page is ours, and being wiped in a child harms nobody.
         unsafe { madvise(page, LENGTH, Advice::LinuxWipeOnFork) }?;

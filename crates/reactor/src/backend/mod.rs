@@ -28,7 +28,9 @@ pub(crate) use epoll::forget;
 use fork::ForkGuard;
 use poll::Poll;
 pub(crate) use uring::Uring;
-pub(crate) use uring::{BROUGHT, Copied, Done, Failed, Lent, NO_BUFFER, PoolSize, Rest, RingSettings};
+pub(crate) use uring::{
+    BROUGHT, Copied, Done, Failed, Lent, NO_BUFFER, PoolSize, Rest, RingSettings,
+};
 pub use uring::{RingError, RingFeature, RingFeatures};
 
 /// How the reactor learns of readiness.
@@ -215,7 +217,9 @@ impl Driver {
     /// when this was successful.
     pub(crate) fn modify(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
         match self {
-            Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.modify(cell.fd(), mask, cell.expose()),
+            Self::Epoll(epoll) | Self::OldEpoll(epoll) => {
+                epoll.modify(cell.fd(), mask, cell.expose())
+            }
             Self::Uring(uring) => uring.modify(cell, mask),
             Self::Poll(poll) => poll.modify(cell.fd(), mask, cell.expose()),
         }
@@ -271,18 +275,31 @@ impl Driver {
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
         // Two instructions; a `match` of all would be a table of jumps.
-        if let Self::Epoll(epoll) = self { epoll.wait(room, timeout) } else { self.wait_apart(room, timeout).into() }
+        if let Self::Epoll(epoll) = self {
+            epoll.wait(room, timeout)
+        } else {
+            self.wait_apart(room, timeout).into()
+        }
     }
 
     #[inline(never)]
-    fn wait_apart(&mut self, room: &mut [MaybeUninit<RawEvent>], timeout: Option<&Timespec>) -> Outcome {
+    fn wait_apart(
+        &mut self,
+        room: &mut [MaybeUninit<RawEvent>],
+        timeout: Option<&Timespec>,
+    ) -> Outcome {
         // It needs no frame: what does is a call away.
-        let has_nothing = if let Self::Uring(uring) = self { uring.has_nothing_for(timeout) } else { false };
+        let has_nothing =
+            if let Self::Uring(uring) = self { uring.has_nothing_for(timeout) } else { false };
         if has_nothing { Ok(0).into() } else { self.wait_longer(room, timeout) }
     }
 
     #[inline(never)]
-    fn wait_longer(&mut self, room: &mut [MaybeUninit<RawEvent>], timeout: Option<&Timespec>) -> Outcome {
+    fn wait_longer(
+        &mut self,
+        room: &mut [MaybeUninit<RawEvent>],
+        timeout: Option<&Timespec>,
+    ) -> Outcome {
         match self {
             Self::Epoll(epoll) => epoll.wait(room, timeout).into(),
             Self::Uring(uring) => uring.wait(room, timeout).into(),
@@ -420,7 +437,9 @@ mod tests {
 
     #[test]
     fn an_outcome_is_the_result_that_it_was_made_of() {
-        for result in [Ok(0), Ok(1), Ok(1 << 40), Err(Errno::INTR), Err(Errno::TIME), Err(Errno::STALE)] {
+        for result in
+            [Ok(0), Ok(1), Ok(1 << 40), Err(Errno::INTR), Err(Errno::TIME), Err(Errno::STALE)]
+        {
             assert_eq!(Result::from(Outcome::from(result)), result);
         }
     }

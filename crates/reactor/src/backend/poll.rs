@@ -97,7 +97,8 @@ impl Poll {
             self.places.resize(number + 1, NOWHERE);
         }
         debug_assert_eq!(self.places[number], NOWHERE, "the registry has one live cell a number");
-        self.places[number] = u32::try_from(self.entries.len()).expect("no more entries than numbers");
+        self.places[number] =
+            u32::try_from(self.entries.len()).expect("no more entries than numbers");
         self.entries.push(entry(fd, mask));
         self.watches.push(Watch { address, mask });
         Ok(())
@@ -133,7 +134,8 @@ impl Poll {
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
         self.check_owner()?;
-        let time = timeout.map(|time| libc::timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec });
+        let time =
+            timeout.map(|time| libc::timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec });
         let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
         let length = self.entries.len() as libc::nfds_t;
         // SAFETY: the table has that many entries, of which the kernel writes `revents`; the time lives through the call, and no mask of
@@ -164,8 +166,11 @@ impl Poll {
                 break;
             };
             let is_closed = entry.revents & libc::POLLNVAL != 0;
-            let ready =
-                if is_closed { ERR } else { u32::from(u16::from_ne_bytes(entry.revents.to_ne_bytes())) & CONDITIONS };
+            let ready = if is_closed {
+                ERR
+            } else {
+                u32::from(u16::from_ne_bytes(entry.revents.to_ne_bytes())) & CONDITIONS
+            };
             free.write(RawEvent {
                 flags: EventFlags::from_bits_retain(ready),
                 data: EventData::new_u64(watch.address),
@@ -186,7 +191,8 @@ fn index(fd: i32) -> usize {
 }
 
 fn entry(fd: i32, mask: u32) -> libc::pollfd {
-    let events = i16::try_from(mask & CONDITIONS).expect("poll(2) has 16 bits, and these are among the lower 14");
+    let events = i16::try_from(mask & CONDITIONS)
+        .expect("poll(2) has 16 bits, and these are among the lower 14");
     libc::pollfd { fd, events, revents: 0 }
 }
 
@@ -233,8 +239,9 @@ mod tests {
         for (address, fd) in (0..).zip(&fds) {
             poll.add(fd.as_raw_fd(), IN, address).unwrap();
         }
-        let rounds: Vec<Vec<u64>> =
-            (0..5).map(|_| wait(&mut poll, 2).iter().map(|(address, _)| *address).collect()).collect();
+        let rounds: Vec<Vec<u64>> = (0..5)
+            .map(|_| wait(&mut poll, 2).iter().map(|(address, _)| *address).collect())
+            .collect();
         assert_eq!(rounds, [[0, 1], [2, 3], [4, 0], [1, 2], [3, 4]]);
         assert_eq!(wait(&mut poll, 9).len(), 5);
         // The place to begin at may be gone.
@@ -272,7 +279,9 @@ mod tests {
         let mut twin: BTreeMap<i32, (u64, u32)> = BTreeMap::new();
         let mut random = 1u64;
         for step in 0..20_000 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let place = usize::try_from(random >> 33).unwrap() % fds.len();
             let (fd, ready) = (fds[place].as_raw_fd(), place % 2 == 1);
             let once = if random & 1 << 20 == 0 { 0 } else { ONESHOT };
@@ -288,7 +297,9 @@ mod tests {
             if step % 16 == 0 {
                 let mut came = wait(&mut poll, 64);
                 came.sort_unstable();
-                let is_ready = |fd: i32| fds.iter().position(|other| other.as_raw_fd() == fd).unwrap() % 2 == 1;
+                let is_ready = |fd: i32| {
+                    fds.iter().position(|other| other.as_raw_fd() == fd).unwrap() % 2 == 1
+                };
                 let mut expected: Vec<_> = twin
                     .iter()
                     .filter(|(fd, (_, once))| is_ready(**fd) && *once != u32::MAX)
@@ -314,7 +325,14 @@ mod tests {
 
     #[test]
     fn the_conditions_have_the_same_bits() {
-        let theirs = [libc::POLLIN, libc::POLLPRI, libc::POLLOUT, libc::POLLERR, libc::POLLHUP, libc::POLLRDHUP];
+        let theirs = [
+            libc::POLLIN,
+            libc::POLLPRI,
+            libc::POLLOUT,
+            libc::POLLERR,
+            libc::POLLHUP,
+            libc::POLLRDHUP,
+        ];
         assert_eq!([IN, PRI, OUT, ERR, HUP, RDHUP].map(|bit| i16::try_from(bit).unwrap()), theirs);
     }
 }

@@ -3,7 +3,10 @@
 //! epoll refuses a closed number (`EBADF`) and a file that has no poll method (`EPERM`: regular files of most file systems, directories,
 //! `/dev/null`). poll(2) and a ring's poll take the latter and call it ready for ever. The other backends ask here first, so that a mistake has one error everywhere.
 
-#![allow(unsafe_code, reason = "poll(2), fstat(2) and epoll_ctl(2) by numbers, which may be closed")]
+#![allow(
+    unsafe_code,
+    reason = "poll(2), fstat(2) and epoll_ctl(2) by numbers, which may be closed"
+)]
 
 use core::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -57,7 +60,9 @@ fn check_slowly(fd: i32) -> Result<(), Errno> {
             // Nobody knows it better. Some regular files can be polled: /proc/pressure, and pidfds since Linux 6.9.
             Ok(set) => ask_epoll(&set, fd),
             // A sandbox without epoll, or no descriptor left.
-            Err(_) if matches!(kind, libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK) => Err(Errno::PERM),
+            Err(_) if matches!(kind, libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK) => {
+                Err(Errno::PERM)
+            }
             Err(_) => Ok(()),
         },
     }
@@ -80,7 +85,8 @@ fn kind(fd: i32) -> Result<libc::mode_t, Errno> {
 fn ask_epoll(set: &OwnedFd, fd: i32) -> Result<(), Errno> {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
     // SAFETY: the set is open, and the event lives through the call, which writes no memory of ours.
-    let outcome = unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+    let outcome =
+        unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
     match if outcome == 0 { Ok(()) } else { Err(last_errno()) } {
         Err(errno @ (Errno::PERM | Errno::BADF)) => Err(errno),
         // Other refusals are epoll's own: sets nested too deep, or too many watches.

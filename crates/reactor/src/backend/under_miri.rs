@@ -4,7 +4,10 @@
 //! every entry is made edge-triggered, a `MOD` before each wait makes the level-triggered ones fire again, and one-shots that have fired
 //! are disarmed by hand.
 
-#![allow(unsafe_code, reason = "epoll_ctl takes numbers here, which may be closed; epoll_wait(2) comes from libc")]
+#![allow(
+    unsafe_code,
+    reason = "epoll_ctl takes numbers here, which may be closed; epoll_wait(2) comes from libc"
+)]
 
 use core::{
     mem::MaybeUninit,
@@ -23,8 +26,11 @@ use rustix::{
 
 use crate::batch::RawEvent;
 
-const KNOWN: EventFlags =
-    EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ERR).union(EventFlags::HUP);
+const KNOWN: EventFlags = EventFlags::IN
+    .union(EventFlags::OUT)
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::ERR)
+    .union(EventFlags::HUP);
 
 pub(crate) struct Epoll {
     set: OwnedFd,
@@ -37,7 +43,11 @@ impl Epoll {
     pub(crate) fn new() -> Result<Self, Errno> {
         static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
         let set = epoll::create(CreateFlags::CLOEXEC)?;
-        Ok(Self { set, serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed), entries: BTreeMap::new() })
+        Ok(Self {
+            set,
+            serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
+            entries: BTreeMap::new(),
+        })
     }
 
     pub(crate) fn has_pwait2(&self) -> bool {
@@ -74,7 +84,12 @@ impl Epoll {
 
     pub(crate) fn add(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
         let mask = EventFlags::from_bits_retain(mask);
-        epoll::add(&self.set, borrow(fd), EventData::new_u64(address), mask & KNOWN | EventFlags::ET)?;
+        epoll::add(
+            &self.set,
+            borrow(fd),
+            EventData::new_u64(address),
+            mask & KNOWN | EventFlags::ET,
+        )?;
         self.entries.insert(fd, (mask, address));
         Ok(())
     }
@@ -92,7 +107,12 @@ impl Epoll {
     }
 
     fn set_mask(&self, fd: i32, mask: EventFlags, address: u64) -> Result<(), Errno> {
-        epoll::modify(&self.set, borrow(fd), EventData::new_u64(address), mask & KNOWN | EventFlags::ET)
+        epoll::modify(
+            &self.set,
+            borrow(fd),
+            EventData::new_u64(address),
+            mask & KNOWN | EventFlags::ET,
+        )
     }
 
     pub(crate) fn wait(
@@ -107,11 +127,14 @@ impl Epoll {
         }
         let milliseconds = timeout.map_or(-1, |time| {
             let whole = time.tv_sec.saturating_mul(1000);
-            i32::try_from(whole.saturating_add((time.tv_nsec + 999_999) / 1_000_000)).unwrap_or(i32::MAX)
+            i32::try_from(whole.saturating_add((time.tv_nsec + 999_999) / 1_000_000))
+                .unwrap_or(i32::MAX)
         });
         let length = i32::try_from(room.len()).unwrap_or(i32::MAX);
         // SAFETY: the set is open, and at most `length` events are written to the room, which is that large.
-        let count = unsafe { libc::epoll_wait(self.set.as_raw_fd(), room.as_mut_ptr().cast(), length, milliseconds) };
+        let count = unsafe {
+            libc::epoll_wait(self.set.as_raw_fd(), room.as_mut_ptr().cast(), length, milliseconds)
+        };
         let count = usize::try_from(count).map_err(|_| Errno::INTR)?;
         for event in &room[..count] {
             // SAFETY: this one has been written.

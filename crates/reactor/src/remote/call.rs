@@ -66,7 +66,11 @@ pub(super) struct Call<J: Job> {
 impl<J: Job> Call<J> {
     pub(super) fn new(job: J) -> Arc<Self> {
         let inner = Inner { state: State::Queued(job), waker: None, is_awaited: false };
-        Arc::new(Self { inner: Mutex::new(inner), answered: Condvar::new(), has_ended: AtomicBool::new(false) })
+        Arc::new(Self {
+            inner: Mutex::new(inner),
+            answered: Condvar::new(),
+            has_ended: AtomicBool::new(false),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<J>> {
@@ -115,7 +119,12 @@ impl<J: Job> Call<J> {
                     let job = Self::take_job(&mut inner);
                     return Err(CallError::TimedOut(job));
                 }
-                Some(left) => self.answered.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0,
+                Some(left) => {
+                    self.answered
+                        .wait_timeout(inner, left)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
             };
         }
     }

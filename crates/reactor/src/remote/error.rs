@@ -213,7 +213,10 @@ mod tests {
             (RemoteAddError::WouldDeadlock(()), io::ErrorKind::Deadlock),
             (RemoteAddError::Closed(()), io::ErrorKind::BrokenPipe),
             (RemoteAddError::Panicked(Box::new(())), io::ErrorKind::Other),
-            (RemoteAddError::Refused(AddError::new(AddReason::AlreadyExists, ())), io::ErrorKind::AlreadyExists),
+            (
+                RemoteAddError::Refused(AddError::new(AddReason::AlreadyExists, ())),
+                io::ErrorKind::AlreadyExists,
+            ),
         ];
         for (error, kind) in additions {
             assert_eq!(io::Error::from(error).kind(), kind);

@@ -67,7 +67,9 @@ where
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let stage = &mut self.stage;
         if let Stage::New(..) = stage {
-            let Stage::New(remote, job) = mem::replace(stage, Stage::Ended) else { unreachable!("it was looked at") };
+            let Stage::New(remote, job) = mem::replace(stage, Stage::Ended) else {
+                unreachable!("it was looked at")
+            };
             let call = Call::new(job);
             let push = remote.0.queue.push_async(Message::Call(Place::new(&call)));
             *stage = Stage::Queuing(push, call);
@@ -84,7 +86,9 @@ where
             }
             *stage = Stage::Queued(call);
         }
-        let Stage::Queued(call) = stage else { panic!("a `CallFuture` was polled after it was ready") };
+        let Stage::Queued(call) = stage else {
+            panic!("a `CallFuture` was polled after it was ready")
+        };
         let answer = match call.poll(context) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(answer) => answer,

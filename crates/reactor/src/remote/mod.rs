@@ -16,7 +16,9 @@ use std::{
 
 pub use error::{CallError, PostError, PostReason, RemoteAddError};
 pub use future::CallFuture;
-use windlass_flow::{Bounds, Latch, Mailbox, PushError, PushReason, Sender, mailbox, panics::Panics};
+use windlass_flow::{
+    Bounds, Latch, Mailbox, PushError, PushReason, Sender, mailbox, panics::Panics,
+};
 
 use crate::{AddError, Key, Reactor, Stop, Subscriber, Turn, attention, small::Posted};
 use call::{Call, Job, Place, harmless};
@@ -122,7 +124,8 @@ impl Remote {
         T: Send + 'static,
         F: FnOnce(Turn<'_>) -> T + Send + 'static,
     {
-        self.wait_for(Closure(closure, PhantomData), Some(timeout)).map_err(|e| e.map(|closure| closure.0))
+        self.wait_for(Closure(closure, PhantomData), Some(timeout))
+            .map_err(|e| e.map(|closure| closure.0))
     }
 
     /// A future of the closure's result, for any executor, be it one on the loop's own thread.
@@ -144,7 +147,10 @@ impl Remote {
     /// # Errors
     /// [`PostReason::Closed`], and [`PostReason::WouldDeadlock`] when the queue is full and this is the loop's own thread.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
-    pub fn post<F: FnOnce(Turn<'_>) + Send + 'static>(&self, closure: F) -> Result<(), PostError<F>> {
+    pub fn post<F: FnOnce(Turn<'_>) + Send + 'static>(
+        &self,
+        closure: F,
+    ) -> Result<(), PostError<F>> {
         let queue = &self.0.queue;
         let refused = match queue.try_push(Message::Post(Posted::new(closure))) {
             Ok(()) => return Ok(()),
@@ -165,7 +171,10 @@ impl Remote {
     /// # Errors
     /// [`PostReason::Full`] and [`PostReason::Closed`]; the closure comes back.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
-    pub fn try_post<F: FnOnce(Turn<'_>) + Send + 'static>(&self, closure: F) -> Result<(), PostError<F>> {
+    pub fn try_post<F: FnOnce(Turn<'_>) + Send + 'static>(
+        &self,
+        closure: F,
+    ) -> Result<(), PostError<F>> {
         self.0.queue.try_push(Message::Post(Posted::new(closure))).map_err(post_error)
     }
 
@@ -189,10 +198,15 @@ impl Remote {
     /// # Errors
     /// See [`RemoteAddError`]; the subscriber comes back.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
-    pub fn add<S: Subscriber<Reactor> + Send>(&self, subscriber: S) -> Result<Key, RemoteAddError<S>> {
+    pub fn add<S: Subscriber<Reactor> + Send>(
+        &self,
+        subscriber: S,
+    ) -> Result<Key, RemoteAddError<S>> {
         match self.wait_for(Addition(subscriber), None) {
             Ok(added) => added.map_err(RemoteAddError::Refused),
-            Err(CallError::WouldDeadlock(Addition(subscriber))) => Err(RemoteAddError::WouldDeadlock(subscriber)),
+            Err(CallError::WouldDeadlock(Addition(subscriber))) => {
+                Err(RemoteAddError::WouldDeadlock(subscriber))
+            }
             Err(CallError::Closed(Addition(subscriber))) => Err(RemoteAddError::Closed(subscriber)),
             Err(CallError::Panicked(load)) => Err(RemoteAddError::Panicked(load)),
             Err(CallError::TimedOut(_)) => unreachable!("no time was set"),
@@ -217,10 +231,18 @@ impl Remote {
     }
 
     /// Queues a job and waits for its output.
-    fn wait_for<J: Job>(&self, job: J, timeout: Option<Duration>) -> Result<J::Output, CallError<J>> {
+    fn wait_for<J: Job>(
+        &self,
+        job: J,
+        timeout: Option<Duration>,
+    ) -> Result<J::Output, CallError<J>> {
         if self.is_own_thread() {
             let is_gone = self.0.queue.is_closed();
-            return Err(if is_gone { CallError::Closed(job) } else { CallError::WouldDeadlock(job) });
+            return Err(if is_gone {
+                CallError::Closed(job)
+            } else {
+                CallError::WouldDeadlock(job)
+            });
         }
         // An end that no clock reaches is none.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -255,7 +277,8 @@ fn call_error<J: Job>(call: &Call<J>, refused: &PushError<Message>) -> CallError
 
 /// The error of a post that the queue has refused, with the closure that came back.
 fn post_error<F: FnOnce(Turn<'_>) + Send + 'static>(refused: PushError<Message>) -> PostError<F> {
-    let reason = if refused.reason == PushReason::Full { PostReason::Full } else { PostReason::Closed };
+    let reason =
+        if refused.reason == PushReason::Full { PostReason::Full } else { PostReason::Closed };
     let Message::Post(post) = refused.item else { unreachable!("a post was refused") };
     PostError { reason, closure: post.into_inner() }
 }
@@ -277,7 +300,8 @@ impl Inbox {
         let latch = Arc::clone(stop.latch());
         let (sender, queue) = mailbox(Bounds::items(remote_max), Arc::clone(&latch));
         let polls_busily = !busy_poll.is_zero();
-        let endpoint = Endpoint { queue: sender, stop, latch, thread: thread::current().id(), polls_busily };
+        let endpoint =
+            Endpoint { queue: sender, stop, latch, thread: thread::current().id(), polls_busily };
         Self { queue, remote: Remote(Arc::new(endpoint)) }
     }
 

@@ -13,11 +13,12 @@ use rustix::{
 };
 
 use super::{
-    Address, ListenOptions, Listener, ListenerKey, Peer, StreamHandler, StreamLimit, books::Begin, limit::Room,
-    state::Flags,
+    Address, ListenOptions, Listener, ListenerKey, Peer, StreamHandler, StreamLimit, books::Begin,
+    limit::Room, state::Flags,
 };
 use crate::{
-    AddError, AddReason, Errno, Event, Interest, Key, NotFound, Reactor, Subscriber, Subscription, Turn, attention,
+    AddError, AddReason, Errno, Event, Interest, Key, NotFound, Reactor, Subscriber, Subscription,
+    Turn, attention,
     cell::{Flags as CellFlags, NO_GROUP},
     clock::nanoseconds,
     interest,
@@ -78,7 +79,9 @@ struct AcceptCell<H, F> {
 
 impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber for AcceptCell<H, F> {
     fn fd(&self) -> BorrowedFd<'_> {
-        unreachable!("a listener is registered by its book's socket, and no key of the user's names its cell")
+        unreachable!(
+            "a listener is registered by its book's socket, and no key of the user's names its cell"
+        )
     }
 
     fn interest(&self) -> Interest {
@@ -120,7 +123,9 @@ impl fmt::Debug for Listening<'_> {
 impl Listening<'_> {
     fn book(&self) -> &ListenerBook {
         let streams = self.reactor.streams.as_deref().expect("a listener is in the table");
-        streams.listeners[self.slot as usize].as_ref().expect("a listener that was found has a book")
+        streams.listeners[self.slot as usize]
+            .as_ref()
+            .expect("a listener that was found has a book")
     }
 
     /// Where it listens.
@@ -210,14 +215,20 @@ impl Reactor {
     pub fn listener(&mut self, key: ListenerKey) -> Result<Listening<'_>, NotFound> {
         let streams = self.streams.as_deref().ok_or(NotFound)?;
         let is_it = |book: &ListenerBook| book.cell == key.0 && book.socket.is_some();
-        let slot = streams.listeners.iter().position(|book| book.as_ref().is_some_and(is_it)).ok_or(NotFound)?;
+        let slot = streams
+            .listeners
+            .iter()
+            .position(|book| book.as_ref().is_some_and(is_it))
+            .ok_or(NotFound)?;
         Ok(Listening { reactor: self, slot: u32::try_from(slot).map_err(|_| NotFound)? })
     }
 
     /// The book in a slot that is known to be taken.
     fn listener_book(&mut self, slot: u32) -> &mut ListenerBook {
         let streams = self.streams.as_deref_mut().expect("a listener is in the table");
-        streams.listeners[slot as usize].as_mut().expect("a listener's cell and its book live together")
+        streams.listeners[slot as usize]
+            .as_mut()
+            .expect("a listener's cell and its book live together")
     }
 
     pub(super) fn begin_listening<H, F>(
@@ -235,7 +246,8 @@ impl Reactor {
             listeners.len() - 1
         });
         let slot = u32::try_from(slot).expect("there are fewer listeners than descriptors");
-        let subscription = Subscription::new(AcceptCell { slot, accept, handler: PhantomData::<fn() -> H> });
+        let subscription =
+            Subscription::new(AcceptCell { slot, accept, handler: PhantomData::<fn() -> H> });
         let wants = listener.options.connections_max > 0;
         let interest = if wants { interest().read() } else { interest() };
         match self.admit(subscription.cell(), listener.socket.as_raw_fd(), interest) {
@@ -316,8 +328,11 @@ impl Reactor {
         }
         for _ in 0..ERRORS_IN_A_ROW {
             let socket = self.listener_book(slot).socket.as_ref()?;
-            match rustix::net::acceptfrom_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok((socket, address)) => return Some((socket, Address::of(address).unwrap_or(Address::Unix(None)))),
+            match rustix::net::acceptfrom_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+            {
+                Ok((socket, address)) => {
+                    return Some((socket, Address::of(address).unwrap_or(Address::Unix(None))));
+                }
                 Err(Errno::AGAIN) => return None,
                 Err(errno) if is_the_peers(errno) => {}
                 Err(errno) => {
@@ -341,8 +356,14 @@ impl Reactor {
     /// Makes a stream of a connection; false when the reactor cannot.
     fn begin_accepted<H: StreamHandler>(&mut self, slot: u32, socket: OwnedFd, handler: H) -> bool {
         let options = self.listener_book(slot).options.stream;
-        let begin =
-            Begin { socket, options, prefix: Vec::new(), flags: Flags::default(), refused: None, listener: Some(slot) };
+        let begin = Begin {
+            socket,
+            options,
+            prefix: Vec::new(),
+            flags: Flags::default(),
+            refused: None,
+            listener: Some(slot),
+        };
         match self.begin_stream(begin, handler) {
             Ok(_) => {
                 let book = self.listener_book(slot);
@@ -377,7 +398,8 @@ impl Reactor {
         let now = self.now_ns();
         let book = self.listener_book(slot);
         book.is_resting = true;
-        let (cell, timer, retry) = (book.cell, book.timer, book.options.retry.max(Duration::from_millis(1)));
+        let (cell, timer, retry) =
+            (book.cell, book.timer, book.options.retry.max(Duration::from_millis(1)));
         let deadline_ns = now.saturating_add(nanoseconds(retry));
         self.attention |= attention::TIMERS;
         // The last rest may have ended before its time, with a stream of the listener's.

@@ -106,7 +106,11 @@ impl Reactor {
         let (cell, fd) = (subscription.cell(), begin.socket.as_raw_fd());
         // What the user has brought may be no socket at all.
         let is_ours = begin.listener.is_some() || is_connecting || begin.refused.is_some();
-        let admitted = if is_ours { self.admit_socket(cell, fd, interest) } else { self.admit(cell, fd, interest) };
+        let admitted = if is_ours {
+            self.admit_socket(cell, fd, interest)
+        } else {
+            self.admit(cell, fd, interest)
+        };
         match admitted {
             Ok(cell) => {
                 subscription.into_cell().set_flag(CellFlags::HIDDEN, true);
@@ -164,7 +168,10 @@ impl Reactor {
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let generation = streams.cores.generation(index);
-        let core = streams.cores.remove(index, generation).expect("a stream's cell and its core live together");
+        let core = streams
+            .cores
+            .remove(index, generation)
+            .expect("a stream's cell and its core live together");
         let Core { socket, flags, cell, output, listener, reason, .. } = core;
         streams.prefixes.remove(&index);
         streams.deadlines.remove(index);
@@ -234,7 +241,9 @@ impl Reactor {
 
     /// Whether a stream's driver is to be called without an event from the kernel, or one is to be looked after.
     pub(crate) fn survey_streams(&self) -> (bool, bool) {
-        self.streams.as_deref().map_or((false, false), |s| (!s.nudges.is_empty(), !s.touched.is_empty()))
+        self.streams
+            .as_deref()
+            .map_or((false, false), |s| (!s.nudges.is_empty(), !s.touched.is_empty()))
     }
 
     /// Puts the events of nudged streams into the batch; those for which there is no room stay.
@@ -297,7 +306,9 @@ impl Reactor {
     /// Writes what waits, unless the socket is known to take nothing.
     pub(super) fn flush_stream(&mut self, index: u32) {
         let core = self.stream_core(index);
-        if core.output.is_some() && !core.flags.any(Flags::BLOCKED | Flags::CONNECTING | Flags::DEAD) {
+        if core.output.is_some()
+            && !core.flags.any(Flags::BLOCKED | Flags::CONNECTING | Flags::DEAD)
+        {
             self.write_stream(index);
         }
         self.stream_core(index).note_marks();
@@ -317,7 +328,11 @@ impl Reactor {
         }
     }
 
-    pub(super) fn stream_send(&mut self, index: u32, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
+    pub(super) fn stream_send(
+        &mut self,
+        index: u32,
+        pieces: &[IoSlice<'_>],
+    ) -> Result<(), SendError> {
         if self.streams_are_a_childs() {
             return Err(SendError::Closed);
         }
@@ -337,7 +352,11 @@ impl Reactor {
         Ok(())
     }
 
-    pub(super) fn stream_send_shared(&mut self, index: u32, shared: &Shared<'_>) -> Result<(), SendError> {
+    pub(super) fn stream_send_shared(
+        &mut self,
+        index: u32,
+        shared: &Shared<'_>,
+    ) -> Result<(), SendError> {
         if self.streams_are_a_childs() {
             return Err(SendError::Closed);
         }
@@ -354,13 +373,18 @@ impl Reactor {
     }
 
     #[inline]
-    pub(super) fn stream_write_shared(&mut self, index: u32, shared: &Shared<'_>) -> Result<usize, SendError> {
+    pub(super) fn stream_write_shared(
+        &mut self,
+        index: u32,
+        shared: &Shared<'_>,
+    ) -> Result<usize, SendError> {
         if self.streams_are_a_childs() {
             return Err(SendError::Closed);
         }
         let core = self.stream_core(index);
         let bytes = shared.bytes();
-        if core.flags.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max {
+        if core.flags.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max
+        {
             let sent = core.send(bytes);
             if sent == Ok(bytes.len()) {
                 return Ok(0);
@@ -392,7 +416,11 @@ impl Reactor {
     }
 
     #[inline(never)]
-    fn stream_write_shared_after(&mut self, index: u32, shared: &Shared<'_>) -> Result<usize, SendError> {
+    fn stream_write_shared_after(
+        &mut self,
+        index: u32,
+        shared: &Shared<'_>,
+    ) -> Result<usize, SendError> {
         if self.queue_stream_shared(index, shared) {
             return Ok(0);
         }
@@ -400,7 +428,11 @@ impl Reactor {
     }
 
     #[cold]
-    fn stream_write_shared_behind(&mut self, index: u32, shared: &Shared<'_>) -> Result<usize, SendError> {
+    fn stream_write_shared_behind(
+        &mut self,
+        index: u32,
+        shared: &Shared<'_>,
+    ) -> Result<usize, SendError> {
         if self.stream_core(index).flags.any(Flags::RING) {
             self.before_output(index);
         }
@@ -420,7 +452,8 @@ impl Reactor {
         }
         let core = self.stream_core(index);
         // What is all there is to most answers: nothing waits, and the socket takes it all.
-        if core.flags.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max {
+        if core.flags.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max
+        {
             let sent = core.send(bytes);
             if sent == Ok(bytes.len()) {
                 return Ok(0);
@@ -433,7 +466,12 @@ impl Reactor {
     /// The socket has taken a part, or none.
     #[cold]
     #[inline(never)]
-    fn stream_replied(&mut self, index: u32, bytes: &[u8], sent: Result<usize, Errno>) -> Result<usize, SendError> {
+    fn stream_replied(
+        &mut self,
+        index: u32,
+        bytes: &[u8],
+        sent: Result<usize, Errno>,
+    ) -> Result<usize, SendError> {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let taken = streams.core(index).note_sent(sent, bytes.len());
         streams.settle_write(index, &[IoSlice::new(bytes)], taken)?;
@@ -509,15 +547,26 @@ impl Streams {
             }
         }
         let core = self.core(index);
-        if core.buffered().saturating_add(len) <= core.options.output_max { Ok(()) } else { Err(SendError::Full) }
+        if core.buffered().saturating_add(len) <= core.options.output_max {
+            Ok(())
+        } else {
+            Err(SendError::Full)
+        }
     }
 
     /// Writes pieces after what waits; what the socket does not take waits too.
     #[inline]
-    pub(super) fn write_through(&mut self, index: u32, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
+    pub(super) fn write_through(
+        &mut self,
+        index: u32,
+        pieces: &[IoSlice<'_>],
+    ) -> Result<(), SendError> {
         let core = self.core(index);
-        let taken =
-            if core.flags.any(Flags::BLOCKED | Flags::CONNECTING) { Ok(0) } else { self.transmit(index, pieces) };
+        let taken = if core.flags.any(Flags::BLOCKED | Flags::CONNECTING) {
+            Ok(0)
+        } else {
+            self.transmit(index, pieces)
+        };
         self.settle_write(index, pieces, taken)
     }
 
@@ -557,7 +606,11 @@ impl Streams {
     pub(super) fn transmit(&mut self, index: u32, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
         let core = self.core(index);
         let Some(mut output) = core.output.take() else {
-            return if pieces.is_empty() { Ok(0) } else { core.offer(&pieces[..pieces.len().min(KERNEL_PIECES_MAX)]) };
+            return if pieces.is_empty() {
+                Ok(0)
+            } else {
+                core.offer(&pieces[..pieces.len().min(KERNEL_PIECES_MAX)])
+            };
         };
         let taken = core.drain(&mut output, pieces);
         if output.len() == 0 {
@@ -597,7 +650,12 @@ impl Core {
         let (sent, offered) = match slices {
             [slice] => (self.send(slice), slice.len()),
             slices => (
-                rustix::net::sendmsg(&self.socket, slices, &mut SendAncillaryBuffer::default(), SEND_FLAGS),
+                rustix::net::sendmsg(
+                    &self.socket,
+                    slices,
+                    &mut SendAncillaryBuffer::default(),
+                    SEND_FLAGS,
+                ),
                 slices.iter().map(|slice| slice.len()).sum(),
             ),
         };
@@ -633,7 +691,8 @@ impl Core {
     /// The socket is full. The wait begins, or begins anew if it has taken something; that of a closed stream is one and goes on, or who takes a little now and then would keep
     /// it for ever.
     pub(super) fn block(&mut self, anew: bool) {
-        let is_timed = self.options.write_stall_timeout.is_some() && !self.flags.any(Flags::CLOSING);
+        let is_timed =
+            self.options.write_stall_timeout.is_some() && !self.flags.any(Flags::CLOSING);
         if is_timed && (anew || !self.flags.any(Flags::BLOCKED)) {
             self.flags |= Flags::STAMP | Flags::ARM;
         }

@@ -32,7 +32,9 @@ pub(super) struct StreamCell<H> {
 
 impl<H: StreamHandler> Subscriber for StreamCell<H> {
     fn fd(&self) -> BorrowedFd<'_> {
-        unreachable!("a stream is registered by its core's socket, and no key of the user's names its cell")
+        unreachable!(
+            "a stream is registered by its core's socket, and no key of the user's names its cell"
+        )
     }
 
     fn interest(&self) -> Interest {
@@ -222,7 +224,8 @@ impl<'r> Frame<'r> {
         }
         // A hang-up makes the write fail, which is how it is told of while nobody reads. A stall is told only of a socket that is still full: the
         // event that says otherwise may come behind this one, after a handler that took long.
-        let may_write = ready & (OUT | HUP) != 0 || (self.has(Flags::STALL_DUE) && is_writable(self.core()));
+        let may_write =
+            ready & (OUT | HUP) != 0 || (self.has(Flags::STALL_DUE) && is_writable(self.core()));
         if !may_write {
             return;
         }
@@ -289,7 +292,9 @@ impl<'r> Frame<'r> {
         match piece {
             None => {}
             Some(piece) if piece.bytes.is_empty() => self.end_of_input(handler),
-            Some(mut piece) => self.call(|stream| handler.on_data(stream, Input::new(&mut piece.bytes))),
+            Some(mut piece) => {
+                self.call(|stream| handler.on_data(stream, Input::new(&mut piece.bytes)))
+            }
         }
     }
 
@@ -303,7 +308,8 @@ impl<'r> Frame<'r> {
         let is_absent = self.has(Flags::RING) && !self.has(Flags::POLLS);
         let is_lost = !is_absent
             && self.reactor.registry.find(cell).is_none_or(|cell| {
-                let is_told = cell.has_flag(CellFlags::DIRTY) || cell.armed_mask() == cell.interest().kernel_mask();
+                let is_told = cell.has_flag(CellFlags::DIRTY)
+                    || cell.armed_mask() == cell.interest().kernel_mask();
                 cell.has_flag(CellFlags::ABSENT) || !is_told
             });
         if is_lost {
@@ -372,7 +378,9 @@ impl<'r> Frame<'r> {
             }
             let is_full = self.has(Flags::FULL);
             self.core().flags.set(Flags::TOLD_FULL, is_full);
-            self.call(|stream| if is_full { handler.on_full(stream) } else { handler.on_drained(stream) });
+            self.call(
+                |stream| if is_full { handler.on_full(stream) } else { handler.on_drained(stream) },
+            );
             self.reactor.flush_stream(index);
         }
         if is_on_ring && self.has(Flags::NO_OUTPUT) {
@@ -407,7 +415,9 @@ impl<'r> Frame<'r> {
     #[inline(always)]
     fn end(&mut self) {
         self.is_open = false;
-        if let (Some(scratch), Some(streams)) = (self.scratch.take(), self.reactor.streams.as_deref_mut()) {
+        if let (Some(scratch), Some(streams)) =
+            (self.scratch.take(), self.reactor.streams.as_deref_mut())
+        {
             streams.scratch = Some(scratch);
         }
     }

@@ -58,7 +58,9 @@ impl fmt::Display for InheritedError {
                 "descriptor {number} of LISTEN_FDS has FD_CLOEXEC set, so this process has opened it; \
                  take inherited sockets first thing in main"
             ),
-            Self::NotListening(number) => write!(f, "descriptor {number} of LISTEN_FDS is no listening socket"),
+            Self::NotListening(number) => {
+                write!(f, "descriptor {number} of LISTEN_FDS is no listening socket")
+            }
         }
     }
 }

@@ -130,7 +130,9 @@ impl ListenOptions {
     /// `EINVAL` for what is not a listening stream socket, `ENOTSOCK` for what is no socket.
     pub fn from_fd(self, socket: impl Into<OwnedFd>) -> io::Result<Listener> {
         let socket = socket.into();
-        if !sockopt::socket_acceptconn(&socket)? || sockopt::socket_type(&socket)? != SocketType::STREAM {
+        if !sockopt::socket_acceptconn(&socket)?
+            || sockopt::socket_type(&socket)? != SocketType::STREAM
+        {
             return Err(Errno::INVAL.into());
         }
         rustix::io::ioctl_fionbio(&socket, true)?;
@@ -214,7 +216,9 @@ impl Listener {
         H: StreamHandler,
         F: FnMut(&Peer<'_>) -> Option<H> + 'static,
     {
-        self.with_handler(accept).register_into(target).map_err(|e| e.map(ListenerRegistration::into_parts))
+        self.with_handler(accept)
+            .register_into(target)
+            .map_err(|e| e.map(ListenerRegistration::into_parts))
     }
 }
 
@@ -233,7 +237,10 @@ impl<F> ListenerRegistration<F> {
     /// # Errors
     /// See [`AddReason`](crate::AddReason); the registration comes back, the socket listening.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
-    pub fn register_into<H>(self, target: &mut impl Registrar<Ops = Reactor>) -> Result<ListenerKey, AddError<Self>>
+    pub fn register_into<H>(
+        self,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<ListenerKey, AddError<Self>>
     where
         H: StreamHandler,
         F: FnMut(&Peer<'_>) -> Option<H> + 'static,
@@ -251,7 +258,9 @@ impl<F> ListenerRegistration<F> {
 
 impl<F> fmt::Debug for ListenerRegistration<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListenerRegistration").field("listener", &self.listener).finish_non_exhaustive()
+        f.debug_struct("ListenerRegistration")
+            .field("listener", &self.listener)
+            .finish_non_exhaustive()
     }
 }
 

@@ -149,7 +149,9 @@ impl StreamOptions {
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<Key, AddError<(OwnedFd, H)>> {
         let registration = self.with_fd(socket).with_prefix(prefix).with_handler(handler);
-        registration.register_into(target).map_err(|e| e.map(|whole| (whole.with.socket, whole.handler)))
+        registration
+            .register_into(target)
+            .map_err(|e| e.map(|whole| (whole.with.socket, whole.handler)))
     }
 
     /// Sets the socket options; on a listener's socket, its connections inherit them.
@@ -206,13 +208,26 @@ impl<H: StreamHandler> StreamRegistration<H> {
     /// # Errors
     /// See [`AddReason`](crate::AddReason); the registration comes back, the socket open.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
-    pub fn register_into(self, target: &mut impl Registrar<Ops = Reactor>) -> Result<Key, AddError<Self>> {
+    pub fn register_into(
+        self,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<Key, AddError<Self>> {
         let Self { with: StreamWithFd { options, socket, prefix }, handler } = self;
         // A Unix socket has neither, and a socket that refuses them works as well.
         let _ = options.apply_to(&socket);
-        let begin = Begin { socket, options: *options, prefix, flags: Flags::default(), refused: None, listener: None };
+        let begin = Begin {
+            socket,
+            options: *options,
+            prefix,
+            flags: Flags::default(),
+            refused: None,
+            listener: None,
+        };
         target.with_ops(Token(()), |reactor| reactor.begin_stream(begin, handler)).map_err(|e| {
-            e.map(|(socket, prefix, handler)| Self { with: StreamWithFd { options, socket, prefix }, handler })
+            e.map(|(socket, prefix, handler)| Self {
+                with: StreamWithFd { options, socket, prefix },
+                handler,
+            })
         })
     }
 

@@ -150,7 +150,9 @@ impl Output {
 
     fn drop_first(&mut self) {
         match self.pieces.pop_front() {
-            Some(Piece::Own(mut bytes)) if self.spare.capacity() == 0 && bytes.capacity() <= CHUNK => {
+            Some(Piece::Own(mut bytes))
+                if self.spare.capacity() == 0 && bytes.capacity() <= CHUNK =>
+            {
                 bytes.clear();
                 self.spare = bytes;
             }

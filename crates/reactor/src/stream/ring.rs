@@ -50,7 +50,8 @@ impl Reactor {
     /// As [`queue_stream_send`](Self::queue_stream_send), for bytes that many are sent.
     #[inline]
     pub(super) fn queue_stream_shared(&mut self, index: u32, shared: &Shared<'_>) -> bool {
-        self.may_queue(index, shared.bytes().len()) && self.queue(|ring| ring.queue_shared(index, shared))
+        self.may_queue(index, shared.bytes().len())
+            && self.queue(|ring| ring.queue_shared(index, shared))
     }
 
     /// Whether so many bytes can be next, and a wait comes by which they go out.
@@ -75,9 +76,14 @@ impl Reactor {
     /// Before anything else is sent to a stream: what of it is queued with the ring is its output again, and goes out first.
     pub(super) fn before_output(&mut self, index: u32) {
         self.note_failed_sends();
-        let (Some(ring), Some(streams)) = (self.driver.ring(), self.streams.as_deref_mut()) else { return };
+        let (Some(ring), Some(streams)) = (self.driver.ring(), self.streams.as_deref_mut()) else {
+            return;
+        };
         ring.take_send_back(index, |bytes, shared| {
-            debug_assert!(streams.core(index).output.is_none(), "what comes later takes back what is queued first");
+            debug_assert!(
+                streams.core(index).output.is_none(),
+                "what comes later takes back what is queued first"
+            );
             let output = streams.output(index);
             match shared {
                 Some(shared) => output.push_shared(&Shared::of(shared), 0),
@@ -90,11 +96,16 @@ impl Reactor {
 
     fn put_back(&mut self, index: u32, rest: Rest) {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
-        debug_assert!(streams.core(index).output.is_none(), "what comes later takes back what is queued first");
+        debug_assert!(
+            streams.core(index).output.is_none(),
+            "what comes later takes back what is queued first"
+        );
         match rest {
             Rest::Own(bytes) if bytes.is_empty() => {}
             Rest::Own(bytes) => streams.output(index).push(&bytes),
-            Rest::Shared(bytes, from) => streams.output(index).push_shared(&Shared::of(&bytes), from),
+            Rest::Shared(bytes, from) => {
+                streams.output(index).push_shared(&Shared::of(&bytes), from)
+            }
         }
     }
 
@@ -108,7 +119,8 @@ impl Reactor {
 
     #[cold]
     fn put_failed_back(&mut self) {
-        let failed = self.driver.ring().map(|ring| core::mem::take(ring.failed())).unwrap_or_default();
+        let failed =
+            self.driver.ring().map(|ring| core::mem::take(ring.failed())).unwrap_or_default();
         for Failed { index, result, rest } in failed {
             let sent = match result {
                 0.. => Ok(result),
@@ -136,7 +148,9 @@ impl Reactor {
         let is_last = core.flags.any(Flags::NO_OUTPUT | Flags::BLOCKED);
         let Some(output) = core.output.take() else { return };
         let is_queued = match output.single() {
-            Some(single) if is_in_turn && !is_last => self.queue(|ring| ring.queue_send(index, single)),
+            Some(single) if is_in_turn && !is_last => {
+                self.queue(|ring| ring.queue_send(index, single))
+            }
             _ => false,
         };
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -154,7 +168,9 @@ impl Reactor {
     /// Before the writing half is closed, or the socket: what is queued with the ring is sent at once.
     #[cold]
     pub(super) fn send_before_the_end(&mut self, index: u32) {
-        if self.streams_are_a_childs() || !self.driver.ring().is_some_and(|ring| ring.has_send(index)) {
+        if self.streams_are_a_childs()
+            || !self.driver.ring().is_some_and(|ring| ring.has_send(index))
+        {
             return;
         }
         self.before_output(index);
@@ -180,12 +196,15 @@ impl Reactor {
 
     /// Asks the ring for what the stream wants to hear of: a receive if it wants input, and a poll for what no receive tells. A refusal is the stream's end.
     pub(super) fn sync_by_ring(&mut self, index: u32) {
-        let Some(cell) = self.stream_cell(index) else { return self.stream_core(index).fail(Errno::IO) };
+        let Some(cell) = self.stream_cell(index) else {
+            return self.stream_core(index).fail(Errno::IO);
+        };
         let Some(ring) = self.driver.ring() else { return };
         let Some(streams) = self.streams.as_deref_mut() else { return };
         let core = streams.core(index);
         // What is kept comes first; a closed stream keeps nothing.
-        let wants_input = core.wants_input() && (core.flags.any(Flags::CLOSING) || !core.flags.any(Flags::PREFIX));
+        let wants_input = core.wants_input()
+            && (core.flags.any(Flags::CLOSING) || !core.flags.any(Flags::PREFIX));
         if wants_input && !core.flags.any(Flags::WATCHES_IN | Flags::ENDING) {
             ring.receive(cell);
             ring.enroll_sender(index, cell);
@@ -196,7 +215,10 @@ impl Reactor {
         }
         let mut polls = Flags::default();
         polls.set(Flags::WATCHES_OUT, core.flags.any(Flags::BLOCKED | Flags::CONNECTING));
-        polls.set(Flags::WATCHES_ENDS, !polls.any(Flags::WATCHES_OUT) && !core.flags.any(Flags::WATCHES_IN));
+        polls.set(
+            Flags::WATCHES_ENDS,
+            !polls.any(Flags::WATCHES_OUT) && !core.flags.any(Flags::WATCHES_IN),
+        );
         if core.flags.only(Flags::POLLS) != polls {
             self.poll_stream(index, cell, polls);
         }
@@ -243,7 +265,8 @@ impl Frame<'_> {
 
     /// What the ring tells of a stream.
     pub(super) fn complete(&mut self, handler: &mut dyn StreamHandler, ready: u32) {
-        let Some(Done { result, has_more, lent }) = self.reactor.driver.ring().and_then(|ring| ring.take_done(ready))
+        let Some(Done { result, has_more, lent }) =
+            self.reactor.driver.ring().and_then(|ring| ring.take_done(ready))
         else {
             return self.reactor.note_failed_sends();
         };
@@ -262,7 +285,10 @@ impl Frame<'_> {
                 while let Some(piece) = pieces.next() {
                     self.take_input(handler, piece);
                     // Once something is to be told of, or waits, the next piece is for the next call of the driver.
-                    if pieces.len() > 0 && !self.core().rests_on_ring() && !self.has(Flags::CLOSING | Flags::DEAD) {
+                    if pieces.len() > 0
+                        && !self.core().rests_on_ring()
+                        && !self.has(Flags::CLOSING | Flags::DEAD)
+                    {
                         self.keep(pieces);
                         break;
                     }

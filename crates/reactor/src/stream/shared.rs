@@ -24,7 +24,12 @@ impl<'b> Shared<'b> {
     /// Bytes that are the caller's, who may use them for something else when the calls that take this have returned.
     #[must_use]
     pub const fn new(bytes: &'b [u8]) -> Self {
-        Self { bytes, kept: OnceCell::new(), copied: Cell::new(None), is_for_many: Cell::new(false) }
+        Self {
+            bytes,
+            kept: OnceCell::new(),
+            copied: Cell::new(None),
+            is_for_many: Cell::new(false),
+        }
     }
 
     /// Bytes that are shared already.

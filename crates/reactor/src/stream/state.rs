@@ -194,8 +194,8 @@ impl Core {
 
     /// The kernel says that it has failed. Nobody cares any more once the FIN of a closed stream is out.
     pub(super) fn fail(&mut self, errno: Errno) {
-        let is_over =
-            self.flags.any(Flags::DEAD) || (self.flags.any(Flags::CLOSING) && self.flags.any(Flags::FINISHED));
+        let is_over = self.flags.any(Flags::DEAD)
+            || (self.flags.any(Flags::CLOSING) && self.flags.any(Flags::FINISHED));
         if !is_over {
             self.reason = Some(CloseReason::Error(errno));
         }
@@ -341,7 +341,9 @@ impl Streams {
     /// The stream's output, to add to: nothing else leaves an empty one.
     pub(super) fn output(&mut self, index: u32) -> &mut Output {
         let core = self.cores.at_mut(index).expect("a stream's cell and its core live together");
-        core.output.get_or_insert_with(|| self.spares.pop().unwrap_or_else(|| Box::new(Output::new(&self.ledger))))
+        core.output.get_or_insert_with(|| {
+            self.spares.pop().unwrap_or_else(|| Box::new(Output::new(&self.ledger)))
+        })
     }
 
     /// Lets go of what waits for a stream that will neither send nor hear any more.

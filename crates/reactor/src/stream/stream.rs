@@ -43,7 +43,10 @@ impl Stream<'_> {
     fn seen(&self) -> (&Core, u32) {
         let streams = self.reactor.streams.as_deref().expect("a stream is in the table");
         let generation = streams.cores.generation(self.index);
-        let core = streams.cores.get(self.index, generation).expect("a stream's cell and its core live together");
+        let core = streams
+            .cores
+            .get(self.index, generation)
+            .expect("a stream's cell and its core live together");
         (core, generation)
     }
 
@@ -129,7 +132,11 @@ impl Stream<'_> {
     /// # Panics
     /// When the range is not inside the input.
     #[inline(always)]
-    pub fn reply(&mut self, input: Input<'_>, range: impl RangeBounds<usize>) -> Result<(), SendError> {
+    pub fn reply(
+        &mut self,
+        input: Input<'_>,
+        range: impl RangeBounds<usize>,
+    ) -> Result<(), SendError> {
         self.write_reply(input, range).map(drop)
     }
 
@@ -141,7 +148,11 @@ impl Stream<'_> {
     /// # Panics
     /// When the range is not inside the input.
     #[inline(always)]
-    pub fn write_reply(&mut self, input: Input<'_>, range: impl RangeBounds<usize>) -> Result<usize, SendError> {
+    pub fn write_reply(
+        &mut self,
+        input: Input<'_>,
+        range: impl RangeBounds<usize>,
+    ) -> Result<usize, SendError> {
         // By hand, for the compiler to see through it: a slice by bounds is a call.
         let start = match range.start_bound() {
             Bound::Included(&start) => start,

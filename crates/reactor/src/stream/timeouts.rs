@@ -60,13 +60,20 @@ impl Core {
             return None;
         }
         if self.flags.any(Flags::CONNECTING) {
-            return self.options.connect_timeout.map(|timeout| Wait::Connect(after(self.since_ns, timeout)));
+            return self
+                .options
+                .connect_timeout
+                .map(|timeout| Wait::Connect(after(self.since_ns, timeout)));
         }
         if self.flags.any(Flags::CLOSING) {
             return Some(Wait::Linger(after(self.since_ns, self.options.linger)));
         }
         let hears = self.flags.any(Flags::OPENED) && !self.flags.any(Flags::PAUSED | Flags::ENDED);
-        let idle = self.options.idle_timeout.filter(|_| hears).map(|timeout| Wait::Idle(after(self.heard_ns, timeout)));
+        let idle = self
+            .options
+            .idle_timeout
+            .filter(|_| hears)
+            .map(|timeout| Wait::Idle(after(self.heard_ns, timeout)));
         let blocked = self.flags.any(Flags::BLOCKED);
         let stall = self.options.write_stall_timeout.filter(|_| blocked);
         let stall = stall.map(|timeout| Wait::Stall(after(self.since_ns, timeout)));
@@ -120,7 +127,9 @@ impl Reactor {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         match streams.timer {
             Some((_, at)) if at <= deadline_ns => return,
-            Some((key, _)) if self.timers.reset(key, deadline_ns) => streams.timer = Some((key, deadline_ns)),
+            Some((key, _)) if self.timers.reset(key, deadline_ns) => {
+                streams.timer = Some((key, deadline_ns))
+            }
             // None yet, or it has fired for the last time.
             _ => {
                 let key = self.timers.start(Box::new(Look), deadline_ns, 0, NO_GROUP);
@@ -163,7 +172,10 @@ mod tests {
     #[test]
     fn moments_are_rounded_up_to_the_granule() {
         let granule = nanoseconds(GRANULE);
-        assert_eq!([0, 1, granule, granule + 1].map(rounded_up), [0, granule, granule, 2 * granule]);
+        assert_eq!(
+            [0, 1, granule, granule + 1].map(rounded_up),
+            [0, granule, granule, 2 * granule]
+        );
         assert_eq!(rounded_up(u64::MAX), u64::MAX);
     }
 }

@@ -88,7 +88,10 @@ impl Workers {
     /// # Panics
     /// With none, or more than [`WORKERS_MAX`].
     pub fn new(count: usize) -> Self {
-        assert!((1..=WORKERS_MAX).contains(&count), "there are 1 to {WORKERS_MAX} workers, not {count}");
+        assert!(
+            (1..=WORKERS_MAX).contains(&count),
+            "there are 1 to {WORKERS_MAX} workers, not {count}"
+        );
         Self { count, pinned: false, name: "windlass".to_owned(), on_panic: None }
     }
 
@@ -110,7 +113,10 @@ impl Workers {
 
     /// Lets a worker go on after a panic of one of its handlers, which `hook` is told of on the worker's thread: its reactor is as usable as before (rule 8). Without this the panic
     /// ends all workers and comes out of [`RunningWorkers::join`], and so does a panic of the hook.
-    pub fn on_panic(mut self, hook: impl Fn(Worker, Box<dyn Any + Send>) + Send + Sync + 'static) -> Self {
+    pub fn on_panic(
+        mut self,
+        hook: impl Fn(Worker, Box<dyn Any + Send>) + Send + Sync + 'static,
+    ) -> Self {
         self.on_panic = Some(Arc::new(hook));
         self
     }
@@ -141,7 +147,8 @@ impl Workers {
             let on_panic = self.on_panic.clone();
             let body = move || work(worker, &*set_up, report, &may_go, on_panic.as_ref());
             // Dropping `running` and the senders ends those that wait already.
-            let thread = thread::Builder::new().name(format!("{}-{index}", self.name)).spawn(body)?;
+            let thread =
+                thread::Builder::new().name(format!("{}-{index}", self.name)).spawn(body)?;
             running.threads.push(thread);
             starting.push(go);
         }
@@ -156,7 +163,9 @@ impl Workers {
             // A set-up has panicked: its thread is gone without a report.
             drop(starting);
             running.join()?;
-            unreachable!("a worker that says nothing has panicked, and joining it resumes the panic");
+            unreachable!(
+                "a worker that says nothing has panicked, and joining it resumes the panic"
+            );
         }
         let everyone: Arc<[Stop]> = running.stops.clone().into();
         for go in starting {

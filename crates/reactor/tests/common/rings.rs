@@ -8,10 +8,13 @@ use windlass::{Backend, BuildError, Reactor, RingError};
 /// is for the tests to find.
 pub(crate) fn refusal() -> Option<&'static str> {
     static REFUSAL: OnceLock<Option<String>> = OnceLock::new();
-    let refusal = REFUSAL.get_or_init(|| match Reactor::builder().backend(Backend::Uring).build() {
-        Err(BuildError::Ring(why @ (RingError::Forbidden(_) | RingError::Missing(_)))) => Some(why.to_string()),
-        _ => None,
-    });
+    let refusal =
+        REFUSAL.get_or_init(|| match Reactor::builder().backend(Backend::Uring).build() {
+            Err(BuildError::Ring(why @ (RingError::Forbidden(_) | RingError::Missing(_)))) => {
+                Some(why.to_string())
+            }
+            _ => None,
+        });
     refusal.as_deref()
 }
 

@@ -51,7 +51,8 @@ fn all() -> Vec<Test> {
 }
 
 fn start_again(name: &str, backend: Backend) -> Result<(), Failed> {
-    let output = Command::new(std::env::current_exe()?).env(ALONE, format!("{name}@{backend}")).output()?;
+    let output =
+        Command::new(std::env::current_exe()?).env(ALONE, format!("{name}@{backend}")).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     if output.status.success() { Ok(()) } else { Err(format!("{}: {said}", output.status).into()) }
 }
@@ -59,7 +60,8 @@ fn start_again(name: &str, backend: Backend) -> Result<(), Failed> {
 fn main() -> ExitCode {
     if let Ok(alone) = std::env::var(ALONE) {
         let (name, backend) = alone.split_once('@').expect("a test and a backend");
-        let (_, test) = all().into_iter().find(|(known, _)| *known == name).expect("the name of a test");
+        let (_, test) =
+            all().into_iter().find(|(known, _)| *known == name).expect("the name of a test");
         die_in_time();
         test(backend.parse().expect("the name of a backend"));
         return ExitCode::SUCCESS;
@@ -70,10 +72,13 @@ fn main() -> ExitCode {
         for (name, _) in all() {
             let title = format!("{name}::{backend}");
             let cannot_embed = backend == Backend::Poll && name.contains("embedded");
-            let why = refusal.clone().or_else(|| cannot_embed.then(|| "poll(2) cannot be embedded".to_owned()));
+            let why = refusal
+                .clone()
+                .or_else(|| cannot_embed.then(|| "poll(2) cannot be embedded".to_owned()));
             trials.push(match why {
                 None => Trial::test(title, move || start_again(name, backend)),
-                Some(why) => Trial::test(format!("{title}, ignored: {why}"), || Ok(())).with_ignored_flag(true),
+                Some(why) => Trial::test(format!("{title}, ignored: {why}"), || Ok(()))
+                    .with_ignored_flag(true),
             });
         }
     }

@@ -6,8 +6,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use windlass::{Backend, Group, Signal, SignalSet, interest};
 
 use crate::tools::{
-    FOR_EVER, Log, NOW, Parent, assert_refused, assert_wakes, counter, drain, fire, fork, in_child, raise, reactor_on,
-    reap, register,
+    FOR_EVER, Log, NOW, Parent, assert_refused, assert_wakes, counter, drain, fire, fork, in_child,
+    raise, reactor_on, reap, register,
 };
 
 /// The child does this to its copy of the parent's reactor.
@@ -86,8 +86,10 @@ pub(crate) fn a_group_deleted_by_a_child_is_the_parents_still(backend: Backend) 
         drain(fd);
         *count += 1;
     };
-    let registered =
-        Group::new(0u32).fd(interest().read(), fd.clone(), member).register_into(&mut parent.reactor).unwrap();
+    let registered = Group::new(0u32)
+        .fd(interest().read(), fd.clone(), member)
+        .register_into(&mut parent.reactor)
+        .unwrap();
     parent.reactor.run_once(NOW).unwrap();
     in_child(|| parent.reactor.delete_group(registered.group).unwrap());
     fire(&fd);
@@ -105,7 +107,12 @@ pub(crate) fn a_signal_set_deleted_by_a_child_is_the_parents_still(backend: Back
         assert!(set.read().unwrap().contains(Signal::USR1));
         log.borrow_mut().push(9);
     };
-    let key = interest().read().with_fd(set).with_handler(handler).register_into(&mut parent.reactor).unwrap();
+    let key = interest()
+        .read()
+        .with_fd(set)
+        .with_handler(handler)
+        .register_into(&mut parent.reactor)
+        .unwrap();
     parent.reactor.run_once(NOW).unwrap();
     in_child(|| parent.reactor.delete(key).unwrap());
     raise(Signal::USR1.as_raw());
@@ -133,12 +140,16 @@ fn a_child_does_to_a_guest(backend: Backend, act: impl FnOnce(windlass::Embedded
     assert_wakes(&mut guest.into_reactor());
 }
 
-pub(crate) fn an_embedded_reactor_dropped_by_a_child_still_wakes_the_parents_host(backend: Backend) {
+pub(crate) fn an_embedded_reactor_dropped_by_a_child_still_wakes_the_parents_host(
+    backend: Backend,
+) {
     a_child_does_to_a_guest(backend, |guest, _| drop(guest));
     a_child_does_to_a_guest(backend, |guest, _| drop(guest.into_reactor()));
 }
 
-pub(crate) fn a_registration_deleted_by_a_childs_embedded_reactor_is_the_parents_still(backend: Backend) {
+pub(crate) fn a_registration_deleted_by_a_childs_embedded_reactor_is_the_parents_still(
+    backend: Backend,
+) {
     a_child_does_to_a_guest(backend, |mut guest, key| {
         guest.with(|reactor| reactor.delete(key)).unwrap();
         assert_refused(guest.run_once(NOW));

@@ -11,10 +11,14 @@ use std::{
 use rustix::net::sockopt;
 use windlass::{
     Backend, Key, Reactor, Turn,
-    stream::{CloseReason, Input, Listener, Peer, SendError, Shared, Stream, StreamHandler, StreamOptions},
+    stream::{
+        CloseReason, Input, Listener, Peer, SendError, Shared, Stream, StreamHandler, StreamOptions,
+    },
 };
 
-use crate::tools::{FOR_EVER, NOW, Parent, assert_refused, fork, in_child, leave, reactor_on, reap};
+use crate::tools::{
+    FOR_EVER, NOW, Parent, assert_refused, fork, in_child, leave, reactor_on, reap,
+};
 
 /// What a handler does with what it receives.
 type OnData = Box<dyn FnMut(&mut Stream<'_>, Input<'_>)>;
@@ -50,14 +54,19 @@ struct Connected {
     closed: Rc<Cell<u32>>,
 }
 
-fn connected(backend: Backend, on_data: impl FnMut(&mut Stream<'_>, Input<'_>) + 'static) -> Connected {
+fn connected(
+    backend: Backend,
+    on_data: impl FnMut(&mut Stream<'_>, Input<'_>) + 'static,
+) -> Connected {
     let mut reactor = reactor_on(backend).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (ours, _) = listener.accept().unwrap();
     let (opened, closed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-    let handler = Scripted { opened: opened.clone(), closed: closed.clone(), on_data: Box::new(on_data) };
-    let key = StreamOptions::new().output_max(OUTPUT_MAX).register(ours, handler, &mut reactor).unwrap();
+    let handler =
+        Scripted { opened: opened.clone(), closed: closed.clone(), on_data: Box::new(on_data) };
+    let key =
+        StreamOptions::new().output_max(OUTPUT_MAX).register(ours, handler, &mut reactor).unwrap();
     while opened.get() == 0 {
         reactor.run_once(FOR_EVER).unwrap();
     }
@@ -80,7 +89,11 @@ impl Connected {
         }
         assert_eq!(got, [expected, b"!"].concat());
         self.peer.set_nonblocking(true).unwrap();
-        assert_eq!(self.peer.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock, "neither bytes nor an end");
+        assert_eq!(
+            self.peer.read(&mut [0]).unwrap_err().kind(),
+            ErrorKind::WouldBlock,
+            "neither bytes nor an end"
+        );
         assert_eq!(self.closed.get(), 0);
         let stream = self.reactor.stream(self.key).unwrap();
         assert_eq!(sockopt::socket_linger(&stream), Ok(None), "its end will be an orderly one");
@@ -95,7 +108,11 @@ pub(crate) fn a_listener_deleted_by_a_child_accepts_for_the_parent(backend: Back
     let accept = {
         let opened = opened.clone();
         move |_: &Peer<'_>| {
-            Some(Scripted { opened: opened.clone(), closed: closed.clone(), on_data: Box::new(|_, _| {}) })
+            Some(Scripted {
+                opened: opened.clone(),
+                closed: closed.clone(),
+                on_data: Box::new(|_, _| {}),
+            })
         }
     };
     let key = listener.register(accept, &mut parent.reactor).unwrap();
@@ -113,7 +130,10 @@ fn assert_sends_nothing(stream: &mut Stream<'_>) {
     let long = vec![b'l'; 100_000];
     for bytes in [&b"short"[..], &long] {
         assert_eq!(stream.send(bytes), Err(SendError::Closed));
-        assert_eq!(stream.send_vectored(&[IoSlice::new(b"v"), IoSlice::new(bytes)]), Err(SendError::Closed));
+        assert_eq!(
+            stream.send_vectored(&[IoSlice::new(b"v"), IoSlice::new(bytes)]),
+            Err(SendError::Closed)
+        );
         assert_eq!(stream.send_shared(&Shared::new(bytes)), Err(SendError::Closed));
         assert_eq!(stream.write_shared(&Shared::new(bytes)), Err(SendError::Closed));
     }
@@ -168,7 +188,9 @@ fn forked_in_a_handler(
     loop {
         let outcome = catch_unwind(AssertUnwindSafe(|| parent.reactor.run_once(FOR_EVER)));
         match *child.borrow() {
-            Some(None) => leave(catch_unwind(AssertUnwindSafe(|| assert_refused(parent.reactor.run_once(NOW))))),
+            Some(None) => leave(catch_unwind(AssertUnwindSafe(|| {
+                assert_refused(parent.reactor.run_once(NOW))
+            }))),
             Some(Some(pid)) => reap(pid),
             None => {
                 outcome.unwrap().unwrap();
@@ -197,7 +219,8 @@ pub(crate) fn a_stream_does_nothing_in_a_child_that_was_forked_in_its_handler(ba
         |stream, input| assert_eq!(stream.reply(input, ..), Err(SendError::Closed)),
     );
     parent.assert_peer_got(b"");
-    let ends: [fn(&mut Stream<'_>); 4] = [|s| s.finish(), |s| s.close(), |s| s.abort(), |s| s.pause()];
+    let ends: [fn(&mut Stream<'_>); 4] =
+        [|s| s.finish(), |s| s.close(), |s| s.abort(), |s| s.pause()];
     for end in ends {
         let mut parent = forked_in_a_handler(backend, |_| {}, move |stream, _| end(stream));
         parent.assert_peer_got(b"");

@@ -1,6 +1,9 @@
 //! Children, and a parent's reactor that can tell whether it still hears.
 
-#![allow(unsafe_code, reason = "fork(2), waitpid(2), _exit(2), alarm(2) and signals to this process")]
+#![allow(
+    unsafe_code,
+    reason = "fork(2), waitpid(2), _exit(2), alarm(2) and signals to this process"
+)]
 
 use std::{
     cell::RefCell,
@@ -95,7 +98,12 @@ pub(crate) struct Registered {
     pub(crate) key: Key,
 }
 
-pub(crate) fn register(reactor: &mut Reactor, interest: Interest, who: u32, log: &Log) -> Registered {
+pub(crate) fn register(
+    reactor: &mut Reactor,
+    interest: Interest,
+    who: u32,
+    log: &Log,
+) -> Registered {
     let fd = counter();
     let theirs = fd.as_fd().try_clone_to_owned().unwrap();
     let log = log.clone();

@@ -119,12 +119,14 @@ fn a_reactor_that_is_swapped_out_and_back_wakes_the_host_as_before() {
 #[cfg_attr(miri, ignore = "Miri has no epoll sets in epoll sets")]
 fn a_change_to_exclusive_that_the_kernel_refuses_leaves_the_old_interest() {
     // A ring does not refuse it.
-    let mut reactor = windlass::Reactor::builder().backend(windlass::Backend::Epoll).build().unwrap();
+    let mut reactor =
+        windlass::Reactor::builder().backend(windlass::Backend::Epoll).build().unwrap();
     let mut guest = embedded();
     guest.with(|inner| inner.defer(|_: Turn<'_, _>| {}).unwrap());
     let (count, seen) = counter();
     let handler = move |_: &mut Embedded| count.set(count.get() + 1);
-    let key = interest().read().with_fd(guest).with_handler(handler).register_into(&mut reactor).unwrap();
+    let key =
+        interest().read().with_fd(guest).with_handler(handler).register_into(&mut reactor).unwrap();
     turn(&mut reactor);
     assert_eq!(seen.get(), 1);
     assert!(reactor.modify(key, interest().read().exclusive()).is_err());

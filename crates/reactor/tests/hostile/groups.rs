@@ -9,8 +9,8 @@ use std::{
 };
 
 use windlass::{
-    Event, Group, GroupError, GroupKey, GroupReason, GroupState, Key, MockReactor, Reactor, ReactorOps, Turn, interest,
-    turn as mocked,
+    Event, Group, GroupError, GroupKey, GroupReason, GroupState, Key, MockReactor, Reactor,
+    ReactorOps, Turn, interest, turn as mocked,
 };
 
 use crate::tools::{counter, on_ready, ready, turn, turn_panics};
@@ -47,7 +47,8 @@ fn a_member_that_panics_when_it_is_asked_leaves_no_half_of_a_group() {
 fn a_member_that_panics_when_it_is_asked_leaves_no_half_of_a_join() {
     let mut reactor = crate::builder().build().unwrap();
     let (count, seen) = counter();
-    let key = Group::new(()).after(LATER, |_: &mut ()| {}).register_into(&mut reactor).unwrap().group;
+    let key =
+        Group::new(()).after(LATER, |_: &mut ()| {}).register_into(&mut reactor).unwrap().group;
     let join = move |mut turn: Turn<'_, Reactor>| {
         let group = turn
             .group(key)
@@ -67,15 +68,21 @@ fn a_member_that_panics_when_it_is_asked_leaves_no_half_of_a_join() {
 /// Did no harm: members of two reactors with one state could run inside each other.
 #[test]
 fn a_join_that_is_kept_beyond_its_turn_registers_in_no_other_reactor() {
-    let (mut home, mut other) = (crate::builder().build().unwrap(), crate::builder().build().unwrap());
-    let key = Group::new(String::new()).after(LATER, |_: &mut String| {}).register_into(&mut home).unwrap().group;
+    let (mut home, mut other) =
+        (crate::builder().build().unwrap(), crate::builder().build().unwrap());
+    let key = Group::new(String::new())
+        .after(LATER, |_: &mut String| {})
+        .register_into(&mut home)
+        .unwrap()
+        .group;
     // So that the key's place is taken in the other one, too.
     Group::new(String::new()).after(LATER, |_: &mut String| {}).register_into(&mut other).unwrap();
     let kept: Rc<RefCell<Option<Group<String>>>> = Rc::default();
     let keep = kept.clone();
     let join = move |mut turn: Turn<'_, Reactor>| {
         let group = turn.group(key).unwrap();
-        let group = group.fd(interest().read().edge_triggered(), ready(), |state: &mut String| state.push('x'));
+        let group = group
+            .fd(interest().read().edge_triggered(), ready(), |state: &mut String| state.push('x'));
         *keep.borrow_mut() = Some(group);
     };
     home.defer(join).unwrap();
@@ -85,7 +92,8 @@ fn a_join_that_is_kept_beyond_its_turn_registers_in_no_other_reactor() {
     assert!(other.group_mut(key).is_none());
     // The same in a third one that lives inside a handler, and then at last at home.
     let come_home = move |mut turn: Turn<'_, Reactor>| {
-        let refused = refused.group.register_into(&mut crate::builder().build().unwrap()).unwrap_err();
+        let refused =
+            refused.group.register_into(&mut crate::builder().build().unwrap()).unwrap_err();
         refused.group.register_into(&mut turn).unwrap();
     };
     home.defer(come_home).unwrap();
@@ -103,7 +111,8 @@ fn a_running_member_can_join_its_own_group_and_delete_it_and_go_on() {
     let handler = move |state: &mut Vec<u8>, _: &mut OwnedFd, mut turn: Turn<'_, Reactor>| {
         let key = own.get().unwrap();
         state[0] += 1;
-        let joining = turn.group(key).unwrap().after(Duration::ZERO, |state: &mut Vec<u8>| state[1] = 1);
+        let joining =
+            turn.group(key).unwrap().after(Duration::ZERO, |state: &mut Vec<u8>| state[1] = 1);
         state[0] += 1;
         joining.register_into(&mut turn).unwrap();
         state[0] += 1;
@@ -160,7 +169,8 @@ fn use_up(key: GroupKey<u32>, state: GroupState, is_taken: bool) {
 #[test]
 fn a_mock_with_a_real_groups_state_never_reaches_it() {
     let mut reactor = crate::builder().build().unwrap();
-    let key = Group::new(7).after(LATER, |_: &mut u32| {}).register_into(&mut reactor).unwrap().group;
+    let key =
+        Group::new(7).after(LATER, |_: &mut u32| {}).register_into(&mut reactor).unwrap().group;
     let stated = |reactor: &mut Reactor| ReactorOps::group_state(reactor, key.key()).unwrap();
     for is_taken in [false, true] {
         let state = stated(&mut reactor);

@@ -19,7 +19,9 @@ fn a_clock_that_leaps_a_thousand_years_makes_no_timer_panic() {
     let mut reactor = crate::builder().clock(move || start + reading.get()).build().unwrap();
     let missed = Rc::new(RefCell::new(Vec::new()));
     let told = missed.clone();
-    let key = reactor.every(Duration::from_nanos(1), move |tick: Tick| told.borrow_mut().push(tick.missed)).unwrap();
+    let key = reactor
+        .every(Duration::from_nanos(1), move |tick: Tick| told.borrow_mut().push(tick.missed))
+        .unwrap();
     reactor.reset_at(key, start).unwrap();
     passed.set(Duration::from_secs(1000 * 366 * 24 * 3600));
     turn(&mut reactor);
@@ -33,7 +35,8 @@ fn a_clock_that_leaps_a_thousand_years_makes_no_timer_panic() {
 /// Hooks were counted from the same number in every reactor, so the key named another one's.
 #[test]
 fn a_hooks_key_names_nothing_in_another_reactor() {
-    let (mut one, mut other) = (crate::builder().build().unwrap(), crate::builder().build().unwrap());
+    let (mut one, mut other) =
+        (crate::builder().build().unwrap(), crate::builder().build().unwrap());
     let (count, seen) = counter();
     let key = one.before_wait(|_: Turn<'_, _>| {}).unwrap();
     other.before_wait(move |_: Turn<'_, _>| count.set(count.get() + 1)).unwrap();

@@ -32,7 +32,12 @@ fn a_hook_that_panics_over_a_kept_batch_does_not_spoil_the_counts() {
                 count.set(count.get() + 1);
                 assert_ne!(count.get(), 1, "the first one panics");
             };
-            interest().read().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+            interest()
+                .read()
+                .with_fd(ready())
+                .with_handler(handler)
+                .register_into(&mut reactor)
+                .unwrap();
         }
         turn_panics(&mut reactor);
         let hook = reactor.before_wait(|_: Turn<'_, _>| panic!("hook")).unwrap();
@@ -60,7 +65,9 @@ fn who_deletes_itself_and_panics_twice_costs_its_own_event_alone() {
                 panic!("handler");
             });
         }
-        let panicked = (0..20).filter(|_| catch_unwind(AssertUnwindSafe(|| turn(&mut reactor))).is_err()).count();
+        let panicked = (0..20)
+            .filter(|_| catch_unwind(AssertUnwindSafe(|| turn(&mut reactor))).is_err())
+            .count();
         let said = log.take();
         let run = said.iter().filter(|word| *word == "run").count();
         assert_eq!((panicked, run, said.len(), reactor.stats().events), (8, 4, 8, 4));
@@ -77,7 +84,11 @@ impl<D: Fn(&mut Turn<'_, Reactor>)> Drop for Guard<'_, D> {
 }
 
 /// A handler's panic runs `delete`, which ends something with a destructor that panics too.
-fn deleted_by_a_guard(reactor: &mut Reactor, log: &Log, delete: impl Fn(&mut Turn<'_, Reactor>) + Copy + 'static) {
+fn deleted_by_a_guard(
+    reactor: &mut Reactor,
+    log: &Log,
+    delete: impl Fn(&mut Turn<'_, Reactor>) + Copy + 'static,
+) {
     on_ready(reactor, ready(), move |turn, event| {
         let mut guard = Guard(turn, delete);
         guard.0.delete(event.key()).unwrap();
@@ -105,24 +116,30 @@ impl Subscriber for Quiet {
 /// The destructor ran at once, and its panic met the handler's: an abort.
 #[test]
 fn a_subscriber_that_is_deleted_by_an_unwinding_handler_is_destroyed_afterwards() {
-    survives("panics::a_subscriber_that_is_deleted_by_an_unwinding_handler_is_destroyed_afterwards", || {
-        let mut reactor = crate::builder().build().unwrap();
-        let log = Log::default();
-        let victim = reactor.add(Quiet(ready(), Witness::bomb(&log, "victim"))).unwrap();
-        deleted_by_a_guard(&mut reactor, &log, move |turn| turn.delete(victim).unwrap());
-    });
+    survives(
+        "panics::a_subscriber_that_is_deleted_by_an_unwinding_handler_is_destroyed_afterwards",
+        || {
+            let mut reactor = crate::builder().build().unwrap();
+            let log = Log::default();
+            let victim = reactor.add(Quiet(ready(), Witness::bomb(&log, "victim"))).unwrap();
+            deleted_by_a_guard(&mut reactor, &log, move |turn| turn.delete(victim).unwrap());
+        },
+    );
 }
 
 /// As above.
 #[test]
 fn a_timer_that_is_cancelled_by_an_unwinding_handler_is_destroyed_afterwards() {
-    survives("panics::a_timer_that_is_cancelled_by_an_unwinding_handler_is_destroyed_afterwards", || {
-        let mut reactor = crate::builder().build().unwrap();
-        let log = Log::default();
-        let witness = Witness::bomb(&log, "victim");
-        let victim = reactor.after(Duration::from_secs(100), move || witness.here()).unwrap();
-        deleted_by_a_guard(&mut reactor, &log, move |turn| turn.cancel(victim).unwrap());
-    });
+    survives(
+        "panics::a_timer_that_is_cancelled_by_an_unwinding_handler_is_destroyed_afterwards",
+        || {
+            let mut reactor = crate::builder().build().unwrap();
+            let log = Log::default();
+            let witness = Witness::bomb(&log, "victim");
+            let victim = reactor.after(Duration::from_secs(100), move || witness.here()).unwrap();
+            deleted_by_a_guard(&mut reactor, &log, move |turn| turn.cancel(victim).unwrap());
+        },
+    );
 }
 
 /// The descriptor was leaked: neither given back nor closed (what a function returns is, when a local's destructor panics
@@ -168,7 +185,8 @@ fn subscribers_are_dropped_when_a_timers_destructor_panics_in_into_subscribers()
 /// Did no harm.
 #[test]
 fn a_kept_batch_survives_that_its_reactor_is_swapped_and_emptied() {
-    let (mut one, mut other) = (crate::builder().build().unwrap(), crate::builder().build().unwrap());
+    let (mut one, mut other) =
+        (crate::builder().build().unwrap(), crate::builder().build().unwrap());
     let fired = Rc::new(Cell::new(None));
     let keys: Vec<Key> = (0..6)
         .map(|_| {
@@ -177,7 +195,13 @@ fn a_kept_batch_survives_that_its_reactor_is_swapped_and_emptied() {
                 fired.set(Some(event.key()));
                 panic!("every one");
             };
-            interest().read().edge_triggered().with_fd(ready()).with_handler(handler).register_into(&mut one).unwrap()
+            interest()
+                .read()
+                .edge_triggered()
+                .with_fd(ready())
+                .with_handler(handler)
+                .register_into(&mut one)
+                .unwrap()
         })
         .collect();
     turn_panics(&mut one);

@@ -44,7 +44,8 @@ fn count() -> Arc<AtomicUsize> {
 /// Polls a future with a rude waker. Only clones of it do what they were told: the one of the context is let go in peace.
 fn poll<F: Future + Unpin>(future: &mut F, rude: &Arc<Rude>) -> thread::Result<Poll<F::Output>> {
     let waker = rude.waker();
-    let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(future).poll(&mut Context::from_waker(&waker))));
+    let polled =
+        catch_unwind(AssertUnwindSafe(|| Pin::new(future).poll(&mut Context::from_waker(&waker))));
     let told = rude.in_drop.swap(false, Ordering::Relaxed);
     drop(waker);
     rude.in_drop.store(told, Ordering::Relaxed);
@@ -72,7 +73,9 @@ fn a_waker_that_panics_when_it_is_dropped_takes_no_answer_along() {
     let mut future = remote.call_async(|_| 7);
     assert!(poll(&mut future, &polite).unwrap().is_pending());
     turn(&mut reactor);
-    let Ok(Poll::Ready(Ok(7))) = poll(&mut future, &bad) else { panic!("its answer is there, and no waker is needed") };
+    let Ok(Poll::Ready(Ok(7))) = poll(&mut future, &bad) else {
+        panic!("its answer is there, and no waker is needed")
+    };
 }
 
 /// As above, where the answer comes while the waker is cloned.
@@ -141,57 +144,63 @@ fn a_waker_that_panics_when_it_wakes_harms_neither_the_loop_nor_other_tasks() {
 /// The closure's panic met the waker's: an abort.
 #[test]
 fn a_future_whose_closure_and_wakers_panic_when_they_are_dropped_can_be_dropped() {
-    survives("remote::a_future_whose_closure_and_wakers_panic_when_they_are_dropped_can_be_dropped", || {
-        for waits_for_room in [true, false] {
-            let mut reactor = crate::builder().remote_max(1).build().unwrap();
-            let remote = reactor.remote();
-            if waits_for_room {
-                fill(&remote);
+    survives(
+        "remote::a_future_whose_closure_and_wakers_panic_when_they_are_dropped_can_be_dropped",
+        || {
+            for waits_for_room in [true, false] {
+                let mut reactor = crate::builder().remote_max(1).build().unwrap();
+                let remote = reactor.remote();
+                if waits_for_room {
+                    fill(&remote);
+                }
+                let (dropped, bad) = (count(), rude(false, false, true));
+                let bomb = Bomb(dropped.clone());
+                let mut future = remote.call_async(move |_| bomb.touch());
+                assert!(poll(&mut future, &bad).unwrap().is_pending());
+                assert!(catch_unwind(AssertUnwindSafe(|| drop(future))).is_err());
+                assert_eq!((dropped.load(Ordering::Relaxed), Arc::strong_count(&bad)), (1, 1));
+                turn(&mut reactor);
+                assert_eq!(reactor.stats().calls, 1);
             }
-            let (dropped, bad) = (count(), rude(false, false, true));
-            let bomb = Bomb(dropped.clone());
-            let mut future = remote.call_async(move |_| bomb.touch());
-            assert!(poll(&mut future, &bad).unwrap().is_pending());
-            assert!(catch_unwind(AssertUnwindSafe(|| drop(future))).is_err());
-            assert_eq!((dropped.load(Ordering::Relaxed), Arc::strong_count(&bad)), (1, 1));
-            turn(&mut reactor);
-            assert_eq!(reactor.stats().calls, 1);
-        }
-    });
+        },
+    );
 }
 
 /// Did no harm.
 #[test]
 fn results_and_loads_that_panic_when_they_are_dropped_do_not_reach_the_loop() {
-    survives("remote::results_and_loads_that_panic_when_they_are_dropped_do_not_reach_the_loop", || {
-        let mut reactor = crate::builder().build().unwrap();
-        let remote = reactor.remote();
-        let dropped = count();
-        let polite = rude(false, false, false);
-        for panics in [false, true] {
-            let slot: Arc<Mutex<Option<Box<dyn Send>>>> = Arc::default();
-            let (own, told) = (slot.clone(), dropped.clone());
-            let mut future = remote.call_async(move |_| {
-                // The caller leaves in the middle of its call.
-                drop(own.lock().unwrap().take());
-                if panics {
-                    panic_any(Bomb(told));
-                }
-                Bomb(told)
-            });
-            assert!(poll(&mut future, &polite).unwrap().is_pending());
-            *slot.lock().unwrap() = Some(Box::new(future));
+    survives(
+        "remote::results_and_loads_that_panic_when_they_are_dropped_do_not_reach_the_loop",
+        || {
+            let mut reactor = crate::builder().build().unwrap();
+            let remote = reactor.remote();
+            let dropped = count();
+            let polite = rude(false, false, false);
+            for panics in [false, true] {
+                let slot: Arc<Mutex<Option<Box<dyn Send>>>> = Arc::default();
+                let (own, told) = (slot.clone(), dropped.clone());
+                let mut future = remote.call_async(move |_| {
+                    // The caller leaves in the middle of its call.
+                    drop(own.lock().unwrap().take());
+                    if panics {
+                        panic_any(Bomb(told));
+                    }
+                    Bomb(told)
+                });
+                assert!(poll(&mut future, &polite).unwrap().is_pending());
+                *slot.lock().unwrap() = Some(Box::new(future));
+                turn(&mut reactor);
+            }
+            assert_eq!(dropped.load(Ordering::Relaxed), 2);
+            // A load that nobody wants is dropped by who has it.
+            let told = dropped.clone();
+            let mut future = remote.call_async(move |_| panic_any(Bomb(told)));
+            assert!(poll::<_>(&mut future, &polite).unwrap().is_pending());
             turn(&mut reactor);
-        }
-        assert_eq!(dropped.load(Ordering::Relaxed), 2);
-        // A load that nobody wants is dropped by who has it.
-        let told = dropped.clone();
-        let mut future = remote.call_async(move |_| panic_any(Bomb(told)));
-        assert!(poll::<_>(&mut future, &polite).unwrap().is_pending());
-        turn(&mut reactor);
-        assert!(catch_unwind(AssertUnwindSafe(|| drop(future))).is_err());
-        assert_eq!(dropped.load(Ordering::Relaxed), 3);
-    });
+            assert!(catch_unwind(AssertUnwindSafe(|| drop(future))).is_err());
+            assert_eq!(dropped.load(Ordering::Relaxed), 3);
+        },
+    );
 }
 
 /// Did no harm: every one is dropped, and those who wait are answered before the first panic.
@@ -217,10 +226,16 @@ fn posts_that_panic_when_they_are_dropped_do_not_keep_a_caller_waiting() {
                 drop(reactor);
             }));
             let load = ended.unwrap_err();
-            assert_eq!(crate::tools::message(&*load), if unwinding { "while it unwinds" } else { "bomb" });
+            assert_eq!(
+                crate::tools::message(&*load),
+                if unwinding { "while it unwinds" } else { "bomb" }
+            );
             assert_eq!((dropped.load(Ordering::Relaxed), bad.wakes()), (3, 2));
             let polite = rude(false, false, false);
-            assert!(matches!(poll(&mut future, &polite), Ok(Poll::Ready(Err(CallError::Closed(_))))));
+            assert!(matches!(
+                poll(&mut future, &polite),
+                Ok(Poll::Ready(Err(CallError::Closed(_))))
+            ));
         }
     });
 }
@@ -234,7 +249,10 @@ fn who_uses_a_remote_where_its_reactor_ends_is_told_that_it_is_gone() {
             assert_eq!(self.0.try_post(|_: Turn<'_>| {}).unwrap_err().reason, PostReason::Closed);
             assert_eq!(self.0.post(|_: Turn<'_>| {}).unwrap_err().reason, PostReason::Closed);
             assert!(matches!(self.0.call(|_| ()), Err(CallError::Closed(_))));
-            assert!(matches!(self.0.call_timeout(Duration::MAX, |_| ()), Err(CallError::Closed(_))));
+            assert!(matches!(
+                self.0.call_timeout(Duration::MAX, |_| ()),
+                Err(CallError::Closed(_))
+            ));
             let subscriber = interest().with_fd(ready()).with_handler(|_: &mut OwnedFd| {});
             assert!(subscriber.register_remotely(&self.0).is_err());
             self.0.stop();
@@ -278,7 +296,8 @@ fn callers_with_a_time_come_back_from_a_reactor_that_nobody_runs() {
                 let ran = count();
                 let told = ran.clone();
                 let call = move |_: Turn<'_>| told.fetch_add(1, Ordering::Relaxed);
-                let Err(CallError::TimedOut(Some(closure))) = remote.call_timeout(Duration::from_millis(1), call)
+                let Err(CallError::TimedOut(Some(closure))) =
+                    remote.call_timeout(Duration::from_millis(1), call)
                 else {
                     panic!("nobody has answered")
                 };
@@ -359,7 +378,8 @@ fn a_subscriber_that_panics_when_it_is_asked_is_its_senders_trouble() {
     let remote = reactor.remote();
     let (done, is_done) = mpsc::channel();
     let sender = thread::spawn(move || {
-        let panicked = matches!(remote.add(Rogue(ready())), Err(windlass::RemoteAddError::Panicked(_)));
+        let panicked =
+            matches!(remote.add(Rogue(ready())), Err(windlass::RemoteAddError::Panicked(_)));
         done.send(panicked).unwrap();
         remote.stop();
     });

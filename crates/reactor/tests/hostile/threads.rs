@@ -118,7 +118,17 @@ impl Ticket {
         // A value that panics when it is dropped by a panic ends the process: that is Rust's rule, and the program keeps it.
         let which = random.below(12);
         let panics = [which == 0, which == 1, which == 2];
-        (Self { world: world.clone(), record: record.clone(), thread, number, is_queued, panics }, record)
+        (
+            Self {
+                world: world.clone(),
+                record: record.clone(),
+                thread,
+                number,
+                is_queued,
+                panics,
+            },
+            record,
+        )
     }
 
     fn run(&self) -> Outcome {
@@ -212,7 +222,13 @@ fn told<T, F>(answer: Result<T, CallError<F>>) -> Told {
 }
 
 /// One thing that a thread does.
-fn act(remote: &Remote, world: &Arc<World>, thread: usize, number: usize, random: &mut Random) -> (Told, Arc<Record>) {
+fn act(
+    remote: &Remote,
+    world: &Arc<World>,
+    thread: usize,
+    number: usize,
+    random: &mut Random,
+) -> (Told, Arc<Record>) {
     let kind = random.below(6);
     let (ticket, record) = Ticket::new(world, thread, number, random, kind < 5);
     let closure = ticket.closure();
@@ -224,12 +240,15 @@ fn act(remote: &Remote, world: &Arc<World>, thread: usize, number: usize, random
                 Told::NotRun
             }
         },
-        1 => remote.post(|turn: Turn<'_>| drop(closure(turn))).map_or(Told::NotRun, |()| Told::Perhaps),
+        1 => remote
+            .post(|turn: Turn<'_>| drop(closure(turn)))
+            .map_or(Told::NotRun, |()| Told::Perhaps),
         2 => told(remote.call(closure)),
         3 => told(remote.call_timeout(Duration::from_nanos(random.below(60_000)), closure)),
         4 => {
             let polls = if random.one_in(2) { random.index(4) } else { usize::MAX };
-            poll_until(remote.call_async(closure), polls, random.one_in(3)).map_or(Told::Perhaps, told)
+            poll_until(remote.call_async(closure), polls, random.one_in(3))
+                .map_or(Told::Perhaps, told)
         }
         _ => {
             // Deleted by its own first event, which it has already.
@@ -238,7 +257,8 @@ fn act(remote: &Remote, world: &Arc<World>, thread: usize, number: usize, random
                 turn.delete(event.key()).unwrap();
                 closure.take().unwrap()(turn);
             };
-            let added = interest().read().with_fd(ready()).with_handler(handler).register_remotely(remote);
+            let added =
+                interest().read().with_fd(ready()).with_handler(handler).register_remotely(remote);
             match added {
                 Ok(_) | Err(RemoteAddError::Refused(_)) => Told::Perhaps,
                 Err(RemoteAddError::Closed(_)) => Told::NotRun,

@@ -41,8 +41,10 @@ fn service() -> ExitCode {
                 println!("{} sockets", sockets.len());
                 for inherited in sockets {
                     let socket = inherited.socket.as_fd();
-                    let blocks = !fcntl_getfl(socket).expect("it is open").contains(OFlags::NONBLOCK);
-                    let passes_on = !fcntl_getfd(socket).expect("it is open").contains(FdFlags::CLOEXEC);
+                    let blocks =
+                        !fcntl_getfl(socket).expect("it is open").contains(OFlags::NONBLOCK);
+                    let passes_on =
+                        !fcntl_getfd(socket).expect("it is open").contains(FdFlags::CLOEXEC);
                     let listener = TcpListener::from(inherited.socket);
                     let (mut client, _) = listener.accept().expect("the test has connected");
                     client.write_all(b"served").expect("six bytes fit");
@@ -69,7 +71,8 @@ fn late_service() -> ExitCode {
         }
         Err(error) => println!("{error}"),
     }
-    let _client = TcpStream::connect(own.local_addr().expect("it has an address")).expect("it listens");
+    let _client =
+        TcpStream::connect(own.local_addr().expect("it has an address")).expect("it listens");
     println!("accepted: {}", own.accept().is_ok());
     ExitCode::SUCCESS
 }
@@ -99,7 +102,11 @@ fn listener() -> (TcpListener, TcpStream, TcpStream) {
 }
 
 fn equal<T: PartialEq + Debug>(is: T, should_be: T) -> Result<(), Failed> {
-    if is == should_be { Ok(()) } else { Err(format!("it is {is:?} and should be {should_be:?}").into()) }
+    if is == should_be {
+        Ok(())
+    } else {
+        Err(format!("it is {is:?} and should be {should_be:?}").into())
+    }
 }
 
 /// The service says this, and fails in nothing.
@@ -122,7 +129,13 @@ fn without_names_they_are_unknown() -> Result<(), Failed> {
 }
 
 fn those_of_another_process_are_left_alone() -> Result<(), Failed> {
-    for variables in ["", "LISTEN_FDS=2", "LISTEN_PID=1 LISTEN_FDS=2", "LISTEN_PID=$$", "LISTEN_PID=$$ LISTEN_FDS=0"] {
+    for variables in [
+        "",
+        "LISTEN_FDS=2",
+        "LISTEN_PID=1 LISTEN_FDS=2",
+        "LISTEN_PID=$$",
+        "LISTEN_PID=$$ LISTEN_FDS=0",
+    ] {
         says(listener().0, variables, "0 sockets\n0 sockets\n")?;
     }
     Ok(())
@@ -164,9 +177,18 @@ fn main() -> ExitCode {
     let trials = vec![
         Trial::test("sockets_are_taken_over_once", sockets_are_taken_over_once),
         Trial::test("without_names_they_are_unknown", without_names_they_are_unknown),
-        Trial::test("those_of_another_process_are_left_alone", those_of_another_process_are_left_alone),
-        Trial::test("what_is_no_listening_socket_is_refused", what_is_no_listening_socket_is_refused),
-        Trial::test("a_socket_that_the_process_has_opened_is_refused", a_socket_that_the_process_has_opened_is_refused),
+        Trial::test(
+            "those_of_another_process_are_left_alone",
+            those_of_another_process_are_left_alone,
+        ),
+        Trial::test(
+            "what_is_no_listening_socket_is_refused",
+            what_is_no_listening_socket_is_refused,
+        ),
+        Trial::test(
+            "a_socket_that_the_process_has_opened_is_refused",
+            a_socket_that_the_process_has_opened_is_refused,
+        ),
         Trial::test("nonsense_is_refused", nonsense_is_refused),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

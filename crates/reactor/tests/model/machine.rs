@@ -79,7 +79,11 @@ macro_rules! place {
                     world.note(Note::Fired(me));
                     perform_all(world, &acts, &mut turn, Some(event.key()));
                 };
-                let key = interest_of(mode).with_fd(fd).with_handler(handler).register_into(self).unwrap();
+                let key = interest_of(mode)
+                    .with_fd(fd)
+                    .with_handler(handler)
+                    .register_into(self)
+                    .unwrap();
                 world.subscribers.borrow_mut().push(key);
             }
             fn modify(&mut self, key: Key, interest: Interest) -> bool {
@@ -136,7 +140,9 @@ fn perform(world: &Rc<World>, act: &Act, place: &mut impl Place, own: Option<Key
     let nobody = Key::from_bits(u64::MAX);
     let did = match act {
         Act::Add(file, mode, acts) => return place.add(world, *file, *mode, acts.clone()),
-        Act::Start(delay, period, acts) => return place.start(world, *delay, *period, acts.clone()),
+        Act::Start(delay, period, acts) => {
+            return place.start(world, *delay, *period, acts.clone());
+        }
         Act::Defer(acts) => return place.defer(world, acts.clone()),
         Act::Drain(file) => {
             let _ = rustix::io::read(&world.files[*file], &mut [0; 8]);
@@ -148,7 +154,9 @@ fn perform(world: &Rc<World>, act: &Act, place: &mut impl Place, own: Option<Key
         }
         Act::Panic if own.is_none() => return,
         Act::Panic => resume_unwind(Box::new(Asked)),
-        Act::Modify(who, mode) => place.modify(nth(&world.subscribers, *who).unwrap_or(nobody), interest_of(*mode)),
+        Act::Modify(who, mode) => {
+            place.modify(nth(&world.subscribers, *who).unwrap_or(nobody), interest_of(*mode))
+        }
         Act::Delete(who) => place.delete(nth(&world.subscribers, *who).unwrap_or(nobody)),
         Act::DeleteSelf => place.delete(own.unwrap_or(nobody)),
         Act::Cancel(who) => place.cancel(nth(&world.timers, *who).unwrap_or(nobody)),
@@ -161,7 +169,9 @@ impl Machine {
     pub(crate) fn new(backend: Backend) -> Self {
         let start = Instant::now();
         let world = Rc::new(World {
-            files: (0..FILES).map(|_| eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()).collect(),
+            files: (0..FILES)
+                .map(|_| eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap())
+                .collect(),
             notes: RefCell::default(),
             subscribers: RefCell::default(),
             timers: RefCell::default(),
@@ -169,7 +179,8 @@ impl Machine {
             now: Cell::new(start),
         });
         let clock = world.clone();
-        let reactor = Reactor::builder().backend(backend).clock(move || clock.now.get()).build().unwrap();
+        let reactor =
+            Reactor::builder().backend(backend).clock(move || clock.now.get()).build().unwrap();
         Self { reactor: Some(reactor), world, start }
     }
 
@@ -177,10 +188,13 @@ impl Machine {
         let reactor = self.reactor.as_mut().unwrap();
         match step {
             Step::Act(act) => perform(&self.world, act, reactor, None),
-            Step::Advance(by) => self.world.now.set(self.world.now.get() + Duration::from_nanos(*by)),
+            Step::Advance(by) => {
+                self.world.now.set(self.world.now.get() + Duration::from_nanos(*by))
+            }
             Step::Turn => {
                 self.world.note(Note::Turn);
-                let outcome = catch_unwind(AssertUnwindSafe(|| reactor.run_once(Duration::ZERO).unwrap()));
+                let outcome =
+                    catch_unwind(AssertUnwindSafe(|| reactor.run_once(Duration::ZERO).unwrap()));
                 let events = match outcome {
                     Ok(events) => Some(events),
                     Err(load) => {

@@ -75,7 +75,9 @@ impl Oracle {
     fn next(&mut self) -> Option<Note> {
         while let Some(note) = self.notes.pop_front() {
             match note {
-                Note::Dropped(thing) => assert!(self.dropped.insert(thing), "{thing:?} destroyed twice"),
+                Note::Dropped(thing) => {
+                    assert!(self.dropped.insert(thing), "{thing:?} destroyed twice")
+                }
                 other => return Some(other),
             }
         }
@@ -133,8 +135,15 @@ impl Oracle {
                 self.order += 1;
                 let (deadline, order) = (self.now + first, self.order);
                 let fresh = self.in_turn;
-                let timer =
-                    Timer { deadline, order, period: *period, alive: true, waits: true, acts: acts.clone(), fresh };
+                let timer = Timer {
+                    deadline,
+                    order,
+                    period: *period,
+                    alive: true,
+                    waits: true,
+                    acts: acts.clone(),
+                    fresh,
+                };
                 self.timers.push(self.at_the_earliest(timer));
             }
             Act::Cancel(who) => {
@@ -150,7 +159,13 @@ impl Oracle {
                     self.order += 1;
                     let timer = self.timers[*who].clone();
                     let (deadline, order, fresh) = (self.now + delay, self.order, self.in_turn);
-                    self.timers[*who] = self.at_the_earliest(Timer { deadline, order, waits: true, fresh, ..timer });
+                    self.timers[*who] = self.at_the_earliest(Timer {
+                        deadline,
+                        order,
+                        waits: true,
+                        fresh,
+                        ..timer
+                    });
                 }
                 self.did(found)?;
             }
@@ -162,7 +177,9 @@ impl Oracle {
             Act::Drain(file) => self.counts[*file] = 0,
             Act::Fire(file) => {
                 self.counts[*file] += 1;
-                for subscriber in self.subscribers.iter_mut().filter(|s| s.file == *file && s.mode == Mode::Edge) {
+                for subscriber in
+                    self.subscribers.iter_mut().filter(|s| s.file == *file && s.mode == Mode::Edge)
+                {
                     subscriber.pending = true;
                 }
             }
@@ -247,7 +264,10 @@ impl Oracle {
                     has_fired = true;
                     let is_owed = owed.iter().flatten().any(|timer| self.is_due(*timer));
                     if is_owed || has_ticked && self.due().is_some() {
-                        return Err(format!("subscriber {who} fired before timer {:?}", self.due()));
+                        return Err(format!(
+                            "subscriber {who} fired before timer {:?}",
+                            self.due()
+                        ));
                     }
                     let acts = self.subscribers[who].acts.clone();
                     if !self.acts(&acts, Some(who))? {
@@ -283,7 +303,11 @@ impl Oracle {
                     }
                     (self.in_turn, self.dead) = (false, 0);
                     let told = events.is_some_and(|events| (least..=most).contains(&events));
-                    return if told { Ok(()) } else { Err(format!("{events:?} events of {least} to {most}")) };
+                    return if told {
+                        Ok(())
+                    } else {
+                        Err(format!("{events:?} events of {least} to {most}"))
+                    };
                 }
                 other => return Err(format!("unexpected {other:?}")),
             }
@@ -293,10 +317,12 @@ impl Oracle {
     /// After a panic that left nobody alive in the batch: whether this turn had dead ones to go through and fetched nothing. It
     /// is seen by nobody's having fired although somebody would have.
     fn only_the_dead_are_kept(&self) -> bool {
-        let mut fetching = Self { subscribers: self.subscribers.clone(), counts: self.counts, ..Self::default() };
+        let mut fetching =
+            Self { subscribers: self.subscribers.clone(), counts: self.counts, ..Self::default() };
         fetching.fetch();
         let ahead = self.notes.iter().take_while(|note| !matches!(note, Note::TurnEnded { .. }));
-        !fetching.fetched.is_empty() && !ahead.into_iter().any(|note| matches!(note, Note::Fired(_)))
+        !fetching.fetched.is_empty()
+            && !ahead.into_iter().any(|note| matches!(note, Note::Fired(_)))
     }
 
     /// The turn has ended by a panic: what was fetched is kept.
@@ -352,7 +378,12 @@ impl Oracle {
             return Err(format!("left over: {note:?}"));
         }
         let subscribers = (0..self.subscribers.len()).map(Thing::Subscriber);
-        let all: BTreeSet<Thing> = subscribers.chain((0..self.timers.len()).map(Thing::Timer)).collect();
-        if self.dropped == all { Ok(()) } else { Err(format!("destroyed {:?} of {all:?}", self.dropped)) }
+        let all: BTreeSet<Thing> =
+            subscribers.chain((0..self.timers.len()).map(Thing::Timer)).collect();
+        if self.dropped == all {
+            Ok(())
+        } else {
+            Err(format!("destroyed {:?} of {all:?}", self.dropped))
+        }
     }
 }

@@ -27,9 +27,13 @@ fn live(what: &str, features: RingFeatures) {
     );
     let log = Log::default();
     let fds: Vec<_> = (0..40).map(|_| Rc::new(counter(0))).collect();
-    let manners = [interest().read(), interest().read().edge_triggered(), interest().read().one_shot()];
-    let keys: Vec<_> =
-        fds.iter().enumerate().map(|(who, fd)| noting(&mut reactor, fd, manners[who % 3], who, &log)).collect();
+    let manners =
+        [interest().read(), interest().read().edge_triggered(), interest().read().one_shot()];
+    let keys: Vec<_> = fds
+        .iter()
+        .enumerate()
+        .map(|(who, fd)| noting(&mut reactor, fd, manners[who % 3], who, &log))
+        .collect();
     for _ in 0..10 {
         fds.iter().for_each(fire);
         while log.borrow().len() < 40 {

@@ -103,7 +103,9 @@ pub(crate) fn a_child_of_fork_does_not_keep_the_parents_host_asleep() {
 }
 
 fn open_files() -> usize {
-    let folder = rustix::fs::open("/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    let folder =
+        rustix::fs::open("/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+            .unwrap();
     rustix::fs::Dir::read_from(folder).unwrap().count()
 }
 

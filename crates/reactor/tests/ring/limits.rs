@@ -1,6 +1,9 @@
 //! What a ring costs and needs of the process: memory, the limit of locked memory, and leave to enter the kernel.
 
-#![allow(unsafe_code, reason = "a filter of system calls, a limit, and another user, each set in a child")]
+#![allow(
+    unsafe_code,
+    reason = "a filter of system calls, a limit, and another user, each set in a child"
+)]
 
 use std::{io::Write as _, os::unix::net::UnixStream};
 
@@ -72,7 +75,8 @@ fn forbid_enter() {
     // SAFETY: it takes no pointers.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
     // SAFETY: the filter and its program live through the call, which copies them.
-    let outcome = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
+    let outcome =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
     assert_eq!(outcome, 0);
 }
 
@@ -86,11 +90,16 @@ pub(crate) fn a_filter_that_forbids_to_enter_is_found_when_the_reactor_is_built(
 
 /// Makes this process one of a user who may not lock more memory than so many bytes, and who has locked none yet.
 fn be_nobody(locked: u64) -> Result<(), String> {
-    setrlimit(Resource::Memlock, Rlimit { current: Some(locked), maximum: Some(locked) }).map_err(|e| e.to_string())?;
+    setrlimit(Resource::Memlock, Rlimit { current: Some(locked), maximum: Some(locked) })
+        .map_err(|e| e.to_string())?;
     // The kernel counts by user: one that no other test is.
     let user = 2_000_000_000 + std::process::id();
     // SAFETY: it takes numbers alone. With the user all capabilities go.
-    if unsafe { libc::setresuid(user, user, user) } == 0 { Ok(()) } else { Err("cannot become another user".into()) }
+    if unsafe { libc::setresuid(user, user, user) } == 0 {
+        Ok(())
+    } else {
+        Err("cannot become another user".into())
+    }
 }
 
 /// Runs the body as a user who may lock so many bytes, in a child; where that cannot be had, the test says so.
@@ -105,7 +114,9 @@ fn as_nobody(test: &str, locked: u64, body: impl FnOnce()) {
     }
     match why {
         Some(why) => {
-            std::io::stderr().write_all(format!("skipped here: {test}: {why}\n").as_bytes()).unwrap();
+            std::io::stderr()
+                .write_all(format!("skipped here: {test}: {why}\n").as_bytes())
+                .unwrap();
         }
         None => in_child(|| {
             be_nobody(locked).unwrap();

@@ -38,7 +38,10 @@ macro_rules! tests {
 
 /// What may share a process with other tests.
 fn together() -> Vec<Test> {
-    #[cfg_attr(not(windlass_force_ring), expect(unused_mut, reason = "the tests below are of another build"))]
+    #[cfg_attr(
+        not(windlass_force_ring),
+        expect(unused_mut, reason = "the tests below are of another build")
+    )]
     let mut tests = tests![
         memory::memory_of_deleted_cells_is_used_again_though_completions_wait,
         memory::what_has_completed_already_is_not_reported_after_a_deletion,
@@ -67,7 +70,10 @@ fn together() -> Vec<Test> {
     ]
     .to_vec();
     #[cfg(windlass_force_ring)]
-    tests.extend(tests![features::a_ring_does_without_each_of_them, features::what_is_missing_is_named,]);
+    tests.extend(tests![
+        features::a_ring_does_without_each_of_them,
+        features::what_is_missing_is_named,
+    ]);
     tests
 }
 
@@ -109,7 +115,8 @@ fn start_again(name: &str) -> Result<(), Failed> {
 
 fn main() -> ExitCode {
     if let Ok(name) = std::env::var(ALONE) {
-        let (_, test) = alone().into_iter().find(|(known, _)| *known == name).expect("the name of a test");
+        let (_, test) =
+            alone().into_iter().find(|(known, _)| *known == name).expect("the name of a test");
         test();
         return ExitCode::SUCCESS;
     }
@@ -124,7 +131,8 @@ fn main() -> ExitCode {
     let alone = alone().into_iter().map(|(name, _)| Trial::test(name, move || start_again(name)));
     let trials = together.chain(alone).map(|trial| match &refusal {
         None => trial,
-        Some(why) => Trial::test(format!("{}, ignored: {why}", trial.name()), || Ok(())).with_ignored_flag(true),
+        Some(why) => Trial::test(format!("{}, ignored: {why}", trial.name()), || Ok(()))
+            .with_ignored_flag(true),
     });
     let trials = trials.collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

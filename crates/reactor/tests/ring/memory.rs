@@ -61,20 +61,28 @@ pub(crate) fn memory_of_deleted_cells_is_used_again_though_completions_wait() {
                 // The deletion takes completions of others from the queue, which wait for the next turn.
                 fds.iter().for_each(fire);
             }
-            reactor.defer(move |mut turn: Turn<'_>| turn.delete(victim).unwrap()).map_err(drop).unwrap();
+            reactor
+                .defer(move |mut turn: Turn<'_>| turn.delete(victim).unwrap())
+                .map_err(drop)
+                .unwrap();
             reactor.run_once(NOW).unwrap();
         }
         places.sort_unstable();
         places.dedup();
         places.len()
     });
-    assert!(beside <= alone + 8, "{beside} blocks in use for one cell at a time, and {alone} if nobody else is ready");
+    assert!(
+        beside <= alone + 8,
+        "{beside} blocks in use for one cell at a time, and {alone} if nobody else is ready"
+    );
 }
 
 pub(crate) fn what_has_completed_already_is_not_reported_after_a_deletion() {
     let mut reactor = builder().build().unwrap();
     let log = Log::default();
-    for manner in [interest().read(), interest().read().edge_triggered(), interest().read().one_shot()] {
+    for manner in
+        [interest().read(), interest().read().edge_triggered(), interest().read().one_shot()]
+    {
         let (victim, bystander) = (Rc::new(counter(0)), Rc::new(counter(0)));
         let key = noting(&mut reactor, &victim, manner, 1, &log);
         let other = noting(&mut reactor, &bystander, manner, 2, &log);

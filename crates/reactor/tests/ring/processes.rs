@@ -25,8 +25,13 @@ pub(crate) fn in_child(body: impl FnOnce()) {
 }
 
 fn refused(reactor: &mut Reactor, fd: &Rc<std::os::fd::OwnedFd>, log: &Log, key: windlass::Key) {
-    let newcomer =
-        Noting { fd: Rc::new(counter(1)), interest: interest().read(), who: 9, log: log.clone(), drains: true };
+    let newcomer = Noting {
+        fd: Rc::new(counter(1)),
+        interest: interest().read(),
+        who: 9,
+        log: log.clone(),
+        drains: true,
+    };
     assert_eq!(reactor.add(newcomer).unwrap_err().reason, AddReason::Os(Errno::STALE));
     let edge: Interest = interest().read().edge_triggered();
     let error = std::io::Error::from(reactor.modify(key, edge).unwrap_err());
@@ -113,7 +118,12 @@ pub(crate) fn epoll_refuses_a_child_too() {
 /// Ends the process, by a signal, at any system call but exit_group(2).
 fn forbid_system_calls() {
     let load_number = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
-    let is_exit = libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: u32::try_from(libc::SYS_exit_group).unwrap() };
+    let is_exit = libc::sock_filter {
+        code: 0x15,
+        jt: 0,
+        jf: 1,
+        k: u32::try_from(libc::SYS_exit_group).unwrap(),
+    };
     let allow = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW };
     let kill = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_KILL_PROCESS };
     let mut program = [load_number, is_exit, allow, kill];
@@ -121,7 +131,8 @@ fn forbid_system_calls() {
     // SAFETY: it takes no pointers.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
     // SAFETY: the filter and its program live through the call, which copies them.
-    let outcome = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
+    let outcome =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
     assert_eq!(outcome, 0);
 }
 
@@ -136,7 +147,12 @@ pub(crate) fn nothing_to_do_makes_no_system_call() {
     let log = Log::default();
     let fds: Vec<_> = (0..10).map(|_| Rc::new(counter(0))).collect();
     for (who, fd) in fds.iter().enumerate() {
-        let manner = [interest().read(), interest().read().edge_triggered(), interest().read().one_shot(), interest()];
+        let manner = [
+            interest().read(),
+            interest().read().edge_triggered(),
+            interest().read().one_shot(),
+            interest(),
+        ];
         noting(&mut reactor, fd, manner[who % 4], who, &log);
     }
     fds.iter().for_each(fire);

@@ -1,6 +1,9 @@
 //! Queues that are full, a kernel that takes nothing, and conditions that a poll reports although nobody asked for them.
 
-#![allow(unsafe_code, reason = "descriptors by number, which are replaced behind the reactor's back")]
+#![allow(
+    unsafe_code,
+    reason = "descriptors by number, which are replaced behind the reactor's back"
+)]
 
 use std::{
     cell::RefCell,
@@ -77,7 +80,8 @@ pub(crate) fn deletions_while_completions_overflow_are_harmless() {
         reactor.run_once(NOW).unwrap();
         let early = heard(&log);
         let dead: Vec<Key> = keys.drain(..30).collect();
-        let in_turn = move |mut turn: Turn<'_>| dead.iter().for_each(|key| turn.delete(*key).unwrap());
+        let in_turn =
+            move |mut turn: Turn<'_>| dead.iter().for_each(|key| turn.delete(*key).unwrap());
         reactor.defer(in_turn).map_err(drop).unwrap();
         reactor.run_once(NOW).unwrap();
         heard(&log);
@@ -143,7 +147,11 @@ pub(crate) fn what_has_found_no_room_is_submitted_before_the_wait() {
             noting(&mut reactor, fd, interest().read(), who, &log);
         }
         fire(&*fds[19]);
-        assert_eq!(reactor.run_once(Duration::from_secs(5)).unwrap(), 1, "{stalls} calls took nothing");
+        assert_eq!(
+            reactor.run_once(Duration::from_secs(5)).unwrap(),
+            1,
+            "{stalls} calls took nothing"
+        );
         assert_eq!(heard(&log), [19]);
     }
 }
@@ -191,7 +199,8 @@ pub(crate) fn a_poll_that_was_cancelled_long_ago_is_not_taken_for_the_present_on
         let mut reactor = builder().events_per_turn(2).build().unwrap();
         let (log, silent, noise) = (Log::default(), Log::default(), Log::default());
         let fds = counters(others);
-        let many: Vec<Key> = fds.iter().map(|fd| noting(&mut reactor, fd, EDGE, 1, &silent)).collect();
+        let many: Vec<Key> =
+            fds.iter().map(|fd| noting(&mut reactor, fd, EDGE, 1, &silent)).collect();
         let fd = Rc::new(counter(0));
         let ours = |fd: &Rc<OwnedFd>, interest, log: &Log| Noting {
             fd: fd.clone(),
@@ -227,7 +236,11 @@ pub(crate) fn a_poll_that_was_cancelled_long_ago_is_not_taken_for_the_present_on
         fire(&*fd);
         (0..100).for_each(|_| _ = reactor.run_once(NOW).unwrap());
         let told = log.take();
-        assert_eq!(told, [(2, Ready::empty().read())], "{others} others, {rounds} changes: one shot, and no error");
+        assert_eq!(
+            told,
+            [(2, Ready::empty().read())],
+            "{others} others, {rounds} changes: one shot, and no error"
+        );
         assert!(silent.take().is_empty());
     }
 }
@@ -237,8 +250,10 @@ pub(crate) fn edges_that_come_between_two_waits_are_one_event() {
     let log = Log::default();
     let fd = Rc::new(counter(0));
     noting(&mut reactor, &fd, EDGE, 1, &log);
-    let others: Vec<Key> =
-        counters(3).iter().map(|other| noting(&mut reactor, other, interest().read(), 2, &log)).collect();
+    let others: Vec<Key> = counters(3)
+        .iter()
+        .map(|other| noting(&mut reactor, other, interest().read(), 2, &log))
+        .collect();
     run_dry(&mut reactor);
     for other in others {
         fire(&*fd);
@@ -262,12 +277,20 @@ pub(crate) fn a_poll_that_was_refused_is_armed_again_by_a_change_to_what_it_was(
     let number = rustix::io::fcntl_dupfd_cloexec(&file, 900).unwrap();
     let place = number.as_raw_fd();
     let fd = Rc::new(number);
-    let ours = Noting { fd: fd.clone(), interest: interest().read(), who: 1, log: log.clone(), drains: false };
+    let ours = Noting {
+        fd: fd.clone(),
+        interest: interest().read(),
+        who: 1,
+        log: log.clone(),
+        drains: false,
+    };
     let key = reactor.add(ours).unwrap();
     reactor.run_once(NOW).unwrap();
     // A path can be opened and not be watched.
     let path = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    let swap = |file: &OwnedFd| rustix::io::dup3(file, &mut behind_the_back(place), DupFlags::CLOEXEC).unwrap();
+    let swap = |file: &OwnedFd| {
+        rustix::io::dup3(file, &mut behind_the_back(place), DupFlags::CLOEXEC).unwrap()
+    };
     swap(&path);
     (0..3).for_each(|_| _ = reactor.run_once(NOW).unwrap());
     assert_eq!(log.take(), [(1, Ready::empty().read()), (1, Ready::empty().error())], "{place}");
@@ -290,7 +313,12 @@ fn full() -> (UnixStream, UnixStream) {
 
 pub(crate) fn a_hang_up_that_nobody_asked_for_does_not_spin() {
     // The kernel adds it to every poll.
-    for manner in [interest().write(), interest().write().one_shot(), interest().write().edge_triggered(), interest()] {
+    for manner in [
+        interest().write(),
+        interest().write().one_shot(),
+        interest().write().edge_triggered(),
+        interest(),
+    ] {
         let mut reactor = builder().build().unwrap();
         let (ours, _peer) = full();
         let handler = |_: &mut UnixStream| panic!("there is no room, and nobody asked for more");

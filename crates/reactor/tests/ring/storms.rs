@@ -43,13 +43,17 @@ impl Subscriber for Mayfly {
         self.world.events.set(self.world.events.get() + 1);
         let is_ready = rustix::io::read(&self.fd, &mut [0; 8]).is_ok();
         if self.world.alive.get() != Some(self.round) || !is_ready {
-            *self.world.wrong.borrow_mut() =
-                Some(format!("{} fired, {:?} is alive; ready: {is_ready}", self.round, self.world.alive.get()));
+            *self.world.wrong.borrow_mut() = Some(format!(
+                "{} fired, {:?} is alive; ready: {is_ready}",
+                self.round,
+                self.world.alive.get()
+            ));
         }
     }
 }
 
-const MANNERS: [Interest; 3] = [interest().read(), interest().read().edge_triggered(), interest().read().one_shot()];
+const MANNERS: [Interest; 3] =
+    [interest().read(), interest().read().edge_triggered(), interest().read().one_shot()];
 
 /// The next one, on a new file, which is always of the same number; ready in every other round.
 fn mayfly(world: &Rc<World>, round: u64) -> Mayfly {
@@ -81,7 +85,12 @@ pub(crate) fn numbers_that_come_again_and_again() {
         turn.delete(key).unwrap();
         last.set(Some(turn.add(mayfly(&theirs, round.get() + 1 + round.get() % 4 / 2)).unwrap()));
     };
-    interest().read().with_fd(CloneFd(storm.clone())).with_handler(handler).register_into(&mut reactor).unwrap();
+    interest()
+        .read()
+        .with_fd(CloneFd(storm.clone()))
+        .with_handler(handler)
+        .register_into(&mut reactor)
+        .unwrap();
     for _ in 0..2 * ROUNDS {
         reactor.run_once(NOW).unwrap();
         if let Some(wrong) = world.wrong.borrow().as_deref() {

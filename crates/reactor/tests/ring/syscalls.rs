@@ -111,9 +111,13 @@ pub(crate) fn a_turn_is_one_system_call_and_a_deletion_another() {
         let mut reactor = builder().build().unwrap();
         let log = Log::default();
         let fds: Vec<_> = (0..40).map(|_| Rc::new(counter(0))).collect();
-        let manners = [interest().read(), interest().read().edge_triggered(), interest().read().one_shot()];
-        let keys: Vec<Key> =
-            fds.iter().enumerate().map(|(who, fd)| noting(&mut reactor, fd, manners[who % 3], who, &log)).collect();
+        let manners =
+            [interest().read(), interest().read().edge_triggered(), interest().read().one_shot()];
+        let keys: Vec<Key> = fds
+            .iter()
+            .enumerate()
+            .map(|(who, fd)| noting(&mut reactor, fd, manners[who % 3], who, &log))
+            .collect();
         let keys = Rc::new(RefCell::new(keys));
         run_dry(&mut reactor);
         for turn in 0..TURNS {
@@ -131,7 +135,9 @@ pub(crate) fn a_turn_is_one_system_call_and_a_deletion_another() {
         }
         mark();
     };
-    let Some(spans) = calls_between_marks(body) else { return eprintln!("nobody may be traced here") };
+    let Some(spans) = calls_between_marks(body) else {
+        return eprintln!("nobody may be traced here");
+    };
     let turns: Vec<_> = spans.iter().step_by(2).take(TURNS).collect();
     assert_eq!(turns.len(), TURNS);
     for (turn, calls) in turns.into_iter().enumerate() {
@@ -160,7 +166,12 @@ pub(crate) fn who_waits_for_priority_alone_sleeps_beside_plain_data() {
         let mut theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (ours, _) = listener.accept().unwrap();
         let mut reactor = builder().build().unwrap();
-        interest().priority().with_fd(ours).with_handler(|| panic!("nothing")).register_into(&mut reactor).unwrap();
+        interest()
+            .priority()
+            .with_fd(ours)
+            .with_handler(|| panic!("nothing"))
+            .register_into(&mut reactor)
+            .unwrap();
         run_dry(&mut reactor);
         for _ in 0..3 {
             theirs.write_all(b"x").unwrap();
@@ -170,7 +181,9 @@ pub(crate) fn who_waits_for_priority_alone_sleeps_beside_plain_data() {
         }
         mark();
     };
-    let Some(spans) = calls_between_marks(body) else { return eprintln!("nobody may be traced here") };
+    let Some(spans) = calls_between_marks(body) else {
+        return eprintln!("nobody may be traced here");
+    };
     for calls in spans.iter().step_by(2).take(3) {
         // What has come is looked at; what is watched for it is armed; then it sleeps.
         assert!(calls.len() <= 10, "{calls:?}");
@@ -195,16 +208,22 @@ pub(crate) fn a_busy_poll_spins_in_user_space() {
         assert_eq!(reactor.run_once(None).unwrap(), 1);
         mark();
     };
-    let Some(spans) = calls_between_marks(body) else { return eprintln!("nobody may be traced here") };
+    let Some(spans) = calls_between_marks(body) else {
+        return eprintln!("nobody may be traced here");
+    };
     // The clock is read without a call, or by one where there is no vDSO. At most the last look asks the kernel.
-    let enters = |span: &[i64]| span.iter().filter(|call| **call == libc::SYS_io_uring_enter).count();
-    let others = |span: &[i64]| span.iter().filter(|call| **call != libc::SYS_clock_gettime).count() - enters(span);
+    let enters =
+        |span: &[i64]| span.iter().filter(|call| **call == libc::SYS_io_uring_enter).count();
+    let others = |span: &[i64]| {
+        span.iter().filter(|call| **call != libc::SYS_clock_gettime).count() - enters(span)
+    };
     assert!(enters(&spans[0]) <= 1 && others(&spans[0]) == 0, "{:?}", spans[0]);
     assert!(enters(&spans[2]) <= 1, "{:?}", spans[2]);
 }
 
 pub(crate) fn so_many_rings_of_a_thread_are_registered_as_the_kernel_keeps_indices() {
-    let is_registered = |reactor: &Reactor| reactor.ring_features().unwrap().has(RingFeatures::REGISTERED);
+    let is_registered =
+        |reactor: &Reactor| reactor.ring_features().unwrap().has(RingFeatures::REGISTERED);
     if !is_registered(&builder().build().unwrap()) {
         return eprintln!("this kernel keeps no indices");
     }

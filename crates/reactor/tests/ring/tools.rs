@@ -54,7 +54,13 @@ impl Subscriber for Noting {
 }
 
 /// Registers one who drains its eventfd, and notes its events under a number.
-pub(crate) fn noting(reactor: &mut Reactor, fd: &Rc<OwnedFd>, interest: Interest, who: usize, log: &Log) -> Key {
+pub(crate) fn noting(
+    reactor: &mut Reactor,
+    fd: &Rc<OwnedFd>,
+    interest: Interest,
+    who: usize,
+    log: &Log,
+) -> Key {
     reactor.add(Noting { fd: fd.clone(), interest, who, log: log.clone(), drains: true }).unwrap()
 }
 

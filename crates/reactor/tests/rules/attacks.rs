@@ -21,7 +21,9 @@ fn a_reactor_shared_with_its_own_handler_cannot_be_replaced_by_it(build: Build) 
     let inside = shared.clone();
     let refused = Rc::new(Cell::new(false));
     let out = refused.clone();
-    on_ready(&mut shared.borrow_mut(), ready(), move |_, _| out.set(inside.try_borrow_mut().is_err()));
+    on_ready(&mut shared.borrow_mut(), ready(), move |_, _| {
+        out.set(inside.try_borrow_mut().is_err())
+    });
     turn(&mut shared.borrow_mut());
     assert!(refused.get());
     // The cycle is broken by hand.
@@ -42,7 +44,8 @@ fn a_victim_whose_destructor_panics_is_not_called_by_its_pending_event(build: Bu
                 assert_eq!(big[31], me, "the value is whole");
                 said.say("run");
                 for other in (0..3).filter(|other| *other != me) {
-                    let _ = catch_unwind(AssertUnwindSafe(|| turn.delete(keys.get()[other].unwrap())));
+                    let _ =
+                        catch_unwind(AssertUnwindSafe(|| turn.delete(keys.get()[other].unwrap())));
                 }
             }))
         });
@@ -192,7 +195,8 @@ fn a_turn_stays_harmless_after_everything_was_deleted_through_it(build: Build) {
                     turn.delete(key).unwrap();
                 }
                 assert_eq!(turn.stats().subscribers, 0);
-                let fresh = interest().read().with_fd(ready()).with_handler(|| {}).register_into(&mut turn);
+                let fresh =
+                    interest().read().with_fd(ready()).with_handler(|| {}).register_into(&mut turn);
                 said.say(format!("added {}", fresh.is_ok()));
             }
         });

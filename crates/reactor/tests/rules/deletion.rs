@@ -15,7 +15,8 @@ fn rule_9_a_victim_in_the_same_batch_does_not_fire(build: Build) {
     let log = Log::default();
     let keys = Rc::new(Cell::new([None; 2]));
     let register = |reactor: &mut Reactor, me: usize| {
-        let (log, keys, witness) = (log.clone(), keys.clone(), Witness::new(&log, ["first", "second"][me]));
+        let (log, keys, witness) =
+            (log.clone(), keys.clone(), Witness::new(&log, ["first", "second"][me]));
         on_ready(reactor, ready(), move |mut turn, _| {
             witness.here();
             log.say("run");
@@ -28,7 +29,10 @@ fn rule_9_a_victim_in_the_same_batch_does_not_fire(build: Build) {
     assert_eq!(turn(&mut reactor), 2, "the victim's event was fetched");
     let said = log.take();
     // Rule 13's exception: the victim's destructor runs at once, inside `delete`.
-    assert!(said == ["run", "drop first", "deleted"] || said == ["run", "drop second", "deleted"], "{said:?}");
+    assert!(
+        said == ["run", "drop first", "deleted"] || said == ["run", "drop second", "deleted"],
+        "{said:?}"
+    );
     assert_eq!(reactor.stats().subscribers, 1);
 }
 
@@ -79,7 +83,12 @@ fn the_number_of_who_deletes_itself_is_taken_until_its_handler_has_returned(buil
             assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&back), number);
             // At the end of the turn it is free again.
             turn.defer(move |mut turn: Turn<'_, Reactor>| {
-                interest().read().with_fd(back).with_handler(|_: Event| {}).register_into(&mut turn).unwrap();
+                interest()
+                    .read()
+                    .with_fd(back)
+                    .with_handler(|_: Event| {})
+                    .register_into(&mut turn)
+                    .unwrap();
             })
             .unwrap();
             count.set(1);
@@ -106,7 +115,9 @@ fn rule_2_a_victims_address_is_not_given_to_a_newcomer_of_the_same_turn(build: B
                     interest()
                         .read()
                         .with_fd(ready())
-                        .with_handler(move |_: Turn<'_, Reactor>| newcomers.set(newcomers.get() + 1))
+                        .with_handler(move |_: Turn<'_, Reactor>| {
+                            newcomers.set(newcomers.get() + 1)
+                        })
                         .register_into(&mut turn)
                         .unwrap();
                 }
@@ -115,7 +126,11 @@ fn rule_2_a_victims_address_is_not_given_to_a_newcomer_of_the_same_turn(build: B
         });
         keys.set(both);
         assert_eq!(turn(&mut reactor), 2);
-        assert_eq!((ran.get(), newcomers.get()), (1, 0), "rule 9: who is added in a turn does not fire in it");
+        assert_eq!(
+            (ran.get(), newcomers.get()),
+            (1, 0),
+            "rule 9: who is added in a turn does not fire in it"
+        );
         turn(&mut reactor);
         assert_eq!(newcomers.get(), 8);
     }
@@ -136,7 +151,10 @@ fn deleting_another_and_registering_its_descriptor_again_in_one_handler_works(bu
     on_ready(&mut reactor, ready(), move |mut turn, event| {
         turn.delete(old).unwrap();
         let count = count.clone();
-        let again = interest().read().with_fd(shared.clone()).with_handler(move || count.set(count.get() + 1));
+        let again = interest()
+            .read()
+            .with_fd(shared.clone())
+            .with_handler(move || count.set(count.get() + 1));
         assert_ne!(again.register_into(&mut turn).unwrap(), old);
         turn.delete(event.key()).unwrap();
     });
@@ -177,10 +195,14 @@ fn rule_1_the_last_sibling_deleted_by_itself_takes_the_state_along_afterwards(bu
     let log = Log::default();
     let said = log.clone();
     let registered = Group::new(State(Witness::new(&log, "state")))
-        .fd(interest().read(), ready(), move |state: &mut State, event: Event, mut turn: Turn<'_, _>| {
-            turn.delete(event.key()).unwrap();
-            said.say(format!("state panics: {}", state.0.panics));
-        })
+        .fd(
+            interest().read(),
+            ready(),
+            move |state: &mut State, event: Event, mut turn: Turn<'_, _>| {
+                turn.delete(event.key()).unwrap();
+                said.say(format!("state panics: {}", state.0.panics));
+            },
+        )
         .register_into(&mut reactor)
         .unwrap();
     assert_eq!(turn(&mut reactor), 1);

@@ -79,7 +79,8 @@ fn rule_6_a_descriptor_that_changes_its_mind_is_asked_once(build: Build) {
     let (count, seen) = counter();
     let fickle = Fickle { fds, asked: Cell::new(0) };
     let handler = move |fickle: &mut Fickle| count.set(count.get() + fickle.asked.get());
-    let key = edge(&reactor).with_fd(fickle).with_handler(handler).register_into(&mut reactor).unwrap();
+    let key =
+        edge(&reactor).with_fd(fickle).with_handler(handler).register_into(&mut reactor).unwrap();
     a.fire();
     b.fire();
     assert_eq!((turn(&mut reactor), seen.get()), (1, 1), "asked once, and only that one fires");
@@ -92,9 +93,18 @@ fn rule_6_a_descriptor_that_changes_its_mind_is_asked_once(build: Build) {
 fn the_same_descriptor_twice_is_refused_and_comes_back_open(build: Build) {
     let mut reactor = build().build().unwrap();
     let shared = std::rc::Rc::new(ready());
-    interest().read().with_fd(shared.clone()).with_handler(|| {}).register_into(&mut reactor).unwrap();
-    let refused =
-        interest().write().with_fd(shared.clone()).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+    interest()
+        .read()
+        .with_fd(shared.clone())
+        .with_handler(|| {})
+        .register_into(&mut reactor)
+        .unwrap();
+    let refused = interest()
+        .write()
+        .with_fd(shared.clone())
+        .with_handler(|| {})
+        .register_into(&mut reactor)
+        .unwrap_err();
     assert_eq!(refused.reason, AddReason::AlreadyExists);
     let (interest, fd, _) = refused.subscriber.into_parts();
     assert!(interest.has_write());
@@ -104,13 +114,23 @@ fn the_same_descriptor_twice_is_refused_and_comes_back_open(build: Build) {
 fn what_cannot_be_polled_comes_back_with_the_reason(build: Build) {
     let mut reactor = build().build().unwrap();
     let file = std::fs::File::open("/proc/self/exe").unwrap();
-    let refused = interest().read().with_fd(file).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+    let refused = interest()
+        .read()
+        .with_fd(file)
+        .with_handler(|| {})
+        .register_into(&mut reactor)
+        .unwrap_err();
     assert_eq!(refused.reason, AddReason::NotPollable);
     let invalid = interest().read().one_shot().exclusive().with_fd(ready()).with_handler(|| {});
     assert_eq!(invalid.register_into(&mut reactor).unwrap_err().reason, AddReason::InvalidInterest);
     let mut small = build().subscribers_max(1).build().unwrap();
     on_ready(&mut small, ready(), |_, _| {});
-    let third = interest().read().with_fd(ready()).with_handler(|| {}).register_into(&mut small).unwrap_err();
+    let third = interest()
+        .read()
+        .with_fd(ready())
+        .with_handler(|| {})
+        .register_into(&mut small)
+        .unwrap_err();
     assert_eq!(third.reason, AddReason::LimitReached);
 }
 

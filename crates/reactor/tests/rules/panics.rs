@@ -153,7 +153,10 @@ fn rule_8_dropping_the_reactor_runs_every_destructor_and_resumes_the_first_panic
         let witness = Witness::bomb(&log, name);
         reactor.before_wait(move |_| witness.here()).unwrap();
         let witness = Witness::bomb(&log, name);
-        Group::new(witness).fd(interest(), ready(), |_: &mut Witness| {}).register_into(&mut reactor).unwrap();
+        Group::new(witness)
+            .fd(interest(), ready(), |_: &mut Witness| {})
+            .register_into(&mut reactor)
+            .unwrap();
     }
     assert!(catch_unwind(AssertUnwindSafe(|| drop(reactor))).is_err());
     assert_eq!(log.take().len(), 15);
@@ -203,7 +206,10 @@ fn two_parts_of_one_registration_that_panic_when_they_are_dropped_do_not_abort(b
     assert!(catch_unwind(AssertUnwindSafe(|| drop(refused))).is_err());
     assert_eq!(dropped(), ["drop closure", "drop descriptor"]);
     let (_, fd, handler) = bombs().into_parts();
-    for part in [catch_unwind(AssertUnwindSafe(|| drop(fd))), catch_unwind(AssertUnwindSafe(|| drop(handler)))] {
+    for part in [
+        catch_unwind(AssertUnwindSafe(|| drop(fd))),
+        catch_unwind(AssertUnwindSafe(|| drop(handler))),
+    ] {
         assert!(part.is_err(), "taken apart, each is its owner's");
     }
     assert_eq!(dropped(), ["drop closure", "drop descriptor"]);
@@ -221,7 +227,10 @@ fn a_clock_that_panics_twice_while_a_reactor_is_built_does_not_abort(build: Buil
     };
     let builder = build().clock(clock(|| panic!("the clock panics")));
     let load = catch_unwind(AssertUnwindSafe(|| builder.build())).expect_err("the clock is read");
-    assert_eq!((message(&*load), log.take()), ("the clock panics".to_owned(), vec!["drop clock".to_owned()]));
+    assert_eq!(
+        (message(&*load), log.take()),
+        ("the clock panics".to_owned(), vec!["drop clock".to_owned()])
+    );
     // One replaces another, and both panic.
     let builder = build().clock(clock(Instant::now));
     let replace = AssertUnwindSafe(|| builder.clock(clock(Instant::now)));
@@ -239,7 +248,12 @@ fn two_parts_of_one_subscriber_that_panic_when_they_are_dropped_do_not_abort(bui
     let log = Log::default();
     let closure = Witness::bomb(&log, "closure");
     let fd = Fd(ready(), Witness::bomb(&log, "descriptor"));
-    let key = interest().read().with_fd(fd).with_handler(move || closure.here()).register_into(&mut reactor).unwrap();
+    let key = interest()
+        .read()
+        .with_fd(fd)
+        .with_handler(move || closure.here())
+        .register_into(&mut reactor)
+        .unwrap();
     assert!(catch_unwind(AssertUnwindSafe(|| reactor.delete(key))).is_err());
     assert_eq!(log.take(), ["drop closure", "drop descriptor"]);
     let (closure, state) = (Witness::bomb(&log, "closure"), Witness::bomb(&log, "state"));
@@ -292,7 +306,9 @@ fn due_timers_come_first(build: Build, panics: impl FnOnce(&mut Reactor, &Log)) 
 }
 
 fn rule_8_due_timers_come_first_after_a_timers_own_panic(build: Build) {
-    due_timers_come_first(build, |reactor, _| _ = reactor.after(Duration::ZERO, || panic!("first")).unwrap());
+    due_timers_come_first(build, |reactor, _| {
+        _ = reactor.after(Duration::ZERO, || panic!("first")).unwrap()
+    });
 }
 
 fn rule_8_due_timers_come_first_after_the_panic_of_a_timers_destructor(build: Build) {
@@ -318,7 +334,9 @@ fn rule_8_due_timers_come_first_after_the_last_events_panic(build: Build) {
 }
 
 fn rule_8_due_timers_come_first_after_the_panic_of_a_closure_that_was_left_over(build: Build) {
-    due_timers_come_first(build, |reactor, _| reactor.defer(|_: Turn<'_, Reactor>| panic!("first")).unwrap());
+    due_timers_come_first(build, |reactor, _| {
+        reactor.defer(|_: Turn<'_, Reactor>| panic!("first")).unwrap()
+    });
 }
 
 /// A timer that is always due, and panics each time, came first in each turn.

@@ -43,7 +43,9 @@ fn post(remote: &Remote, closure: impl FnOnce(Turn<'_>) + Send + 'static) {
 }
 
 /// The latch's wake had been taken when the handler panicked, and with the turn it was forgotten: the post was not run before another came.
-fn rule_8_a_post_beside_a_panicking_handler_is_run_in_the_next_turn_which_does_not_wait(build: Build) {
+fn rule_8_a_post_beside_a_panicking_handler_is_run_in_the_next_turn_which_does_not_wait(
+    build: Build,
+) {
     for timeout in [None, Some(Duration::ZERO), Some(Duration::from_secs(20))] {
         for has_timer in [false, true] {
             let mut reactor = build().build().unwrap();
@@ -124,7 +126,9 @@ fn rule_8_a_call_that_panics_is_its_callers_and_the_turn_goes_on(build: Build) {
     let (count, seen) = counter();
     reactor.after_turn(move |_| count.set(count.get() + 1)).unwrap();
     let caller = thread::spawn(move || {
-        let Err(CallError::Panicked(load)) = remote.call(|_| -> u8 { panic!("call") }) else { panic!("it panics") };
+        let Err(CallError::Panicked(load)) = remote.call(|_| -> u8 { panic!("call") }) else {
+            panic!("it panics")
+        };
         remote.stop();
         crate::tools::message(&*load)
     });
@@ -176,7 +180,9 @@ fn rule_10_calls_left_over_come_before_the_events_and_both_get_their_turn(build:
 }
 
 /// A post that deletes a subscriber whose event is in the batch: rules 2 and 9.
-fn rule_9_what_a_call_that_was_left_over_deletes_does_not_fire_and_what_it_adds_waits(build: Build) {
+fn rule_9_what_a_call_that_was_left_over_deletes_does_not_fire_and_what_it_adds_waits(
+    build: Build,
+) {
     let mut reactor = build().calls_per_turn(1).build().unwrap();
     let remote = reactor.remote();
     let notes = Notes::default();
@@ -236,7 +242,14 @@ fn rule_13_a_post_from_the_loops_own_code_runs_after_it(build: Build) {
     }
     assert_eq!(
         notes.take(),
-        ["handler", "destructor", "call", "from the handler", "from the destructor", "from the call"]
+        [
+            "handler",
+            "destructor",
+            "call",
+            "from the handler",
+            "from the destructor",
+            "from the call"
+        ]
     );
 }
 
@@ -250,7 +263,8 @@ fn rule_13_no_lock_is_held_while_what_was_queued_runs_or_is_dropped(build: Build
                 Ok(()) => false,
                 Err(refused) => refused.reason == PostReason::Closed,
             };
-            let Err(CallError::WouldDeadlock(_) | CallError::Closed(_)) = self.0.call(|_| ()) else {
+            let Err(CallError::WouldDeadlock(_) | CallError::Closed(_)) = self.0.call(|_| ())
+            else {
                 panic!("it is the loop's thread")
             };
             is_closed

@@ -116,7 +116,8 @@ pub(crate) fn turn(reactor: &mut Reactor) -> usize {
 
 /// One turn that must panic, and the message of the panic.
 pub(crate) fn turn_panics(reactor: &mut Reactor) -> String {
-    let load = panics::caught(|| reactor.run_once(Duration::ZERO)).expect_err("the turn must panic");
+    let load =
+        panics::caught(|| reactor.run_once(Duration::ZERO)).expect_err("the turn must panic");
     message(&*load)
 }
 

@@ -53,7 +53,9 @@ fn rule_9_a_timer_that_resets_itself_to_now_fires_once_a_turn(build: Build) {
     reactor.cancel(key).unwrap();
 }
 
-fn rule_10_a_turn_fires_no_more_timers_than_it_may_and_the_rest_comes_first_in_the_next(build: Build) {
+fn rule_10_a_turn_fires_no_more_timers_than_it_may_and_the_rest_comes_first_in_the_next(
+    build: Build,
+) {
     let mut reactor = build().timers_per_turn(3).build().unwrap();
     let log = Log::default();
     for name in ["1", "2", "3", "4", "5"] {
@@ -68,7 +70,9 @@ fn rule_10_a_turn_fires_no_more_timers_than_it_may_and_the_rest_comes_first_in_t
     assert_eq!(log.take(), ["4", "5", "event"]);
 }
 
-fn rule_10_a_turn_runs_no_more_closures_than_it_may_and_the_rest_comes_first_in_the_next(build: Build) {
+fn rule_10_a_turn_runs_no_more_closures_than_it_may_and_the_rest_comes_first_in_the_next(
+    build: Build,
+) {
     let mut reactor = build().deferred_per_turn(2).build().unwrap();
     let log = Log::default();
     for name in ["1", "2", "3"] {
@@ -200,7 +204,9 @@ fn mask_seen_by_a_self_delete(build: Build, then: impl Fn() + 'static) -> (React
     (reactor, log)
 }
 
-fn rule_14_a_change_made_after_deleting_oneself_reaches_the_kernel_before_ones_destructor(build: Build) {
+fn rule_14_a_change_made_after_deleting_oneself_reaches_the_kernel_before_ones_destructor(
+    build: Build,
+) {
     let (mut reactor, log) = mask_seen_by_a_self_delete(build, || {});
     turn(&mut reactor);
     assert_eq!(log.take(), ["5"], "EPOLLIN | EPOLLOUT");
@@ -218,7 +224,9 @@ fn level_triggered_changes_of_one_turn_are_merged_and_take_effect(build: Build) 
     let mut reactor = build().build().unwrap();
     let (count, seen) = counter();
     let mut pair = Pair::new();
-    let target = on_ready(&mut reactor, pair.take(), move |_, event: Event| count.set(event.ready().bits() as usize));
+    let target = on_ready(&mut reactor, pair.take(), move |_, event: Event| {
+        count.set(event.ready().bits() as usize)
+    });
     on_ready(&mut reactor, ready(), move |mut turn, event| {
         for _ in 0..5 {
             turn.modify(target, interest()).unwrap();
@@ -270,7 +278,9 @@ fn who_pauses_itself_at_every_hang_up_comes_to_rest(build: Build) {
     interest()
         .read()
         .with_fd(ours)
-        .with_handler(|event: Event, mut turn: Turn<'_, _>| turn.modify(event.key(), interest()).unwrap())
+        .with_handler(|event: Event, mut turn: Turn<'_, _>| {
+            turn.modify(event.key(), interest()).unwrap()
+        })
         .register_into(&mut reactor)
         .unwrap();
     drop(theirs);

@@ -6,7 +6,10 @@ use windlass::{AddReason, Event, Interest, Key, NotFound, Reactor, Turn, interes
 
 use crate::{
     Build,
-    bed::{Log, NOW, Noted, Shared, Slot, drain, idle, noting, pair, readable, ready, ring, run_dry, slot},
+    bed::{
+        Log, NOW, Noted, Shared, Slot, drain, idle, noting, pair, readable, ready, ring, run_dry,
+        slot,
+    },
 };
 
 type Hands = Rc<std::cell::RefCell<Vec<Key>>>;
@@ -26,7 +29,8 @@ fn peers(
             drain(fd);
             act(place, &all.borrow(), event, turn);
         };
-        let key = interest.with_fd(fd.clone()).with_handler(handler).register_into(reactor).unwrap();
+        let key =
+            interest.with_fd(fd.clone()).with_handler(handler).register_into(reactor).unwrap();
         hands.borrow_mut().push(key);
     }
     let keys = hands.borrow().clone();
@@ -54,7 +58,9 @@ fn every_subscriber_of_a_batch_may_delete_itself(build: Build) {
     assert_eq!(run_dry(&mut reactor), 0);
 }
 
-fn the_destructor_of_one_that_deletes_itself_runs_after_its_handler_and_before_the_next(build: Build) {
+fn the_destructor_of_one_that_deletes_itself_runs_after_its_handler_and_before_the_next(
+    build: Build,
+) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     for name in ["a", "b"] {
@@ -69,7 +75,11 @@ fn the_destructor_of_one_that_deletes_itself_runs_after_its_handler_and_before_t
     assert_eq!(reactor.run_once(NOW).unwrap(), 2);
     let notes = log.take();
     let (first, second) = notes.split_at(3);
-    assert_eq!((&first[1..], &second[1..]), (&["returns", "dropped"][..], &["returns", "dropped"][..]), "{notes:?}");
+    assert_eq!(
+        (&first[1..], &second[1..]),
+        (&["returns", "dropped"][..], &["returns", "dropped"][..]),
+        "{notes:?}"
+    );
 }
 
 // eventp: cross-delete, the victim pending in the same batch.
@@ -86,12 +96,17 @@ fn a_pending_victim_is_dropped_at_once_and_does_not_fire(build: Build) {
             turn.delete(all.borrow()[1 - place]).unwrap();
             log.note("deleted");
         };
-        let key = readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+        let key =
+            readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
         hands.borrow_mut().push(key);
     }
     let count = reactor.run_once(NOW).unwrap();
     assert!(count <= 2);
-    assert_eq!(log.take(), ["fired", "dropped", "deleted"], "whichever came first, the other never fired");
+    assert_eq!(
+        log.take(),
+        ["fired", "dropped", "deleted"],
+        "whichever came first, the other never fired"
+    );
     assert_eq!(reactor.stats().subscribers, 1);
 }
 
@@ -179,7 +194,11 @@ fn a_victim_that_is_added_again_fires_in_the_next_turn(build: Build) {
             turn.delete(all.borrow()[1 - place]).unwrap();
             noting(&mut turn, &others, &log, ("new", 1 - place));
         };
-        let key = readable().with_fd(fds[place].clone()).with_handler(handler).register_into(&mut reactor).unwrap();
+        let key = readable()
+            .with_fd(fds[place].clone())
+            .with_handler(handler)
+            .register_into(&mut reactor)
+            .unwrap();
         hands.borrow_mut().push(key);
     }
     assert_eq!(reactor.run_once(NOW).unwrap(), 2, "the event of the dead cell counts");
@@ -217,7 +236,8 @@ fn a_handler_changes_its_own_interest(build: Build) {
             turn.modify(event.key(), windlass::interest().read()).unwrap();
         }
     };
-    let key = interest().write().with_fd(ours).with_handler(handler).register_into(&mut reactor).unwrap();
+    let key =
+        interest().write().with_fd(ours).with_handler(handler).register_into(&mut reactor).unwrap();
     assert_eq!(reactor.run_once(NOW).unwrap(), 1);
     assert_eq!(log.take(), [(interest().write(), true)]);
     assert_eq!(reactor.run_once(NOW).unwrap(), 0, "it waits for data now, and none came");

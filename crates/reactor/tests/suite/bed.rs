@@ -300,8 +300,15 @@ pub(crate) fn tcp_info_u32(socket: i32, offset: usize) -> u32 {
     let mut info = [0u8; 232];
     let mut len = libc::socklen_t::try_from(info.len()).unwrap();
     // SAFETY: the buffer is valid for `len` bytes, and the kernel writes no more.
-    let done =
-        unsafe { libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len) };
+    let done = unsafe {
+        libc::getsockopt(
+            socket,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
     assert_eq!(done, 0);
     u32::from_ne_bytes(info[offset..offset + 4].try_into().unwrap())
 }

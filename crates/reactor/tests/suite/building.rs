@@ -34,11 +34,16 @@ fn capacities_beyond_what_a_key_or_the_kernel_takes_are_errors(build: Build) {
         assert_eq!(error, BuildError::CapacityTooLarge(capacity));
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::InvalidInput);
     }
-    build().deferred_max(usize::MAX).quarantine_max(usize::MAX).build().expect("these need no room of their own");
+    build()
+        .deferred_max(usize::MAX)
+        .quarantine_max(usize::MAX)
+        .build()
+        .expect("these need no room of their own");
 }
 
 fn the_smallest_capacities_do(build: Build) {
-    let builder = build().events_per_turn(1).timers_per_turn(1).deferred_per_turn(1).subscribers_max(1);
+    let builder =
+        build().events_per_turn(1).timers_per_turn(1).deferred_per_turn(1).subscribers_max(1);
     let mut reactor = builder.timers_max(1).deferred_max(1).quarantine_max(0).build().unwrap();
     let log = crate::bed::Log::new();
     crate::bed::noting(&mut reactor, &crate::bed::ready(), &log, "event");
@@ -81,7 +86,9 @@ scenarios! {
 /// Not a scenario: it chooses by itself.
 #[test]
 fn auto_and_the_default_are_epoll_and_a_ring_is_chosen_by_name_alone() {
-    for reactor in [Reactor::builder().backend(Backend::Auto).build().unwrap(), Reactor::new().unwrap()] {
+    for reactor in
+        [Reactor::builder().backend(Backend::Auto).build().unwrap(), Reactor::new().unwrap()]
+    {
         assert_eq!((reactor.backend(), reactor.stats().backend), (Backend::Epoll, Backend::Epoll));
     }
     assert_eq!((Backend::default(), Backend::Epoll.to_string().as_str()), (Backend::Auto, "epoll"));

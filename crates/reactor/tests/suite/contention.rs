@@ -21,7 +21,12 @@ const ROUNDS: u64 = if cfg!(miri) { 20 } else { 100_000 };
 
 /// A thread writes, one at a time, and waits until the reactor has read what it wrote: an event that is lost hangs.
 /// `change` is called in between.
-fn ping_pong(build: Build, wanted: Interest, rounds: u64, mut between: impl FnMut(&mut Reactor, windlass::Key, u64)) {
+fn ping_pong(
+    build: Build,
+    wanted: Interest,
+    rounds: u64,
+    mut between: impl FnMut(&mut Reactor, windlass::Key, u64),
+) {
     let mut reactor = build().build().unwrap();
     let wanted = if has(&reactor, wanted) { wanted } else { wanted.without_edge_triggered() };
     let fd = sendable();
@@ -73,12 +78,20 @@ fn level_triggered_changes_beside_a_writer_lose_nothing(build: Build) {
 }
 
 fn one_shots_rearmed_beside_a_writer_lose_nothing(build: Build) {
-    ping_pong(build, interest().read().one_shot(), ROUNDS / 10, |reactor, key, _| reactor.rearm(key).unwrap());
+    ping_pong(build, interest().read().one_shot(), ROUNDS / 10, |reactor, key, _| {
+        reactor.rearm(key).unwrap()
+    });
 }
 
 fn timeouts_beside_a_writer_lose_nothing(build: Build) {
     ping_pong(build, interest().read().edge_triggered(), ROUNDS / 10, |reactor, _, round| {
-        reactor.run_once(if round % 3 == 0 { NOW } else { std::time::Duration::from_nanos(round % 50) }).unwrap();
+        reactor
+            .run_once(if round % 3 == 0 {
+                NOW
+            } else {
+                std::time::Duration::from_nanos(round % 50)
+            })
+            .unwrap();
     });
 }
 
@@ -93,7 +106,8 @@ fn ten_waiters_on_ten_descriptors_lose_nothing(build: Build) {
     // Every waiter watches every descriptor; whoever is woken reads, and the others find nothing.
     let waiters: Vec<_> = (0..COUNT)
         .map(|_| {
-            let (fds, sums, stops, begin) = (fds.clone(), sums.clone(), stops.clone(), begin.clone());
+            let (fds, sums, stops, begin) =
+                (fds.clone(), sums.clone(), stops.clone(), begin.clone());
             thread::spawn(move || {
                 let mut reactor = build().build().unwrap();
                 for (place, fd) in fds.into_iter().enumerate() {
@@ -142,7 +156,13 @@ fn exclusive_waiters_lose_nothing(build: Build) {
                         all_stops.lock().unwrap().iter().for_each(windlass::Stop::stop);
                     }
                 };
-                interest().read().exclusive().with_fd(fd).with_handler(handler).register_into(&mut reactor).unwrap();
+                interest()
+                    .read()
+                    .exclusive()
+                    .with_fd(fd)
+                    .with_handler(handler)
+                    .register_into(&mut reactor)
+                    .unwrap();
                 stops.lock().unwrap().push(reactor.stop_handle());
                 begin.wait();
                 reactor.run().unwrap();
@@ -187,7 +207,10 @@ fn registering_again_beside_a_writer_loses_nothing(build: Build) {
             }
             turn.delete(event.key()).unwrap();
             let (fd, read) = (fd.clone(), read.clone());
-            turn.defer(move |mut turn: Turn<'_, Reactor>| watch(wanted, fd, read, rounds, &mut turn)).unwrap();
+            turn.defer(move |mut turn: Turn<'_, Reactor>| {
+                watch(wanted, fd, read, rounds, &mut turn)
+            })
+            .unwrap();
         };
         wanted.with_fd(fd).with_handler(handler).register_into(turn).unwrap();
     }
@@ -216,7 +239,8 @@ fn reactors_on_several_threads_keep_to_themselves(build: Build) {
             })
         })
         .collect();
-    let mut keys: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap().0.to_bits()).collect();
+    let mut keys: Vec<_> =
+        threads.into_iter().map(|thread| thread.join().unwrap().0.to_bits()).collect();
     keys.sort_unstable();
     keys.dedup();
     assert_eq!(keys.len(), 4, "not even their keys are equal");

@@ -8,7 +8,8 @@ use std::{
 };
 
 use windlass::{
-    Event, Group, Interest, NotFound, Reactor, ReactorOps, Subscriber, Subscription, TakeError, Turn, interest,
+    Event, Group, Interest, NotFound, Reactor, ReactorOps, Subscriber, Subscription, TakeError,
+    Turn, interest,
 };
 
 use crate::{
@@ -67,7 +68,11 @@ fn a_wrong_type_leaves_it_registered(build: Build) {
     let log = Log::new();
     let key = reactor.add(by_hand(&log, "fired")).unwrap();
     assert_eq!(reactor.take::<Box<dyn Subscriber>>(key).err(), Some(TakeError::WrongType));
-    assert_eq!(reactor.take_fd::<Shared>(key).err(), Some(TakeError::WrongType), "it was not made by with_fd");
+    assert_eq!(
+        reactor.take_fd::<Shared>(key).err(),
+        Some(TakeError::WrongType),
+        "it was not made by with_fd"
+    );
     let built = noting(&mut reactor, &ready(), &log, "built");
     assert_eq!(reactor.take_fd::<UnixStream>(built).err(), Some(TakeError::WrongType));
     assert_eq!(reactor.take::<ByHand>(built).err(), Some(TakeError::WrongType));
@@ -136,7 +141,8 @@ fn a_subscription_is_what_it_was_made_of(build: Build) {
     let number = std::os::fd::AsRawFd::as_raw_fd(&subscriber.fd);
     let subscription = Subscription::<Reactor>::new(subscriber);
     assert_eq!((subscription.fd(), subscription.interest()), (number, readable()));
-    let subscription = subscription.into_inner::<Box<dyn Subscriber>>().err().expect("it is another type");
+    let subscription =
+        subscription.into_inner::<Box<dyn Subscriber>>().err().expect("it is another type");
     let key = reactor.add_cell(subscription).unwrap();
     assert_eq!(run_dry(&mut reactor), 1);
     assert_eq!(log.take(), ["fired"]);
@@ -178,13 +184,17 @@ fn a_reactor_taken_apart_gives_all_subscribers_and_drops_the_rest(build: Build) 
     let b = reactor.add(by_hand(&log, "b")).unwrap();
     reactor.delete(gone).unwrap();
     log.take();
-    let [timer, closure, hook, state] = ["timer", "closure", "hook", "state"].map(|name| Noted(rest.clone(), name));
+    let [timer, closure, hook, state] =
+        ["timer", "closure", "hook", "state"].map(|name| Noted(rest.clone(), name));
     reactor.after(Duration::from_secs(1), keep(timer)).unwrap();
     let mut closure = keep(closure);
     reactor.defer(move |_: Turn<'_, _>| closure()).unwrap();
     let mut hook = keep(hook);
     reactor.after_turn(move |_: Turn<'_, _>| hook()).unwrap();
-    Group::new(state).fd(readable(), ready(), |_: &mut Noted<&str>| {}).register_into(&mut reactor).unwrap();
+    Group::new(state)
+        .fd(readable(), ready(), |_: &mut Noted<&str>| {})
+        .register_into(&mut reactor)
+        .unwrap();
 
     let mut subscribers = reactor.into_subscribers();
     let mut dropped = rest.take();

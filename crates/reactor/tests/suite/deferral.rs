@@ -167,7 +167,11 @@ fn a_closure_may_do_what_a_handler_may(build: Build) {
         .unwrap();
     reactor.run_once(None).unwrap();
     let stats = reactor.stats();
-    assert_eq!((stats.subscribers, stats.timers, log.len()), (1, 1, 0), "what a turn adds fires in the next");
+    assert_eq!(
+        (stats.subscribers, stats.timers, log.len()),
+        (1, 1, 0),
+        "what a turn adds fires in the next"
+    );
     run_dry(&mut reactor);
     assert_eq!(log.take(), ["added"]);
 }
@@ -182,11 +186,17 @@ fn hooks_run_around_every_turn_in_the_order_in_which_they_were_added(build: Buil
     reactor.before_wait(note(&log, "before 2")).unwrap();
     noting(&mut reactor, &ready(), &log, "event");
     let noted = log.clone();
-    reactor.after(NOW, move |mut turn: Turn<'_, _>| turn.defer(note(&noted, "closure")).unwrap()).unwrap();
+    reactor
+        .after(NOW, move |mut turn: Turn<'_, _>| turn.defer(note(&noted, "closure")).unwrap())
+        .unwrap();
     assert_eq!(reactor.run_once(None).unwrap(), 1);
     assert_eq!(log.take(), ["before 1", "before 2", "event", "closure", "after 1", "after 2"]);
     assert_eq!(reactor.run_once(NOW).unwrap(), 0);
-    assert_eq!(log.take(), ["before 1", "before 2", "after 1", "after 2"], "in a turn without events as well");
+    assert_eq!(
+        log.take(),
+        ["before 1", "before 2", "after 1", "after 2"],
+        "in a turn without events as well"
+    );
 }
 
 fn a_removed_hook_is_dropped_at_once_and_silent(build: Build) {
@@ -209,7 +219,8 @@ fn a_removed_hook_is_dropped_at_once_and_silent(build: Build) {
 fn there_is_room_for_so_many_hooks(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
-    let keys: Vec<_> = (0..HOOKS_MAX).map(|_| reactor.after_turn(note(&log, ())).unwrap()).collect();
+    let keys: Vec<_> =
+        (0..HOOKS_MAX).map(|_| reactor.after_turn(note(&log, ())).unwrap()).collect();
     let error: io::Error = reactor.before_wait(note(&log, ())).unwrap_err().into();
     assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
     reactor.run_once(NOW).unwrap();
@@ -276,9 +287,15 @@ fn a_hook_that_defers_keeps_the_loop_awake(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     let noted = log.clone();
-    reactor.before_wait(move |mut turn: Turn<'_, _>| turn.defer(note(&noted, "before")).unwrap()).unwrap();
+    reactor
+        .before_wait(move |mut turn: Turn<'_, _>| turn.defer(note(&noted, "before")).unwrap())
+        .unwrap();
     reactor.run_once(None).unwrap();
-    assert_eq!(log.take(), ["before"], "no wait although nothing is registered, and it ran in the turn");
+    assert_eq!(
+        log.take(),
+        ["before"],
+        "no wait although nothing is registered, and it ran in the turn"
+    );
     let mut reactor = build().build().unwrap();
     let noted = log.clone();
     let mut once = Some(());

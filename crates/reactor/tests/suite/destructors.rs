@@ -7,8 +7,8 @@ use windlass::{Event, Key, Reactor, Turn};
 use crate::{
     Build,
     bed::{
-        HandClock, Log, NOW, Noted, Shared, Slot, counter, drain, idle, noting, panic_of, readable, ready, ring,
-        run_dry, slot,
+        HandClock, Log, NOW, Noted, Shared, Slot, counter, drain, idle, noting, panic_of, readable,
+        ready, ring, run_dry, slot,
     },
 };
 
@@ -54,7 +54,10 @@ fn of_one_that_deletes_itself(build: Build) {
     assert_eq!((count.get(), log.len()), (1, 1), "the rest of the batch waits");
     assert_eq!(panic_of(|| reactor.run_once(None)), "bomb");
     assert_eq!((count.get(), log.len(), reactor.stats().subscribers), (2, 2, 0));
-    assert!(fds.iter().all(|fd| Rc::strong_count(fd) == 1), "what else the cell held is dropped all the same");
+    assert!(
+        fds.iter().all(|fd| Rc::strong_count(fd) == 1),
+        "what else the cell held is dropped all the same"
+    );
     assert_eq!(reactor.run_once(NOW).unwrap(), 0);
 }
 
@@ -67,7 +70,11 @@ fn of_one_that_another_deletes(build: Build) {
     let handler = move || {
         let _ = &bomb;
     };
-    let victim = readable().with_fd(victim_fd.clone()).with_handler(handler).register_into(&mut reactor).unwrap();
+    let victim = readable()
+        .with_fd(victim_fd.clone())
+        .with_handler(handler)
+        .register_into(&mut reactor)
+        .unwrap();
     let killer = {
         let log = log.clone();
         move |fd: &mut Shared, mut turn: Turn<'_, Reactor>| {
@@ -95,7 +102,8 @@ fn caught_by_the_handler_that_deletes(build: Build) {
     let handler = move || {
         let _ = &bomb;
     };
-    let victim = readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    let victim =
+        readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
     let killer = {
         let log = log.clone();
         move |event: Event, mut turn: Turn<'_, Reactor>| {
@@ -106,7 +114,11 @@ fn caught_by_the_handler_that_deletes(build: Build) {
         }
     };
     readable().with_fd(ready()).with_handler(killer).register_into(&mut reactor).unwrap();
-    assert_eq!(run_dry(&mut reactor), 3, "the killer, the victim's event or its own first one, the added one");
+    assert_eq!(
+        run_dry(&mut reactor),
+        3,
+        "the killer, the victim's event or its own first one, the added one"
+    );
     assert_eq!((count.get(), log.take(), reactor.stats().subscribers), (1, vec!["added"], 1));
 }
 
@@ -117,7 +129,8 @@ fn outside_a_turn(build: Build) {
     let handler = move || {
         let _ = &bomb;
     };
-    let key = readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    let key =
+        readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
     assert_eq!(panic_of(|| reactor.delete(key)), "bomb");
     assert_eq!((count.get(), reactor.stats().subscribers), (1, 0));
     assert_eq!(reactor.delete(key), Err(windlass::NotFound));
@@ -136,7 +149,11 @@ fn of_handler_and_descriptor_both(build: Build) {
     };
     readable().with_fd(fd).with_handler(handler).register_into(&mut reactor).unwrap();
     assert_eq!(panic_of(|| reactor.run_once(None)), "bomb");
-    assert_eq!((count.get(), Rc::strong_count(&shared)), (2, 1), "both ran, one panic came out, nothing aborted");
+    assert_eq!(
+        (count.get(), Rc::strong_count(&shared)),
+        (2, 1),
+        "both ran, one panic came out, nothing aborted"
+    );
     assert_eq!(reactor.run_once(NOW).unwrap(), 0);
 }
 
@@ -309,7 +326,11 @@ fn of_a_groups_members_and_state(build: Build) {
         .register_into(&mut reactor)
         .unwrap();
     assert_eq!(panic_of(|| reactor.delete_group(registered.group)), "bomb");
-    assert_eq!(reactor.stats().subscribers + reactor.stats().timers, 0, "the books are right at once");
+    assert_eq!(
+        reactor.stats().subscribers + reactor.stats().timers,
+        0,
+        "the books are right at once"
+    );
     // What the panic has left behind goes in the next turns, one panic at a time.
     for _ in 0..2 {
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| reactor.run_once(NOW)));
@@ -326,7 +347,9 @@ fn of_one_taken_out_is_the_owners_business(build: Build) {
     let handler = move || {
         let _ = &bomb;
     };
-    keys.set(Some(readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap()));
+    keys.set(Some(
+        readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap(),
+    ));
     let boxed = reactor.take_boxed(keys.take().unwrap()).unwrap();
     assert_eq!((count.get(), reactor.stats().subscribers), (0, 0));
     assert_eq!(panic_of(|| drop(boxed)), "bomb");

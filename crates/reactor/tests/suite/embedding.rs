@@ -15,8 +15,8 @@ use windlass::{AddReason, Backend, Embedded, Errno, Group, Reactor, Turn, intere
 use crate::{
     Build,
     bed::{
-        HandClock, Log, NOW, Numbered, Shared, close, drain, duplicate_from, idle, noting, own_numbers, panic_of,
-        readable, ready, ring,
+        HandClock, Log, NOW, Numbered, Shared, close, drain, duplicate_from, idle, noting,
+        own_numbers, panic_of, readable, ready, ring,
     },
 };
 
@@ -193,7 +193,9 @@ fn a_post_wakes_the_host(build: Build) {
     for from_inside in [false, true, false] {
         let (ran, theirs) = (Arc::new(AtomicU64::new(0)), remote.clone());
         let counted = ran.clone();
-        let post = move || assert!(theirs.try_post(move |_: Turn<'_>| _ = counted.fetch_add(1, Relaxed)).is_ok());
+        let post = move || {
+            assert!(theirs.try_post(move |_: Turn<'_>| _ = counted.fetch_add(1, Relaxed)).is_ok())
+        };
         if from_inside {
             guest.with(|reactor| reactor.defer(move |_| post()).map_err(drop)).unwrap();
             sleep(&guest);
@@ -265,7 +267,12 @@ fn a_merged_change_is_in_force_for_the_host(build: Build) {
         drain(fd);
         turn.modify(key, interest().write()).unwrap();
     };
-    interest().read().with_fd(kick.clone()).with_handler(handler).register_into(&mut guest).unwrap();
+    interest()
+        .read()
+        .with_fd(kick.clone())
+        .with_handler(handler)
+        .register_into(&mut guest)
+        .unwrap();
     ring(&kick);
     guest.run_once(NOW).unwrap();
     sleep(&guest);
@@ -324,7 +331,11 @@ fn a_new_epoll_set_inside_still_wakes_the_host(build: Build) {
     let file = idle();
     // The number is closed while a duplicate lives: its entry stays behind, and when it fires the set is built anew.
     let number = duplicate_from(&file, own_numbers()).into_raw_fd();
-    let key = interest().read().with_fd(Numbered(number)).with_handler(|| panic!("closed")).register_into(&mut guest);
+    let key = interest()
+        .read()
+        .with_fd(Numbered(number))
+        .with_handler(|| panic!("closed"))
+        .register_into(&mut guest);
     close(number);
     guest.with(|reactor| reactor.delete(key.unwrap())).unwrap();
     let fd = idle();
@@ -411,7 +422,11 @@ fn a_member_of_a_group_may_be_a_guest(build: Build) {
         guest.run_once(NOW).unwrap();
         *turns += 1;
     };
-    let group = Group::new(0).fd(interest().read(), guest, handler).register_into(&mut outer).unwrap().group;
+    let group = Group::new(0)
+        .fd(interest().read(), guest, handler)
+        .register_into(&mut outer)
+        .unwrap()
+        .group;
     ring(&fd);
     outer.run_once(None).unwrap();
     assert_eq!((outer.group_mut(group), log.len()), (Some(&mut 1), 1));
@@ -445,7 +460,10 @@ fn a_guest_too_deep_is_refused_and_comes_back(build: Build) {
     let mut middle = embedded(build);
     host(&mut middle, inner);
     let mut outer = embedded(build);
-    let registration = interest().read().with_fd(middle).with_handler(|guest: &mut Embedded| _ = guest.run_once(NOW));
+    let registration = interest()
+        .read()
+        .with_fd(middle)
+        .with_handler(|guest: &mut Embedded| _ = guest.run_once(NOW));
     let error = registration.register_into(&mut outer).unwrap_err();
     assert_eq!(error.reason, AddReason::NestedTooDeep);
     let (_, mut middle, _) = error.subscriber.into_parts();

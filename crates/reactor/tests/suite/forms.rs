@@ -35,7 +35,10 @@ impl StreamHandler for Keys {
     }
 }
 
-fn listen(reactor: &mut Reactor, accept: impl Fn() -> Option<Keys> + 'static) -> std::net::SocketAddr {
+fn listen(
+    reactor: &mut Reactor,
+    accept: impl Fn() -> Option<Keys> + 'static,
+) -> std::net::SocketAddr {
     let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
     let to = listener.local_addr().unwrap().socket_addr().unwrap();
     listener.with_handler(move |_| accept()).register_into(reactor).map_err(|e| e.reason).unwrap();
@@ -47,7 +50,11 @@ fn on_close_is_told_the_key_of_every_kind_of_stream(build: Build) {
     let log = Log::new();
     // Registered, and aborted by this side.
     let (ours, _peer) = tcp();
-    let key = StreamOptions::new().with_fd(ours).with_handler(Keys(log.clone())).register_into(&mut reactor).unwrap();
+    let key = StreamOptions::new()
+        .with_fd(ours)
+        .with_handler(Keys(log.clone()))
+        .register_into(&mut reactor)
+        .unwrap();
     run_dry(&mut reactor);
     reactor.stream(key).unwrap().abort();
     run_dry(&mut reactor);
@@ -63,8 +70,12 @@ fn on_close_is_told_the_key_of_every_kind_of_stream(build: Build) {
     assert_eq!((opened.0, closed.0, opened.1), ("open", "close", closed.1));
     assert_ne!(closed.1, key);
     // Never connected.
-    let missing = std::env::temp_dir().join(format!("windlass-forms-{}-{:p}", std::process::id(), &log));
-    let key = Connector::unix(missing).connect(Keys(log.clone()), &mut reactor).map_err(|e| e.reason).unwrap();
+    let missing =
+        std::env::temp_dir().join(format!("windlass-forms-{}-{:p}", std::process::id(), &log));
+    let key = Connector::unix(missing)
+        .connect(Keys(log.clone()), &mut reactor)
+        .map_err(|e| e.reason)
+        .unwrap();
     run_dry(&mut reactor);
     assert_eq!(log.take(), [("close", key)]);
 }
@@ -83,7 +94,12 @@ fn a_stream_is_asked_through_a_shared_reference(build: Build) {
         stream.pause();
         assert_eq!(facts(stream), (12, false, true, options), "it is only gathered");
     });
-    let key = options.with_fd(ours).with_handler(script).register_into(&mut reactor).map_err(|e| e.reason).unwrap();
+    let key = options
+        .with_fd(ours)
+        .with_handler(script)
+        .register_into(&mut reactor)
+        .map_err(|e| e.reason)
+        .unwrap();
     until(&mut reactor, &log, 1);
     run_dry(&mut reactor);
     assert_eq!(facts(&reactor.stream(key).unwrap()), (0, false, true, options));
@@ -116,7 +132,12 @@ fn sockets_are_registered_as_descriptors_are(build: Build) {
     let to = listener.local_addr().unwrap().socket_addr().unwrap();
     let start = move |mut turn: Turn<'_>| {
         let script = Script::echo(&noted);
-        StreamOptions::new().with_fd(ours).with_handler(script).register_into(&mut turn).map_err(|e| e.reason).unwrap();
+        StreamOptions::new()
+            .with_fd(ours)
+            .with_handler(script)
+            .register_into(&mut turn)
+            .map_err(|e| e.reason)
+            .unwrap();
         let accept = move |_: &Peer<'_>| Some(Script::echo(&noted));
         listener.with_handler(accept).register_into(&mut turn).map_err(|e| e.reason).unwrap();
     };
@@ -127,7 +148,10 @@ fn sockets_are_registered_as_descriptors_are(build: Build) {
     peer.write(b"given");
     until(&mut reactor, &log, 4);
     let said = log.take();
-    assert!(said.contains(&Said::data(b"given")) && said.contains(&Said::data(b"accepted")), "{said:?}");
+    assert!(
+        said.contains(&Said::data(b"given")) && said.contains(&Said::data(b"accepted")),
+        "{said:?}"
+    );
     assert_eq!(peer.read_all(), b"given");
 }
 
@@ -136,7 +160,12 @@ fn an_embedded_reactor_takes_sockets_in_the_same_form(build: Build) {
     let log = Log::new();
     let (ours, mut peer) = tcp();
     let script = Script::echo(&log);
-    StreamOptions::new().with_fd(ours).with_handler(script).register_into(&mut guest).map_err(|e| e.reason).unwrap();
+    StreamOptions::new()
+        .with_fd(ours)
+        .with_handler(script)
+        .register_into(&mut guest)
+        .map_err(|e| e.reason)
+        .unwrap();
     guest.run_once(NOW).unwrap();
     peer.write(b"hello");
     while log.len() < 2 {
@@ -173,8 +202,13 @@ fn a_refused_socket_comes_back_whole(build: Build) {
     assert_eq!(std::os::fd::AsFd::as_fd(&other.stream(key).unwrap()).as_raw_fd(), number);
     // Or be taken apart.
     let (ours, _peer) = tcp();
-    let refused = options.with_fd(ours).with_handler(Script::new(&log)).register_into(&mut reactor).unwrap_err();
-    let (parts, socket, prefix, handler): (_, OwnedFd, Vec<u8>, Script) = refused.subscriber.into_parts();
+    let refused = options
+        .with_fd(ours)
+        .with_handler(Script::new(&log))
+        .register_into(&mut reactor)
+        .unwrap_err();
+    let (parts, socket, prefix, handler): (_, OwnedFd, Vec<u8>, Script) =
+        refused.subscriber.into_parts();
     assert_eq!((parts, prefix), (options, vec![]));
     rustix::io::fcntl_getfd(&socket).expect("it is open");
     drop(handler);
@@ -195,7 +229,9 @@ fn a_timers_closure_needs_no_types_where_it_takes_the_turn(build: Build) {
     let log = Log::new();
     let (first, second, third) = (log.clone(), log.clone(), log.clone());
     // None of these closures names a type.
-    reactor.after_with(Duration::from_nanos(1), move |turn| first.note(("after", turn.stats().timers))).unwrap();
+    reactor
+        .after_with(Duration::from_nanos(1), move |turn| first.note(("after", turn.stats().timers)))
+        .unwrap();
     reactor.at_with(Instant::now(), move |_| second.note(("at", 0))).unwrap();
     let mut beats = 0;
     reactor

@@ -6,7 +6,10 @@ use windlass::{Event, Group, GroupKey, Key, NotFound, Reactor, Tick, Turn};
 
 use crate::{
     Build,
-    bed::{HandClock, Log, NOW, Noted, Shared, Slot, drain, idle, panic_of, readable, ready, ring, run_dry, slot},
+    bed::{
+        HandClock, Log, NOW, Noted, Shared, Slot, drain, idle, panic_of, readable, ready, ring,
+        run_dry, slot,
+    },
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -81,7 +84,9 @@ fn the_owner_changes_the_state_between_turns(build: Build) {
     let mut reactor = build().build().unwrap();
     let fd = ready();
     let registered = Group::new(10u32)
-        .fd(readable(), fd.clone(), |sum: &mut u32, fd: &mut Shared| *sum += u32::try_from(drain(fd)).unwrap())
+        .fd(readable(), fd.clone(), |sum: &mut u32, fd: &mut Shared| {
+            *sum += u32::try_from(drain(fd)).unwrap()
+        })
         .register_into(&mut reactor)
         .unwrap();
     *reactor.group_mut(registered.group).unwrap() *= 2;
@@ -110,7 +115,11 @@ fn the_state_goes_with_the_last_member(build: Build) {
     assert!(reactor.group_mut(registered.group).is_some());
     clock.advance(MS);
     reactor.run_once(NOW).unwrap();
-    assert_eq!(log.take(), ["timer", "state dropped"], "a timer that fires once leaves when it has fired");
+    assert_eq!(
+        log.take(),
+        ["timer", "state dropped"],
+        "a timer that fires once leaves when it has fired"
+    );
     assert_eq!(reactor.delete_group(registered.group), Err(NotFound));
     assert!(reactor.group_mut(registered.group).is_none());
 }
@@ -154,7 +163,11 @@ fn two_that(
             state.note("ends");
         }
     };
-    let group = Group::new(State::new(log)).fd(readable(), ready(), handler(0)).fd(readable(), ready(), handler(1));
+    let group = Group::new(State::new(log)).fd(readable(), ready(), handler(0)).fd(
+        readable(),
+        ready(),
+        handler(1),
+    );
     let registered = group.register_into(reactor).unwrap();
     keys.set(Some((registered.group, [registered.members[0], registered.members[1]])));
 }
@@ -171,7 +184,9 @@ fn a_member_that_deletes_the_group_keeps_the_state_until_it_returns(build: Build
     assert_eq!(reactor.stats().subscribers, 0);
 }
 
-fn a_member_that_deletes_its_last_sibling_and_itself_keeps_the_state_until_it_returns(build: Build) {
+fn a_member_that_deletes_its_last_sibling_and_itself_keeps_the_state_until_it_returns(
+    build: Build,
+) {
     for sibling_first in [true, false] {
         let mut reactor = build().build().unwrap();
         let log = Log::new();
@@ -216,8 +231,11 @@ fn a_timer_that_deletes_the_group_keeps_the_state_until_it_returns(build: Build)
             state.note("ends");
         };
         let builder = Group::new(State::new(&log)).fd(readable(), idle(), member("fd"));
-        let builder =
-            if repeated { builder.every(Duration::from_nanos(1), handler) } else { builder.after(NOW, handler) };
+        let builder = if repeated {
+            builder.every(Duration::from_nanos(1), handler)
+        } else {
+            builder.after(NOW, handler)
+        };
         keys.set(Some(builder.register_into(&mut reactor).unwrap().group));
         while log.len() == 0 {
             reactor.run_once(None).unwrap();
@@ -270,7 +288,10 @@ fn a_handler_adds_members_to_its_group(build: Build) {
         assert_eq!(joined.group, group.get().unwrap());
         assert_eq!(joined.members.len(), 2, "the new ones");
     };
-    let registered = Group::new(State::new(&log)).fd(readable(), ready(), handler).register_into(&mut reactor).unwrap();
+    let registered = Group::new(State::new(&log))
+        .fd(readable(), ready(), handler)
+        .register_into(&mut reactor)
+        .unwrap();
     keys.set(Some(registered.group));
     assert_eq!(reactor.run_once(None).unwrap(), 1);
     assert_eq!(log.take(), ["first"], "what is added in a turn fires in the next");
@@ -292,7 +313,11 @@ fn a_closure_and_a_hook_join_a_group_too(build: Build) {
     let group = group.register_into(&mut reactor).unwrap().group;
     reactor
         .defer(move |mut turn: Turn<'_, Reactor>| {
-            turn.group(group).unwrap().fd(readable(), ready(), member("second")).register_into(&mut turn).unwrap();
+            turn.group(group)
+                .unwrap()
+                .fd(readable(), ready(), member("second"))
+                .register_into(&mut turn)
+                .unwrap();
         })
         .unwrap();
     run_dry(&mut reactor);
@@ -409,7 +434,8 @@ fn a_groups_timer_gives_itself_another_round_and_stays_a_member(build: Build) {
             turn.reset(tick.key, NOW).unwrap();
         }
     };
-    let group = Group::new(State::new(&log)).after(NOW, handler).register_into(&mut reactor).unwrap().group;
+    let group =
+        Group::new(State::new(&log)).after(NOW, handler).register_into(&mut reactor).unwrap().group;
     while reactor.group_mut(group).is_some() {
         reactor.run_once(None).unwrap();
     }
@@ -423,7 +449,11 @@ fn a_state_without_members_left_drops_what_it_owns_after_them(build: Build) {
     let handler = move |_: &mut State| {
         let _ = &noted;
     };
-    let group = Group::new(State::new(&log)).fd(readable(), idle(), handler).register_into(&mut reactor).unwrap().group;
+    let group = Group::new(State::new(&log))
+        .fd(readable(), idle(), handler)
+        .register_into(&mut reactor)
+        .unwrap()
+        .group;
     reactor.delete_group(group).unwrap();
     assert_eq!(log.take(), ["handler dropped", "state dropped"]);
 }
@@ -441,7 +471,10 @@ fn two_groups_of_one_kind_do_not_mix(build: Build) {
     reactor.delete_group(a).unwrap();
     assert_eq!((first.take(), second.take()), (vec!["state dropped"], vec![]));
     // Its place is used again; the old key stays dead.
-    let c = Group::new(State::new(&first)).fd(readable(), idle(), member("c")).register_into(&mut reactor).unwrap();
+    let c = Group::new(State::new(&first))
+        .fd(readable(), idle(), member("c"))
+        .register_into(&mut reactor)
+        .unwrap();
     assert_eq!(reactor.delete_group(a), Err(NotFound));
     assert!(c.group != a && reactor.group_mut(c.group).is_some());
 }

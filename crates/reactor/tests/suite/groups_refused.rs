@@ -20,11 +20,10 @@ const LONG: Duration = Duration::from_secs(3600);
 /// A group of an eventfd, a timer, and an eventfd.
 fn three(state: Noted<&'static str>, a: &Shared, b: &Shared) -> Group<Noted<&'static str>> {
     let handler = |_: &mut Noted<&'static str>, fd: &mut Shared| _ = drain(fd);
-    Group::new(state).fd(readable(), a.clone(), handler).after(LONG, |_: &mut Noted<&'static str>| {}).fd(
-        readable(),
-        b.clone(),
-        handler,
-    )
+    Group::new(state)
+        .fd(readable(), a.clone(), handler)
+        .after(LONG, |_: &mut Noted<&'static str>| {})
+        .fd(readable(), b.clone(), handler)
 }
 
 fn a_group_without_members_is_refused(build: Build) {
@@ -32,7 +31,8 @@ fn a_group_without_members_is_refused(build: Build) {
     let log = Log::new();
     let error = Group::new(Noted(log.clone(), "state")).register_into(&mut reactor).unwrap_err();
     assert_eq!((error.reason, log.len()), (GroupReason::Empty, 0));
-    let group = error.group.fd(readable(), ready(), |_: &mut Noted<_>, fd: &mut Shared| _ = drain(fd));
+    let group =
+        error.group.fd(readable(), ready(), |_: &mut Noted<_>, fd: &mut Shared| _ = drain(fd));
     group.register_into(&mut reactor).expect("with a member it is one");
     drop(reactor);
     assert_eq!(log.take(), ["state"]);
@@ -49,12 +49,21 @@ fn a_refused_descriptor_gives_the_whole_group_back(build: Build) {
     assert_eq!(error.reason, GroupReason::Descriptor(2, AddReason::AlreadyExists));
     assert_eq!(io::Error::from(error.reason).kind(), io::ErrorKind::AlreadyExists);
     assert!(error.reason.to_string().contains("member 2"));
-    assert_eq!((reactor.stats().subscribers, reactor.stats().timers, log.len()), (1, 0, 0), "none of it stays");
-    assert_eq!((Rc::strong_count(&a), Rc::strong_count(&b)), (2, 3), "and all of it is in the error");
+    assert_eq!(
+        (reactor.stats().subscribers, reactor.stats().timers, log.len()),
+        (1, 0, 0),
+        "none of it stays"
+    );
+    assert_eq!(
+        (Rc::strong_count(&a), Rc::strong_count(&b)),
+        (2, 3),
+        "and all of it is in the error"
+    );
     assert_eq!(run_dry(&mut reactor), 1);
     assert_eq!(log.take(), ["taken"]);
     reactor.delete(taken).unwrap();
-    let registered = error.group.register_into(&mut reactor).expect("the very group, when the number is free");
+    let registered =
+        error.group.register_into(&mut reactor).expect("the very group, when the number is free");
     assert_eq!(registered.members.len(), 3);
     assert_eq!(run_dry(&mut reactor), 1, "a's event; b's has been read");
     reactor.delete_group(registered.group).unwrap();
@@ -69,11 +78,15 @@ fn a_refused_descriptor_in_a_handler_gives_it_back_too(build: Build) {
     let theirs = (a.clone(), b.clone());
     let handler = move |fd: &mut Shared, mut turn: Turn<'_, Reactor>| {
         drain(fd);
-        let error = three(Noted(noted.clone(), "state"), &theirs.0, &theirs.0).register_into(&mut turn).unwrap_err();
+        let error = three(Noted(noted.clone(), "state"), &theirs.0, &theirs.0)
+            .register_into(&mut turn)
+            .unwrap_err();
         assert_eq!(error.reason, GroupReason::Descriptor(2, AddReason::AlreadyExists));
         assert_eq!(turn.stats().subscribers, 1);
         drop(error);
-        three(Noted(noted.clone(), "second"), &theirs.0, &theirs.1).register_into(&mut turn).expect("both are free");
+        three(Noted(noted.clone(), "second"), &theirs.0, &theirs.1)
+            .register_into(&mut turn)
+            .expect("both are free");
     };
     readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
     assert_eq!(run_dry(&mut reactor), 3);
@@ -96,7 +109,11 @@ fn a_refused_timer_gives_the_whole_group_back(build: Build) {
         .every(NOW, |_: &mut Noted<&'static str>| {})
         .register_into(&mut reactor)
         .unwrap_err();
-    assert_eq!(error.reason, GroupReason::Timer(3, TimerReason::ZeroPeriod), "each reason has its place");
+    assert_eq!(
+        error.reason,
+        GroupReason::Timer(3, TimerReason::ZeroPeriod),
+        "each reason has its place"
+    );
 }
 
 fn the_limit_of_subscribers_counts_members(build: Build) {
@@ -112,7 +129,8 @@ fn the_limit_of_subscribers_counts_members(build: Build) {
 
 fn the_limit_of_subscribers_counts_groups(build: Build) {
     let mut reactor = build().subscribers_max(1).build().unwrap();
-    let timers = |reactor: &mut Reactor| Group::new(()).after(LONG, |(): &mut ()| {}).register_into(reactor);
+    let timers =
+        |reactor: &mut Reactor| Group::new(()).after(LONG, |(): &mut ()| {}).register_into(reactor);
     let first = timers(&mut reactor).unwrap();
     assert_eq!(timers(&mut reactor).unwrap_err().reason, GroupReason::LimitReached);
     reactor.delete_group(first.group).unwrap();
@@ -121,7 +139,8 @@ fn the_limit_of_subscribers_counts_groups(build: Build) {
 
 fn a_group_of_another_reactor_is_not_found(build: Build) {
     let (mut ours, mut theirs) = (build().build().unwrap(), build().build().unwrap());
-    let group = Group::new(1u32).after(LONG, |_: &mut u32| {}).register_into(&mut theirs).unwrap().group;
+    let group =
+        Group::new(1u32).after(LONG, |_: &mut u32| {}).register_into(&mut theirs).unwrap().group;
     assert_eq!(ours.delete_group(group), Err(windlass::NotFound));
     assert_eq!(ours.group_mut(group), None);
     assert_eq!(theirs.group_mut(group), Some(&mut 1));
@@ -131,10 +150,12 @@ fn a_group_of_another_reactor_is_not_found(build: Build) {
 fn members_begun_in_one_reactor_do_not_join_in_another(build: Build) {
     let (mut ours, mut theirs) = (build().build().unwrap(), build().build().unwrap());
     let log = Log::new();
-    let group = Group::new(1u32).after(LONG, |_: &mut u32| {}).register_into(&mut ours).unwrap().group;
+    let group =
+        Group::new(1u32).after(LONG, |_: &mut u32| {}).register_into(&mut ours).unwrap().group;
     let begun: Rc<Cell<Option<Group<u32>>>> = Rc::new(Cell::new(None));
     let to = begun.clone();
-    ours.defer(move |mut turn: Turn<'_, Reactor>| to.set(Some(turn.group(group).unwrap()))).unwrap();
+    ours.defer(move |mut turn: Turn<'_, Reactor>| to.set(Some(turn.group(group).unwrap())))
+        .unwrap();
     ours.run_once(None).unwrap();
     let members = begun.take().unwrap().after(LONG, |_: &mut u32| {});
     let error = members.register_into(&mut theirs).unwrap_err();
@@ -173,7 +194,11 @@ fn a_descriptor_that_panics_at_registration_leaves_no_sibling_behind(build: Buil
         .after(LONG, |_: &mut Noted<&'static str>| {})
         .fd(readable(), Shy, |_: &mut Noted<&'static str>| {});
     assert_eq!(panic_of(|| group.register_into(&mut reactor)), "shy");
-    assert_eq!((reactor.stats().subscribers, reactor.stats().timers), (0, 0), "all members or none");
+    assert_eq!(
+        (reactor.stats().subscribers, reactor.stats().timers),
+        (0, 0),
+        "all members or none"
+    );
     assert_eq!(run_dry(&mut reactor), 0);
     assert_eq!((log.take(), Rc::strong_count(&a)), (vec!["state"], 1));
 }

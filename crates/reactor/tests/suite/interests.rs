@@ -15,15 +15,24 @@ use windlass::{AddReason, Event, Interest, Key, ModifyError, Reactor, Ready, Tur
 use crate::{
     Build,
     bed::{
-        Log, NOW, Numbered, Shared, close, drain, duplicate_from, fill, has, idle, own_numbers, pair, ready, ring,
-        run_dry,
+        Log, NOW, Numbered, Shared, close, drain, duplicate_from, fill, has, idle, own_numbers,
+        pair, ready, ring, run_dry,
     },
 };
 
 /// Registers a descriptor whose handler notes what came and reads nothing.
-fn watch<Fd: AsFd + 'static>(reactor: &mut Reactor, interest: Interest, fd: Fd, log: &Log<Ready>) -> Key {
+fn watch<Fd: AsFd + 'static>(
+    reactor: &mut Reactor,
+    interest: Interest,
+    fd: Fd,
+    log: &Log<Ready>,
+) -> Key {
     let log = log.clone();
-    interest.with_fd(fd).with_handler(move |event: Event| log.note(event.ready())).register_into(reactor).unwrap()
+    interest
+        .with_fd(fd)
+        .with_handler(move |event: Event| log.note(event.ready()))
+        .register_into(reactor)
+        .unwrap()
 }
 
 fn a_level_triggered_condition_fires_for_as_long_as_it_lasts(build: Build) {
@@ -69,7 +78,13 @@ fn an_equal_change_arms_an_edge_again(build: Build) {
         noted.note(Ready::empty());
         turn.modify(key, wanted).unwrap();
     };
-    interest().read().edge_triggered().with_fd(ready()).with_handler(kick).register_into(&mut reactor).unwrap();
+    interest()
+        .read()
+        .edge_triggered()
+        .with_fd(ready())
+        .with_handler(kick)
+        .register_into(&mut reactor)
+        .unwrap();
     assert_eq!(run_dry(&mut reactor), 2);
 }
 
@@ -271,7 +286,11 @@ fn read_hangup_tells_of_a_half_closed_peer(build: Build) {
     assert_eq!(reactor.run_once(NOW).unwrap(), 0);
     theirs.shutdown(std::net::Shutdown::Write).unwrap();
     reactor.run_once(None).unwrap();
-    assert_eq!(log.take(), [Ready::empty().read_hangup()], "the other direction is open: no hang-up");
+    assert_eq!(
+        log.take(),
+        [Ready::empty().read_hangup()],
+        "the other direction is open: no hang-up"
+    );
 }
 
 /// An epoll set other than the reactor's, over one eventfd, exclusively.
@@ -290,7 +309,11 @@ fn an_exclusive_registration_fires_and_can_be_modified(build: Build) {
     let _other = another_set_over(&fd);
     let key = watch(&mut reactor, interest().read().exclusive(), fd.clone(), &log);
     ring(&fd);
-    assert_eq!(reactor.run_once(NOW).unwrap(), 1, "nobody waits in the other set, so this one hears of it");
+    assert_eq!(
+        reactor.run_once(NOW).unwrap(),
+        1,
+        "nobody waits in the other set, so this one hears of it"
+    );
     drain(&fd);
     reactor.modify(key, interest().write().exclusive()).unwrap();
     assert_eq!(reactor.run_once(NOW).unwrap(), 1, "an eventfd takes writes");
@@ -312,10 +335,20 @@ fn an_exclusive_registration_modifies_itself_in_its_handler(build: Build) {
         drain(fd);
         noted.note(event.interest().has_exclusive());
         let next = interest().read();
-        turn.modify(event.key(), if event.interest().has_exclusive() { next } else { next.exclusive() }).unwrap();
+        turn.modify(
+            event.key(),
+            if event.interest().has_exclusive() { next } else { next.exclusive() },
+        )
+        .unwrap();
     };
     let fd = ready();
-    interest().read().exclusive().with_fd(fd.clone()).with_handler(handler).register_into(&mut reactor).unwrap();
+    interest()
+        .read()
+        .exclusive()
+        .with_fd(fd.clone())
+        .with_handler(handler)
+        .register_into(&mut reactor)
+        .unwrap();
     for _ in 0..4 {
         assert_eq!(run_dry(&mut reactor), 1);
         ring(&fd);
@@ -328,14 +361,20 @@ fn what_the_kernel_does_not_take_together_with_exclusive_is_refused(build: Build
     let log = Log::new();
     let exclusive = interest().read().exclusive();
     for bad in [exclusive.one_shot(), exclusive.priority(), exclusive.read_hangup()] {
-        let error = bad.with_fd(idle()).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+        let error =
+            bad.with_fd(idle()).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
         assert_eq!(error.reason, AddReason::InvalidInterest, "{bad:?}");
     }
     let fd = ready();
     let key = watch(&mut reactor, interest().read(), fd, &log);
     assert_eq!(reactor.modify(key, exclusive.one_shot()), Err(ModifyError::InvalidInterest));
     assert_eq!(reactor.run_once(NOW).unwrap(), 1, "the old interest stays in force");
-    for good in [exclusive.write(), exclusive.edge_triggered(), exclusive.hangup().error(), exclusive.wakeup()] {
+    for good in [
+        exclusive.write(),
+        exclusive.edge_triggered(),
+        exclusive.hangup().error(),
+        exclusive.wakeup(),
+    ] {
         reactor.modify(key, good).unwrap();
     }
 }
@@ -356,9 +395,13 @@ fn a_registration_may_change_its_manner_again_and_again(build: Build) {
     let fd = ready();
     let key = watch(&mut reactor, interest().read(), fd.clone(), &log);
     let read = interest().read();
-    for manner in
-        [read.edge_triggered(), read.one_shot(), read.edge_triggered().one_shot(), interest(), read.exclusive()]
-    {
+    for manner in [
+        read.edge_triggered(),
+        read.one_shot(),
+        read.edge_triggered().one_shot(),
+        interest(),
+        read.exclusive(),
+    ] {
         if !has(&reactor, manner) {
             assert_eq!(reactor.modify(key, manner), Err(ModifyError::Unsupported));
             continue;
@@ -380,18 +423,30 @@ fn a_manner_that_the_backend_does_not_have_is_refused(build: Build) {
     let log = Log::new();
     let fd = ready();
     let read = interest().read();
-    let manners =
-        [read.edge_triggered(), interest().edge_triggered(), read.exclusive(), read.edge_triggered().one_shot()];
+    let manners = [
+        read.edge_triggered(),
+        interest().edge_triggered(),
+        read.exclusive(),
+        read.edge_triggered().one_shot(),
+    ];
     for manner in manners {
         assert_eq!(reactor.supports(manner), has(&reactor, manner));
         let expected = if has(&reactor, manner) { Ok(()) } else { Err(AddReason::Unsupported) };
         let added = manner.with_fd(ready()).with_handler(|| {}).register_into(&mut reactor);
-        assert_eq!(added.map(|key| reactor.delete(key).unwrap()).map_err(|e| e.reason), expected, "{manner:?}");
+        assert_eq!(
+            added.map(|key| reactor.delete(key).unwrap()).map_err(|e| e.reason),
+            expected,
+            "{manner:?}"
+        );
         let key = watch(&mut reactor, read, fd.clone(), &log);
         let modified = reactor.modify(key, manner);
         assert_eq!(modified, expected.map_err(|_| ModifyError::Unsupported), "{manner:?}");
         if modified.is_err() {
-            assert_eq!((reactor.run_once(NOW).unwrap(), log.take().len()), (1, 1), "the old interest stays in force");
+            assert_eq!(
+                (reactor.run_once(NOW).unwrap(), log.take().len()),
+                (1, 1),
+                "the old interest stays in force"
+            );
         }
         reactor.delete(key).unwrap();
     }
@@ -421,11 +476,16 @@ fn a_merged_change_that_the_kernel_refuses_comes_as_an_error_event(build: Build)
     let handler = move |fd: &mut Shared, mut turn: Turn<'_, Reactor>| {
         drain(fd);
         close(number);
-        turn.modify(key, interest().write()).expect("the key is good, and the kernel is asked later");
+        turn.modify(key, interest().write())
+            .expect("the key is good, and the kernel is asked later");
     };
     interest().read().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
     assert_eq!(reactor.run_once(None).unwrap(), 1);
-    assert_eq!(reactor.run_once(None).unwrap(), 1, "the error does not wait for something else to come");
+    assert_eq!(
+        reactor.run_once(None).unwrap(),
+        1,
+        "the error does not wait for something else to come"
+    );
     assert_eq!(log.take(), [Ready::empty().error()]);
     assert_eq!(run_dry(&mut reactor), 0, "once");
     reactor.delete(key).unwrap();
@@ -446,7 +506,11 @@ fn spurious_is_nothing_to_a_stream_that_is_read_by_two(build: Build) {
     }
     theirs.write_all(b"x").unwrap();
     assert_eq!(run_dry(&mut reactor), 2);
-    assert_eq!(log.take(), [Ok(1), Err(std::io::ErrorKind::WouldBlock)], "the event was fetched before the first read");
+    assert_eq!(
+        log.take(),
+        [Ok(1), Err(std::io::ErrorKind::WouldBlock)],
+        "the event was fetched before the first read"
+    );
 }
 
 scenarios! {

@@ -54,7 +54,9 @@ fn a_peer_sees_the_end_within_the_handler_that_deletes(build: Build) {
 /// What a handler has changed in the same turn holds the file no longer either.
 fn a_peer_sees_the_end_of_one_that_was_changed_before_it_was_deleted(build: Build) {
     let mut reactor = build().build().unwrap();
-    for last in [interest(), interest().write(), readable().write(), readable().priority(), readable()] {
+    for last in
+        [interest(), interest().write(), readable().write(), readable().priority(), readable()]
+    {
         let (key, mut peer) = watched(&mut reactor, readable());
         let log = Log::new();
         let noted = log.clone();
@@ -108,16 +110,17 @@ fn a_peer_sees_the_end_of_one_that_has_deleted_itself_within_the_turn(build: Bui
         // Read before: unread input would make the end a reset.
         ours.read_exact(&mut [0]).unwrap();
         std::io::Write::write_all(&mut ours, b"!").unwrap();
-        let handler = move |stream: &mut UnixStream, event: windlass::Event, mut turn: Turn<'_, Reactor>| {
-            let _ = stream.read(&mut [0; 8]);
-            turn.delete(event.key()).unwrap();
-            let (mut peer, noted) = (peer.try_clone().unwrap(), noted.clone());
-            let look = move |_: Turn<'_, Reactor>| {
-                assert_eq!(peer.read(&mut [0; 1]).unwrap(), 1);
-                noted.note(is_at_its_end(&mut peer));
+        let handler =
+            move |stream: &mut UnixStream, event: windlass::Event, mut turn: Turn<'_, Reactor>| {
+                let _ = stream.read(&mut [0; 8]);
+                turn.delete(event.key()).unwrap();
+                let (mut peer, noted) = (peer.try_clone().unwrap(), noted.clone());
+                let look = move |_: Turn<'_, Reactor>| {
+                    assert_eq!(peer.read(&mut [0; 1]).unwrap(), 1);
+                    noted.note(is_at_its_end(&mut peer));
+                };
+                turn.defer(look).map_err(drop).unwrap();
             };
-            turn.defer(look).map_err(drop).unwrap();
-        };
         manner.write().with_fd(ours).with_handler(handler).register_into(&mut reactor).unwrap();
         reactor.run_once(None).unwrap();
         assert_eq!(log.take(), [true], "{manner:?}");

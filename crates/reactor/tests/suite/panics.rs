@@ -76,7 +76,11 @@ fn an_added_subscriber_does_not_get_kept_events(build: Build) {
     panic_of(|| reactor.run_once(None));
     noting(&mut reactor, &ready(), &added, ());
     reactor.run_once(None).unwrap();
-    assert_eq!((log.len(), added.len()), (2, 0), "kept events go first, and nothing is fetched beside them");
+    assert_eq!(
+        (log.len(), added.len()),
+        (2, 0),
+        "kept events go first, and nothing is fetched beside them"
+    );
     reactor.run_once(None).unwrap();
     assert_eq!(added.len(), 1);
     drop(fds);
@@ -111,7 +115,8 @@ fn one_that_deletes_itself_and_panics_is_dropped_in_the_next_turn(build: Build) 
         let _ = &noted;
         panic!("handler");
     };
-    let key = readable().with_fd(fd.clone()).with_handler(handler).register_into(&mut reactor).unwrap();
+    let key =
+        readable().with_fd(fd.clone()).with_handler(handler).register_into(&mut reactor).unwrap();
     assert_eq!(panic_of(|| reactor.run_once(None)), "handler");
     assert_eq!(log.len(), 0);
     assert_eq!(reactor.delete(key), Err(windlass::NotFound));
@@ -141,7 +146,11 @@ fn the_rest_of_the_batch_is_safe_when_the_panicking_reactor_is_dropped(build: Bu
         let places = Log::new();
         one_of_them_panics(&mut reactor, 3, &places);
         let noted = Noted(log.clone(), ());
-        readable().with_fd(kept.clone()).with_handler(move || noted.0.note(())).register_into(&mut reactor).unwrap();
+        readable()
+            .with_fd(kept.clone())
+            .with_handler(move || noted.0.note(()))
+            .register_into(&mut reactor)
+            .unwrap();
         panic_of(|| reactor.run_once(None));
     }
     assert_eq!((log.len(), Rc::strong_count(&kept)), (1, 1), "dropped, and never called");

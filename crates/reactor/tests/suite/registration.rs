@@ -8,13 +8,16 @@ use std::{
     rc::Rc,
 };
 
-use windlass::{AddReason, Event, Interest, Key, ModifyError, NotFound, Reactor, Ready, Subscriber, Turn, interest};
+use windlass::{
+    AddReason, Event, Interest, Key, ModifyError, NotFound, Reactor, Ready, Subscriber, Turn,
+    interest,
+};
 
 use crate::{
     Build,
     bed::{
-        Log, NOW, Numbered, Shared, counter, drain, duplicate_from, edge, idle, noting, own_numbers, readable, ready,
-        ring, run_dry, slot,
+        Log, NOW, Numbered, Shared, counter, drain, duplicate_from, edge, idle, noting,
+        own_numbers, readable, ready, ring, run_dry, slot,
     },
 };
 
@@ -44,7 +47,8 @@ fn a_registered_descriptor_is_called_for_what_it_is_ready_for(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     let fd = idle();
-    let key = reactor.add(ByHand { fd: fd.clone(), interest: readable(), log: log.clone() }).unwrap();
+    let key =
+        reactor.add(ByHand { fd: fd.clone(), interest: readable(), log: log.clone() }).unwrap();
     assert_eq!(reactor.run_once(NOW).unwrap(), 0);
     ring(&fd);
     assert_eq!(reactor.run_once(None).unwrap(), 1);
@@ -66,7 +70,8 @@ fn a_number_that_is_registered_is_refused_and_its_subscriber_comes_back(build: B
     assert_eq!(io::Error::from(error.reason).kind(), io::ErrorKind::AlreadyExists);
     assert!(Rc::ptr_eq(&error.subscriber.fd, &fd), "the very subscriber comes back");
 
-    let error = readable().with_fd(fd.clone()).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+    let error =
+        readable().with_fd(fd.clone()).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
     assert_eq!(error.reason, AddReason::AlreadyExists);
     let (was, theirs, _) = error.subscriber.into_parts();
     assert_eq!(was, readable());
@@ -104,7 +109,11 @@ fn two_numbers_of_one_file_both_fire(build: Build) {
 fn a_descriptor_that_is_not_open_is_refused(build: Build) {
     let mut reactor = build().build().unwrap();
     // Nobody opens a number as large as this one.
-    let error = readable().with_fd(Numbered(0x7fff_0000)).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+    let error = readable()
+        .with_fd(Numbered(0x7fff_0000))
+        .with_handler(|| {})
+        .register_into(&mut reactor)
+        .unwrap_err();
     assert_eq!(error.reason, AddReason::BadDescriptor);
     assert_eq!(io::Error::from(error).raw_os_error(), Some(libc::EBADF));
     assert_eq!(reactor.stats().subscribers, 0);
@@ -113,7 +122,8 @@ fn a_descriptor_that_is_not_open_is_refused(build: Build) {
 fn a_regular_file_cannot_be_polled(build: Build) {
     let mut reactor = build().build().unwrap();
     let file = File::open(std::env::current_exe().unwrap()).unwrap();
-    let error = readable().with_fd(file).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+    let error =
+        readable().with_fd(file).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
     assert_eq!(error.reason, AddReason::NotPollable);
     let (_, file, _) = error.subscriber.into_parts();
     assert!(file.metadata().unwrap().len() > 0, "the file comes back open");
@@ -174,7 +184,9 @@ fn the_event_carries_the_key_and_the_interest(build: Build) {
         .with_fd(ready())
         .with_handler({
             let log = log.clone();
-            move |interest: Interest, event: Event| log.note((event.key(), event.interest(), interest, event.ready()))
+            move |interest: Interest, event: Event| {
+                log.note((event.key(), event.interest(), interest, event.ready()))
+            }
         })
         .register_into(&mut reactor)
         .unwrap();
@@ -188,7 +200,8 @@ fn the_limit_of_subscribers_is_kept_and_a_deletion_makes_room(build: Build) {
     let (a, b, c) = (ready(), ready(), ready());
     let key = noting(&mut reactor, &a, &log, 'a');
     noting(&mut reactor, &b, &log, 'b');
-    let error = readable().with_fd(c.clone()).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+    let error =
+        readable().with_fd(c.clone()).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
     assert_eq!(error.reason, AddReason::LimitReached);
     assert_eq!(io::Error::from(error).kind(), io::ErrorKind::QuotaExceeded);
     reactor.delete(key).unwrap();
@@ -206,7 +219,11 @@ fn deleting_closes_the_descriptor_and_leaves_nothing_behind(build: Build) {
     let number = owned.as_raw_fd();
     let key = readable().with_fd(owned).with_handler(|| {}).register_into(&mut reactor).unwrap();
     reactor.delete(key).unwrap();
-    assert_eq!(rustix::io::fcntl_getfd(Numbered(number)), Err(rustix::io::Errno::BADF), "closed by the deletion");
+    assert_eq!(
+        rustix::io::fcntl_getfd(Numbered(number)),
+        Err(rustix::io::Errno::BADF),
+        "closed by the deletion"
+    );
     assert_eq!(reactor.run_once(NOW).unwrap(), 0);
     assert_eq!(reactor.stats().quarantined, 0);
 }
@@ -240,7 +257,8 @@ fn many_registrations_are_all_served_and_deleted_in_any_order(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     let fds: Vec<Shared> = (0..COUNT).map(|_| idle()).collect();
-    let keys: Vec<Key> = fds.iter().enumerate().map(|(i, fd)| noting(&mut reactor, fd, &log, i)).collect();
+    let keys: Vec<Key> =
+        fds.iter().enumerate().map(|(i, fd)| noting(&mut reactor, fd, &log, i)).collect();
     // Every other one, from the back.
     for fd in fds.iter().rev().step_by(2) {
         ring(fd);

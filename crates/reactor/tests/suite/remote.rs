@@ -22,7 +22,10 @@ use crate::{
 const LONG: Duration = Duration::from_secs(20);
 
 /// Runs the reactor until the other thread is done, and gives what that returns.
-pub(crate) fn serve<T: Send + 'static>(reactor: &mut Reactor, other: impl FnOnce(&Remote) -> T + Send + 'static) -> T {
+pub(crate) fn serve<T: Send + 'static>(
+    reactor: &mut Reactor,
+    other: impl FnOnce(&Remote) -> T + Send + 'static,
+) -> T {
     /// Stops the loop by a panic, too.
     struct StopAtEnd(Remote);
     impl Drop for StopAtEnd {
@@ -72,7 +75,12 @@ fn what_one_thread_queues_runs_in_its_order(build: Build) {
             if number % 3 == 0 {
                 assert!(remote.call(move |_| notes.lock().unwrap().push(number)).is_ok());
             } else {
-                assert!(remote.clone().post(move |_: Turn<'_>| notes.lock().unwrap().push(number)).is_ok());
+                assert!(
+                    remote
+                        .clone()
+                        .post(move |_: Turn<'_>| notes.lock().unwrap().push(number))
+                        .is_ok()
+                );
             }
         }
         remote.call(|_| ()).unwrap();
@@ -120,7 +128,10 @@ fn a_full_queue_refuses_and_gives_back(build: Build) {
     assert!(remote.post(note("two")).is_ok());
     let refused = remote.try_post(note("three")).unwrap_err();
     assert_eq!(refused.reason, PostReason::Full);
-    assert_eq!(std::io::Error::from(remote.try_post(note("lost")).unwrap_err()).kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(
+        std::io::Error::from(remote.try_post(note("lost")).unwrap_err()).kind(),
+        std::io::ErrorKind::WouldBlock
+    );
     // This thread is the loop's: to wait for room would be for ever.
     assert_eq!(remote.post(note("four")).unwrap_err().reason, PostReason::WouldDeadlock);
     assert_eq!(reactor.run_once(LONG).unwrap(), 0, "no event, and no wait");
@@ -132,8 +143,12 @@ fn a_full_queue_refuses_and_gives_back(build: Build) {
 fn what_waits_on_its_own_loop_is_told_so(build: Build) {
     let mut reactor = build().build().unwrap();
     let remote = reactor.remote();
-    let Err(CallError::WouldDeadlock(closure)) = remote.call(|_| 7) else { panic!("it must not wait") };
-    let Err(CallError::WouldDeadlock(_)) = remote.call_timeout(NOW, closure) else { panic!("it must not wait") };
+    let Err(CallError::WouldDeadlock(closure)) = remote.call(|_| 7) else {
+        panic!("it must not wait")
+    };
+    let Err(CallError::WouldDeadlock(_)) = remote.call_timeout(NOW, closure) else {
+        panic!("it must not wait")
+    };
     let subscriber = readable().with_fd(sendable()).with_handler(|_: &mut Arc<OwnedFd>| {});
     let Err(RemoteAddError::WouldDeadlock(_)) = subscriber.register_remotely(&remote) else {
         panic!("it must not wait")
@@ -142,7 +157,10 @@ fn what_waits_on_its_own_loop_is_told_so(build: Build) {
     let (from_handler, told) = (remote.clone(), Arc::new(AtomicBool::new(false)));
     let tell = told.clone();
     let ask = move |_: Turn<'_, _>| {
-        tell.store(matches!(from_handler.call(|_| ()), Err(CallError::WouldDeadlock(_))), Ordering::Relaxed);
+        tell.store(
+            matches!(from_handler.call(|_| ()), Err(CallError::WouldDeadlock(_))),
+            Ordering::Relaxed,
+        );
     };
     reactor.defer(ask).unwrap();
     reactor.run_once(NOW).unwrap();
@@ -162,9 +180,18 @@ fn a_turn_runs_so_many_calls_and_the_rest_goes_first(build: Build) {
     readable().with_fd(fd.clone()).with_handler(event).register_into(&mut reactor).unwrap();
     for number in 0..5 {
         let notes = order.clone();
-        assert!(remote.try_post(move |_: Turn<'_>| notes.lock().unwrap().push(format!("call {number}"))).is_ok());
+        assert!(
+            remote
+                .try_post(move |_: Turn<'_>| notes.lock().unwrap().push(format!("call {number}")))
+                .is_ok()
+        );
     }
-    for expected in [&["event", "call 0", "call 1"][..], &["call 2", "call 3", "event"], &["call 4", "event"], &[]] {
+    for expected in [
+        &["event", "call 0", "call 1"][..],
+        &["call 2", "call 3", "event"],
+        &["call 4", "event"],
+        &[],
+    ] {
         if !expected.is_empty() {
             ring(&fd);
         }
@@ -199,13 +226,15 @@ fn a_call_whose_time_is_over_never_runs(build: Build) {
         let go = blocked(remote);
         let ran = Arc::new(AtomicBool::new(false));
         let theirs = ran.clone();
-        let Err(CallError::TimedOut(Some(closure))) =
-            remote.call_timeout(Duration::from_millis(1), move |_| theirs.store(true, Ordering::Relaxed))
+        let Err(CallError::TimedOut(Some(closure))) = remote
+            .call_timeout(Duration::from_millis(1), move |_| theirs.store(true, Ordering::Relaxed))
         else {
             panic!("the loop is blocked");
         };
         // The one that was withdrawn has its place until the loop comes to it; the blocked one has the other.
-        let Err(CallError::TimedOut(Some(closure))) = remote.call_timeout(Duration::from_millis(1), closure) else {
+        let Err(CallError::TimedOut(Some(closure))) =
+            remote.call_timeout(Duration::from_millis(1), closure)
+        else {
             panic!("the queue is full");
         };
         go.send(()).unwrap();
@@ -235,7 +264,11 @@ fn a_call_that_runs_when_its_time_is_over_is_let_go(build: Build) {
         match result {
             Err(CallError::TimedOut(None)) => {
                 go.send(()).unwrap();
-                assert_eq!(where_dropped.recv().unwrap(), own, "the result is dropped on the loop's thread");
+                assert_eq!(
+                    where_dropped.recv().unwrap(),
+                    own,
+                    "the result is dropped on the loop's thread"
+                );
             }
             // The loop was not scheduled for that long.
             Err(CallError::TimedOut(Some(_))) => {}
@@ -283,7 +316,9 @@ fn the_end_of_the_loop_answers_all_who_wait(build: Build) {
                 ready.send(()).unwrap();
                 // Two are queued and two wait for room, or come when it is over.
                 match remote.call(move |_| number) {
-                    Err(CallError::Closed(closure)) => matches!(remote.call(closure), Err(CallError::Closed(_))),
+                    Err(CallError::Closed(closure)) => {
+                        matches!(remote.call(closure), Err(CallError::Closed(_)))
+                    }
                     _ => false,
                 }
             })
@@ -333,8 +368,15 @@ fn a_subscriber_is_registered_from_another_thread(build: Build) {
             counted.fetch_add(drain(fd), Ordering::Relaxed);
             turn.stop();
         };
-        let key = readable().with_fd(theirs.clone()).with_handler(handler).register_remotely(remote).unwrap();
-        let again = readable().with_fd(theirs).with_handler(|_: &mut Arc<OwnedFd>| {}).register_remotely(remote);
+        let key = readable()
+            .with_fd(theirs.clone())
+            .with_handler(handler)
+            .register_remotely(remote)
+            .unwrap();
+        let again = readable()
+            .with_fd(theirs)
+            .with_handler(|_: &mut Arc<OwnedFd>| {})
+            .register_remotely(remote);
         let Err(RemoteAddError::Refused(refused)) = again else { panic!("its number is taken") };
         assert_eq!(refused.reason, AddReason::AlreadyExists);
         key
@@ -346,8 +388,10 @@ fn a_subscriber_is_registered_from_another_thread(build: Build) {
     let remote = reactor.remote();
     drop(reactor);
     let late = readable().with_fd(fd).with_handler(|_: &mut Arc<OwnedFd>| {});
-    let closed =
-        thread::spawn(move || matches!(late.register_remotely(&remote), Err(RemoteAddError::Closed(_)))).join();
+    let closed = thread::spawn(move || {
+        matches!(late.register_remotely(&remote), Err(RemoteAddError::Closed(_)))
+    })
+    .join();
     assert!(closed.unwrap());
 }
 
@@ -379,7 +423,11 @@ fn a_post_before_the_wait_ends_it(build: Build) {
     for _ in 0..3 {
         for _ in 0..2 {
             let runs = runs.clone();
-            assert!(remote.try_post(move |_: Turn<'_>| _ = runs.fetch_add(1, Ordering::Relaxed)).is_ok());
+            assert!(
+                remote
+                    .try_post(move |_: Turn<'_>| _ = runs.fetch_add(1, Ordering::Relaxed))
+                    .is_ok()
+            );
         }
         assert_eq!(reactor.run_once(None).unwrap(), 0);
     }
@@ -437,7 +485,9 @@ fn nothing_is_lost_between_sleep_and_wake(build: Build) {
         // One at a time, each awaited by spinning: the loop falls asleep in between, or nearly.
         for round in 0..rounds {
             let counter = theirs.clone();
-            assert!(remote.post(move |_: Turn<'_>| _ = counter.fetch_add(1, Ordering::Release)).is_ok());
+            assert!(
+                remote.post(move |_: Turn<'_>| _ = counter.fetch_add(1, Ordering::Release)).is_ok()
+            );
             while theirs.load(Ordering::Acquire) == round {
                 thread::yield_now();
             }

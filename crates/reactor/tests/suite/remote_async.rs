@@ -81,7 +81,9 @@ fn another_threads_executor_gets_the_answer(build: Build) {
         for number in 0..100 {
             assert_eq!(block_on(remote.call_async(move |_| number)).unwrap(), number);
         }
-        let Err(CallError::Panicked(load)) = block_on(remote.call_async(|_| -> u8 { panic!("mine") })) else {
+        let Err(CallError::Panicked(load)) =
+            block_on(remote.call_async(|_| -> u8 { panic!("mine") }))
+        else {
             panic!("it has panicked")
         };
         assert_eq!(load.downcast_ref::<&str>(), Some(&"mine"));
@@ -159,11 +161,17 @@ fn who_loses_the_room_to_another_is_woken_again(build: Build) {
     assert!(poll(&mut futures[1], &alarms[1]).is_pending());
     assert!(poll(&mut futures[0], &alarms[0]).is_pending());
     turn(&mut reactor);
-    assert_eq!([alarms[0].take(), alarms[1].take()], [1, 1], "room for one, the answer for the other");
+    assert_eq!(
+        [alarms[0].take(), alarms[1].take()],
+        [1, 1],
+        "room for one, the answer for the other"
+    );
     assert!(poll(&mut futures[0], &alarms[0]).is_pending());
     turn(&mut reactor);
     let Poll::Ready(Ok(1)) = poll(&mut futures[0], &alarms[0]) else { panic!("its turn has come") };
-    let Poll::Ready(Ok(2)) = poll(&mut futures[1], &alarms[1]) else { panic!("its answer has waited") };
+    let Poll::Ready(Ok(2)) = poll(&mut futures[1], &alarms[1]) else {
+        panic!("its answer has waited")
+    };
 }
 
 /// A future whose closure says when it runs and owns something to be counted, and has a result that says where it is dropped.
@@ -215,7 +223,11 @@ fn a_future_that_is_dropped_is_withdrawn_whatever_it_waits_for(build: Build) {
     assert_eq!((Arc::strong_count(&owned), ran.swap(0, Ordering::Relaxed)), (1, 16));
     assert_eq!(Arc::strong_count(&alarm), 1);
     turn(&mut reactor);
-    assert_eq!((reactor.stats().calls, ran.load(Ordering::Relaxed)), (2, 0), "its place was in the queue still");
+    assert_eq!(
+        (reactor.stats().calls, ran.load(Ordering::Relaxed)),
+        (2, 0),
+        "its place was in the queue still"
+    );
     // When the answer has come.
     let mut future = witnessed(&remote, &owned, &ran);
     assert!(poll(&mut future, &alarm).is_pending());
@@ -300,7 +312,9 @@ fn polling_it_after_its_end_panics(build: Build) {
     assert!(panic_of(|| poll(&mut future, &alarm)).contains("polled after it was ready"));
     drop(reactor);
     let mut future = remote.call_async(|_| ());
-    let Poll::Ready(Err(CallError::Closed(_))) = poll(&mut future, &alarm) else { panic!("it is gone") };
+    let Poll::Ready(Err(CallError::Closed(_))) = poll(&mut future, &alarm) else {
+        panic!("it is gone")
+    };
     assert!(panic_of(|| poll(&mut future, &alarm)).contains("polled after it was ready"));
 }
 
@@ -319,7 +333,9 @@ fn the_end_of_the_loop_answers_those_who_wait_for_room_and_those_who_are_queued(
     drop(reactor);
     assert_eq!(alarms.each_ref().map(|alarm| alarm.take()), [1, 1, 0]);
     for (future, alarm) in futures.iter_mut().zip(&alarms) {
-        let Poll::Ready(Err(CallError::Closed(closure))) = poll(future, alarm) else { panic!("it is gone") };
+        let Poll::Ready(Err(CallError::Closed(closure))) = poll(future, alarm) else {
+            panic!("it is gone")
+        };
         // The closure is whole: another reactor may have it.
         let mut other = build().build().unwrap();
         let mut again = other.remote().call_async(closure);
@@ -358,7 +374,8 @@ fn many_tasks_share_a_little_room(build: Build) {
     let mut reactor = build().remote_max(2).calls_per_turn(1).build().unwrap();
     let sum = serve(&mut reactor, move |remote| {
         let alarm = Alarm::new();
-        let mut tasks: Vec<_> = (0..count).map(|number| Some(remote.call_async(move |_| number))).collect();
+        let mut tasks: Vec<_> =
+            (0..count).map(|number| Some(remote.call_async(move |_| number))).collect();
         let mut sum = 0;
         while tasks.iter().any(Option::is_some) {
             for task in &mut tasks {
@@ -404,7 +421,8 @@ fn a_waker_may_use_the_remote_and_poll_the_future_itself(build: Build) {
             assert!(matches!(theirs.call(|_| ()), Err(CallError::WouldDeadlock(_))));
         }
     };
-    let inline = Arc::new(Inline { task: Mutex::new(Some(Box::pin(task))), done: AtomicUsize::new(0) });
+    let inline =
+        Arc::new(Inline { task: Mutex::new(Some(Box::pin(task))), done: AtomicUsize::new(0) });
     Waker::from(inline.clone()).wake();
     for _ in 0..20 {
         turn(&mut reactor);
@@ -444,7 +462,14 @@ fn a_task_that_owns_its_future_is_let_go_by_the_end_of_the_loop(build: Build) {
         let future = async move { _ = remote.call_async(move |_| drop(theirs)).await.is_ok() };
         let task = Arc::new(Task(Mutex::new(Some(Box::pin(future)))));
         let waker = Waker::from(task.clone());
-        let polled = task.0.lock().unwrap().as_mut().unwrap().as_mut().poll(&mut Context::from_waker(&waker));
+        let polled = task
+            .0
+            .lock()
+            .unwrap()
+            .as_mut()
+            .unwrap()
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker));
         assert!(polled.is_pending());
     }
     assert_eq!(Arc::strong_count(&owned), 3);

@@ -21,8 +21,8 @@ use windlass::{Embedded, Reactor, Remote, Turn, interest};
 use crate::{
     Build,
     bed::{
-        Log, NOW, Numbered, close, drain, duplicate_from, idle, noting, own_numbers, panic_of, readable, ready, ring,
-        sendable,
+        Log, NOW, Numbered, close, drain, duplicate_from, idle, noting, own_numbers, panic_of,
+        readable, ready, ring, sendable,
     },
 };
 
@@ -91,7 +91,12 @@ fn no_post_is_lost_where_a_turn_has_room_for_one_event(build: Build) {
     // Two that are always ready fill every batch.
     let fds = [ready(), ready()];
     for fd in &fds {
-        interest().read().with_fd(fd.clone()).with_handler(|| {}).register_into(&mut reactor).unwrap();
+        interest()
+            .read()
+            .with_fd(fd.clone())
+            .with_handler(|| {})
+            .register_into(&mut reactor)
+            .unwrap();
     }
     race(remote, ROUNDS / 4, || _ = reactor.run_once(None).unwrap());
     fds.iter().for_each(|fd| _ = drain(fd));
@@ -170,7 +175,11 @@ fn a_post_that_deregisters_and_registers_while_the_loop_waits_is_obeyed(build: B
         for _ in 0..20 {
             let counted = counted.clone();
             let handler = move |fd: &mut Arc<OwnedFd>| _ = counted.fetch_add(drain(fd), Relaxed);
-            let key = readable().with_fd(theirs.clone()).with_handler(handler).register_remotely(remote).unwrap();
+            let key = readable()
+                .with_fd(theirs.clone())
+                .with_handler(handler)
+                .register_remotely(remote)
+                .unwrap();
             ring(&theirs);
             remote.call(move |mut turn: Turn<'_>| turn.delete(key).unwrap()).unwrap();
             let before = remote.call(|turn: Turn<'_>| turn.stats().subscribers).unwrap();
@@ -191,7 +200,8 @@ impl Rings {
     fn of_new(build: Build) -> (Self, Reactor) {
         let numbers = || -> Vec<i32> {
             let list = std::fs::read_dir("/proc/self/fd").unwrap();
-            list.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
+            list.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
+                .collect()
         };
         let link = |number: &i32| std::fs::read_link(format!("/proc/self/fd/{number}")).ok();
         let mut before = numbers();
@@ -200,7 +210,8 @@ impl Rings {
         let reactor = build().build().unwrap();
         let mut fresh = numbers();
         fresh.retain(|number| {
-            !before.contains(number) && link(number).is_some_and(|link| link.to_str() == Some("anon_inode:[eventfd]"))
+            !before.contains(number)
+                && link(number).is_some_and(|link| link.to_str() == Some("anon_inode:[eventfd]"))
         });
         let [number] = fresh[..] else { panic!("one eventfd is the latch's: {fresh:?}") };
         (Self(number), reactor)
@@ -215,7 +226,8 @@ impl Rings {
 
 // A wake of a running loop makes no system call, and `Stats::wakes` counts the others alone.
 fn a_wake_of_a_running_loop_writes_nothing(build: Build) {
-    if !crate::bed::in_own_process(build, "remote_wakes", "a_wake_of_a_running_loop_writes_nothing") {
+    if !crate::bed::in_own_process(build, "remote_wakes", "a_wake_of_a_running_loop_writes_nothing")
+    {
         return;
     }
     let (rings, mut reactor) = Rings::of_new(build);
@@ -242,7 +254,11 @@ fn a_wake_of_a_running_loop_writes_nothing(build: Build) {
 
 // The second of two posts finds the loop woken.
 fn a_loop_that_sleeps_is_rung_once_for_many_posts(build: Build) {
-    if !crate::bed::in_own_process(build, "remote_wakes", "a_loop_that_sleeps_is_rung_once_for_many_posts") {
+    if !crate::bed::in_own_process(
+        build,
+        "remote_wakes",
+        "a_loop_that_sleeps_is_rung_once_for_many_posts",
+    ) {
         return;
     }
     let (rings, mut reactor) = Rings::of_new(build);
@@ -272,7 +288,11 @@ fn a_loop_that_sleeps_is_rung_once_for_many_posts(build: Build) {
 
 // A loop without a remote is rung by every stop, and one with a remote by those that find it asleep.
 fn a_stop_of_a_loop_without_a_remote_always_rings(build: Build) {
-    if !crate::bed::in_own_process(build, "remote_wakes", "a_stop_of_a_loop_without_a_remote_always_rings") {
+    if !crate::bed::in_own_process(
+        build,
+        "remote_wakes",
+        "a_stop_of_a_loop_without_a_remote_always_rings",
+    ) {
         return;
     }
     let (rings, mut reactor) = Rings::of_new(build);
@@ -410,8 +430,12 @@ fn no_post_is_lost_while_the_epoll_set_is_built_anew(build: Build) {
             // The number is closed while a duplicate lives: its entry stays behind, and the next turn builds the set anew.
             let file = idle();
             let number = duplicate_from(&file, spare).into_raw_fd();
-            let key =
-                interest().read().with_fd(Numbered(number)).with_handler(|| {}).register_into(&mut reactor).unwrap();
+            let key = interest()
+                .read()
+                .with_fd(Numbered(number))
+                .with_handler(|| {})
+                .register_into(&mut reactor)
+                .unwrap();
             close(number);
             reactor.delete(key).unwrap();
         }

@@ -58,7 +58,8 @@ impl Client {
     }
 
     fn write(&mut self, count: usize) {
-        let bytes: Vec<u8> = (self.sent..self.sent + count).map(|place| (place % 251) as u8).collect();
+        let bytes: Vec<u8> =
+            (self.sent..self.sent + count).map(|place| (place % 251) as u8).collect();
         self.sent += self.peer.write_some(&bytes);
     }
 
@@ -75,9 +76,11 @@ impl Client {
 }
 
 fn the_pools_memory_is_what_was_asked_for_and_made_with_the_first_stream() {
-    for (builder, bytes) in
-        [(ring(), 16 * (262_144 + 16)), (starving(), 2 * (256 + 16)), (ring().ring_buffers(3, 1_000), 4 * 1_016)]
-    {
+    for (builder, bytes) in [
+        (ring(), 16 * (262_144 + 16)),
+        (starving(), 2 * (256 + 16)),
+        (ring().ring_buffers(3, 1_000), 4 * 1_016),
+    ] {
         let mut reactor = builder.build().unwrap();
         assert_eq!(reactor.stats().buffer_bytes, 0);
         let (_client, _) = Client::open(&mut reactor, tcp());
@@ -88,8 +91,9 @@ fn the_pools_memory_is_what_was_asked_for_and_made_with_the_first_stream() {
 fn many_streams_share_two_buffers() {
     for builder in [starving(), cramped(), patient(), ring().ring_buffers(2, 4_096)] {
         let mut reactor = builder.build().unwrap();
-        let mut clients: Vec<_> =
-            (0..40).map(|at| Client::open(&mut reactor, if at % 2 == 0 { tcp() } else { unix() }).0).collect();
+        let mut clients: Vec<_> = (0..40)
+            .map(|at| Client::open(&mut reactor, if at % 2 == 0 { tcp() } else { unix() }).0)
+            .collect();
         for round in 1..6 {
             for client in &mut clients {
                 client.write(round * 700);
@@ -109,14 +113,18 @@ fn many_streams_share_two_buffers() {
 /// A receive that has found no buffer is due, and nothing wakes a wait for it.
 fn nobody_sleeps_while_receives_wait_for_buffers() {
     let mut reactor = starving().build().unwrap();
-    let mut clients: Vec<_> =
-        (0..20).map(|at| Client::open(&mut reactor, if at % 2 == 0 { tcp() } else { unix() }).0).collect();
+    let mut clients: Vec<_> = (0..20)
+        .map(|at| Client::open(&mut reactor, if at % 2 == 0 { tcp() } else { unix() }).0)
+        .collect();
     for _ in 0..5 {
         clients.iter_mut().for_each(|client| client.write(700));
         while !clients.iter().all(Client::is_done) {
             let start = std::time::Instant::now();
             reactor.run_once(std::time::Duration::from_secs(20)).unwrap();
-            assert!(start.elapsed() < std::time::Duration::from_secs(15), "somebody's bytes have come");
+            assert!(
+                start.elapsed() < std::time::Duration::from_secs(15),
+                "somebody's bytes have come"
+            );
             clients.iter_mut().for_each(Client::read);
         }
     }
@@ -134,7 +142,10 @@ fn a_patient_ring_waits_neither_for_ever_nor_beyond_a_timeout() {
             client.read();
         }
     }
-    assert!(start.elapsed() < std::time::Duration::from_secs(1), "one of some hundred waits lasts too long");
+    assert!(
+        start.elapsed() < std::time::Duration::from_secs(1),
+        "one of some hundred waits lasts too long"
+    );
     let start = std::time::Instant::now();
     assert_eq!(reactor.run_once(std::time::Duration::from_millis(1)).unwrap(), 0);
     assert!(start.elapsed() >= std::time::Duration::from_millis(1));
@@ -152,8 +163,9 @@ fn as_many_stalled_peers_as_buffers_harm_no_other() {
         // Less than a stream lets wait.
         let rounds = if size > 10_000 { 12 } else { 400 };
         let mut reactor = builder.build().unwrap();
-        let mut stalled: Vec<_> =
-            (0..count).map(|at| Client::open(&mut reactor, if at % 2 == 0 { tcp() } else { unix() }).0).collect();
+        let mut stalled: Vec<_> = (0..count)
+            .map(|at| Client::open(&mut reactor, if at % 2 == 0 { tcp() } else { unix() }).0)
+            .collect();
         // They send until nothing more is taken from them: the answers fill their own buffers, and the rest waits as output.
         for _ in 0..rounds {
             stalled.iter_mut().for_each(|client| client.write(size));
@@ -183,7 +195,8 @@ fn what_a_paused_stream_has_received_comes_when_it_is_resumed_and_starves_nobody
     let mut paused = Vec::new();
     for _ in 0..4 {
         let (ours, mut peer) = tcp();
-        let key = open(&mut reactor, PLAIN, ours, Script::new(&log).on_data(|stream, _| stream.pause()));
+        let key =
+            open(&mut reactor, PLAIN, ours, Script::new(&log).on_data(|stream, _| stream.pause()));
         peer.write(&[1; 2_000]);
         peer.finish();
         paused.push((key, peer));
@@ -204,7 +217,8 @@ fn what_a_paused_stream_has_received_comes_when_it_is_resumed_and_starves_nobody
         run_dry(&mut reactor);
     }
     let said = log.take();
-    let count: usize = said.iter().map(|said| if let Said::Data(bytes) = said { bytes.len() } else { 0 }).sum();
+    let count: usize =
+        said.iter().map(|said| if let Said::Data(bytes) = said { bytes.len() } else { 0 }).sum();
     assert_eq!(count, 4 * 2_000);
     assert_eq!(said.iter().filter(|said| **said == Said::End).count(), 4);
     assert_eq!(said.iter().filter(|said| **said == Said::Close(CloseReason::Closed)).count(), 4);
@@ -222,7 +236,12 @@ fn what_a_turn_has_sent_is_submitted_when_it_ends() {
     for (ours, mut peer) in both_families() {
         let mut reactor = ring().build().unwrap();
         let log = Log::new();
-        open(&mut reactor, PLAIN, ours, Script::echo(&log).on_open(|stream| stream.send(b"hello ").unwrap()));
+        open(
+            &mut reactor,
+            PLAIN,
+            ours,
+            Script::echo(&log).on_open(|stream| stream.send(b"hello ").unwrap()),
+        );
         assert_eq!(peer.read_all(), b"hello ");
         peer.write(b"world");
         reactor.run_once(None).unwrap();
@@ -301,7 +320,12 @@ fn rule_14_an_answer_goes_to_who_asked_and_not_to_who_has_the_number_next() {
         open(&mut reactor, PLAIN, ours, script);
         let (others, mut other) = tcp();
         let pairs = taken.clone();
-        open(&mut reactor, PLAIN, others, Script::new(&log).on_data(move |_, _| pairs.borrow_mut().push(pair())));
+        open(
+            &mut reactor,
+            PLAIN,
+            others,
+            Script::new(&log).on_data(move |_, _| pairs.borrow_mut().push(pair())),
+        );
         // One batch: the first of them goes before the other's handler is called.
         peer.write(b"answer");
         other.write(b"?");
@@ -327,7 +351,10 @@ fn rule_14_a_receive_that_is_still_queued_steals_nothing_from_who_has_the_number
         let mut reactor = ring().ring_stalls(stalls).build().unwrap();
         let (ours, _peer) = tcp();
         let number = ours.as_raw_fd();
-        let key = PLAIN.register(ours, Script::new(&Log::new()), &mut reactor).map_err(|e| e.reason).unwrap();
+        let key = PLAIN
+            .register(ours, Script::new(&Log::new()), &mut reactor)
+            .map_err(|e| e.reason)
+            .unwrap();
         reactor.stream(key).unwrap().abort();
         while reactor.stats().subscribers > 0 {
             reactor.run_once(NOW).unwrap();
@@ -358,7 +385,12 @@ fn rule_14_a_receive_that_waits_for_a_buffer_steals_nothing_from_who_has_the_num
     for _ in 0..STREAMS {
         let (ours, mut peer) = tcp();
         numbers.push(ours.as_raw_fd());
-        keys.push(PLAIN.register(ours, Script::new(&Log::new()), &mut reactor).map_err(|e| e.reason).unwrap());
+        keys.push(
+            PLAIN
+                .register(ours, Script::new(&Log::new()), &mut reactor)
+                .map_err(|e| e.reason)
+                .unwrap(),
+        );
         peer.write(&[1; 700]);
         peers.push(peer);
     }
@@ -485,7 +517,9 @@ fn answers_and_what_else_is_sent_in_a_turn_keep_their_order() {
         open(&mut reactor, PLAIN, ours, script);
         peer.write(b"a?");
         run_dry(&mut reactor);
-        let expected = [b"abc".to_vec(), vec![b'd'; 5_000], vec![b'e'], vec![b'f'; 20_000], vec![b'g']].concat();
+        let expected =
+            [b"abc".to_vec(), vec![b'd'; 5_000], vec![b'e'], vec![b'f'; 20_000], vec![b'g']]
+                .concat();
         let (got, end) = peer.drain();
         assert!(got == expected, "{} bytes", got.len());
         assert_eq!(end, Ok(0));

@@ -267,7 +267,12 @@ pub(crate) fn tcp() -> (OwnedFd, Peer) {
 }
 
 /// Registers a stream and lets it open.
-pub(crate) fn open(reactor: &mut Reactor, options: StreamOptions, socket: OwnedFd, script: Script) -> Key {
+pub(crate) fn open(
+    reactor: &mut Reactor,
+    options: StreamOptions,
+    socket: OwnedFd,
+    script: Script,
+) -> Key {
     let key = options.register(socket, script, reactor).map_err(|e| e.reason).unwrap();
     turn(reactor);
     key

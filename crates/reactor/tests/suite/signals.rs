@@ -31,7 +31,10 @@ fn contains(set: &libc::sigset_t, signal: Signal) -> bool {
 /// Whether this thread has the signal blocked.
 fn is_blocked(signal: Signal) -> bool {
     // SAFETY: without a new mask the old one is written to the room for it.
-    contains(&filled(|set| unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), set) }), signal)
+    contains(
+        &filled(|set| unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), set) }),
+        signal,
+    )
 }
 
 /// Whether the signal waits for this thread.
@@ -132,7 +135,11 @@ fn a_pending_signal_is_discarded_with_its_set(_: Build) {
 }
 
 fn more_pending_signals_than_one_read_takes_do_not_strike_when_the_set_goes(build: Build) {
-    if !in_own_process(build, "signals", "more_pending_signals_than_one_read_takes_do_not_strike_when_the_set_goes") {
+    if !in_own_process(
+        build,
+        "signals",
+        "more_pending_signals_than_one_read_takes_do_not_strike_when_the_set_goes",
+    ) {
         return;
     }
     let realtime = Signal::from_raw(libc::SIGRTMIN() + 4).unwrap();
@@ -181,7 +188,10 @@ fn a_signal_that_two_sets_hold_goes_to_the_one_that_reads_first(_: Build) {
     assert!(first.read().unwrap().is_empty());
     raise(Signal::USR1);
     drop(second);
-    assert!(first.read().unwrap().contains(Signal::USR1), "pending ones stay with the set that is left");
+    assert!(
+        first.read().unwrap().contains(Signal::USR1),
+        "pending ones stay with the set that is left"
+    );
 }
 
 // A signal that its owner has blocked is his business: it is neither unblocked nor discarded.
@@ -227,7 +237,8 @@ fn a_group_ends_the_run_by_a_signal(build: Build) {
         received.extend(set.read().unwrap().iter());
         turn.stop();
     };
-    let group = Group::new(Vec::new()).signals(set, handler).register_into(&mut reactor).unwrap().group;
+    let group =
+        Group::new(Vec::new()).signals(set, handler).register_into(&mut reactor).unwrap().group;
     raise(Signal::INT);
     reactor.run().unwrap();
     assert_eq!(reactor.group_mut(group), Some(&mut vec![Signal::INT]));

@@ -12,7 +12,10 @@ use windlass::{Event, Interest, Key, Reactor, Ready, Turn, interest};
 
 use crate::{
     Build,
-    bed::{Log, NOW, edge, in_own_process, noting, pair, read_some, readable, ready, run_dry, slot, tcp_pair},
+    bed::{
+        Log, NOW, edge, in_own_process, noting, pair, read_some, readable, ready, run_dry, slot,
+        tcp_pair,
+    },
 };
 
 fn note_ready(log: &Log<Ready>) -> impl FnMut(Event) + use<> {
@@ -40,7 +43,11 @@ fn a_peer_that_closes_its_writing_half_can_still_be_written_to(build: Build) {
     theirs.shutdown(Shutdown::Write).unwrap();
     one_event(&mut reactor);
     let (came, bytes) = log.take().remove(0);
-    assert_eq!((came, bytes), (Ready::empty().read().read_hangup(), vec![]), "an end, and no hang-up of both halves");
+    assert_eq!(
+        (came, bytes),
+        (Ready::empty().read().read_hangup(), vec![]),
+        "an end, and no hang-up of both halves"
+    );
     let mut answer = [0; 4];
     theirs.set_nonblocking(false).unwrap();
     theirs.read_exact(&mut answer).unwrap();
@@ -77,7 +84,11 @@ fn a_reset_connection_reports_error_and_hangup(build: Build) {
         let mut buffer = [0; 8];
         noted.note((event.ready(), stream.read(&mut buffer).map_err(|e| e.kind())));
     };
-    edge(&reactor, interest().read()).with_fd(ours).with_handler(handler).register_into(&mut reactor).unwrap();
+    edge(&reactor, interest().read())
+        .with_fd(ours)
+        .with_handler(handler)
+        .register_into(&mut reactor)
+        .unwrap();
     rustix::net::sockopt::set_socket_linger(&theirs, Some(NOW)).unwrap();
     drop(theirs);
     one_event(&mut reactor);
@@ -122,7 +133,11 @@ fn out_of_band_data_is_priority(build: Build) {
         }
         urgent(&theirs);
         let came = reactor.run_once(Duration::from_secs(5)).unwrap();
-        assert_eq!((came, log.take()), (1, vec![Ready::empty().priority()]), "{wanted:?}, {is_waited_for}");
+        assert_eq!(
+            (came, log.take()),
+            (1, vec![Ready::empty().priority()]),
+            "{wanted:?}, {is_waited_for}"
+        );
     }
 }
 
@@ -164,7 +179,8 @@ fn plain_data_is_not_told_as_priority_to_who_wants_both(build: Build) {
 /// A connect under way: the socket is not blocking.
 fn connecting(to: std::net::SocketAddr) -> TcpStream {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+    let socket =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
     match rustix::net::connect(&socket, &to) {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => socket.into(),
         Err(errno) => panic!("{errno}"),
@@ -177,9 +193,14 @@ fn a_finished_connect_is_writable(build: Build) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = connecting(listener.local_addr().unwrap());
     let noted = log.clone();
-    let handler =
-        move |stream: &mut TcpStream, event: Event| noted.note((event.ready(), stream.take_error().unwrap().is_none()));
-    edge(&reactor, interest().write()).with_fd(stream).with_handler(handler).register_into(&mut reactor).unwrap();
+    let handler = move |stream: &mut TcpStream, event: Event| {
+        noted.note((event.ready(), stream.take_error().unwrap().is_none()))
+    };
+    edge(&reactor, interest().write())
+        .with_fd(stream)
+        .with_handler(handler)
+        .register_into(&mut reactor)
+        .unwrap();
     one_event(&mut reactor);
     assert_eq!(log.take(), [(Ready::empty().write(), true)]);
 }
@@ -190,9 +211,11 @@ fn a_refused_connect_is_an_error(build: Build) {
     // Bound and never listening: a connect to it is refused, and nobody else gets the port.
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&socket, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    let address = std::net::SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
+    let address =
+        std::net::SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let ours = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+    let ours =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
     let noted = log.clone();
     let handler = move |stream: &mut TcpStream, event: Event, mut turn: Turn<'_, Reactor>| {
         let error = stream.take_error().unwrap().map(|e| e.kind());
@@ -202,7 +225,12 @@ fn a_refused_connect_is_an_error(build: Build) {
     // The loopback refuses at once, in the call or before the next wait.
     let outcome = rustix::net::connect(&ours, &address);
     if outcome == Err(rustix::io::Errno::INPROGRESS) {
-        interest().write().with_fd(TcpStream::from(ours)).with_handler(handler).register_into(&mut reactor).unwrap();
+        interest()
+            .write()
+            .with_fd(TcpStream::from(ours))
+            .with_handler(handler)
+            .register_into(&mut reactor)
+            .unwrap();
         one_event(&mut reactor);
         assert_eq!(log.take(), [(true, Some(io::ErrorKind::ConnectionRefused))]);
     } else {
@@ -217,7 +245,8 @@ fn a_connect_that_is_closed_at_once_is_silent(build: Build) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = connecting(listener.local_addr().unwrap());
     let wanted = interest().write().read();
-    let key = wanted.with_fd(stream).with_handler(note_ready(&log)).register_into(&mut reactor).unwrap();
+    let key =
+        wanted.with_fd(stream).with_handler(note_ready(&log)).register_into(&mut reactor).unwrap();
     reactor.delete(key).unwrap();
     assert_eq!((run_dry(&mut reactor), log.len()), (0, 0));
 }
@@ -234,16 +263,26 @@ fn a_listener_accepts_and_registers_in_its_handler(build: Build) {
         while let Ok((stream, _)) = listener.accept() {
             stream.set_nonblocking(true).unwrap();
             let noted = noted.clone();
-            let on_data = move |stream: &mut TcpStream, event: Event, mut turn: Turn<'_, Reactor>| {
-                let bytes = read_some(stream);
-                stream.write_all(&bytes).unwrap();
-                noted.note(bytes);
-                turn.delete(event.key()).unwrap();
-            };
-            interest().read().with_fd(stream).with_handler(on_data).register_into(&mut turn).unwrap();
+            let on_data =
+                move |stream: &mut TcpStream, event: Event, mut turn: Turn<'_, Reactor>| {
+                    let bytes = read_some(stream);
+                    stream.write_all(&bytes).unwrap();
+                    noted.note(bytes);
+                    turn.delete(event.key()).unwrap();
+                };
+            interest()
+                .read()
+                .with_fd(stream)
+                .with_handler(on_data)
+                .register_into(&mut turn)
+                .unwrap();
         }
     };
-    edge(&reactor, interest().read()).with_fd(listener).with_handler(on_accept).register_into(&mut reactor).unwrap();
+    edge(&reactor, interest().read())
+        .with_fd(listener)
+        .with_handler(on_accept)
+        .register_into(&mut reactor)
+        .unwrap();
     let clients: Vec<TcpStream> = (0..CLIENTS)
         .map(|client| {
             let mut stream = TcpStream::connect(address).unwrap();
@@ -306,11 +345,17 @@ fn handlers_close_each_other_in_any_order(build: Build) {
                 let _ = turn.delete(key);
             }
         };
-        let key = readable().with_fd(end).with_handler(handler).register_into(&mut reactor).unwrap();
+        let key =
+            readable().with_fd(end).with_handler(handler).register_into(&mut reactor).unwrap();
         other.set(other.get().or(Some(key)));
     }
     run_dry(&mut reactor);
-    assert_eq!(reactor.stats().subscribers, 0, "the second end hears of nothing or of the hang-up: {}", log.len());
+    assert_eq!(
+        reactor.stats().subscribers,
+        0,
+        "the second end hears of nothing or of the hang-up: {}",
+        log.len()
+    );
 }
 
 /// Takes every descriptor that the process may have.
@@ -341,9 +386,15 @@ fn a_process_without_descriptors_keeps_its_loop(build: Build) {
     listener.set_nonblocking(true).unwrap();
     let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let noted = log.clone();
-    let on_accept =
-        move |listener: &mut TcpListener| noted.note(listener.accept().map(drop).map_err(|e| e.raw_os_error()));
-    interest().read().with_fd(listener).with_handler(on_accept).register_into(&mut reactor).unwrap();
+    let on_accept = move |listener: &mut TcpListener| {
+        noted.note(listener.accept().map(drop).map_err(|e| e.raw_os_error()))
+    };
+    interest()
+        .read()
+        .with_fd(listener)
+        .with_handler(on_accept)
+        .register_into(&mut reactor)
+        .unwrap();
     let fd = ready();
     let others = Log::new();
     noting(&mut reactor, &fd, &others, ());
@@ -361,7 +412,10 @@ fn a_process_without_descriptors_keeps_its_loop(build: Build) {
     reactor = match reactor.embed() {
         Err(e) => {
             let is_refused = e.reactor.backend() == windlass::Backend::Poll;
-            assert_eq!(e.errno, if is_refused { windlass::Errno::OPNOTSUPP } else { windlass::Errno::MFILE });
+            assert_eq!(
+                e.errno,
+                if is_refused { windlass::Errno::OPNOTSUPP } else { windlass::Errno::MFILE }
+            );
             *e.reactor
         }
         Ok(_) => panic!("it needs three descriptors"),

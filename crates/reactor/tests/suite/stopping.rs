@@ -64,7 +64,8 @@ fn a_stop_beside_a_remote_is_not_lost(build: Build) {
     reactor.run().unwrap();
     for round in 0..rounds {
         let (stop, remote) = (stop.clone(), remote.clone());
-        let stopper = thread::spawn(move || if round % 2 == 0 { stop.stop() } else { remote.stop() });
+        let stopper =
+            thread::spawn(move || if round % 2 == 0 { stop.stop() } else { remote.stop() });
         reactor.run().unwrap();
         stopper.join().unwrap();
     }
@@ -153,7 +154,11 @@ fn a_deregistered_source_is_silent_beside_a_wake(build: Build) {
     noting(&mut reactor, &stays, &log, "stays");
     reactor.stop_handle().stop();
     reactor.delete(key).unwrap();
-    assert_eq!(reactor.run_once(None).unwrap(), 1, "the wake does not count, and nothing else came");
+    assert_eq!(
+        reactor.run_once(None).unwrap(),
+        1,
+        "the wake does not count, and nothing else came"
+    );
     assert_eq!(log.take(), ["stays"]);
     ring(&gone);
     assert_eq!(reactor.run_once(NOW).unwrap(), 0);

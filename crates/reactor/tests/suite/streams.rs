@@ -53,7 +53,9 @@ fn what_a_callback_sends_goes_out_in_one_write(build: Build) {
     let sent = ours.try_clone().unwrap();
     let script = Script::new(&log).on_data(|stream, _| {
         stream.send(b"one ").unwrap();
-        stream.send_vectored(&[IoSlice::new(b"two "), IoSlice::new(b""), IoSlice::new(b"three ")]).unwrap();
+        stream
+            .send_vectored(&[IoSlice::new(b"two "), IoSlice::new(b""), IoSlice::new(b"three ")])
+            .unwrap();
         stream.send_shared(&Shared::new(&[b'x'; 1000])).unwrap();
         stream.send(b"").unwrap();
         assert_eq!(stream.buffered(), 1014);
@@ -82,10 +84,18 @@ fn what_others_send_goes_out_at_the_end_of_the_turn_in_one_write(build: Build) {
     open(&mut reactor, PLAIN, ours, script);
     sender.write(b"?");
     until(&mut reactor, &log, 3);
-    assert_eq!((before.get(), segments_sent(&sent)), (0, 1), "in the same turn, after the handler, once");
+    assert_eq!(
+        (before.get(), segments_sent(&sent)),
+        (0, 1),
+        "in the same turn, after the handler, once"
+    );
     assert_eq!(peer.read_all(), b"abc");
     // From timers, closures and from outside a turn too.
-    reactor.after(NOW, move |mut turn: windlass::Turn<'_>| turn.stream(target).unwrap().send(b"t").unwrap()).unwrap();
+    reactor
+        .after(NOW, move |mut turn: windlass::Turn<'_>| {
+            turn.stream(target).unwrap().send(b"t").unwrap()
+        })
+        .unwrap();
     turn(&mut reactor);
     assert_eq!(peer.read_all(), b"t");
     reactor.stream(target).unwrap().send(b"o").unwrap();
@@ -115,7 +125,8 @@ fn large_pieces_are_written_at_once_and_in_order(build: Build) {
         until(&mut reactor, &log, 2);
         assert_eq!(got.get(), 0, "the small piece went out with the large one");
         let parts = [(1, 100), (2, 20_000), (3, 20_000), (4, 10)];
-        let expected: Vec<u8> = parts.iter().flat_map(|(byte, count)| vec![*byte; *count]).collect();
+        let expected: Vec<u8> =
+            parts.iter().flat_map(|(byte, count)| vec![*byte; *count]).collect();
         assert!(peer.read_all() == expected);
     }
 }
@@ -147,7 +158,10 @@ fn crossing_a_mark_is_told_once_and_after_the_handler(build: Build) {
         let mut sum = 0;
         while sum < (24 << 20) + 4 {
             let (bytes, last) = peer.drain();
-            assert!(bytes.iter().rev().skip(4).all(|byte| *byte == 7) && last == Err(std::io::ErrorKind::WouldBlock));
+            assert!(
+                bytes.iter().rev().skip(4).all(|byte| *byte == 7)
+                    && last == Err(std::io::ErrorKind::WouldBlock)
+            );
             sum += bytes.len();
             turn(&mut reactor);
         }
@@ -183,7 +197,11 @@ fn what_is_more_than_the_bound_is_refused_whole(build: Build) {
     let (ours, mut peer) = tcp();
     let key = open(&mut reactor, PLAIN.output_max(100_000), ours, Script::new(&log));
     let mut stream = reactor.stream(key).unwrap();
-    assert_eq!(stream.send(&[0; 100_001]), Err(SendError::Full), "it could not wait if the socket took none of it");
+    assert_eq!(
+        stream.send(&[0; 100_001]),
+        Err(SendError::Full),
+        "it could not wait if the socket took none of it"
+    );
     let mut sent = 0;
     while stream.send(&[1; 30_000]).is_ok() {
         sent += 30_000;
@@ -247,7 +265,10 @@ fn a_prefix_comes_before_what_is_in_the_socket_and_after_the_call(build: Build) 
         assert_eq!(log.take(), [], "not before the call has returned");
         run_dry(&mut reactor);
         let said = [Said::Open, Said::data(b"first"), Said::data(b"second"), Said::End];
-        assert_eq!(log.take(), [&said[..], &[Said::Close(CloseReason::Closed), Said::Dropped]].concat());
+        assert_eq!(
+            log.take(),
+            [&said[..], &[Said::Close(CloseReason::Closed), Said::Dropped]].concat()
+        );
         assert_eq!(peer.read_all(), b"firstsecond");
     }
 }
@@ -258,13 +279,18 @@ fn a_prefix_waits_while_reading_is_paused(build: Build) {
     let (ours, mut peer) = tcp();
     peer.write(b"second");
     let script = Script::new(&log).on_open(|stream| stream.pause());
-    let key = PLAIN.adopt(ours, vec![b'1'; 100_000], script, &mut reactor).map_err(|e| e.reason).unwrap();
+    let key =
+        PLAIN.adopt(ours, vec![b'1'; 100_000], script, &mut reactor).map_err(|e| e.reason).unwrap();
     // On a ring, beside the opening, what was received before and the end of the receive.
     assert!(run_dry(&mut reactor) <= 3);
     assert_eq!(log.take(), [Said::Open]);
     reactor.stream(key).unwrap().resume();
     run_dry(&mut reactor);
-    assert_eq!(log.take(), [Said::Data(vec![b'1'; 100_000]), Said::data(b"second")], "whole, however long");
+    assert_eq!(
+        log.take(),
+        [Said::Data(vec![b'1'; 100_000]), Said::data(b"second")],
+        "whole, however long"
+    );
 }
 
 fn a_stream_registered_in_a_turn_opens_in_the_next(build: Build) {
@@ -279,7 +305,10 @@ fn a_stream_registered_in_a_turn_opens_in_the_next(build: Build) {
         .one_shot()
         .with_fd(ready())
         .with_handler(move |_: &mut _, mut turn: windlass::Turn<'_>| {
-            PLAIN.register(fd.take().unwrap(), script.take().unwrap(), &mut turn).map_err(|e| e.reason).unwrap();
+            PLAIN
+                .register(fd.take().unwrap(), script.take().unwrap(), &mut turn)
+                .map_err(|e| e.reason)
+                .unwrap();
             assert_eq!(noted.take(), []);
         })
         .register_into(&mut reactor)
@@ -373,8 +402,16 @@ fn callbacks_never_come_inside_one_another(build: Build) {
     until(&mut reactor, &log, 6);
     let said = log.take();
     let (own, rest) = said.split_at(3);
-    assert_eq!(own, [Said::data(b"?"), Said::Close(CloseReason::Aborted), Said::Dropped], "at once, for its own");
-    assert_eq!(rest, [Said::Full, Said::Close(CloseReason::Aborted), Said::Dropped], "in the next turn, for others");
+    assert_eq!(
+        own,
+        [Said::data(b"?"), Said::Close(CloseReason::Aborted), Said::Dropped],
+        "at once, for its own"
+    );
+    assert_eq!(
+        rest,
+        [Said::Full, Said::Close(CloseReason::Aborted), Said::Dropped],
+        "in the next turn, for others"
+    );
 }
 
 fn a_dropped_reactor_drops_handlers_and_closes_sockets_and_calls_nobody(build: Build) {
@@ -424,12 +461,15 @@ fn a_socket_left_blocking_does_not_block_the_loop(build: Build) {
 /// What a ring has received for a stream that is paused comes when it goes on, and is more than the output may take at once.
 fn an_echo_that_pauses_when_it_is_full_has_one_receive_above_the_mark_at_most(build: Build) {
     const RECEIVED_MAX: usize = 64 << 10;
-    let options = StreamOptions::new().marks(64 << 10, 256 << 10).output_max((256 << 10) + RECEIVED_MAX);
+    let options =
+        StreamOptions::new().marks(64 << 10, 256 << 10).output_max((256 << 10) + RECEIVED_MAX);
     let bytes: Vec<u8> = (0..12_000_000u32).map(|at| (at / 7 % 251) as u8).collect();
     for (ours, mut peer) in both_families() {
         let mut reactor = build().build().unwrap();
         let log = Log::new();
-        let script = Script::echo(&log).on_full(|stream| stream.pause()).on_drained(|stream| stream.resume());
+        let script = Script::echo(&log)
+            .on_full(|stream| stream.pause())
+            .on_drained(|stream| stream.resume());
         open(&mut reactor, options, ours, script);
         let (mut sent, mut got, mut buffer) = (0, Vec::new(), vec![0; 100_000]);
         while got.len() < bytes.len() {

@@ -15,7 +15,8 @@ use windlass::{
 use crate::{
     Build,
     bed::{
-        HandClock, Log, NOW, close, counter, duplicate_from, noting, own_numbers, pair, panic_of, ready, run_dry, slot,
+        HandClock, Log, NOW, close, counter, duplicate_from, noting, own_numbers, pair, panic_of,
+        ready, run_dry, slot,
     },
     script::{Peer, Said, Script, both_families, open, quiet, tcp, turn, until},
 };
@@ -164,7 +165,12 @@ fn a_closed_stream_whose_peer_takes_nothing_is_reset_in_the_end(build: Build) {
     let mut reactor = build().clock(clock.clone()).build().unwrap();
     let log = Log::new();
     let (ours, mut peer) = tcp();
-    let key = open(&mut reactor, PLAIN.linger(std::time::Duration::from_secs(1)), ours, Script::new(&log));
+    let key = open(
+        &mut reactor,
+        PLAIN.linger(std::time::Duration::from_secs(1)),
+        ours,
+        Script::new(&log),
+    );
     let mut stream = reactor.stream(key).unwrap();
     stuff(&mut stream);
     stream.close();
@@ -186,7 +192,12 @@ fn a_closed_stream_whose_peer_takes_a_little_now_and_then_is_reset_in_the_end(bu
     // A Unix socket holds a hundredth of the output at a time.
     let (ours, peer) = pair();
     let mut peer = Peer::Unix(peer);
-    let key = open(&mut reactor, PLAIN.linger(std::time::Duration::from_secs(3)), ours.into(), Script::new(&log));
+    let key = open(
+        &mut reactor,
+        PLAIN.linger(std::time::Duration::from_secs(3)),
+        ours.into(),
+        Script::new(&log),
+    );
     reactor.stream(key).unwrap().send(&vec![7; 16 << 20]).unwrap();
     reactor.stream(key).unwrap().close();
     quiet(&mut reactor);
@@ -195,7 +206,10 @@ fn a_closed_stream_whose_peer_takes_a_little_now_and_then_is_reset_in_the_end(bu
         assert!(!peer.read_all().is_empty());
         quiet(&mut reactor);
         let after = reactor.stream(key).unwrap().buffered();
-        assert!((1..before).contains(&after), "the socket takes more, again and again: {before} {after}");
+        assert!(
+            (1..before).contains(&after),
+            "the socket takes more, again and again: {before} {after}"
+        );
         clock.advance(std::time::Duration::from_millis(550));
         quiet(&mut reactor);
     }
@@ -283,7 +297,10 @@ fn a_reset_is_told_while_reading_and_while_paused(build: Build) {
         open(&mut reactor, PLAIN, ours, script);
         peer.reset();
         until(&mut reactor, &log, 3);
-        assert_eq!(log.take()[1..], [Said::Close(CloseReason::Error(Errno::CONNRESET)), Said::Dropped]);
+        assert_eq!(
+            log.take()[1..],
+            [Said::Close(CloseReason::Error(Errno::CONNRESET)), Said::Dropped]
+        );
     }
 }
 
@@ -301,7 +318,8 @@ fn a_reset_is_told_when_output_waits(build: Build) {
     peer.reset();
     run_dry(&mut reactor);
     let said = log.take();
-    let failed = [Errno::CONNRESET, Errno::PIPE].map(|errno| Said::Close(CloseReason::Error(errno)));
+    let failed =
+        [Errno::CONNRESET, Errno::PIPE].map(|errno| Said::Close(CloseReason::Error(errno)));
     assert!(failed.contains(&said[0]), "{said:?}");
 }
 
@@ -309,7 +327,8 @@ fn a_peer_that_is_gone_does_not_wake_a_paused_stream_again_and_again(build: Buil
     for (ours, mut peer) in both_families() {
         let mut reactor = build().build().unwrap();
         let log = Log::new();
-        let key = open(&mut reactor, PLAIN, ours, Script::new(&log).on_open(|stream| stream.pause()));
+        let key =
+            open(&mut reactor, PLAIN, ours, Script::new(&log).on_open(|stream| stream.pause()));
         peer.write(b"read me");
         drop(peer);
         assert!(run_dry(&mut reactor) <= 2, "a hang-up is told once");
@@ -351,12 +370,22 @@ fn what_is_no_stream_socket_ends_and_does_not_spin(build: Build) {
     let log = Log::new();
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     rustix::io::write(&writer, b"x").unwrap();
-    let unconnected =
-        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
-    let alone = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None).unwrap();
+    let unconnected = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
+    .unwrap();
+    let alone = rustix::net::socket(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
+    .unwrap();
     let fds: [OwnedFd; 5] = [reader, writer, counter(1), unconnected, alone];
     for fd in fds {
-        let key = PLAIN.register(fd, Script::new(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+        let key =
+            PLAIN.register(fd, Script::new(&log), &mut reactor).map_err(|e| e.reason).unwrap();
         quiet(&mut reactor);
         if let Ok(mut stream) = reactor.stream(key) {
             // The end of a pipe that is written to says nothing by itself.
@@ -364,10 +393,14 @@ fn what_is_no_stream_socket_ends_and_does_not_spin(build: Build) {
         }
         quiet(&mut reactor);
         let said = log.take();
-        assert!(matches!(said[..], [Said::Open, Said::Close(CloseReason::Error(_)), Said::Dropped]), "{said:?}");
+        assert!(
+            matches!(said[..], [Said::Open, Said::Close(CloseReason::Error(_)), Said::Dropped]),
+            "{said:?}"
+        );
     }
     let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
-    let refused = PLAIN.register(file, Script::new(&log), &mut reactor).expect_err("a file is always ready");
+    let refused =
+        PLAIN.register(file, Script::new(&log), &mut reactor).expect_err("a file is always ready");
     assert_eq!(refused.reason, windlass::AddReason::NotPollable);
 }
 
@@ -375,7 +408,8 @@ fn pausing_in_a_callback_stops_the_data_until_it_is_resumed(build: Build) {
     for (ours, mut peer) in both_families() {
         let mut reactor = build().build().unwrap();
         let log = Log::new();
-        let key = open(&mut reactor, PLAIN, ours, Script::new(&log).on_data(|stream, _| stream.pause()));
+        let key =
+            open(&mut reactor, PLAIN, ours, Script::new(&log).on_data(|stream, _| stream.pause()));
         log.take();
         peer.write(b"one");
         run_dry(&mut reactor);
@@ -442,7 +476,10 @@ fn a_stream_closed_by_another_in_the_same_batch_gets_no_data(build: Build) {
         until(&mut reactor, &log, 3);
         let said = log.take();
         assert_eq!(said[0], Said::data(b"x"));
-        assert!(matches!(said[1], Said::Close(CloseReason::Closed | CloseReason::Aborted)), "{said:?}");
+        assert!(
+            matches!(said[1], Said::Close(CloseReason::Closed | CloseReason::Aborted)),
+            "{said:?}"
+        );
     }
 }
 
@@ -450,7 +487,8 @@ fn writing_to_a_peer_that_is_gone_ends_the_stream(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     let (ours, peer) = crate::bed::pair();
-    let key = open(&mut reactor, PLAIN, ours.into(), Script::new(&log).on_open(|stream| stream.pause()));
+    let key =
+        open(&mut reactor, PLAIN, ours.into(), Script::new(&log).on_open(|stream| stream.pause()));
     drop(peer);
     reactor.stream(key).unwrap().send(b"x").unwrap();
     run_dry(&mut reactor);
@@ -494,8 +532,18 @@ fn poke(_: &mut Reactor, _: Key, peer: &mut Peer, _: &HandClock) {
 fn panics() -> Vec<Panic> {
     let idle = PLAIN.idle_timeout(Some(std::time::Duration::from_secs(1)));
     vec![
-        Panic { name: "open", options: PLAIN, script: |s| s.on_open(|_| panic!("open")), provoke: |_, _, _, _| {} },
-        Panic { name: "data", options: PLAIN, script: |s| s.on_data(|_, _| panic!("data")), provoke: poke },
+        Panic {
+            name: "open",
+            options: PLAIN,
+            script: |s| s.on_open(|_| panic!("open")),
+            provoke: |_, _, _, _| {},
+        },
+        Panic {
+            name: "data",
+            options: PLAIN,
+            script: |s| s.on_data(|_, _| panic!("data")),
+            provoke: poke,
+        },
         Panic {
             name: "end",
             options: PLAIN,
@@ -505,13 +553,17 @@ fn panics() -> Vec<Panic> {
         Panic {
             name: "full",
             options: PLAIN,
-            script: |s| s.on_data(|stream, _| assert!(stuff(stream) > 0)).on_full(|_| panic!("full")),
+            script: |s| {
+                s.on_data(|stream, _| assert!(stuff(stream) > 0)).on_full(|_| panic!("full"))
+            },
             provoke: poke,
         },
         Panic {
             name: "drained",
             options: PLAIN.marks(0, 10),
-            script: |s| s.on_data(|stream, _| assert!(stuff(stream) > 0)).on_drained(|_| panic!("drained")),
+            script: |s| {
+                s.on_data(|stream, _| assert!(stuff(stream) > 0)).on_drained(|_| panic!("drained"))
+            },
             provoke: |reactor, _, peer, _| {
                 peer.write(b"?");
                 turn(reactor);
@@ -545,7 +597,10 @@ fn a_panic_of_any_callback_resets_its_stream_and_harms_no_other(build: Build) {
         let (ours, mut other) = tcp();
         open(&mut reactor, PLAIN, ours, Script::echo(&others));
         let (ours, mut peer) = tcp();
-        let key = options.register(ours, script(Script::new(&log)), &mut reactor).map_err(|e| e.reason).unwrap();
+        let key = options
+            .register(ours, script(Script::new(&log)), &mut reactor)
+            .map_err(|e| e.reason)
+            .unwrap();
         let fd = ready();
         let events = Log::new();
         noting(&mut reactor, &fd, &events, ());

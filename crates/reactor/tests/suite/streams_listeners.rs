@@ -20,7 +20,9 @@ use rustix::{
 };
 use windlass::{
     AddReason, Errno, NotFound, Reactor,
-    stream::{Address, CloseReason, Connector, ListenOptions, Listener, StreamLimit, StreamOptions},
+    stream::{
+        Address, CloseReason, Connector, ListenOptions, Listener, StreamLimit, StreamOptions,
+    },
 };
 
 use crate::{
@@ -43,7 +45,11 @@ struct OwnPath(PathBuf);
 impl OwnPath {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("windlass-{}-{}.sock", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "windlass-{}-{}.sock",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
         Self(std::env::temp_dir().join(name))
     }
 }
@@ -204,7 +210,11 @@ fn a_shared_limit_holds_for_all_that_share_it(build: Build) {
     clock.advance(Duration::from_millis(100));
     assert_eq!(count(&mut reactors), [2, 1], "the other has looked again");
     let listening = reactors[1].listener(places[1].1).unwrap();
-    assert_eq!((listening.rests(), listening.rest_reason()), (0, None), "it wants nothing of the system's");
+    assert_eq!(
+        (listening.rests(), listening.rest_reason()),
+        (0, None),
+        "it wants nothing of the system's"
+    );
     assert_eq!(listening.limits_reached(), 2);
     let [first, mut second] = reactors;
     drop(first);
@@ -284,7 +294,11 @@ fn a_listener_is_paused_resumed_and_deleted(build: Build) {
     run_dry(&mut reactor);
     assert_eq!(reactor.stats().subscribers, 0);
     // Its place is used again, under another name.
-    let next = Listener::tcp(anywhere()).unwrap().register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let next = Listener::tcp(anywhere())
+        .unwrap()
+        .register(echoing(&log), &mut reactor)
+        .map_err(|e| e.reason)
+        .unwrap();
     assert_ne!(next, key);
     assert_eq!(reactor.listener(key).err(), Some(NotFound));
 }
@@ -306,7 +320,11 @@ fn a_deleted_listener_whose_streams_live_keeps_no_other_from_its_place(build: Bu
     drop(second);
     run_dry(&mut reactor);
     assert_eq!(reactor.stats().subscribers, 1);
-    assert_eq!(reactor.listener(next).unwrap().connections(), 0, "the other's stream is not its own");
+    assert_eq!(
+        reactor.listener(next).unwrap().connections(),
+        0,
+        "the other's stream is not its own"
+    );
     let mut peer = connect(to);
     peer.write(b"x");
     log.take();
@@ -322,7 +340,8 @@ fn several_listeners_share_a_port_if_they_ask_for_it(build: Build) {
     let to = address(&first);
     let second = options.tcp(to).unwrap();
     assert_eq!(ListenOptions::new().tcp(to).unwrap_err().kind(), ErrorKind::AddrInUse);
-    let keys = [first, second].map(|l| l.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap());
+    let keys = [first, second]
+        .map(|l| l.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap());
     let peers: Vec<Peer> = (0..64).map(|_| connect(to)).collect();
     until(&mut reactor, &log, 64);
     let counts = keys.map(|key| reactor.listener(key).unwrap().connections());
@@ -341,16 +360,27 @@ fn a_socket_that_listens_already_is_taken(build: Build) {
     peer.write(b"x");
     until(&mut reactor, &log, 2);
     assert_eq!(peer.read_all(), b"x");
-    let unbound = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None);
-    assert_eq!(ListenOptions::new().from_fd(unbound.unwrap()).unwrap_err().kind(), ErrorKind::InvalidInput);
+    let unbound = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    );
+    assert_eq!(
+        ListenOptions::new().from_fd(unbound.unwrap()).unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
     let file: OwnedFd = std::fs::File::open("/proc/self/exe").unwrap().into();
-    assert_eq!(ListenOptions::new().from_fd(file).unwrap_err().raw_os_error(), Some(Errno::NOTSOCK.raw_os_error()));
+    assert_eq!(
+        ListenOptions::new().from_fd(file).unwrap_err().raw_os_error(),
+        Some(Errno::NOTSOCK.raw_os_error())
+    );
 }
 
 fn streams_have_the_listeners_settings(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
-    let stream = StreamOptions::new().nodelay(false).keepalive(Some(Duration::from_secs(77))).marks(1, 2);
+    let stream =
+        StreamOptions::new().nodelay(false).keepalive(Some(Duration::from_secs(77))).marks(1, 2);
     let listener = ListenOptions::new().stream(stream).tcp(anywhere()).unwrap();
     let to = address(&listener);
     let noted = log.clone();
@@ -358,7 +388,10 @@ fn streams_have_the_listeners_settings(build: Build) {
         Some(Script::new(&noted).on_open(move |opened| {
             assert_eq!(opened.options(), stream);
             let socket = opened.as_fd();
-            assert!(!sockopt::tcp_nodelay(socket).unwrap() && sockopt::socket_keepalive(socket).unwrap());
+            assert!(
+                !sockopt::tcp_nodelay(socket).unwrap()
+                    && sockopt::socket_keepalive(socket).unwrap()
+            );
             assert_eq!(sockopt::tcp_keepidle(socket).unwrap(), Duration::from_secs(77));
         }))
     };
@@ -369,7 +402,11 @@ fn streams_have_the_listeners_settings(build: Build) {
 
 /// Limits are the process's, so it needs one of its own.
 fn without_descriptors_a_listener_rests_and_tries_again(build: Build) {
-    if !in_own_process(build, "streams_listeners", "without_descriptors_a_listener_rests_and_tries_again") {
+    if !in_own_process(
+        build,
+        "streams_listeners",
+        "without_descriptors_a_listener_rests_and_tries_again",
+    ) {
         return;
     }
     let clock = HandClock::new();
@@ -384,7 +421,8 @@ fn without_descriptors_a_listener_rests_and_tries_again(build: Build) {
     let next = std::os::fd::AsRawFd::as_raw_fd(&used).unsigned_abs();
     drop(used);
     let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(next.into()), maximum: limit.maximum }).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next.into()), maximum: limit.maximum })
+        .unwrap();
     assert!(run_dry(&mut reactor) <= 1, "it does not try again and again");
     assert!(reactor.listener(key).unwrap().is_resting());
     clock.advance(retry);
@@ -533,7 +571,10 @@ fn a_stream_that_is_ended_before_it_is_connected_never_opens(build: Build) {
         (|reactor, key| reactor.stream(key).unwrap().close(), CloseReason::Closed),
     ];
     for (end, reason) in ends {
-        let key = Connector::tcp(to).connect(Script::new(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+        let key = Connector::tcp(to)
+            .connect(Script::new(&log), &mut reactor)
+            .map_err(|e| e.reason)
+            .unwrap();
         end(&mut reactor, key);
         run_dry(&mut reactor);
         assert_eq!(log.take(), [Said::Close(reason), Said::Dropped]);

@@ -119,10 +119,16 @@ impl Watchdog {
 }
 
 /// Everybody accepts; the log tells of the streams.
-fn register(build: Build, listener: Listener) -> (windlass::Reactor, windlass::stream::ListenerKey) {
+fn register(
+    build: Build,
+    listener: Listener,
+) -> (windlass::Reactor, windlass::stream::ListenerKey) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
-    let key = listener.register(move |_: &_| Some(Script::echo(&log)), &mut reactor).map_err(|e| e.reason).unwrap();
+    let key = listener
+        .register(move |_: &_| Some(Script::echo(&log)), &mut reactor)
+        .map_err(|e| e.reason)
+        .unwrap();
     (reactor, key)
 }
 

@@ -64,7 +64,9 @@ fn act(world: &mut World, at: usize, stream: &mut Stream<'_>) {
             let sent = match sort % 3 {
                 0 => stream.send(&piece),
                 1 => stream.send_shared(&Shared::new(&piece)),
-                _ => stream.write_shared(&Shared::new(&piece)).map(|waiting| assert_eq!(waiting, stream.buffered())),
+                _ => stream
+                    .write_shared(&Shared::new(&piece))
+                    .map(|waiting| assert_eq!(waiting, stream.buffered())),
             };
             match sent {
                 Ok(()) => world.taken[at] += count,
@@ -138,7 +140,10 @@ fn check(said: &[Said], end: &End, taken: usize) {
             Said::Nudge => panic!("nobody has nudged it"),
         }
     }
-    assert!(got.len() <= end.sent && got == bytes(0, got.len()), "what the peer sends is received in order");
+    assert!(
+        got.len() <= end.sent && got == bytes(0, got.len()),
+        "what the peer sends is received in order"
+    );
     assert!(end.received <= taken);
     let is_closed = matches!(said[said.len() - 2], Said::Close(CloseReason::Closed));
     if is_closed && end.last == Ok(0) {
@@ -203,7 +208,10 @@ fn finish(reactor: &mut Reactor, world: &RefCell<World>, ends: &mut [End]) {
     // Each round moves a socket's buffer of the output, which is bounded; but TCP sends when it thinks fit.
     let begun = Instant::now();
     let is_late = || begun.elapsed() > Duration::from_secs(30);
-    while ends.iter().any(|end| end.peer.is_some() && matches!(end.last, Ok(1) | Err(ErrorKind::WouldBlock))) {
+    while ends
+        .iter()
+        .any(|end| end.peer.is_some() && matches!(end.last, Ok(1) | Err(ErrorKind::WouldBlock)))
+    {
         assert!(!is_late(), "a closed stream does not end");
         quiet(reactor);
         ends.iter_mut().for_each(End::read);

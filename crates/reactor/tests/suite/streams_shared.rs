@@ -30,7 +30,10 @@ fn what_is_written_for_many_goes_out_at_once_behind_what_waits(build: Build) {
         noted.set((waiting, segments_sent(&copy)));
         let again = target.write_shared(&Shared::new(b"third")).unwrap();
         // A ring sends it when the turn ends.
-        assert_eq!((again, target.buffered(), segments_sent(&copy)), (0, 0, if by_ring { 1 } else { 2 }));
+        assert_eq!(
+            (again, target.buffered(), segments_sent(&copy)),
+            (0, 0, if by_ring { 1 } else { 2 })
+        );
         assert_eq!(target.write_shared(&Shared::new(b"")), Ok(0));
     });
     open(&mut reactor, PLAIN, others, script);
@@ -59,7 +62,10 @@ fn what_many_sockets_do_not_take_waits_once_for_all(build: Build) {
         stream.send_shared(&Shared::of(&bytes)).unwrap();
         stream.send(b"behind").unwrap();
     }
-    assert!(waiting.iter().all(|waiting| (1..4_000_000).contains(waiting)), "some of it went out: {waiting:?}");
+    assert!(
+        waiting.iter().all(|waiting| (1..4_000_000).contains(waiting)),
+        "some of it went out: {waiting:?}"
+    );
     assert_eq!(Arc::strong_count(&bytes), 1 + 2 * peers.len(), "nobody has a copy");
     let mut expected = b"before".to_vec();
     expected.extend_from_slice(&bytes);
@@ -129,7 +135,9 @@ fn a_handler_that_nudges_itself_is_called_after_it_has_returned(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     let (ours, mut peer) = tcp();
-    let script = Script::new(&log).on_data(|stream, _| stream.nudge()).on_nudge(|stream| stream.send(b"!").unwrap());
+    let script = Script::new(&log)
+        .on_data(|stream, _| stream.nudge())
+        .on_nudge(|stream| stream.send(b"!").unwrap());
     open(&mut reactor, PLAIN, ours, script);
     log.take();
     peer.write(b"?");

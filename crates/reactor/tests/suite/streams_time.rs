@@ -47,7 +47,11 @@ fn an_idle_stream_is_told_not_before_its_time_and_a_granule_late_at_most(build: 
     assert_eq!(log.take(), [], "not before");
     advance(&mut reactor, &clock, TICK + GRANULE);
     let reason = Said::Close(CloseReason::IdleTimeout);
-    assert_eq!(log.take(), [Said::Timeout(Timeout::Idle), reason, Said::Dropped], "the default is to abort");
+    assert_eq!(
+        log.take(),
+        [Said::Timeout(Timeout::Idle), reason, Said::Dropped],
+        "the default is to abort"
+    );
     assert_eq!(peer.drain().1, Err(std::io::ErrorKind::ConnectionReset));
 }
 
@@ -55,11 +59,19 @@ fn a_stream_that_is_left_open_is_told_again(build: Build) {
     let (mut reactor, clock) = with_clock(build);
     let log = Log::new();
     let (ours, mut peer) = tcp();
-    let key = open(&mut reactor, IDLE, ours, Script::new(&log).on_timeout(|stream| stream.send(b"ping").unwrap()));
+    let key = open(
+        &mut reactor,
+        IDLE,
+        ours,
+        Script::new(&log).on_timeout(|stream| stream.send(b"ping").unwrap()),
+    );
     log.take();
     for _ in 0..3 {
         advance(&mut reactor, &clock, SECOND + GRANULE);
-        assert_eq!((log.take(), peer.read_all()), (vec![Said::Timeout(Timeout::Idle)], b"ping".to_vec()));
+        assert_eq!(
+            (log.take(), peer.read_all()),
+            (vec![Said::Timeout(Timeout::Idle)], b"ping".to_vec())
+        );
     }
     // Sending is not hearing.
     reactor.stream(key).unwrap().set_idle_timeout(Some(3 * SECOND));
@@ -163,7 +175,11 @@ fn an_end_that_comes_instead_of_the_timeout_is_not_followed_by_it(build: Build) 
     quiet(&mut reactor);
     assert_eq!(log.take(), [Said::End]);
     advance(&mut reactor, &clock, SECOND + GRANULE);
-    assert_eq!(log.take()[0], Said::Timeout(Timeout::WriteStall), "the other timeout is not forgotten");
+    assert_eq!(
+        log.take()[0],
+        Said::Timeout(Timeout::WriteStall),
+        "the other timeout is not forgotten"
+    );
 }
 
 /// The same turn's look has found them due already.
@@ -175,7 +191,8 @@ fn what_is_set_anew_or_paused_is_not_told_of_the_old_timeout(build: Build) {
     let (ours, _other) = tcp();
     let paused = open(&mut reactor, IDLE, ours, Script::new(&log));
     let (ours, _third) = tcp();
-    let stalled = open(&mut reactor, PLAIN.write_stall_timeout(Some(SECOND)), ours, Script::new(&log));
+    let stalled =
+        open(&mut reactor, PLAIN.write_stall_timeout(Some(SECOND)), ours, Script::new(&log));
     reactor.stream(stalled).unwrap().send(&vec![7; 12 << 20]).unwrap();
     quiet(&mut reactor);
     log.take();
@@ -189,7 +206,8 @@ fn what_is_set_anew_or_paused_is_not_told_of_the_old_timeout(build: Build) {
     reactor.stream(paused).unwrap().resume();
     quiet(&mut reactor);
     advance(&mut reactor, &clock, SECOND + GRANULE);
-    let told: Vec<_> = log.take().into_iter().filter(|said| matches!(said, Said::Timeout(_))).collect();
+    let told: Vec<_> =
+        log.take().into_iter().filter(|said| matches!(said, Said::Timeout(_))).collect();
     assert_eq!(told.len(), 3, "{told:?}");
 }
 
@@ -291,7 +309,11 @@ fn many_streams_time_out_in_one_look(build: Build) {
     assert_eq!(fired, 1, "their deadlines are within one granule of the reactor's time");
     drop(peers);
     quiet(&mut reactor);
-    let closed = log.take().into_iter().filter(|said| *said == Said::Close(CloseReason::IdleTimeout)).count();
+    let closed = log
+        .take()
+        .into_iter()
+        .filter(|said| *said == Said::Close(CloseReason::IdleTimeout))
+        .count();
     assert_eq!(closed, 50, "the reason is the timeout however the handler ends it");
 }
 
@@ -335,7 +357,12 @@ fn a_clock_that_panics_costs_one_stream(build: Build) {
 fn a_connection_that_nobody_answers_times_out(build: Build) {
     let (mut reactor, clock) = with_clock(build);
     let log = Log::new();
-    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
+    .unwrap();
     rustix::net::bind(&socket, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     rustix::net::listen(&socket, 0).unwrap();
     let to = std::net::SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
@@ -373,7 +400,9 @@ fn answers_do_not_wait_for_a_long_turn(build: Build) {
             handled.set(handled.get() + 1);
             if handled.get() == STREAMS {
                 let mut peers = peers.borrow_mut();
-                answered.set(peers.iter_mut().filter_map(|peer| peer.try_read(&mut [0; 8]).ok()).count());
+                answered.set(
+                    peers.iter_mut().filter_map(|peer| peer.try_read(&mut [0; 8]).ok()).count(),
+                );
             }
             stream.reply(input, ..).unwrap();
         });

@@ -143,7 +143,12 @@ fn a_thousand_timers_are_started_moved_and_cancelled(build: Build) {
         reactor.cancel(keys[place]).unwrap();
     }
     for place in (0..COUNT).filter(|place| place % 3 == 1) {
-        reactor.reset(keys[place], Duration::from_secs(1) + Duration::from_micros((COUNT - place) as u64)).unwrap();
+        reactor
+            .reset(
+                keys[place],
+                Duration::from_secs(1) + Duration::from_micros((COUNT - place) as u64),
+            )
+            .unwrap();
     }
     clock.advance(Duration::from_secs(2));
     while reactor.stats().timers > 0 {
@@ -161,7 +166,8 @@ fn a_delay_beyond_all_counting_never_ends(build: Build) {
     let mut reactor = build().clock(clock.clone()).build().unwrap();
     let log = Log::new();
     let mut keys = Vec::new();
-    for delay in [Duration::MAX, Duration::from_secs(u64::MAX / 2), Duration::from_nanos(u64::MAX)] {
+    for delay in [Duration::MAX, Duration::from_secs(u64::MAX / 2), Duration::from_nanos(u64::MAX)]
+    {
         let log = log.clone();
         keys.push(reactor.after(delay, move || log.note(delay)).unwrap());
         keys.push(reactor.every(delay, || {}).unwrap());
@@ -215,7 +221,11 @@ fn no_timer_waits_for_handlers_that_post_and_defer_for_ever(build: Build) {
     let served = Log::new();
     for name in 0..5 {
         let served = served.clone();
-        readable().with_fd(ready()).with_handler(move || served.note(name)).register_into(&mut reactor).unwrap();
+        readable()
+            .with_fd(ready())
+            .with_handler(move || served.note(name))
+            .register_into(&mut reactor)
+            .unwrap();
     }
     let fired = Log::new();
     for millisecond in 1..=20 {
@@ -228,7 +238,10 @@ fn no_timer_waits_for_handlers_that_post_and_defer_for_ever(build: Build) {
         assert_eq!(fired.take(), [millisecond], "in the turn in which it is due");
     }
     let served = served.take();
-    assert!((0..5).all(|name| served.iter().filter(|other| **other == name).count() >= 7), "{served:?}");
+    assert!(
+        (0..5).all(|name| served.iter().filter(|other| **other == name).count() >= 7),
+        "{served:?}"
+    );
 }
 
 scenarios! {

@@ -9,7 +9,9 @@ use windlass::{Reactor, Turn};
 
 use crate::{
     Build,
-    bed::{HandClock, Log, NOW, Shared, drain, idle, noting, panic_of, readable, ready, ring, sendable},
+    bed::{
+        HandClock, Log, NOW, Shared, drain, idle, noting, panic_of, readable, ready, ring, sendable,
+    },
 };
 
 fn no_clock_is_read_in_a_turn_without_timer_and_watchdog(build: Build) {
@@ -110,7 +112,10 @@ fn statistics_count_turns_events_timers_and_subscribers(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     let start = reactor.stats();
-    assert_eq!((start.turns, start.events, start.timers_fired, start.wakes, start.rebuilds), (0, 0, 0, 0, 0));
+    assert_eq!(
+        (start.turns, start.events, start.timers_fired, start.wakes, start.rebuilds),
+        (0, 0, 0, 0, 0)
+    );
     assert_eq!((start.subscribers, start.timers, start.quarantined), (0, 0, 0));
     let (a, b) = (ready(), ready());
     let key = noting(&mut reactor, &a, &log, ());
@@ -218,10 +223,14 @@ fn a_busy_polling_reactor_sees_events_timers_and_timeouts(build: Build) {
 
 /// A thread's state and its processor time in ticks (proc_pid_stat(5)).
 fn state_and_ticks(task: &std::path::Path) -> (char, u64) {
-    let stat = std::fs::read_to_string(std::path::Path::new("/proc").join(task).join("stat")).unwrap();
+    let stat =
+        std::fs::read_to_string(std::path::Path::new("/proc").join(task).join("stat")).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     let fields: Vec<&str> = fields.split(' ').collect();
-    (fields[0].chars().next().unwrap(), fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
+    (
+        fields[0].chars().next().unwrap(),
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap(),
+    )
 }
 
 /// The end of such a spin cannot be computed, and was taken for the start.
@@ -295,7 +304,9 @@ fn a_timer_that_a_turn_starts_waits_for_a_clock_that_stands_still(build: Build) 
     let log = Log::new();
     for _ in 0..3 {
         let noted = log.clone();
-        let start = move |mut turn: Turn<'_>| _ = turn.after(Duration::ZERO, move || noted.note("inside")).unwrap();
+        let start = move |mut turn: Turn<'_>| {
+            _ = turn.after(Duration::ZERO, move || noted.note("inside")).unwrap()
+        };
         assert!(reactor.defer(start).is_ok());
         let noted = log.clone();
         reactor.after(Duration::ZERO, move || noted.note("outside")).unwrap();

@@ -33,7 +33,17 @@ fn a_timeout_of_zero_asks_and_returns(build: Build) {
 fn a_wait_is_never_shorter_than_asked(build: Build) {
     let mut reactor = build().build().unwrap();
     noting(&mut reactor, &idle(), &Log::new(), ());
-    let spans = [Duration::from_nanos(1), US, 37 * US, 250 * US, 999 * US, MS, MS + US, 3 * MS + 141 * US, 20 * MS];
+    let spans = [
+        Duration::from_nanos(1),
+        US,
+        37 * US,
+        250 * US,
+        999 * US,
+        MS,
+        MS + US,
+        3 * MS + 141 * US,
+        20 * MS,
+    ];
     for span in spans {
         let start = Instant::now();
         assert_eq!(reactor.run_once(span).unwrap(), 0);
@@ -62,7 +72,9 @@ fn beats_are_never_early(build: Build) {
     let log = Log::new();
     let noted = log.clone();
     let start = Instant::now();
-    reactor.every(PERIOD, move |tick: windlass::Tick| noted.note((tick.missed, Instant::now()))).unwrap();
+    reactor
+        .every(PERIOD, move |tick: windlass::Tick| noted.note((tick.missed, Instant::now())))
+        .unwrap();
     while log.len() < 5 {
         reactor.run_once(None).unwrap();
     }
@@ -117,9 +129,12 @@ fn a_cancelled_timer_neither_fires_nor_ends_a_wait(build: Build) {
 
 // libuv: huge timeouts. A wait of all time is one for ever, and events end it.
 fn a_huge_timeout_is_one_for_ever(build: Build) {
-    for span in
-        [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_secs(1 << 40), Duration::from_secs(1 << 31)]
-    {
+    for span in [
+        Duration::MAX,
+        Duration::from_secs(u64::MAX),
+        Duration::from_secs(1 << 40),
+        Duration::from_secs(1 << 31),
+    ] {
         let mut reactor = build().build().unwrap();
         let log = Log::new();
         noting(&mut reactor, &ready(), &log, ());

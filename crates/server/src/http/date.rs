@@ -3,7 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const SECONDS_A_DAY: u64 = 86_400;
 
 /// Appends `Date: Sun, 06 Nov 1994 08:49:37 GMT` and the line's end. Nothing where the clock shows a year before 1970 or after 9999: a server
@@ -51,7 +52,8 @@ fn civil(days: u64) -> Option<(u64, usize, u64)> {
     }
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
@@ -79,7 +81,11 @@ mod tests {
     #[test]
     fn known_dates() {
         assert_eq!(date(0), "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n");
-        assert_eq!(date(784_111_777), "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n", "the example of the RFC");
+        assert_eq!(
+            date(784_111_777),
+            "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+            "the example of the RFC"
+        );
         assert_eq!(date(951_827_696), "Date: Tue, 29 Feb 2000 12:34:56 GMT\r\n");
         assert_eq!(date(253_402_300_799), "Date: Fri, 31 Dec 9999 23:59:59 GMT\r\n");
     }
@@ -99,7 +105,8 @@ mod tests {
         for days in 0..=2_932_896 {
             assert_eq!(civil(days), Some((year, month, day)), "{days}");
             let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-            let lengths = [31, if is_leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+            let lengths =
+                [31, if is_leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
             day += 1;
             if day > lengths[month] {
                 (day, month) = (1, month + 1);

@@ -5,8 +5,16 @@ use std::borrow::Cow;
 use windlass_ws::handshake::AcceptError;
 
 /// What the server itself says, so that responses cannot be misread.
-const RESERVED: [&str; 8] =
-    ["Connection", "Content-Length", "Date", "Keep-Alive", "TE", "Trailer", "Transfer-Encoding", "Upgrade"];
+const RESERVED: [&str; 8] = [
+    "Connection",
+    "Content-Length",
+    "Date",
+    "Keep-Alive",
+    "TE",
+    "Trailer",
+    "Transfer-Encoding",
+    "Upgrade",
+];
 
 /// Names and values, not checked yet: a wrong one is an error where it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,7 +102,9 @@ mod tests {
     #[test]
     fn the_check_agrees_with_a_strict_reader() {
         for character in (0..=127).map(char::from).chain(['\u{e4}']) {
-            for text in [character.to_string(), format!("a{character}b"), format!("{character}{character}")] {
+            for text in
+                [character.to_string(), format!("a{character}b"), format!("{character}{character}")]
+            {
                 assert_eq!(check(&text, "b").is_ok(), is_read(&text, "b"), "{text:?} as a name");
                 assert_eq!(check("a", &text).is_ok(), is_read("a", &text), "{text:?} as a value");
             }
@@ -106,7 +116,9 @@ mod tests {
         let mut head = b"GET / HTTP/1.0\r\n".to_vec();
         line(name, value, &mut head);
         head.extend_from_slice(b"\r\n");
-        let Ok(Some((request, len))) = Request::parse(&head, &HeadLimits::DEFAULT) else { return false };
+        let Ok(Some((request, len))) = Request::parse(&head, &HeadLimits::DEFAULT) else {
+            return false;
+        };
         let all: Vec<_> = request.headers().map(|header| (header.name, header.value)).collect();
         // Blanks at the ends of a value are no part of it.
         len == head.len() && all == [(name, value.trim_matches([' ', '\t']).as_bytes())]

@@ -86,7 +86,11 @@ pub struct Page {
 impl Page {
     /// A page of this type, `text/css` for instance.
     pub fn new(content_type: impl Into<Cow<'static, str>>, body: impl Into<Body>) -> Self {
-        Self { content_type: content_type.into(), body: body.into(), headers: OwnHeaders::default() }
+        Self {
+            content_type: content_type.into(),
+            body: body.into(),
+            headers: OwnHeaders::default(),
+        }
     }
 
     /// A page of HTML in UTF-8.
@@ -95,7 +99,11 @@ impl Page {
     }
 
     /// The same with a further header. One that cannot be sent is found by [`Routes::page`](super::Routes::page).
-    pub fn header(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Cow<'static, str>>) -> Self {
+    pub fn header(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        value: impl Into<Cow<'static, str>>,
+    ) -> Self {
         self.headers.push(name.into(), value.into());
         self
     }
@@ -117,7 +125,8 @@ impl Page {
         let unchanged_from = head.len();
         let etag = etag(self.body.bytes());
         line("ETag", &etag, &mut head);
-        for (name, value) in [("Cache-Control", "no-cache"), ("X-Content-Type-Options", "nosniff")] {
+        for (name, value) in [("Cache-Control", "no-cache"), ("X-Content-Type-Options", "nosniff")]
+        {
             if !self.headers.has(name) {
                 line(name, value, &mut head);
             }
@@ -139,10 +148,19 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Appends the response to a GET or HEAD.
-    pub(super) fn write(&self, request: &Request<'_>, is_last: bool, now: SystemTime, out: &mut Vec<u8>) {
+    pub(super) fn write(
+        &self,
+        request: &Request<'_>,
+        is_last: bool,
+        now: SystemTime,
+        out: &mut Vec<u8>,
+    ) {
         let is_unchanged = has_it(request, &self.etag);
-        let (status, head) =
-            if is_unchanged { (304, &self.head[self.unchanged_from..]) } else { (200, &self.head[..]) };
+        let (status, head) = if is_unchanged {
+            (304, &self.head[self.unchanged_from..])
+        } else {
+            (200, &self.head[..])
+        };
         let body = if is_unchanged || request.method() == "HEAD" { &[] } else { self.body.bytes() };
         // The status line, the Date, and the end of the head.
         const REST: usize = 128;
@@ -156,15 +174,16 @@ impl Prepared {
 /// A strong validator (RFC 9110 section 8.8.3) that depends on the bytes alone, so that it is the same in all workers and after a restart:
 /// their number and FNV-1a. Nobody gains anything by a collision, because the bytes are the program's own.
 fn etag(body: &[u8]) -> String {
-    let hash = body
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = body.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     format!("\"{:x}-{hash:016x}\"", body.len())
 }
 
 /// Whether the client has what the tag stands for (RFC 9110 section 13.1.2).
 fn has_it(request: &Request<'_>, etag: &str) -> bool {
-    let known = request.headers().filter(|header| header.name.eq_ignore_ascii_case("If-None-Match"));
+    let known =
+        request.headers().filter(|header| header.name.eq_ignore_ascii_case("If-None-Match"));
     known.into_iter().any(|header| header.value == b"*" || lists_tag(header.value, etag))
 }
 
@@ -175,7 +194,9 @@ fn lists_tag(mut list: &[u8], etag: &str) -> bool {
             list = rest;
         }
         let tag = list.strip_prefix(b"W/").unwrap_or(list);
-        let Some(end) = tag.strip_prefix(b"\"").and_then(|rest| rest.iter().position(|&byte| byte == b'"')) else {
+        let Some(end) =
+            tag.strip_prefix(b"\"").and_then(|rest| rest.iter().position(|&byte| byte == b'"'))
+        else {
             return false;
         };
         let (tag, rest) = tag.split_at(end + 2);
@@ -219,8 +240,12 @@ mod tests {
 
     #[test]
     fn what_the_application_says_of_caches_counts() {
-        let text = get(&Page::new("text/css", Vec::new()).header("cache-control", "max-age=60"), "");
-        assert!(text.contains("cache-control: max-age=60\r\n") && !text.contains("no-cache"), "{text}");
+        let text =
+            get(&Page::new("text/css", Vec::new()).header("cache-control", "max-age=60"), "");
+        assert!(
+            text.contains("cache-control: max-age=60\r\n") && !text.contains("no-cache"),
+            "{text}"
+        );
         assert!(text.contains("Content-Length: 0\r\n") && text.ends_with("\r\n\r\n"), "{text}");
     }
 
@@ -264,7 +289,13 @@ mod tests {
 
     #[test]
     fn bodies_are_made_of_what_one_has() {
-        for body in [Body::from("a"), b"a".into(), (&b"a"[..]).into(), b"a".to_vec().into(), "a".to_owned().into()] {
+        for body in [
+            Body::from("a"),
+            b"a".into(),
+            (&b"a"[..]).into(),
+            b"a".to_vec().into(),
+            "a".to_owned().into(),
+        ] {
             assert_eq!(body.bytes(), b"a");
         }
         assert_eq!(Body::from(Arc::<[u8]>::from(*b"a")).bytes(), b"a");
@@ -272,7 +303,9 @@ mod tests {
 
     #[test]
     fn headers_that_cannot_be_sent_are_found() {
-        let page = |name: &'static str, value: &'static str| Page::html("").header(name, value).prepare().map(drop);
+        let page = |name: &'static str, value: &'static str| {
+            Page::html("").header(name, value).prepare().map(drop)
+        };
         assert_eq!(page("X", "a\r\nb"), Err(AcceptError::HeaderValue));
         assert_eq!(page("X:", "a"), Err(AcceptError::HeaderName));
         assert_eq!(page("Etag", "\"a\""), Err(AcceptError::ReservedHeader));

@@ -29,9 +29,16 @@ impl Refusal {
     /// # Panics
     /// When the status is none of 300 to 599: a client must see that it was refused.
     pub fn status(status: u16) -> Self {
-        assert!((300..600).contains(&status), "the status of a refusal is 300 to 599, and {status} is not");
+        assert!(
+            (300..600).contains(&status),
+            "the status of a refusal is 300 to 599, and {status} is not"
+        );
         let phrase = response::phrase(status);
-        Self { status, text: if phrase.is_empty() { "refused" } else { phrase }.into(), headers: OwnHeaders::default() }
+        Self {
+            status,
+            text: if phrase.is_empty() { "refused" } else { phrase }.into(),
+            headers: OwnHeaders::default(),
+        }
     }
 
     /// The same with another text. It is sent as UTF-8, and a line's end is added.
@@ -42,7 +49,11 @@ impl Refusal {
 
     /// The same with a further header: `Location`, `Retry-After`, `WWW-Authenticate`. One that cannot be sent is found when the response is
     /// [written](Self::write): its name is no token, its value has a control character, or the server writes it itself.
-    pub fn header(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Cow<'static, str>>) -> Self {
+    pub fn header(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        value: impl Into<Cow<'static, str>>,
+    ) -> Self {
         self.headers.push(name.into(), value.into());
         self
     }
@@ -90,7 +101,8 @@ mod tests {
 
     #[test]
     fn the_whole_response() {
-        let refusal = Refusal::status(401).text("who are you?").header("WWW-Authenticate", "Bearer");
+        let refusal =
+            Refusal::status(401).text("who are you?").header("WWW-Authenticate", "Bearer");
         let (text, result) = written(&refusal);
         assert_eq!(result, Ok(()));
         assert_eq!(
@@ -104,10 +116,15 @@ mod tests {
     #[test]
     fn without_a_text_it_is_the_phrase() {
         assert!(
-            written(&Refusal::status(403)).0.ends_with("Content-Length: 10\r\nConnection: close\r\n\r\nForbidden\n")
+            written(&Refusal::status(403))
+                .0
+                .ends_with("Content-Length: 10\r\nConnection: close\r\n\r\nForbidden\n")
         );
         let (unknown, _) = written(&Refusal::status(599));
-        assert!(unknown.starts_with("HTTP/1.1 599 \r\n") && unknown.ends_with("\r\n\r\nrefused\n"), "{unknown}");
+        assert!(
+            unknown.starts_with("HTTP/1.1 599 \r\n") && unknown.ends_with("\r\n\r\nrefused\n"),
+            "{unknown}"
+        );
     }
 
     #[test]

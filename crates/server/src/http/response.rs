@@ -26,7 +26,8 @@ pub(super) fn finish(is_last: bool, body: &[u8], out: &mut Vec<u8>) {
 pub(crate) fn reject(rejection: Rejection, now: SystemTime, out: &mut Vec<u8>) {
     let mut date = Vec::new();
     write_value(now, &mut date);
-    let headers = core::str::from_utf8(&date).ok().filter(|date| !date.is_empty()).map(|date| ("Date", date));
+    let headers =
+        core::str::from_utf8(&date).ok().filter(|date| !date.is_empty()).map(|date| ("Date", date));
     let written = rejection.write_with_headers(headers.as_slice(), out);
     debug_assert!(written.is_ok(), "a date can be sent");
 }
@@ -34,7 +35,10 @@ pub(crate) fn reject(rejection: Rejection, now: SystemTime, out: &mut Vec<u8>) {
 /// Takes the body away from the response that begins at `start`: that to HEAD ends with its head, whatever the head
 /// says (RFC 9112 section 6.3).
 pub(crate) fn without_body(out: &mut Vec<u8>, start: usize) {
-    let end = out[start..].windows(4).position(|end| end == b"\r\n\r\n").map_or(out.len(), |end| start + end + 4);
+    let end = out[start..]
+        .windows(4)
+        .position(|end| end == b"\r\n\r\n")
+        .map_or(out.len(), |end| start + end + 4);
     out.truncate(end);
 }
 

@@ -98,7 +98,8 @@ impl<'a> UpgradeRequest<'a> {
     /// The first of the client's subprotocols that is among these, for [`Welcome::protocol`].
     #[must_use]
     pub fn choose<'p>(&self, supported: &[&'p str]) -> Option<&'p str> {
-        self.protocols().find_map(|offered| supported.iter().copied().find(|supported| *supported == offered))
+        self.protocols()
+            .find_map(|offered| supported.iter().copied().find(|supported| *supported == offered))
     }
 
     /// Where the connection comes from. Behind a proxy it is the proxy.
@@ -152,7 +153,11 @@ impl<D> Welcome<D> {
     }
 
     /// The same with a further header. One that cannot be sent is found when the response is [written](Self::accept).
-    pub fn header(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Cow<'static, str>>) -> Self {
+    pub fn header(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        value: impl Into<Cow<'static, str>>,
+    ) -> Self {
         self.headers.push(name.into(), value.into());
         self
     }
@@ -170,7 +175,8 @@ impl<D> Welcome<D> {
     ) -> Result<Opened<D>, AcceptError> {
         self.headers.check(&[])?;
         let headers = self.headers.pairs();
-        let accept = Accept::DEFAULT.protocol(self.protocol.as_deref()).deflate(deflate).headers(&headers);
+        let accept =
+            Accept::DEFAULT.protocol(self.protocol.as_deref()).deflate(deflate).headers(&headers);
         let accepted = upgrade.accept(&accept, out)?;
         Ok(Opened { data: self.data, protocol: self.protocol, deflate: accepted.deflate })
     }
@@ -201,7 +207,10 @@ mod tests {
         let upgrade = upgrade();
         let request = UpgradeRequest::new(&upgrade, &peer);
         assert_eq!((request.path(), request.query()), ("/chat/7", Some("a=b")));
-        assert_eq!((request.host(), request.origin()), (Some("example.com:81"), Some("http://example.com:81")));
+        assert_eq!(
+            (request.host(), request.origin()),
+            (Some("example.com:81"), Some("http://example.com:81"))
+        );
         assert_eq!((request.header("cookie"), request.header("X")), (Some("c=1"), None));
         assert_eq!(request.headers().count(), 10);
         assert_eq!(request.protocols().collect::<Vec<_>>(), ["chat.v3", "chat.v2", "chat.v1"]);
@@ -212,7 +221,8 @@ mod tests {
     fn the_client_likes_its_first_protocol_best() {
         let upgrade = upgrade();
         let peer = Address::Unix(None);
-        let choose = |supported: &[&'static str]| UpgradeRequest::new(&upgrade, &peer).choose(supported);
+        let choose =
+            |supported: &[&'static str]| UpgradeRequest::new(&upgrade, &peer).choose(supported);
         assert_eq!(choose(&["chat.v1", "chat.v2"]), Some("chat.v2"));
         assert_eq!(choose(&["chat.v1"]), Some("chat.v1"));
         assert_eq!(choose(&["chat.v9", "CHAT.V1"]), None);
@@ -221,10 +231,14 @@ mod tests {
 
     #[test]
     fn a_welcome_says_what_was_agreed() {
-        let welcome = Welcome::new(7).protocol("chat.v2").header("Set-Cookie", "a=b").header("X-A", "c");
+        let welcome =
+            Welcome::new(7).protocol("chat.v2").header("Set-Cookie", "a=b").header("X-A", "c");
         let mut out = b"kept".to_vec();
         let opened = welcome.accept(&upgrade(), Some(&DeflateConfig::DEFAULT), &mut out).unwrap();
-        assert_eq!((opened.data, opened.protocol.as_deref(), opened.deflate.is_some()), (7, Some("chat.v2"), true));
+        assert_eq!(
+            (opened.data, opened.protocol.as_deref(), opened.deflate.is_some()),
+            (7, Some("chat.v2"), true)
+        );
         let text = String::from_utf8(out).unwrap();
         assert!(text.starts_with("keptHTTP/1.1 101 Switching Protocols\r\n"), "{text}");
         for line in [
@@ -236,7 +250,8 @@ mod tests {
             assert!(text.contains(&format!("\r\n{line}\r\n")), "{text}");
         }
         assert!(
-            text.contains("\r\nSec-WebSocket-Extensions: permessage-deflate") && text.ends_with("\r\n\r\n"),
+            text.contains("\r\nSec-WebSocket-Extensions: permessage-deflate")
+                && text.ends_with("\r\n\r\n"),
             "{text}"
         );
     }
@@ -258,7 +273,10 @@ mod tests {
             (Welcome::new(Rc::clone(&data)).protocol(""), AcceptError::ProtocolNotOffered),
             (Welcome::new(Rc::clone(&data)).header("X", "a\r\nb"), AcceptError::HeaderValue),
             (Welcome::new(Rc::clone(&data)).header("X Y", "a"), AcceptError::HeaderName),
-            (Welcome::new(Rc::clone(&data)).header("Sec-WebSocket-Protocol", "a"), AcceptError::ReservedHeader),
+            (
+                Welcome::new(Rc::clone(&data)).header("Sec-WebSocket-Protocol", "a"),
+                AcceptError::ReservedHeader,
+            ),
             (Welcome::new(Rc::clone(&data)).header("Keep-Alive", "a"), AcceptError::ReservedHeader),
         ] {
             let mut out = Vec::new();

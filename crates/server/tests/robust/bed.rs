@@ -9,7 +9,8 @@ use std::{
 
 use windlass::{Clock, Reactor, Turn, stream::ListenerKey};
 use windlass_server::{
-    CloseCode, CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Service, Stats,
+    CloseCode, CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message, Options,
+    Service, Stats,
     http::{Refusal, UpgradeRequest, Welcome},
 };
 
@@ -142,7 +143,11 @@ impl Handler for Subject {
     }
 
     fn on_close(&self, _: &mut Hub<'_>, _: &mut Data, closed: &Closed<'_>) {
-        self.0.closed.borrow_mut().push((closed.id, closed.reason, closed.code.map(|code| code.get())));
+        self.0.closed.borrow_mut().push((
+            closed.id,
+            closed.reason,
+            closed.code.map(|code| code.get()),
+        ));
     }
 }
 
@@ -181,24 +186,39 @@ impl Bed {
 
     /// One whose clock goes by itself.
     pub(crate) fn by_the_systems_clock(options: &Options) -> Self {
-        let reactor = Reactor::builder().backend(crate::backend::chosen()).build().expect("a reactor can be had");
-        Self::of(options, ([127, 0, 0, 1], 0).into(), reactor, HandClock(Rc::new(Cell::new(Instant::now()))))
+        let reactor = Reactor::builder()
+            .backend(crate::backend::chosen())
+            .build()
+            .expect("a reactor can be had");
+        Self::of(
+            options,
+            ([127, 0, 0, 1], 0).into(),
+            reactor,
+            HandClock(Rc::new(Cell::new(Instant::now()))),
+        )
     }
 
     fn of(options: &Options, address: SocketAddr, mut reactor: Reactor, clock: HandClock) -> Self {
         let log = Rc::new(Log::default());
         let mut options = options.clone();
         // A small buffer holds the longest message, with its header.
-        options.limits.message_max = options.limits.message_max.min(options.receiver_buffer_max - 10);
-        let service = Service::new(Subject(Rc::clone(&log)), &options, &mut reactor).expect("a service can be had");
+        options.limits.message_max =
+            options.limits.message_max.min(options.receiver_buffer_max - 10);
+        let service = Service::new(Subject(Rc::clone(&log)), &options, &mut reactor)
+            .expect("a service can be had");
         let listener = options.listener().tcp(address).expect("there is a free port");
-        let address = listener.local_addr().expect("it has an address").socket_addr().expect("an IP address");
+        let address =
+            listener.local_addr().expect("it has an address").socket_addr().expect("an IP address");
         let listener = service.listen(listener, &mut reactor).expect("it can be registered");
         Self { reactor, service, listener, clock, address, log }
     }
 
     /// Runs turns until something is the case.
-    pub(crate) fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> Option<T>) -> T {
+    pub(crate) fn until<T>(
+        &mut self,
+        what: &str,
+        mut look: impl FnMut(&mut Self) -> Option<T>,
+    ) -> T {
         let start = Instant::now();
         loop {
             if let Some(found) = look(self) {
@@ -282,11 +302,18 @@ impl Bed {
     pub(crate) fn exchange(&mut self, peer: &mut Peer, payload: &[u8]) {
         peer.send_frame(crate::peer::BINARY, payload);
         let frame = self.frame(peer);
-        assert!(frame == Frame::new(crate::peer::BINARY, payload), "{} other bytes", frame.payload.len());
+        assert!(
+            frame == Frame::new(crate::peer::BINARY, payload),
+            "{} other bytes",
+            frame.payload.len()
+        );
     }
 
     /// Does something with the service, in a turn.
-    pub(crate) fn hub<T: 'static>(&mut self, mut run: impl FnMut(&mut Hub<'_>) -> T + 'static) -> T {
+    pub(crate) fn hub<T: 'static>(
+        &mut self,
+        mut run: impl FnMut(&mut Hub<'_>) -> T + 'static,
+    ) -> T {
         let (done, service) = (Rc::new(Cell::new(None)), self.service.clone());
         let result = Rc::clone(&done);
         let now = move |mut turn: Turn<'_>| result.set(Some(run(&mut service.hub(&mut turn))));
@@ -300,7 +327,9 @@ impl Bed {
         let over = Rc::clone(&is_over);
         let now = move |mut turn: Turn<'_>| {
             let over = Rc::clone(&over);
-            service.drain(deadline, &mut turn, move |_| assert!(!over.replace(true), "it is over once"));
+            service.drain(deadline, &mut turn, move |_| {
+                assert!(!over.replace(true), "it is over once")
+            });
         };
         self.reactor.after(Duration::ZERO, now).expect("there is room for a timer");
         self.until("the drain begins", |bed| bed.service.is_draining().then_some(()));
@@ -324,7 +353,9 @@ impl Bed {
 
     /// Waits until so many connections are there.
     pub(crate) fn until_connections(&mut self, count: u64) {
-        self.until("connections come and go", |bed| (bed.stats().connections == count).then_some(()));
+        self.until("connections come and go", |bed| {
+            (bed.stats().connections == count).then_some(())
+        });
     }
 
     /// Nobody is there any more, each connection that was opened was closed once, and its data is dropped.
@@ -332,7 +363,8 @@ impl Bed {
         self.until_connections(0);
         self.settle();
         let mut opened = self.log.opened.borrow().clone();
-        let mut closed: Vec<ConnectionId> = self.log.closed.borrow().iter().map(|&(id, ..)| id).collect();
+        let mut closed: Vec<ConnectionId> =
+            self.log.closed.borrow().iter().map(|&(id, ..)| id).collect();
         opened.sort_unstable_by_key(|id| id.to_bits());
         closed.sort_unstable_by_key(|id| id.to_bits());
         assert_eq!(opened, closed, "each connection is closed once");

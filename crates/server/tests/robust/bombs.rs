@@ -41,7 +41,9 @@ fn compressed(payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message_may() {
-    if !is_own_process("bombs::a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message_may") {
+    if !is_own_process(
+        "bombs::a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message_may",
+    ) {
         return;
     }
     let mut bed = bed();
@@ -113,7 +115,10 @@ fn by_default_a_message_may_become_100_times_as_long_and_then_it_is_ended_with_1
     peer.send_frame(BINARY | COMPRESSED, compressed(&vec![b'a'; 257 << 10]));
     let close = bed.frame(&mut peer);
     assert_eq!(close.close_code(), 1008);
-    assert_eq!(&close.payload[2..], b"compression ratio of the message is too high; send it uncompressed");
+    assert_eq!(
+        &close.payload[2..],
+        b"compression ratio of the message is too high; send it uncompressed"
+    );
     bed.rest(peer);
     bed.until_connections(0);
     assert_eq!(bed.log.closed(), [CloseReason::Violation(Violation::RatioTooHigh)]);
@@ -127,7 +132,12 @@ fn what_is_no_deflate_is_ended_with_1007_and_the_next_message_of_another_is_whol
     for garbage in [&b"\xff\xff\xff\xff"[..], b"\x07", &[0x55; 5000]] {
         let mut bad = open(&mut bed, "/echo");
         bad.send_frame(TEXT | COMPRESSED, garbage);
-        assert_eq!(bed.frame(&mut bad).close_code(), 1007, "{:?}", &garbage[..garbage.len().min(9)]);
+        assert_eq!(
+            bed.frame(&mut bad).close_code(),
+            1007,
+            "{:?}",
+            &garbage[..garbage.len().min(9)]
+        );
         good.send_frame(TEXT, text);
         let answer = bed.frame(&mut good);
         if answer.first & COMPRESSED == 0 {

@@ -13,8 +13,8 @@ use std::{
 
 use windlass::{Clock, Reactor, Turn};
 use windlass_server::{
-    CloseCode, CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Prepared, Service, Stats,
-    Upgraded,
+    CloseCode, CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message, Options,
+    Prepared, Service, Stats, Upgraded,
     http::{Refusal, UpgradeRequest, Welcome},
 };
 use windlass_ws::deflate::{Agreement, Codec, DeflateConfig, Shared};
@@ -65,7 +65,12 @@ impl Handler for Subject {
         }
     }
 
-    fn on_message(&self, connection: &mut Connection<'_>, (index, role): &mut Self::Data, message: Message<'_>) {
+    fn on_message(
+        &self,
+        connection: &mut Connection<'_>,
+        (index, role): &mut Self::Data,
+        message: Message<'_>,
+    ) {
         self.0.messages.borrow_mut().push(*index);
         match role {
             Role::Sink | Role::Listen => {}
@@ -113,15 +118,22 @@ impl Bed {
     fn new(set: impl FnOnce(&mut Options)) -> Self {
         let mut options = Options::new();
         options.deflate = Some(DeflateConfig::DEFAULT);
-        (options.ping_interval, options.idle_timeout, options.write_stall_timeout) = (None, None, None);
+        (options.ping_interval, options.idle_timeout, options.write_stall_timeout) =
+            (None, None, None);
         options.receiver_buffer_max = 64 << 20;
         set(&mut options);
         let clock = HandClock(Rc::new(Cell::new(Instant::now())));
         let backend = crate::backend::chosen();
-        let mut reactor = Reactor::builder().backend(backend).clock(clock.clone()).build().expect("it can be had");
+        let mut reactor = Reactor::builder()
+            .backend(backend)
+            .clock(clock.clone())
+            .build()
+            .expect("it can be had");
         let trace = Rc::new(Trace::default());
-        let service = Service::new(Subject(Rc::clone(&trace)), &options, &mut reactor).expect("it can be had");
-        let budgets = (options.inflate_bytes_per_turn as u64, options.deflate_bytes_per_turn as u64);
+        let service = Service::new(Subject(Rc::clone(&trace)), &options, &mut reactor)
+            .expect("it can be had");
+        let budgets =
+            (options.inflate_bytes_per_turn as u64, options.deflate_bytes_per_turn as u64);
         Self { reactor, service, trace, clock, budgets, ids: Vec::new() }
     }
 
@@ -144,7 +156,10 @@ impl Bed {
 
     fn adopt(&mut self, ours: impl Into<OwnedFd>, role: Role, has_deflate: bool) {
         let upgraded = Upgraded::new((self.ids.len(), role)).deflate(has_deflate.then(agreement));
-        let id = self.service.adopt(ours, Vec::new(), upgraded, &mut self.reactor).expect("there is room");
+        let id = self
+            .service
+            .adopt(ours, Vec::new(), upgraded, &mut self.reactor)
+            .expect("there is room");
         self.ids.push(id);
         self.turn();
     }
@@ -244,12 +259,18 @@ fn a_turn_inflates_its_budget_and_one_message_at_most() {
         let turns = bed.until(|bed| bed.seen() == CLIENTS * EACH);
         let stats = bed.stats();
         assert_eq!(stats.bytes_inflated, (CLIENTS * EACH * LEN) as u64);
-        assert!(stats.inflated_per_turn_most < (budget + LEN) as u64 && stats.inflated_per_turn_most >= LEN as u64);
+        assert!(
+            stats.inflated_per_turn_most < (budget + LEN) as u64
+                && stats.inflated_per_turn_most >= LEN as u64
+        );
         assert!(stats.codec_waits > 0);
         // Nor are turns wasted.
         let per_turn = budget.div_ceil(LEN);
         // The queue is served in every second one.
-        assert!(turns <= 2 * (CLIENTS * EACH).div_ceil(per_turn) + 4, "{turns} turns with {per_turn} messages each");
+        assert!(
+            turns <= 2 * (CLIENTS * EACH).div_ceil(per_turn) + 4,
+            "{turns} turns with {per_turn} messages each"
+        );
     }
 }
 
@@ -295,7 +316,10 @@ fn a_turn_deflates_its_budget_and_one_message_at_most() {
             received.extend(read(peer));
             assert_eq!(received[0], TEXT | COMPRESSED);
             let one = received.len() / 5;
-            assert!(received.chunks(one).all(|frame| frame == &received[..one]), "five times the same");
+            assert!(
+                received.chunks(one).all(|frame| frame == &received[..one]),
+                "five times the same"
+            );
         }
     }
 }
@@ -368,13 +392,17 @@ fn one_that_waits_is_not_read_from_and_keeps_one_receive() {
     assert!(bed.seen() <= 31, "{} messages in 30 turns", bed.seen());
     // A receive is of 64 KiB at most. By completion the kernel may have brought some more before it was told to stop.
     assert!(peak < CLIENTS * (150 << 10) + (2 << 20), "{peak} bytes");
-    assert!(peers[0].write(&bytes).is_err(), "the kernel's buffer is full, and the peer has to wait");
+    assert!(
+        peers[0].write(&bytes).is_err(),
+        "the kernel's buffer is full, and the peer has to wait"
+    );
 }
 
 #[test]
 fn whoever_goes_away_or_ends_while_it_waits_keeps_nobody_waiting() {
     let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = 1);
-    let roles = [Role::Sink, Role::Sink, Role::Panic, Role::Bye, Role::Pause, Role::Sink, Role::Sink];
+    let roles =
+        [Role::Sink, Role::Sink, Role::Panic, Role::Bye, Role::Pause, Role::Sink, Role::Sink];
     let mut peers: Vec<Peer> = roles.iter().map(|role| bed.open_tcp(*role)).collect();
     peers[0].send(&bomb().repeat(4));
     while bed.seen() == 0 {
@@ -392,7 +420,11 @@ fn whoever_goes_away_or_ends_while_it_waits_keeps_nobody_waiting() {
         panics += u32::from(catch_unwind(AssertUnwindSafe(|| bed.turn())).is_err());
     }
     assert_eq!(panics, 1);
-    assert_eq!((bed.of(2), bed.of(3), bed.of(4)), (1, 1, 1), "one message, then the panic, the close and the pause");
+    assert_eq!(
+        (bed.of(2), bed.of(3), bed.of(4)),
+        (1, 1, 1),
+        "one message, then the panic, the close and the pause"
+    );
     assert_eq!((bed.of(5), bed.of(6)), (4, 4), "the others are served");
     assert!(bed.of(0) + bed.of(1) < 8, "these had something left");
     let paused = bed.ids[4];
@@ -425,10 +457,15 @@ fn what_a_closing_connection_is_sent_waits_as_well_and_its_close_is_found() {
     let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = 1);
     let mut peers: Vec<UnixStream> = (0..4).map(|_| bed.open(Role::Bye, true)).collect();
     for peer in &mut peers {
-        peer.write_all(&[bomb().repeat(6), masked(CLOSE, &1000_u16.to_be_bytes())].concat()).expect("it is taken");
+        peer.write_all(&[bomb().repeat(6), masked(CLOSE, &1000_u16.to_be_bytes())].concat())
+            .expect("it is taken");
     }
     bed.until(|bed| bed.trace.closed.borrow().len() == 4);
-    assert_eq!(bed.stats().bytes_inflated, 4 * 6 * LEN as u64, "what comes after is passed over, and counts");
+    assert_eq!(
+        bed.stats().bytes_inflated,
+        4 * 6 * LEN as u64,
+        "what comes after is passed over, and counts"
+    );
     assert_eq!(bed.seen(), 4);
     assert!(bed.trace.closed.borrow().iter().all(|(_, reason)| *reason == CloseReason::Local));
 }
@@ -480,7 +517,11 @@ fn publications_count_and_publishers_wait_when_they_have_spent_the_budget() {
     assert_eq!(stats.bytes_deflated, (12 * EACH * payload.len()) as u64, "once for all receivers");
     // Each publisher has one message after the budget is spent, and 64 KiB go out together.
     let most = (64 << 10) + (64 << 10) + 12 * payload.len() as u64;
-    assert!(stats.deflated_per_turn_most <= most, "{} bytes in a turn", stats.deflated_per_turn_most);
+    assert!(
+        stats.deflated_per_turn_most <= most,
+        "{} bytes in a turn",
+        stats.deflated_per_turn_most
+    );
     // A prepared message is compressed once, and counts once.
     let prepared = Prepared::new(&payload[..]);
     let id = bed.ids[0];

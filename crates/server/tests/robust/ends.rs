@@ -14,7 +14,8 @@ fn a_half_closed_client_gets_all_that_it_has_asked_for_and_then_the_end() {
     let mut bed = Bed::new(&options());
     for (count, size) in [(1, 1), (1, 100_000), (1000, 100), (40, 100_000)] {
         let mut peer = bed.open("/echo");
-        let message = |number: u32| -> Vec<u8> { (number..).flat_map(u32::to_be_bytes).take(size).collect() };
+        let message =
+            |number: u32| -> Vec<u8> { (number..).flat_map(u32::to_be_bytes).take(size).collect() };
         for number in 0..count {
             peer.send_frame(BINARY, message(number));
         }
@@ -63,7 +64,8 @@ fn a_client_may_leave_within_its_request() {
 fn a_client_may_leave_within_a_frame_and_what_was_whole_before_is_answered() {
     let mut bed = Bed::new(&options());
     let whole = masked(TEXT, b"whole");
-    let frames = [masked(BINARY, &[7; 300]), masked(PING, b"ping"), masked(CLOSE, &1000_u16.to_be_bytes())];
+    let frames =
+        [masked(BINARY, &[7; 300]), masked(PING, b"ping"), masked(CLOSE, &1000_u16.to_be_bytes())];
     for frame in frames {
         for at in (0..frame.len()).step_by(if frame.len() > 100 { 17 } else { 1 }) {
             let mut peer = bed.open("/echo");
@@ -112,7 +114,9 @@ fn request_message_and_close_may_come_at_once_with_the_end() {
 #[test]
 fn a_close_is_answered_and_the_connection_ended_in_order() {
     let mut bed = Bed::new(&options());
-    for (payload, code) in [(&b""[..], None), (&b"\x03\xe8"[..], Some(1000)), (&b"\x0b\xb8why"[..], Some(3000))] {
+    for (payload, code) in
+        [(&b""[..], None), (&b"\x03\xe8"[..], Some(1000)), (&b"\x0b\xb8why"[..], Some(3000))]
+    {
         let mut peer = bed.open("/echo");
         peer.send_frame(CLOSE, payload);
         let answer = bed.frame(&mut peer);
@@ -156,7 +160,8 @@ fn a_handler_that_panics_costs_its_own_connection_and_no_other() {
         victim.send_frame(BINARY, b"now");
         // In the same turn, perhaps, and not lost.
         speaker.send_frame(BINARY, [round]);
-        let panic = bed.until("the panic", |bed| catch_unwind(AssertUnwindSafe(|| bed.settle())).err());
+        let panic =
+            bed.until("the panic", |bed| catch_unwind(AssertUnwindSafe(|| bed.settle())).err());
         assert_eq!(panic.downcast_ref::<String>().map(String::as_str), Some(PANIC));
         assert_eq!(bed.rest(victim), b"");
         assert_eq!(bed.frame(&mut witness), Frame::new(BINARY, [round]));
@@ -176,7 +181,8 @@ fn a_half_closed_client_that_reads_late_gets_all_of_it() {
     let mut bed = Bed::new(&options);
     let peer = Peer::with_small_window(bed.address);
     let mut peer = bed.shake(peer, "/echo");
-    let message = |number: u32| -> Vec<u8> { (number..).flat_map(u32::to_be_bytes).take(10_000).collect() };
+    let message =
+        |number: u32| -> Vec<u8> { (number..).flat_map(u32::to_be_bytes).take(10_000).collect() };
     const COUNT: u32 = 1000;
     for number in 0..COUNT {
         peer.send_frame(BINARY, message(number));

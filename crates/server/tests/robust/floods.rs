@@ -38,7 +38,8 @@ fn a_flood_of_pings_is_ended_with_1008_and_others_are_served_meanwhile() {
     assert_eq!(code, 1008);
     bed.until_connections(1);
     assert_eq!(bed.log.closed(), [CloseReason::Violation(Violation::TooManyControls)]);
-    let expected: Vec<Frame> = (0..1000_u16).map(|number| Frame::new(PONG, number.to_be_bytes())).collect();
+    let expected: Vec<Frame> =
+        (0..1000_u16).map(|number| Frame::new(PONG, number.to_be_bytes())).collect();
     assert!(frames == expected, "the first 1000 are answered, in order: {}", frames.len());
     bed.exchange(&mut witness, b"hello");
     drop(witness);
@@ -54,7 +55,10 @@ fn pings_within_the_limit_are_answered_second_by_second() {
             peer.send_frame(PING, (second * 1000 + number).to_be_bytes());
         }
         for number in 0..999_u16 {
-            assert_eq!(bed.frame(&mut peer), Frame::new(PONG, (second * 1000 + number).to_be_bytes()));
+            assert_eq!(
+                bed.frame(&mut peer),
+                Frame::new(PONG, (second * 1000 + number).to_be_bytes())
+            );
         }
         bed.pass(Duration::from_secs(2));
     }
@@ -91,8 +95,9 @@ fn a_message_in_too_many_fragments_is_ended_with_1008() {
     let mut bed = Bed::new(&options);
     let mut peer = bed.open("/echo");
     let continuation = masked(0, b"");
-    let message =
-        |continuations: usize| [masked(2, b"begin"), continuation.repeat(continuations), masked(0x80, b"end")].concat();
+    let message = |continuations: usize| {
+        [masked(2, b"begin"), continuation.repeat(continuations), masked(0x80, b"end")].concat()
+    };
     peer.send(&message(98));
     assert_eq!(bed.frame(&mut peer), Frame::new(BINARY, "beginend"));
     peer.send(&message(99));
@@ -138,7 +143,8 @@ fn a_head_without_an_end_is_refused_with_431() {
 fn no_bytes_after_a_violation_count() {
     let mut bed = Bed::new(&options());
     let mut peer = bed.open("/echo");
-    let bytes = [masked(TEXT, b"good"), masked(TEXT, b"\xff"), masked(TEXT, b"lost").repeat(10_000)];
+    let bytes =
+        [masked(TEXT, b"good"), masked(TEXT, b"\xff"), masked(TEXT, b"lost").repeat(10_000)];
     peer.send(&bytes.concat());
     assert_eq!(frames_until_close(&mut bed, peer), (vec![Frame::new(TEXT, "good")], 1007));
     assert_eq!(bed.log.messages.get(), 1);

@@ -96,22 +96,34 @@ fn leaves_nothing(slow: Slow, test: &str) {
     // Which buffers are kept, and how large, depends on how the kernel has cut the bytes. That each connection gives back every byte of its own is shown by
     // five thousand of them (`many`); this is about messages, of which each round has sent tens of megabytes.
     let (early, late) = (memory[3..6].iter().max(), memory[6..].iter().max());
-    assert!(late <= early.map(|early| early + (128 << 10)).as_ref(), "bytes after each round: {memory:?}");
+    assert!(
+        late <= early.map(|early| early + (128 << 10)).as_ref(),
+        "bytes after each round: {memory:?}"
+    );
 }
 
 #[test]
 fn chaos_with_drop_newest_leaves_no_descriptor_and_no_memory_behind() {
-    leaves_nothing(Slow::DropNewest, "leaks::chaos_with_drop_newest_leaves_no_descriptor_and_no_memory_behind");
+    leaves_nothing(
+        Slow::DropNewest,
+        "leaks::chaos_with_drop_newest_leaves_no_descriptor_and_no_memory_behind",
+    );
 }
 
 #[test]
 fn chaos_with_drop_oldest_leaves_no_descriptor_and_no_memory_behind() {
-    leaves_nothing(Slow::DropOldest, "leaks::chaos_with_drop_oldest_leaves_no_descriptor_and_no_memory_behind");
+    leaves_nothing(
+        Slow::DropOldest,
+        "leaks::chaos_with_drop_oldest_leaves_no_descriptor_and_no_memory_behind",
+    );
 }
 
 #[test]
 fn chaos_with_evict_leaves_no_descriptor_and_no_memory_behind() {
-    leaves_nothing(Slow::Evict, "leaks::chaos_with_evict_leaves_no_descriptor_and_no_memory_behind");
+    leaves_nothing(
+        Slow::Evict,
+        "leaks::chaos_with_evict_leaves_no_descriptor_and_no_memory_behind",
+    );
 }
 
 #[test]

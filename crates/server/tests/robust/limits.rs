@@ -120,5 +120,8 @@ fn an_ipv6_loopback_is_one_address() {
             (is_taken(&mut bed, &mut peer), peer)
         })
         .collect();
-    assert_eq!(taken.iter().map(|(is_taken, _)| *is_taken).collect::<Vec<_>>(), [true, true, false, false]);
+    assert_eq!(
+        taken.iter().map(|(is_taken, _)| *is_taken).collect::<Vec<_>>(),
+        [true, true, false, false]
+    );
 }

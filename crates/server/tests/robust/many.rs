@@ -17,7 +17,8 @@ pub(crate) fn allow_descriptors(needed: usize) {
         maximum.is_none_or(|maximum| maximum >= needed as u64),
         "the system allows {maximum:?} descriptors of {needed}"
     );
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("up to the maximum it may be raised");
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .expect("up to the maximum it may be raised");
 }
 
 #[test]
@@ -49,7 +50,8 @@ fn five_thousand_at_once_are_all_served_and_leave_nothing_behind() {
         for speaker in [0, 1, MANY / 2, MANY - 1] {
             let said = [round.to_be_bytes(), (speaker as u32).to_be_bytes()].concat();
             peers[speaker].send_frame(BINARY, &said);
-            for (index, peer) in peers.iter_mut().enumerate().filter(|(index, _)| *index != speaker) {
+            for (index, peer) in peers.iter_mut().enumerate().filter(|(index, _)| *index != speaker)
+            {
                 assert_eq!(bed.frame(peer), Frame::new(BINARY, &said), "{index} hears {speaker}");
             }
         }
@@ -73,22 +75,29 @@ fn five_thousand_at_once_are_all_served_and_leave_nothing_behind() {
 
 #[test]
 fn without_descriptors_accepting_pauses_and_goes_on_when_there_are_some() {
-    if !is_own_process("many::without_descriptors_accepting_pauses_and_goes_on_when_there_are_some") {
+    if !is_own_process("many::without_descriptors_accepting_pauses_and_goes_on_when_there_are_some")
+    {
         return;
     }
     let mut bed = Bed::new(&options());
     let mut witness = bed.open("/echo");
     let before = getrlimit(Resource::Nofile);
     // Room for 40 clients and 10 of their connections.
-    setrlimit(Resource::Nofile, Rlimit { current: Some(descriptors() as u64 + 50), maximum: before.maximum }).unwrap();
+    setrlimit(
+        Resource::Nofile,
+        Rlimit { current: Some(descriptors() as u64 + 50), maximum: before.maximum },
+    )
+    .unwrap();
     let mut peers: Vec<Peer> = (0..40).map(|_| Peer::connect(bed.address)).collect();
-    let is_resting = |bed: &mut Bed| bed.reactor.listener(bed.listener).expect("it is registered").is_resting();
+    let is_resting =
+        |bed: &mut Bed| bed.reactor.listener(bed.listener).expect("it is registered").is_resting();
     bed.until("accepting pauses", |bed| is_resting(bed).then_some(()));
     bed.settle();
     let there = bed.stats().connections;
     assert!((5..20).contains(&there), "{there}");
     // The loop does not spin on what it cannot accept, and serves who is there.
-    let turns = (0..1000).filter(|_| bed.reactor.run_once(std::time::Duration::ZERO).unwrap() > 0).count();
+    let turns =
+        (0..1000).filter(|_| bed.reactor.run_once(std::time::Duration::ZERO).unwrap() > 0).count();
     assert!(turns < 10, "{turns} of 1000 turns had something to do");
     bed.exchange(&mut witness, b"hello");
     for peer in &mut peers {
@@ -110,12 +119,18 @@ fn without_descriptors_accepting_pauses_and_goes_on_when_there_are_some() {
 
 #[test]
 fn without_descriptors_a_connection_that_closes_makes_room_for_one_that_waits() {
-    if !is_own_process("many::without_descriptors_a_connection_that_closes_makes_room_for_one_that_waits") {
+    if !is_own_process(
+        "many::without_descriptors_a_connection_that_closes_makes_room_for_one_that_waits",
+    ) {
         return;
     }
     let mut bed = Bed::new(&options());
     let before = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(descriptors() as u64 + 50), maximum: before.maximum }).unwrap();
+    setrlimit(
+        Resource::Nofile,
+        Rlimit { current: Some(descriptors() as u64 + 50), maximum: before.maximum },
+    )
+    .unwrap();
     // Of each closed client's two descriptors one is free for the next that waits; those that wait are accepted in the order in which they came.
     let peers: Vec<Peer> = (0..40).map(|_| Peer::connect(bed.address)).collect();
     for (index, peer) in peers.into_iter().enumerate() {

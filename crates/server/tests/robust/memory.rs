@@ -66,10 +66,18 @@ fn a_thousand_stalled_receivers_take_no_more_than_the_budget() {
         }
         bed.settle();
         most = most.max(resident());
-        assert!(resident() <= BUDGET + 64 * MIB, "round {round}: {} MiB resident, {:?}", resident() / MIB, bed.stats());
+        assert!(
+            resident() <= BUDGET + 64 * MIB,
+            "round {round}: {} MiB resident, {:?}",
+            resident() / MIB,
+            bed.stats()
+        );
     }
     let stats = bed.stats();
-    assert!(stats.evicted_for_memory > 0 && stats.evicted == stats.evicted_for_memory, "it was too much: {stats:?}");
+    assert!(
+        stats.evicted_for_memory > 0 && stats.evicted == stats.evicted_for_memory,
+        "it was too much: {stats:?}"
+    );
     assert!(most > BUDGET / 2, "the budget was made use of: {} MiB", most / MIB);
     // Those that are left are served once they read.
     beat(&mut bed);
@@ -198,7 +206,8 @@ fn requests_that_come_in_part_count() {
 
 #[test]
 fn what_is_kept_to_be_used_again_is_freed_by_a_beat_without_messages() {
-    if !is_own_process("memory::what_is_kept_to_be_used_again_is_freed_by_a_beat_without_messages") {
+    if !is_own_process("memory::what_is_kept_to_be_used_again_is_freed_by_a_beat_without_messages")
+    {
         return;
     }
     let mut bed = Bed::new(&options());

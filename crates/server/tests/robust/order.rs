@@ -85,7 +85,11 @@ fn echoes_and_pongs_come_back_in_the_order_of_what_was_sent() {
         for speaker in &mut speakers {
             speaker.peer.send(&core::mem::take(&mut speaker.bytes));
             while let Some(expected) = speaker.expected.pop_front() {
-                assert!(bed.frame(&mut speaker.peer) == expected, "seed {seed}: {} to come", speaker.expected.len());
+                assert!(
+                    bed.frame(&mut speaker.peer) == expected,
+                    "seed {seed}: {} to come",
+                    speaker.expected.len()
+                );
             }
             assert_eq!(speaker.peer.received(), b"");
         }
@@ -101,7 +105,8 @@ fn all_in_a_room_hear_the_same_in_the_same_order_but_not_themselves() {
         let mut options = options();
         options.receiver_buffer_max = 64 << 20;
         let mut bed = Bed::new(&options);
-        let mut speakers: Vec<Speaker> = (0..SPEAKERS).map(|_| Speaker::new(bed.open("/room"))).collect();
+        let mut speakers: Vec<Speaker> =
+            (0..SPEAKERS).map(|_| Speaker::new(bed.open("/room"))).collect();
         for number in 0..MESSAGES {
             for (index, speaker) in speakers.iter_mut().enumerate() {
                 let payload = message(index, number, size(&mut random));
@@ -129,7 +134,8 @@ fn all_in_a_room_hear_the_same_in_the_same_order_but_not_themselves() {
 
 /// Who has sent this message, and its number.
 fn parts(message: &[u8]) -> (usize, usize) {
-    let mut parts = message.split(|&byte| byte == b' ').map(|part| core::str::from_utf8(part).expect("text"));
+    let mut parts =
+        message.split(|&byte| byte == b' ').map(|part| core::str::from_utf8(part).expect("text"));
     let mut number = || parts.next().and_then(|part| part.parse().ok()).expect("a number");
     (number(), number())
 }
@@ -142,7 +148,10 @@ fn judge(speakers: &[Speaker], messages: usize, seed: u64) {
             let (sender, number) = parts(heard);
             assert_ne!(sender, index, "seed {seed}: nobody hears what it says itself");
             assert_eq!(number, next[sender], "seed {seed}: {index} hears {sender}");
-            assert!(*heard == message(sender, number, heard.len()), "seed {seed}: a message was changed");
+            assert!(
+                *heard == message(sender, number, heard.len()),
+                "seed {seed}: a message was changed"
+            );
             next[sender] += 1;
         }
         next[index] = messages;
@@ -162,7 +171,9 @@ fn judge(speakers: &[Speaker], messages: usize, seed: u64) {
 fn a_message_goes_through_whole_wherever_it_is_cut() {
     let mut bed = Bed::new(&options());
     let mut peer = bed.open("/echo");
-    let bytes = [masked(BINARY, &[7; 130]), masked(TEXT, "h\u{e9}llo".as_bytes()), masked(PING, b"p")].concat();
+    let bytes =
+        [masked(BINARY, &[7; 130]), masked(TEXT, "h\u{e9}llo".as_bytes()), masked(PING, b"p")]
+            .concat();
     for cut in 0..=bytes.len() {
         peer.send(&bytes[..cut]);
         bed.settle();

@@ -40,7 +40,10 @@ pub(crate) fn descriptors() -> usize {
 /// How many bytes of memory the process has, as the kernel counts them.
 pub(crate) fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/status").expect("proc is mounted");
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it says how much is resident");
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .expect("it says how much is resident");
     line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
 }
 

@@ -29,7 +29,10 @@ fn bed() -> Bed {
 /// A response: its head, and so much body as the head says.
 fn response(bed: &mut Bed, peer: &mut Peer) -> (String, Vec<u8>) {
     let head = bed.head(peer);
-    let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).map_or(0, |len| len.parse().unwrap());
+    let len = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Content-Length: "))
+        .map_or(0, |len| len.parse().unwrap());
     let body = bed.until("a body", |_| peer.bytes(len));
     (head, body)
 }
@@ -51,9 +54,13 @@ fn pages_and_an_upgrade_share_a_connection() {
 #[test]
 fn pipelined_requests_are_answered_in_order_however_they_are_cut() {
     let mut bed = bed();
-    let requests =
-        [GET, b"HEAD /page HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n", GET]
-            .concat();
+    let requests = [
+        GET,
+        b"HEAD /page HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        GET,
+    ]
+    .concat();
     let mut all = requests.clone();
     all.extend_from_slice(&upgrade("/echo", ""));
     all.extend_from_slice(&crate::peer::masked(crate::peer::TEXT, b"hello"));
@@ -155,7 +162,10 @@ fn pages_of_other_hosts_may_not_connect() {
     };
     assert!(answer(&mut bed, "http://localhost").0.starts_with("HTTP/1.1 101 "));
     let (head, body) = answer(&mut bed, "https://evil.example");
-    assert!(head.starts_with("HTTP/1.1 403 ") && head.contains("\r\nConnection: close\r\n"), "{head}");
+    assert!(
+        head.starts_with("HTTP/1.1 403 ") && head.contains("\r\nConnection: close\r\n"),
+        "{head}"
+    );
     let text = String::from_utf8(body).expect("text");
     assert!(text.contains("add https://evil.example to the server's list of origins"), "{text}");
     assert_eq!((bed.stats().opened, bed.stats().refused), (1, 1));

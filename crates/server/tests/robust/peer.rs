@@ -165,12 +165,14 @@ impl Peer {
 
     /// Ends the connection by a reset, which discards what is under way (socket(7), `SO_LINGER`).
     pub(crate) fn reset(self) {
-        sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO)).expect("the option can be set");
+        sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO))
+            .expect("the option can be set");
     }
 
     /// Waits for bytes or the end, or until the kernel takes bytes if some are left. Not for ever.
     pub(crate) fn wait(&mut self, longest: Duration) {
-        let flags = if self.unsent.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        let flags =
+            if self.unsent.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
         let longest = Timespec::try_from(longest).expect("it fits");
         poll(&mut [PollFd::new(&self.socket, flags)], Some(&longest)).expect("poll works");
     }
@@ -215,7 +217,10 @@ impl Peer {
         let (&[first, second], rest) = self.received.split_first_chunk::<2>()?;
         let (len, head) = match second {
             126 => (u16::from_be_bytes(*rest.first_chunk::<2>()?).into(), 4),
-            127 => (usize::try_from(u64::from_be_bytes(*rest.first_chunk::<8>()?)).expect("it fits"), 10),
+            127 => (
+                usize::try_from(u64::from_be_bytes(*rest.first_chunk::<8>()?)).expect("it fits"),
+                10,
+            ),
             len => (len.into(), 2),
         };
         assert!(second < 128, "a server's frames are not masked");
@@ -245,7 +250,8 @@ impl Peer {
 
 fn socket(to: SocketAddr) -> OwnedFd {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("there is a descriptor")
+    rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .expect("there is a descriptor")
 }
 
 fn is_gone(error: &io::Error) -> bool {

@@ -68,7 +68,10 @@ impl Scene {
     fn say_until(&mut self, is_enough: impl Fn(&Bed) -> bool) {
         while !is_enough(&self.bed) {
             self.say();
-            assert!(self.said < 10_000, "the server keeps without bound what a receiver does not read");
+            assert!(
+                self.said < 10_000,
+                "the server keeps without bound what a receiver does not read"
+            );
         }
     }
 
@@ -110,8 +113,17 @@ fn drop_oldest_gives_a_slow_receiver_the_newest_whole_and_in_order() {
     assert!(scene.waiting() <= BUFFER, "{}", scene.waiting());
     let heard = scene.catch_up(scene.said - 1);
     assert!(heard.is_sorted_by(|one, next| one < next), "{heard:?}");
-    assert_eq!(heard.len() as u64 + scene.bed.stats().dropped, scene.said, "each was heard or is counted as dropped");
-    let newest = heard.iter().rev().zip((0..scene.said).rev()).take_while(|(heard, said)| **heard == *said).count();
+    assert_eq!(
+        heard.len() as u64 + scene.bed.stats().dropped,
+        scene.said,
+        "each was heard or is counted as dropped"
+    );
+    let newest = heard
+        .iter()
+        .rev()
+        .zip((0..scene.said).rev())
+        .take_while(|(heard, said)| **heard == *said)
+        .count();
     // Half of the buffer is the stream's, out of which nothing can be dropped; the other half has room for three.
     assert!(newest >= 3, "it is the oldest that go: {heard:?}");
     scene.say();
@@ -178,14 +190,21 @@ fn control_frames_are_not_dropped_where_messages_are() {
         };
         assert_eq!((close.close_code(), &close.payload[2..]), (1001, &b"bye"[..]));
         if policy == Slow::DropOldest {
-            assert_eq!(last, Some(scene.said - 1), "what was said before the close comes before it");
+            assert_eq!(
+                last,
+                Some(scene.said - 1),
+                "what was said before the close comes before it"
+            );
         }
         // Pings that were not read before the close need no answer (RFC 6455 section 5.5.1), but those that were are answered in order.
         assert_eq!(pongs, (0..pongs.len() as u8).collect::<Vec<_>>(), "{policy:?}");
         scene.slow.send_frame(CLOSE, 1001_u16.to_be_bytes());
         assert!(scene.bed.end(scene.slow));
         scene.bed.until_connections(2);
-        assert_eq!(scene.bed.log.closed.borrow().as_slice(), [(id, CloseReason::Local, Some(1001))]);
+        assert_eq!(
+            scene.bed.log.closed.borrow().as_slice(),
+            [(id, CloseReason::Local, Some(1001))]
+        );
     }
 }
 
@@ -238,7 +257,11 @@ fn an_echo_client_that_does_not_read_is_held_back_and_loses_nothing() {
         for expected in 0..COUNT {
             assert_eq!(number(&bed.frame(&mut peer)), expected);
         }
-        assert_eq!((bed.stats().dropped, bed.stats().evicted, bed.log.refused.get()), (0, 0, 0), "{policy:?}");
+        assert_eq!(
+            (bed.stats().dropped, bed.stats().evicted, bed.log.refused.get()),
+            (0, 0, 0),
+            "{policy:?}"
+        );
     }
 }
 
@@ -327,9 +350,16 @@ fn answers_that_are_longer_than_their_questions_are_bounded_and_none_is_lost() {
         assert!(bed.frame(&mut other).payload == [1; 8 * AMPLIFIED]);
         for number in 0..COUNT {
             let frame = bed.frame(&mut peer);
-            assert!(frame.payload == number.to_be_bytes().repeat(AMPLIFIED), "{policy:?}: answer {number}");
+            assert!(
+                frame.payload == number.to_be_bytes().repeat(AMPLIFIED),
+                "{policy:?}: answer {number}"
+            );
         }
-        assert_eq!((bed.stats().dropped, bed.stats().evicted, bed.log.refused.get()), (0, 0, 0), "{policy:?}");
+        assert_eq!(
+            (bed.stats().dropped, bed.stats().evicted, bed.log.refused.get()),
+            (0, 0, 0),
+            "{policy:?}"
+        );
     }
 }
 
@@ -346,7 +376,11 @@ fn drop_oldest_keeps_the_order_for_a_receiver_that_reads_a_little_now_and_then()
     }
     heard.extend(scene.catch_up(scene.said - 1));
     assert!(heard.is_sorted_by(|one, next| one < next), "{heard:?}");
-    assert_eq!(heard.len() as u64 + scene.bed.stats().dropped, scene.said, "each was heard or is counted as dropped");
+    assert_eq!(
+        heard.len() as u64 + scene.bed.stats().dropped,
+        scene.said,
+        "each was heard or is counted as dropped"
+    );
 }
 
 /// A scene where the kernel's buffers are full, and next to nothing waits here.
@@ -395,7 +429,9 @@ fn what_was_held_back_of_one_that_has_left_is_nobody_elses() {
         for number in 0..2000_u16 {
             peer.send_frame(BINARY, [&[round; 6][..], &number.to_be_bytes()].concat());
         }
-        bed.until("the server is held back", |bed| (bed.stats().reading_paused > paused).then_some(()));
+        bed.until("the server is held back", |bed| {
+            (bed.stats().reading_paused > paused).then_some(())
+        });
         bed.settle();
         if round == 1 {
             for number in 0..2000_u16 {

@@ -53,7 +53,10 @@ fn compressed(payload: &[u8]) -> Vec<u8> {
     config.threshold = 0;
     agreement.client_no_context_takeover = true;
     let mut out = Vec::new();
-    assert!(Codec::new(false, &agreement, &config).compress(&mut Shared::new(), payload, &mut out), "it is shorter");
+    assert!(
+        Codec::new(false, &agreement, &config).compress(&mut Shared::new(), payload, &mut out),
+        "it is shorter"
+    );
     out
 }
 
@@ -69,7 +72,9 @@ fn zeros() -> Vec<u8> {
 fn text() -> Vec<u8> {
     let mut random = Random::new(2);
     let words: Vec<String> = (0..2000)
-        .map(|_| (0..2 + random.below(9)).map(|_| char::from(b'a' + random.below(26) as u8)).collect())
+        .map(|_| {
+            (0..2 + random.below(9)).map(|_| char::from(b'a' + random.below(26) as u8)).collect()
+        })
         .collect();
     let mut text = String::new();
     while text.len() < LEN {
@@ -93,7 +98,8 @@ fn connect(to: SocketAddr, lines: &str) -> TcpStream {
     socket
 }
 
-const DEFLATE: &str = "Sec-WebSocket-Extensions: permessage-deflate; client_no_context_takeover\r\n";
+const DEFLATE: &str =
+    "Sec-WebSocket-Extensions: permessage-deflate; client_no_context_takeover\r\n";
 
 /// One that sends its message again as soon as the echo is there.
 struct Bomber {
@@ -204,7 +210,8 @@ fn stall_of_a_stranger() {
             let to = running.addresses()[0].socket_addr().expect("an IP address");
             let (is_over, echoes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
             let load = {
-                let (is_over, echoes, frame) = (Arc::clone(&is_over), Arc::clone(&echoes), frame.clone());
+                let (is_over, echoes, frame) =
+                    (Arc::clone(&is_over), Arc::clone(&echoes), frame.clone());
                 thread::spawn(move || bombers(to, &frame, count, &is_over, &echoes))
             };
             let latencies = stranger(to, has_deflate);

@@ -39,7 +39,9 @@ fn what_threads_send_to_a_connection_comes_whole_and_each_threads_in_order() {
     let mut next = [0; THREADS as usize];
     for _ in 0..THREADS * MESSAGES {
         let frame = bed.frame(&mut peer);
-        let word = |at: usize| u32::from_be_bytes(frame.payload[at..at + 4].try_into().expect("four bytes"));
+        let word = |at: usize| {
+            u32::from_be_bytes(frame.payload[at..at + 4].try_into().expect("four bytes"))
+        };
         assert_eq!((frame.first, word(4)), (BINARY, next[word(0) as usize]), "thread {}", word(0));
         next[word(0) as usize] += 1;
     }
@@ -89,7 +91,8 @@ fn open(address: SocketAddr, path: &str) -> Peer {
 }
 
 fn serve(options: Options) -> (windlass_server::Running, SocketAddr) {
-    let server = Server::new(options, |_| Subject(Log::default().into())).workers(3).backend(chosen());
+    let server =
+        Server::new(options, |_| Subject(Log::default().into())).workers(3).backend(chosen());
     let running = server.listen(([127, 0, 0, 1], 0).into()).start().expect("there is a free port");
     let address = running.addresses()[0].socket_addr().expect("an IP address");
     (running, address)
@@ -111,13 +114,20 @@ fn a_room_over_all_workers_hears_each_speaker_whole_and_in_order() {
                 let mut said = 0;
                 while said < MESSAGES || next != [MESSAGES; PEERS] {
                     if said < MESSAGES {
-                        peer.send_frame(BINARY, [(index as u32).to_be_bytes(), said.to_be_bytes()].concat());
+                        peer.send_frame(
+                            BINARY,
+                            [(index as u32).to_be_bytes(), said.to_be_bytes()].concat(),
+                        );
                         said += 1;
                     }
-                    let frame = if said < MESSAGES { peer.frame() } else { Some(wait(peer, Peer::frame)) };
+                    let frame =
+                        if said < MESSAGES { peer.frame() } else { Some(wait(peer, Peer::frame)) };
                     let Some(frame) = frame else { continue };
-                    let word =
-                        |at: usize| u32::from_be_bytes(frame.payload[at..at + 4].try_into().expect("four bytes"));
+                    let word = |at: usize| {
+                        u32::from_be_bytes(
+                            frame.payload[at..at + 4].try_into().expect("four bytes"),
+                        )
+                    };
                     let speaker = word(0) as usize;
                     assert_eq!(word(4), next[speaker], "{index} hears {speaker}");
                     next[speaker] += 1;
@@ -159,7 +169,12 @@ fn connections_are_counted_over_all_workers_and_listeners() {
     let mut served = Vec::new();
     let start = Instant::now();
     while !waiting.is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{} wait and {} are served", waiting.len(), served.len());
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "{} wait and {} are served",
+            waiting.len(),
+            served.len()
+        );
         let (mut now, mut later) = (Vec::new(), Vec::new());
         for mut peer in waiting {
             if peer.head().is_some() { now.push(peer) } else { later.push(peer) }

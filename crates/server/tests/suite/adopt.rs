@@ -36,7 +36,9 @@ fn what_was_read_already_comes_after_the_opening() {
     // The host answers, having read some of the first message with the request.
     let mut received = vec![0; 4096];
     let mut len = 0;
-    while !received[..len].ends_with(b"\r\n\r\n") && !received[..len].windows(4).any(|end| end == b"\r\n\r\n") {
+    while !received[..len].ends_with(b"\r\n\r\n")
+        && !received[..len].windows(4).any(|end| end == b"\r\n\r\n")
+    {
         len += std::io::Read::read(&mut &server, &mut received[len..]).unwrap();
     }
     let (request, used) = Request::parse(&received[..len], &HeadLimits::DEFAULT).unwrap().unwrap();
@@ -60,7 +62,8 @@ fn what_was_read_already_comes_after_the_opening() {
 
 #[test]
 fn a_name_is_good_before_the_opening() {
-    let mut bed = Bed::new(Acts::echo().on_open(|connection, _| connection.send("opened").unwrap()));
+    let mut bed =
+        Bed::new(Acts::echo().on_open(|connection, _| connection.send("opened").unwrap()));
     let (listener, address) = accepted();
     let client = TcpStream::connect(address).unwrap();
     let (server, _) = listener.accept().unwrap();
@@ -107,18 +110,22 @@ fn what_was_agreed_elsewhere_is_compressed() {
 fn a_refused_adoption_gives_everything_back() {
     let mut bed = Bed::new(Acts::echo());
     let file = std::fs::File::open("/proc/self/exe").unwrap();
-    let refused = bed.service.adopt(file, [], Upgraded::new(data("/file")), &mut bed.reactor).unwrap_err();
+    let refused =
+        bed.service.adopt(file, [], Upgraded::new(data("/file")), &mut bed.reactor).unwrap_err();
     assert_eq!(refused.reason, AddReason::NotPollable);
     assert_eq!(refused.subscriber.1.path, "/file");
     assert_eq!(bed.service.stats().connections, 0);
     let service = bed.service.clone();
-    let drain = move |mut turn: windlass::Turn<'_>| service.drain(std::time::Duration::ZERO, &mut turn, |_| {});
+    let drain = move |mut turn: windlass::Turn<'_>| {
+        service.drain(std::time::Duration::ZERO, &mut turn, |_| {})
+    };
     assert!(bed.reactor.defer(drain).is_ok());
     bed.turn();
     let (listener, address) = accepted();
     let _client = TcpStream::connect(address).unwrap();
     let (server, _) = listener.accept().unwrap();
-    let refused = bed.service.adopt(server, [], Upgraded::new(data("/late")), &mut bed.reactor).unwrap_err();
+    let refused =
+        bed.service.adopt(server, [], Upgraded::new(data("/late")), &mut bed.reactor).unwrap_err();
     assert_eq!((refused.reason, &*refused.subscriber.1.path), (AddReason::LimitReached, "/late"));
     bed.settle();
     assert_eq!(bed.notes(), [""; 0]);

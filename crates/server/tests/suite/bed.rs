@@ -71,21 +71,32 @@ impl Acts {
         Self::on_message(|connection, _, message| _ = connection.reply_in_place(message))
     }
 
-    pub(crate) fn on_message(act: impl Fn(&mut Connection<'_>, &mut Data, Message<'_>) + 'static) -> Self {
+    pub(crate) fn on_message(
+        act: impl Fn(&mut Connection<'_>, &mut Data, Message<'_>) + 'static,
+    ) -> Self {
         Self { message: Some(Box::new(act)), ..Self::default() }
     }
 
-    pub(crate) fn on_open(mut self, act: impl Fn(&mut Connection<'_>, &mut Data) + 'static) -> Self {
+    pub(crate) fn on_open(
+        mut self,
+        act: impl Fn(&mut Connection<'_>, &mut Data) + 'static,
+    ) -> Self {
         self.open = Some(Box::new(act));
         self
     }
 
-    pub(crate) fn on_drain(mut self, act: impl Fn(&mut Connection<'_>, &mut Data) + 'static) -> Self {
+    pub(crate) fn on_drain(
+        mut self,
+        act: impl Fn(&mut Connection<'_>, &mut Data) + 'static,
+    ) -> Self {
         self.drain = Some(Box::new(act));
         self
     }
 
-    pub(crate) fn on_close(mut self, act: impl Fn(&mut Hub<'_>, &mut Data, &Closed<'_>) + 'static) -> Self {
+    pub(crate) fn on_close(
+        mut self,
+        act: impl Fn(&mut Hub<'_>, &mut Data, &Closed<'_>) + 'static,
+    ) -> Self {
         self.close = Some(Box::new(act));
         self
     }
@@ -114,7 +125,11 @@ impl Handler for Acts {
     }
 
     fn on_refused(&self, refused: &Refused<'_>) {
-        self.refused.borrow_mut().push((refused.peer.clone(), refused.status, refused.reason.to_owned()));
+        self.refused.borrow_mut().push((
+            refused.peer.clone(),
+            refused.status,
+            refused.reason.to_owned(),
+        ));
     }
 
     fn on_open(&self, connection: &mut Connection<'_>, data: &mut Data) {
@@ -177,12 +192,16 @@ impl Bed {
     pub(crate) fn with(acts: Acts, set: impl FnOnce(&mut Options)) -> Self {
         let clock = Rc::new(Cell::new(Instant::now()));
         let time = Rc::clone(&clock);
-        let mut reactor =
-            Reactor::builder().backend(crate::backend::chosen()).clock(move || time.get()).build().unwrap();
+        let mut reactor = Reactor::builder()
+            .backend(crate::backend::chosen())
+            .clock(move || time.get())
+            .build()
+            .unwrap();
         let mut options = Options::new();
         set(&mut options);
         // A small buffer holds the longest message, with its header.
-        options.limits.message_max = options.limits.message_max.min(options.receiver_buffer_max - 10);
+        options.limits.message_max =
+            options.limits.message_max.min(options.receiver_buffer_max - 10);
         let (notes, ids) = (Rc::clone(&acts.notes), Rc::clone(&acts.ids));
         let listener = options.listener().tcp("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap().socket_addr().unwrap();
@@ -226,7 +245,11 @@ impl Bed {
             if let Some(there) = there(self) {
                 return there;
             }
-            assert!(begin.elapsed() < PATIENCE, "it did not come in time; notes: {:?}", self.notes.borrow());
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "it did not come in time; notes: {:?}",
+                self.notes.borrow()
+            );
         }
     }
 
@@ -394,7 +417,9 @@ impl Client {
         match self.read() {
             ControlFlow::Continue(Some(bytes)) => self.head.extend_from_slice(&bytes),
             ControlFlow::Continue(None) => {}
-            ControlFlow::Break(end) => panic!("{end:?} in the handshake, after {}", self.head.escape_ascii()),
+            ControlFlow::Break(end) => {
+                panic!("{end:?} in the handshake, after {}", self.head.escape_ascii())
+            }
         }
         if self.skips_head {
             // The test's own request asks for what this client does not know of.
@@ -418,7 +443,8 @@ impl Client {
             Ok(None) => self.head = head,
             Ok(Some((upgraded, used))) => {
                 if let (Some(agreement), Some(config)) = (upgraded.deflate, deflate) {
-                    self.engine = Engine::with_deflate(&Arc::new(client_config()), &agreement, config);
+                    self.engine =
+                        Engine::with_deflate(&Arc::new(client_config()), &agreement, config);
                 }
                 self.is_open = true;
                 self.response = String::from_utf8(head[..used].to_vec()).unwrap();
@@ -438,8 +464,12 @@ impl Client {
                 Event::Binary(bytes) => Got::Binary(bytes.to_vec()),
                 Event::Ping(payload) => Got::Ping(payload.to_vec()),
                 Event::Pong(payload) => Got::Pong(payload.to_vec()),
-                Event::Close(close) => Got::Close(close.code.map(CloseCode::get), close.reason.to_owned()),
-                Event::Violation(violation) => panic!("the server has broken the protocol: {violation}"),
+                Event::Close(close) => {
+                    Got::Close(close.code.map(CloseCode::get), close.reason.to_owned())
+                }
+                Event::Violation(violation) => {
+                    panic!("the server has broken the protocol: {violation}")
+                }
                 _ => continue,
             });
         }
@@ -472,7 +502,10 @@ impl Client {
     }
 
     /// The frame of a message.
-    pub(crate) fn frame<'m>(&mut self, message: impl Into<windlass_server::OutMessage<'m>>) -> Vec<u8> {
+    pub(crate) fn frame<'m>(
+        &mut self,
+        message: impl Into<windlass_server::OutMessage<'m>>,
+    ) -> Vec<u8> {
         let message = message.into();
         let message = match message.is_text() {
             true => windlass_ws::Message::Text(core::str::from_utf8(message.as_bytes()).unwrap()),
@@ -492,7 +525,8 @@ impl Client {
     }
 
     pub(crate) fn close(&mut self, code: u16, reason: &str) {
-        let frame = self.engine.close(CloseCode::new(code), reason, &mut self.scratch).unwrap().to_vec();
+        let frame =
+            self.engine.close(CloseCode::new(code), reason, &mut self.scratch).unwrap().to_vec();
         self.write(&frame);
     }
 
@@ -519,7 +553,9 @@ impl Client {
             match self.read() {
                 ControlFlow::Continue(Some(bytes)) => self.head.extend_from_slice(&bytes),
                 ControlFlow::Continue(None) => return None,
-                ControlFlow::Break(_) => return Some(String::from_utf8_lossy(&self.head).into_owned()),
+                ControlFlow::Break(_) => {
+                    return Some(String::from_utf8_lossy(&self.head).into_owned());
+                }
             }
         }
     }

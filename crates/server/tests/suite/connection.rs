@@ -28,16 +28,20 @@ fn messages_come_back_in_place() {
     bed.until_noted("close / Peer 1000 \"bye\"");
     let stats = bed.service.stats();
     assert_eq!((stats.connections, stats.opened, stats.closed), (0, 1, 1));
-    assert_eq!((stats.messages_received, stats.bytes_received, stats.messages_sent), (3, 100_008, 3));
+    assert_eq!(
+        (stats.messages_received, stats.bytes_received, stats.messages_sent),
+        (3, 100_008, 3)
+    );
 }
 
 #[test]
 fn the_cut_does_not_matter() {
     let mut bed = Bed::new(Acts::echo());
     let mut client = Client::of(TcpStream::connect(bed.address).unwrap(), "/", None);
-    let mut bytes = b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+    let mut bytes =
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-        .to_vec();
+            .to_vec();
     for message in ["one", "two", "three"] {
         bytes.extend(client.frame(message));
     }
@@ -77,13 +81,17 @@ fn what_is_sent_goes_out_in_the_order_of_the_calls() {
     for message in ["one", "two"] {
         let got = [(); 5].map(|()| bed.next(&mut client));
         let after = Got::Binary(b"after".to_vec());
-        assert_eq!(got, [text("before"), text("prepared"), Got::Ping(b"ping".to_vec()), text(message), after]);
+        assert_eq!(
+            got,
+            [text("before"), text("prepared"), Got::Ping(b"ping".to_vec()), text(message), after]
+        );
     }
 }
 
 #[test]
 fn pings_are_answered_and_told_of_and_so_are_pongs() {
-    let mut bed = Bed::new(Acts::on_message(|connection, _, _| connection.ping(b"there?").unwrap()));
+    let mut bed =
+        Bed::new(Acts::on_message(|connection, _, _| connection.ping(b"there?").unwrap()));
     let mut client = bed.connect("/");
     client.ping(b"hello");
     assert_eq!(bed.next(&mut client), Got::Pong(b"hello".to_vec()));
@@ -97,7 +105,10 @@ fn pings_are_answered_and_told_of_and_so_are_pongs() {
 fn a_control_frame_that_cannot_be_is_refused() {
     let mut bed = Bed::new(Acts::on_message(|connection, _, _| {
         assert_eq!(connection.ping(&[0; 126]), Err(ControlError::TooLong));
-        assert_eq!(connection.close(CloseCode::NORMAL, &"x".repeat(124)), Err(ControlError::TooLong));
+        assert_eq!(
+            connection.close(CloseCode::NORMAL, &"x".repeat(124)),
+            Err(ControlError::TooLong)
+        );
         assert_eq!(connection.close(CloseCode::NO_STATUS, ""), Err(ControlError::BadCloseCode));
         assert!(!connection.is_closing());
         connection.close(CloseCode::new(4000), "enough").unwrap();
@@ -159,7 +170,8 @@ fn a_connection_that_ends_without_a_word_is_lost() {
     client.socket.shutdown(Shutdown::Write).unwrap();
     bed.until_noted("close / Lost");
     let client = bed.connect("/reset");
-    rustix::net::sockopt::set_socket_linger(&client.socket, Some(std::time::Duration::ZERO)).unwrap();
+    rustix::net::sockopt::set_socket_linger(&client.socket, Some(std::time::Duration::ZERO))
+        .unwrap();
     drop(client);
     bed.until_noted(
         "close /reset Failed(Os { code: 104, kind: ConnectionReset, message: \"Connection reset by peer\" })",
@@ -186,7 +198,10 @@ fn a_paused_connection_keeps_what_has_come() {
         bed.nothing(&mut client);
         assert!(bed.act(move |hub| hub.resume(id)));
         assert!(!bed.act(move |hub| hub.resume(id)), "it reads already");
-        assert_eq!([(); 3].map(|()| bed.next(&mut client)), [text("one"), text("two"), text("three")]);
+        assert_eq!(
+            [(); 3].map(|()| bed.next(&mut client)),
+            [text("one"), text("two"), text("three")]
+        );
     }
 }
 
@@ -214,7 +229,9 @@ fn others_pause_a_connection_and_it_keeps_what_has_come() {
         assert_eq!(bed.next(&mut client), text("four"));
     }
     // Its silence is no reason to end it, and a Close is read all the same.
-    assert!(bed.act(move |hub| hub.pause(id) && hub.close(id, CloseCode::NORMAL, "enough").is_ok()));
+    assert!(
+        bed.act(move |hub| hub.pause(id) && hub.close(id, CloseCode::NORMAL, "enough").is_ok())
+    );
     assert_eq!(bed.next(&mut client), Got::Close(Some(1000), "enough".to_owned()));
     client.write(&close_frame());
     bed.until_noted("close / Local 1000 \"enough\"");
@@ -312,7 +329,15 @@ fn others_send_and_close_in_order() {
         assert!(!hub.is_open(id));
     });
     let got = [(); 4].map(|()| bed.next(&mut client));
-    assert_eq!(got, [text("one"), Got::Binary(b"two".to_vec()), Got::Close(Some(3000), "done".into()), Got::End(None)]);
+    assert_eq!(
+        got,
+        [
+            text("one"),
+            Got::Binary(b"two".to_vec()),
+            Got::Close(Some(3000), "done".into()),
+            Got::End(None)
+        ]
+    );
     drop(client);
     bed.until_noted("close / Local 3000 \"done\"");
 }

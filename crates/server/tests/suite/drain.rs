@@ -47,7 +47,8 @@ fn connections_are_told_and_the_service_ends_with_the_last() {
 
 #[test]
 fn who_leaves_it_open_has_until_the_deadline() {
-    let mut bed = Bed::new(Acts::echo().on_drain(|connection, _| connection.send("we are closing").unwrap()));
+    let mut bed =
+        Bed::new(Acts::echo().on_drain(|connection, _| connection.send("we are closing").unwrap()));
     let mut client = bed.connect("/");
     let over = drain(&mut bed, 10 * SECOND);
     assert_eq!(bed.next(&mut client), text("we are closing"));

@@ -130,7 +130,10 @@ fn a_panic_in_a_message() {
     // What was published before the panic is not taken back.
     assert_eq!(bed.next(&mut witness), text("half done"));
     is_whole(&mut bed, &mut witness, 1);
-    assert!(!bed.notes().iter().any(|note| note.starts_with("close /message")), "it is not called any more");
+    assert!(
+        !bed.notes().iter().any(|note| note.starts_with("close /message")),
+        "it is not called any more"
+    );
 }
 
 #[test]
@@ -150,7 +153,9 @@ fn a_panic_at_the_close_and_one_in_the_destructor() {
         let mut client = bed.connect(path);
         client.send("x");
         // The client answers the Close as soon as it has read it, and then the next turn is the one.
-        bed.until(|_| core::iter::from_fn(|| client.poll()).find(|got| matches!(got, Got::Close(..))));
+        bed.until(|_| {
+            core::iter::from_fn(|| client.poll()).find(|got| matches!(got, Got::Close(..)))
+        });
         drop(client);
         assert_eq!(panic_of(&mut bed), format!("at {path}"));
         is_whole(&mut bed, &mut witness, 1);
@@ -211,7 +216,10 @@ fn a_panic_with_messages_for_itself_on_the_way() {
     victim.send("panic");
     assert!(panic_of(&mut bed).contains("as asked"));
     next.send("hello");
-    assert_eq!([(); 2].map(|()| bed.next(&mut next)), ["for the one who panics", "hello"].map(text));
+    assert_eq!(
+        [(); 2].map(|()| bed.next(&mut next)),
+        ["for the one who panics", "hello"].map(text)
+    );
     bed.nothing(&mut next);
     *service.borrow_mut() = None;
 }
@@ -226,7 +234,13 @@ fn everything_can_be_called_from_everywhere() {
         hub.unsubscribe(id, "t");
         hub.subscribe(id, "t");
         hub.resume(id);
-        let _ = (hub.buffered(id), hub.connections(), hub.subscribers("t"), hub.stats(), hub.is_open(id));
+        let _ = (
+            hub.buffered(id),
+            hub.connections(),
+            hub.subscribers("t"),
+            hub.stats(),
+            hub.is_open(id),
+        );
         let _ = hub.turn().now();
     };
     let acts = Acts::on_message(move |connection, _, message| {
@@ -292,5 +306,8 @@ fn prepared_and_relayed_text_stays_text() {
     let mut client = bed.connect("/");
     client.send("ünï");
     client.send(&[0xff, 0xfe][..]);
-    assert_eq!([(); 2].map(|()| bed.next(&mut client)), [text("ünï"), Got::Binary(vec![0xff, 0xfe])]);
+    assert_eq!(
+        [(); 2].map(|()| bed.next(&mut client)),
+        [text("ünï"), Got::Binary(vec![0xff, 0xfe])]
+    );
 }

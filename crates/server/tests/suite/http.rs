@@ -25,7 +25,10 @@ fn a_refusal_is_what_the_client_is_told() {
     let mut bed = Bed::new(acts);
     let answer = ask(&mut bed, &format!("GET /room?x=1 HTTP/1.1\r\n{UPGRADE}\r\n"));
     assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
-    assert!(answer.contains("WWW-Authenticate: Bearer\r\n") && answer.contains("who are you?"), "{answer}");
+    assert!(
+        answer.contains("WWW-Authenticate: Bearer\r\n") && answer.contains("who are you?"),
+        "{answer}"
+    );
     bed.settle();
     let stats = bed.service.stats();
     assert_eq!((stats.refused, stats.opened, stats.connections), (1, 0, 0));
@@ -35,7 +38,8 @@ fn a_refusal_is_what_the_client_is_told() {
 #[test]
 fn other_peoples_pages_may_not_connect() {
     let mut bed = Bed::new(Acts::echo());
-    let answer = ask(&mut bed, &format!("GET / HTTP/1.1\r\n{UPGRADE}Origin: http://evil.example\r\n\r\n"));
+    let answer =
+        ask(&mut bed, &format!("GET / HTTP/1.1\r\n{UPGRADE}Origin: http://evil.example\r\n\r\n"));
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
     assert_eq!(bed.notes(), [""; 0]);
 }
@@ -44,20 +48,31 @@ fn other_peoples_pages_may_not_connect() {
 #[test]
 fn a_name_that_is_made_to_resolve_to_this_server_is_refused() {
     let own_page = "Origin: http://evil.example\r\n";
-    let upgrade = format!("GET / HTTP/1.1\r\n{UPGRADE}{own_page}\r\n").replace("localhost", "evil.example");
+    let upgrade =
+        format!("GET / HTTP/1.1\r\n{UPGRADE}{own_page}\r\n").replace("localhost", "evil.example");
     let acts = Acts::echo();
     let refused = Rc::clone(&acts.refused);
-    let mut bed = Bed::with(acts, |options| options.routes = Routes::everywhere().page("/", Page::html("<p>")));
+    let mut bed = Bed::with(acts, |options| {
+        options.routes = Routes::everywhere().page("/", Page::html("<p>"))
+    });
     let answer = ask(&mut bed, &upgrade);
-    assert!(answer.starts_with("HTTP/1.1 421 ") && answer.contains("--host evil.example"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 421 ") && answer.contains("--host evil.example"),
+        "{answer}"
+    );
     let answer = ask(&mut bed, "HEAD / HTTP/1.1\r\nHost: evil.example\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 421 ") && answer.ends_with("\r\n\r\n"), "{answer}");
     bed.settle();
     assert_eq!((bed.service.stats().refused, bed.service.stats().opened), (2, 0));
-    let told: Vec<_> = refused.take().into_iter().map(|(_, status, reason)| (status, reason)).collect();
-    assert!(told.len() == 1 && told[0].0 == Some(421) && told[0].1.contains("evil.example"), "{told:?}");
+    let told: Vec<_> =
+        refused.take().into_iter().map(|(_, status, reason)| (status, reason)).collect();
+    assert!(
+        told.len() == 1 && told[0].0 == Some(421) && told[0].1.contains("evil.example"),
+        "{told:?}"
+    );
 
-    let mut bed = Bed::with(Acts::echo(), |options| options.hosts = Hosts::parse(&["evil.example"]).unwrap());
+    let mut bed =
+        Bed::with(Acts::echo(), |options| options.hosts = Hosts::parse(&["evil.example"]).unwrap());
     let mut socket = TcpStream::connect(bed.address).unwrap();
     socket.write_all(upgrade.as_bytes()).unwrap();
     let mut client = Client::of(socket, "/", None);
@@ -146,7 +161,8 @@ fn what_is_refused_is_told_with_its_peer_and_the_reason() {
         "GARBAGE\r\n\r\n".to_owned(),
         // These are no upgrades.
         "GET /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".to_owned(),
-        "GET /page HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: close\r\n\r\n".to_owned(),
+        "GET /page HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: close\r\n\r\n"
+            .to_owned(),
     ] {
         assert_ne!(ask(&mut bed, &request), "");
         bed.settle();
@@ -167,7 +183,10 @@ fn what_is_refused_is_told_with_its_peer_and_the_reason() {
         (4, None, "this address"),
         (5, Some(408), ""),
     ] {
-        assert!(told[at].0 == status && told[at].1.contains(word) && !told[at].1.is_empty(), "{at}: {told:?}");
+        assert!(
+            told[at].0 == status && told[at].1.contains(word) && !told[at].1.is_empty(),
+            "{at}: {told:?}"
+        );
     }
     assert_eq!(told.len(), 6, "{told:?}");
 }

@@ -26,8 +26,15 @@ fn strings_and_vectors_are_sent_as_they_are() {
     let mut client = bed.connect("/");
     client.send("one".to_owned());
     let bytes = |bytes: &[u8]| Got::Binary(bytes.to_vec());
-    let expected =
-        [text("<one>"), text("<one>"), bytes(&[1, 2, 3]), bytes(&[4, 5]), bytes(b"six"), text("<one>"), text("<one>")];
+    let expected = [
+        text("<one>"),
+        text("<one>"),
+        bytes(&[1, 2, 3]),
+        bytes(&[4, 5]),
+        bytes(b"six"),
+        text("<one>"),
+        text("<one>"),
+    ];
     assert_eq!([(); 7].map(|()| bed.next(&mut client)), expected);
 }
 
@@ -61,7 +68,11 @@ fn owned_messages_go_by_name_and_from_other_threads() {
 fn messages_are_equal_by_what_they_say() {
     let owned: OutMessage<'static> = String::from("same").into();
     assert_eq!(owned, OutMessage::from("same"));
-    assert_eq!(owned, Prepared::new("same").to_out(), "text that was validated elsewhere is the same text");
+    assert_eq!(
+        owned,
+        Prepared::new("same").to_out(),
+        "text that was validated elsewhere is the same text"
+    );
     assert_ne!(owned, OutMessage::from(b"same"));
     assert_eq!(owned.clone().as_bytes(), b"same");
     assert_eq!(format!("{owned:?}"), "OutMessage { is_text: true, len: 4, .. }");

@@ -49,7 +49,8 @@ fn push(bed: &mut Bed, socket: &mut TcpStream, mut bytes: &[u8]) {
     }
 }
 
-const UPGRADE: &[u8] = b"GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+const UPGRADE: &[u8] =
+    b"GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
 /// Who asks for pages, does not read them, and upgrades then, has an output above its high mark when it opens: it must be held back as any other.
@@ -87,7 +88,11 @@ fn an_upgrade_behind_pages_that_nobody_reads_is_held_back() {
     let all = frame.repeat(2000);
     push(&mut bed, &mut socket, &all);
     let buffered = bed.act(move |hub| hub.buffered(id));
-    assert!(buffered < 1 << 20, "{buffered} bytes wait for one who does not read, of {} sent", all.len());
+    assert!(
+        buffered < 1 << 20,
+        "{buffered} bytes wait for one who does not read, of {} sent",
+        all.len()
+    );
 }
 
 /// `close` waits for the peer's Close. It must be read then, though the application has paused the connection.
@@ -111,7 +116,12 @@ fn a_paused_connection_hears_the_answer_to_its_close() {
         assert_eq!(bed.next(&mut client), Got::Close(Some(1000), String::new()));
         // The client has answered.
         run(&mut bed, 50);
-        assert_eq!(client.poll(), Some(Got::End(None)), "by the hub: {by_hub}; notes: {:?}", bed.notes());
+        assert_eq!(
+            client.poll(),
+            Some(Got::End(None)),
+            "by the hub: {by_hub}; notes: {:?}",
+            bed.notes()
+        );
     }
 }
 
@@ -124,7 +134,9 @@ fn a_paused_connection_does_not_hold_a_drain_up() {
     run(&mut bed, 5);
     let over = Rc::new(Cell::new(false));
     let (then, service) = (Rc::clone(&over), bed.service.clone());
-    bed.act(move |hub| service.drain(Duration::from_secs(60), &mut hub.turn(), move |_| then.set(true)));
+    bed.act(move |hub| {
+        service.drain(Duration::from_secs(60), &mut hub.turn(), move |_| then.set(true))
+    });
     assert_eq!(bed.next(&mut client), Got::Close(Some(1001), String::new()));
     run(&mut bed, 50);
     let _ = client.poll();
@@ -209,7 +221,8 @@ fn a_second_drain_does_not_tell_again() {
 /// "those that are still there after `deadline` are reset": also those whose end has begun in another way.
 #[test]
 fn a_drains_deadline_counts_for_connections_that_linger() {
-    let mut bed = Bed::with(Acts::echo(), |options| options.close_timeout = Duration::from_secs(600));
+    let mut bed =
+        Bed::with(Acts::echo(), |options| options.close_timeout = Duration::from_secs(600));
     let mut client = bed.connect("/");
     client.is_mute = true;
     // Not masked.
@@ -217,9 +230,15 @@ fn a_drains_deadline_counts_for_connections_that_linger() {
     assert_eq!(bed.next(&mut client), Got::Close(Some(1002), String::new()));
     let over = Rc::new(Cell::new(false));
     let (then, service) = (Rc::clone(&over), bed.service.clone());
-    bed.act(move |hub| service.drain(Duration::from_secs(1), &mut hub.turn(), move |_| then.set(true)));
+    bed.act(move |hub| {
+        service.drain(Duration::from_secs(1), &mut hub.turn(), move |_| then.set(true))
+    });
     bed.pass(Duration::from_secs(3));
-    assert!(over.get(), "3 s after a drain of 1 s there are {} connections", bed.service.stats().connections);
+    assert!(
+        over.get(),
+        "3 s after a drain of 1 s there are {} connections",
+        bed.service.stats().connections
+    );
 }
 
 /// Timeouts never come early: neither does a loop that was kept from running for long make a peer silent.
@@ -270,13 +289,18 @@ fn a_ping_does_not_overtake_what_was_sent_before() {
     );
     let mut client = bed.connect("/");
     client.send("x");
-    assert_eq!([bed.next(&mut client), bed.next(&mut client)], [text("one"), Got::Ping(b"two".to_vec())]);
+    assert_eq!(
+        [bed.next(&mut client), bed.next(&mut client)],
+        [text("one"), Got::Ping(b"two".to_vec())]
+    );
 }
 
 /// "Handshakes that took too long": not a browser's connection that has got its page.
 #[test]
 fn a_page_that_was_served_is_no_handshake_that_took_too_long() {
-    let mut bed = Bed::with(Acts::echo(), |options| options.routes = Routes::new().page("/", Page::html("hello")));
+    let mut bed = Bed::with(Acts::echo(), |options| {
+        options.routes = Routes::new().page("/", Page::html("hello"))
+    });
     let mut socket = TcpStream::connect(bed.address).unwrap();
     socket.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     run(&mut bed, 5);
@@ -335,7 +359,9 @@ fn adopted_connections_count_among_the_most() {
     let mut bed = Bed::new(Acts::echo());
     let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let service = bed.service.clone();
-    service.adopt(ours, Vec::new(), windlass_server::Upgraded::new(Data::default()), &mut bed.reactor).unwrap();
+    service
+        .adopt(ours, Vec::new(), windlass_server::Upgraded::new(Data::default()), &mut bed.reactor)
+        .unwrap();
     run(&mut bed, 3);
     let stats = bed.service.stats();
     assert_eq!((stats.connections, stats.connections_most), (1, 1));

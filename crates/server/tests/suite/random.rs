@@ -67,7 +67,11 @@ impl Model {
     /// A message that is like no other, long now and then so that it is worth compressing.
     fn message(&mut self, is_long: bool) -> String {
         self.next += 1;
-        if is_long { format!("{} {}", self.next, "long ".repeat(9000)) } else { format!("m{}", self.next) }
+        if is_long {
+            format!("{} {}", self.next, "long ".repeat(9000))
+        } else {
+            format!("m{}", self.next)
+        }
     }
 
     fn give(&mut self, to: usize, message: &str) {
@@ -131,7 +135,10 @@ fn run(call: Call, me: usize, connection: &mut Connection<'_>, model: &mut Model
     }
 }
 
-#[allow(clippy::collapsible_match, reason = "a guard would do the call while it is looked for what to do")]
+#[allow(
+    clippy::collapsible_match,
+    reason = "a guard would do the call while it is looked for what to do"
+)]
 fn run_hub(call: Call, hub: &mut Hub<'_>, model: &mut Model) {
     match call {
         Call::SendTo(to) => {
@@ -141,7 +148,10 @@ fn run_hub(call: Call, hub: &mut Hub<'_>, model: &mut Model) {
         }
         Call::PrepareTo(to) => {
             let message = model.message(true);
-            let sent = hub.send_prepared(model.ids[to], &Prepared::new(OutMessage::binary(message.as_bytes())));
+            let sent = hub.send_prepared(
+                model.ids[to],
+                &Prepared::new(OutMessage::binary(message.as_bytes())),
+            );
             assert_eq!(sent.is_ok(), !model.closed.contains(&to));
             model.give(to, &message);
         }
@@ -192,8 +202,9 @@ fn check(programs: &[(usize, Vec<Call>)], is_packed: bool) {
         }
     });
     let mut bed = Bed::with(acts, |options| options.deflate = is_packed.then_some(config));
-    let mut clients: Vec<Client> =
-        (0..CLIENTS).map(|index| bed.connect_with("/", (is_packed && index % 2 == 0).then_some(&config))).collect();
+    let mut clients: Vec<Client> = (0..CLIENTS)
+        .map(|index| bed.connect_with("/", (is_packed && index % 2 == 0).then_some(&config)))
+        .collect();
     model.borrow_mut().ids = bed.ids();
     // Everything is sent before the server reads, so that many connections have their turn in one.
     for (number, (client, program)) in programs.iter().enumerate() {

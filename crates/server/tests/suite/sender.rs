@@ -28,7 +28,10 @@ fn what_a_thread_sends_comes_in_its_order() {
     });
     for round in 0..200 {
         let got = [(); 3].map(|()| bed.next(&mut client));
-        assert_eq!(got, [text(&format!("sent {round}")), text(&format!("published {round}")), text("prepared")]);
+        assert_eq!(
+            got,
+            [text(&format!("sent {round}")), text(&format!("published {round}")), text("prepared")]
+        );
     }
     assert_eq!(bed.next(&mut client), Got::Close(Some(4000), "done".into()));
     assert_eq!(bed.next(&mut client), Got::End(None));
@@ -37,7 +40,8 @@ fn what_a_thread_sends_comes_in_its_order() {
 
 #[test]
 fn a_full_queue_says_so_and_a_wait_on_its_own_thread_is_an_error() {
-    let mut bed = Bed::with(Acts::echo(), |options| options.sender_bounds = Bounds::items(4).bytes(1000));
+    let mut bed =
+        Bed::with(Acts::echo(), |options| options.sender_bounds = Bounds::items(4).bytes(1000));
     let mut client = bed.connect("/");
     let id = bed.ids()[0];
     let sender = bed.service.sender();

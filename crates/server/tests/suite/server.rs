@@ -153,7 +153,10 @@ fn publications_reach_the_connections_of_all_workers() {
     site.running.drain(Duration::from_secs(20));
     site.running.join().unwrap();
     let stats = counts.stats();
-    assert_eq!((stats.opened, stats.closed, stats.connections), (ids.len() as u64, ids.len() as u64, 0));
+    assert_eq!(
+        (stats.opened, stats.closed, stats.connections),
+        (ids.len() as u64, ids.len() as u64, 0)
+    );
     assert_eq!(stats.lost_between_workers, 0);
 }
 
@@ -224,14 +227,16 @@ fn an_address_that_is_taken_is_an_error() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let ids = Arc::default();
-    let server = Server::new(Options::new(), move |_| Chat { ids: Arc::clone(&ids) }).listen(address);
+    let server =
+        Server::new(Options::new(), move |_| Chat { ids: Arc::clone(&ids) }).listen(address);
     assert_eq!(server.start().unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
 }
 
 #[test]
 fn a_second_server_cannot_listen_where_one_does() {
     let first = site(2);
-    let second = Server::new(Options::new(), |_| Chat { ids: Arc::default() }).workers(2).backend(chosen());
+    let second =
+        Server::new(Options::new(), |_| Chat { ids: Arc::default() }).workers(2).backend(chosen());
     let refused = second.listen(first.address).start().expect_err("the address is taken");
     assert_eq!(refused.kind(), std::io::ErrorKind::AddrInUse);
 }

@@ -85,7 +85,11 @@ fn the_oldest_make_way_and_the_newest_arrive() {
     assert_eq!(got.last(), Some(&published), "the last one was not dropped");
     assert_eq!(got[0], 0);
     let stats = bed.service.stats();
-    assert_eq!(u64::from(published) + 1 - stats.dropped, got.len() as u64, "each is sent or counted");
+    assert_eq!(
+        u64::from(published) + 1 - stats.dropped,
+        got.len() as u64,
+        "each is sent or counted"
+    );
     assert_eq!(stats.messages_sent, got.len() as u64);
     // Nothing is left at the side, and the short way is open again.
     bed.act(|hub| hub.publish("t", &message(77)[..]));
@@ -129,7 +133,11 @@ fn a_frame_that_does_not_fit_is_refused_even_when_nothing_waits() {
             assert_eq!(hub.publish("t", &vec![3; 100 * LEN][..]), 1);
         });
         bed.settle();
-        assert_eq!((bed.service.stats().dropped, bed.act(move |hub| hub.buffered(id))), (2, 0), "{slow:?}");
+        assert_eq!(
+            (bed.service.stats().dropped, bed.act(move |hub| hub.buffered(id))),
+            (2, 0),
+            "{slow:?}"
+        );
         bed.act(move |hub| hub.send(id, &vec![4; 4 * LEN - 10][..])).unwrap();
         assert_eq!(bed.next(&mut client), Got::Binary(vec![4; 4 * LEN - 10]));
         bed.act(|hub| hub.publish("t", &vec![5; 4 * LEN - 10][..]));
@@ -171,13 +179,21 @@ fn a_buffer_that_cannot_hold_the_longest_message_is_refused_at_start() {
     let mut options = windlass_server::Options::new();
     options.limits.message_max = 5000;
     options.receiver_buffer_max = 5009;
-    let mut reactor = windlass::Reactor::builder().backend(crate::backend::chosen()).build().unwrap();
-    let error = windlass_server::Service::new(Acts::echo(), &options, &mut reactor).map(drop).unwrap_err();
+    let mut reactor =
+        windlass::Reactor::builder().backend(crate::backend::chosen()).build().unwrap();
+    let error =
+        windlass_server::Service::new(Acts::echo(), &options, &mut reactor).map(drop).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
     let text = error.to_string();
-    assert!(text.contains("receiver_buffer_max") && text.contains("5009") && text.contains("5010"), "{text}");
+    assert!(
+        text.contains("receiver_buffer_max") && text.contains("5009") && text.contains("5010"),
+        "{text}"
+    );
     let address = "127.0.0.1:0".parse().unwrap();
-    let error = windlass_server::Server::new(options.clone(), |_| Acts::echo()).listen(address).start().map(drop);
+    let error = windlass_server::Server::new(options.clone(), |_| Acts::echo())
+        .listen(address)
+        .start()
+        .map(drop);
     assert_eq!(error.unwrap_err().to_string(), text);
     options.receiver_buffer_max = 5010;
     windlass_server::Service::new(Acts::echo(), &options, &mut reactor).unwrap();
@@ -285,7 +301,12 @@ fn what_was_read_waits_when_its_answers_do() {
         data.path = (number + 1).to_string();
         let _ = connection.send(&message(number)[..]);
     })
-    .on_upgrade(|_| Ok(windlass_server::http::Welcome::new(crate::bed::Data { path: "0".into(), on_drop: None })));
+    .on_upgrade(|_| {
+        Ok(windlass_server::http::Welcome::new(crate::bed::Data {
+            path: "0".into(),
+            on_drop: None,
+        }))
+    });
     let mut bed = Bed::with(acts, |options| options.receiver_buffer_max = 16 << 20);
     let mut client = bed.connect("/");
     let frames: Vec<u8> = (0..1000).flat_map(|_| client.frame("x")).collect();

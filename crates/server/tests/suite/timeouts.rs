@@ -66,7 +66,10 @@ fn a_visitor_whose_request_came_in_pieces_is_not_told_of_a_timeout() {
     }
     bed.pass(15 * SECOND);
     let answers = all(&mut bed, visitor);
-    assert!(answers.starts_with("HTTP/1.1 200 OK") && answers.matches("HTTP/1.1").count() == 1, "{answers}");
+    assert!(
+        answers.starts_with("HTTP/1.1 200 OK") && answers.matches("HTTP/1.1").count() == 1,
+        "{answers}"
+    );
     assert_eq!(bed.service.stats().handshake_timeouts, 0);
 }
 
@@ -91,10 +94,16 @@ fn a_peer_that_does_not_answer_is_given_up() {
     let mut client = bed.connect("/");
     client.is_mute = true;
     bed.pass(74 * SECOND);
-    assert_eq!([(); 2].map(|()| bed.next(&mut client)), [Got::Ping(Vec::new()), Got::Ping(Vec::new())]);
+    assert_eq!(
+        [(); 2].map(|()| bed.next(&mut client)),
+        [Got::Ping(Vec::new()), Got::Ping(Vec::new())]
+    );
     bed.nothing(&mut client);
     bed.pass(4 * SECOND);
-    assert_eq!(bed.next(&mut client), Got::Close(Some(1001), "nothing was heard for too long".into()));
+    assert_eq!(
+        bed.next(&mut client),
+        Got::Close(Some(1001), "nothing was heard for too long".into())
+    );
     assert_eq!(bed.next(&mut client), Got::End(None));
     drop(client);
     bed.until_noted("close / Idle");
@@ -212,7 +221,8 @@ fn a_paused_connection_hears_the_answer_to_its_close() {
 #[test]
 fn the_kernels_beat_does_as_well_as_the_clock() {
     // A reactor without a clock of the test's, in real time: a handshake that is not finished, and nothing else that would wake the loop.
-    let mut reactor = windlass::Reactor::builder().backend(crate::backend::chosen()).build().unwrap();
+    let mut reactor =
+        windlass::Reactor::builder().backend(crate::backend::chosen()).build().unwrap();
     let mut options = windlass_server::Options::new();
     options.handshake_timeout = Duration::from_millis(80);
     let listener = options.listener().tcp("127.0.0.1:0".parse().unwrap()).unwrap();

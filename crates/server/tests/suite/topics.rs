@@ -6,8 +6,10 @@ use windlass_ws::deflate::DeflateConfig;
 use crate::bed::{Acts, Bed, Got, text};
 
 fn chat() -> Acts {
-    Acts::on_message(|connection, data, message| _ = connection.publish(&data.path, message.to_out()))
-        .on_open(|connection, data| assert!(connection.subscribe(&data.path)))
+    Acts::on_message(|connection, data, message| {
+        _ = connection.publish(&data.path, message.to_out())
+    })
+    .on_open(|connection, data| assert!(connection.subscribe(&data.path)))
 }
 
 #[test]
@@ -183,7 +185,12 @@ fn receivers_get_compressed_frames_if_they_can_read_them() {
     for client in [&mut plain, &mut packed] {
         assert_eq!([(); 2].map(|()| bed.next(client)), [text("short"), text(&long)]);
     }
-    assert!(packed.read_bytes < 200 && plain.read_bytes > 8000, "{} {}", packed.read_bytes, plain.read_bytes);
+    assert!(
+        packed.read_bytes < 200 && plain.read_bytes > 8000,
+        "{} {}",
+        packed.read_bytes,
+        plain.read_bytes
+    );
     let ids = bed.ids();
     let prepared = windlass_server::Prepared::new(OutMessage::binary(&[5; 3000]));
     bed.act(move |hub| {

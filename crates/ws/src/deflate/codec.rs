@@ -6,7 +6,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use zlib_rs::Deflate;
 
-use super::config::{Agreement, BITS_MAX, BITS_MIN, Compressor, DeflateConfig, LEVEL_MIN, QUICK_LEN};
+use super::config::{
+    Agreement, BITS_MAX, BITS_MIN, Compressor, DeflateConfig, LEVEL_MIN, QUICK_LEN,
+};
 use super::history::History;
 use super::shared::{INFLATE_INPUT_COST, Resident, Shared};
 use super::{compress, inflate};
@@ -58,7 +60,8 @@ impl Codec {
     pub fn new(is_server: bool, agreement: &Agreement, config: &DeflateConfig) -> Self {
         let server = (agreement.server_max_window_bits, agreement.server_no_context_takeover);
         let client = (agreement.client_max_window_bits, agreement.client_no_context_takeover);
-        let ((bits, forgets), (peer_bits, peer_forgets)) = if is_server { (server, client) } else { (client, server) };
+        let ((bits, forgets), (peer_bits, peer_forgets)) =
+            if is_server { (server, client) } else { (client, server) };
         let sender = match config.compressor {
             Compressor::Dedicated if !forgets => Sender::Dedicated(None),
             _ => Sender::Shared,
@@ -106,8 +109,9 @@ impl Codec {
                 compress::smaller(shared.compressor(self.bits, level), payload, out)
             }
             Sender::Dedicated(slot) => {
-                let deflate =
-                    slot.get_or_insert_with(|| compress::new(self.bits, self.level, compress::MEM_LEVEL_DEDICATED));
+                let deflate = slot.get_or_insert_with(|| {
+                    compress::new(self.bits, self.level, compress::MEM_LEVEL_DEDICATED)
+                });
                 // The compressor would refer to a message that the peer never saw, had it not been sent for being longer.
                 let whole = compress::always(deflate, payload, out);
                 if !whole {

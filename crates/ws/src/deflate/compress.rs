@@ -37,7 +37,10 @@ pub(super) fn smaller(deflate: &mut Deflate, payload: &[u8], out: &mut Vec<u8>) 
     let taken = (deflate.total_in() - taken) as usize;
     let end = start + (deflate.total_out() - made) as usize;
     // With no room left, nobody knows whether zlib has more to write.
-    let whole = result.is_ok() && taken == payload.len() && end < out.len() && out[start..end].ends_with(&TAIL);
+    let whole = result.is_ok()
+        && taken == payload.len()
+        && end < out.len()
+        && out[start..end].ends_with(&TAIL);
     out.truncate(if whole { end - TAIL.len() } else { start });
     whole
 }

@@ -28,7 +28,11 @@ pub(super) fn new() -> Inflate {
 }
 
 /// Forgets the last stream; the next one may refer to `history`.
-pub(super) fn restart(inflate: &mut Inflate, history: Option<&History>, output: &[u8]) -> Result<(), Violation> {
+pub(super) fn restart(
+    inflate: &mut Inflate,
+    history: Option<&History>,
+    output: &[u8],
+) -> Result<(), Violation> {
     // This also forgets the window's size and takes 15 bits.
     inflate.reset(false);
     let pieces = history.map_or([&[][..]; 2], History::pieces);
@@ -74,7 +78,8 @@ impl<'a> Job<'a> {
     }
 
     fn message(&mut self, compressed: &[u8]) -> Result<(), Violation> {
-        let mut budget = RESTART_BUDGET.saturating_add(compressed.len().saturating_mul(RESTART_BUDGET_PER_BYTE));
+        let mut budget =
+            RESTART_BUDGET.saturating_add(compressed.len().saturating_mul(RESTART_BUDGET_PER_BYTE));
         let mut rest = compressed;
         loop {
             let (consumed, ended) = self.feed(rest, InflateFlush::NoFlush, compressed.len())?;
@@ -84,7 +89,8 @@ impl<'a> Job<'a> {
             }
             // A final block, after which another may follow (section 7.2.3.4). To zlib that is another stream; to the
             // protocol it is not, so the window stays.
-            let kept = self.history.map_or(0, History::len) + (self.end - self.start).min(WINDOW_MAX);
+            let kept =
+                self.history.map_or(0, History::len) + (self.end - self.start).min(WINDOW_MAX);
             budget = budget.checked_sub(RESTART_COST + kept).ok_or(Violation::BadDeflate)?;
             self.restarts += RESTART_COST + kept;
             restart(self.inflate, self.history, &self.out[self.start..self.end])?;
@@ -106,7 +112,12 @@ impl<'a> Job<'a> {
 
     /// Decompresses until `input` or the stream is at its end. Yields how much of `input` was taken, and whether it was
     /// the stream.
-    fn feed(&mut self, input: &[u8], flush: InflateFlush, hint: usize) -> Result<(usize, bool), Violation> {
+    fn feed(
+        &mut self,
+        input: &[u8],
+        flush: InflateFlush,
+        hint: usize,
+    ) -> Result<(usize, bool), Violation> {
         let mut consumed = 0;
         loop {
             let mut spare = [0];
@@ -114,8 +125,10 @@ impl<'a> Job<'a> {
             let full = room == self.end;
             let output = if full { &mut spare[..] } else { &mut self.out[self.end..room] };
             let (taken, made) = (self.inflate.total_in(), self.inflate.total_out());
-            let status =
-                self.inflate.decompress(&input[consumed..], output, flush).map_err(|_| Violation::BadDeflate)?;
+            let status = self
+                .inflate
+                .decompress(&input[consumed..], output, flush)
+                .map_err(|_| Violation::BadDeflate)?;
             consumed += (self.inflate.total_in() - taken) as usize;
             let made = (self.inflate.total_out() - made) as usize;
             if full && made > 0 {

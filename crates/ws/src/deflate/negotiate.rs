@@ -31,7 +31,9 @@ impl Parameters {
                 ("client_no_context_takeover", None) if !read.client_no_context_takeover => {
                     read.client_no_context_takeover = true;
                 }
-                ("server_max_window_bits", Some(value)) if read.server_max_window_bits.is_none() => {
+                ("server_max_window_bits", Some(value))
+                    if read.server_max_window_bits.is_none() =>
+                {
                     read.server_max_window_bits = Some(window_bits(value)?);
                 }
                 ("client_max_window_bits", value) if read.client_max_window_bits.is_none() => {
@@ -89,7 +91,11 @@ fn write_parameter(name: &str, bits: Option<u8>, out: &mut Vec<u8>) {
 }
 
 /// A server's answer to an offer, appended to `out`; `None`, and nothing appended, where it declines.
-pub(crate) fn answer(config: &DeflateConfig, offer: &Parameters, out: &mut Vec<u8>) -> Option<Agreement> {
+pub(crate) fn answer(
+    config: &DeflateConfig,
+    offer: &Parameters,
+    out: &mut Vec<u8>,
+) -> Option<Agreement> {
     let server_max_window_bits = match offer.server_max_window_bits {
         // zlib does not compress with such a window.
         Some(bits) if bits < BITS_MIN => return None,
@@ -104,16 +110,19 @@ pub(crate) fn answer(config: &DeflateConfig, offer: &Parameters, out: &mut Vec<u
     };
     let agreement = Agreement {
         server_no_context_takeover: offer.server_no_context_takeover || config.server_forgets(),
-        client_no_context_takeover: offer.client_no_context_takeover || config.client_no_context_takeover,
+        client_no_context_takeover: offer.client_no_context_takeover
+            || config.client_no_context_takeover,
         server_max_window_bits,
         client_max_window_bits,
     };
     let answer = Parameters {
         server_no_context_takeover: agreement.server_no_context_takeover,
         client_no_context_takeover: agreement.client_no_context_takeover,
-        server_max_window_bits: (offer.server_max_window_bits.is_some() || server_max_window_bits < BITS_MAX)
+        server_max_window_bits: (offer.server_max_window_bits.is_some()
+            || server_max_window_bits < BITS_MAX)
             .then_some(server_max_window_bits),
-        client_max_window_bits: (client_max_window_bits < BITS_MAX).then_some(Some(client_max_window_bits)),
+        client_max_window_bits: (client_max_window_bits < BITS_MAX)
+            .then_some(Some(client_max_window_bits)),
     };
     answer.write(out);
     Some(agreement)
@@ -143,7 +152,8 @@ pub(crate) fn check(config: &DeflateConfig, answer: &Parameters) -> Option<Agree
     if offer.server_no_context_takeover && !answer.server_no_context_takeover {
         return None;
     }
-    let server_max_window_bits = match (offer.server_max_window_bits, answer.server_max_window_bits) {
+    let server_max_window_bits = match (offer.server_max_window_bits, answer.server_max_window_bits)
+    {
         (Some(_), None) => return None,
         (Some(limit), Some(bits)) if bits > limit => return None,
         (_, bits) => bits.unwrap_or(BITS_MAX),
@@ -156,7 +166,8 @@ pub(crate) fn check(config: &DeflateConfig, answer: &Parameters) -> Option<Agree
     };
     Some(Agreement {
         server_no_context_takeover: answer.server_no_context_takeover,
-        client_no_context_takeover: offer.client_no_context_takeover || answer.client_no_context_takeover,
+        client_no_context_takeover: offer.client_no_context_takeover
+            || answer.client_no_context_takeover,
         server_max_window_bits,
         client_max_window_bits,
     })

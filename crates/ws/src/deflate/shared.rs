@@ -60,7 +60,12 @@ impl Shared {
     /// Without any memory.
     #[must_use]
     pub const fn new() -> Self {
-        Self { compressors: Vec::new(), inflate: None, resident: None, bytes: CodecBytes { inflated: 0, deflated: 0 } }
+        Self {
+            compressors: Vec::new(),
+            inflate: None,
+            resident: None,
+            bytes: CodecBytes { inflated: 0, deflated: 0 },
+        }
     }
 
     /// How many bytes were compressed and decompressed with it.
@@ -71,7 +76,8 @@ impl Shared {
 
     /// The compressor for this window and level, which knows of no earlier message.
     pub(super) fn compressor(&mut self, bits: u8, level: u8) -> &mut Deflate {
-        let place = self.compressors.iter().position(|entry| (entry.bits, entry.level) == (bits, level));
+        let place =
+            self.compressors.iter().position(|entry| (entry.bits, entry.level) == (bits, level));
         let place = place.unwrap_or_else(|| {
             self.compressors.truncate(COMPRESSORS_MAX - 1);
             let deflate = compress::new(bits, level, compress::MEM_LEVEL_SHARED);
@@ -92,7 +98,9 @@ impl Shared {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let compressors = self.compressors.iter().map(|entry| (entry.bits, entry.level));
-        f.debug_struct("Shared").field("compressors", &compressors.collect::<Vec<_>>()).finish_non_exhaustive()
+        f.debug_struct("Shared")
+            .field("compressors", &compressors.collect::<Vec<_>>())
+            .finish_non_exhaustive()
     }
 }
 

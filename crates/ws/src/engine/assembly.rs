@@ -82,7 +82,12 @@ impl Assembly {
     }
 
     /// Takes a piece of the message, `last` or not. Returns whether it was looked at as text.
-    pub(crate) fn add_data(&mut self, piece: &[u8], key: Option<[u8; 4]>, last: bool) -> Result<bool, Violation> {
+    pub(crate) fn add_data(
+        &mut self,
+        piece: &[u8],
+        key: Option<[u8; 4]>,
+        last: bool,
+    ) -> Result<bool, Violation> {
         let start = self.bytes.len();
         match key {
             Some(key) => mask::copy_masked(piece, &mut self.bytes, key),

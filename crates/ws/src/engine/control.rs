@@ -18,11 +18,18 @@ pub(super) enum Control {
 
 impl Control {
     /// Answers it and tells of it.
-    pub(super) fn tell<'l>(self, lane: &'l mut Lane<'_>, engine: &mut Engine, out: &mut Output) -> Found<'l> {
+    pub(super) fn tell<'l>(
+        self,
+        lane: &'l mut Lane<'_>,
+        engine: &mut Engine,
+        out: &mut Output,
+    ) -> Found<'l> {
         let outbox = Outbox { engine, out };
         match self {
             Self::Held { opcode, len } => tell(opcode, outbox, None, &lane.held.control[..len]),
-            Self::Input { opcode, src, len, key: None } => tell(opcode, outbox, None, &lane.input[src..src + len]),
+            Self::Input { opcode, src, len, key: None } => {
+                tell(opcode, outbox, None, &lane.input[src..src + len])
+            }
             // The header of the answer has two bytes.
             Self::Input { opcode, src, len, key: Some(key) } if outbox.out.has_room(src, 2) => {
                 let start = outbox.out.make_room(src, 2);
@@ -41,7 +48,12 @@ impl Control {
 /// Where an answer can be built: the bytes right before the payload, and where the payload ends in the input.
 type Room<'a> = Option<(&'a mut [u8], usize)>;
 
-fn tell<'l>(opcode: Opcode, mut outbox: Outbox<'_>, room: Room<'_>, payload: &'l [u8]) -> Found<'l> {
+fn tell<'l>(
+    opcode: Opcode,
+    mut outbox: Outbox<'_>,
+    room: Room<'_>,
+    payload: &'l [u8],
+) -> Found<'l> {
     match opcode {
         Opcode::Ping => {
             answer(&mut outbox, Opcode::Pong, room, payload);

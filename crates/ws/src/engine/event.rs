@@ -74,7 +74,11 @@ pub(super) enum Payload<'a> {
 
 impl<'a> Text<'a> {
     #[inline(always)]
-    pub(super) const fn new(payload: Payload<'a>, reply_end: Option<usize>, outbox: Outbox<'a>) -> Self {
+    pub(super) const fn new(
+        payload: Payload<'a>,
+        reply_end: Option<usize>,
+        outbox: Outbox<'a>,
+    ) -> Self {
         Self { payload: Cell::new(payload), reply_end, outbox }
     }
 
@@ -231,7 +235,11 @@ pub struct Binary<'a> {
 
 impl<'a> Binary<'a> {
     #[inline(always)]
-    pub(super) const fn new(bytes: &'a mut [u8], reply_end: Option<usize>, outbox: Outbox<'a>) -> Self {
+    pub(super) const fn new(
+        bytes: &'a mut [u8],
+        reply_end: Option<usize>,
+        outbox: Outbox<'a>,
+    ) -> Self {
         Self { bytes, reply_end, outbox }
     }
 

@@ -20,7 +20,10 @@ pub use event::{Binary, Event, Received, Text};
 pub use outbox::Outbox;
 pub use pass::{End, Outcome, Pass};
 
-use crate::{CloseCode, Config, HEADER_LEN_MAX, Message, Role, Scratch, SendError, Violation, frame::CONTROL_LEN_MAX};
+use crate::{
+    CloseCode, Config, HEADER_LEN_MAX, Message, Role, Scratch, SendError, Violation,
+    frame::CONTROL_LEN_MAX,
+};
 
 /// This side has sent its Close frame.
 const CLOSE_SENT: u8 = 1;
@@ -106,7 +109,8 @@ impl Engine {
         if matches!(config.role, Role::Client { .. }) {
             engine.flags = CLIENT;
         } else if limits.fragments_max > 0 {
-            engine.quick_max = limits.frame_max.min(limits.message_max).min(CONTROL_LEN_MAX) as u8 + 1;
+            engine.quick_max =
+                limits.frame_max.min(limits.message_max).min(CONTROL_LEN_MAX) as u8 + 1;
         }
         engine.settle();
         engine
@@ -121,7 +125,8 @@ impl Engine {
         deflate: &crate::deflate::DeflateConfig,
     ) -> Self {
         let mut engine = Self::new(config);
-        engine.codec = Some(Box::new(crate::deflate::Codec::new(!engine.is_client(), agreement, deflate)));
+        engine.codec =
+            Some(Box::new(crate::deflate::Codec::new(!engine.is_client(), agreement, deflate)));
         engine.flags |= DEFLATE;
         // The reply to a short message is built in place without asking whether to compress it.
         engine.quick_max = deflate.threshold.min(usize::from(engine.quick_max)) as u8;
@@ -144,7 +149,11 @@ impl Engine {
     /// # Errors
     ///
     /// [`SendError::Closed`] after the Close frame.
-    pub fn send<'s>(&mut self, message: Message<'_>, scratch: &'s mut Scratch) -> Result<&'s [u8], SendError> {
+    pub fn send<'s>(
+        &mut self,
+        message: Message<'_>,
+        scratch: &'s mut Scratch,
+    ) -> Result<&'s [u8], SendError> {
         self.check_open()?;
         Ok(self.outside(scratch, |outbox| outbox.send(message)))
     }
@@ -154,7 +163,11 @@ impl Engine {
     /// # Errors
     ///
     /// [`SendError::Closed`] after the Close frame, [`SendError::TooLong`] beyond 125 bytes.
-    pub fn ping<'s>(&mut self, payload: &[u8], scratch: &'s mut Scratch) -> Result<&'s [u8], SendError> {
+    pub fn ping<'s>(
+        &mut self,
+        payload: &[u8],
+        scratch: &'s mut Scratch,
+    ) -> Result<&'s [u8], SendError> {
         self.check_control(payload)?;
         Ok(self.outside(scratch, |outbox| outbox.ping(payload)))
     }
@@ -165,7 +178,11 @@ impl Engine {
     /// # Errors
     ///
     /// [`SendError::Closed`] after the Close frame, [`SendError::TooLong`] beyond 125 bytes.
-    pub fn pong<'s>(&mut self, payload: &[u8], scratch: &'s mut Scratch) -> Result<&'s [u8], SendError> {
+    pub fn pong<'s>(
+        &mut self,
+        payload: &[u8],
+        scratch: &'s mut Scratch,
+    ) -> Result<&'s [u8], SendError> {
         self.check_control(payload)?;
         Ok(self.outside(scratch, |outbox| outbox.pong(payload)))
     }
@@ -205,7 +222,9 @@ impl Engine {
     pub const fn end(&self) -> Option<End> {
         match self.failed {
             Some(violation) => Some(End::Failed(violation)),
-            None if self.flags & (CLOSE_SENT | CLOSE_RECEIVED) == CLOSE_SENT | CLOSE_RECEIVED => Some(End::Closed),
+            None if self.flags & (CLOSE_SENT | CLOSE_RECEIVED) == CLOSE_SENT | CLOSE_RECEIVED => {
+                Some(End::Closed)
+            }
             None => None,
         }
     }
@@ -234,8 +253,10 @@ impl Engine {
 
     /// Notes whether the state allows the short way. To be called when it may do so again; whatever forbids it sets `quick` to 0.
     fn settle(&mut self) {
-        let usual =
-            self.partial.is_none() && self.head_len == 0 && self.flags & CLOSE_SENT == 0 && self.failed.is_none();
+        let usual = self.partial.is_none()
+            && self.head_len == 0
+            && self.flags & CLOSE_SENT == 0
+            && self.failed.is_none();
         self.quick = if usual { self.quick_max } else { 0 };
     }
 }

@@ -118,7 +118,12 @@ impl<'a> Outbox<'a> {
 
     /// Sends a payload of the peer's back. Where it can be built around the payload, the header is there already.
     #[inline]
-    pub(super) fn send_back(&mut self, opcode: Opcode, bytes: &[u8], end: Option<usize>) -> Result<(), SendError> {
+    pub(super) fn send_back(
+        &mut self,
+        opcode: Opcode,
+        bytes: &[u8],
+        end: Option<usize>,
+    ) -> Result<(), SendError> {
         let Some(end) = end else { return self.reply_otherwise(opcode, bytes) };
         self.out.end = end;
         Ok(())
@@ -162,12 +167,16 @@ impl<'a> Outbox<'a> {
     }
 
     /// A frame whose payload is `local[start + HEADER_LEN_MAX..]`: the header goes right before it.
-    #[cfg_attr(not(feature = "deflate"), allow(dead_code, reason = "only compressed payloads are made there"))]
+    #[cfg_attr(
+        not(feature = "deflate"),
+        allow(dead_code, reason = "only compressed payloads are made there")
+    )]
     pub(super) fn frame_around(&mut self, opcode: Opcode, compressed: bool, start: usize) {
         let key = self.key();
         let local = &mut self.out.local;
         let payload = start + HEADER_LEN_MAX;
-        let header = FrameHeader { fin: true, compressed, opcode, key, len: (local.len() - payload) as u64 };
+        let header =
+            FrameHeader { fin: true, compressed, opcode, key, len: (local.len() - payload) as u64 };
         if let Some(key) = key {
             mask::mask(&mut local[payload..], key);
         }
@@ -207,6 +216,8 @@ impl Engine {
 
 impl fmt::Debug for Outbox<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outbox").field("is_closing", &self.engine.is_closing()).finish_non_exhaustive()
+        f.debug_struct("Outbox")
+            .field("is_closing", &self.engine.is_closing())
+            .finish_non_exhaustive()
     }
 }

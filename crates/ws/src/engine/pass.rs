@@ -60,13 +60,20 @@ pub(super) struct Lane<'p> {
 
 impl<'p> Pass<'p> {
     #[inline]
-    pub(super) fn new(engine: &'p mut Engine, input: &'p mut [u8], scratch: &'p mut Scratch) -> Self {
+    pub(super) fn new(
+        engine: &'p mut Engine,
+        input: &'p mut [u8],
+        scratch: &'p mut Scratch,
+    ) -> Self {
         let Scratch { out, held } = scratch;
         Self { engine, out, lane: Lane { input, at: 0, held } }
     }
 
     /// The next event; `None` when there is none until more bytes come.
-    #[expect(clippy::should_implement_trait, reason = "an event borrows the pass, which an iterator's item cannot")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an event borrows the pass, which an iterator's item cannot"
+    )]
     // Called, it hands the event over in memory: 40 instructions of an echo's 60.
     #[inline(always)]
     pub fn next(&mut self) -> Option<Event<'_>> {
@@ -102,7 +109,9 @@ impl<'p> Pass<'p> {
     #[inline(always)]
     pub fn finish_short(self) -> Result<Range<usize>, Self> {
         // Whatever ends a connection, or is under way, forbids the short way.
-        let is_usual = self.engine.quick != 0 && self.out.segments.is_empty() && self.lane.held.message.is_none();
+        let is_usual = self.engine.quick != 0
+            && self.out.segments.is_empty()
+            && self.lane.held.message.is_none();
         if is_usual && self.lane.at == self.lane.input.len() {
             return Ok(self.out.start..self.out.end);
         }
@@ -197,7 +206,13 @@ impl Lane<'_> {
 
     /// Its payload, with the header of a reply before it that begins at `start`, and where the reply ends.
     #[inline(always)]
-    fn unmask_short(&mut self, first: u8, len: usize, key: [u8; 4], start: usize) -> (&mut [u8], usize) {
+    fn unmask_short(
+        &mut self,
+        first: u8,
+        len: usize,
+        key: [u8; 4],
+        start: usize,
+    ) -> (&mut [u8], usize) {
         let at = self.at;
         self.at = at + 6 + len;
         let (head, bytes) = mask::unmask_down(self.input, start, 2, at, 6, len, key);
@@ -208,7 +223,12 @@ impl Lane<'_> {
 
     /// The same for text; `None` if it is not text.
     #[inline]
-    pub(super) fn short_text(&mut self, len: usize, key: [u8; 4], start: usize) -> Option<(Payload<'_>, usize)> {
+    pub(super) fn short_text(
+        &mut self,
+        len: usize,
+        key: [u8; 4],
+        start: usize,
+    ) -> Option<(Payload<'_>, usize)> {
         let (bytes, end) = self.unmask_short(TEXT, len, key, start);
         if is_ascii(bytes) {
             return Some((Payload::Checked(bytes), end));
@@ -222,7 +242,9 @@ impl Lane<'_> {
 fn is_ascii(bytes: &[u8]) -> bool {
     let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
     let all = match bytes.len() {
-        8.. => bytes.chunks_exact(8).fold(word(&bytes[bytes.len() - 8..]), |all, bytes| all | word(bytes)),
+        8.. => bytes
+            .chunks_exact(8)
+            .fold(word(&bytes[bytes.len() - 8..]), |all, bytes| all | word(bytes)),
         _ => bytes.iter().fold(0, |all, byte| all | u64::from(*byte)),
     };
     all & 0x8080_8080_8080_8080 == 0
@@ -240,6 +262,9 @@ pub(super) fn fail(engine: &mut Engine, out: &mut Output, violation: Violation) 
 
 impl fmt::Debug for Pass<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pass").field("engine", &self.engine).field("at", &self.lane.at).finish_non_exhaustive()
+        f.debug_struct("Pass")
+            .field("engine", &self.engine)
+            .field("at", &self.lane.at)
+            .finish_non_exhaustive()
     }
 }

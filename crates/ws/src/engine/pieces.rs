@@ -27,7 +27,11 @@ enum Next {
 
 /// Any event, by the long way.
 #[inline(never)]
-pub(super) fn next_otherwise<'l>(lane: &'l mut Lane<'_>, engine: &mut Engine, out: &mut Output) -> Option<Found<'l>> {
+pub(super) fn next_otherwise<'l>(
+    lane: &'l mut Lane<'_>,
+    engine: &mut Engine,
+    out: &mut Output,
+) -> Option<Found<'l>> {
     if let Some(Short { first: TEXT, len, key }) = lane.short(engine) {
         return Some(match lane.short_text(len, key, out.end) {
             Some((payload, end)) => Found::Text(payload, Some(end)),
@@ -60,7 +64,8 @@ pub(super) fn next_otherwise<'l>(lane: &'l mut Lane<'_>, engine: &mut Engine, ou
             let (head, bytes) = lane.held.message.as_mut()?.bytes.split_at_mut(HEAD_ROOM);
             let start = HEAD_ROOM - plain_len(bytes.len() as u64);
             write_plain(&mut head[start..], opcode(text), bytes.len());
-            out.reply_place = if engine.is_client() { Place::Outside } else { Place::Held { start } };
+            out.reply_place =
+                if engine.is_client() { Place::Outside } else { Place::Held { start } };
             let found = message(bytes, text, checked, None);
             Some(found.unwrap_or_else(|violation| Found::Violation(fail(engine, out, violation))))
         }
@@ -74,7 +79,12 @@ const fn opcode(text: bool) -> Opcode {
 }
 
 #[inline]
-fn message(bytes: &mut [u8], text: bool, checked: bool, reply_end: Option<usize>) -> Result<Found<'_>, Violation> {
+fn message(
+    bytes: &mut [u8],
+    text: bool,
+    checked: bool,
+    reply_end: Option<usize>,
+) -> Result<Found<'_>, Violation> {
     match text {
         false => Ok(Found::Binary(bytes, reply_end)),
         true if checked => Ok(Found::Text(Payload::Checked(bytes), reply_end)),
@@ -90,7 +100,8 @@ impl Lane<'_> {
     #[inline(always)]
     fn medium(&mut self, engine: &Engine) -> Option<Next> {
         let rest = self.input.get(self.at..)?;
-        let (&[first @ (TEXT | BINARY), 0xfe, high, low, ref key @ ..], payload) = rest.split_first_chunk::<8>()?
+        let (&[first @ (TEXT | BINARY), 0xfe, high, low, ref key @ ..], payload) =
+            rest.split_first_chunk::<8>()?
         else {
             return None;
         };
@@ -107,7 +118,11 @@ impl Lane<'_> {
 
     /// The payload of such a message of bytes, if it need not be compressed when it is sent back, and where that reply ends.
     #[inline(always)]
-    pub(super) fn medium_bytes(&mut self, engine: &Engine, out: &mut Output) -> Option<(&mut [u8], usize)> {
+    pub(super) fn medium_bytes(
+        &mut self,
+        engine: &Engine,
+        out: &mut Output,
+    ) -> Option<(&mut [u8], usize)> {
         if self.input.get(self.at) != Some(&BINARY) || engine.flags & DEFLATE != 0 {
             return None;
         }
@@ -131,7 +146,8 @@ impl Lane<'_> {
         let Some(key) = key else { return (&mut self.input[src..src + len], Place::Outside) };
         let head_len = plain_len(len as u64);
         let start = out.make_room(src, head_len);
-        let (head, bytes) = mask::unmask_down(self.input, start, head_len, src - head_len, head_len, len, key);
+        let (head, bytes) =
+            mask::unmask_down(self.input, start, head_len, src - head_len, head_len, len, key);
         write_plain(head, opcode(text), len);
         (bytes, Place::Input { end: start + head_len + len })
     }
@@ -170,7 +186,11 @@ impl Steps<'_, '_> {
                 return Ok(None);
             }
             let Some(header) = self.header()? else { return Ok(None) };
-            let found = if header.opcode.is_control() { self.begin_control(header)? } else { self.begin_data(header)? };
+            let found = if header.opcode.is_control() {
+                self.begin_control(header)?
+            } else {
+                self.begin_data(header)?
+            };
             if found.is_some() {
                 return Ok(found);
             }
@@ -219,11 +239,17 @@ impl Steps<'_, '_> {
         if self.lane.input.len() - self.lane.at >= len {
             let src = self.lane.at;
             self.lane.at += len;
-            return Ok(Some(Next::Control(Control::Input { opcode: header.opcode, src, len, key: header.key })));
+            return Ok(Some(Next::Control(Control::Input {
+                opcode: header.opcode,
+                src,
+                len,
+                key: header.key,
+            })));
         }
         let assembly = self.engine.assembly(self.out);
         assembly.control_len = 0;
-        assembly.frame = Some(Frame { opcode: header.opcode, fin: true, key: header.key, left: len });
+        assembly.frame =
+            Some(Frame { opcode: header.opcode, fin: true, key: header.key, left: len });
         Ok(None)
     }
 
@@ -231,7 +257,9 @@ impl Steps<'_, '_> {
         let len = self.engine.check_frame_len(&header)?;
         let limits = &self.engine.config.limits;
         let (so_far, fragments) = match &self.engine.partial {
-            Some(partial) => (partial.payload_len(), partial.message.map_or(0, |message| message.fragments)),
+            Some(partial) => {
+                (partial.payload_len(), partial.message.map_or(0, |message| message.fragments))
+            }
             None => (0, 0),
         };
         if len > limits.message_max.saturating_sub(so_far) {
@@ -241,7 +269,10 @@ impl Steps<'_, '_> {
             return Err(Violation::TooManyFragments);
         }
         let text = header.opcode == Opcode::Text;
-        if header.opcode != Opcode::Continuation && header.fin && self.lane.input.len() - self.lane.at >= len {
+        if header.opcode != Opcode::Continuation
+            && header.fin
+            && self.lane.input.len() - self.lane.at >= len
+        {
             if let Some(found) = self.whole_data(&header, text, len)? {
                 return Ok(Some(found));
             }
@@ -253,13 +284,19 @@ impl Steps<'_, '_> {
         if let Some(message) = &mut assembly.message {
             message.fragments += 1;
         }
-        assembly.frame = Some(Frame { opcode: header.opcode, fin: header.fin, key: header.key, left: len });
+        assembly.frame =
+            Some(Frame { opcode: header.opcode, fin: header.fin, key: header.key, left: len });
         // Even if nothing of it has come: it may have no bytes at all.
         self.absorb()
     }
 
     /// A message in one frame that lies whole in the input; `None` if its header came earlier and there is no room for that of a reply.
-    fn whole_data(&mut self, header: &FrameHeader, text: bool, len: usize) -> Result<Option<Next>, Violation> {
+    fn whole_data(
+        &mut self,
+        header: &FrameHeader,
+        text: bool,
+        len: usize,
+    ) -> Result<Option<Next>, Violation> {
         let src = self.lane.at;
         if header.compressed {
             self.lane.at += len;
@@ -341,7 +378,9 @@ impl Engine {
         }
         match first.opcode {
             Opcode::Continuation if !self.has_message() => Err(Violation::UnexpectedContinuation),
-            Opcode::Text | Opcode::Binary if self.has_message() => Err(Violation::ExpectedContinuation),
+            Opcode::Text | Opcode::Binary if self.has_message() => {
+                Err(Violation::ExpectedContinuation)
+            }
             _ => Ok(()),
         }
     }

@@ -274,7 +274,9 @@ impl<'a> ClientRequest<'a> {
     ) -> Result<Option<(Upgraded<'r>, usize)>, HandshakeError> {
         let mut at = 0;
         loop {
-            let Some((response, len)) = Response::parse(&bytes[at..], limits)? else { return Ok(None) };
+            let Some((response, len)) = Response::parse(&bytes[at..], limits)? else {
+                return Ok(None);
+            };
             at += len;
             // Others of the 100s announce that an answer comes (RFC 9110 section 15.2).
             if response.status() == 101 || response.status() >= 200 {
@@ -296,7 +298,10 @@ impl<'a> ClientRequest<'a> {
         if response.is_http_1_0 {
             return Err(HandshakeError::HttpVersion);
         }
-        if !headers.get(const { Known::of("Upgrade") }).is_some_and(|value| value.eq_ignore_ascii_case(b"websocket")) {
+        if !headers
+            .get(const { Known::of("Upgrade") })
+            .is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"))
+        {
             return Err(HandshakeError::Upgrade);
         }
         if !lists(&headers, const { Known::of("Connection") }, b"upgrade") {
@@ -337,14 +342,19 @@ impl<'a> ClientRequest<'a> {
 
     /// The one extension that was offered, at most once (RFC 6455 section 9.1).
     #[cfg(feature = "deflate")]
-    fn check_extensions(&self, response: Response<'_>) -> Result<Option<Agreement>, HandshakeError> {
-        let Some(value) = response.headers.get(const { Known::of("Sec-WebSocket-Extensions") }) else {
+    fn check_extensions(
+        &self,
+        response: Response<'_>,
+    ) -> Result<Option<Agreement>, HandshakeError> {
+        let Some(value) = response.headers.get(const { Known::of("Sec-WebSocket-Extensions") })
+        else {
             return Ok(None);
         };
         let mut extensions = Extensions::new(value);
         let agreement = match (extensions.next(), extensions.next(), &self.deflate) {
             (Some(Ok(extension)), None, Some(config)) if extension.name == negotiate::NAME => {
-                negotiate::Parameters::read(extension).and_then(|answer| negotiate::check(config, &answer))
+                negotiate::Parameters::read(extension)
+                    .and_then(|answer| negotiate::check(config, &answer))
             }
             _ => None,
         };

@@ -85,7 +85,9 @@ impl<'a> Extension<'a> {
 }
 
 /// Takes `; name` or `; name = value`, if a semicolon comes next.
-fn parameter<'a>(cursor: &mut Cursor<'a>) -> Result<Option<(&'a str, Option<Value<'a>>)>, Malformed> {
+fn parameter<'a>(
+    cursor: &mut Cursor<'a>,
+) -> Result<Option<(&'a str, Option<Value<'a>>)>, Malformed> {
     if !cursor.take(b';') {
         return Ok(None);
     }
@@ -122,7 +124,9 @@ mod tests {
             let parameters: Vec<String> = extension
                 .parameters()
                 .map(|(name, value)| match value {
-                    Some(value) => format!("{name}={}", String::from_utf8(value.bytes().collect()).unwrap()),
+                    Some(value) => {
+                        format!("{name}={}", String::from_utf8(value.bytes().collect()).unwrap())
+                    }
                     None => String::from(name),
                 })
                 .collect();

@@ -164,12 +164,19 @@ impl<'a> Headers<'a> {
 
     /// Notes where the value of a header of a known name is, with the blanks around it.
     #[inline]
-    pub(super) fn note(&mut self, index: usize, value: usize, end: usize, single: Names) -> Result<(), HeadError> {
+    pub(super) fn note(
+        &mut self,
+        index: usize,
+        value: usize,
+        end: usize,
+        single: Names,
+    ) -> Result<(), HeadError> {
         let place = &mut self.places[index];
         if place.start == 0 {
             let begun = trim_start(&self.lines[value..end]);
             let number = |at: usize| u32::try_from(at).map_err(|_| HeadError::TooLong);
-            *place = Place { start: number(end - begun.len())?, len: number(trim_end(begun).len())? };
+            *place =
+                Place { start: number(end - begun.len())?, len: number(trim_end(begun).len())? };
         } else if single & 1 << index != 0 {
             return Err(HeadError::DuplicateHeader);
         } else {
@@ -183,7 +190,8 @@ impl<'a> Headers<'a> {
         let is_repeated = self.repeated & 1 << name.0 != 0;
         let rest = if is_repeated { self.lines } else { &[] };
         let first = if is_repeated { None } else { self.get(name) };
-        let others = Self { rest, ..*self }.filter(move |header| header.name.eq_ignore_ascii_case(KNOWN[name.0]));
+        let others = Self { rest, ..*self }
+            .filter(move |header| header.name.eq_ignore_ascii_case(KNOWN[name.0]));
         first.into_iter().chain(others.map(|header| header.value))
     }
 
@@ -240,12 +248,16 @@ pub(super) enum FieldError {
 /// Whether the application may add this header: it must not be able to end the line, and what the handshake itself
 /// depends on is not the application's to say.
 pub(super) fn check_own(name: &str, value: &str, reserved: &[&str]) -> Result<(), FieldError> {
-    const ALWAYS_RESERVED: [&str; 5] = ["Upgrade", "Connection", "Content-Length", "Transfer-Encoding", "Trailer"];
+    const ALWAYS_RESERVED: [&str; 5] =
+        ["Upgrade", "Connection", "Content-Length", "Transfer-Encoding", "Trailer"];
     if !is_token(name.as_bytes()) {
         return Err(FieldError::Name);
     }
     let is_reserved = |other: &&str| other.eq_ignore_ascii_case(name);
-    let prefix = name.as_bytes().get(..14).is_some_and(|start| start.eq_ignore_ascii_case(b"Sec-WebSocket-"));
+    let prefix = name
+        .as_bytes()
+        .get(..14)
+        .is_some_and(|start| start.eq_ignore_ascii_case(b"Sec-WebSocket-"));
     if prefix || ALWAYS_RESERVED.iter().any(is_reserved) || reserved.iter().any(is_reserved) {
         return Err(FieldError::Reserved);
     }
@@ -284,8 +296,20 @@ mod tests {
 
     #[test]
     fn a_line_needs_a_name_and_a_colon() {
-        for bad in [&b"a\r\n"[..], b":b\r\n", b"a : b\r\n", b"a b: c\r\n", b"\xe4: c\r\n", b"a\r\nb: c\r\n"] {
-            assert_eq!(Headers::check(bad, 0).unwrap_err(), HeadError::HeaderName, "{:?}", bad.escape_ascii());
+        for bad in [
+            &b"a\r\n"[..],
+            b":b\r\n",
+            b"a : b\r\n",
+            b"a b: c\r\n",
+            b"\xe4: c\r\n",
+            b"a\r\nb: c\r\n",
+        ] {
+            assert_eq!(
+                Headers::check(bad, 0).unwrap_err(),
+                HeadError::HeaderName,
+                "{:?}",
+                bad.escape_ascii()
+            );
         }
     }
 
@@ -312,7 +336,9 @@ mod tests {
     fn headers_are_found_wherever_they_are() {
         let lines = b"upgrade: 1\r\nx: 2\r\nUpgrade: 3\r\nX: 4\r\nHost: 5\r\nUPGRADE:6\r\n";
         let headers = Headers::check(lines, 0).unwrap();
-        for (name, expected) in [("Upgrade", "136"), ("X", "24"), ("Host", "5"), ("Origin", ""), ("y", "")] {
+        for (name, expected) in
+            [("Upgrade", "136"), ("X", "24"), ("Host", "5"), ("Origin", ""), ("y", "")]
+        {
             if let Some(index) = known(name.as_bytes()) {
                 let all: Vec<u8> = headers.all(Known(index)).map(|value| value[0]).collect();
                 assert_eq!(all, expected.as_bytes(), "{name}");

@@ -16,7 +16,8 @@ pub struct HeadLimits {
 
 impl HeadLimits {
     /// The defaults, as the fields state them.
-    pub const DEFAULT: Self = Self { head_bytes_max: 8192, headers_max: 64, target_bytes_max: 4096 };
+    pub const DEFAULT: Self =
+        Self { head_bytes_max: 8192, headers_max: 64, target_bytes_max: 4096 };
 }
 
 impl Default for HeadLimits {
@@ -65,7 +66,11 @@ impl Scanner {
     }
 
     /// Looks at the next bytes. Yields how many of them belong to the head, if it ends here.
-    pub(super) fn scan(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Option<usize>, HeadError> {
+    pub(super) fn scan(
+        &mut self,
+        bytes: &[u8],
+        limits: &HeadLimits,
+    ) -> Result<Option<usize>, HeadError> {
         let first_line_max = first_line_max(limits);
         let mut rest = bytes;
         while let Some((&first, _)) = rest.split_first() {
@@ -79,7 +84,8 @@ impl Scanner {
                 }
                 continue;
             }
-            let run = if self.after_cr { 0 } else { memchr::memchr(b'\r', rest).unwrap_or(rest.len()) };
+            let run =
+                if self.after_cr { 0 } else { memchr::memchr(b'\r', rest).unwrap_or(rest.len()) };
             let is_plain = self.total.saturating_add(run) <= limits.head_bytes_max
                 && (self.lines > 0 || self.line_len.saturating_add(run) <= first_line_max)
                 && (self.line_len > 0 || !matches!(first, b' ' | b'\t'))
@@ -210,7 +216,8 @@ mod tests {
             b"GET / HTTP/1.1\r\nHost: a\r\n\r",
             &long,
         ];
-        let limits = HeadLimits { head_bytes_max: 5500, target_bytes_max: 4096, ..HeadLimits::DEFAULT };
+        let limits =
+            HeadLimits { head_bytes_max: 5500, target_bytes_max: 4096, ..HeadLimits::DEFAULT };
         for head in heads {
             let mut stepped = Scanner::new();
             let first_line_max = limits.target_bytes_max + FIRST_LINE_EXTRA;
@@ -219,7 +226,9 @@ mod tests {
                 let (first, second) = head.split_at(cut);
                 let mut scanner = Scanner::new();
                 let found = match scanner.scan(first, &limits) {
-                    Ok(None) => scanner.scan(second, &limits).map(|used| used.map(|used| used + cut)),
+                    Ok(None) => {
+                        scanner.scan(second, &limits).map(|used| used.map(|used| used + cut))
+                    }
                     found => found,
                 };
                 assert_eq!(found, expected, "{:?} cut at {cut}", head.escape_ascii());

@@ -33,7 +33,8 @@ pub(super) fn checked(value: &[u8]) -> Option<&[u8; KEY_LEN]> {
     // Some are looked at twice, so that there are whole blocks of them.
     let are_digits = |block: &[u8; 16]| block.iter().fold(true, |all, &byte| all & is_digit(byte));
     let blocks = [digits.first_chunk(), digits.last_chunk()];
-    let is_good = blocks.into_iter().flatten().all(are_digits) && matches!(last, b'A' | b'Q' | b'g' | b'w');
+    let is_good =
+        blocks.into_iter().flatten().all(are_digits) && matches!(last, b'A' | b'Q' | b'g' | b'w');
     is_good.then_some(key)
 }
 

@@ -56,7 +56,10 @@ impl HeadReader {
     /// # Errors
     ///
     /// A [`Rejection`]. The reader is of no use any more.
-    pub fn request<'a>(&'a mut self, input: &'a [u8]) -> Result<Option<(Request<'a>, usize)>, Rejection> {
+    pub fn request<'a>(
+        &'a mut self,
+        input: &'a [u8],
+    ) -> Result<Option<(Request<'a>, usize)>, Rejection> {
         let limits = self.limits;
         match self.head(input)? {
             Some((head, used)) => Ok(Some((Request::from_head(head, &limits)?, used))),
@@ -70,7 +73,10 @@ impl HeadReader {
     /// # Errors
     ///
     /// A [`HandshakeError`]. The reader is of no use any more.
-    pub fn response<'a>(&'a mut self, input: &'a [u8]) -> Result<Option<(Response<'a>, usize)>, HandshakeError> {
+    pub fn response<'a>(
+        &'a mut self,
+        input: &'a [u8],
+    ) -> Result<Option<(Response<'a>, usize)>, HandshakeError> {
         match self.head(input)? {
             Some((head, used)) => Ok(Some((Response::from_head(head)?, used))),
             None => Ok(None),

@@ -110,7 +110,9 @@ impl Rejection {
         match self.status() {
             405 => "Allow: GET\r\nConnection: close\r\n",
             // RFC 9110 sections 7.8 and 15.5.22; RFC 6455 section 4.4.
-            426 => "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nConnection: Upgrade, close\r\n",
+            426 => {
+                "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nConnection: Upgrade, close\r\n"
+            }
             _ => "Connection: close\r\n",
         }
     }
@@ -129,7 +131,11 @@ impl Rejection {
     /// # Errors
     ///
     /// [`AcceptError`] when one of them cannot be sent, or is one that the response has itself. Nothing was appended then.
-    pub fn write_with_headers(self, headers: &[(&str, &str)], out: &mut Vec<u8>) -> Result<(), AcceptError> {
+    pub fn write_with_headers(
+        self,
+        headers: &[(&str, &str)],
+        out: &mut Vec<u8>,
+    ) -> Result<(), AcceptError> {
         for (name, value) in headers {
             check_own(name, value, &["Allow", "Content-Type"])?;
         }

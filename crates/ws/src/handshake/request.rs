@@ -21,7 +21,8 @@ const SINGLE: u16 = names(&[
 ]);
 
 /// The methods of HTTP (RFC 9110 section 9.1, RFC 5789).
-const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+const METHODS: [&str; 9] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
 impl From<HeadError> for Rejection {
     fn from(error: HeadError) -> Self {
@@ -216,7 +217,8 @@ fn usual(line: &[u8]) -> Option<&str> {
 /// Method, target, and whether it is HTTP/1.0.
 fn request_line(line: &[u8]) -> Result<(&str, &str, bool), Rejection> {
     let mut parts = line.split(|&byte| byte == b' ');
-    let (Some(method), Some(target), Some(version), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    let (Some(method), Some(target), Some(version), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
     else {
         return Err(Rejection::RequestLine);
     };
@@ -243,7 +245,10 @@ pub(super) fn http_minor(version: &[u8]) -> Option<Option<u8>> {
 
 /// RFC 9112 section 6.3, without what it tolerates.
 fn body(headers: &Headers<'_>, is_http_1_0: bool) -> Result<Body, Rejection> {
-    match (headers.get(const { Known::of("Transfer-Encoding") }), headers.get(const { Known::of("Content-Length") })) {
+    match (
+        headers.get(const { Known::of("Transfer-Encoding") }),
+        headers.get(const { Known::of("Content-Length") }),
+    ) {
         (None, None) => Ok(Body::None),
         (None, Some(length)) => match content_length(length) {
             Some(0) => Ok(Body::None),
@@ -255,7 +260,9 @@ fn body(headers: &Headers<'_>, is_http_1_0: bool) -> Result<Body, Rejection> {
         (Some(_), None) if is_http_1_0 => Err(Rejection::BodyLength),
         (Some(coding), None) => match chunked_last(coding) {
             Some([]) => Ok(Body::Chunked),
-            Some(before) if !before.split(|&byte| byte == b',').any(is_chunked) => Err(Rejection::TransferCoding),
+            Some(before) if !before.split(|&byte| byte == b',').any(is_chunked) => {
+                Err(Rejection::TransferCoding)
+            }
             // Without chunks at the end, nobody can tell where the body ends.
             _ => Err(Rejection::BodyLength),
         },
@@ -265,7 +272,8 @@ fn body(headers: &Headers<'_>, is_http_1_0: bool) -> Result<Body, Rejection> {
 /// The codings that come before `chunked`, if that is the last one.
 fn chunked_last(codings: &[u8]) -> Option<&[u8]> {
     let end = codings.iter().rposition(|&byte| byte == b',');
-    let (before, last) = end.map_or((&[][..], codings), |end| (&codings[..=end], &codings[end + 1..]));
+    let (before, last) =
+        end.map_or((&[][..], codings), |end| (&codings[..=end], &codings[end + 1..]));
     is_chunked(last).then_some(before)
 }
 
@@ -292,7 +300,9 @@ mod tests {
     fn lengths_are_digits() {
         assert_eq!(content_length(b"0"), Some(0));
         assert_eq!(content_length(b"18446744073709551615"), Some(u64::MAX));
-        for bad in [&b""[..], b"+1", b"-1", b"1,1", b"1 1", b"0x1", b"18446744073709551616", b"\xb2"] {
+        for bad in
+            [&b""[..], b"+1", b"-1", b"1,1", b"1 1", b"0x1", b"18446744073709551616", b"\xb2"]
+        {
             assert_eq!(content_length(bad), None, "{:?}", bad.escape_ascii());
         }
     }
@@ -302,7 +312,9 @@ mod tests {
         assert_eq!(http_minor(b"HTTP/1.1"), Some(Some(1)));
         assert_eq!(http_minor(b"HTTP/1.0"), Some(Some(0)));
         assert_eq!(http_minor(b"HTTP/2.0"), Some(None));
-        for bad in [&b"HTTP/1"[..], b"HTTP/1.10", b"http/1.1", b"HTTP/1,1", b"HTTP/a.1", b"", b"HTTPS/1.1"] {
+        for bad in
+            [&b"HTTP/1"[..], b"HTTP/1.10", b"http/1.1", b"HTTP/1,1", b"HTTP/a.1", b"", b"HTTPS/1.1"]
+        {
             assert_eq!(http_minor(bad), None);
         }
     }

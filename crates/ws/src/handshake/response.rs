@@ -22,7 +22,9 @@ impl From<HeadError> for HandshakeError {
             HeadError::TooLong | HeadError::FirstLineTooLong => Self::HeadTooLong,
             HeadError::TooManyHeaders => Self::TooManyHeaders,
             HeadError::DuplicateHeader => Self::DuplicateHeader,
-            HeadError::ControlCharacter | HeadError::FoldedLine | HeadError::HeaderName => Self::Malformed,
+            HeadError::ControlCharacter | HeadError::FoldedLine | HeadError::HeaderName => {
+                Self::Malformed
+            }
         }
     }
 }
@@ -44,7 +46,10 @@ impl<'a> Response<'a> {
     /// # Errors
     ///
     /// A [`HandshakeError`], possibly before the head is complete.
-    pub fn parse(bytes: &'a [u8], limits: &HeadLimits) -> Result<Option<(Self, usize)>, HandshakeError> {
+    pub fn parse(
+        bytes: &'a [u8],
+        limits: &HeadLimits,
+    ) -> Result<Option<(Self, usize)>, HandshakeError> {
         match Scanner::new().scan(bytes, limits)? {
             Some(len) => Ok(Some((Self::from_head(&bytes[..len])?, len))),
             None => Ok(None),

@@ -17,7 +17,11 @@ pub(super) fn parse<'a>(method: &str, target: &'a str) -> Option<Target<'a>> {
         return None;
     }
     if method == "CONNECT" {
-        return is_authority(target.as_bytes()).then_some(Target { authority: Some(target), path: "", query: None });
+        return is_authority(target.as_bytes()).then_some(Target {
+            authority: Some(target),
+            path: "",
+            query: None,
+        });
     }
     if target == "*" {
         return (method == "OPTIONS").then_some(Target { authority: None, path: "*", query: None });
@@ -27,7 +31,8 @@ pub(super) fn parse<'a>(method: &str, target: &'a str) -> Option<Target<'a>> {
     }
     // The absolute form is for proxies, and every server must take it (section 3.2.2).
     let (scheme, rest) = target.split_once("://")?;
-    let known = ["http", "https", "ws", "wss"].iter().any(|known| known.eq_ignore_ascii_case(scheme));
+    let known =
+        ["http", "https", "ws", "wss"].iter().any(|known| known.eq_ignore_ascii_case(scheme));
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     (known && is_authority(authority.as_bytes())).then(|| with_path(Some(authority), path))
@@ -50,7 +55,8 @@ pub(super) fn is_authority(text: &[u8]) -> bool {
             && is_port(after.get(1..).unwrap_or_default());
     }
     // Most hosts have nothing but these.
-    let name_len = text.iter().position(|&byte| !NAME_BYTES[usize::from(byte)]).unwrap_or(text.len());
+    let name_len =
+        text.iter().position(|&byte| !NAME_BYTES[usize::from(byte)]).unwrap_or(text.len());
     match text.get(name_len..) {
         Some([]) => name_len > 0,
         Some([b':', port @ ..]) => name_len > 0 && is_port(port),
@@ -111,7 +117,20 @@ const fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
             byte,
-            b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'='
+            b'-' | b'.'
+                | b'_'
+                | b'~'
+                | b'!'
+                | b'$'
+                | b'&'
+                | b'\''
+                | b'('
+                | b')'
+                | b'*'
+                | b'+'
+                | b','
+                | b';'
+                | b'='
         )
 }
 
@@ -177,7 +196,9 @@ mod tests {
 
     #[test]
     fn the_forms_of_a_target() {
-        let parse = |method, target| parse(method, target).map(|target| (target.authority, target.path, target.query));
+        let parse = |method, target| {
+            parse(method, target).map(|target| (target.authority, target.path, target.query))
+        };
         assert_eq!(parse("GET", "/"), Some((None, "/", None)));
         assert_eq!(parse("GET", "//a/b?c?d"), Some((None, "//a/b", Some("c?d"))));
         assert_eq!(parse("GET", "/?"), Some((None, "/", Some(""))));

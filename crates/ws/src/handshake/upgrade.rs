@@ -165,7 +165,10 @@ impl<'a> Upgrade<'a> {
         if headers.get(const { Known::of("Sec-WebSocket-Version") }) != Some(b"13") {
             return Err(Rejection::WebSocketVersion);
         }
-        let key = headers.get(const { Known::of("Sec-WebSocket-Key") }).and_then(key::checked).ok_or(Rejection::Key)?;
+        let key = headers
+            .get(const { Known::of("Sec-WebSocket-Key") })
+            .and_then(key::checked)
+            .ok_or(Rejection::Key)?;
         check_protocols(headers)?;
         let extensions = const { Known::of("Sec-WebSocket-Extensions") };
         for value in headers.get(extensions).into_iter().flat_map(|_| headers.all(extensions)) {
@@ -257,12 +260,18 @@ const START: &[u8] =
 
 /// Whether one of the headers of this name lists `wanted`, which is in small letters, whatever the case of its letters.
 #[inline]
-pub(super) fn lists<const LEN: usize>(headers: &Headers<'_>, name: Known, wanted: &[u8; LEN]) -> bool {
+pub(super) fn lists<const LEN: usize>(
+    headers: &Headers<'_>,
+    name: Known,
+    wanted: &[u8; LEN],
+) -> bool {
     debug_assert!(wanted.iter().all(u8::is_ascii_lowercase));
     // Mostly there is one header with one element. The bit that is set here is what sets a small letter apart from a large one, and no other byte becomes one by it.
-    let is_it =
-        |value: &[u8; LEN]| value.iter().zip(wanted).fold(true, |all, (byte, other)| all & (byte | 0x20 == *other));
-    headers.get(name).and_then(|value| value.try_into().ok()).is_some_and(is_it) || is_among(headers, name, wanted)
+    let is_it = |value: &[u8; LEN]| {
+        value.iter().zip(wanted).fold(true, |all, (byte, other)| all & (byte | 0x20 == *other))
+    };
+    headers.get(name).and_then(|value| value.try_into().ok()).is_some_and(is_it)
+        || is_among(headers, name, wanted)
 }
 
 #[inline(never)]

@@ -19,7 +19,8 @@ pub(super) struct Whole<'a> {
 /// Takes apart a head that these bytes begin with. `None`: look more closely.
 pub(super) fn read<'a>(bytes: &'a [u8], limits: &HeadLimits, single: Names) -> Option<Whole<'a>> {
     let first_end = line_end(bytes, 0)?;
-    let is_good = first_end > 0 && first_end <= first_line_max(limits) && !matches!(bytes[0], b' ' | b'\t');
+    let is_good =
+        first_end > 0 && first_end <= first_line_max(limits) && !matches!(bytes[0], b' ' | b'\t');
     if !is_good {
         return None;
     }
@@ -117,7 +118,10 @@ mod tests {
     const SINGLE: Names = super::super::fields::names(&["Host", "Origin"]);
 
     /// What the careful way finds: the first line, all headers, and the length.
-    fn carefully<'a>(bytes: &'a [u8], limits: &HeadLimits) -> Option<(&'a [u8], Headers<'a>, usize)> {
+    fn carefully<'a>(
+        bytes: &'a [u8],
+        limits: &HeadLimits,
+    ) -> Option<(&'a [u8], Headers<'a>, usize)> {
         let len = Scanner::new().scan(bytes, limits).ok()??;
         let (first_line, lines) = head::split(&bytes[..len]);
         Some((first_line, Headers::check(lines, SINGLE).ok()?, len))
@@ -125,7 +129,8 @@ mod tests {
 
     fn agree(bytes: &[u8], limits: &HeadLimits) -> bool {
         let Some(whole) = read(bytes, limits, SINGLE) else { return false };
-        let (first_line, headers, len) = carefully(bytes, limits).expect("it is accepted in one go alone");
+        let (first_line, headers, len) =
+            carefully(bytes, limits).expect("it is accepted in one go alone");
         assert_eq!((whole.first_line, whole.len), (first_line, len));
         assert!(whole.headers.eq(headers), "{:?} {headers:?}", whole.headers);
         for name in ["Host", "upgrade", "Connection", "x"] {

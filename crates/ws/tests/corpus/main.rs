@@ -10,8 +10,10 @@ const FILES_MIN: usize = 10;
 /// Runs a target with every file of its corpus, in order; a panic is preceded by the name of its file.
 fn replay(name: &str) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
-    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("the folder is readable").path()).collect();
+    let entries =
+        fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<PathBuf> =
+        entries.map(|entry| entry.expect("the folder is readable").path()).collect();
     files.sort();
     assert!(files.len() >= FILES_MIN, "{} has {} files", folder.display(), files.len());
     let target = targets::named(name);

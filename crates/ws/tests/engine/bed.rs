@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use windlass_ws::{Close, CloseCode, Config, End, Engine, Event, Message, Scratch, SendError, Violation, mask};
+use windlass_ws::{
+    Close, CloseCode, Config, End, Engine, Event, Message, Scratch, SendError, Violation, mask,
+};
 
 pub(crate) const KEY: [u8; 4] = [0xa1, 0x02, 0xc3, 0x7f];
 
@@ -116,7 +118,11 @@ impl Session {
             assert!(matches!(result, Ok(()) | Err(SendError::Closed)), "{result:?}");
         }
         let outcome = pass.finish();
-        assert_eq!(outcome.consumed, bytes.len(), "a pass that came to its end has looked at everything");
+        assert_eq!(
+            outcome.consumed,
+            bytes.len(),
+            "a pass that came to its end has looked at everything"
+        );
         let pieces: Vec<&[u8]> = self.scratch.output(&outcome, &input).collect();
         assert!(pieces.iter().all(|piece| !piece.is_empty()));
         let gathered = pieces.concat();
@@ -149,7 +155,11 @@ pub(crate) fn entropy(bytes: &mut [u8]) {
     bytes.fill(0x5c);
 }
 
-pub(crate) fn handle(event: Event<'_>, handler: Handler, turn: usize) -> (Seen, Result<(), SendError>) {
+pub(crate) fn handle(
+    event: Event<'_>,
+    handler: Handler,
+    turn: usize,
+) -> (Seen, Result<(), SendError>) {
     let other = handler == Handler::Mixed && turn % 4 != 0;
     match event {
         Event::Text(message) => {
@@ -195,7 +205,9 @@ pub(crate) fn handle(event: Event<'_>, handler: Handler, turn: usize) -> (Seen, 
         }
         Event::Ping(payload) => (Seen::Ping(payload.to_vec()), Ok(())),
         Event::Pong(payload) => (Seen::Pong(payload.to_vec()), Ok(())),
-        Event::Close(Close { code, reason }) => (Seen::Close(code.map(CloseCode::get), reason.to_owned()), Ok(())),
+        Event::Close(Close { code, reason }) => {
+            (Seen::Close(code.map(CloseCode::get), reason.to_owned()), Ok(()))
+        }
         Event::Violation(violation) => (Seen::Violation(violation), Ok(())),
         _ => panic!("an event that the tests do not know"),
     }

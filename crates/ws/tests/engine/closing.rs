@@ -12,7 +12,8 @@ fn the_peers_close_is_answered_with_the_same_and_ends_it() {
         (close_payload(3000, &"r".repeat(123)), Some(3000), &*"r".repeat(123)),
     ] {
         let mut session = Session::server(Handler::Echo);
-        session.feed(&[masked(0x81, b"bye"), masked(0x88, &payload), masked(0x81, b"late")].concat());
+        session
+            .feed(&[masked(0x81, b"bye"), masked(0x88, &payload), masked(0x81, b"late")].concat());
         assert_eq!(session.seen, [text("bye"), Seen::Close(code, reason.to_owned())]);
         assert_eq!(session.output, [plain(0x81, b"bye"), plain(0x88, &payload)].concat());
         assert_eq!(session.end, Some(End::Closed));
@@ -22,12 +23,15 @@ fn the_peers_close_is_answered_with_the_same_and_ends_it() {
 #[test]
 fn after_our_close_messages_come_until_the_peers() {
     let mut session = Session::server(Handler::Echo);
-    let sent = session.engine.close(CloseCode::GOING_AWAY, "restart", &mut session.scratch).unwrap();
+    let sent =
+        session.engine.close(CloseCode::GOING_AWAY, "restart", &mut session.scratch).unwrap();
     assert_eq!(sent, plain(0x88, &close_payload(1001, "restart")));
     assert!(session.engine.is_closing());
     assert_eq!(session.engine.end(), None);
     let long = vec![7; 200];
-    for (first, payload) in [(0x81, &b"still here"[..]), (0x89, b"ping"), (0x82, &long), (0x01, b"a"), (0x80, b"b")] {
+    for (first, payload) in
+        [(0x81, &b"still here"[..]), (0x89, b"ping"), (0x82, &long), (0x01, b"a"), (0x80, b"b")]
+    {
         session.feed(&masked(first, payload));
     }
     let seen = [text("still here"), Seen::Ping(b"ping".to_vec()), Seen::Binary(long), text("ab")];
@@ -43,9 +47,11 @@ fn after_our_close_messages_come_until_the_peers() {
 fn a_reply_after_a_close_in_the_same_pass_is_refused() {
     for role in [Session::server as fn(Handler) -> Session, Session::client] {
         let mut session = role(Handler::Silent);
-        let is_client = session.engine.send(Message::Text(""), &mut session.scratch).unwrap().len() > 2;
+        let is_client =
+            session.engine.send(Message::Text(""), &mut session.scratch).unwrap().len() > 2;
         let make = if is_client { plain } else { masked };
-        let mut input = [make(0x81, b"one"), make(0x82, b"two"), make(0x81, "drei ü".as_bytes())].concat();
+        let mut input =
+            [make(0x81, b"one"), make(0x82, b"two"), make(0x81, "drei ü".as_bytes())].concat();
         let mut pass = session.engine.process(&mut input, &mut session.scratch);
         let Some(windlass_ws::Event::Text(message)) = pass.next() else { panic!("no text") };
         let (_, mut outbox) = message.split();

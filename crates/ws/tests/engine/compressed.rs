@@ -57,7 +57,8 @@ fn a_compressed_message_is_seen_however_it_is_framed_and_cut() {
         for handler in [Handler::Echo, Handler::Silent] {
             let new = || Session::with(server(0, Limits::DEFAULT), handler);
             let whole = new().feed_all([&bytes[..]]);
-            let messages: Vec<&Seen> = whole.seen.iter().filter(|seen| !matches!(seen, Seen::Ping(_))).collect();
+            let messages: Vec<&Seen> =
+                whole.seen.iter().filter(|seen| !matches!(seen, Seen::Ping(_))).collect();
             assert_eq!(messages, [&text(LYRICS), &text("plain")]);
             for cut in 0..=bytes.len() {
                 let session = new().feed_all([&bytes[..cut], &bytes[cut..]]);
@@ -90,7 +91,9 @@ fn replies_are_compressed_from_the_threshold_on() {
 
 #[test]
 fn what_does_not_get_shorter_goes_back_as_it_came() {
-    let noise: Vec<u8> = (0..300u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ (at * at) as u8).collect();
+    let noise: Vec<u8> = (0..300u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ (at * at) as u8)
+        .collect();
     let mut engine = server(0, Limits::DEFAULT);
     let mut scratch = Scratch::new();
     let mut input = masked(0x82, &noise);
@@ -103,8 +106,11 @@ fn what_does_not_get_shorter_goes_back_as_it_came() {
 
 #[test]
 fn rsv1_belongs_on_the_first_frame_of_a_message_alone() {
-    for bytes in [masked(0xc9, b""), masked(0xc8, b""), [masked(0x41, b""), masked(0xc0, b"")].concat()] {
-        let session = Session::with(server(0, Limits::DEFAULT), Handler::Silent).feed_all([&bytes[..]]);
+    for bytes in
+        [masked(0xc9, b""), masked(0xc8, b""), [masked(0x41, b""), masked(0xc0, b"")].concat()]
+    {
+        let session =
+            Session::with(server(0, Limits::DEFAULT), Handler::Silent).feed_all([&bytes[..]]);
         assert_eq!(session.end, Some(End::Failed(Violation::ReservedBits)));
     }
 }
@@ -120,7 +126,8 @@ fn what_is_no_deflate_or_no_text_or_too_much_ends_the_connection() {
         let mut limits = Limits::DEFAULT;
         limits.message_max = 1999;
         for chunk in [bytes.len(), 5] {
-            let session = Session::with(server(0, limits), Handler::Silent).feed_all(bytes.chunks(chunk));
+            let session =
+                Session::with(server(0, limits), Handler::Silent).feed_all(bytes.chunks(chunk));
             assert_eq!(session.end, Some(End::Failed(violation)));
             assert_eq!(session.seen, [Seen::Violation(violation)]);
         }
@@ -145,7 +152,10 @@ fn a_message_that_becomes_too_many_times_longer_ends_the_connection() {
     let reason = "compression ratio of the message is too high; send it uncompressed";
     assert_eq!(output, plain(0x88, &close_payload(1008, reason)));
     // Whatever the ratio is, so much is free.
-    assert_eq!(close(&masked(0xc1, &compressed(Message::Binary(&at_limit))), Limits::DEFAULT).0, None);
+    assert_eq!(
+        close(&masked(0xc1, &compressed(Message::Binary(&at_limit))), Limits::DEFAULT).0,
+        None
+    );
     // A limit that is far away, and none.
     let mut limits = Limits::DEFAULT;
     limits.inflate_ratio_max = Some(2000);
@@ -164,7 +174,8 @@ fn the_bytes_that_a_codec_has_worked_on_are_counted() {
     let mut engine = Engine::with_deflate(&Arc::new(Config::server()), &agreement, &config);
     let mut scratch = Scratch::new();
     let long = LYRICS.repeat(100);
-    let mut input = [masked(0xc1, &compressed(Message::Text(&long))), masked(0x82, b"plain")].concat();
+    let mut input =
+        [masked(0xc1, &compressed(Message::Text(&long))), masked(0x82, b"plain")].concat();
     let mut pass = engine.process(&mut input, &mut scratch);
     let Some(Event::Text(text)) = pass.next() else { panic!("no message") };
     text.reply().unwrap();

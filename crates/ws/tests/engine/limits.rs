@@ -20,7 +20,11 @@ fn a_frame_has_a_longest_payload() {
     for max in [0, 1, 50, 125, 126, 1000, 70_000] {
         let new = || server(|limits| limits.frame_max = max);
         for first in [0x81, 0x82, 0x02] {
-            assert_eq!(end_of(new(), &[masked(first, &vec![b'x'; max])]), None, "{max} at the limit");
+            assert_eq!(
+                end_of(new(), &[masked(first, &vec![b'x'; max])]),
+                None,
+                "{max} at the limit"
+            );
             let above = masked(first, &vec![b'x'; max + 1]);
             assert_eq!(
                 end_of(new(), std::slice::from_ref(&above)),
@@ -56,7 +60,13 @@ fn a_message_has_a_longest_payload() {
         session.feed(&masked(0x80, b"x")[..6]);
         assert_eq!(session.end, failed, "by the header of the fragment");
         // The next message starts from nothing.
-        assert_eq!(end_of(new(), &[masked(0x02, &noise(max)), masked(0x80, b""), masked(0x82, &noise(max))]), None);
+        assert_eq!(
+            end_of(
+                new(),
+                &[masked(0x02, &noise(max)), masked(0x80, b""), masked(0x82, &noise(max))]
+            ),
+            None
+        );
     }
 }
 
@@ -67,7 +77,11 @@ fn a_message_has_so_many_frames() {
         let new = || server(|limits| limits.fragments_max = max);
         let message = |frames: u32| -> Vec<Vec<u8>> {
             let middle = masked(0x00, b"m").repeat(frames.saturating_sub(2) as usize);
-            if frames == 1 { vec![masked(0x82, b"a")] } else { vec![masked(0x02, b"a"), middle, masked(0x80, b"z")] }
+            if frames == 1 {
+                vec![masked(0x82, b"a")]
+            } else {
+                vec![masked(0x02, b"a"), middle, masked(0x80, b"z")]
+            }
         };
         assert_eq!(end_of(new(), &message(max)), None, "{max}");
         assert_eq!(end_of(new(), &[message(max), message(max)].concat()), None, "{max}, twice");
@@ -80,7 +94,10 @@ fn a_message_has_so_many_frames() {
 fn control_frames_are_counted_by_the_second() {
     let new = || server(|limits| limits.controls_per_second_max = 5);
     assert_eq!(end_of(new(), &[masked(0x89, b"").repeat(5)]), None);
-    assert_eq!(end_of(new(), &[masked(0x8a, b"").repeat(6)]), Some(End::Failed(Violation::TooManyControls)));
+    assert_eq!(
+        end_of(new(), &[masked(0x8a, b"").repeat(6)]),
+        Some(End::Failed(Violation::TooManyControls))
+    );
     let mut session = new();
     for second in [0, 0, 1, 7, 7, 8] {
         session.scratch.set_second(second);

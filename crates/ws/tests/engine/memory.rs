@@ -66,7 +66,11 @@ fn memory_grows_by_what_came_not_by_what_was_announced() {
         while came + 5000 < announced {
             session.feed(&[b'x'; 5000]);
             came += 5000;
-            assert!(session.engine.buffered() < 1024 + 3 * came, "{} for {came}", session.engine.buffered());
+            assert!(
+                session.engine.buffered() < 1024 + 3 * came,
+                "{} for {came}",
+                session.engine.buffered()
+            );
         }
     }
 }
@@ -74,7 +78,9 @@ fn memory_grows_by_what_came_not_by_what_was_announced() {
 #[test]
 fn nothing_is_held_between_messages() {
     let mut session = Session::server(Handler::Echo);
-    for (first, payload) in [(0x82, noise(5000)), (0x89, noise(100)), (0x01, vec![b'a'; 9]), (0x80, vec![b'b'; 900])] {
+    for (first, payload) in
+        [(0x82, noise(5000)), (0x89, noise(100)), (0x01, vec![b'a'; 9]), (0x80, vec![b'b'; 900])]
+    {
         for byte in masked(first, &payload).chunks(7) {
             session.feed(byte);
         }

@@ -5,7 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use windlass_ws::{CloseCode, Config, End, Engine, Event, Message, Outcome, Scratch, SendError, Violation};
+use windlass_ws::{
+    CloseCode, Config, End, Engine, Event, Message, Outcome, Scratch, SendError, Violation,
+};
 
 use crate::bed::{close_payload, masked, noise, plain};
 
@@ -45,7 +47,10 @@ fn the_output_of_one_connection_is_not_given_out_for_anothers() {
     assert_eq!(gathered(&scratch, &outcome, &input), expected);
     // What is refused leaves it alone.
     assert_eq!(other.ping(&[0; 126], &mut scratch).map(<[u8]>::len), Err(SendError::TooLong));
-    assert_eq!(other.close(CloseCode::NO_STATUS, "", &mut scratch).map(<[u8]>::len), Err(SendError::BadCloseCode));
+    assert_eq!(
+        other.close(CloseCode::NO_STATUS, "", &mut scratch).map(<[u8]>::len),
+        Err(SendError::BadCloseCode)
+    );
     assert_eq!(
         other.close(CloseCode::NORMAL, &"r".repeat(124), &mut scratch).map(<[u8]>::len),
         Err(SendError::TooLong)
@@ -53,7 +58,8 @@ fn the_output_of_one_connection_is_not_given_out_for_anothers() {
     assert_eq!(gathered(&scratch, &outcome, &input), expected);
 
     other.send(Message::Text("to somebody else"), &mut scratch).unwrap();
-    let payload = catch_unwind(AssertUnwindSafe(|| gathered(&scratch, &outcome, &input))).unwrap_err();
+    let payload =
+        catch_unwind(AssertUnwindSafe(|| gathered(&scratch, &outcome, &input))).unwrap_err();
     let text = payload.downcast_ref::<&str>().unwrap();
     assert!(text.contains("the scratch has been used since"), "{text}");
     // Another pass that is at the same place of the scratch is another one as well.
@@ -95,7 +101,10 @@ fn pings_are_not_counted_by_who_was_never_told_of_seconds() {
         assert_eq!(echo(&mut other, &mut scratch, &mut ping()).end, None);
     }
     assert_eq!(echo(&mut other, &mut scratch, &mut closing).end, Some(End::Closed));
-    assert_eq!(echo(&mut engine, &mut scratch, &mut ping()).end, Some(End::Failed(Violation::TooManyControls)));
+    assert_eq!(
+        echo(&mut engine, &mut scratch, &mut ping()).end,
+        Some(End::Failed(Violation::TooManyControls))
+    );
 }
 
 #[test]

@@ -12,7 +12,8 @@ fn entropy(bytes: &mut [u8]) {
     use std::sync::atomic::{AtomicU64, Ordering};
     static STATE: AtomicU64 = AtomicU64::new(7);
     for byte in bytes {
-        let next = STATE.load(Ordering::Relaxed).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let next =
+            STATE.load(Ordering::Relaxed).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         STATE.store(next, Ordering::Relaxed);
         *byte = (next >> 56) as u8;
     }
@@ -54,11 +55,17 @@ pub(crate) fn deflate_pair(
     agreement: &windlass_ws::deflate::Agreement,
     config: &windlass_ws::deflate::DeflateConfig,
 ) -> [Engine; 2] {
-    [Config::client(entropy), Config::server()].map(|role| Engine::with_deflate(&Arc::new(role), agreement, config))
+    [Config::client(entropy), Config::server()]
+        .map(|role| Engine::with_deflate(&Arc::new(role), agreement, config))
 }
 
 /// Each side says its part, in turns of a few messages; what is under way goes over in pieces of the sizes given. One side echoes, then both close.
-pub(crate) fn talk(engines: [Engine; 2], parts: [&[Said]; 2], sizes: &[usize], server_echoes: bool) {
+pub(crate) fn talk(
+    engines: [Engine; 2],
+    parts: [&[Said]; 2],
+    sizes: &[usize],
+    server_echoes: bool,
+) {
     let [client, server] = engines;
     let echo = if server_echoes { Handler::Echo } else { Handler::Silent };
     let mut sides = [Session::with(client, Handler::Silent), Session::with(server, echo)];
@@ -72,7 +79,9 @@ pub(crate) fn talk(engines: [Engine; 2], parts: [&[Said]; 2], sizes: &[usize], s
             for said in parts[from].iter().skip(next[from]).take(2) {
                 let sent = match said {
                     Said::Text(text) => side.engine.send(Message::Text(text), &mut side.scratch),
-                    Said::Binary(bytes) => side.engine.send(Message::Binary(bytes), &mut side.scratch),
+                    Said::Binary(bytes) => {
+                        side.engine.send(Message::Binary(bytes), &mut side.scratch)
+                    }
                     Said::Ping(bytes) => side.engine.ping(bytes, &mut side.scratch),
                 };
                 under_way[from].extend(sent.unwrap());
@@ -84,11 +93,14 @@ pub(crate) fn talk(engines: [Engine; 2], parts: [&[Said]; 2], sizes: &[usize], s
             other.feed(&piece);
             under_way[1 - from].extend(std::mem::take(&mut other.output));
         }
-        let idle = under_way.iter().all(VecDeque::is_empty) && next == [parts[0].len(), parts[1].len()];
+        let idle =
+            under_way.iter().all(VecDeque::is_empty) && next == [parts[0].len(), parts[1].len()];
         if idle && !closed {
             closed = true;
             let client = &mut sides[0];
-            under_way[0].extend(client.engine.close(CloseCode::NORMAL, "done", &mut client.scratch).unwrap());
+            under_way[0].extend(
+                client.engine.close(CloseCode::NORMAL, "done", &mut client.scratch).unwrap(),
+            );
         }
     }
     let pongs = |part: &[Said]| part.iter().filter(|said| matches!(said, Said::Ping(_))).count();
@@ -98,7 +110,8 @@ pub(crate) fn talk(engines: [Engine; 2], parts: [&[Said]; 2], sizes: &[usize], s
         assert_eq!(all - sides[side].seen.len(), pings, "a pong for each ping");
     }
     let close = Seen::Close(Some(1000), "done".to_owned());
-    let expected = |part: &[Said]| part.iter().map(Said::seen).chain([close.clone()]).collect::<Vec<_>>();
+    let expected =
+        |part: &[Said]| part.iter().map(Said::seen).chain([close.clone()]).collect::<Vec<_>>();
     assert_eq!(sides[1].seen, expected(parts[0]));
     if server_echoes {
         let messages = |seen: &&Seen| matches!(seen, Seen::Text(_) | Seen::Binary(_));

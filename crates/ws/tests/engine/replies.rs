@@ -40,7 +40,8 @@ fn echoes_of_all_lengths_are_one_range_of_the_input() {
     }
     let (mut engine, mut scratch) = server();
     let frames = lens.map(|len| (0x81, "x".repeat(len).into_bytes()));
-    let mut input: Vec<u8> = frames.iter().flat_map(|(first, payload)| masked(*first, payload)).collect();
+    let mut input: Vec<u8> =
+        frames.iter().flat_map(|(first, payload)| masked(*first, payload)).collect();
     let range = echo(&mut engine, &mut scratch, &mut input).expect("one range");
     assert_eq!(unmasked(&input[range]), frames);
 }
@@ -48,12 +49,24 @@ fn echoes_of_all_lengths_are_one_range_of_the_input() {
 #[test]
 fn pongs_and_the_answer_to_close_join_the_range() {
     let (mut engine, mut scratch) = server();
-    let frames =
-        [(0x82, noise(300)), (0x89, noise(9)), (0x81, b"x".to_vec()), (0x8a, b"no answer".to_vec()), (0x89, vec![])];
-    let mut input: Vec<u8> = frames.iter().flat_map(|(first, payload)| masked(*first, payload)).collect();
+    let frames = [
+        (0x82, noise(300)),
+        (0x89, noise(9)),
+        (0x81, b"x".to_vec()),
+        (0x8a, b"no answer".to_vec()),
+        (0x89, vec![]),
+    ];
+    let mut input: Vec<u8> =
+        frames.iter().flat_map(|(first, payload)| masked(*first, payload)).collect();
     input.extend(masked(0x88, &[3, 232]));
     let range = echo(&mut engine, &mut scratch, &mut input).expect("one range");
-    let answers = [(0x82, noise(300)), (0x8a, noise(9)), (0x81, b"x".to_vec()), (0x8a, vec![]), (0x88, vec![3, 232])];
+    let answers = [
+        (0x82, noise(300)),
+        (0x8a, noise(9)),
+        (0x81, b"x".to_vec()),
+        (0x8a, vec![]),
+        (0x88, vec![3, 232]),
+    ];
     assert_eq!(unmasked(&input[range]), answers);
 }
 
@@ -81,7 +94,8 @@ fn messages_that_get_no_reply_leave_no_gap() {
 fn what_is_sent_keeps_the_order_of_the_calls() {
     let (mut engine, mut scratch) = server();
     let mut input: Vec<u8> =
-        [masked(0x82, b"1"), masked(0x82, b"2"), masked(0x81, b"3"), masked(0x82, &noise(400))].concat();
+        [masked(0x82, b"1"), masked(0x82, b"2"), masked(0x81, b"3"), masked(0x82, &noise(400))]
+            .concat();
     let mut pass = engine.process(&mut input, &mut scratch);
     pass.send(Message::Text("first")).unwrap();
     let Some(Event::Binary(bytes)) = pass.next() else { panic!() };
@@ -117,7 +131,12 @@ fn what_is_sent_keeps_the_order_of_the_calls() {
 
 #[test]
 fn a_pass_that_ends_early_says_how_far_it_came() {
-    let frames = [masked(0x82, b"one"), masked(0x89, b"two"), masked(0x81, &[b'3'; 200]), masked(0x82, b"four")];
+    let frames = [
+        masked(0x82, b"one"),
+        masked(0x89, b"two"),
+        masked(0x81, &[b'3'; 200]),
+        masked(0x82, b"four"),
+    ];
     for taken in 0..=4 {
         let (mut engine, mut scratch) = server();
         let mut input = frames.concat();
@@ -160,7 +179,10 @@ fn outside_a_pass_each_call_returns_its_own_frame() {
     let mut session = Session::server(Handler::Silent);
     let (engine, scratch) = (&mut session.engine, &mut session.scratch);
     for len in [0, 125, 126, 65_535, 65_536] {
-        assert_eq!(engine.send(Message::Binary(&noise(len)), scratch).unwrap(), plain(0x82, &noise(len)));
+        assert_eq!(
+            engine.send(Message::Binary(&noise(len)), scratch).unwrap(),
+            plain(0x82, &noise(len))
+        );
     }
     assert_eq!(engine.send(Message::Text("ü"), scratch).unwrap(), plain(0x81, "ü".as_bytes()));
     assert_eq!(engine.ping(b"a", scratch).unwrap(), plain(0x89, b"a"));
@@ -183,7 +205,8 @@ fn a_client_masks_everything_with_a_key_of_its_own() {
         let header = frame.len() - len;
         keys.push(frame[header - 4..header].to_vec());
     }
-    let mut input = [plain(0x81, b"to echo"), plain(0x89, b"to answer"), plain(0x82, &noise(300))].concat();
+    let mut input =
+        [plain(0x81, b"to echo"), plain(0x89, b"to answer"), plain(0x82, &noise(300))].concat();
     let outcome = echo_all(&mut engine, &mut scratch, &mut input);
     assert_eq!(outcome.in_place, None, "a reply needs a key, for which there is no room");
     let output: Vec<u8> = scratch.output(&outcome, &input).flatten().copied().collect();
@@ -220,13 +243,19 @@ fn a_detached_message_is_sent_back_after_what_was_sent_meanwhile() {
                             other => panic!("{other:?}"),
                         };
                         assert_eq!(message.is_text(), message.as_str().is_some());
-                        outbox.send(Message::Binary(&message.as_bytes()[..message.as_bytes().len().min(3)])).unwrap();
+                        outbox
+                            .send(Message::Binary(
+                                &message.as_bytes()[..message.as_bytes().len().min(3)],
+                            ))
+                            .unwrap();
                         outbox.send_encoded(&plain(0x81, b"made elsewhere")).unwrap();
                         outbox.reply(message).unwrap();
                         outbox.ping(b"").unwrap();
                     }
                     let outcome = pass.finish();
-                    scratch.output(&outcome, &input).for_each(|piece| sent.extend_from_slice(piece));
+                    scratch
+                        .output(&outcome, &input)
+                        .for_each(|piece| sent.extend_from_slice(piece));
                 }
                 let expected = |first, payload: &[u8]| {
                     let start = payload[..payload.len().min(3)].to_vec();
@@ -259,7 +288,8 @@ fn nothing_is_sent_back_after_a_close_that_was_sent_meanwhile() {
 #[should_panic(expected = "a client masks every frame by itself")]
 fn a_client_sends_nothing_that_was_encoded_elsewhere() {
     fn entropy(_: &mut [u8]) {}
-    let (mut engine, mut scratch) = (Engine::new(&Arc::new(Config::client(entropy))), Scratch::new());
+    let (mut engine, mut scratch) =
+        (Engine::new(&Arc::new(Config::client(entropy))), Scratch::new());
     let _ = engine.process(&mut [], &mut scratch).outbox().send_encoded(&plain(0x82, b"x"));
 }
 

@@ -11,7 +11,12 @@ fn sessions(make: Maker) -> Vec<(Vec<u8>, Vec<Seen>)> {
     let mut sessions = Vec::new();
     let mut add = |frames: &[Vec<u8>], seen: Vec<Seen>| sessions.push((frames.concat(), seen));
     add(
-        &[make(0x82, b""), make(0x81, b"short"), make(0x82, &noise(20)), make(0x81, "κόσμε 🦀".as_bytes())],
+        &[
+            make(0x82, b""),
+            make(0x81, b"short"),
+            make(0x82, &noise(20)),
+            make(0x81, "κόσμε 🦀".as_bytes()),
+        ],
         vec![Seen::Binary(vec![]), text("short"), Seen::Binary(noise(20)), text("κόσμε 🦀")],
     );
     for len in [124, 125, 126, 127, 128, 200, 300] {
@@ -41,11 +46,23 @@ fn sessions(make: Maker) -> Vec<(Vec<u8>, Vec<Seen>)> {
         ],
     );
     add(
-        &[make(0x02, &noise(130)), make(0x00, &noise(20)), make(0x80, b""), make(0x01, b""), make(0x80, b"")],
+        &[
+            make(0x02, &noise(130)),
+            make(0x00, &noise(20)),
+            make(0x80, b""),
+            make(0x01, b""),
+            make(0x80, b""),
+        ],
         vec![Seen::Binary([noise(130), noise(20)].concat()), text("")],
     );
     add(
-        &[make(0x89, &noise(125)), make(0x8a, &noise(125)), make(0x82, b"x"), make(0x89, b"y"), make(0x82, b"z")],
+        &[
+            make(0x89, &noise(125)),
+            make(0x8a, &noise(125)),
+            make(0x82, b"x"),
+            make(0x89, b"y"),
+            make(0x82, b"z"),
+        ],
         vec![
             Seen::Ping(noise(125)),
             Seen::Pong(noise(125)),
@@ -60,7 +77,10 @@ fn sessions(make: Maker) -> Vec<(Vec<u8>, Vec<Seen>)> {
         (close_payload(1000, ""), Seen::Close(Some(1000), String::new())),
         (close_payload(4999, "done: ✓"), Seen::Close(Some(4999), "done: ✓".to_owned())),
     ] {
-        add(&[make(0x81, b"last"), make(0x88, &payload), make(0x81, b"too late")], vec![text("last"), seen.clone()]);
+        add(
+            &[make(0x81, b"last"), make(0x88, &payload), make(0x81, b"too late")],
+            vec![text("last"), seen.clone()],
+        );
         add(&[make(0x01, b"never ends"), make(0x88, &payload), vec![0xff; 9]], vec![seen]);
     }
     use windlass_ws::Violation::*;
@@ -142,11 +162,23 @@ fn long_messages_cut_around_everything_that_matters() {
     for len in [65_535, 65_536, 70_000] {
         for (make, client_sends) in [(masked as Maker, true), (plain, false)] {
             let letters = "ü".repeat(len / 2);
-            let bytes =
-                [make(0x82, b"a"), make(0x82, &noise(len)), make(0x81, letters.as_bytes()), make(0x82, b"z")].concat();
-            let new = || if client_sends { Session::server(Handler::Echo) } else { Session::client(Handler::Echo) };
+            let bytes = [
+                make(0x82, b"a"),
+                make(0x82, &noise(len)),
+                make(0x81, letters.as_bytes()),
+                make(0x82, b"z"),
+            ]
+            .concat();
+            let new = || {
+                if client_sends {
+                    Session::server(Handler::Echo)
+                } else {
+                    Session::client(Handler::Echo)
+                }
+            };
             let (middle, end) = (bytes.len() / 2, bytes.len());
-            let cuts = (0..40).chain(middle - 20..middle + 20).chain([4096, 65_536]).chain(end - 20..end);
+            let cuts =
+                (0..40).chain(middle - 20..middle + 20).chain([4096, 65_536]).chain(end - 20..end);
             let whole = new().feed_all([&bytes[..]]);
             assert_eq!(whole.seen[1], Seen::Binary(noise(len)));
             assert_eq!(whole.seen[2], text(&letters));

@@ -56,7 +56,11 @@ fn every_violation_is_answered_with_its_code_and_ends_the_connection() {
         session.feed(&bytes);
         assert_eq!(session.seen.last(), Some(&Seen::Violation(violation)));
         assert_eq!(session.end, Some(End::Failed(violation)));
-        assert_eq!(session.output, plain(0x88, &close_payload(code_of(violation), "")), "{violation:?}");
+        assert_eq!(
+            session.output,
+            plain(0x88, &close_payload(code_of(violation), "")),
+            "{violation:?}"
+        );
         // Nothing more comes in or goes out.
         let seen = session.seen.len();
         session.feed(&masked(0x82, b"after the end"));
@@ -87,7 +91,9 @@ fn a_violation_is_seen_at_the_first_byte_that_makes_it_certain() {
 
 #[test]
 fn text_fails_within_a_frame_that_is_not_whole() {
-    for (announced, sent) in [(100, &b"fine so far \xed\xa0"[..]), (1000, b"\xf8"), (70_000, b"\xf4\x90")] {
+    for (announced, sent) in
+        [(100, &b"fine so far \xed\xa0"[..]), (1000, b"\xf8"), (70_000, b"\xf4\x90")]
+    {
         let whole = masked(0x01, &[sent, &vec![b'x'; announced - sent.len()]].concat());
         let header = whole.len() - announced;
         let mut session = Session::server(Handler::Silent);
@@ -122,9 +128,10 @@ fn every_violation_of_the_table_has_a_case_somewhere() {
     limits.message_max = 4;
     limits.controls_per_second_max = 0;
     let config = Config::server().with_limits(limits);
-    for (bytes, violation) in
-        [(masked(0x82, b"12345"), Violation::MessageTooBig), (masked(0x89, b""), Violation::TooManyControls)]
-    {
+    for (bytes, violation) in [
+        (masked(0x82, b"12345"), Violation::MessageTooBig),
+        (masked(0x89, b""), Violation::TooManyControls),
+    ] {
         let mut session = Session::new(config, Handler::Silent);
         session.feed(&bytes);
         assert_eq!(session.end, Some(End::Failed(violation)));

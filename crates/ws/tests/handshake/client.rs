@@ -1,13 +1,16 @@
 //! The client's side.
 
 use windlass_ws::handshake::{
-    Accept, ClientRequest, HandshakeError, HeadLimits, HeadReader, Request, RequestError, Response, Upgraded,
+    Accept, ClientRequest, HandshakeError, HeadLimits, HeadReader, Request, RequestError, Response,
+    Upgraded,
 };
 
 const KEY: [u8; 16] = *b"the sample nonce";
 
 fn request() -> ClientRequest<'static> {
-    ClientRequest::new("server.example.com:8080", "/chat?a", KEY).protocol("chat").protocol("superchat")
+    ClientRequest::new("server.example.com:8080", "/chat?a", KEY)
+        .protocol("chat")
+        .protocol("superchat")
 }
 
 fn written(request: &ClientRequest<'_>) -> Result<String, RequestError> {
@@ -53,7 +56,8 @@ fn a_request_has_all_that_the_rfc_asks_for() {
 
 #[test]
 fn responses_before_the_final_one_are_passed_over() {
-    let interim = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n";
+    let interim =
+        b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n";
     let bytes = [&interim[..], &head(GOOD)].concat();
     read(&request(), &bytes).expect("the third accepts");
     for cut in 0..bytes.len() {
@@ -61,7 +65,10 @@ fn responses_before_the_final_one_are_passed_over() {
         assert!(matches!(read, Ok(None)), "cut at {cut}: {read:?}");
     }
     let refusal = [&interim[..], b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"].concat();
-    assert_eq!(request().read_response(&refusal, &HeadLimits::DEFAULT).unwrap_err(), HandshakeError::Status(403));
+    assert_eq!(
+        request().read_response(&refusal, &HeadLimits::DEFAULT).unwrap_err(),
+        HandshakeError::Status(403)
+    );
 }
 
 #[test]
@@ -69,7 +76,9 @@ fn a_request_that_would_be_none_is_not_written() {
     use RequestError::*;
     let new = |host, target| ClientRequest::new(host, target, KEY);
     let names: Vec<String> = (0..65).map(|i| format!("p{i}")).collect();
-    let many = |count: usize| names[..count].iter().fold(new("a", "/"), |request, name| request.protocol(name));
+    let many = |count: usize| {
+        names[..count].iter().fold(new("a", "/"), |request, name| request.protocol(name))
+    };
     assert!(written(&many(64)).is_ok());
     for (request, expected) in [
         (new("", "/"), Host),
@@ -116,7 +125,11 @@ fn the_answer_of_the_rfc_is_taken() {
         plus("Set-Cookie: a\nSet-Cookie: b"),
     ] {
         let result = read(&request(), &good);
-        assert!(result.is_ok_and(|upgraded| upgraded.protocol.is_none()), "{}", good.escape_ascii());
+        assert!(
+            result.is_ok_and(|upgraded| upgraded.protocol.is_none()),
+            "{}",
+            good.escape_ascii()
+        );
     }
 }
 
@@ -143,8 +156,14 @@ fn every_other_answer_fails() {
         (with("Connection", "Connection: close"), Connection),
         (with("Sec-WebSocket-Accept", ""), Accept),
         (with("Sec-WebSocket-Accept", "Sec-WebSocket-Accept:"), Accept),
-        (with("Sec-WebSocket-Accept", "Sec-WebSocket-Accept: S3pPLMBiTxaQ9kYGzzhZRbK+xOo="), Accept),
-        (with("Sec-WebSocket-Accept", "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo= x"), Accept),
+        (
+            with("Sec-WebSocket-Accept", "Sec-WebSocket-Accept: S3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
+            Accept,
+        ),
+        (
+            with("Sec-WebSocket-Accept", "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo= x"),
+            Accept,
+        ),
         (plus("Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), DuplicateHeader),
         (plus("Content-Length: 1"), UnexpectedBody),
         (plus("Content-Length: x"), UnexpectedBody),
@@ -174,9 +193,11 @@ fn every_other_answer_fails() {
 fn an_answer_is_read_alike_wherever_it_is_cut() {
     let request = request();
     let first_frame = [0x81, 2, b'\r', b'\n'];
-    for head in
-        [plus("Sec-WebSocket-Protocol: chat"), plus("Sec-WebSocket-Protocol: x"), with("Upgrade", "Upgrade : a")]
-    {
+    for head in [
+        plus("Sec-WebSocket-Protocol: chat"),
+        plus("Sec-WebSocket-Protocol: x"),
+        with("Upgrade", "Upgrade : a"),
+    ] {
         let bytes = [&head[..], &first_frame].concat();
         let judge = |found: Option<(Response<'_>, usize)>| {
             found.map(|(response, used)| {
@@ -203,14 +224,22 @@ fn client_and_server_understand_each_other() {
     for protocol in [None, Some("chat"), Some("superchat")] {
         let request = request().origin("null").header("X-A", "b");
         let sent = written(&request).unwrap();
-        let (received, len) = Request::parse(sent.as_bytes(), &HeadLimits::DEFAULT).unwrap().unwrap();
+        let (received, len) =
+            Request::parse(sent.as_bytes(), &HeadLimits::DEFAULT).unwrap().unwrap();
         assert_eq!(len, sent.len());
         let upgrade = received.upgrade().unwrap();
-        assert_eq!((upgrade.origin(), received.host()), (Some("null"), Some("server.example.com:8080")));
+        assert_eq!(
+            (upgrade.origin(), received.host()),
+            (Some("null"), Some("server.example.com:8080"))
+        );
         let mut answer = Vec::new();
         upgrade.accept(&Accept::DEFAULT.protocol(protocol), &mut answer).unwrap();
         assert_eq!(read(&request, &answer).unwrap().protocol, protocol);
         let other = ClientRequest::new("a", "/", [1; 16]).protocol("chat").protocol("superchat");
-        assert_eq!(read(&other, &answer).map(drop), Err(HandshakeError::Accept), "the answer to another request");
+        assert_eq!(
+            read(&other, &answer).map(drop),
+            Err(HandshakeError::Accept),
+            "the answer to another request"
+        );
     }
 }

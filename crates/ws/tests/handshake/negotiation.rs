@@ -11,7 +11,12 @@ const BASE: DeflateConfig = {
 };
 
 /// `BASE` with windows and contexts.
-fn config(server_bits: u8, client_bits: u8, server_forgets: bool, client_forgets: bool) -> DeflateConfig {
+fn config(
+    server_bits: u8,
+    client_bits: u8,
+    server_forgets: bool,
+    client_forgets: bool,
+) -> DeflateConfig {
     let mut config = BASE;
     config.server_max_window_bits = server_bits;
     config.client_max_window_bits = client_bits;
@@ -21,7 +26,12 @@ fn config(server_bits: u8, client_bits: u8, server_forgets: bool, client_forgets
 }
 
 /// Windows of server and client, and whether they forget.
-fn agreed(server_bits: u8, client_bits: u8, server_forgets: bool, client_forgets: bool) -> Agreement {
+fn agreed(
+    server_bits: u8,
+    client_bits: u8,
+    server_forgets: bool,
+    client_forgets: bool,
+) -> Agreement {
     let mut agreement = Agreement::DEFAULT;
     agreement.server_max_window_bits = server_bits;
     agreement.client_max_window_bits = client_bits;
@@ -32,13 +42,16 @@ fn agreed(server_bits: u8, client_bits: u8, server_forgets: bool, client_forgets
 
 /// The server's answer to these header lines: its header's value, and what it takes for agreed.
 fn answer(config: Option<&DeflateConfig>, offers: &[&str]) -> Option<(String, Agreement)> {
-    let lines: String = offers.iter().map(|offer| format!("\nSec-WebSocket-Extensions: {offer}")).collect();
+    let lines: String =
+        offers.iter().map(|offer| format!("\nSec-WebSocket-Extensions: {offer}")).collect();
     let bytes = super::head(&format!("{}{lines}", super::GOOD));
     let upgrade = super::judge(&bytes).unwrap();
     let mut out = Vec::new();
     let accepted = upgrade.accept(&Accept::DEFAULT.deflate(config), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
-    let header = text.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Extensions: ").map(str::to_owned));
+    let header = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Sec-WebSocket-Extensions: ").map(str::to_owned));
     assert!(text.ends_with("\r\n\r\n") && text.matches("\r\n\r\n").count() == 1);
     assert_eq!(header.is_some(), accepted.deflate.is_some());
     header.zip(accepted.deflate)
@@ -54,7 +67,12 @@ fn every_parameter_is_answered_by_the_configuration() {
     let plain = "permessage-deflate";
     let any = config(15, 15, false, false);
     assert_answer(&any, &[plain], plain, agreed(15, 15, false, false));
-    assert_answer(&any, &["permessage-deflate; client_max_window_bits"], plain, agreed(15, 15, false, false));
+    assert_answer(
+        &any,
+        &["permessage-deflate; client_max_window_bits"],
+        plain,
+        agreed(15, 15, false, false),
+    );
     assert_answer(
         &any,
         &["permessage-deflate; client_max_window_bits=10"],
@@ -102,7 +120,12 @@ fn every_parameter_is_answered_by_the_configuration() {
     );
     let shared = DeflateConfig::DEFAULT;
     assert_eq!(shared.compressor, Compressor::Shared);
-    assert_answer(&shared, &[plain], "permessage-deflate; server_no_context_takeover", agreed(15, 15, true, false));
+    assert_answer(
+        &shared,
+        &[plain],
+        "permessage-deflate; server_no_context_takeover",
+        agreed(15, 15, true, false),
+    );
 }
 
 #[test]
@@ -143,8 +166,13 @@ fn offers_that_cannot_be_met_are_declined() {
 fn the_first_offer_that_can_be_met_is_taken() {
     let ten = "permessage-deflate; server_max_window_bits=10";
     for offers in [
-        &["permessage-deflate; unknown, permessage-deflate; server_max_window_bits=10, permessage-deflate"][..],
-        &["permessage-deflate; server_max_window_bits=8", "permessage-deflate; server_max_window_bits=10"],
+        &[
+            "permessage-deflate; unknown, permessage-deflate; server_max_window_bits=10, permessage-deflate",
+        ][..],
+        &[
+            "permessage-deflate; server_max_window_bits=8",
+            "permessage-deflate; server_max_window_bits=10",
+        ],
         &["x-a; b=\"c\", permessage-deflate;server_max_window_bits=\"10\"", "permessage-deflate"],
         &["x-a", ",permessage-deflate ; server_max_window_bits = \"\\1\\0\" , x-b"],
     ] {
@@ -167,7 +195,10 @@ fn offer(config: &DeflateConfig) -> String {
     let mut out = Vec::new();
     ClientRequest::new("a", "/", [0; 16]).deflate(config).write(&mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
-    text.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Extensions: ")).unwrap().to_owned()
+    text.lines()
+        .find_map(|line| line.strip_prefix("Sec-WebSocket-Extensions: "))
+        .unwrap()
+        .to_owned()
 }
 
 #[test]
@@ -209,7 +240,11 @@ fn a_client_checks_the_answer_against_its_offer() {
         (any, ", permessage-deflate", None),
         (any, ", x-other", None),
         (limited, "; server_max_window_bits=12", Some(agreed(12, 11, false, false))),
-        (limited, "; server_max_window_bits=9; client_max_window_bits=10", Some(agreed(9, 10, false, false))),
+        (
+            limited,
+            "; server_max_window_bits=9; client_max_window_bits=10",
+            Some(agreed(9, 10, false, false)),
+        ),
         (limited, "", None),
         (limited, "; server_max_window_bits=13", None),
         (limited, "; server_max_window_bits=12; client_max_window_bits=12", None),
@@ -223,7 +258,10 @@ fn a_client_checks_the_answer_against_its_offer() {
     }
     assert_eq!(check(&any, ""), Ok(None), "a server that does not want it");
     assert_eq!(check(&any, "\nSec-WebSocket-Extensions: x-other"), Err(HandshakeError::Extension));
-    assert_eq!(check(&any, "\nSec-WebSocket-Extensions: permessage-deflate;"), Err(HandshakeError::Extension));
+    assert_eq!(
+        check(&any, "\nSec-WebSocket-Extensions: permessage-deflate;"),
+        Err(HandshakeError::Extension)
+    );
 }
 
 #[test]
@@ -232,19 +270,22 @@ fn both_sides_come_to_the_same_agreement() {
     let flags = [(false, false), (false, true), (true, false), (true, true)];
     let mut configs = vec![DeflateConfig::DEFAULT];
     for &(server, client) in &all {
-        configs.extend(
-            flags.map(|(server_forgets, client_forgets)| config(server, client, server_forgets, client_forgets)),
-        );
+        configs.extend(flags.map(|(server_forgets, client_forgets)| {
+            config(server, client, server_forgets, client_forgets)
+        }));
     }
     for client in &configs {
         let request = ClientRequest::new("a", "/", [7; 16]).deflate(client);
         let mut sent = Vec::new();
         request.write(&mut sent).unwrap();
-        let upgrade = Request::parse(&sent, &HeadLimits::DEFAULT).unwrap().unwrap().0.upgrade().unwrap();
+        let upgrade =
+            Request::parse(&sent, &HeadLimits::DEFAULT).unwrap().unwrap().0.upgrade().unwrap();
         for server in &configs {
             let mut answer = Vec::new();
-            let accepted = upgrade.accept(&Accept::DEFAULT.deflate(Some(server)), &mut answer).unwrap();
-            let (upgraded, _) = request.read_response(&answer, &HeadLimits::DEFAULT).unwrap().unwrap();
+            let accepted =
+                upgrade.accept(&Accept::DEFAULT.deflate(Some(server)), &mut answer).unwrap();
+            let (upgraded, _) =
+                request.read_response(&answer, &HeadLimits::DEFAULT).unwrap().unwrap();
             assert_eq!(upgraded.deflate, accepted.deflate);
             let agreement = accepted.deflate.expect("such a client can always be served");
             let most = |a: u8, b: u8| a.min(b);

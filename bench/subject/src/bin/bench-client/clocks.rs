@@ -91,7 +91,9 @@ impl Window {
     pub(crate) fn count(&mut self, rounds: u64) -> bool {
         self.done += rounds;
         match self.begin {
-            None if self.done >= self.warm => self.begin = Some((Moment::now(self.clock), self.done)),
+            None if self.done >= self.warm => {
+                self.begin = Some((Moment::now(self.clock), self.done))
+            }
             Some((_, begun)) if self.done >= begun + self.rounds && self.end.is_none() => {
                 self.end = Some((Moment::now(self.clock), self.done));
             }

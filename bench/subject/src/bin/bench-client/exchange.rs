@@ -43,17 +43,29 @@ struct Connection {
 }
 
 impl Exchange {
-    pub(crate) fn connect(server: &Server, kind: Kind, connections: usize, depth: usize) -> Result<Self, Error> {
+    pub(crate) fn connect(
+        server: &Server,
+        kind: Kind,
+        connections: usize,
+        depth: usize,
+    ) -> Result<Self, Error> {
         let payloads = kind.payloads();
         let keys = (1_u32..).map(|number| (number * 0x1234_5679).to_be_bytes());
-        let requests: Result<Vec<_>, _> = payloads.iter().zip(keys).map(|(p, key)| kind.request(p, key)).collect();
+        let requests: Result<Vec<_>, _> =
+            payloads.iter().zip(keys).map(|(p, key)| kind.request(p, key)).collect();
         let requests = requests?;
         let poll = Poll::new()?;
         let mut open = Vec::with_capacity(connections);
         for number in 0..connections {
             let socket = socket::open(server.address, "/", kind.deflate)?;
             poll.add(&socket, number, Writes::WhereThereIsRoom)?;
-            open.push(Connection { socket, next: 0, unsent: 0..0, owed: 0, place: Place::default() });
+            open.push(Connection {
+                socket,
+                next: 0,
+                unsent: 0..0,
+                owed: 0,
+                place: Place::default(),
+            });
         }
         let replies = if kind.deflate {
             learn(&open[0].socket, kind, &payloads, &requests)?
@@ -111,9 +123,13 @@ impl Connection {
     fn receive(&mut self, shared: &mut Shared) -> Result<u64, Error> {
         let mut answered = 0;
         loop {
-            let Taken::Bytes(count) = socket::receive(&self.socket, &mut shared.buffer)? else { return Ok(answered) };
+            let Taken::Bytes(count) = socket::receive(&self.socket, &mut shared.buffer)? else {
+                return Ok(answered);
+            };
             let ended = self.place.advance(&shared.replies, &shared.buffer[..count]);
-            answered += ended.ok_or_else(|| format!("wrong bytes in the answer to message {}", self.place.frame))?;
+            answered += ended.ok_or_else(|| {
+                format!("wrong bytes in the answer to message {}", self.place.frame)
+            })?;
             if count < shared.buffer.len() {
                 return Ok(answered);
             }
@@ -132,7 +148,8 @@ impl Connection {
     }
 
     fn send_rest(&mut self, shared: &Shared) -> Result<(), Error> {
-        self.unsent.start += socket::transmit(&self.socket, shared.requests.bytes(self.unsent.clone()))?;
+        self.unsent.start +=
+            socket::transmit(&self.socket, shared.requests.bytes(self.unsent.clone()))?;
         let owed = std::mem::take(&mut self.owed);
         if owed > 0 { self.send(owed, shared) } else { Ok(()) }
     }
@@ -140,7 +157,12 @@ impl Connection {
 
 /// Has each message answered once, looks whether the answer is the message, and takes it for what must come from now on: without
 /// context takeover the same message is compressed in the same way each time.
-fn learn(socket: &TcpStream, kind: Kind, payloads: &[Vec<u8>], requests: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Error> {
+fn learn(
+    socket: &TcpStream,
+    kind: Kind,
+    payloads: &[Vec<u8>],
+    requests: &[Vec<u8>],
+) -> Result<Vec<Vec<u8>>, Error> {
     let mut replies = Vec::new();
     for (payload, request) in payloads.iter().zip(requests) {
         let frame = ask(socket, request)?;

@@ -53,7 +53,10 @@ impl Idle {
     fn resident(&self) -> Result<Resident, Error> {
         let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.process))?;
         let bytes = |field: &'static str| -> Result<u64, Error> {
-            let line = text.lines().find_map(|line| line.strip_prefix(field)).ok_or("the kernel does not say it")?;
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(field))
+                .ok_or("the kernel does not say it")?;
             let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
             Ok(kib * 1024)
         };

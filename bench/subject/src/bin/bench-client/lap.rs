@@ -58,7 +58,8 @@ impl Kind {
             return Ok(true);
         }
         let (start, length) = split(frame).ok_or("a frame is cut off")?;
-        let is_compressed = self.deflate && frame[0] == 0xc0 | self.opcode() && frame.len() == start + length;
+        let is_compressed =
+            self.deflate && frame[0] == 0xc0 | self.opcode() && frame.len() == start + length;
         Ok(is_compressed && inflated(&frame[start..], payload.len())? == payload)
     }
 }
@@ -93,7 +94,9 @@ pub(crate) fn split(frame: &[u8]) -> Option<(usize, usize)> {
 fn deflated(plain: &[u8]) -> Result<Vec<u8>, Error> {
     let mut compressed = vec![0; plain.len() + 64];
     let mut deflate = Deflate::new(6, false, 15);
-    deflate.compress(plain, &mut compressed, DeflateFlush::SyncFlush).map_err(|_| "cannot be compressed")?;
+    deflate
+        .compress(plain, &mut compressed, DeflateFlush::SyncFlush)
+        .map_err(|_| "cannot be compressed")?;
     compressed.truncate(deflate.total_out() as usize);
     let end = compressed.len().checked_sub(4).ok_or("nothing was compressed")?;
     compressed.truncate(end);
@@ -106,7 +109,9 @@ fn inflated(compressed: &[u8], length: usize) -> Result<Vec<u8>, Error> {
     input.extend_from_slice(&[0, 0, 0xff, 0xff]);
     let mut plain = vec![0; length + 1];
     let mut inflate = Inflate::new(false, 15);
-    inflate.decompress(&input, &mut plain, InflateFlush::SyncFlush).map_err(|_| "cannot be inflated")?;
+    inflate
+        .decompress(&input, &mut plain, InflateFlush::SyncFlush)
+        .map_err(|_| "cannot be inflated")?;
     plain.truncate(inflate.total_out() as usize);
     Ok(plain)
 }
@@ -203,7 +208,8 @@ mod tests {
         let lap = Lap::new(&frames, 3);
         assert_eq!(lap.bytes(lap.run(1, 3)), b"threeonethree");
         let mut place = Place::default();
-        let counts = [&b"on"[..], b"e", b"threeo", b"nethreeone", b""].map(|bytes| place.advance(&lap, bytes));
+        let counts = [&b"on"[..], b"e", b"threeo", b"nethreeone", b""]
+            .map(|bytes| place.advance(&lap, bytes));
         assert_eq!(counts, [Some(0), Some(1), Some(1), Some(3), Some(0)]);
         assert_eq!(place.frame, 1);
         assert_eq!(place.advance(&lap, b"thr?e"), None);

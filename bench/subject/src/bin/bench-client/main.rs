@@ -46,7 +46,10 @@ fn answer(request: Request, connected: &mut Option<Box<dyn Measured>>) -> Result
             if first && !windlass_bench_driver::first() {
                 return Err("not allowed to come first".into());
             }
-            Ok(Reply::Hello { version: env!("CARGO_PKG_VERSION").to_owned(), pinned: cpu.is_some_and(pin) })
+            Ok(Reply::Hello {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                pinned: cpu.is_some_and(pin),
+            })
         }
         Request::Connect { case, server } => {
             *connected = None;

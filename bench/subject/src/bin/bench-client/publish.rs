@@ -66,10 +66,16 @@ impl Flight {
 }
 
 impl Publish {
-    pub(crate) fn connect(server: &Server, receivers: usize, bytes: usize, outstanding: usize) -> Result<Self, Error> {
+    pub(crate) fn connect(
+        server: &Server,
+        receivers: usize,
+        bytes: usize,
+        outstanding: usize,
+    ) -> Result<Self, Error> {
         let kind = Kind { content: Content::Binary, bytes, deflate: false };
         let payloads = kind.payloads();
-        let requests: Result<Vec<_>, _> = payloads.iter().map(|p| kind.request(p, [1, 2, 3, 4])).collect();
+        let requests: Result<Vec<_>, _> =
+            payloads.iter().map(|p| kind.request(p, [1, 2, 3, 4])).collect();
         let replies: Vec<_> = payloads.iter().map(|payload| kind.reply(payload)).collect();
         if outstanding * replies[0].len() >= RECEIVE_BYTES {
             return Err("so much cannot be under way".into());
@@ -107,12 +113,16 @@ impl Publish {
                 let number = self.poll.ready(index);
                 let receiver = &mut self.receivers[number];
                 // All that may be under way fits into the buffer, so one read takes all that there is.
-                let Taken::Bytes(count) = socket::receive(&receiver.socket, &mut self.buffer)? else { continue };
+                let Taken::Bytes(count) = socket::receive(&receiver.socket, &mut self.buffer)?
+                else {
+                    continue;
+                };
                 let got = receiver.place.advance(&self.replies, &self.buffer[..count]);
                 let got = got.ok_or_else(|| format!("wrong bytes for receiver {number}"))?;
                 let numbers = receiver.received..receiver.received + got;
                 receiver.received = numbers.end;
-                let ended = self.flight.got(numbers).ok_or("a message that was not sent has come")?;
+                let ended =
+                    self.flight.got(numbers).ok_or("a message that was not sent has come")?;
                 if window.count(got) && ended > 0 {
                     self.publish(ended)?;
                 }

@@ -47,11 +47,16 @@ pub(crate) fn is_upgraded(answer: &[u8], deflate: bool) -> Result<Option<()>, Er
     let text = std::str::from_utf8(answer)?;
     let has = |name: &str, wanted: &dyn Fn(&str) -> bool| {
         let fields = text.lines().filter_map(|line| line.split_once(':'));
-        fields.into_iter().any(|(field, value)| field.eq_ignore_ascii_case(name) && wanted(value.trim()))
+        fields
+            .into_iter()
+            .any(|(field, value)| field.eq_ignore_ascii_case(name) && wanted(value.trim()))
     };
     let without_takeover = |value: &str| value.contains("server_no_context_takeover");
     let agreed = has("sec-websocket-extensions", &without_takeover);
-    if text.starts_with("HTTP/1.1 101 ") && has("sec-websocket-accept", &|value| value == ACCEPT) && agreed == deflate {
+    if text.starts_with("HTTP/1.1 101 ")
+        && has("sec-websocket-accept", &|value| value == ACCEPT)
+        && agreed == deflate
+    {
         Ok(Some(()))
     } else {
         Err(format!("no upgrade as asked for: {text}").into())
@@ -120,12 +125,20 @@ pub(crate) struct Poll {
 
 impl Poll {
     pub(crate) fn new() -> Result<Self, Error> {
-        Ok(Self { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, events: Vec::with_capacity(512) })
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            events: Vec::with_capacity(512),
+        })
     }
 
     /// Watches a socket's edges: what is told of once is not looked at again in the next wait, which is what a client can do to be cheap.
     /// It must be read from until less has come than there was room for.
-    pub(crate) fn add(&self, socket: impl AsFd, number: usize, writes: Writes) -> Result<(), Error> {
+    pub(crate) fn add(
+        &self,
+        socket: impl AsFd,
+        number: usize,
+        writes: Writes,
+    ) -> Result<(), Error> {
         let out = match writes {
             Writes::Always => epoll::EventFlags::empty(),
             Writes::WhereThereIsRoom => epoll::EventFlags::OUT,

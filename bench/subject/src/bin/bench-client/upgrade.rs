@@ -33,13 +33,22 @@ impl Upgrade {
         let request = socket::request(server.address, "/", false);
         let slots = std::iter::repeat_with(|| None).take(parallel).collect();
         let clock = ServerClock::of(server.process)?;
-        Ok(Self { poll: Poll::new()?, address: server.address, request, slots, begun: 0, known: Vec::new(), clock })
+        Ok(Self {
+            poll: Poll::new()?,
+            address: server.address,
+            request,
+            slots,
+            begun: 0,
+            known: Vec::new(),
+            clock,
+        })
     }
 
     /// Begins a connection. To this very host it is there at once, before the server has accepted it.
     fn begin(&mut self, number: usize) -> Result<(), Error> {
         let flags = SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         leave_port_to_connect(&socket)?;
         self.begun = self.begun.wrapping_add(1);
         bind(&socket, &SocketAddr::from((source(self.begun), 0)))?;
@@ -59,7 +68,9 @@ impl Upgrade {
 
     /// Reads of an answer; true once it is whole.
     fn receive(&mut self, number: usize) -> Result<bool, Error> {
-        let Some((socket, answer)) = &mut self.slots[number] else { return Err("nobody was asked".into()) };
+        let Some((socket, answer)) = &mut self.slots[number] else {
+            return Err("nobody was asked".into());
+        };
         let mut buffer = [0; 1024];
         let Taken::Bytes(count) = socket::receive(&*socket, &mut buffer)? else { return Ok(false) };
         let came = &buffer[..count];
@@ -88,7 +99,9 @@ fn leave_port_to_connect(socket: &OwnedFd) -> std::io::Result<()> {
     let (level, option) = (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT);
     let length = size_of_val(&on) as libc::socklen_t;
     // SAFETY: the value is an integer that is readable for the length of the call.
-    match unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const on).cast(), length) } {
+    match unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const on).cast(), length)
+    } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
     }

@@ -120,7 +120,9 @@ impl Floor {
         if kept == 0 && role == Role::Echo {
             let bytes = self.ring.bytes(buffer, len);
             match frames::reply(bytes, &mut self.out) {
-                frames::Reply::InPlace(range) if range.len() <= QUEUED_MAX && self.may_queue(fd) => {
+                frames::Reply::InPlace(range)
+                    if range.len() <= QUEUED_MAX && self.may_queue(fd) =>
+                {
                     self.ring.send_from(fd, buffer, range);
                     self.sent_in[fd] = self.batch;
                     return Ok(());
@@ -174,7 +176,8 @@ impl Floor {
 
     fn may_queue(&mut self, fd: usize) -> bool {
         let batch = self.batch;
-        self.sent_in[fd] != batch && self.table.get(fd).is_some_and(|connection| connection.unsent.is_none())
+        self.sent_in[fd] != batch
+            && self.table.get(fd).is_some_and(|connection| connection.unsent.is_none())
     }
 
     /// Sends `out`.

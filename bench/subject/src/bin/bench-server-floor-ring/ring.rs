@@ -1,6 +1,9 @@
 //! The ring: one io_uring_enter(2) that submits and waits, a row of buffers, an arena of what is sent.
 
-#![allow(unsafe_code, reason = "queue entries name memory, which is kept until they have completed")]
+#![allow(
+    unsafe_code,
+    reason = "queue entries name memory, which is kept until they have completed"
+)]
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -89,11 +92,22 @@ impl Ring {
             .setup_submit_all()
             .setup_cqsize(4096)
             .build(1024)?;
-        let row = (0..BUFFERS).map(|_| Entry { address: 0, len: 0, buffer: 0, tail: 0 }).collect::<Vec<_>>();
-        let Ok(row) = <[Entry; BUFFERS as usize]>::try_from(row) else { unreachable!("it has as many") };
+        let row = (0..BUFFERS)
+            .map(|_| Entry { address: 0, len: 0, buffer: 0, tail: 0 })
+            .collect::<Vec<_>>();
+        let Ok(row) = <[Entry; BUFFERS as usize]>::try_from(row) else {
+            unreachable!("it has as many")
+        };
         let row: *mut Row = Box::leak(Box::new(Row(row)));
         // SAFETY: row and buffers live as long as the process.
-        unsafe { ring.submitter().register_buf_ring_with_flags(row.expose_provenance() as u64, BUFFERS, GROUP, 0) }?;
+        unsafe {
+            ring.submitter().register_buf_ring_with_flags(
+                row.expose_provenance() as u64,
+                BUFFERS,
+                GROUP,
+                0,
+            )
+        }?;
         let mut ring = Self {
             ring,
             row,
@@ -145,8 +159,11 @@ impl Ring {
     }
 
     fn send(&mut self, fd: usize, start: *const u8, len: usize) {
-        let entry = opcode::Send::new(types::Fd(fd as i32), start, len as u32).flags(SEND_FLAGS).build();
-        let entry = entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(SEND << 32 | self.sends.len() as u64);
+        let entry =
+            opcode::Send::new(types::Fd(fd as i32), start, len as u32).flags(SEND_FLAGS).build();
+        let entry = entry
+            .flags(squeue::Flags::SKIP_SUCCESS)
+            .user_data(SEND << 32 | self.sends.len() as u64);
         self.sends.push(Send { fd, start, len });
         self.push(&entry);
     }
@@ -165,7 +182,9 @@ impl Ring {
         }
         self.used += bytes.len();
         // SAFETY: the arena has room for them, and nobody sends from behind `used`.
-        unsafe { self.arena.wrapping_add(start).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        unsafe {
+            self.arena.wrapping_add(start).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+        };
         Some((start, bytes.len()))
     }
 
@@ -245,7 +264,9 @@ impl Ring {
         self.used = 0;
         for buffer in self.lent.drain(..) {
             let place = usize::from(self.tail & (BUFFERS - 1));
-            let address = self.buffers.wrapping_add(usize::from(buffer) * BUFFER_BYTES).expose_provenance() as u64;
+            let address =
+                self.buffers.wrapping_add(usize::from(buffer) * BUFFER_BYTES).expose_provenance()
+                    as u64;
             let entry = self.row.cast::<Entry>().wrapping_add(place);
             // The tail of the row lies in the first entry, so the fields are written one by one.
             // SAFETY: the place is one of the row, which the kernel reads when the tail has passed it.

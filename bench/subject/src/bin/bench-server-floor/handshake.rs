@@ -12,13 +12,20 @@ use crate::table::{Connection, Role};
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Appends the answer to a whole request, and says how much of what came it is; 0 if its end has not come.
-pub(crate) fn answer(connection: &mut Connection, mode: Mode, received: &[u8], out: &mut Out) -> usize {
+pub(crate) fn answer(
+    connection: &mut Connection,
+    mode: Mode,
+    received: &[u8],
+    out: &mut Out,
+) -> usize {
     let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") else { return 0 };
     let head = String::from_utf8_lossy(&received[..end]);
     let mut lines = head.lines();
     let path = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap_or_default();
     let mut fields = lines.filter_map(|line| line.split_once(": "));
-    let key = fields.find(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-key")).map_or("", |(_, key)| key);
+    let key = fields
+        .find(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-key"))
+        .map_or("", |(_, key)| key);
     let digest = Sha1::new().chain_update(key).chain_update(GUID).finalize();
     let mut accept = [0; 28];
     STANDARD.encode_slice(digest, &mut accept).expect("twenty bytes are twenty-eight characters");

@@ -53,8 +53,13 @@ fn serve(settings: Settings) -> Result<(), Error> {
     epoll::add(&epoll, &listener, number(listening), epoll::EventFlags::IN)?;
     announce(listener.local_addr()?, env!("CARGO_PKG_VERSION"));
     let table = Table::default();
-    let mut floor =
-        Floor { mode: settings.mode, epoll, table, buffer: vec![0; BUFFER_BYTES], out: frames::Out::new(BUFFER_BYTES) };
+    let mut floor = Floor {
+        mode: settings.mode,
+        epoll,
+        table,
+        buffer: vec![0; BUFFER_BYTES],
+        out: frames::Out::new(BUFFER_BYTES),
+    };
     let mut events = Vec::with_capacity(1024);
     loop {
         wait::wait(&floor.epoll, &mut events)?;
@@ -67,7 +72,9 @@ fn serve(settings: Settings) -> Result<(), Error> {
             if flags.contains(epoll::EventFlags::OUT) {
                 floor.flush(fd)?;
             }
-            if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+            if flags
+                .intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+            {
                 floor.receive(fd)?;
             }
         }
@@ -110,8 +117,12 @@ impl Floor {
         let mut received = 0..kept + count;
         match connection.role {
             Role::Opening => {
-                received.start =
-                    handshake::answer(connection, self.mode, &self.buffer[received.clone()], &mut self.out);
+                received.start = handshake::answer(
+                    connection,
+                    self.mode,
+                    &self.buffer[received.clone()],
+                    &mut self.out,
+                );
                 self.table.note_role(fd);
                 self.send_out(fd)?;
             }
@@ -150,7 +161,8 @@ impl Floor {
     fn send_out_to_all(&mut self) -> Result<(), Error> {
         if !self.out.bytes().is_empty() {
             for &fd in &self.table.receivers {
-                let connection = self.table.connections[fd].as_mut().expect("receivers are connected");
+                let connection =
+                    self.table.connections[fd].as_mut().expect("receivers are connected");
                 send_to(&self.epoll, connection, fd, self.out.bytes())?;
             }
             self.out.clear();
@@ -172,7 +184,12 @@ impl Floor {
     }
 }
 
-fn send_to(epoll: &OwnedFd, connection: &mut Connection, fd: usize, bytes: &[u8]) -> Result<(), Error> {
+fn send_to(
+    epoll: &OwnedFd,
+    connection: &mut Connection,
+    fd: usize,
+    bytes: &[u8],
+) -> Result<(), Error> {
     if connection.unsent.is_none() {
         let sent = transmit(&connection.socket, bytes)?;
         if sent == bytes.len() {
@@ -195,7 +212,12 @@ fn transmit(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Error> {
     }
 }
 
-fn writable(epoll: &OwnedFd, connection: &Connection, fd: usize, wanted: bool) -> Result<(), Error> {
+fn writable(
+    epoll: &OwnedFd,
+    connection: &Connection,
+    fd: usize,
+    wanted: bool,
+) -> Result<(), Error> {
     let out = if wanted { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
     Ok(epoll::modify(epoll, &connection.socket, number(fd), epoll::EventFlags::IN | out)?)
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use windlass::{Backend, Reactor};
 use windlass_bench_driver::Error;
-use windlass_bench_driver::server::{ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, TOPIC, announce};
+use windlass_bench_driver::server::{
+    ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, TOPIC, announce,
+};
 use windlass_server::http::{Refusal, UpgradeRequest, Welcome};
 use windlass_server::{Connection, Handler, Message, Options, Service};
 use windlass_ws::deflate::DeflateConfig;
@@ -21,7 +23,9 @@ fn main() -> ExitCode {
         Mode::Echo => serve(Echo, settings),
         Mode::Broadcast => serve(Broadcast, settings),
     });
-    served.inspect_err(|error| eprintln!("{error}")).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+    served
+        .inspect_err(|error| eprintln!("{error}"))
+        .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
 fn serve(handler: impl Handler, settings: Settings) -> Result<(), Error> {
@@ -33,7 +37,11 @@ fn serve(handler: impl Handler, settings: Settings) -> Result<(), Error> {
     options.ping_interval = Some(PING_INTERVAL);
     options.idle_timeout = Some(2 * PING_INTERVAL);
     let backend = settings.backend.map_or(Ok(Backend::Auto), |name| name.parse())?;
-    let mut reactor = Reactor::builder().backend(backend).subscribers_max(20_000).build().map_err(io::Error::from)?;
+    let mut reactor = Reactor::builder()
+        .backend(backend)
+        .subscribers_max(20_000)
+        .build()
+        .map_err(io::Error::from)?;
     let listener = options.listener().tcp(ANY_PORT)?;
     let address = listener.local_addr()?.socket_addr().ok_or("an address without a port")?;
     let service = Service::new(handler, &options, &mut reactor)?;
@@ -76,7 +84,12 @@ impl Handler for Broadcast {
         }
     }
 
-    fn on_message(&self, connection: &mut Connection<'_>, is_publisher: &mut bool, message: Message<'_>) {
+    fn on_message(
+        &self,
+        connection: &mut Connection<'_>,
+        is_publisher: &mut bool,
+        message: Message<'_>,
+    ) {
         if *is_publisher {
             connection.publish(TOPIC, message.to_out());
         }

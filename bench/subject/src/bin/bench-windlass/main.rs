@@ -39,7 +39,12 @@ struct Windlass(Reactor);
 
 impl Windlass {
     fn make(backend: &str) -> Result<Self, Error> {
-        Ok(Self(Reactor::builder().backend(backend_of(backend)?).events_per_turn(EVENTS_PER_TURN).build()?))
+        Ok(Self(
+            Reactor::builder()
+                .backend(backend_of(backend)?)
+                .events_per_turn(EVENTS_PER_TURN)
+                .build()?,
+        ))
     }
 }
 
@@ -62,7 +67,12 @@ impl Subject for Windlass {
         Self::make(backend)
     }
 
-    fn add<H: Handler>(&mut self, source: Source, trigger: Trigger, mut handler: H) -> Result<Key, Error> {
+    fn add<H: Handler>(
+        &mut self,
+        source: Source,
+        trigger: Trigger,
+        mut handler: H,
+    ) -> Result<Key, Error> {
         let key = watched(trigger)
             .with_fd(source)
             .with_handler(move |source: &mut Source| handler.handle(*source))
@@ -71,12 +81,21 @@ impl Subject for Windlass {
     }
 
     /// A group: one state, four descriptors.
-    fn add_device(&mut self, sources: [Source; 4], trigger: Trigger, device: Device) -> Result<(), Error> {
+    fn add_device(
+        &mut self,
+        sources: [Source; 4],
+        trigger: Trigger,
+        device: Device,
+    ) -> Result<(), Error> {
         let mut group = Group::new(device);
         for (queue, source) in sources.into_iter().enumerate() {
-            group = group.fd(watched(trigger), source, move |device: &mut Device, source: &mut Source| {
-                device.handle(queue, *source);
-            });
+            group = group.fd(
+                watched(trigger),
+                source,
+                move |device: &mut Device, source: &mut Source| {
+                    device.handle(queue, *source);
+                },
+            );
         }
         let registered = group.register_into(&mut self.0);
         registered.map(drop).map_err(|refused| std::io::Error::from(refused).into())

@@ -20,7 +20,8 @@ impl LoopSubject for Woken {
     type Waker = RemoteEnd;
 
     fn new(backend: &str, spin: Duration) -> Result<Self, Error> {
-        let mut reactor = Reactor::builder().backend(backend_of(backend)?).busy_poll(spin).build()?;
+        let mut reactor =
+            Reactor::builder().backend(backend_of(backend)?).busy_poll(spin).build()?;
         let remote = reactor.remote();
         Ok(Self { reactor, remote })
     }
@@ -51,7 +52,11 @@ impl Waker for RemoteEnd {
 
 /// A reactor with room for so many calls and posts.
 fn with_room(backend: &str, bound: usize, spin: Duration) -> Result<(Reactor, Remote), Error> {
-    let mut reactor = Reactor::builder().backend(backend_of(backend)?).remote_max(bound).busy_poll(spin).build()?;
+    let mut reactor = Reactor::builder()
+        .backend(backend_of(backend)?)
+        .remote_max(bound)
+        .busy_poll(spin)
+        .build()?;
     let remote = reactor.remote();
     Ok((reactor, remote))
 }
@@ -82,7 +87,9 @@ pub(crate) struct CallerEnd(Remote);
 
 impl Caller for CallerEnd {
     fn call(&mut self, argument: u64) -> Result<u64, Error> {
-        self.0.call(move |_| answer(argument)).map_err(|refused| format!("a call failed: {refused}").into())
+        self.0
+            .call(move |_| answer(argument))
+            .map_err(|refused| format!("a call failed: {refused}").into())
     }
 
     fn stop(self) {
@@ -120,6 +127,8 @@ pub(crate) struct ItemSender(Remote);
 impl QueueSender for ItemSender {
     #[inline]
     fn send(&mut self, item: Item, sink: &'static Sink) -> Result<(), Error> {
-        self.0.post(move |_| sink.take(item)).map_err(|refused| format!("a post failed: {refused}").into())
+        self.0
+            .post(move |_| sink.take(item))
+            .map_err(|refused| format!("a post failed: {refused}").into())
     }
 }

@@ -53,7 +53,8 @@ impl Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [accepted, open_max, failed, bytes] = [&self.accepted, &self.open_max, &self.failed, &self.bytes].map(read);
+        let [accepted, open_max, failed, bytes] =
+            [&self.accepted, &self.open_max, &self.failed, &self.bytes].map(read);
         let [reading, accepting] = [&self.reading_paused, &self.accepting_paused].map(read);
         write!(f, "{accepted} connections, {open_max} at most at once, {failed} broken off, ")?;
         write!(f, "{bytes} bytes echoed, reading paused {reading} times, ")?;

@@ -40,8 +40,13 @@ impl RingFeatures {
     pub const INCREMENTAL: Self = Self(1 << 7);
 
     /// In the order in which they are given up: the newest first.
-    const SETUP: [Self; 5] =
-        [Self::NO_SQARRAY, Self::DEFER_TASKRUN, Self::SINGLE_ISSUER, Self::TASKRUN_FLAG, Self::SUBMIT_ALL];
+    const SETUP: [Self; 5] = [
+        Self::NO_SQARRAY,
+        Self::DEFER_TASKRUN,
+        Self::SINGLE_ISSUER,
+        Self::TASKRUN_FLAG,
+        Self::SUBMIT_ALL,
+    ];
 
     /// All of them.
     pub const ALL: Self = Self(0xff);
@@ -211,7 +216,9 @@ pub(super) fn set_up(mut settings: RingSettings) -> Result<(IoUring, RingFeature
                 // sleep: nothing tells when the kernel has given the memory back.
                 thread::sleep(RELEASE_STEP);
             }
-            Err(RingError::Os(Errno::NOMEM)) if (settings.submissions, settings.completions) > SMALL => {
+            Err(RingError::Os(Errno::NOMEM))
+                if (settings.submissions, settings.completions) > SMALL =>
+            {
                 (settings.submissions, settings.completions) = SMALL;
             }
             outcome => return outcome,
@@ -230,7 +237,9 @@ fn try_set_up(settings: RingSettings) -> Result<(IoUring, RingFeatures), RingErr
                 Some(next) => features = features.without(*next),
                 None => return Err(RingError::Os(Errno::INVAL)),
             },
-            Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NOSYS)) => return Err(RingError::Forbidden(errno)),
+            Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NOSYS)) => {
+                return Err(RingError::Forbidden(errno));
+            }
             Err(errno) => return Err(RingError::Os(errno)),
         }
     };

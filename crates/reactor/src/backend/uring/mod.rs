@@ -265,7 +265,8 @@ impl Uring {
         if completion.user_data & tag::MASK >= tag::RECEIVE {
             return false;
         }
-        let same = |kept: &&mut Completion| kept.user_data == completion.user_data && kept.result >= 0;
+        let same =
+            |kept: &&mut Completion| kept.user_data == completion.user_data && kept.result >= 0;
         match self.backlog.iter_mut().rev().take(MERGED_MAX).find(same) {
             Some(kept) if completion.result >= 0 => {
                 kept.result |= completion.result;
@@ -292,7 +293,8 @@ impl Uring {
         let cell = unsafe { Cell::from_exposed(completion.user_data & !tag::MASK) };
         let is_poll = tag < tag::RECEIVE;
         let own_flag = if tag == tag::OUT_POLL { Flags::OUT_IN_FLIGHT } else { Flags::IN_FLIGHT };
-        let is_present = tag == u64::from(cell.generation()) || tag == tag::OUT_POLL && cell.has_flag(own_flag);
+        let is_present =
+            tag == u64::from(cell.generation()) || tag == tag::OUT_POLL && cell.has_flag(own_flag);
         if !completion.has_more() {
             if is_poll {
                 self.outstanding -= 1;
@@ -324,7 +326,8 @@ impl Uring {
         if self.sends.any() {
             self.settle_sends();
         }
-        let has_more = !self.listed.is_empty() || !self.backlog.is_empty() || !self.starved.is_empty();
+        let has_more =
+            !self.listed.is_empty() || !self.backlog.is_empty() || !self.starved.is_empty();
         Ok(has_more || self.ring.has_completions())
     }
 

@@ -117,8 +117,9 @@ impl Uring {
     pub(super) fn withdraw(&mut self, cell: Cell) {
         let address = cell.expose();
         if !self.backlog.is_empty() {
-            self.backlog
-                .retain(|kept| kept.user_data & !tag::MASK != address || kept.user_data & tag::MASK >= tag::RECEIVE);
+            self.backlog.retain(|kept| {
+                kept.user_data & !tag::MASK != address || kept.user_data & tag::MASK >= tag::RECEIVE
+            });
         }
         if cell.has_flag(Flags::IN_FLIGHT) {
             self.ring.cancel(address | u64::from(cell.generation()), tag::CONTROL);
@@ -183,7 +184,12 @@ impl Uring {
             }
         }
         self.named.note(cell.fd());
-        self.ring.poll(cell.fd(), events, is_multishot, cell.expose() | u64::from(cell.generation()));
+        self.ring.poll(
+            cell.fd(),
+            events,
+            is_multishot,
+            cell.expose() | u64::from(cell.generation()),
+        );
         cell.poll_begins(if is_multishot { 0 } else { events });
         self.outstanding += 1;
     }

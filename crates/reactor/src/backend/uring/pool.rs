@@ -16,7 +16,10 @@
 //!    up its [`Input`](crate::stream::Input) for it. Only the first is turned into a slice.
 //! 4. The row is written by this thread alone: an entry first, then the tail, with a barrier between them. The kernel reads both and writes neither.
 
-#![allow(unsafe_code, reason = "memory that the kernel writes to, lent in parts; the protocol above")]
+#![allow(
+    unsafe_code,
+    reason = "memory that the kernel writes to, lent in parts; the protocol above"
+)]
 
 use core::{
     cell::{Cell, RefCell},
@@ -84,7 +87,11 @@ struct Entry {
     reserved: u16,
 }
 
-const _: () = assert!(size_of::<Entry>() == 16 && offset_of!(Entry, address) == 0 && offset_of!(Entry, reserved) == 14);
+const _: () = assert!(
+    size_of::<Entry>() == 16
+        && offset_of!(Entry, address) == 0
+        && offset_of!(Entry, reserved) == 14
+);
 
 /// What is known of a buffer.
 #[derive(Default)]
@@ -140,7 +147,8 @@ impl Mapping {
 #[cfg(miri)]
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let layout = core::alloc::Layout::from_size_align(self.len, 4096).expect("it was one in `new`");
+        let layout =
+            core::alloc::Layout::from_size_align(self.len, 4096).expect("it was one in `new`");
         // SAFETY: it was allocated with this layout in `new`, and nobody has a part of it (protocol 1).
         unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) };
     }
@@ -291,7 +299,9 @@ impl Pool {
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         let memory = &self.0;
-        usize::from(memory.size.count) - usize::from(memory.out.get()) - memory.spares.borrow().len()
+        usize::from(memory.size.count)
+            - usize::from(memory.out.get())
+            - memory.spares.borrow().len()
     }
 
     /// What a completion has brought, by its result and flags; nothing if it names no buffer. To be called for every completion once, in their order.
@@ -321,7 +331,9 @@ impl Pool {
         let offset = bytes.as_ptr().addr().checked_sub(memory.buffers.start.addr().get())?;
         // In so few bits a division is quick.
         let offset = u32::try_from(offset).ok()?;
-        let buffer = u16::try_from(offset / memory.size.size).ok().filter(|buffer| *buffer < memory.size.count)?;
+        let buffer = u16::try_from(offset / memory.size.size)
+            .ok()
+            .filter(|buffer| *buffer < memory.size.count)?;
         let slot = &memory.slots[usize::from(buffer)];
         debug_assert!(slot.lent.get() > 0, "bytes of the pool are looked at by who was lent them");
         let start = memory.at(buffer, offset % memory.size.size);
@@ -417,7 +429,10 @@ mod tests {
     fn sizes_are_those_that_the_kernel_takes() {
         assert_eq!(PoolSize::of(0, 0), PoolSize { count: 2, size: PoolSize::SIZE_MIN });
         assert_eq!(PoolSize::of(3, 1000), PoolSize { count: 4, size: 1000 });
-        assert_eq!(PoolSize::of(u16::MAX, u32::MAX), PoolSize { count: PoolSize::COUNT_MAX, size: PoolSize::SIZE_MAX });
+        assert_eq!(
+            PoolSize::of(u16::MAX, u32::MAX),
+            PoolSize { count: PoolSize::COUNT_MAX, size: PoolSize::SIZE_MAX }
+        );
         assert_eq!(PoolSize::INCREMENTAL.bytes(), (4 << 20) + 16 * 16);
     }
 

@@ -28,8 +28,8 @@ use io_uring::{
 use rustix::{
     io::Errno,
     io_uring::{
-        IoringEnterFlags as Enter, io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg as GetEvents,
-        io_uring_ptr,
+        IoringEnterFlags as Enter, io_uring_enter, io_uring_enter_arg,
+        io_uring_getevents_arg as GetEvents, io_uring_ptr,
     },
     time::Timespec,
 };
@@ -113,7 +113,9 @@ impl Ring {
         }
         // A filter may allow to set a ring up and refuse to enter it.
         match ring.call(0, 0, 0, Enter::GETEVENTS, None) {
-            Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NOSYS)) => Err(RingError::Forbidden(errno)),
+            Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NOSYS)) => {
+                Err(RingError::Forbidden(errno))
+            }
             // What else may come of an empty call (a signal, say) is no refusal.
             _ => Ok(ring),
         }
@@ -130,7 +132,8 @@ impl Ring {
         let mut update = RingUpdate { offset: u32::MAX, reserved: 0, data: 0 };
         update.data = u64::try_from(self.ring.as_raw_fd()).unwrap_or(u64::MAX);
         // SAFETY: one update, which lives through the call.
-        let outcome = unsafe { self.control(IORING_REGISTER_RING_FDS, (&raw mut update).cast(), 1) };
+        let outcome =
+            unsafe { self.control(IORING_REGISTER_RING_FDS, (&raw mut update).cast(), 1) };
         match (outcome, i32::try_from(update.offset)) {
             (Ok(_), Ok(index)) => (self.name, self.name_flag) = (index, Enter::REGISTERED_RING),
             _ => self.features = self.features.without(RingFeatures::REGISTERED),
@@ -145,9 +148,11 @@ impl Ring {
     /// Gives the index back (protocol 4).
     fn unregister(&mut self) {
         if !self.name_flag.is_empty() {
-            let mut update = RingUpdate { offset: u32::try_from(self.name).unwrap_or(0), reserved: 0, data: 0 };
+            let mut update =
+                RingUpdate { offset: u32::try_from(self.name).unwrap_or(0), reserved: 0, data: 0 };
             // SAFETY: one update, which lives through the call.
-            let _ = unsafe { self.control(IORING_UNREGISTER_RING_FDS, (&raw mut update).cast(), 1) };
+            let _ =
+                unsafe { self.control(IORING_UNREGISTER_RING_FDS, (&raw mut update).cast(), 1) };
             self.disown_index();
         }
     }
@@ -156,10 +161,22 @@ impl Ring {
     ///
     /// # Safety
     /// The argument is what the operation takes, `count` of them.
-    pub(crate) unsafe fn control(&self, operation: u32, argument: *mut c_void, count: u32) -> Result<i32, Errno> {
+    pub(crate) unsafe fn control(
+        &self,
+        operation: u32,
+        argument: *mut c_void,
+        count: u32,
+    ) -> Result<i32, Errno> {
         // SAFETY: the ring is open; the rest is the caller's promise.
-        let outcome =
-            unsafe { libc::syscall(libc::SYS_io_uring_register, self.ring.as_raw_fd(), operation, argument, count) };
+        let outcome = unsafe {
+            libc::syscall(
+                libc::SYS_io_uring_register,
+                self.ring.as_raw_fd(),
+                operation,
+                argument,
+                count,
+            )
+        };
         i32::try_from(outcome).ok().filter(|outcome| *outcome >= 0).ok_or_else(last_errno)
     }
 
@@ -215,7 +232,10 @@ impl Ring {
     /// Queues a poll of a descriptor, by its number: once, or for every change until it is cancelled.
     #[inline]
     pub(crate) fn poll(&mut self, fd: i32, mask: u32, is_multishot: bool, user_data: u64) {
-        let entry = opcode::PollAdd::new(types::Fd(fd), mask).multi(is_multishot).build().user_data(user_data);
+        let entry = opcode::PollAdd::new(types::Fd(fd), mask)
+            .multi(is_multishot)
+            .build()
+            .user_data(user_data);
         // SAFETY: a poll names no memory.
         unsafe { self.push(&entry) };
     }
@@ -283,9 +303,16 @@ impl Ring {
     }
 
     /// Makes a row of buffers known that receives take from.
-    pub(crate) fn register_buffers(&self, row: u64, count: u16, group: u16, flags: u16) -> Result<(), Errno> {
+    pub(crate) fn register_buffers(
+        &self,
+        row: u64,
+        count: u16,
+        group: u16,
+        flags: u16,
+    ) -> Result<(), Errno> {
         // SAFETY: the caller keeps row and buffers for as long as a request may take from them: the pool's first protocol.
-        let outcome = unsafe { self.ring.submitter().register_buf_ring_with_flags(row, count, group, flags) };
+        let outcome =
+            unsafe { self.ring.submitter().register_buf_ring_with_flags(row, count, group, flags) };
         outcome.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
 
@@ -293,7 +320,11 @@ impl Ring {
     #[inline(always)]
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
         let entry = self.ring.completion().next()?;
-        Some(Completion { user_data: entry.user_data(), result: entry.result(), flags: entry.flags() })
+        Some(Completion {
+            user_data: entry.user_data(),
+            result: entry.result(),
+            flags: entry.flags(),
+        })
     }
 
     /// Submits what is queued, as far as the kernel takes it, and neither waits nor asks for completions.
@@ -330,7 +361,12 @@ impl Ring {
 
     /// As [`enter`](Self::enter), and waits for so many completions, if there are some, no longer than `patience` microseconds.
     #[inline(never)]
-    pub(crate) fn enter_for(&mut self, least: u32, patience: u32, timeout: Option<&Timespec>) -> Result<(), Errno> {
+    pub(crate) fn enter_for(
+        &mut self,
+        least: u32,
+        patience: u32,
+        timeout: Option<&Timespec>,
+    ) -> Result<(), Errno> {
         loop {
             let queued = self.queued();
             // What has found no room must be submitted before anybody waits for it.
@@ -358,7 +394,8 @@ impl Ring {
         if self.has_completions() {
             return Ok(());
         }
-        let less = timeout.filter(|time| (time.tv_sec, time.tv_nsec) < (STALLED.tv_sec, STALLED.tv_nsec));
+        let less =
+            timeout.filter(|time| (time.tv_sec, time.tv_nsec) < (STALLED.tv_sec, STALLED.tv_nsec));
         match self.call(0, 1, 0, Enter::GETEVENTS, Some(less.unwrap_or(&STALLED))) {
             // The caller's time is not over.
             Err(Errno::TIME) if less.is_none() => Ok(()),
@@ -407,10 +444,14 @@ impl Ring {
                 sigmask: io_uring_ptr::null(),
                 sigmask_sz: 0,
                 min_wait_usec: patience,
-                ts: io_uring_ptr::from(timeout.map_or(ptr::null_mut(), |time| ptr::from_ref(time).cast_mut().cast())),
+                ts: io_uring_ptr::from(
+                    timeout.map_or(ptr::null_mut(), |time| ptr::from_ref(time).cast_mut().cast()),
+                ),
             };
             // SAFETY: as above; the argument and the time live through the call, which only reads them, and no mask of signals is given.
-            unsafe { io_uring_enter_arg(name, submit, least, flags | Enter::EXT_ARG, Some(&argument)) }
+            unsafe {
+                io_uring_enter_arg(name, submit, least, flags | Enter::EXT_ARG, Some(&argument))
+            }
         };
         taken.map(|taken| taken as usize)
     }

@@ -176,10 +176,15 @@ impl Sends {
             Source::Lent(lent, bytes) => (bytes.as_ptr(), bytes.len(), Hold::Lent(lent)),
             Source::Shared(bytes) => (bytes.as_ptr(), bytes.len(), Hold::Shared(Arc::clone(bytes))),
             Source::Copied(bytes) => (self.copies.keep(bytes), bytes.len(), Hold::Copied),
-            Source::Again(copied, len) => (self.copies.find(copied, len), len as usize, Hold::Copied),
+            Source::Again(copied, len) => {
+                (self.copies.find(copied, len), len as usize, Hold::Copied)
+            }
         };
         let len = u32::try_from(len).expect("what is sent by the ring is short");
-        #[expect(clippy::cast_possible_truncation, reason = "numbers come round, and are told apart by the stream")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "numbers come round, and are told apart by the stream"
+        )]
         let number = self.first.wrapping_add(self.sends.len() as u32);
         self.rows[index as usize].last = number;
         self.sends.push(Some(Send { index, len, start, hold }));
@@ -214,7 +219,11 @@ impl Sends {
     }
 
     /// Takes a stream's send back and gives its bytes to `keep`, and what they can be kept by. False if it is in the ring's queue already (protocol 3).
-    pub(crate) fn take_back(&mut self, index: u32, keep: impl FnOnce(&[u8], Option<&Arc<[u8]>>)) -> bool {
+    pub(crate) fn take_back(
+        &mut self,
+        index: u32,
+        keep: impl FnOnce(&[u8], Option<&Arc<[u8]>>),
+    ) -> bool {
         let place = self.place_of(index).filter(|place| *place >= self.pushed);
         let Some(send) = place.and_then(|place| self.sends[place].take()) else { return false };
         let shared = if let Hold::Shared(bytes) = &send.hold { Some(bytes) } else { None };
@@ -300,7 +309,10 @@ impl Copies {
     /// Where a copy is. It is of this turn.
     #[inline]
     fn find(&self, copied: Copied, len: u32) -> *const u8 {
-        assert!(copied.turn == self.turn && copied.from + len as usize <= CHUNK, "it was copied in this turn");
+        assert!(
+            copied.turn == self.turn && copied.from + len as usize <= CHUNK,
+            "it was copied in this turn"
+        );
         // SAFETY: the chunk is allocated until `let_go` and has so many bytes.
         unsafe { self.chunks[copied.chunk].cast::<u8>().add(copied.from) }.as_ptr()
     }
@@ -372,7 +384,9 @@ mod tests {
         sends.add(0, Source::Copied(b"one"));
         sends.add(5, Source::Copied(b"two"));
         assert!(sends.has(0) && sends.has(5) && !sends.has(1) && !sends.has(9));
-        assert!(sends.take_back(0, |bytes, shared| assert_eq!((bytes, shared), (&b"one"[..], None))));
+        assert!(
+            sends.take_back(0, |bytes, shared| assert_eq!((bytes, shared), (&b"one"[..], None)))
+        );
         assert!(!sends.has(0));
         let entry = sends.next().unwrap();
         assert_eq!((entry.number, entry.len, sends.next().is_none()), (1, 3, true));
@@ -395,7 +409,8 @@ mod tests {
         assert_eq!(sends.fail(2, -32), None);
         assert_eq!(sends.fail(0, 2), None, "once");
         sends.finish();
-        let rests: Vec<_> = sends.failed.drain(..).map(|failed| (failed.result, own(failed.rest))).collect();
+        let rests: Vec<_> =
+            sends.failed.drain(..).map(|failed| (failed.result, own(failed.rest))).collect();
         assert_eq!(rests, [(2, b"llo".to_vec()), (-11, b"shared".to_vec())]);
         assert_eq!(sends.fail(1, 0), None, "numbers do not come again at once");
     }
@@ -406,7 +421,8 @@ mod tests {
         let copied = sends.copy(b"for all");
         assert!(sends.copied(Some(copied)).is_some() && sends.copied(None).is_none());
         (0..3).for_each(|index| sends.add(index, Source::Again(copied, 7)));
-        let starts: Vec<_> = core::iter::from_fn(|| sends.next()).map(|entry| (entry.start, entry.len)).collect();
+        let starts: Vec<_> =
+            core::iter::from_fn(|| sends.next()).map(|entry| (entry.start, entry.len)).collect();
         assert_eq!((starts.len(), starts[0], starts[1]), (3, starts[2], starts[2]));
         assert_eq!(sends.fail(1, 3), Some(16));
         assert_eq!(own(sends.failed.remove(0).rest), b" all");

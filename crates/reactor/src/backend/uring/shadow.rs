@@ -91,7 +91,8 @@ impl Shadow {
     fn control(&self, operation: i32, fd: i32, mask: u32) -> Result<(), Errno> {
         let mut event = libc::epoll_event { events: mask | ET, u64: 0 };
         // SAFETY: the set is open, and the event lives through the call, which writes no memory of ours.
-        let outcome = unsafe { libc::epoll_ctl(self.set.as_raw_fd(), operation, fd, &raw mut event) };
+        let outcome =
+            unsafe { libc::epoll_ctl(self.set.as_raw_fd(), operation, fd, &raw mut event) };
         if outcome == 0 { Ok(()) } else { Err(last_errno()) }
     }
 

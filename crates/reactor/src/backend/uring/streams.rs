@@ -105,10 +105,15 @@ impl Uring {
             return None;
         }
         let sizes = [(PoolSize::INCREMENTAL, IOU_PBUF_RING_INC), (PoolSize::PLAIN, 0)];
-        let mut tries = sizes.iter().filter(|(_, flags)| *flags == 0 || self.features().has(RingFeatures::INCREMENTAL));
+        let mut tries = sizes
+            .iter()
+            .filter(|(_, flags)| *flags == 0 || self.features().has(RingFeatures::INCREMENTAL));
         tries.find_map(|(size, flags)| {
             let pool = Pool::new(self.settings.buffers.unwrap_or(*size), *flags != 0).ok()?;
-            self.ring.register_buffers(pool.row(), pool.size().count, GROUP, *flags).ok().map(|()| pool)
+            self.ring
+                .register_buffers(pool.row(), pool.size().count, GROUP, *flags)
+                .ok()
+                .map(|()| pool)
         })
     }
 
@@ -122,7 +127,9 @@ impl Uring {
     }
 
     fn queue_receive(&mut self, cell: Cell) {
-        let entry = opcode::RecvMulti::new(types::Fd(cell.fd()), GROUP).build().user_data(cell.expose() | tag::RECEIVE);
+        let entry = opcode::RecvMulti::new(types::Fd(cell.fd()), GROUP)
+            .build()
+            .user_data(cell.expose() | tag::RECEIVE);
         self.named.note(cell.fd());
         self.outstanding += 1;
         // SAFETY: the memory is the pool's (protocol 1).
@@ -184,7 +191,11 @@ impl Uring {
         // A turn has far fewer than there are indices.
         let index = u32::try_from(self.done.len()).unwrap_or(FAILED).min(FAILED);
         let is_brought = completion.has_more() && (1..=SCRATCH_MAX).contains(&completion.result);
-        self.done.push(Some(Done { result: completion.result, has_more: completion.has_more(), lent }));
+        self.done.push(Some(Done {
+            result: completion.result,
+            has_more: completion.has_more(),
+            lent,
+        }));
         COMPLETION | index | if is_brought { GOES_ON } else { 0 }
     }
 
@@ -217,7 +228,8 @@ impl Uring {
             self.reap();
         }
         let address = cell.expose();
-        self.starved.contains(&address) || self.backlog.iter().any(|kept| kept.user_data == address | tag::RECEIVE)
+        self.starved.contains(&address)
+            || self.backlog.iter().any(|kept| kept.user_data == address | tag::RECEIVE)
     }
 
     /// The cell is not polled any more, though it is still watched by its receive.
@@ -262,7 +274,9 @@ impl Uring {
         }
         let bytes = shared.bytes();
         let source = match (self.sends.copied(shared.copied()), shared.if_kept()) {
-            (Some(copied), _) => Source::Again(copied, u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
+            (Some(copied), _) => {
+                Source::Again(copied, u32::try_from(bytes.len()).unwrap_or(u32::MAX))
+            }
             (None, Some(kept)) if bytes.len() > COPIED_MAX => Source::Shared(kept),
             (None, _) if bytes.len() > SHARED_MAX => return false,
             // Where it is for one alone, one call costs less than a copy.
@@ -279,7 +293,11 @@ impl Uring {
 
     /// Takes a stream's send back, if it has one, and gives its bytes to `keep`, and what they can be kept by. One that is in the kernel's hands already is seen through:
     /// then it may have [failed](Self::failed).
-    pub(crate) fn take_send_back(&mut self, index: u32, keep: impl FnOnce(&[u8], Option<&Arc<[u8]>>)) {
+    pub(crate) fn take_send_back(
+        &mut self,
+        index: u32,
+        keep: impl FnOnce(&[u8], Option<&Arc<[u8]>>),
+    ) {
         if self.sends.has(index) && !self.sends.take_back(index, keep) {
             self.see_sends_through();
         }
@@ -311,8 +329,12 @@ impl Uring {
     /// Puts the sends into the queue.
     pub(super) fn push_sends(&mut self) {
         while let Some(send) = self.sends.next() {
-            let entry = opcode::Send::new(types::Fd(send.fd), send.start, send.len).flags(SEND_FLAGS).build();
-            let entry = entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(u64::from(send.number) << 3 | tag::SEND);
+            let entry = opcode::Send::new(types::Fd(send.fd), send.start, send.len)
+                .flags(SEND_FLAGS)
+                .build();
+            let entry = entry
+                .flags(squeue::Flags::SKIP_SUCCESS)
+                .user_data(u64::from(send.number) << 3 | tag::SEND);
             self.named.note(send.fd);
             // SAFETY: the bytes are kept until the send's outcome is known (protocol 2).
             unsafe { self.ring.push(&entry) };

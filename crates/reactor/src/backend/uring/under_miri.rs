@@ -74,7 +74,11 @@ impl Uring {
         match *self {}
     }
 
-    pub(crate) fn wait(&mut self, _: &mut [MaybeUninit<RawEvent>], _: Option<&Timespec>) -> Result<usize, Errno> {
+    pub(crate) fn wait(
+        &mut self,
+        _: &mut [MaybeUninit<RawEvent>],
+        _: Option<&Timespec>,
+    ) -> Result<usize, Errno> {
         match *self {}
     }
 

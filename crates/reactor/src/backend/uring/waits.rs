@@ -78,7 +78,8 @@ impl Uring {
     /// Whether a wait has more to look after than the queues.
     #[inline]
     fn keeps_something(&self) -> bool {
-        self.listed.len() | self.backlog.len() | self.done.len() | self.starved.len() != 0 || self.sends.any()
+        self.listed.len() | self.backlog.len() | self.done.len() | self.starved.len() != 0
+            || self.sends.any()
     }
 
     /// What comes before the wait: it puts into the queue what is to go out.
@@ -120,7 +121,12 @@ impl Uring {
     }
 
     /// Enters the kernel if there is a reason to, and looks at what has come.
-    fn round(&mut self, room: &mut [MaybeUninit<RawEvent>], blocks: bool, timeout: Option<&Timespec>) -> Round {
+    fn round(
+        &mut self,
+        room: &mut [MaybeUninit<RawEvent>],
+        blocks: bool,
+        timeout: Option<&Timespec>,
+    ) -> Round {
         let mut outcome = Ok(());
         if blocks {
             outcome = self.enter_patiently(timeout);
@@ -150,7 +156,11 @@ impl Uring {
             }
             if count > 0 {
                 // Receives are handled before there are more.
-                if round.seen < AT_ONCE || !self.done.is_empty() || count == room.len() || !self.ring.holds_more() {
+                if round.seen < AT_ONCE
+                    || !self.done.is_empty()
+                    || count == room.len()
+                    || !self.ring.holds_more()
+                {
                     return Ok(count);
                 }
             } else {
@@ -221,7 +231,8 @@ impl Uring {
         }
         let longest = i64::from(self.settings.patience) * 1_000;
         let is_short = timeout.is_some_and(|time| time.tv_sec == 0 && time.tv_nsec <= longest);
-        let Some(patience) = self.patience.filter(|patience| patience.batch() > 1 && !is_short) else {
+        let Some(patience) = self.patience.filter(|patience| patience.batch() > 1 && !is_short)
+        else {
             return self.enter(true, timeout);
         };
         let outcome = self.ring.enter_for(patience.batch(), self.settings.patience, timeout);
@@ -238,7 +249,9 @@ impl Uring {
             let address = completion.user_data & !tag::MASK;
             // SAFETY: the kernel hands back what it was given with a poll of the cell's, and the cell is owed more of it (protocol 1).
             let cell = unsafe { Cell::from_exposed(address) };
-            if tag == u64::from(cell.generation()) && cell.armed_bits() & (Flags::QUIET.bits() | PRI) == 0 {
+            if tag == u64::from(cell.generation())
+                && cell.armed_bits() & (Flags::QUIET.bits() | PRI) == 0
+            {
                 // Below zero it would be an error, of which there is no more.
                 let found = u32::try_from(completion.result).unwrap_or(0);
                 return (address, found & (cell.armed_mask() & CONDITIONS | ERR | HUP));

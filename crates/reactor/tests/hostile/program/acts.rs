@@ -40,7 +40,13 @@ fn delete_some_group(world: &World, turn: &mut T<'_>) {
     }
 }
 
-fn on_event(world: &Rc<World>, file: &mut File, canary: &mut Canary, event: Event, turn: &mut T<'_>) {
+fn on_event(
+    world: &Rc<World>,
+    file: &mut File,
+    canary: &mut Canary,
+    event: Event,
+    turn: &mut T<'_>,
+) {
     let unwinding = Unwinding { world, turn };
     canary.touch();
     file.canary.touch();
@@ -81,7 +87,9 @@ fn on_tick(world: &Rc<World>, canary: &mut Canary, tick: Tick, turn: &mut T<'_>)
 
 fn file_handler(world: &Rc<World>) -> impl FnMut(&mut File, Event, T<'_>) + use<> {
     let (world, mut canary) = (world.clone(), Canary::new(world));
-    move |file: &mut File, event: Event, mut turn: T<'_>| on_event(&world, file, &mut canary, event, &mut turn)
+    move |file: &mut File, event: Event, mut turn: T<'_>| {
+        on_event(&world, file, &mut canary, event, &mut turn)
+    }
 }
 
 fn timer_handler(world: &Rc<World>) -> impl FnMut(Tick, T<'_>) + use<> {
@@ -105,21 +113,23 @@ fn fill(world: &Rc<World>, mut group: Group<State>) -> Group<State> {
         let (own, mut canary) = (world.clone(), Canary::new(world));
         let kind = world.below(3);
         if kind == 0 {
-            let handler = move |state: &mut State, file: &mut File, event: Event, mut turn: T<'_>| {
-                lend(&own, state, || {
-                    on_event(&own, file, &mut canary, event, &mut turn);
-                    if own.one_in(3) {
-                        delete_some_group(&own, &mut turn);
-                    }
-                });
-            };
+            let handler =
+                move |state: &mut State, file: &mut File, event: Event, mut turn: T<'_>| {
+                    lend(&own, state, || {
+                        on_event(&own, file, &mut canary, event, &mut turn);
+                        if own.one_in(3) {
+                            delete_some_group(&own, &mut turn);
+                        }
+                    });
+                };
             group = group.fd(world.some_interest(), File::new(world), handler);
         } else {
             let handler = move |state: &mut State, tick: Tick, mut turn: T<'_>| {
                 lend(&own, state, || on_tick(&own, &mut canary, tick, &mut turn));
             };
             let delay = world.nanoseconds(5000);
-            group = if kind == 1 { group.after(delay, handler) } else { group.every(delay, handler) };
+            group =
+                if kind == 1 { group.after(delay, handler) } else { group.every(delay, handler) };
         }
     }
     group
@@ -157,7 +167,8 @@ fn act_on_subscribers(world: &Rc<World>, turn: &mut T<'_>) {
     let some = world.pick(&world.keys);
     match (world.below(6), some) {
         (0 | 1, _) | (_, None) => {
-            let added = world.some_interest().with_fd(File::new(world)).with_handler(file_handler(world));
+            let added =
+                world.some_interest().with_fd(File::new(world)).with_handler(file_handler(world));
             if let Ok(key) = added.register_into(turn) {
                 world.keys.borrow_mut().push(key);
             }
@@ -220,7 +231,9 @@ pub(crate) fn between_turns(world: &Rc<World>, reactor: &mut Reactor) {
             }
         }
         2 => {
-            if let Some(state) = world.pick(&world.groups).and_then(|group| reactor.group_mut(group.key)) {
+            if let Some(state) =
+                world.pick(&world.groups).and_then(|group| reactor.group_mut(group.key))
+            {
                 lend(world, state, || {});
             }
         }
@@ -268,7 +281,8 @@ fn change_hooks(world: &Rc<World>, reactor: &mut Reactor) {
             act(&own, &mut turn, 2);
             own.panic_one_in(6);
         };
-        let added = if world.one_in(2) { reactor.before_wait(hook) } else { reactor.after_turn(hook) };
+        let added =
+            if world.one_in(2) { reactor.before_wait(hook) } else { reactor.after_turn(hook) };
         world.hooks.borrow_mut().extend(added);
     } else {
         let hook = world.hooks.borrow_mut().pop();

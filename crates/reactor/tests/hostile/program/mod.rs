@@ -89,7 +89,10 @@ impl Host {
                 if count > 0 && !is_woken {
                     // A new set reports edges again, and nobody is woken to make one.
                     let rebuilds = guest.with(|reactor| reactor.stats().rebuilds);
-                    world.check(rebuilds > world.rebuilds.get(), "there were events, and the host was not woken");
+                    world.check(
+                        rebuilds > world.rebuilds.get(),
+                        "there were events, and the host was not woken",
+                    );
                 }
             }
         }
@@ -150,7 +153,10 @@ pub(crate) struct Named(pub(crate) u64);
 impl Drop for Named {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the program that failed: WINDLASS_HOSTILE_FIRST={} WINDLASS_HOSTILE_SEEDS=1", self.0);
+            eprintln!(
+                "the program that failed: WINDLASS_HOSTILE_FIRST={} WINDLASS_HOSTILE_SEEDS=1",
+                self.0
+            );
         }
     }
 }
@@ -174,7 +180,10 @@ fn run(build: Build, mode: Mode, seeds: u64) {
         sum += program(build, seed, mode);
         drop(named);
     }
-    println!("{} events, {} ticks, {} panics, {} rebuilds", sum.events, sum.ticks, sum.panics, sum.rebuilds);
+    println!(
+        "{} events, {} ticks, {} panics, {} rebuilds",
+        sum.events, sum.ticks, sum.panics, sum.rebuilds
+    );
     // One program alone may well do nothing of a kind.
     let is_idle = sum.events == 0 || sum.ticks == 0 || (sum.panics > 0) != mode.panics;
     // The others have no ghosts.

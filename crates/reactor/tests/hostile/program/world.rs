@@ -140,7 +140,11 @@ impl World {
     }
 
     /// Ends something by its key: from here on it must not fire, unless that fails.
-    pub(crate) fn end<T, E>(&self, key: Key, end: impl FnOnce(Key) -> Result<T, E>) -> Result<T, E> {
+    pub(crate) fn end<T, E>(
+        &self,
+        key: Key,
+        end: impl FnOnce(Key) -> Result<T, E>,
+    ) -> Result<T, E> {
         let is_new = self.gone.borrow_mut().insert(key);
         let outcome = end(key);
         if outcome.is_err() && is_new {
@@ -201,7 +205,10 @@ impl Drop for Canary {
         self.touch();
         *self.1 = DEAD;
         self.0.died.set(self.0.died.get() + 1);
-        self.0.check(!self.0.must_not_drop.get(), "a destructor runs in a call of an unwinding handler");
+        self.0.check(
+            !self.0.must_not_drop.get(),
+            "a destructor runs in a call of an unwinding handler",
+        );
         // A panic of a local's, which the program drops itself while it unwinds, would be the program's own fault.
         if !panicking() {
             self.0.panic_one_in(9);

@@ -26,7 +26,9 @@ fn milliseconds(world: &World, below: usize) -> Duration {
 pub(crate) fn options(world: &World) -> StreamOptions {
     let mut options = StreamOptions::new().linger(Duration::from_secs(3600));
     if world.one_in(2) {
-        options = options.marks(world.index(20_000), world.index(60_000)).output_max(1 + world.index(200_000));
+        options = options
+            .marks(world.index(20_000), world.index(60_000))
+            .output_max(1 + world.index(200_000));
     }
     if world.one_in(3) {
         options = options.idle_timeout(Some(milliseconds(world, 400)));
@@ -41,7 +43,10 @@ pub(crate) fn options(world: &World) -> StreamOptions {
 fn note(world: &World, id: usize, len: usize, outcome: Result<(), SendError>) {
     world.with(id, |record| match outcome {
         Ok(()) => {
-            assert!(!record.closing && !record.finished, "stream {id} takes output after its end: {record:?}");
+            assert!(
+                !record.closing && !record.finished,
+                "stream {id} takes output after its end: {record:?}"
+            );
             record.sent += len;
         }
         Err(SendError::Full) => {}
@@ -176,7 +181,10 @@ fn another(world: &Rc<World>, turn: &mut Turn<'_>) {
         return;
     }
     let id = world.index(count);
-    let Some((key, is_over)) = world.with(id, |record| Some((record.key?, record.is_over()))) else { return };
+    let Some((key, is_over)) = world.with(id, |record| Some((record.key?, record.is_over())))
+    else {
+        return;
+    };
     match turn.stream(key) {
         Ok(mut stream) => {
             assert!(!is_over, "stream {id} is over");
@@ -209,7 +217,9 @@ fn begin(world: &Rc<World>, turn: &mut Turn<'_>) {
     }
     match world.index(4) {
         0 => {
-            let to = Connector::tcp(world.sink.local_addr().unwrap()).stream(options(world)).timeout(None);
+            let to = Connector::tcp(world.sink.local_addr().unwrap())
+                .stream(options(world))
+                .timeout(None);
             let handler = world.handler(None, 0);
             let id = handler.id;
             match to.connect(handler, turn) {
@@ -281,7 +291,9 @@ pub(crate) fn between_turns(world: &Rc<World>, reactor: &mut Reactor) {
         world.accepted.borrow_mut().push((from.port(), peer));
     }
     let mut accepted = world.accepted.borrow_mut();
-    for record in world.records.borrow_mut().iter_mut().filter(|record| record.peer.is_none() && !record.lost) {
+    for record in
+        world.records.borrow_mut().iter_mut().filter(|record| record.peer.is_none() && !record.lost)
+    {
         if let Some(place) = accepted.iter().position(|(port, _)| record.port == Some(*port)) {
             record.peer = Some(Peer::Tcp(accepted.swap_remove(place).1));
         }

@@ -41,7 +41,11 @@ pub(crate) fn bytes(id: usize, way: usize, from: usize, len: usize) -> Vec<u8> {
 
 fn check(id: usize, way: usize, from: usize, got: &[u8]) {
     let wrong = got.iter().enumerate().find(|(at, got)| byte(id, way, from + at) != **got);
-    assert!(wrong.is_none(), "stream {id}, way {way}: the byte {:?} after {from}", wrong.map(|(at, _)| at));
+    assert!(
+        wrong.is_none(),
+        "stream {id}, way {way}: the byte {:?} after {from}",
+        wrong.map(|(at, _)| at)
+    );
 }
 
 /// The other end of a stream.
@@ -233,7 +237,12 @@ impl World {
         let Some(peer) = &mut record.peer else { return };
         match self.index(8) {
             0..=2 if !record.peer_finished => {
-                let chunk = bytes(id, 1, record.peer_wrote, 1 + self.index(if self.one_in(5) { 100_000 } else { 300 }));
+                let chunk = bytes(
+                    id,
+                    1,
+                    record.peer_wrote,
+                    1 + self.index(if self.one_in(5) { 100_000 } else { 300 }),
+                );
                 // The other end may be gone.
                 record.peer_wrote += peer.write(&chunk).unwrap_or(0);
             }
@@ -264,15 +273,24 @@ impl World {
                     record.peer_saw = PeerSaw::End;
                     let is_orderly = matches!(record.closed, None | Some(CloseReason::Closed));
                     if is_orderly && record.opened && !record.aborted && !record.is_over() {
-                        assert!(record.closing || record.finished, "stream {id} has ended by itself");
-                        assert_eq!(record.peer_got, record.sent, "stream {id} has ended before its output");
+                        assert!(
+                            record.closing || record.finished,
+                            "stream {id} has ended by itself"
+                        );
+                        assert_eq!(
+                            record.peer_got, record.sent,
+                            "stream {id} has ended before its output"
+                        );
                     }
                 }
                 Ok(count) => {
                     check(id, 0, record.peer_got, &buffer[..count]);
                     record.peer_got += count;
                     sum += count;
-                    assert!(record.peer_got <= record.sent, "stream {id} has sent more than it was given");
+                    assert!(
+                        record.peer_got <= record.sent,
+                        "stream {id} has sent more than it was given"
+                    );
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(_) => record.peer_saw = PeerSaw::Error,
@@ -294,11 +312,18 @@ impl World {
     pub(crate) fn verdict(&self) {
         for (id, record) in self.records.borrow().iter().enumerate() {
             assert!(record.dropped, "the handler of stream {id}: {record:?}");
-            if record.peer.is_some() && record.closed == Some(CloseReason::Closed) && record.opened {
+            if record.peer.is_some() && record.closed == Some(CloseReason::Closed) && record.opened
+            {
                 assert!(record.hasty || record.peer_saw == PeerSaw::End, "stream {id}: {record:?}");
-                assert!(record.hasty || record.peer_got == record.sent, "stream {id} has lost output: {record:?}");
+                assert!(
+                    record.hasty || record.peer_got == record.sent,
+                    "stream {id} has lost output: {record:?}"
+                );
             }
-            assert!(record.peer.is_none() || record.peer_saw != PeerSaw::Nothing, "stream {id} is open: {record:?}");
+            assert!(
+                record.peer.is_none() || record.peer_saw != PeerSaw::Nothing,
+                "stream {id} is open: {record:?}"
+            );
         }
     }
 }
@@ -351,7 +376,11 @@ impl Handler {
 impl StreamHandler for Handler {
     fn on_open(&mut self, stream: &mut Stream<'_>) {
         let _inside = self.enter();
-        let port = stream.local_addr().ok().and_then(|address| address.socket_addr()).map(|address| address.port());
+        let port = stream
+            .local_addr()
+            .ok()
+            .and_then(|address| address.socket_addr())
+            .map(|address| address.port());
         self.world.with(self.id, |record| {
             assert!(!record.opened && !record.closing, "stream {}: {record:?}", self.id);
             record.opened = true;
@@ -382,8 +411,15 @@ impl StreamHandler for Handler {
     fn on_end(&mut self, stream: &mut Stream<'_>) {
         let _inside = self.enter();
         self.called(stream, "on_end", |record| {
-            assert!(!record.ended && (record.peer_finished || record.lost || record.peer_saw != PeerSaw::Nothing));
-            assert!(record.got == record.peer_wrote, "the end of stream {} before its data: {record:?}", self.id);
+            assert!(
+                !record.ended
+                    && (record.peer_finished || record.lost || record.peer_saw != PeerSaw::Nothing)
+            );
+            assert!(
+                record.got == record.peer_wrote,
+                "the end of stream {} before its data: {record:?}",
+                self.id
+            );
             record.ended = true;
         });
         self.act(stream);
@@ -395,14 +431,18 @@ impl StreamHandler for Handler {
 
     fn on_full(&mut self, stream: &mut Stream<'_>) {
         let _inside = self.enter();
-        self.called(stream, "on_full", |record| assert!(!std::mem::replace(&mut record.full, true)));
+        self.called(stream, "on_full", |record| {
+            assert!(!std::mem::replace(&mut record.full, true))
+        });
         assert!(stream.is_full());
         self.act(stream);
     }
 
     fn on_drained(&mut self, stream: &mut Stream<'_>) {
         let _inside = self.enter();
-        self.called(stream, "on_drained", |record| assert!(std::mem::replace(&mut record.full, false)));
+        self.called(stream, "on_drained", |record| {
+            assert!(std::mem::replace(&mut record.full, false))
+        });
         assert!(!stream.is_full());
         self.act(stream);
     }
@@ -410,7 +450,10 @@ impl StreamHandler for Handler {
     fn on_timeout(&mut self, stream: &mut Stream<'_>, timeout: Timeout) {
         let _inside = self.enter();
         self.called(stream, "on_timeout", |record| {
-            assert!(timeout != Timeout::Idle || !(record.paused || record.ended), "{timeout:?}: {record:?}");
+            assert!(
+                timeout != Timeout::Idle || !(record.paused || record.ended),
+                "{timeout:?}: {record:?}"
+            );
         });
         assert!(timeout != Timeout::WriteStall || stream.buffered() > 0);
         self.act(stream);
@@ -442,7 +485,11 @@ impl StreamHandler for Handler {
 impl Drop for Handler {
     fn drop(&mut self) {
         let was = self.world.with(self.id, |record| std::mem::replace(&mut record.dropped, true));
-        assert!(!was || std::thread::panicking(), "the handler of stream {} is dropped twice", self.id);
+        assert!(
+            !was || std::thread::panicking(),
+            "the handler of stream {} is dropped twice",
+            self.id
+        );
         self.world.maybe_panic(20);
     }
 }

@@ -115,7 +115,9 @@ impl PlaceCounter {
     pub fn take(self: &Arc<Self>, address: &Address) -> Result<Place, NoPlace> {
         // Relaxed: the number guards nothing but itself.
         let more = |taken: usize| (taken < self.places_max).then(|| taken + 1);
-        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(|_| NoPlace::Full)?;
+        self.taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .map_err(|_| NoPlace::Full)?;
         // Without a limit nobody asks for the number of one address.
         let key = if self.address_max == usize::MAX { None } else { AddressKey::of(address) };
         let mut place = Place { counter: Arc::clone(self), key: None };

@@ -53,7 +53,8 @@ fn what_is_one_address() {
 
 #[test]
 fn the_port_does_not_count() {
-    let with_port = |port| AddressKey::of(&Address::Ip(SocketAddr::new("1.2.3.4".parse().unwrap(), port)));
+    let with_port =
+        |port| AddressKey::of(&Address::Ip(SocketAddr::new("1.2.3.4".parse().unwrap(), port)));
     assert_eq!(with_port(1), with_port(2));
 }
 
@@ -128,7 +129,8 @@ fn a_limit_of_none_refuses_everybody_and_remembers_nobody() {
 fn memory_is_given_back_with_the_places() {
     let counter = PlaceCounter::new(None, Some(1));
     let address = |number: u32| Address::Ip(SocketAddr::new(Ipv4Addr::from(number).into(), 1));
-    let mut places: Vec<Place> = (0..100_000).map(|number| counter.take(&address(number)).unwrap()).collect();
+    let mut places: Vec<Place> =
+        (0..100_000).map(|number| counter.take(&address(number)).unwrap()).collect();
     assert_eq!(entries(&counter), 100_000);
     assert!(room(&counter) >= 100_000);
     places.truncate(10);

@@ -105,7 +105,8 @@ impl Hosts {
             _ => {}
         }
         let host = |(index, word): (usize, &T)| {
-            let host = if word.as_ref() == "any" { Err(HostError::Word) } else { word.as_ref().parse() };
+            let host =
+                if word.as_ref() == "any" { Err(HostError::Word) } else { word.as_ref().parse() };
             host.map_err(|reason| HostsError { index, reason })
         };
         words.iter().enumerate().map(host).collect::<Result<_, _>>().map(Self::List)
@@ -132,7 +133,8 @@ impl Hosts {
     #[must_use]
     pub fn allow(&self, host: Option<&str>, listening: &Address) -> bool {
         let door = Door::of(listening);
-        let is_unchecked = matches!((self, door), (Self::Any, _) | (Self::Local, Door::Unix | Door::Network));
+        let is_unchecked =
+            matches!((self, door), (Self::Any, _) | (Self::Local, Door::Unix | Door::Network));
         is_unchecked || host.is_none_or(|host| self.lists(host, door))
     }
 
@@ -212,7 +214,9 @@ impl FromStr for HostName {
         }
         match asked_for(text) {
             Some(Asked::Ip(ip)) => Ok(Self(Kind::Ip(ip))),
-            Some(Asked::Name(name)) if !name.is_empty() => Ok(Self(Kind::Name(name.to_ascii_lowercase().into()))),
+            Some(Asked::Name(name)) if !name.is_empty() => {
+                Ok(Self(Kind::Name(name.to_ascii_lowercase().into())))
+            }
             _ => Err(HostError::Name),
         }
     }
@@ -241,7 +245,9 @@ impl fmt::Display for HostError {
             Self::Url => "a host is a name or an address: no scheme, no slash, no path",
             Self::Port => "a host has no port here: it is allowed with every port",
             Self::Wildcard => "a host has no `*`: list each one, or allow `any`",
-            Self::Name => "a host is a name of ASCII characters (others in punycode, xn--…) or an IP address",
+            Self::Name => {
+                "a host is a name of ASCII characters (others in punycode, xn--…) or an IP address"
+            }
             Self::Word => "`any` stands alone, not in a list",
         })
     }

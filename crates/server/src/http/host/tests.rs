@@ -42,7 +42,8 @@ const FOREIGN: [&str; 12] = [
 
 #[test]
 fn by_default_loopback_answers_for_itself_alone_and_others_for_all() {
-    for listening in ["127.0.0.1:9001", "127.0.0.2:1", "[::1]:9001", "[::ffff:127.0.0.1]:1"].map(at) {
+    for listening in ["127.0.0.1:9001", "127.0.0.2:1", "[::1]:9001", "[::ffff:127.0.0.1]:1"].map(at)
+    {
         for host in LOCAL {
             assert!(Hosts::Local.allow(Some(host), &listening), "{host} at {listening}");
         }
@@ -51,7 +52,10 @@ fn by_default_loopback_answers_for_itself_alone_and_others_for_all() {
         }
     }
     let elsewhere = ["0.0.0.0:9001", "[::]:9001", "192.0.2.1:80"].map(at);
-    for listening in elsewhere.into_iter().chain([Address::Unix(None), Address::Unix(Some("/run/socket".into()))]) {
+    for listening in elsewhere
+        .into_iter()
+        .chain([Address::Unix(None), Address::Unix(Some("/run/socket".into()))])
+    {
         for host in LOCAL.into_iter().chain(FOREIGN) {
             assert!(Hosts::Local.allow(Some(host), &listening), "{host} at {listening}");
         }
@@ -60,7 +64,13 @@ fn by_default_loopback_answers_for_itself_alone_and_others_for_all() {
 
 #[test]
 fn a_list_allows_what_is_in_it_and_on_this_machine_what_is_local() {
-    let hosts = list(&["Example.COM.", "10.0.0.1", "2001:db8:0::1", "[2001:db8::2]", "xn--bcher-kva.example"]);
+    let hosts = list(&[
+        "Example.COM.",
+        "10.0.0.1",
+        "2001:db8:0::1",
+        "[2001:db8::2]",
+        "xn--bcher-kva.example",
+    ]);
     let own = [
         "example.com",
         "EXAMPLE.com.:81",
@@ -77,11 +87,20 @@ fn a_list_allows_what_is_in_it_and_on_this_machine_what_is_local() {
         for host in FOREIGN.into_iter().filter(|host| !host.starts_with("10.")) {
             assert!(!hosts.allow(Some(host), &listening), "{host} at {listening}");
         }
-        for host in ["www.example.com", "example.co", "example.com.evil.example", "10.0.0.2", "[2001:db8::3]"] {
+        for host in [
+            "www.example.com",
+            "example.co",
+            "example.com.evil.example",
+            "10.0.0.2",
+            "[2001:db8::3]",
+        ] {
             assert!(!hosts.allow(Some(host), &listening), "{host} at {listening}");
         }
         let is_here = listening != at("0.0.0.0:9001");
-        assert!(LOCAL.iter().all(|host| hosts.allow(Some(host), &listening) == is_here), "{listening}");
+        assert!(
+            LOCAL.iter().all(|host| hosts.allow(Some(host), &listening) == is_here),
+            "{listening}"
+        );
     }
     assert!(Hosts::Any.allow(Some("evil.example"), &at("127.0.0.1:1")));
     assert!(Hosts::Local.allow(None, &at("127.0.0.1:1")), "HTTP/1.0 need not say");
@@ -99,7 +118,10 @@ fn a_refusal_says_what_to_allow() {
     };
     let text = refused("Evil.Example.:9001");
     assert!(text.starts_with("HTTP/1.1 421 Misdirected Request\r\n"), "{text}");
-    assert!(text.contains("the host evil.example;") && text.contains("`--host evil.example`"), "{text}");
+    assert!(
+        text.contains("the host evil.example;") && text.contains("`--host evil.example`"),
+        "{text}"
+    );
     assert!(text.contains("Options::hosts"), "{text}");
     assert!(refused("[2001:db8::1]:80").contains("`--host [2001:db8::1]`"));
     assert!(refused("a%20b").contains("neither a name nor an address"));
@@ -133,5 +155,8 @@ fn what_is_no_host_is_named() {
     }
     assert_eq!(Hosts::parse::<&str>(&[]), Ok(Hosts::Local));
     assert_eq!(Hosts::parse(&["any"]), Ok(Hosts::Any));
-    assert_eq!(list(&["Example.com.", "127.0.0.1", "::1"]), list(&["example.com", "127.0.0.1", "[::1]"]));
+    assert_eq!(
+        list(&["Example.com.", "127.0.0.1", "::1"]),
+        list(&["example.com", "127.0.0.1", "[::1]"])
+    );
 }

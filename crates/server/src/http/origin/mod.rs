@@ -125,7 +125,9 @@ impl Origins {
         if matches!(self, Self::Any) {
             return true;
         }
-        let Some(origin) = core::str::from_utf8(origin).ok().and_then(|origin| Parts::read(origin).ok()) else {
+        let Some(origin) =
+            core::str::from_utf8(origin).ok().and_then(|origin| Parts::read(origin).ok())
+        else {
             return false;
         };
         if let Self::List(list) | Self::SameOr(list) = self {
@@ -197,7 +199,8 @@ impl<'a> Parts<'a> {
         }
         let (scheme, rest) = text.split_once("://").ok_or(OriginError::Scheme)?;
         // RFC 3986 section 3.1.
-        let rest_is_good = scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+        let rest_is_good =
+            scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
         if !rest_is_good || !scheme.starts_with(|first: char| first.is_ascii_alphabetic()) {
             return Err(OriginError::Scheme);
         }
@@ -220,9 +223,10 @@ impl PartialEq for Parts<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Null, Self::Null) => true,
-            (Self::Page { scheme, host, port }, Self::Page { scheme: scheme_2, host: host_2, port: port_2 }) => {
-                scheme.eq_ignore_ascii_case(scheme_2) && host == host_2 && port == port_2
-            }
+            (
+                Self::Page { scheme, host, port },
+                Self::Page { scheme: scheme_2, host: host_2, port: port_2 },
+            ) => scheme.eq_ignore_ascii_case(scheme_2) && host == host_2 && port == port_2,
             _ => false,
         }
     }
@@ -266,12 +270,18 @@ pub(super) fn authority(text: &str) -> Result<(Host<'_>, Option<u16>), OriginErr
             let address = address.parse().map_err(|_| OriginError::Host)?;
             (
                 Host::Ipv6(address),
-                if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or(OriginError::Host)?) },
+                if port.is_empty() {
+                    None
+                } else {
+                    Some(port.strip_prefix(':').ok_or(OriginError::Host)?)
+                },
             )
         }
         None => {
-            let (host, port) = text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port)));
-            let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()+,;=".contains(&byte);
+            let (host, port) =
+                text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port)));
+            let is_good =
+                |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()+,;=".contains(&byte);
             if host.is_empty() || !host.bytes().all(is_good) {
                 return Err(OriginError::Host);
             }

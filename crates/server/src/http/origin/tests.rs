@@ -12,7 +12,8 @@ fn check(origins: &Origins, origin: Option<&[u8]>, host: &str) -> Result<(), Str
         head.extend_from_slice(&[b"oRIGIN: ", origin, b"\r\n"].concat());
     }
     head.extend_from_slice(b"\r\n");
-    let (request, _) = Request::parse(&head, &HeadLimits::DEFAULT).expect("well-formed").expect("complete");
+    let (request, _) =
+        Request::parse(&head, &HeadLimits::DEFAULT).expect("well-formed").expect("complete");
     let checked = origins.check(&request);
     assert_eq!(checked.is_ok(), origins.allow(origin, Some(host)));
     checked.map_err(|refusal| {
@@ -47,7 +48,11 @@ fn same_is_the_host_and_port_that_the_request_is_for() {
         ("app://localhost", "localhost"),
         ("http://my_host", "my_host"),
     ] {
-        assert_eq!(check(&Origins::Same, Some(origin.as_bytes()), host), Ok(()), "{origin} at {host}");
+        assert_eq!(
+            check(&Origins::Same, Some(origin.as_bytes()), host),
+            Ok(()),
+            "{origin} at {host}"
+        );
     }
     for (origin, host) in [
         ("http://example.com", "example.com:8080"),
@@ -66,13 +71,22 @@ fn same_is_the_host_and_port_that_the_request_is_for() {
         ("null", "null"),
         ("file://", "localhost"),
     ] {
-        assert!(check(&Origins::Same, Some(origin.as_bytes()), host).is_err(), "{origin} at {host}");
+        assert!(
+            check(&Origins::Same, Some(origin.as_bytes()), host).is_err(),
+            "{origin} at {host}"
+        );
     }
 }
 
 #[test]
 fn a_list_allows_what_is_in_it_wherever_the_request_goes() {
-    let list = list(&["https://example.com", "http://localhost:8080", "null", "http://[2001:db8:0::1]", "file://"]);
+    let list = list(&[
+        "https://example.com",
+        "http://localhost:8080",
+        "null",
+        "http://[2001:db8:0::1]",
+        "file://",
+    ]);
     for origin in [
         "https://example.com",
         "https://example.com:443",
@@ -101,7 +115,8 @@ fn a_list_allows_what_is_in_it_wherever_the_request_goes() {
 
 #[test]
 fn the_servers_own_pages_may_be_allowed_beside_others() {
-    let both = Origins::parse(&["same", "https://other.example", "null"]).expect("a list with the own ones");
+    let both = Origins::parse(&["same", "https://other.example", "null"])
+        .expect("a list with the own ones");
     for (origin, host, is_allowed) in [
         ("http://example.com", "example.com", true),
         ("https://other.example", "example.com", true),
@@ -109,7 +124,11 @@ fn the_servers_own_pages_may_be_allowed_beside_others() {
         ("http://other.example", "example.com", false),
         ("http://example.com", "elsewhere", false),
     ] {
-        assert_eq!(check(&both, Some(origin.as_bytes()), host).is_ok(), is_allowed, "{origin} at {host}");
+        assert_eq!(
+            check(&both, Some(origin.as_bytes()), host).is_ok(),
+            is_allowed,
+            "{origin} at {host}"
+        );
     }
 }
 
@@ -122,7 +141,16 @@ fn a_request_without_an_origin_is_no_browsers() {
 
 #[test]
 fn an_origin_that_is_none_is_not_no_origin() {
-    for origin in [&b""[..], b"\xff", b"http://\xe4", b"http://a http://b", b"a", b"http://", b"http://b/", b"*"] {
+    for origin in [
+        &b""[..],
+        b"\xff",
+        b"http://\xe4",
+        b"http://a http://b",
+        b"a",
+        b"http://",
+        b"http://b/",
+        b"*",
+    ] {
         for origins in [Origins::Same, list(&["http://a", "http://b"])] {
             let refused = check(&origins, Some(origin), "b").expect_err("it is refused");
             assert_eq!(refused, "the Origin header is no origin\n", "{:?}", origin.escape_ascii());
@@ -133,7 +161,8 @@ fn an_origin_that_is_none_is_not_no_origin() {
 
 #[test]
 fn who_is_refused_learns_how_to_be_allowed() {
-    let refused = check(&Origins::Same, Some(b"https://Other.example:443"), "example.com").expect_err("another host");
+    let refused = check(&Origins::Same, Some(b"https://Other.example:443"), "example.com")
+        .expect_err("another host");
     let expected = "pages of https://other.example may not connect; \
                     to allow them, add https://other.example to the server's list of origins\n";
     assert_eq!(refused, expected);
@@ -216,13 +245,23 @@ fn words_are_read() {
     let error = Origins::parse(&["http://a", "any"]).unwrap_err();
     assert_eq!(error, OriginsError { index: 1, reason: OriginError::Word });
     let error = Origins::parse(&["http://a", "b"]).unwrap_err();
-    assert_eq!(error.to_string(), "origin 2: an origin starts with a scheme, as in https://example.com");
+    assert_eq!(
+        error.to_string(),
+        "origin 2: an origin starts with a scheme, as in https://example.com"
+    );
 }
 
 /// An origin made of parts, some of which are left out, and the parts.
 fn made_origin() -> impl Strategy<Value = (String, (String, String, u16))> {
     let scheme = prop_oneof![Just("http"), Just("https"), Just("HTTP"), Just("Https")];
-    let host = prop_oneof![Just("a"), Just("A"), Just("b.a"), Just("1.2.3.4"), Just("[::1]"), Just("[0::1]")];
+    let host = prop_oneof![
+        Just("a"),
+        Just("A"),
+        Just("b.a"),
+        Just("1.2.3.4"),
+        Just("[::1]"),
+        Just("[0::1]")
+    ];
     let port = prop_oneof![Just(None), Just(Some(80)), Just(Some(443)), Just(Some(8080))];
     (scheme, host, port).prop_map(|(scheme, host, port): (&str, &str, Option<u16>)| {
         let text = match port {
@@ -230,7 +269,14 @@ fn made_origin() -> impl Strategy<Value = (String, (String, String, u16))> {
             None => format!("{scheme}://{host}"),
         };
         let default = if scheme.len() == 4 { 80 } else { 443 };
-        (text, (scheme.to_lowercase(), host.to_lowercase().replace("0::1", "::1"), port.unwrap_or(default)))
+        (
+            text,
+            (
+                scheme.to_lowercase(),
+                host.to_lowercase().replace("0::1", "::1"),
+                port.unwrap_or(default),
+            ),
+        )
     })
 }
 

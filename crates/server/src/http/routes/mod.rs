@@ -126,8 +126,13 @@ impl Routes {
     /// # Panics
     /// When the path does not begin with a slash or has a character that no path has; when a header of the page cannot be sent.
     pub fn page(mut self, path: &str, page: Page) -> Self {
-        assert!(is_path(path), "a page's path begins with a slash and has no query, and {path:?} is not such a path");
-        let page = page.prepare().unwrap_or_else(|error| panic!("the page at {path} cannot be sent: {error}"));
+        assert!(
+            is_path(path),
+            "a page's path begins with a slash and has no query, and {path:?} is not such a path"
+        );
+        let page = page
+            .prepare()
+            .unwrap_or_else(|error| panic!("the page at {path} cannot be sent: {error}"));
         match path.strip_suffix('*').filter(|prefix| prefix.ends_with('/')) {
             Some(prefix) => {
                 self.page_prefixes.retain(|(other, _)| **other != *prefix);
@@ -178,7 +183,12 @@ impl Routes {
     }
 
     /// Answers a request, or says that it is an upgrade.
-    pub fn answer<'a>(&self, request: &Request<'a>, served: &Served, out: &mut Vec<u8>) -> Next<'a> {
+    pub fn answer<'a>(
+        &self,
+        request: &Request<'a>,
+        served: &Served,
+        out: &mut Vec<u8>,
+    ) -> Next<'a> {
         if request.path() == "*" {
             return self.options(request, served, out);
         }
@@ -193,10 +203,14 @@ impl Routes {
             Err(rejection) if is_of_an_upgrade(rejection) => {
                 return self.text(404, &self.not_found, request, served, true, out);
             }
-            Err(Rejection::UnknownMethod) => return self.text(501, "unknown method", request, served, false, out),
+            Err(Rejection::UnknownMethod) => {
+                return self.text(501, "unknown method", request, served, false, out);
+            }
             Err(_) => {}
         }
-        let Some(page) = page else { return self.text(404, &self.not_found, request, served, false, out) };
+        let Some(page) = page else {
+            return self.text(404, &self.not_found, request, served, false, out);
+        };
         if !matches!(request.method(), "GET" | "HEAD") {
             return self.text(405, "only GET and HEAD are allowed", request, served, false, out);
         }
@@ -260,7 +274,12 @@ const fn is_of_an_upgrade(rejection: Rejection) -> bool {
 }
 
 /// Answers as the handshake does.
-fn reject<'a>(rejection: Rejection, request: &Request<'_>, served: &Served, out: &mut Vec<u8>) -> Next<'a> {
+fn reject<'a>(
+    rejection: Rejection,
+    request: &Request<'_>,
+    served: &Served,
+    out: &mut Vec<u8>,
+) -> Next<'a> {
     let start = out.len();
     response::reject(rejection, served.now, out);
     if request.method() == "HEAD" {
@@ -271,14 +290,16 @@ fn reject<'a>(rejection: Rejection, request: &Request<'_>, served: &Served, out:
 
 /// Whether the client wants no further answer on this connection (RFC 9112 section 9.6).
 fn wants_close(request: &Request<'_>) -> bool {
-    let connection = request.headers().filter(|header| header.name.eq_ignore_ascii_case("Connection"));
+    let connection =
+        request.headers().filter(|header| header.name.eq_ignore_ascii_case("Connection"));
     connection
         .flat_map(|header| header.value.split(|&byte| byte == b','))
         .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
 }
 
 fn is_path(path: &str) -> bool {
-    path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'?' && byte != b'#')
+    path.starts_with('/')
+        && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'?' && byte != b'#')
 }
 
 #[cfg(test)]

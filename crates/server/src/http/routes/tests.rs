@@ -48,14 +48,17 @@ struct Case {
 impl Case {
     fn head(&self) -> String {
         let Self { method, path, .. } = self;
-        let mut head = format!("{method} {path} HTTP/1.{}\r\nHost: a\r\n", u8::from(!self.is_http_1_0));
+        let mut head =
+            format!("{method} {path} HTTP/1.{}\r\nHost: a\r\n", u8::from(!self.is_http_1_0));
         let upgrade = match self.wants {
             Wants::Nothing => None,
             Wants::WebSocket | Wants::BadWebSocket => Some("websocket"),
             Wants::Other => Some("h2c"),
         };
         if let Some(upgrade) = upgrade {
-            head += &format!("Upgrade: {upgrade}\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n");
+            head += &format!(
+                "Upgrade: {upgrade}\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            );
         }
         if self.wants == Wants::WebSocket {
             head += &format!("Sec-WebSocket-Key: {KEY}\r\n");
@@ -72,9 +75,11 @@ impl Case {
     /// The status, 101 for an upgrade, and whether the connection ends, by the rules of the table in the documentation.
     fn expected(&self, served: &Served) -> (u16, bool) {
         let is_page = ["/", "/both", "/both?q"].contains(&self.path);
-        let takes_upgrades = ["/both", "/both?q", "/echo", "/chat/", "/chat/a/b"].contains(&self.path);
-        let asks =
-            self.method == "GET" && !self.is_http_1_0 && matches!(self.wants, Wants::WebSocket | Wants::BadWebSocket);
+        let takes_upgrades =
+            ["/both", "/both?q", "/echo", "/chat/", "/chat/a/b"].contains(&self.path);
+        let asks = self.method == "GET"
+            && !self.is_http_1_0
+            && matches!(self.wants, Wants::WebSocket | Wants::BadWebSocket);
         let ends = self.is_http_1_0
             || self.has_body
             || self.says_close
@@ -85,7 +90,13 @@ impl Case {
             (true, true) => (400, true),
             (false, true) => (404, true),
             (true, false) if !is_page => match self.method {
-                "GET" if self.is_http_1_0 && self.wants != Wants::Nothing && self.wants != Wants::Other => (505, true),
+                "GET"
+                    if self.is_http_1_0
+                        && self.wants != Wants::Nothing
+                        && self.wants != Wants::Other =>
+                {
+                    (505, true)
+                }
                 "GET" => (426, true),
                 "BREW" => (501, true),
                 _ => (405, true),
@@ -134,7 +145,9 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 
 /// Answers one head. `None` for an upgrade.
 fn answer(routes: &Routes, head: &str, served: &Served) -> Option<(Response, bool)> {
-    let (request, _) = Request::parse(head.as_bytes(), &HeadLimits::DEFAULT).expect("well-formed").expect("complete");
+    let (request, _) = Request::parse(head.as_bytes(), &HeadLimits::DEFAULT)
+        .expect("well-formed")
+        .expect("complete");
     // The answer to the request before.
     let before = b"HTTP/1.1 200 OK\r\n\r\n";
     let mut out = before.to_vec();
@@ -157,12 +170,23 @@ fn every_combination() {
     let mut count = 0;
     let both = [false, true];
     for method in ["GET", "HEAD", "POST", "OPTIONS", "BREW"] {
-        for path in
-            ["/", "/both", "/both?q", "/echo", "/chat/", "/chat/a/b", "/chat", "/nothing", "/echo/", "/Echo", "/%65cho"]
-        {
+        for path in [
+            "/",
+            "/both",
+            "/both?q",
+            "/echo",
+            "/chat/",
+            "/chat/a/b",
+            "/chat",
+            "/nothing",
+            "/echo/",
+            "/Echo",
+            "/%65cho",
+        ] {
             for wants in [Wants::Nothing, Wants::WebSocket, Wants::BadWebSocket, Wants::Other] {
-                for (is_http_1_0, has_body, says_close) in
-                    both.into_iter().flat_map(|a| both.into_iter().flat_map(move |b| both.map(|c| (a, b, c))))
+                for (is_http_1_0, has_body, says_close) in both
+                    .into_iter()
+                    .flat_map(|a| both.into_iter().flat_map(move |b| both.map(|c| (a, b, c))))
                 {
                     for (requests, waiting_bytes) in
                         [(0, 0), (8, 999), (9, 0), (u32::MAX, 0), (0, 1000), (0, usize::MAX)]
@@ -193,7 +217,9 @@ fn judge(case: &Case, served: &Served) {
             assert_eq!(header(&response.head, "Content-Length"), Some("15"));
             assert_eq!(header(&response.head, "Content-Type"), Some("text/html; charset=utf-8"));
         }
-        405 => assert!(header(&response.head, "Allow").is_some_and(|allow| allow.starts_with("GET"))),
+        405 => {
+            assert!(header(&response.head, "Allow").is_some_and(|allow| allow.starts_with("GET")))
+        }
         426 => assert_eq!(header(&response.head, "Upgrade"), Some("websocket")),
         _ => {}
     }
@@ -203,7 +229,8 @@ fn judge(case: &Case, served: &Served) {
 
 #[test]
 fn errors_are_text_with_a_date_that_nobody_takes_for_html() {
-    let (response, _) = answer(&routes(), "GET /<script> HTTP/1.1\r\nHost: a\r\n\r\n", &fresh()).unwrap();
+    let (response, _) =
+        answer(&routes(), "GET /<script> HTTP/1.1\r\nHost: a\r\n\r\n", &fresh()).unwrap();
     assert_eq!(
         response.head,
         "HTTP/1.1 404 Not Found\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nContent-Type: text/plain; charset=utf-8\r\n\
@@ -226,7 +253,10 @@ fn without_pages_it_answers_as_the_handshake_does() {
     ] {
         let (request, _) = Request::parse(head.as_bytes(), &HeadLimits::DEFAULT).unwrap().unwrap();
         let (mut out, mut expected) = (b"kept".to_vec(), b"kept".to_vec());
-        assert!(matches!(Routes::default().answer(&request, &fresh(), &mut out), Next::Close), "{head}");
+        assert!(
+            matches!(Routes::default().answer(&request, &fresh(), &mut out), Next::Close),
+            "{head}"
+        );
         request.upgrade().unwrap_err().write(&mut expected);
         let out = String::from_utf8(out).unwrap();
         assert_eq!(out.matches(DATE).count(), 1, "{head}: {out}");
@@ -238,9 +268,12 @@ fn without_pages_it_answers_as_the_handshake_does() {
 #[test]
 fn the_asterisk_asks_what_the_server_can() {
     for routes in [Routes::new(), Routes::everywhere(), routes()] {
-        for (rest, is_last) in [("", false), ("Connection: close\r\n", true), ("Content-Length: 1\r\n", true)] {
+        for (rest, is_last) in
+            [("", false), ("Connection: close\r\n", true), ("Content-Length: 1\r\n", true)]
+        {
             let head = format!("OPTIONS * HTTP/1.1\r\nHost: a\r\n{rest}\r\n");
-            let (request, _) = Request::parse(head.as_bytes(), &HeadLimits::DEFAULT).unwrap().unwrap();
+            let (request, _) =
+                Request::parse(head.as_bytes(), &HeadLimits::DEFAULT).unwrap().unwrap();
             let mut out = Vec::new();
             let next = routes.answer(&request, &fresh(), &mut out);
             assert_eq!(matches!(next, Next::Close), is_last, "{rest}");
@@ -258,7 +291,12 @@ fn the_asterisk_asks_what_the_server_can() {
 fn patterns_are_whole_paths_or_beginnings_up_to_a_slash() {
     let takes = |pattern: &str, path: &str| Routes::new().upgrade(pattern).takes_upgrades(path);
     assert!(takes("/a", "/a") && !takes("/a", "/ab") && !takes("/a", "/a/") && !takes("/a", "/"));
-    assert!(takes("/a/*", "/a/") && takes("/a/*", "/a/b/c") && !takes("/a/*", "/a") && !takes("/a/*", "/ab"));
+    assert!(
+        takes("/a/*", "/a/")
+            && takes("/a/*", "/a/b/c")
+            && !takes("/a/*", "/a")
+            && !takes("/a/*", "/ab")
+    );
     assert!(takes("*", "/") && takes("*", "/a") && takes("/*", "/") && takes("/*", "/a/b"));
     assert!(!Routes::new().takes_upgrades("/"));
 }
@@ -283,13 +321,19 @@ fn a_pattern_or_path_that_is_none_is_a_mistake() {
     assert!(message(|| Routes::new().page("a", Page::html(""))).starts_with("a page's path"));
     assert!(message(|| Routes::new().page("/a#b", Page::html(""))).starts_with("a page's path"));
     let header = message(|| Routes::new().page("/a", Page::html("").header("X", "\n")));
-    assert_eq!(header, "the page at /a cannot be sent: the value of a header has a control character");
+    assert_eq!(
+        header,
+        "the page at /a cannot be sent: the value of a header has a control character"
+    );
 }
 
 #[test]
 fn the_last_page_at_a_path_counts() {
     let routes = Routes::new().page("/", Page::html("a")).page("/", Page::html("b"));
-    assert_eq!(answer(&routes, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", &fresh()).unwrap().0.body, b"b");
+    assert_eq!(
+        answer(&routes, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", &fresh()).unwrap().0.body,
+        b"b"
+    );
 }
 
 #[test]
@@ -302,7 +346,8 @@ fn a_page_may_be_below_a_path_and_the_nearest_one_counts() {
         .upgrade("/a/*")
         .not_found("look at /a/");
     let body = |path: &str| {
-        let (response, _) = answer(&routes, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"), &fresh()).unwrap();
+        let (response, _) =
+            answer(&routes, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"), &fresh()).unwrap();
         String::from_utf8(response.body).unwrap()
     };
     for (path, expected) in [

@@ -49,11 +49,20 @@ fn made_up(input: &mut Input<'_>) {
         let compressed = input.payload();
         let mut out = vec![7; 3];
         match codec.decompress(&mut shared, &compressed, &mut out, max) {
-            Ok(()) => assert!(out.len() - 3 <= max, "{} bytes where {max} are allowed", out.len() - 3),
+            Ok(()) => {
+                assert!(out.len() - 3 <= max, "{} bytes where {max} are allowed", out.len() - 3)
+            }
             Err(violation) => {
-                assert!(matches!(violation, Violation::BadDeflate | Violation::MessageTooBig), "{violation:?}");
+                assert!(
+                    matches!(violation, Violation::BadDeflate | Violation::MessageTooBig),
+                    "{violation:?}"
+                );
                 assert_eq!(out, [7; 3], "something was appended");
-                assert!(out.capacity() <= 2 * max + SLACK, "{} bytes kept where {max} are allowed", out.capacity());
+                assert!(
+                    out.capacity() <= 2 * max + SLACK,
+                    "{} bytes kept where {max} are allowed",
+                    out.capacity()
+                );
                 return;
             }
         }
@@ -72,7 +81,10 @@ fn round_trips(input: &mut Input<'_>) {
     let mut pairs: Vec<Pair> = (0..1 + input.byte() % 3)
         .map(|_| {
             let (agreement, config) = agreement(input);
-            Pair { server: Codec::new(true, &agreement, &config), client: Codec::new(false, &agreement, &config) }
+            Pair {
+                server: Codec::new(true, &agreement, &config),
+                client: Codec::new(false, &agreement, &config),
+            }
         })
         .collect();
     let (mut at_server, mut at_client) = (Shared::new(), Shared::new());

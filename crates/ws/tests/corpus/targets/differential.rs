@@ -93,7 +93,9 @@ impl Verdict {
 ///    Or one with a bad reason, which it looks at first.
 /// 4. Code 1014 was registered after it was written, and counts as one that must not travel there.
 fn agree(ours: &[Seen], our_verdict: Verdict, theirs: &[Seen], their_verdict: Verdict) {
-    let told = || format!("ours: {our_verdict:?} after {ours:?}; theirs: {their_verdict:?} after {theirs:?}");
+    let told = || {
+        format!("ours: {our_verdict:?} after {ours:?}; theirs: {their_verdict:?} after {theirs:?}")
+    };
     // 2.
     if our_verdict == Verdict::Failed(Fault::Length) {
         assert!(theirs.starts_with(ours), "{}", told());
@@ -101,8 +103,10 @@ fn agree(ours: &[Seen], our_verdict: Verdict, theirs: &[Seen], their_verdict: Ve
     }
     // 3.
     if our_verdict == Verdict::Failed(Fault::Code) && theirs.len() >= ours.len() {
-        let closes = matches!(theirs[ours.len()..], [Seen::Close(..)]) && their_verdict == Verdict::Closed;
-        let finds_the_reason = theirs.len() == ours.len() && their_verdict == Verdict::Failed(Fault::Utf8);
+        let closes =
+            matches!(theirs[ours.len()..], [Seen::Close(..)]) && their_verdict == Verdict::Closed;
+        let finds_the_reason =
+            theirs.len() == ours.len() && their_verdict == Verdict::Failed(Fault::Utf8);
         assert!(theirs.starts_with(ours) && (closes || finds_the_reason), "{}", told());
         return;
     }
@@ -123,8 +127,11 @@ fn agree(ours: &[Seen], our_verdict: Verdict, theirs: &[Seen], their_verdict: Ve
 
 /// What tungstenite, as a server, makes of these bytes.
 fn tungstenite(bytes: &[u8]) -> (Vec<Seen>, Verdict) {
-    let config = WebSocketConfig::default().max_frame_size(Some(FRAME_MAX)).max_message_size(Some(MESSAGE_MAX));
-    let mut socket = WebSocket::from_raw_socket(Received(Cursor::new(bytes)), Role::Server, Some(config));
+    let config = WebSocketConfig::default()
+        .max_frame_size(Some(FRAME_MAX))
+        .max_message_size(Some(MESSAGE_MAX));
+    let mut socket =
+        WebSocket::from_raw_socket(Received(Cursor::new(bytes)), Role::Server, Some(config));
     let mut seen = Vec::new();
     loop {
         let message = match socket.read() {
@@ -137,7 +144,9 @@ fn tungstenite(bytes: &[u8]) -> (Vec<Seen>, Verdict) {
             Message::Ping(bytes) => Seen::Ping(bytes.to_vec()),
             Message::Pong(bytes) => Seen::Pong(bytes.to_vec()),
             Message::Close(None) => Seen::Close(None, String::new()),
-            Message::Close(Some(close)) => Seen::Close(Some(close.code.into()), close.reason.as_str().to_owned()),
+            Message::Close(Some(close)) => {
+                Seen::Close(Some(close.code.into()), close.reason.as_str().to_owned())
+            }
             Message::Frame(frame) => panic!("it never reads one: {frame}"),
         });
     }

@@ -123,7 +123,9 @@ impl Endpoint {
                 }
                 Event::Ping(payload) => Seen::Ping(payload.to_vec()),
                 Event::Pong(payload) => Seen::Pong(payload.to_vec()),
-                Event::Close(close) => Seen::Close(close.code.map(CloseCode::get), close.reason.to_owned()),
+                Event::Close(close) => {
+                    Seen::Close(close.code.map(CloseCode::get), close.reason.to_owned())
+                }
                 Event::Violation(violation) => Seen::Violation(violation),
                 other => panic!("an event that nobody knows: {other:?}"),
             };
@@ -157,7 +159,9 @@ fn react(
 ) -> Result<(), SendError> {
     match reaction {
         Reaction::Other => act(Action::Send(Message::Text(OTHER))),
-        Reaction::Both => act(Action::Send(Message::Text(OTHER))).and_then(|()| act(Action::Send(message))),
+        Reaction::Both => {
+            act(Action::Send(Message::Text(OTHER))).and_then(|()| act(Action::Send(message)))
+        }
         Reaction::Ping => act(Action::Ping(b"are you there")),
         Reaction::Close => act(Action::Close),
         Reaction::Ignore | Reaction::Reply => Ok(()),
@@ -181,7 +185,10 @@ fn ignore_closed(outcome: Result<(), SendError>) {
 pub(crate) fn entropy(bytes: &mut [u8]) {
     thread_local!(static STATE: Cell<u64> = const { Cell::new(1) });
     for byte in bytes {
-        let state = STATE.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let state = STATE
+            .get()
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         STATE.set(state);
         *byte = (state >> 56) as u8;
     }

@@ -25,13 +25,21 @@ fn header(bytes: &[u8]) {
             assert_eq!(header.encoded_len(), len, "{header:?}");
             assert_eq!(written[..len], bytes[..len], "{header:?}");
             for short in 0..len {
-                assert_eq!(FrameHeader::parse(&bytes[..short]), Ok(None), "{bytes:x?} cut at {short}");
+                assert_eq!(
+                    FrameHeader::parse(&bytes[..short]),
+                    Ok(None),
+                    "{bytes:x?} cut at {short}"
+                );
             }
         }
         Err(violation) => {
             let at = (0..=bytes.len()).find(|at| FrameHeader::parse(&bytes[..*at]).is_err());
             for more in at.expect("the whole is refused")..=bytes.len() {
-                assert_eq!(FrameHeader::parse(&bytes[..more]), Err(violation), "{bytes:x?} cut at {more}");
+                assert_eq!(
+                    FrameHeader::parse(&bytes[..more]),
+                    Err(violation),
+                    "{bytes:x?} cut at {more}"
+                );
             }
         }
     }
@@ -62,7 +70,8 @@ fn utf8(input: &mut Input<'_>) {
         let start = end;
         end += cuts.next(text.len() - start);
         // The library says of invalid text whether more could make it valid.
-        let is_hopeless = std::str::from_utf8(&text[..end]).is_err_and(|error| error.error_len().is_some());
+        let is_hopeless =
+            std::str::from_utf8(&text[..end]).is_err_and(|error| error.error_len().is_some());
         let pushed = validator.push(&text[start..end]);
         assert_eq!(pushed.is_err(), is_hopeless, "after {end} bytes of {text:x?}");
         if is_hopeless {

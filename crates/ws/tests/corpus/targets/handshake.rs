@@ -2,7 +2,10 @@
 
 use windlass_ws::{
     deflate::{Compressor, DeflateConfig},
-    handshake::{Accept, Body, ClientRequest, HandshakeError, HeadLimits, HeadReader, Rejection, Request, Response},
+    handshake::{
+        Accept, Body, ClientRequest, HandshakeError, HeadLimits, HeadReader, Rejection, Request,
+        Response,
+    },
 };
 
 use super::input::{Cuts, Input};
@@ -33,7 +36,8 @@ pub(crate) fn run(data: &[u8]) {
 type Told = (usize, String, String, Vec<(String, Vec<u8>)>, Body);
 
 fn tell(request: &Request<'_>, len: usize) -> Told {
-    let headers = request.headers().map(|header| (header.name.to_owned(), header.value.to_vec())).collect();
+    let headers =
+        request.headers().map(|header| (header.name.to_owned(), header.value.to_vec())).collect();
     (len, request.method().to_owned(), request.target().to_owned(), headers, request.body())
 }
 
@@ -111,11 +115,13 @@ fn made_up(input: &mut Input<'_>) -> Vec<u8> {
 
 fn request(bytes: &[u8], cuts: &mut Cuts) {
     let limits = HeadLimits::DEFAULT;
-    let whole = Request::parse(bytes, &limits).map(|found| found.map(|(request, len)| tell(&request, len)));
+    let whole =
+        Request::parse(bytes, &limits).map(|found| found.map(|(request, len)| tell(&request, len)));
     let pieces = in_pieces(bytes, cuts, |reader, piece| {
         reader.request(piece).map(|found| found.map(|(request, used)| tell(&request, used)))
     });
-    let pieces = pieces.map(|found| found.map(|(before, told)| (before + told.0, told.1, told.2, told.3, told.4)));
+    let pieces = pieces
+        .map(|found| found.map(|(before, told)| (before + told.0, told.1, told.2, told.3, told.4)));
     assert_eq!(whole, pieces, "{}", bytes.escape_ascii());
     match Request::parse(bytes, &limits) {
         Ok(None) => assert!(bytes.len() < limits.head_bytes_max, "a head has no end"),
@@ -146,7 +152,8 @@ fn in_pieces<T, E>(
 /// Versions 1.2 to 1.9 are read as 1.1 (RFC 9110 section 2.5), which httparse does not do: for it they are changed.
 fn as_1_1(head: &[u8]) -> Vec<u8> {
     let mut head = head.to_vec();
-    let start = head.windows(8).position(|window| window.starts_with(b" HTTP/1.")).expect("it is HTTP/1");
+    let start =
+        head.windows(8).position(|window| window.starts_with(b" HTTP/1.")).expect("it is HTTP/1");
     let minor = &mut head[start + 8];
     *minor = (*minor).min(b'1');
     head
@@ -157,11 +164,20 @@ fn good_request(request: &Request<'_>, head: &[u8]) {
     let head = &as_1_1(head)[..];
     let mut slots = [httparse::EMPTY_HEADER; 64];
     let mut other = httparse::Request::new(&mut slots);
-    assert_eq!(other.parse(head), Ok(httparse::Status::Complete(head.len())), "{}", head.escape_ascii());
+    assert_eq!(
+        other.parse(head),
+        Ok(httparse::Status::Complete(head.len())),
+        "{}",
+        head.escape_ascii()
+    );
     assert_eq!((other.method, other.path), (Some(request.method()), Some(request.target())));
     assert_eq!(other.version, Some(u8::from(!request.is_http_1_0())), "{}", head.escape_ascii());
     let theirs = other.headers.iter().map(|header| (header.name, header.value));
-    assert!(request.headers().map(|header| (header.name, header.value)).eq(theirs), "{}", head.escape_ascii());
+    assert!(
+        request.headers().map(|header| (header.name, header.value)).eq(theirs),
+        "{}",
+        head.escape_ascii()
+    );
     let is_plain = |value: &[u8]| !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
     assert!(request.headers().all(|header| is_plain(header.value)));
 
@@ -175,7 +191,8 @@ fn good_request(request: &Request<'_>, head: &[u8]) {
     let mut answer = Vec::new();
     let options = Accept::DEFAULT.deflate(Some(&config)).protocol(protocol);
     upgrade.accept(&options, &mut answer).expect("the protocol is one of the client's");
-    let (response, len) = Response::parse(&answer, &HeadLimits::DEFAULT).expect("it is right").expect("it is whole");
+    let (response, len) =
+        Response::parse(&answer, &HeadLimits::DEFAULT).expect("it is right").expect("it is whole");
     assert_eq!((response.status(), len), (101, answer.len()));
     assert_eq!(response.header("sec-websocket-protocol"), protocol);
 }
@@ -184,12 +201,16 @@ fn good_request(request: &Request<'_>, head: &[u8]) {
 fn rejected(rejection: Rejection) {
     let mut answer = Vec::new();
     rejection.write(&mut answer);
-    let (response, len) = Response::parse(&answer, &HeadLimits::DEFAULT).expect("it is right").expect("it is whole");
+    let (response, len) =
+        Response::parse(&answer, &HeadLimits::DEFAULT).expect("it is right").expect("it is whole");
     assert_eq!(response.status(), rejection.status());
     assert!((400..600).contains(&response.status()));
     let length = response.header("content-length").map(str::parse);
     assert_eq!(length, Some(Ok(answer.len() - len)), "{rejection:?}");
-    assert!(response.header("connection").is_some_and(|value| value.contains("close")), "{rejection:?}");
+    assert!(
+        response.header("connection").is_some_and(|value| value.contains("close")),
+        "{rejection:?}"
+    );
 }
 
 /// A response of anybody's, as the answer to a request of ours.
@@ -197,7 +218,9 @@ fn response(bytes: &[u8], cuts: &mut Cuts) {
     let limits = HeadLimits::DEFAULT;
     let config = DeflateConfig::DEFAULT;
     let request = ClientRequest::new("example.org", "/", KEY).protocol("chat").deflate(&config);
-    let told = |found: Option<(Response<'_>, usize)>| found.map(|(response, len)| (response.status(), len));
+    let told = |found: Option<(Response<'_>, usize)>| {
+        found.map(|(response, len)| (response.status(), len))
+    };
     let whole = Response::parse(bytes, &limits).map(told);
     let pieces = in_pieces(bytes, cuts, |reader, piece| reader.response(piece).map(told));
     let pieces = pieces.map(|found| found.map(|(before, (status, used))| (status, before + used)));
@@ -256,7 +279,9 @@ fn round_trip(input: &mut Input<'_>) {
     let limits = HeadLimits::DEFAULT;
     let parsed = match Request::parse(&bytes, &limits) {
         Ok(parsed) => parsed.expect("it is whole"),
-        Err(rejection) => return assert_eq!(rejection, Rejection::HeadTooLong, "{}", bytes.escape_ascii()),
+        Err(rejection) => {
+            return assert_eq!(rejection, Rejection::HeadTooLong, "{}", bytes.escape_ascii());
+        }
     };
     assert_eq!(parsed.1, bytes.len());
     assert_eq!(parsed.0.header(&name), Some(value.trim_matches([' ', '\t'])));
@@ -272,5 +297,11 @@ fn round_trip(input: &mut Input<'_>) {
     let (upgraded, len) = read.expect("it is whole");
     assert_eq!(len, answer.len());
     assert_eq!(upgraded.protocol, chosen);
-    assert_eq!(upgraded.deflate, accepted.deflate, "{} and {}", bytes.escape_ascii(), answer.escape_ascii());
+    assert_eq!(
+        upgraded.deflate,
+        accepted.deflate,
+        "{} and {}",
+        bytes.escape_ascii(),
+        answer.escape_ascii()
+    );
 }

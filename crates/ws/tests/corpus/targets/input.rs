@@ -63,7 +63,9 @@ impl<'a> Input<'a> {
             _ => {
                 let mut state = u64::from(kind) << 32 | 1;
                 let next = move || {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
                     (state >> 56) as u8
                 };
                 std::iter::repeat_with(next).take(count).collect()

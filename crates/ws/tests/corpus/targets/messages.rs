@@ -49,7 +49,13 @@ fn limits(input: &mut Input<'_>) -> Limits {
     limits
 }
 
-fn compare(whole: &Endpoint, config: &Arc<Config>, reactions: &[u8], bytes: &[u8], cuts: &mut Cuts) {
+fn compare(
+    whole: &Endpoint,
+    config: &Arc<Config>,
+    reactions: &[u8],
+    bytes: &[u8],
+    cuts: &mut Cuts,
+) {
     let mut scratch = Scratch::new();
     let mut cut = Endpoint::server(config, reactions);
     cut.feed(bytes, cuts, &mut scratch);
@@ -83,9 +89,13 @@ fn check_output(endpoint: &Endpoint) {
         }
         rest = payload.1;
     }
-    let pings: Vec<&Seen> = endpoint.seen.iter().filter(|seen| matches!(seen, Seen::Ping(_))).collect();
+    let pings: Vec<&Seen> =
+        endpoint.seen.iter().filter(|seen| matches!(seen, Seen::Ping(_))).collect();
     assert!(pongs.len() <= pings.len());
-    assert!(pongs.iter().eq(pings[..pongs.len()].iter().copied()), "pongs are not the pings' answers");
+    assert!(
+        pongs.iter().eq(pings[..pongs.len()].iter().copied()),
+        "pongs are not the pings' answers"
+    );
     assert!(is_closed || pongs.len() == pings.len(), "a ping was not answered");
     assert!(is_closed || endpoint.end.is_none(), "the end without a Close frame");
 }

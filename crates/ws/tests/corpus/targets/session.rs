@@ -83,7 +83,9 @@ impl Session {
             4 | 5 => self.send(side, &Seen::Binary(input.payload())),
             6 => self.ping(side, &input.payload()),
             // Rarely, or sessions would be short.
-            _ if what >> 4 == 15 => self.close(side, 1000 + u16::from(input.byte() % 4), &input.text()),
+            _ if what >> 4 == 15 => {
+                self.close(side, 1000 + u16::from(input.byte() % 4), &input.text())
+            }
             _ => self.deliver(side, usize::MAX),
         }
     }
@@ -123,7 +125,8 @@ impl Session {
             reason.pop();
         }
         let (endpoint, scratch) = self.scratch(side);
-        if let Some(bytes) = accepted(endpoint.engine.close(CloseCode::new(code), &reason, scratch)) {
+        if let Some(bytes) = accepted(endpoint.engine.close(CloseCode::new(code), &reason, scratch))
+        {
             self.directions[side].bytes.extend(bytes);
             self.directions[side].close = Some((code, reason));
         }
@@ -162,7 +165,11 @@ impl Session {
                 }
                 // A ping that comes after one's own Close frame is not answered.
                 Seen::Pong(payload) => {
-                    assert_eq!(Some(payload), self.directions[side].pongs.pop_front().as_ref(), "side {side}");
+                    assert_eq!(
+                        Some(payload),
+                        self.directions[side].pongs.pop_front().as_ref(),
+                        "side {side}"
+                    );
                 }
                 Seen::Close(code, reason) => self.check_close(side, *code, reason),
                 Seen::Violation(violation) => panic!("side {side} complains of {violation:?}"),
@@ -195,10 +202,17 @@ impl Session {
     /// The Close frame is the one that was sent, or the echo of one's own.
     fn check_close(&mut self, side: usize, code: Option<u16>, reason: &str) {
         let other = 1 - side;
-        assert!(self.directions[other].messages.is_empty(), "messages that were sent before the Close frame are lost");
+        assert!(
+            self.directions[other].messages.is_empty(),
+            "messages that were sent before the Close frame are lost"
+        );
         match (&self.directions[other].close, &self.directions[side].close) {
-            (Some((sent, because)), _) => assert_eq!((code, reason), (Some(*sent), because.as_str()), "side {side}"),
-            (None, Some((own, _))) => assert_eq!(code, Some(*own), "side {side}: the answer has the same code"),
+            (Some((sent, because)), _) => {
+                assert_eq!((code, reason), (Some(*sent), because.as_str()), "side {side}")
+            }
+            (None, Some((own, _))) => {
+                assert_eq!(code, Some(*own), "side {side}: the answer has the same code")
+            }
             (None, None) => panic!("side {side} sees a Close frame that nobody has sent"),
         }
         let answers = self.directions[side].close.is_none();

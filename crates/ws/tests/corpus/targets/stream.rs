@@ -34,8 +34,13 @@ fn push_frame(input: &mut Input<'_>, out: &mut Vec<u8>) {
         _ => input.payload(),
     };
     let key = [what, what ^ 0x55, 0, !what];
-    let header =
-        FrameHeader { fin: what & 8 == 0, compressed: false, opcode, key: Some(key), len: payload.len() as u64 };
+    let header = FrameHeader {
+        fin: what & 8 == 0,
+        compressed: false,
+        opcode,
+        key: Some(key),
+        len: payload.len() as u64,
+    };
     let mut head = [0; HEADER_LEN_MAX];
     let len = header.encode(&mut head);
     let start = out.len();
@@ -49,8 +54,10 @@ fn push_frame(input: &mut Input<'_>, out: &mut Vec<u8>) {
 
 /// A code, mostly one that may travel, and a reason; or anything.
 fn close_payload(input: &mut Input<'_>) -> Vec<u8> {
-    const CODES: [u16; 16] =
-        [1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1011, 1014, 1015, 1016, 2999, 3000, 4999, 5000];
+    const CODES: [u16; 16] = [
+        1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1011, 1014, 1015, 1016, 2999, 3000, 4999,
+        5000,
+    ];
     let kind = input.byte();
     match kind % 8 {
         0 => Vec::new(),

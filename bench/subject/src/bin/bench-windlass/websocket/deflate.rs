@@ -29,7 +29,11 @@ impl DeflateSubject for Deflate {
         agreement.client_max_window_bits = setting.window_bits;
         agreement.server_no_context_takeover = !setting.takeover;
         agreement.client_no_context_takeover = !setting.takeover;
-        Ok(Self { codec: Codec::new(true, &agreement, &config), shared: Shared::new(), out: Vec::new() })
+        Ok(Self {
+            codec: Codec::new(true, &agreement, &config),
+            shared: Shared::new(),
+            out: Vec::new(),
+        })
     }
 
     fn compress(&mut self, plain: &[u8]) -> Result<&[u8], Error> {
@@ -42,7 +46,12 @@ impl DeflateSubject for Deflate {
 
     fn inflate(&mut self, compressed: &mut [u8], length: usize) -> Result<&[u8], Error> {
         self.out.clear();
-        let done = self.codec.decompress(&mut self.shared, &compressed[..length], &mut self.out, MESSAGE_MAX);
+        let done = self.codec.decompress(
+            &mut self.shared,
+            &compressed[..length],
+            &mut self.out,
+            MESSAGE_MAX,
+        );
         done.map_err(|violation| format!("{violation:?}"))?;
         Ok(&self.out)
     }

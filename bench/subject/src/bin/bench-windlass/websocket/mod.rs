@@ -20,7 +20,11 @@ pub(crate) struct Thread {
 
 impl Default for Thread {
     fn default() -> Self {
-        Self { config: Arc::new(Config::server()), scratch: Scratch::default(), buffer: vec![0; READ_MAX] }
+        Self {
+            config: Arc::new(Config::server()),
+            scratch: Scratch::default(),
+            buffer: vec![0; READ_MAX],
+        }
     }
 }
 
