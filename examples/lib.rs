@@ -1,4 +1,5 @@
-//! The programs in `examples/examples/` are this package's contents; `examples/README.md` lists them. Here is what they share: their command line.
+//! The programs in `examples/examples/` are this package's contents; `examples/README.md` lists
+//! them. Here is what they share: their command line.
 
 #![deny(unsafe_code)]
 
@@ -14,8 +15,8 @@ pub fn builder() -> Result<Builder, UnknownBackend> {
     Ok(Reactor::builder().backend(backend()?))
 }
 
-/// The backend that `--backend NAME` on the command line asks for, or else `WINDLASS_TEST_BACKEND` in the environment, by which the examples' tests are
-/// run on each.
+/// The backend that `--backend NAME` on the command line asks for, or else `WINDLASS_TEST_BACKEND`
+/// in the environment, by which the examples' tests are run on each.
 ///
 /// # Errors
 /// [`UnknownBackend`] for a name that none has.

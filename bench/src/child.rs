@@ -10,8 +10,8 @@ use windlass_bench_driver::protocol::{Outcome, Reply, Request};
 
 use crate::cli::Pin;
 
-/// Longest time that a program may take to answer. Setting up a million timers takes some seconds in
-/// the slowest of them; a lost event would make it wait for ever.
+/// Longest time that a program may take to answer. Setting up a million timers takes some seconds
+/// in the slowest of them; a lost event would make it wait for ever.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// Why there is no answer.
@@ -45,7 +45,8 @@ impl Child {
         Self::start_as(path, pin, false)
     }
 
-    /// Starts a program, pins it, and has it come before others that share its processor if it is to be the `first`.
+    /// Starts a program, pins it, and has it come before others that share its processor if it is
+    /// to be the `first`.
     pub(crate) fn start_as(path: &Path, pin: Pin, first: bool) -> Result<Self, Refusal> {
         let mut process = Command::new(path)
             .stdin(Stdio::piped())

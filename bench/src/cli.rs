@@ -28,11 +28,13 @@ pub(crate) struct Options {
     #[arg(long = "peer", value_name = "NAME", value_parser = program::peer_names())]
     pub(crate) peers: Vec<String>,
 
-    /// Measures windlass on these backends, in one run: `--backend epoll,uring`. Repeatable. epoll and uring if none is named.
+    /// Measures windlass on these backends, in one run: `--backend epoll,uring`. Repeatable. epoll
+    /// and uring if none is named.
     #[arg(long = "backend", value_name = "NAME", value_delimiter = ',', value_parser = program::backend_names())]
     pub(crate) backends: Vec<String>,
 
-    /// Runs only the cases whose name contains this. `instructions` is the fit of instruction counts.
+    /// Runs only the cases whose name contains this. `instructions` is the fit of instruction
+    /// counts.
     #[arg(long, value_name = "TEXT")]
     pub(crate) case: Option<String>,
 
@@ -44,7 +46,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
-    /// Processor to pin the measured programs to: a number, or `none`. The last allowed one by default.
+    /// Processor to pin the measured programs to: a number, or `none`. The last allowed one by
+    /// default.
     #[arg(long, value_name = "CPU")]
     pub(crate) cpu: Option<Pin>,
 
@@ -52,7 +55,8 @@ pub(crate) struct Options {
     #[arg(long, value_enum)]
     pub(crate) tool: Option<Tool>,
 
-    /// Leaves out the counting of instructions and system calls, which needs valgrind, perf or strace.
+    /// Leaves out the counting of instructions and system calls, which needs valgrind, perf or
+    /// strace.
     #[arg(long)]
     pub(crate) no_counts: bool,
 }

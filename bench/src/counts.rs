@@ -1,4 +1,5 @@
-//! Counts the user-space instructions of suites by the round: of those that work in memory, and of empty turns.
+//! Counts the user-space instructions of suites by the round: of those that work in memory, and of
+//! empty turns.
 
 use std::collections::BTreeMap;
 
@@ -91,8 +92,8 @@ impl Build<'_> {
     }
 }
 
-/// Rounds enough for what happens once in some messages (a buffer is renewed), and few of those that are long: a step takes
-/// microseconds.
+/// Rounds enough for what happens once in some messages (a buffer is renewed), and few of those
+/// that are long: a step takes microseconds.
 fn rounds(case: &Case) -> Counted {
     if matches!(case, Case::EmptyTurn { .. }) {
         return Counted { case: case.clone(), few: 10, many: 20 };

@@ -2,14 +2,14 @@
 //!
 //! A program runs the same case for two different numbers of rounds; the difference between the
 //! counts, divided by the difference between the rounds, is what one round costs. What the workload
-//! itself costs (the writes that fire the sources) is counted in the same program with the turns left
-//! out, and taken off. Rounds with different numbers of ready sources then give a line: instructions
-//! per turn, and per event.
+//! itself costs (the writes that fire the sources) is counted in the same program with the turns
+//! left out, and taken off. Rounds with different numbers of ready sources then give a line:
+//! instructions per turn, and per event.
 //!
 //! `perf stat` counts where the processor's counters can be had. Where they cannot (most virtual
-//! machines), the program is single-stepped ([`singlestep`]). Where tracing is
-//! forbidden, callgrind counts: it sets its counter to zero when the measured part is entered and dumps
-//! it when it is left. Both answer for all cases in one run of a program.
+//! machines), the program is single-stepped ([`singlestep`]). Where tracing is forbidden, callgrind
+//! counts: it sets its counter to zero when the measured part is entered and dumps it when it is
+//! left. Both answer for all cases in one run of a program.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -116,7 +116,8 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Enough rounds for some dozen events: counts do not vary, but for those of hash maps, and steps are slow.
+    /// Enough rounds for some dozen events: counts do not vary, but for those of hash maps, and
+    /// steps are slow.
     pub(crate) fn new(case: Case, ready: u64) -> Self {
         let few = (8 / ready).max(2);
         Self { case, few, many: few * 3 }

@@ -1,8 +1,9 @@
 //! Windlass beside its peers: runs suites by name and reports ratios.
 //!
-//! Nothing is measured in this process. Each implementation is a small program that shares the driver
-//! (`bench/driver`); this one builds them, runs their slices interleaved, counts instructions and
-//! system calls with the tools that are there, and writes the report. See `bench/README.md`.
+//! Nothing is measured in this process. Each implementation is a small program that shares the
+//! driver (`bench/driver`); this one builds them, runs their slices interleaved, counts
+//! instructions and system calls with the tools that are there, and writes the report. See
+//! `bench/README.md`.
 
 #![deny(unsafe_code)]
 

@@ -20,7 +20,8 @@ pub(crate) fn suite_names() -> PossibleValuesParser {
     PossibleValuesParser::new(SUITES.iter().chain(servers::SUITES))
 }
 
-/// The timed cases of a suite, in groups whose slices are interleaved: those of one case that are read against each other.
+/// The timed cases of a suite, in groups whose slices are interleaved: those of one case that are
+/// read against each other.
 pub(crate) fn groups(suite: &str, quick: bool) -> Vec<Vec<Case>> {
     let each_alone = |cases: Vec<Case>| cases.into_iter().map(|case| vec![case]).collect();
     match suite {
@@ -127,7 +128,8 @@ pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
         }
         // Milliseconds: the reader alone sleeps for one at a time.
         Case::Burst { .. } => fixed(if quick { 200 } else { 1_000 }, if quick { 3 } else { 7 }),
-        // Events, of which a backlog without a maximum needs as many as the patch has. Half a second.
+        // Events, of which a backlog without a maximum needs as many as the patch has. Half a
+        // second.
         Case::Latency { .. } => fixed(if quick { 2_000 } else { 5_000 }, if quick { 2 } else { 7 }),
         Case::Coalescing { .. } => fixed(10_000, if quick { 2 } else { 7 }),
         _ => Shape { length: Length::Ns(slice), slices },
@@ -143,7 +145,8 @@ pub(crate) struct Compared {
     pub(crate) ratio: &'static str,
 }
 
-/// A figure that is put in relation to that of the plain eventfd without a maximum, in the same group.
+/// A figure that is put in relation to that of the plain eventfd without a maximum, in the same
+/// group.
 pub(crate) fn over_unlimited(case: &Case) -> Option<Compared> {
     match case {
         Case::Burst { .. } => Some(Compared {
@@ -215,7 +218,8 @@ pub(crate) fn unit(case: &Case) -> &'static str {
     }
 }
 
-/// True if the time of the case means something: memory cases only count, and some workloads set their own pace.
+/// True if the time of the case means something: memory cases only count, and some workloads set
+/// their own pace.
 pub(crate) fn is_timed(case: &Case) -> bool {
     !matches!(
         case,

@@ -182,11 +182,13 @@ pub(crate) fn backend_names() -> PossibleValuesParser {
 }
 
 impl Program {
-    /// Those of its backends that are measured, if `chosen` were named. `--backend` chooses among windlass's; what the peers run on is what they have.
+    /// Those of its backends that are measured, if `chosen` were named. `--backend` chooses among
+    /// windlass's; what the peers run on is what they have.
     pub(crate) fn backends(&self, chosen: &[String]) -> Vec<&'static str> {
         let is_wanted = |backend: &&str| match chosen {
             _ if self.backends.len() == 1 => true,
-            // The third is for sandboxes and comparison, and costs what is registered; the last is one of the first two.
+            // The third is for sandboxes and comparison, and costs what is registered; the last is
+            // one of the first two.
             [] => matches!(*backend, "epoll" | "uring"),
             chosen => chosen.iter().any(|name| name == backend),
         };

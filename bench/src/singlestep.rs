@@ -4,8 +4,8 @@
 //! epoll_pwait2(2), so a program that prefers it takes its fall-back path there. A repeated string
 //! instruction counts once per repetition, which hardware counters see as one.
 //!
-//! [`run`] counts the measured parts of a program that says where they begin and end; [`Attached`] counts all that a
-//! process does between two moments, for servers, which say nothing.
+//! [`run`] counts the measured parts of a program that says where they begin and end; [`Attached`]
+//! counts all that a process does between two moments, for servers, which say nothing.
 #![allow(unsafe_code, reason = "ptrace(2) and waitpid(2) have no safe form")]
 
 use std::fs::File;
@@ -16,8 +16,8 @@ use std::process::{Child, Command, Stdio};
 
 use windlass_bench_driver::{STEPPED, pin};
 
-/// Has the C library copy and fill long ranges with vector instructions, of which each is one, rather than with a repeated
-/// string instruction, of which every byte would be one.
+/// Has the C library copy and fill long ranges with vector instructions, of which each is one,
+/// rather than with a repeated string instruction, of which every byte would be one.
 pub(crate) const TUNABLES: (&str, &str) = (
     "GLIBC_TUNABLES",
     "glibc.cpu.x86_rep_movsb_threshold=1073741824:glibc.cpu.x86_rep_stosb_threshold=1073741824",
@@ -41,8 +41,8 @@ enum Stop {
 /// Runs a program whose input and output are files, and counts the instructions of each of its
 /// measured parts.
 ///
-/// The tracer is a thread of its own on the same processor as the program: they take turns at every step, and waking
-/// another processor takes several times as long.
+/// The tracer is a thread of its own on the same processor as the program: they take turns at every
+/// step, and waking another processor takes several times as long.
 ///
 /// # Errors
 ///
@@ -50,7 +50,8 @@ enum Stop {
 pub(crate) fn run(program: &Path, input: File, output: File) -> io::Result<Vec<u64>> {
     let tracer = std::thread::scope(|scope| {
         let tracer = scope.spawn(|| {
-            // SAFETY: sched_getcpu(3) takes nothing and fails only where the kernel is older than ours.
+            // SAFETY: sched_getcpu(3) takes nothing and fails only where the kernel is older than
+            // ours.
             let cpu = unsafe { libc::sched_getcpu() };
             // Where pinning is forbidden it only takes longer.
             let _ = usize::try_from(cpu).is_ok_and(pin);
@@ -70,7 +71,8 @@ fn run_here(program: &Path, input: File, output: File) -> io::Result<Vec<u64>> {
         .stdin(input)
         .stdout(output)
         .stderr(Stdio::null());
-    // SAFETY: between fork and exec only ptrace(2) is called, which allocates nothing and takes no lock.
+    // SAFETY: between fork and exec only ptrace(2) is called, which allocates nothing and takes no
+    // lock.
     unsafe {
         command.pre_exec(|| trace(libc::PTRACE_TRACEME, 0, 0));
     }
@@ -90,9 +92,11 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Begins to step a process that runs, from a thread on processor `cpu`, which is best the process's own. Counting has begun when this returns.
+    /// Begins to step a process that runs, from a thread on processor `cpu`, which is best the
+    /// process's own. Counting has begun when this returns.
     ///
-    /// A call in which the process waits is broken off, as by a signal, so it may go round its loop once for nothing.
+    /// A call in which the process waits is broken off, as by a signal, so it may go round its loop
+    /// once for nothing.
     ///
     /// # Errors
     ///
@@ -118,7 +122,8 @@ impl Attached {
         Ok(Self { process, tracer })
     }
 
-    /// Waits until the process waits for something, asks it to end, and says how many instructions it has executed until then.
+    /// Waits until the process waits for something, asks it to end, and says how many instructions
+    /// it has executed until then.
     ///
     /// # Errors
     ///
@@ -129,12 +134,14 @@ impl Attached {
             // sleep: nothing tells of another process that falls asleep.
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        // SAFETY: it takes numbers (kill(2)). It fails only where the process has ended, and then the tracer says so.
+        // SAFETY: it takes numbers (kill(2)). It fails only where the process has ended, and then
+        // the tracer says so.
         unsafe { libc::kill(self.process, libc::SIGTERM) };
         self.tracer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// While it is stepped it runs or is stopped by its tracer; it sleeps only in a call that waits (proc(5), `/proc/pid/stat`).
+    /// While it is stepped it runs or is stopped by its tracer; it sleeps only in a call that waits
+    /// (proc(5), `/proc/pid/stat`).
     fn is_asleep(&self) -> io::Result<bool> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process))?;
         Ok(stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S')))

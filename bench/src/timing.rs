@@ -71,8 +71,9 @@ impl Contender {
     }
 }
 
-/// Says of contenders, one after the other, whether they take part: those whose program has the part of a suite. Where the backend is
-/// of no account, a program that has several takes part once; its contenders follow each other.
+/// Says of contenders, one after the other, whether they take part: those whose program has the
+/// part of a suite. Where the backend is of no account, a program that has several takes part once;
+/// its contenders follow each other.
 pub(crate) fn taking_part(part: &str) -> impl FnMut(&Contender) -> bool {
     let mut before = None;
     move |contender| {
@@ -90,7 +91,8 @@ pub(crate) struct Entrant<'a> {
 
 /// Doubles and more until a slice is long enough to judge by, which also warms everything up.
 pub(crate) fn calibrate(child: &mut Child, slice_ns: u64) -> Result<u64, Refusal> {
-    // Not judged by: it also does what setting up has left to do. A ring arms ten thousand polls in its first wait.
+    // Not judged by: it also does what setting up has left to do. A ring arms ten thousand polls in
+    // its first wait.
     child.slice(1)?;
     let mut rounds = 1;
     loop {
@@ -191,7 +193,8 @@ fn entry(sample: &Samples, samples: &[Samples], entrants: &[Entrant<'_>]) -> Ent
     }
 }
 
-/// Of what a slice found to be the largest, the largest of all slices counts: a bound holds always or it does not hold.
+/// Of what a slice found to be the largest, the largest of all slices counts: a bound holds always
+/// or it does not hold.
 fn gauge_spread(name: &str, values: impl Iterator<Item = f64>) -> Option<Spread> {
     if name.ends_with("_max") {
         values.reduce(f64::max).map(Spread::exact)

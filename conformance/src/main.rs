@@ -1,4 +1,5 @@
-//! Runs other people's test suites against Windlass. `cargo run -p conformance -- autobahn --help` says more.
+//! Runs other people's test suites against Windlass. `cargo run -p conformance -- autobahn --help`
+//! says more.
 
 #![deny(unsafe_code)]
 
@@ -24,13 +25,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Suite {
-    /// The Autobahn TestSuite for WebSocket: 517 cases against the server, or with --client against the client
+    /// The Autobahn TestSuite for WebSocket: 517 cases against the server, or with --client against
+    /// the client
     Autobahn(autobahn::Args),
-    /// Other people's WebSocket clients against the server: Python websockets, npm ws, Go gorilla/websocket
+    /// Other people's WebSocket clients against the server: Python websockets, npm ws, Go
+    /// gorilla/websocket
     Clients(clients::Args),
 }
 
-/// 0 when every case passed or the suite cannot be had here, 1 otherwise, 2 for arguments that make no sense.
+/// 0 when every case passed or the suite cannot be had here, 1 otherwise, 2 for arguments that make
+/// no sense.
 fn main() -> ExitCode {
     let outcome = match Cli::parse().suite {
         Suite::Autobahn(args) => autobahn::run(&args),

@@ -23,12 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Process {
     name: String,
     child: Child,
-    /// What it prints on both outputs, which is also in its log. Disconnected when it has closed them.
+    /// What it prints on both outputs, which is also in its log. Disconnected when it has closed
+    /// them.
     lines: Receiver<String>,
 }
 
 impl Process {
-    /// Starts `command`, whose output goes to the file `log`. The thread that calls this must not end before the program.
+    /// Starts `command`, whose output goes to the file `log`. The thread that calls this must not
+    /// end before the program.
     pub(crate) fn start(command: Command, log: &Path) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let mut command = bound_to_us(command);
@@ -62,7 +64,8 @@ impl Process {
         }
     }
 
-    /// Waits until the program ends by itself. It is stopped when it prints nothing for as long as `silence`.
+    /// Waits until the program ends by itself. It is stopped when it prints nothing for as long as
+    /// `silence`.
     pub(crate) fn wait_end(self, silence: Duration) -> Result<ExitStatus> {
         Ok(self.lines_to_end(silence)?.1)
     }
@@ -96,14 +99,16 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only if it has been waited for; then std keeps them from reaching another process.
+        // Both fail only if it has been waited for; then std keeps them from reaching another
+        // process.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The same command, which the kernel kills when the thread that started it ends, so that not even SIGKILL to this program leaves others
-/// behind (PR_SET_PDEATHSIG in prctl(2), by way of setpriv(1)). Where that is missing, the command as it is.
+/// The same command, which the kernel kills when the thread that started it ends, so that not even
+/// SIGKILL to this program leaves others behind (PR_SET_PDEATHSIG in prctl(2), by way of
+/// setpriv(1)). Where that is missing, the command as it is.
 fn bound_to_us(command: Command) -> Command {
     static CAN_BIND: LazyLock<bool> = LazyLock::new(|| {
         let asked = Command::new("setpriv")
@@ -129,14 +134,16 @@ fn bound_to_us(command: Command) -> Command {
     bound
 }
 
-/// Reads lines in a thread of its own, so that waiting for one has a limit, and copies them to `log`.
+/// Reads lines in a thread of its own, so that waiting for one has a limit, and copies them to
+/// `log`.
 fn lines_of(output: PipeReader, mut log: File) -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
         let mut output = BufReader::new(output);
         let mut line = Vec::new();
         while matches!(output.read_until(b'\n', &mut line), Ok(read) if read > 0) {
-            // The log is for people: a full disk must not stop the program that is listened to. Nor must a lack of listeners.
+            // The log is for people: a full disk must not stop the program that is listened to. Nor
+            // must a lack of listeners.
             let _ = log.write_all(&line);
             let _ = sender.send(String::from_utf8_lossy(&line).trim_end().to_owned());
             line.clear();

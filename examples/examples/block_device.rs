@@ -1,17 +1,21 @@
-//! A device with four descriptors and one state: a toy of what a VMM does for a virtio block device.
+//! A device with four descriptors and one state: a toy of what a VMM does for a virtio block
+//! device.
 //!
 //! What to learn:
-//! - A `Group` is one state and several members. Each member has a handler of its own, and each handler gets `&mut Device`: no
-//!   mutex, no `Rc<RefCell<..>>`, no lookup of which descriptor it was.
+//! - A `Group` is one state and several members. Each member has a handler of its own, and each
+//!   handler gets `&mut Device`: no mutex, no `Rc<RefCell<..>>`, no lookup of which descriptor it
+//!   was.
 //! - Timers are members, too: this one flushes what was written.
 //! - Deleting the group drops all members and then the state, also when one of the members does it.
 //! - `group_mut` reaches the state from outside, between turns.
 //!
-//! The guest (here a thread, or the test) puts requests into a queue that both sides see and kicks an eventfd. The
-//! device answers into the same queue and raises its interrupt, another eventfd, but not again before the guest has
-//! acknowledged it: that is what a guest without message-signalled interrupts needs.
+//! The guest (here a thread, or the test) puts requests into a queue that both sides see and kicks
+//! an eventfd. The device answers into the same queue and raises its interrupt, another eventfd,
+//! but not again before the guest has acknowledged it: that is what a guest without
+//! message-signalled interrupts needs.
 //!
-//! Run it with `cargo run --example block_device`, its tests with `cargo test --example block_device`.
+//! Run it with `cargo run --example block_device`, its tests with
+//! `cargo test --example block_device`.
 
 use std::{
     collections::VecDeque,

@@ -1,10 +1,13 @@
 //! A chat whose messages go through a broker: a thread of its own that decides who hears what.
 //!
-//! `cargo run --example chat_broker -- 127.0.0.1:9004`, and connect to `ws://127.0.0.1:9004/` with any WebSocket client. A message is what its sender says to all; `/nick NAME` gives him
-//! a name, `/who` tells who is there, `/kick NAME` sends somebody away.
+//! `cargo run --example chat_broker -- 127.0.0.1:9004`, and connect to `ws://127.0.0.1:9004/` with
+//! any WebSocket client. A message is what its sender says to all; `/nick NAME` gives him a name,
+//! `/who` tells who is there, `/kick NAME` sends somebody away.
 //!
-//! The workers only carry bytes: they pass what comes to the broker through a bounded mailbox, and the broker answers through the server's [`Sender`], which it could as well do from a database's or
-//! a message bus's thread. Where the broker cannot keep up, clients are told so, and nothing grows.
+//! The workers only carry bytes: they pass what comes to the broker through a bounded mailbox, and
+//! the broker answers through the server's [`Sender`], which it could as well do from a database's
+//! or a message bus's thread. Where the broker cannot keep up, clients are told so, and nothing
+//! grows.
 
 use std::{
     cell::RefCell,

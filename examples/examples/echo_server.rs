@@ -1,15 +1,19 @@
 //! An echo server whose handlers are tested without a reactor and without a socket.
 //!
 //! What to learn:
-//! - Handlers are plain functions. They ask for a trait of their own instead of a socket (`impl Accept`), and for
-//!   `Turn<'_, impl ReactorOps>` instead of the real reactor's turn.
-//! - So the tests below call them with mocks: `MockReactor` (the dev-dependency `windlass` has the feature `mock`), and mockall's mocks of
-//!   the two traits. What a handler does not ask for, a test does not build.
-//! - What is registered need not be a bare socket: anything that implements `AsFd` will do, with the state it needs.
-//! - Both directions edge-triggered: one `epoll_ctl` for the whole life of a connection, if the handler goes on until
-//!   nothing more goes. It keeps one buffer and does not read while that is not sent.
+//! - Handlers are plain functions. They ask for a trait of their own instead of a socket
+//!   (`impl Accept`), and for `Turn<'_, impl ReactorOps>` instead of the real reactor's turn.
+//! - So the tests below call them with mocks: `MockReactor` (the dev-dependency `windlass` has the
+//!   feature `mock`), and mockall's mocks of the two traits. What a handler does not ask for, a
+//!   test does not build.
+//! - What is registered need not be a bare socket: anything that implements `AsFd` will do, with
+//!   the state it needs.
+//! - Both directions edge-triggered: one `epoll_ctl` for the whole life of a connection, if the
+//!   handler goes on until nothing more goes. It keeps one buffer and does not read while that is
+//!   not sent.
 //!
-//! Run it with `cargo run --example echo_server`, its tests with `cargo test --example echo_server`.
+//! Run it with `cargo run --example echo_server`, its tests with
+//! `cargo test --example echo_server`.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -102,7 +106,8 @@ impl<S: Stream> Connection<S> {
         Self { stream, buffer: [0; 4096], sent: 0, filled: 0 }
     }
 
-    /// Echoes until the client neither sends nor takes any more (`WouldBlock`), or has said all (`Ok`).
+    /// Echoes until the client neither sends nor takes any more (`WouldBlock`), or has said all
+    /// (`Ok`).
     fn pump(&mut self) -> io::Result<()> {
         loop {
             while self.sent < self.filled {

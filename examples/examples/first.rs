@@ -1,6 +1,7 @@
 //! A first program: one descriptor, one timer, a stop.
 //!
-//! The README shows it, to the letter (`tests/readme.rs` compares). Run it with `cargo run --example first`.
+//! The README shows it, to the letter (`tests/readme.rs` compares). Run it with
+//! `cargo run --example first`.
 
 use std::{
     io::{self, Read as _, Write as _},

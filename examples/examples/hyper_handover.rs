@@ -1,9 +1,12 @@
 //! A hyper server that hands WebSockets over to a reactor.
 //!
-//! `cargo run --example hyper_handover -- 127.0.0.1:9003`, and open the printed address in a browser: the page comes from hyper, which runs under tokio on this thread. When a request asks for
-//! a WebSocket, hyper answers it, and then its socket goes, with what was read of the first frames already, to a reactor on another thread, which serves it from there on.
+//! `cargo run --example hyper_handover -- 127.0.0.1:9003`, and open the printed address in a
+//! browser: the page comes from hyper, which runs under tokio on this thread. When a request asks
+//! for a WebSocket, hyper answers it, and then its socket goes, with what was read of the first
+//! frames already, to a reactor on another thread, which serves it from there on.
 //!
-//! So a program that speaks HTTP by other means gets the WebSocket server without giving up anything of its own.
+//! So a program that speaks HTTP by other means gets the WebSocket server without giving up
+//! anything of its own.
 
 use std::{
     convert::Infallible, error::Error, io, net::SocketAddr, os::fd::OwnedFd, sync::Arc, thread,
@@ -273,7 +276,8 @@ mod tests {
     fn frames_that_came_with_the_request_are_handed_over_too() {
         with_client(|address| {
             let mut stream = connect(address);
-            // "one" with a key of zeros behind the request in the same segment, "two" after the answer.
+            // "one" with a key of zeros behind the request in the same segment, "two" after the
+            // answer.
             let first = [REQUEST.as_bytes(), b"\x81\x83\0\0\0\0one"].concat();
             stream.write_all(&first).unwrap();
             let mut answer = Vec::new();

@@ -1,15 +1,17 @@
 //! A reactor inside tokio: tokio waits, and calls the reactor when that has something to do.
 //!
-//! `cargo run --example in_tokio -- 127.0.0.1:9007`, then `nc 127.0.0.1 9007`. The reactor echoes; a tokio task tells
-//! on a second port how many connections there are.
+//! `cargo run --example in_tokio -- 127.0.0.1:9007`, then `nc 127.0.0.1 9007`. The reactor echoes;
+//! a tokio task tells on a second port how many connections there are.
 //!
 //! What to learn:
-//! - `Embedded` is one descriptor, and `AsyncFd` waits for it: timers, streams and other threads' calls wake tokio through it.
-//! - Tokio is told of changes only (it registers edge-triggered). So its mark "ready" is cleared when nothing is due
-//!   any more, and not after each turn. `drive` is all there is to it.
+//! - `Embedded` is one descriptor, and `AsyncFd` waits for it: timers, streams and other threads'
+//!   calls wake tokio through it.
+//! - Tokio is told of changes only (it registers edge-triggered). So its mark "ready" is cleared
+//!   when nothing is due any more, and not after each turn. `drive` is all there is to it.
 //! - Both worlds run on one thread and share state without a lock.
 //!
-//! `AsyncFd` asks for a promise that the descriptor stays what it is (`unsafe`), which an `Embedded` keeps.
+//! `AsyncFd` asks for a promise that the descriptor stays what it is (`unsafe`), which an
+//! `Embedded` keeps.
 //!
 //! The reactor is not `Send`: it belongs to a current-thread runtime, or to a `LocalSet`.
 
@@ -33,8 +35,8 @@ fn is_ready(guest: &Embedded) -> io::Result<bool> {
 
 /// Runs the reactor's turns as they are due, until somebody asks it to stop.
 async fn drive(guest: Embedded) -> io::Result<()> {
-    // SAFETY: an `Embedded` has the same open descriptor from its making to its end, and this one ends with the `AsyncFd`:
-    // nothing below moves it out or puts another one into its place.
+    // SAFETY: an `Embedded` has the same open descriptor from its making to its end, and this one
+    // ends with the `AsyncFd`: nothing below moves it out or puts another one into its place.
     let mut guest = unsafe { AsyncFd::register_with_interest(guest, Interest::READABLE) }?;
     while !guest.get_mut().with(|reactor| reactor.stop_requested()) {
         let mut ready = guest.readable_mut().await?;
@@ -55,7 +57,8 @@ impl StreamHandler for Echo {
     }
 
     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
-        // An error says that the stream is closed, or that the peer does not read: it loses its echo.
+        // An error says that the stream is closed, or that the peer does not read: it loses its
+        // echo.
         let _ = stream.reply(input, ..);
     }
 
@@ -124,7 +127,8 @@ mod tests {
         let telling = listener.local_addr().unwrap();
         let client = async {
             let mut echoing = TcpStream::connect(address).await.unwrap();
-            // Much more than one turn handles, so that readiness is left over when a turn has ended.
+            // Much more than one turn handles, so that readiness is left over when a turn has
+            // ended.
             let sent: Vec<u8> = (0..4u32 << 20).map(|at| (at % 251) as u8).collect();
             let (mut reading, mut writing) = echoing.split();
             let mut got = vec![0; sent.len()];

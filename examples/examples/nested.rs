@@ -1,12 +1,15 @@
 //! A reactor inside somebody else's loop.
 //!
 //! What to learn:
-//! - `Reactor::embed` makes it one descriptor that is readable when anything is due: an event, a timer, work left over. The host
-//!   watches it level-triggered and calls `run_once` with no time to wait when it is.
+//! - `Reactor::embed` makes it one descriptor that is readable when anything is due: an event, a
+//!   timer, work left over. The host watches it level-triggered and calls `run_once` with no time
+//!   to wait when it is.
 //! - The host never computes a timeout for the guest: timers wake it through the same descriptor.
-//! - `with` lends the reactor to register and to delete; `register_into` takes the embedded reactor, too.
+//! - `with` lends the reactor to register and to delete; `register_into` takes the embedded
+//!   reactor, too.
 //!
-//! The host here is an epoll loop written by hand, as a C program or another runtime would have one.
+//! The host here is an epoll loop written by hand, as a C program or another runtime would have
+//! one.
 //!
 //! Run it with `cargo run --example nested`, its tests with `cargo test --example nested`.
 
@@ -79,7 +82,8 @@ impl Host {
     }
 }
 
-/// A guest with a timer that rings the host's doorbell, and a descriptor of its own that the timer makes ready.
+/// A guest with a timer that rings the host's doorbell, and a descriptor of its own that the timer
+/// makes ready.
 fn start(host: &mut Host) -> io::Result<()> {
     let wire = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let (other_end, doorbell) = (wire.try_clone()?, host.doorbell.try_clone()?);

@@ -1,10 +1,13 @@
 //! A loop that other threads work with: they count words, and the loop owns the counts.
 //!
 //! What to learn:
-//! - `Remote::post` has a closure run on the loop's thread and does not wait for it; `try_post` does not even wait for
-//!   room in the queue, and gives the closure back. `call` waits for what the closure returns.
-//! - Closures are given a `Turn`: another thread can start timers, register listeners and send on streams by it.
-//! - State that belongs to the loop needs no lock: a thread-local of the loop's thread, which closures find there.
+//! - `Remote::post` has a closure run on the loop's thread and does not wait for it; `try_post`
+//!   does not even wait for room in the queue, and gives the closure back. `call` waits for what
+//!   the closure returns.
+//! - Closures are given a `Turn`: another thread can start timers, register listeners and send on
+//!   streams by it.
+//! - State that belongs to the loop needs no lock: a thread-local of the loop's thread, which
+//!   closures find there.
 //! - The queue is bounded (`Builder::remote_max`): producers that are too fast wait for the loop.
 //! - When the reactor is gone, calls say so; what was not run comes back.
 //!
@@ -41,7 +44,8 @@ fn count(text: &str, remote: &Remote) -> io::Result<()> {
     Ok(())
 }
 
-/// The counts now. What this thread has posted before is in them: closures of one thread run in their order.
+/// The counts now. What this thread has posted before is in them: closures of one thread run in
+/// their order.
 fn counts(remote: &Remote) -> io::Result<BTreeMap<String, u64>> {
     Ok(remote.call(|_| COUNTS.with_borrow(Clone::clone))?)
 }

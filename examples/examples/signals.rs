@@ -1,14 +1,16 @@
 //! Signals as events, and a stop in good order.
 //!
 //! What to learn:
-//! - A `SignalSet` is a descriptor like any other. Reading it says which signals came; equal ones that come together are one.
-//! - It blocks its signals for the thread that makes it. Make it before other threads start, which then inherit that: a
-//!   thread that does not block a signal may be chosen for it, and dies of it.
-//! - `turn.stop()` lets the turn end before `run` returns: deferred closures still run, and nothing is cut off.
+//! - A `SignalSet` is a descriptor like any other. Reading it says which signals came; equal ones
+//!   that come together are one.
+//! - It blocks its signals for the thread that makes it. Make it before other threads start, which
+//!   then inherit that: a thread that does not block a signal may be chosen for it, and dies of it.
+//! - `turn.stop()` lets the turn end before `run` returns: deferred closures still run, and nothing
+//!   is cut off.
 //! - Members of a group share one state: the signals, the work and the patience here.
 //!
-//! Run it with `cargo run --example signals`, then press Ctrl-C, or send SIGHUP and SIGTERM with kill(1). Its tests:
-//! `cargo test --example signals`.
+//! Run it with `cargo run --example signals`, then press Ctrl-C, or send SIGHUP and SIGTERM with
+//! kill(1). Its tests: `cargo test --example signals`.
 
 use std::{io, time::Duration};
 
@@ -72,7 +74,8 @@ mod tests {
     use super::*;
     use nix::sys::signal::{Signal as Raw, raise};
 
-    /// raise(3) sends to this thread alone. A signal to the process would hit the test harness's main thread.
+    /// raise(3) sends to this thread alone. A signal to the process would hit the test harness's
+    /// main thread.
     fn raised(signals: &[Raw]) -> (Reactor, Registered<Daemon>) {
         let mut reactor = windlass_examples::builder().unwrap().build().unwrap();
         let daemon = start(&mut reactor, Duration::from_millis(1)).unwrap();

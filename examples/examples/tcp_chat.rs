@@ -3,10 +3,13 @@
 //! `cargo run --example tcp_chat -- 127.0.0.1:9005`, then `nc 127.0.0.1 9005` in two terminals.
 //!
 //! What to learn:
-//! - A `Listener` asks a closure for the handler of each connection; a handler owns its connection's state.
-//! - A stream is reached by its key from any handler. `on_open` notes the key, `on_close` is told it.
+//! - A `Listener` asks a closure for the handler of each connection; a handler owns its
+//!   connection's state.
+//! - A stream is reached by its key from any handler. `on_open` notes the key, `on_close` is told
+//!   it.
 //! - Bytes for many streams are `Shared`: they are copied at most once, however many have to wait.
-//! - Nothing grows without a bound: lines have a longest length, and a member that does not read is sent away.
+//! - Nothing grows without a bound: lines have a longest length, and a member that does not read is
+//!   sent away.
 
 use std::{cell::RefCell, error::Error, io, net::SocketAddr, rc::Rc};
 

@@ -1,13 +1,16 @@
 //! A TCP proxy that makes the faster side wait for the slower one.
 //!
-//! `cargo run --example tcp_proxy -- 127.0.0.1:9006 127.0.0.1:80` passes connections on to a server.
+//! `cargo run --example tcp_proxy -- 127.0.0.1:9006 127.0.0.1:80` passes connections on to a
+//! server.
 //!
 //! What to learn:
-//! - Back-pressure: when the output of one side is above its high watermark, `on_full` pauses reading from the
-//!   other; `on_drained` resumes it. What waits in the proxy is bounded, and the kernel makes the sender wait.
-//!   (To pause where `is_full` says so, without `on_full`, is a trap: `on_drained` comes only after `on_full`.)
+//! - Back-pressure: when the output of one side is above its high watermark, `on_full` pauses
+//!   reading from the other; `on_drained` resumes it. What waits in the proxy is bounded, and the
+//!   kernel makes the sender wait. (To pause where `is_full` says so, without `on_full`, is a trap:
+//!   `on_drained` comes only after `on_full`.)
 //! - A `Connector` gives a key at once; `on_open` says that the connection is there.
-//! - Half-close: the end of one direction is passed on by `finish`, and the other direction goes on.
+//! - Half-close: the end of one direction is passed on by `finish`, and the other direction goes
+//!   on.
 //! - A reset is passed on, too.
 
 use std::{cell::Cell, error::Error, io, net::SocketAddr, rc::Rc};
@@ -76,7 +79,8 @@ impl StreamHandler for Side {
         let mut is_sent = false;
         with(self.other(), stream.turn(), |other| is_sent = other.send(&input).is_ok());
         if !is_sent {
-            // The other side is gone, and what it was to get is lost: this side must not think otherwise.
+            // The other side is gone, and what it was to get is lost: this side must not think
+            // otherwise.
             stream.abort();
         }
     }
@@ -140,8 +144,8 @@ mod tests {
 
     use rustix::net::{AddressFamily, SocketType};
 
-    /// What may come beyond the high watermark, since `on_full` is called in the next turn: 64 KiB from a receive, and
-    /// on a ring as much as the reactor's receive buffers hold.
+    /// What may come beyond the high watermark, since `on_full` is called in the next turn: 64 KiB
+    /// from a receive, and on a ring as much as the reactor's receive buffers hold.
     const SLACK: usize = 4 << 20;
 
     fn anywhere() -> SocketAddr {
@@ -215,7 +219,8 @@ mod tests {
             sent.extend_from_slice(&block[at..at + count]);
             count
         };
-        // Until the proxy waits for the server, and the client for the proxy. The kernel's buffers may grow meanwhile.
+        // Until the proxy waits for the server, and the client for the proxy. The kernel's buffers
+        // may grow meanwhile.
         let mut most = 0;
         loop {
             let is_taken = write_on(&mut client) > 0;

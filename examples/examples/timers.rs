@@ -1,11 +1,13 @@
 //! Timers: once, again and again, put off, and given up.
 //!
-//! A job is tried until it works, after each failure twice as long later. A heartbeat goes on meanwhile, and a
-//! watchdog ends the program if the job is not done in time.
+//! A job is tried until it works, after each failure twice as long later. A heartbeat goes on
+//! meanwhile, and a watchdog ends the program if the job is not done in time.
 //!
 //! What to learn:
-//! - `after_with` takes a closure `|turn| ..` without types; `every` takes any of `Tick` and `Turn`.
-//! - A timer is a key: `reset` puts it off, `cancel` ends it. To start, reset or cancel one takes no system call.
+//! - `after_with` takes a closure `|turn| ..` without types; `every` takes any of `Tick` and
+//!   `Turn`.
+//! - A timer is a key: `reset` puts it off, `cancel` ends it. To start, reset or cancel one takes
+//!   no system call.
 //! - A late repeated timer fires once and says in `Tick::missed` how many beats it has passed over.
 //! - A clock of one's own makes time a matter of the test: the tests below take none.
 //!
@@ -56,7 +58,8 @@ impl Job {
         self.log.say(format!("failed, again in {wait:?}"));
         // A failure is a sign of life.
         turn.reset(self.watchdog, PATIENCE).expect("the watchdog has not barked");
-        // The closure is called once, but might be given another round by `reset`: so it may be called again.
+        // The closure is called once, but might be given another round by `reset`: so it may be
+        // called again.
         let mut job = Some(self);
         let later = turn.after_with(wait, move |mut turn| {
             if let Some(job) = job.take() {

@@ -1,14 +1,20 @@
-//! An `EventCounter` between two processes: a fast writer, a slow reader, and a bound on what lies between them.
+//! An `EventCounter` between two processes: a fast writer, a slow reader, and a bound on what lies
+//! between them.
 //!
 //! What to learn:
-//! - A shared counter is three descriptors: `into_parts` takes it apart, `SCM_RIGHTS` of a Unix socket carries them, `from_parts` checks them
-//!   and makes a counter again. The state is in a page that both processes map; a jail without `/proc` will do.
-//! - `write` waits while the count would reach the maximum, wherever the reader is. Nobody has to answer anybody.
-//! - The reader's side is a descriptor that a reactor watches; each read takes what is there, at most the maximum less one.
+//! - A shared counter is three descriptors: `into_parts` takes it apart, `SCM_RIGHTS` of a Unix
+//!   socket carries them, `from_parts` checks them and makes a counter again. The state is in a
+//!   page that both processes map; a jail without `/proc` will do.
+//! - `write` waits while the count would reach the maximum, wherever the reader is. Nobody has to
+//!   answer anybody.
+//! - The reader's side is a descriptor that a reactor watches; each read takes what is there, at
+//!   most the maximum less one.
 //!
-//! The program starts itself again as the other process, with one end of a socket as its standard input.
+//! The program starts itself again as the other process, with one end of a socket as its standard
+//! input.
 //!
-//! Run it with `cargo run --example two_processes`, its tests with `cargo test --example two_processes`.
+//! Run it with `cargo run --example two_processes`, its tests with
+//! `cargo test --example two_processes`.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -127,7 +133,8 @@ fn main() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The other process runs this test of the same program; without the role it is the test that a stranger's socket is an error.
+    /// The other process runs this test of the same program; without the role it is the test that a
+    /// stranger's socket is an error.
     #[test]
     fn other_process() {
         if std::env::var_os(ROLE).is_some() {
@@ -157,7 +164,8 @@ mod tests {
         let mut program = Command::new(std::env::current_exe().unwrap());
         program.args(["--exact", "tests::other_process"]).stdout(Stdio::null());
         let mut writer = start_writer(program, &counter).unwrap();
-        // Until it has filled what there is room for; then it cannot end, for most items are still to come.
+        // Until it has filled what there is room for; then it cannot end, for most items are still
+        // to come.
         while counter.count().unwrap() < MAXIMUM - 1 {
             std::thread::yield_now();
         }

@@ -1,14 +1,16 @@
-//! A loop that leaves hard work to threads: requests go out by a channel, answers come back into a mailbox.
+//! A loop that leaves hard work to threads: requests go out by a channel, answers come back into a
+//! mailbox.
 //!
 //! What to learn:
-//! - A `Mailbox` is a descriptor like any other. Its handler drains so many answers and rearms the latch; while the loop is
-//!   busy the workers make no system call to be heard.
+//! - A `Mailbox` is a descriptor like any other. Its handler drains so many answers and rearms the
+//!   latch; while the loop is busy the workers make no system call to be heard.
 //! - The mailbox is bounded: workers that are faster than the loop wait, and nothing piles up.
 //!
-//! The loop keeps the orders in a `Group`, whose members all get `&mut Office`. A worker factors numbers, which takes a while and must not
-//! hold the loop up.
+//! The loop keeps the orders in a `Group`, whose members all get `&mut Office`. A worker factors
+//! numbers, which takes a while and must not hold the loop up.
 //!
-//! Run it with `cargo run --example worker_pool`, its tests with `cargo test --example worker_pool`.
+//! Run it with `cargo run --example worker_pool`, its tests with
+//! `cargo test --example worker_pool`.
 
 use std::{
     collections::BTreeMap,

@@ -1,7 +1,7 @@
 //! A WebSocket client on a blocking socket: the engine needs no event loop.
 //!
-//! Start `cargo run --release`, then `cargo run --example ws_client -- 127.0.0.1:9001/echo hello world`: it sends each word as a message, prints what
-//! comes back, and closes.
+//! Start `cargo run --release`, then `cargo run --example ws_client -- 127.0.0.1:9001/echo hello
+//! world`: it sends each word as a message, prints what comes back, and closes.
 
 use std::{
     error::Error,

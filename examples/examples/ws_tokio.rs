@@ -1,7 +1,7 @@
 //! The WebSocket engine under tokio: one read and one write a cycle, and no copy of what is echoed.
 //!
-//! `cargo run --example ws_tokio -- 127.0.0.1:9002`, and open it with any WebSocket client. The engine does no I/O, so that any runtime can
-//! drive it; this is all there is to it.
+//! `cargo run --example ws_tokio -- 127.0.0.1:9002`, and open it with any WebSocket client. The
+//! engine does no I/O, so that any runtime can drive it; this is all there is to it.
 
 use std::{cell::RefCell, error::Error, io, net::SocketAddr, sync::Arc};
 
@@ -93,7 +93,8 @@ async fn serve(
     }
 }
 
-/// Reads the request and answers it. Yields the engine and where in the buffer the first frames are; nothing, if it was no upgrade.
+/// Reads the request and answers it. Yields the engine and where in the buffer the first frames
+/// are; nothing, if it was no upgrade.
 async fn handshake(
     stream: &mut TcpStream,
     config: &Arc<Config>,

@@ -11,8 +11,8 @@ struct Row {
     name: &'static str,
     /// Members of this workspace, always further down.
     members: Members,
-    /// What a library may take from outside. A name that ends in `?` must be optional there. Programs choose
-    /// freely, and so do tests: `None`.
+    /// What a library may take from outside. A name that ends in `?` must be optional there.
+    /// Programs choose freely, and so do tests: `None`.
     outside: Option<&'static [&'static str]>,
 }
 
@@ -23,8 +23,8 @@ enum Members {
     All,
 }
 
-/// Libraries from the bottom up, then programs. A new member, and a library's new dependency, is entered here
-/// with the change that brings it.
+/// Libraries from the bottom up, then programs. A new member, and a library's new dependency, is
+/// entered here with the change that brings it.
 const TABLE: &[Row] = &[
     library("windlass-flow", &[], &["rustix", "loom"]),
     library("windlass", &["windlass-flow"], &["rustix", "libc", "io-uring", "mockall?"]),

@@ -1,5 +1,5 @@
-//! `cargo xtask asm`: what a hot path compiles to, in a form that stays the same from build to build, so
-//! that a document can quote it and a diff shows what changed.
+//! `cargo xtask asm`: what a hot path compiles to, in a form that stays the same from build to
+//! build, so that a document can quote it and a diff shows what changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -42,8 +42,8 @@ impl HotPath {
     }
 }
 
-/// Builds the probe, disassembles it and prints the functions of the path. Returns whether all of them
-/// were found.
+/// Builds the probe, disassembles it and prints the functions of the path. Returns whether all of
+/// them were found.
 ///
 /// # Errors
 ///
@@ -76,7 +76,8 @@ fn is_wanted(name: &str, start: &str, part: &str) -> bool {
     name.strip_prefix(start).is_some_and(|rest| rest.contains(part))
 }
 
-/// Builds the probe and returns the program's path. Cargo's messages name it, whatever the target directory.
+/// Builds the probe and returns the program's path. Cargo's messages name it, whatever the target
+/// directory.
 fn build(root: &Path, place: &Place, profile: &str) -> Result<PathBuf> {
     let build = Cmd::cargo([
         "build",
@@ -149,8 +150,8 @@ fn function_name(line: &str) -> Option<&str> {
 }
 
 impl Function<'_> {
-    /// The function without a single address: places inside it become `.1`, `.2` in their order, places outside
-    /// their names.
+    /// The function without a single address: places inside it become `.1`, `.2` in their order,
+    /// places outside their names.
     fn print(&self) -> String {
         let body: Vec<(u64, &str)> =
             self.instructions.iter().filter(|(_, text)| !is_padding(text)).copied().collect();

@@ -11,12 +11,13 @@ use crate::{arrows, metadata, repository, tidy, toolchain};
 /// Workspaces of their own, whose code is formatted and nothing else: building them is heavy.
 const OTHER_WORKSPACES: &[&str] = &["bench/peers", "bench/peers-cpp", "fuzz"];
 
-/// A target that has `core` and `alloc` and nothing else. Not the one of x86-64: that has no vector registers either.
+/// A target that has `core` and `alloc` and nothing else. Not the one of x86-64: that has no vector
+/// registers either.
 const WITHOUT_STD: &str = "aarch64-unknown-none";
 
-/// Stages that `--fast` leaves out. The oldest compiler rarely finds what clippy's `incompatible_msrv` has
-/// not, the tools' own tests matter to those who change the tools, and the models to those who change
-/// `windlass-flow`; the rest stays under five minutes on two cores.
+/// Stages that `--fast` leaves out. The oldest compiler rarely finds what clippy's
+/// `incompatible_msrv` has not, the tools' own tests matter to those who change the tools, and the
+/// models to those who change `windlass-flow`; the rest stays under five minutes on two cores.
 const SLOW: &[&str] = &["msrv", "test-tools", "loom"];
 
 /// Runs the stages; `only` restricts them. Returns whether all passed.

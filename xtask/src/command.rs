@@ -127,7 +127,8 @@ impl Cmd {
         if own_group {
             command.process_group(0);
         }
-        // `command` holds the pipe's writing ends and is dropped here, so that the reader sees the end.
+        // `command` holds the pipe's writing ends and is dropped here, so that the reader sees the
+        // end.
         let child = command.spawn()?;
         Ok((child, reader))
     }
@@ -168,7 +169,8 @@ fn read_until_end(
     let stopped = std::thread::scope(|scope| {
         let watchdog = scope.spawn(move || {
             let (limit, group) = (limit?, group?);
-            // The child is waited for only after this thread has ended: its id cannot be reused yet.
+            // The child is waited for only after this thread has ended: its id cannot be reused
+            // yet.
             let timed_out = watch.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
             let there = if timed_out { running(group) } else { String::new() };
             (timed_out && kill_process_group(group, Signal::KILL).is_ok()).then_some(there)
@@ -188,7 +190,8 @@ fn read_until_end(
     stopped.is_some()
 }
 
-/// The processes of a group, a line each: what hangs is among them, and is not always what printed last.
+/// The processes of a group, a line each: what hangs is among them, and is not always what printed
+/// last.
 fn running(group: Pid) -> String {
     let mut text = String::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {

@@ -3,8 +3,8 @@
 //! What tests is in front: it has the processors when it wants them, and shows its output as it
 //! comes. It often waits, for sockets, clocks and other processes; and some of it is sensitive to
 //! delays. What only compiles, interprets or reads is in *lanes* beside it, a thread for each, of
-//! lower priorities: it takes what is left. A lane's stages run one after the other. What they say is
-//! kept, and shown between two stages of those in front.
+//! lower priorities: it takes what is left. A lane's stages run one after the other. What they say
+//! is kept, and shown between two stages of those in front.
 //!
 //! Cargo locks the target directory in which it builds: a stage of a lane has one that no other
 //! lane uses at the time, or waits.

@@ -1,5 +1,5 @@
-//! The project's own checks: `cargo xtask check` before a commit, `cargo xtask ci` on a new machine,
-//! `cargo xtask asm dispatch` to look at what the inner loop compiles to.
+//! The project's own checks: `cargo xtask check` before a commit, `cargo xtask ci` on a new
+//! machine, `cargo xtask asm dispatch` to look at what the inner loop compiles to.
 //!
 //! Everything is driven from here and not from shell scripts, so that the rules have unit tests and
 //! a developer runs the very code that the machines run.

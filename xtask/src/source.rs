@@ -1,5 +1,5 @@
-//! Splits Rust source into code and comments, so that a rule about one is not misled by the other or
-//! by a string.
+//! Splits Rust source into code and comments, so that a rule about one is not misled by the other
+//! or by a string.
 
 /// One file's text twice over, with the same lines and columns.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ impl Source {
         }
     }
 
-    /// The comment lines directly above line `index` (from 0), nearest first; attributes between them
-    /// and the line are stepped over.
+    /// The comment lines directly above line `index` (from 0), nearest first; attributes between
+    /// them and the line are stepped over.
     pub(crate) fn comments_above(&self, index: usize) -> impl Iterator<Item = &str> {
         (0..index)
             .rev()
@@ -101,8 +101,8 @@ impl Splitter {
         1
     }
 
-    /// A literal of `end` characters, of which `open` belong to its opening; the quotes stay code, so
-    /// that `""` still looks like an expression.
+    /// A literal of `end` characters, of which `open` belong to its opening; the quotes stay code,
+    /// so that `""` still looks like an expression.
     fn literal(&mut self, rest: &[char], open: usize, end: usize) -> usize {
         self.push_all(&rest[..open], Kind::Code);
         let close = end.saturating_sub(1).max(open);

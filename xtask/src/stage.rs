@@ -125,8 +125,8 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// The tests it ran, or the stage itself as one. A stage of tests that failed without a failed test
-    /// (it did not compile, a program crashed, a suite is missing) counts as one failure more.
+    /// The tests it ran, or the stage itself as one. A stage of tests that failed without a failed
+    /// test (it did not compile, a program crashed, a suite is missing) counts as one failure more.
     pub(crate) fn counts(&self) -> Counts {
         if self.skipped.is_some() {
             return Counts { ignored: 1, ..Counts::default() };

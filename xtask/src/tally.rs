@@ -91,7 +91,8 @@ pub(crate) struct Tally {
     /// What the programs' names end in, see [`begin_part`](Self::begin_part).
     part: String,
     left_out: Vec<LeftOut>,
-    /// How many tests of the program that runs have said that they do nothing here. Its harness counts them as passed.
+    /// How many tests of the program that runs have said that they do nothing here. Its harness
+    /// counts them as passed.
     skipped: u64,
 }
 
@@ -101,7 +102,8 @@ impl Tally {
         Self { packages, ..Self::default() }
     }
 
-    /// The programs that come now have been there in another part of the stage, or will be: their names end in ` on PART`, unless that is empty.
+    /// The programs that come now have been there in another part of the stage, or will be: their
+    /// names end in ` on PART`, unless that is empty.
     pub(crate) fn begin_part(&mut self, part: &str) {
         self.part = ending(part);
     }
@@ -203,8 +205,9 @@ enum Announced {
     Documentation { name: String, library: String },
 }
 
-/// Cargo announces a test program by `Running unittests src/lib.rs (target/debug/deps/windlass-0123abcd)` or
-/// `Doc-tests windlass`. The name is made of the parts that do not change from build to build.
+/// Cargo announces a test program by `Running unittests src/lib.rs
+/// (target/debug/deps/windlass-0123abcd)` or `Doc-tests windlass`. The name is made of the parts
+/// that do not change from build to build.
 fn announced(line: &str) -> Option<Announced> {
     if let Some(library) = line.strip_prefix("Doc-tests ") {
         return Some(Announced::Documentation {
@@ -248,8 +251,9 @@ fn ignored_test(line: &str) -> Option<(String, String)> {
     Some((test.to_owned(), reason.to_owned()))
 }
 
-/// The name and the reason in `skipped here: name: reason`, which a test writes that cannot run here, and that a harness takes for one that passes. It stands anywhere in a
-/// line: another test's may be under way.
+/// The name and the reason in `skipped here: name: reason`, which a test writes that cannot run
+/// here, and that a harness takes for one that passes. It stands anywhere in a line: another test's
+/// may be under way.
 fn skipped_test(line: &str) -> Option<(String, String)> {
     let (_, said) = line.split_once("skipped here: ")?;
     // Names of tests hold pairs of colons and no blank.

@@ -1,4 +1,5 @@
-//! Which toolchains and components are here. None is installed by the checks: `.ci/install` does that.
+//! Which toolchains and components are here. None is installed by the checks: `.ci/install` does
+//! that.
 
 use std::process::Command;
 
@@ -61,8 +62,8 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// `rustup toolchain list` prints `nightly-x86_64-unknown-linux-gnu (active)`; a version that is asked for
-/// without its last number (`1.85`) may be installed with it.
+/// `rustup toolchain list` prints `nightly-x86_64-unknown-linux-gnu (active)`; a version that is
+/// asked for without its last number (`1.85`) may be installed with it.
 fn pick(list: &str, wanted: &str) -> Option<String> {
     let names = || list.lines().filter_map(|line| line.split(' ').next());
     let starts = |name: &str, prefix: &str, next: char| {

@@ -12,12 +12,13 @@ struct Counting;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Counted {
-    /// By a plain load and store rather than by an atomic addition, which is right while one thread works: an addition with
-    /// a lock prefix would weigh on the peers that allocate per event.
+    /// By a plain load and store rather than by an atomic addition, which is right while one thread
+    /// works: an addition with a lock prefix would weigh on the peers that allocate per event.
     OneThread,
     /// By atomic additions: right for any number of threads, and too dear to be timed.
     AnyThread,
-    /// Not at all, for the timed slices of many threads: a line that all of them write would be what is measured.
+    /// Not at all, for the timed slices of many threads: a line that all of them write would be
+    /// what is measured.
     Not,
 }
 
@@ -79,8 +80,8 @@ impl Drop for OtherWay {
     }
 }
 
-// SAFETY: every method forwards to `System` with the arguments it was given and returns what `System`
-// returned, so the contract of `GlobalAlloc` holds as far as `System` keeps it.
+// SAFETY: every method forwards to `System` with the arguments it was given and returns what
+// `System` returned, so the contract of `GlobalAlloc` holds as far as `System` keeps it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size() as i64, 1);
@@ -102,7 +103,8 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         note(size as i64 - layout.size() as i64, 1);
-        // SAFETY: the block came from `System` with this layout, and the caller vouches for the size.
+        // SAFETY: the block came from `System` with this layout, and the caller vouches for the
+        // size.
         unsafe { System.realloc(block, layout, size) }
     }
 }

@@ -38,7 +38,8 @@ pub trait DeflateSubject: Sized + 'static {
     /// If it cannot be compressed.
     fn compress(&mut self, plain: &[u8]) -> Result<&[u8], Error>;
 
-    /// The message that was compressed, as `compressed[..length]` has it. What is behind may be written: [`ROOM`] bytes.
+    /// The message that was compressed, as `compressed[..length]` has it. What is behind may be
+    /// written: [`ROOM`] bytes.
     ///
     /// # Errors
     ///
@@ -49,8 +50,8 @@ pub trait DeflateSubject: Sized + 'static {
 /// Bytes behind a compressed message that may be written, as in a buffer that was read into.
 pub const ROOM: usize = 16;
 
-/// How many different messages follow each other, over and over: so many that none is still in the window, 32 KiB, when it comes
-/// again.
+/// How many different messages follow each other, over and over: so many that none is still in the
+/// window, 32 KiB, when it comes again.
 const MESSAGES: usize = 64;
 
 /// Sets a case of this suite up.
@@ -93,7 +94,8 @@ impl<S: DeflateSubject> Compress<S> {
         Ok(Self { subject: S::new(&setting)?, setting, messages: plain_messages(bytes), next: 0 })
     }
 
-    /// Starts a connection anew and has all messages compressed and inflated by another implementation; returns their length.
+    /// Starts a connection anew and has all messages compressed and inflated by another
+    /// implementation; returns their length.
     fn check(&self) -> Result<usize, Error> {
         let mut subject = S::new(&self.setting)?;
         let mut witness = Inflate::new(false, self.setting.window_bits);

@@ -2,10 +2,12 @@
 //!
 //! `windlass-bench` starts one small program per implementation and talks to it in lines of JSON
 //! ([`protocol`]). The workload itself is here, once, generic over the implementation: a program
-//! only says how its library registers, deletes and takes one turn ([`dispatch::Subject`], [`poll0::AskingSubject`]), how
-//! it keeps timers ([`timers::TimerSubject`]), counts ([`flow::CounterSubject`]), is woken ([`wakeup`]), echoes messages
-//! ([`websocket::EngineSubject`]) and does the parts of that ([`unmask`], [`utf8`], [`deflate`]). So the work is the same by construction, and every
-//! slice ends with a check that exactly the expected handlers ran.
+//! only says how its library registers, deletes and takes one turn ([`dispatch::Subject`],
+//! [`poll0::AskingSubject`]), how it keeps timers ([`timers::TimerSubject`]), counts
+//! ([`flow::CounterSubject`]), is woken ([`wakeup`]), echoes messages
+//! ([`websocket::EngineSubject`]) and does the parts of that ([`unmask`], [`utf8`], [`deflate`]).
+//! So the work is the same by construction, and every slice ends with a check that exactly the
+//! expected handlers ran.
 
 #![deny(unsafe_code)]
 

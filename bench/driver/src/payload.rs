@@ -1,4 +1,5 @@
-//! What messages are made of: bytes, text in several scripts, and text that compresses as real messages do.
+//! What messages are made of: bytes, text in several scripts, and text that compresses as real
+//! messages do.
 
 use crate::protocol::{Content, Script};
 use crate::random::Random;

@@ -1,7 +1,8 @@
 //! Which processor a thread runs on.
 //!
-//! The program's main thread takes the processor that it is told to. Threads beside it go to the others, so that two threads
-//! never share one by accident. A program that is told none leaves all of them to the scheduler.
+//! The program's main thread takes the processor that it is told to. Threads beside it go to the
+//! others, so that two threads never share one by accident. A program that is told none leaves all
+//! of them to the scheduler.
 #![allow(
     unsafe_code,
     reason = "sched_getaffinity, sched_setaffinity, sched_setscheduler and gettid"
@@ -53,7 +54,8 @@ pub(crate) fn thread_number() -> u32 {
 
 fn allowed() -> Vec<usize> {
     let mut set = empty();
-    // SAFETY: the set is writable for its size, and 0 means the calling thread (sched_getaffinity(2)).
+    // SAFETY: the set is writable for its size, and 0 means the calling thread
+    // (sched_getaffinity(2)).
     if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
         return Vec::new();
     }
@@ -66,7 +68,8 @@ pub fn pin(cpu: usize) -> bool {
     pin_to(&[cpu])
 }
 
-/// Pins the calling thread to some processors; false if that is not allowed, as it never is for none.
+/// Pins the calling thread to some processors; false if that is not allowed, as it never is for
+/// none.
 fn pin_to(cpus: &[usize]) -> bool {
     let mut set = empty();
     for &cpu in cpus {
@@ -76,18 +79,21 @@ fn pin_to(cpus: &[usize]) -> bool {
         // SAFETY: the number is below the size of the set, checked above.
         unsafe { libc::CPU_SET(cpu, &mut set) };
     }
-    // SAFETY: the set is readable for its size, and 0 means the calling thread (sched_setaffinity(2)).
+    // SAFETY: the set is readable for its size, and 0 means the calling thread
+    // (sched_setaffinity(2)).
     unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0 }
 }
 
-/// Priorities, of those from 1 to 99, of a process that comes before all that share its processor. It is given both in turn to have its
-/// clock brought up to date; nobody else has either.
+/// Priorities, of those from 1 to 99, of a process that comes before all that share its processor.
+/// It is given both in turn to have its clock brought up to date; nobody else has either.
 pub const FIRST: [i32; 2] = [11, 10];
 
-/// Puts the calling process before all others that share its processor (SCHED_FIFO in sched(7)); false if that is not allowed.
+/// Puts the calling process before all others that share its processor (SCHED_FIFO in sched(7));
+/// false if that is not allowed.
 pub fn first() -> bool {
     let parameters = libc::sched_param { sched_priority: FIRST[1] };
-    // SAFETY: the parameters are readable for the length of the call, and 0 means the calling thread.
+    // SAFETY: the parameters are readable for the length of the call, and 0 means the calling
+    // thread.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) == 0 }
 }
 

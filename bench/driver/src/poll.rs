@@ -12,7 +12,8 @@ pub(crate) enum Side {
     Writable,
 }
 
-/// Waits until a descriptor is ready or the time is over; says whether it is ready. A signal ends the wait early.
+/// Waits until a descriptor is ready or the time is over; says whether it is ready. A signal ends
+/// the wait early.
 pub(crate) fn poll(fd: BorrowedFd<'_>, side: Side, timeout: Duration) -> io::Result<bool> {
     let events = match side {
         Side::Readable => libc::POLLIN,

@@ -11,7 +11,8 @@ use crate::{Error, alloc};
 
 /// A reactor that can take a turn without waiting.
 pub trait AskingSubject: Subject {
-    /// A turn as [`Subject::turn`], but for what is ready now: it does not wait. `#[inline(always)]` for the same reason.
+    /// A turn as [`Subject::turn`], but for what is ready now: it does not wait.
+    /// `#[inline(always)]` for the same reason.
     ///
     /// # Errors
     ///
@@ -106,7 +107,8 @@ impl<S: AskingSubject> Measured for Asking<S> {
 #[inline(never)]
 fn run<S: AskingSubject>(subject: &mut S, rounds: u64) -> io::Result<()> {
     for _ in 0..rounds {
-        // The subject may be somebody else's for all that the compiler knows: nothing is moved out of the loop.
+        // The subject may be somebody else's for all that the compiler knows: nothing is moved out
+        // of the loop.
         std::hint::black_box(&mut *subject).turn_at_once()?;
     }
     Ok(())

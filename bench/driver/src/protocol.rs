@@ -18,7 +18,8 @@ pub enum Request {
     Hello {
         /// Number of the processor, as sched_setaffinity(2) counts them.
         cpu: Option<usize>,
-        /// Come before all others that share it, if that is allowed: for the client, whose server does so.
+        /// Come before all others that share it, if that is allowed: for the client, whose server
+        /// does so.
         #[serde(default)]
         first: bool,
     },
@@ -31,8 +32,8 @@ pub enum Request {
         /// Does everything but the turns: what the workload itself costs.
         idle: bool,
     },
-    /// To the client of the suites that measure servers: connects to one and sets the case up; whatever was connected before is
-    /// closed.
+    /// To the client of the suites that measure servers: connects to one and sets the case up;
+    /// whatever was connected before is closed.
     Connect {
         /// What to set up.
         case: Case,
@@ -139,7 +140,8 @@ pub enum Writer {
 pub enum Awake {
     /// It is in a handler all the time, so only the first wake is news.
     InHandler,
-    /// It takes one turn after the other, for its handler wakes it again: every turn takes the wakes that came.
+    /// It takes one turn after the other, for its handler wakes it again: every turn takes the
+    /// wakes that came.
     Turning,
 }
 
@@ -216,7 +218,8 @@ pub enum Case {
         /// How they are watched.
         trigger: Trigger,
     },
-    /// Eight types of handler; `ready` of `registered` sources are ready in each turn, in random order.
+    /// Eight types of handler; `ready` of `registered` sources are ready in each turn, in random
+    /// order.
     EightTypes {
         /// Number of sources.
         registered: usize,
@@ -263,21 +266,22 @@ pub enum Case {
         /// Number of timers that wait.
         alive: usize,
     },
-    /// A writer that writes as fast as it may against a reader that sleeps a millisecond after each read. A round is a
-    /// millisecond of it.
+    /// A writer that writes as fast as it may against a reader that sleeps a millisecond after each
+    /// read. A round is a millisecond of it.
     Burst {
         /// What the writer does when the counter is full.
         writer: Writer,
         /// Maximum of the counter; `None` for one without.
         maximum: Option<u32>,
     },
-    /// Events one by one, 10 000 a second written and 8 000 read: how old an event gets. A round is an event.
+    /// Events one by one, 10 000 a second written and 8 000 read: how old an event gets. A round is
+    /// an event.
     Latency {
         /// Maximum of the counter; `None` for one without.
         maximum: Option<u32>,
     },
-    /// A writer without a pause against a reader that works 125 µs after each read: how many writes a read takes. A round is
-    /// a write.
+    /// A writer without a pause against a reader that works 125 µs after each read: how many writes
+    /// a read takes. A round is a write.
     Coalescing {
         /// Maximum of the counter; `None` for one without.
         maximum: Option<u32>,
@@ -292,7 +296,8 @@ pub enum Case {
         /// What keeps the loop awake.
         awake: Awake,
     },
-    /// Wakes a loop that sleeps on another processor; the time is that from the call to the handler.
+    /// Wakes a loop that sleeps on another processor; the time is that from the call to the
+    /// handler.
     WakeSleeping,
     /// Two loops on two processors wake each other in turn.
     RoundTrip {
@@ -313,7 +318,8 @@ pub enum Case {
         /// Most items that may be queued.
         bound: usize,
     },
-    /// A client's messages are in a buffer; the server's answers, the same messages, are ready to be sent. A round is a buffer.
+    /// A client's messages are in a buffer; the server's answers, the same messages, are ready to
+    /// be sent. A round is a buffer.
     Echo {
         /// What the messages are made of.
         content: Content,
@@ -410,8 +416,8 @@ impl Case {
         part.split_once('/').map_or(part, |(suite, _)| suite)
     }
 
-    /// The part of the suite that an implementation has or has not: the suite's name, with a word after a slash where the
-    /// suite has several parts.
+    /// The part of the suite that an implementation has or has not: the suite's name, with a word
+    /// after a slash where the suite has several parts.
     pub fn part(&self) -> &'static str {
         match self {
             Self::OneReady { .. }

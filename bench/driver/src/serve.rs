@@ -28,7 +28,8 @@ pub trait Measured {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error>;
 }
 
-/// What a program measures: a suite or a part of one (see [`Case::part`]), and how to set up its cases.
+/// What a program measures: a suite or a part of one (see [`Case::part`]), and how to set up its
+/// cases.
 pub struct Suite {
     part: &'static str,
     prepare: Prepare,
@@ -126,7 +127,8 @@ impl Program {
                 Err(error) => Reply::Failed { reason: format!("no request: {error}") },
             };
             let text = serde_json::to_string(&reply).expect("replies are plain data");
-            // Whoever started us has gone if the line cannot be written, and there is nobody to tell.
+            // Whoever started us has gone if the line cannot be written, and there is nobody to
+            // tell.
             if writeln!(io::stdout(), "{text}").is_err() {
                 return ExitCode::FAILURE;
             }
@@ -182,8 +184,8 @@ fn refusal(error: Error) -> Reply {
     if error.is::<Unsupported>() { Reply::Unsupported { reason } } else { Reply::Failed { reason } }
 }
 
-/// Set in the environment of a program whose instructions are counted step by step: the measured part
-/// is then enclosed by two signals, `SIGUSR1`, that tell the tracer where to begin and to end.
+/// Set in the environment of a program whose instructions are counted step by step: the measured
+/// part is then enclosed by two signals, `SIGUSR1`, that tell the tracer where to begin and to end.
 pub const STEPPED: &str = "WINDLASS_BENCH_STEPPED";
 
 /// Runs the measured part of a slice.

@@ -1,9 +1,10 @@
-//! What every server program of the suites `echo`, `broadcast`, `handshake` and `memory` shares: how it is told what to do, and what
-//! it says of itself.
+//! What every server program of the suites `echo`, `broadcast`, `handshake` and `memory` shares:
+//! how it is told what to do, and what it says of itself.
 //!
-//! It is started with `echo` or `broadcast`, then perhaps `--deflate`, `--cpu N` and `--first`. It listens on a free port of 127.0.0.1, prints
-//! one line of JSON, [`Server`], and serves until it is killed. In broadcasting, a connection to [`PUBLISHER`] publishes what it
-//! sends, and all others receive it.
+//! It is started with `echo` or `broadcast`, then perhaps `--deflate`, `--cpu N` and `--first`. It
+//! listens on a free port of 127.0.0.1, prints one line of JSON, [`Server`], and serves until it is
+//! killed. In broadcasting, a connection to [`PUBLISHER`] publishes what it sends, and all others
+//! receive it.
 #![allow(unsafe_code, reason = "prctl, getrlimit and setrlimit")]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -46,8 +47,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads this process's command line, and prepares the process: pins it, puts it before others, has it end with whoever started it,
-    /// and raises its limit of open files.
+    /// Reads this process's command line, and prepares the process: pins it, puts it before others,
+    /// has it end with whoever started it, and raises its limit of open files.
     ///
     /// # Errors
     ///
@@ -100,13 +101,15 @@ pub fn announce(address: SocketAddr, version: &str) {
     println!("{}", serde_json::to_string(&server).expect("plain data"));
 }
 
-/// Has the kernel kill this process when its parent ends: a run that is interrupted leaves no servers behind.
+/// Has the kernel kill this process when its parent ends: a run that is interrupted leaves no
+/// servers behind.
 fn end_with_parent() {
     // SAFETY: this option takes a number (prctl(2)).
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
-/// Raises the soft limit of open files to the hard one. Where that is refused, accepting will fail and be noticed.
+/// Raises the soft limit of open files to the hard one. Where that is refused, accepting will fail
+/// and be noticed.
 fn raise_open_files() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit is writable for the length of the call.

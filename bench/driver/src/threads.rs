@@ -8,15 +8,18 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Unsupported, place};
 
-/// Longest wait for another thread. None takes a hundredth of it, but on a machine that is stopped for a while.
+/// Longest wait for another thread. None takes a hundredth of it, but on a machine that is stopped
+/// for a while.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// Refuses where two threads would have to share a processor: one that spins would keep the other from running.
+/// Refuses where two threads would have to share a processor: one that spins would keep the other
+/// from running.
 pub(crate) fn check_processors() -> Result<(), Error> {
     if place::has_two() { Ok(()) } else { Err(Unsupported("needs two processors").into()) }
 }
 
-/// A thread on the other processor, always the same one. Its errors come as text, for they cannot be sent.
+/// A thread on the other processor, always the same one. Its errors come as text, for they cannot
+/// be sent.
 pub(crate) fn opposite<T: Send + 'static>(
     body: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> JoinHandle<Result<T, String>> {
@@ -34,8 +37,8 @@ pub(crate) fn join<T>(thread: JoinHandle<Result<T, String>>) -> Result<T, Error>
     }
 }
 
-/// Spins until the condition holds; an error if it never does, which is how a lost wake shows. It makes no system call, so
-/// that those of the measured code can be counted.
+/// Spins until the condition holds; an error if it never does, which is how a lost wake shows. It
+/// makes no system call, so that those of the measured code can be counted.
 pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) -> Result<(), Error> {
     let started = Instant::now();
     for spins in 0_u64.. {
@@ -59,8 +62,8 @@ impl Watched {
         File::open(format!("/proc/self/task/{thread}/stat")).map(Self)
     }
 
-    /// Spins until the thread sleeps in the kernel. The only system call is pread64(2), which nothing measured makes, so
-    /// that it can be left out when calls are counted.
+    /// Spins until the thread sleeps in the kernel. The only system call is pread64(2), which
+    /// nothing measured makes, so that it can be left out when calls are counted.
     pub(crate) fn wait_until_asleep(&self) -> Result<(), Error> {
         wait_until("sleep of the loop", || {
             let mut text = [0; 256];
@@ -70,13 +73,15 @@ impl Watched {
     }
 }
 
-/// Whether the state in `/proc/PID/stat` is `S`; the name before it is in brackets and may hold anything (proc_pid_stat(5)).
+/// Whether the state in `/proc/PID/stat` is `S`; the name before it is in brackets and may hold
+/// anything (proc_pid_stat(5)).
 fn is_asleep(stat: &[u8]) -> bool {
     let end = stat.iter().rposition(|&byte| byte == b')');
     end.and_then(|end| stat.get(end + 2)) == Some(&b'S')
 }
 
-/// On cache lines of its own (two, for processors fetch them in pairs), so that threads that write beside it do not slow it.
+/// On cache lines of its own (two, for processors fetch them in pairs), so that threads that write
+/// beside it do not slow it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);

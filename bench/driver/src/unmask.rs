@@ -18,8 +18,8 @@ pub trait UnmaskSubject: Sized + 'static {
     /// [`Unsupported`](crate::Unsupported) if it cannot be called on its own.
     fn new(bytes: usize) -> Result<Self, Error>;
 
-    /// Unmasks `buffer[payload]` and says where its first byte is now. The 64 bytes in front of the payload and behind it may
-    /// be written, too.
+    /// Unmasks `buffer[payload]` and says where its first byte is now. The 64 bytes in front of the
+    /// payload and behind it may be written, too.
     fn unmask(&mut self, buffer: &mut [u8], payload: Range<usize>, key: [u8; 4]) -> usize;
 
     /// What it does is to unmask; false for what only shows how fast memory is.

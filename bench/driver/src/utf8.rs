@@ -9,8 +9,8 @@ use crate::{Error, alloc, payload};
 
 /// Something that validates.
 pub trait Utf8Subject: 'static {
-    /// True if the text is valid. It came in pieces that end at `cuts` and at its end; a validator that knows no pieces takes it
-    /// whole, and is spared the copy that would make it so.
+    /// True if the text is valid. It came in pieces that end at `cuts` and at its end; a validator
+    /// that knows no pieces takes it whole, and is spared the copy that would make it so.
     fn is_valid(text: &[u8], cuts: &[usize]) -> bool;
 
     /// Whether it takes part where text comes in so many pieces.
@@ -50,8 +50,8 @@ struct Validate {
 }
 
 impl Validate {
-    /// The text is valid; it is not with a byte in it, anywhere, that no text has, nor without its last byte where that is part of
-    /// a character.
+    /// The text is valid; it is not with a byte in it, anywhere, that no text has, nor without its
+    /// last byte where that is part of a character.
     fn check(&self) -> Result<(), Error> {
         if self.idle {
             return Ok(());

@@ -1,5 +1,6 @@
-//! Compiles uWebSockets and uSockets with the flags of their own makefiles, link-time optimization between the two included. There are
-//! two builds: for this very processor, as the makefiles have it, and for what callgrind can execute, which knows no AVX-512.
+//! Compiles uWebSockets and uSockets with the flags of their own makefiles, link-time optimization
+//! between the two included. There are two builds: for this very processor, as the makefiles have
+//! it, and for what callgrind can execute, which knows no AVX-512.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,7 +36,8 @@ fn compile(binary: &str, processor: &str) -> Result<(), String> {
         .opt_level(3)
         .debug(true)
         .force_frame_pointer(false)
-        // For a program, not for a library whose functions another may replace: those would not be inlined.
+        // For a program, not for a library whose functions another may replace: those would not be
+        // inlined.
         .pic(false)
         .flag("-fPIE")
         .flag(format!("-march={processor}"))
@@ -74,14 +76,16 @@ fn compile(binary: &str, processor: &str) -> Result<(), String> {
             .try_compile_intermediates()
             .map_err(refused)?,
     );
-    // Optimized as a whole, and then an object as any other: the linker that Rust calls knows nothing of it.
+    // Optimized as a whole, and then an object as any other: the linker that Rust calls knows
+    // nothing of it.
     let whole = out.join("uwebsockets.o");
     let mut link = compiler.to_command();
     link.args(["-r", "-nostdlib", "-flinker-output=nolto-rel", "-o"]).arg(&whole).args(objects);
     if !link.status().is_ok_and(|status| status.success()) {
         return Err("the C++ compiler has no link-time optimization".to_owned());
     }
-    // Both builds have the same names in them, so each goes to its own binary alone. zlib comes again behind what needs it.
+    // Both builds have the same names in them, so each goes to its own binary alone. zlib comes
+    // again behind what needs it.
     let zlib =
         PathBuf::from(std::env::var_os("DEP_Z_ROOT").ok_or("zlib is nowhere")?).join("lib/libz.a");
     let libraries = [whole, zlib];

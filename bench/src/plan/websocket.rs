@@ -131,8 +131,8 @@ fn deflate(quick: bool) -> Vec<Case> {
     if quick { cases.into_iter().step_by(2).collect() } else { cases }
 }
 
-/// The cases whose instructions are counted, too. A step takes ten microseconds, so those are left out in which somebody runs
-/// hundreds of thousands.
+/// The cases whose instructions are counted, too. A step takes ten microseconds, so those are left
+/// out in which somebody runs hundreds of thousands.
 pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
     let is_counted = |case: &Case| match *case {
         Case::Echo { content: Content::Binary, bytes, messages, .. } => {
@@ -153,7 +153,8 @@ fn is_large_text(case: &Case) -> bool {
     [Content::Ascii, Content::TwoByte].iter().any(|&content| *case == echo(content, 16 * KIB, 1))
 }
 
-/// True if instructions of the case are counted in the build with fat LTO as well: where calls weigh.
+/// True if instructions of the case are counted in the build with fat LTO as well: where calls
+/// weigh.
 pub(crate) fn is_counted_with_lto(case: &Case) -> bool {
     matches!(case, Case::Echo { .. }) && size(case).1 <= KIB
 }

@@ -1,10 +1,12 @@
 //! Instructions and system calls of servers.
 //!
-//! A server runs under a tool twice, for two numbers of messages; what it takes to start, to accept and to warm up is in both, so the
-//! difference is that of the messages. Callgrind counts the instructions, strace the system calls.
+//! A server runs under a tool twice, for two numbers of messages; what it takes to start, to accept
+//! and to warm up is in both, so the difference is that of the messages. Callgrind counts the
+//! instructions, strace the system calls.
 //!
-//! The instructions of handshakes are counted in steps (ptrace(2)) where that is allowed: valgrind hides the processor's instructions for SHA-1, and without them the hash
-//! is a fifth of a handshake. A server is stepped from when it has been warmed until it has nothing more to do.
+//! The instructions of handshakes are counted in steps (ptrace(2)) where that is allowed: valgrind
+//! hides the processor's instructions for SHA-1, and without them the hash is a fifth of a
+//! handshake. A server is stepped from when it has been warmed until it has nothing more to do.
 
 use std::path::Path;
 use std::process::Command;
@@ -170,8 +172,8 @@ fn count_case(
     }
 }
 
-/// Measured rounds of a slice that is stepped, which has about twice as many more: those that warm it, and those under way at its end. A step takes some
-/// ten microseconds.
+/// Measured rounds of a slice that is stepped, which has about twice as many more: those that warm
+/// it, and those under way at its end. A step takes some ten microseconds.
 const STEPPED_ROUNDS: u64 = 32;
 
 /// Rounds before, which are not counted: everything that happens once has happened then.
@@ -228,8 +230,9 @@ fn total(
     Ok(Total { count, rounds: outcome.turns, version })
 }
 
-/// The count of a round where the server is stepped: all that it executes in a slice, once another one has warmed it. What the client begins, the server has brought to
-/// its end when it sleeps again.
+/// The count of a round where the server is stepped: all that it executes in a slice, once another
+/// one has warmed it. What the client begins, the server has brought to its end when it sleeps
+/// again.
 fn stepped(
     built: &Built,
     client: &Path,

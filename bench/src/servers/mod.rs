@@ -1,7 +1,7 @@
 //! The suites that measure servers: programs that listen on a port, and one client for all of them.
 //!
-//! A case is set up on every server at once, each with a client of its own; then their slices take turns, as everywhere. The server
-//! has one processor, the client another.
+//! A case is set up on every server at once, each with a client of its own; then their slices take
+//! turns, as everywhere. The server has one processor, the client another.
 
 mod contest;
 mod counts;
@@ -141,7 +141,8 @@ fn places(pin: Pin) -> Result<Places, Refusal> {
     })
 }
 
-/// Whether programs may come before others that share their processor. A thread tries it, for it changes the caller.
+/// Whether programs may come before others that share their processor. A thread tries it, for it
+/// changes the caller.
 fn may_be_first() -> bool {
     std::thread::spawn(windlass_bench_driver::first).join().unwrap_or(false)
 }

@@ -86,7 +86,8 @@ pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
     }
 }
 
-/// The cases whose instructions and system calls are counted, with how many rounds one count has more than the other.
+/// The cases whose instructions and system calls are counted, with how many rounds one count has
+/// more than the other.
 pub(crate) fn counted(suite: &str, quick: bool) -> Vec<(Case, u64)> {
     let is_counted = |case: &Case| match *case {
         Case::Messages { connections, .. } => connections <= 100,

@@ -76,7 +76,8 @@ impl Process {
         Some(u64::from_ne_bytes(bytes))
     }
 
-    /// Asks the server, and with it the tool that it runs under, to end, and waits until the tool has written its report.
+    /// Asks the server, and with it the tool that it runs under, to end, and waits until the tool
+    /// has written its report.
     pub(crate) fn finish(mut self) -> Result<(), Refusal> {
         let process = self.server.process.to_string();
         let asked = Command::new("kill").args([OsStr::new("-TERM"), OsStr::new(&process)]).status();

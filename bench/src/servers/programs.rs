@@ -11,7 +11,8 @@ pub(crate) const UWEBSOCKETS: &str = "uwebsockets";
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) program: Program,
-    /// What is counted in its place by callgrind, which cannot execute what is compiled for every processor.
+    /// What is counted in its place by callgrind, which cannot execute what is compiled for every
+    /// processor.
     pub(crate) counted: Option<&'static str>,
 }
 
@@ -46,7 +47,8 @@ const fn peer(name: &'static str, package: &'static str) -> Server {
     server(name, PLAIN, Workspace::Peers, package, package)
 }
 
-/// All of them, in the order of the report. `floor-again` is the same program as `floor`: how far the two are apart is the noise.
+/// All of them, in the order of the report. `floor-again` is the same program as `floor`: how far
+/// the two are apart is the noise.
 pub(crate) const SERVERS: &[Server] = &[
     own(FLOOR, PLAIN, "bench-server-floor"),
     own("floor-again", PLAIN, "bench-server-floor"),

@@ -1,4 +1,5 @@
-//! Every case of the suites that measure servers, small, through the client and the servers of this workspace.
+//! Every case of the suites that measure servers, small, through the client and the servers of this
+//! workspace.
 
 #[path = "../../../crates/reactor/tests/common/rings.rs"]
 mod rings;
@@ -194,7 +195,8 @@ fn idle_connections_take_memory_that_can_be_seen() {
     }
 }
 
-/// Answers the upgrade, and then every 26 bytes, a frame of 20, by the frame with its last byte changed.
+/// Answers the upgrade, and then every 26 bytes, a frame of 20, by the frame with its last byte
+/// changed.
 fn liar() -> Server {
     use std::io::Read;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

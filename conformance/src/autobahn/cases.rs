@@ -12,7 +12,8 @@ impl CaseId {
         self.0[0]
     }
 
-    /// Whether the suite itself expects nothing of it: what the standard leaves open is reported as INFORMATIONAL.
+    /// Whether the suite itself expects nothing of it: what the standard leaves open is reported as
+    /// INFORMATIONAL.
     pub(super) fn is_informational(&self) -> bool {
         INFORMATIONAL.contains(&self.0.as_slice())
     }
@@ -125,8 +126,9 @@ const GROUPS: &[(&[u16], u16)] = &[
     (&[13, 7], 18),
 ];
 
-/// What `--quick` takes of the groups that take long: each subgroup of 9 once, its largest messages and its most fragments, each kind of data in 12 and each
-/// set of parameters in 13, in one frame and in fragments.
+/// What `--quick` takes of the groups that take long: each subgroup of 9 once, its largest messages
+/// and its most fragments, each kind of data in 12 and each set of parameters in 13, in one frame
+/// and in fragments.
 const SAMPLE: &[&[u16]] = &[
     &[9, 1, 3],
     &[9, 1, 6],

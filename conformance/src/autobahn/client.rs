@@ -1,4 +1,5 @@
-//! Tests the client: the suite plays the server, and a program made of the engine and a blocking socket echoes what it is sent.
+//! Tests the client: the suite plays the server, and a program made of the engine and a blocking
+//! socket echoes what it is sent.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -53,7 +54,8 @@ pub(super) fn play(job: &Job<'_>) -> Result<Outcomes> {
     outcome.and_then(|()| job.read_index())
 }
 
-/// Starts the suite's server. It wants to be told a port, and a free one may be taken by another before it listens.
+/// Starts the suite's server. It wants to be told a port, and a free one may be taken by another
+/// before it listens.
 fn start(job: &Job<'_>) -> Result<(Process, SocketAddr)> {
     for _ in 0..PORTS_MAX {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
@@ -109,7 +111,8 @@ fn echo(address: SocketAddr, path: &str) -> Result<()> {
     })
 }
 
-/// What compresses a client's messages. As the suite's server asks for every parameter in turn, the client must be able to follow.
+/// What compresses a client's messages. As the suite's server asks for every parameter in turn, the
+/// client must be able to follow.
 fn wishes() -> DeflateConfig {
     let mut wishes = DeflateConfig::DEFAULT;
     wishes.compressor = Compressor::Dedicated;
@@ -208,7 +211,8 @@ mod tests {
     use super::*;
     use windlass_ws::handshake::Accept;
 
-    /// A server for one connection, which sends a message and a Close frame and returns what it received.
+    /// A server for one connection, which sends a message and a Close frame and returns what it
+    /// received.
     fn serve(listener: &TcpListener) -> Vec<String> {
         let (mut socket, _) = listener.accept().expect("the client connects");
         let mut buffer = vec![0; 4096];

@@ -1,5 +1,5 @@
-//! The Autobahn TestSuite: installs it, runs its cases in several processes and compares what it says with the
-//! committed table.
+//! The Autobahn TestSuite: installs it, runs its cases in several processes and compares what it
+//! says with the committed table.
 
 mod cases;
 mod client;
@@ -24,7 +24,8 @@ use self::suite::{Installed, Job};
 use self::verdict::Outcomes;
 use crate::server::Server;
 
-/// Parts of the work per process that runs at once: what takes longer than its weight says delays the end by a part at most.
+/// Parts of the work per process that runs at once: what takes longer than its weight says delays
+/// the end by a part at most.
 const PARTS_PER_SHARD: usize = 4;
 
 /// The longest message of the suite, in bytes: cases 9.1.6 and 9.2.6.
@@ -65,7 +66,8 @@ pub(crate) struct Args {
     update: bool,
 }
 
-/// Runs the suite; true when everything passed and is as in the table, or when the suite cannot be had.
+/// Runs the suite; true when everything passed and is as in the table, or when the suite cannot be
+/// had.
 pub(crate) fn run(args: &Args) -> Result<bool> {
     let root =
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate is in the workspace")?;
@@ -135,7 +137,8 @@ fn test_server(
     Ok((outcomes, faults))
 }
 
-/// Does the work in parts, several at once. What a part could not do does not keep the others from being done.
+/// Does the work in parts, several at once. What a part could not do does not keep the others from
+/// being done.
 fn in_shards(
     wstest: &Path,
     cases: &[CaseId],

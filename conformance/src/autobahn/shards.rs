@@ -2,8 +2,8 @@
 
 use super::cases::CaseId;
 
-/// Splits `cases` into at most `count` parts of about the same weight, the heaviest part first. Each case is in one part; no
-/// part is empty.
+/// Splits `cases` into at most `count` parts of about the same weight, the heaviest part first.
+/// Each case is in one part; no part is empty.
 pub(super) fn split(cases: &[CaseId], count: usize) -> Vec<Vec<CaseId>> {
     let mut by_weight: Vec<&CaseId> = cases.iter().collect();
     by_weight.sort_by_key(|case| std::cmp::Reverse(case.weight()));

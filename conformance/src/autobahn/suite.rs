@@ -21,7 +21,8 @@ pub(super) const AGENT: &str = "windlass";
 /// The status with which `install` says that this machine cannot have the suite.
 const CANNOT: i32 = 3;
 
-/// How long a process of the suite may be silent. It announces each case, and gives the longest 480 seconds.
+/// How long a process of the suite may be silent. It announces each case, and gives the longest 480
+/// seconds.
 pub(super) const SILENCE: Duration = Duration::from_secs(500);
 
 /// What `install` came to.
@@ -62,8 +63,8 @@ pub(super) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Starts the process in `mode`. Its output folder is its own and empty, for an index of an earlier run would be
-    /// taken for this one's.
+    /// Starts the process in `mode`. Its output folder is its own and empty, for an index of an
+    /// earlier run would be taken for this one's.
     fn start(&self, mode: &str, mut spec: Value) -> Result<Process> {
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;

@@ -22,9 +22,9 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the case is passed. OK alone is good enough: NON-STRICT is allowed by the standard and still worse than what others do,
-    /// UNIMPLEMENTED means that an extension was not agreed. Only where the suite itself expects nothing it says
-    /// INFORMATIONAL.
+    /// Whether the case is passed. OK alone is good enough: NON-STRICT is allowed by the standard
+    /// and still worse than what others do, UNIMPLEMENTED means that an extension was not agreed.
+    /// Only where the suite itself expects nothing it says INFORMATIONAL.
     pub(super) fn is_passed(&self, case: &CaseId) -> bool {
         let good = if case.is_informational() { "INFORMATIONAL" } else { "OK" };
         self.behavior == good && self.behavior_close == good

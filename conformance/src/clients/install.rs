@@ -1,4 +1,5 @@
-//! Installs the libraries, in the versions that the lock files name, into a folder of the user's cache.
+//! Installs the libraries, in the versions that the lock files name, into a folder of the user's
+//! cache.
 
 use std::{
     ffi::OsString,
@@ -127,8 +128,8 @@ fn cache(name: &str) -> Result<PathBuf> {
         .join(name))
 }
 
-/// The folder with what `command` installs there by the lock files, which it finds in it. What is there already, from the same
-/// lock files, is kept.
+/// The folder with what `command` installs there by the lock files, which it finds in it. What is
+/// there already, from the same lock files, is kept.
 fn once(
     folder: &Path,
     source: &Path,
@@ -163,8 +164,8 @@ fn once(
     Ok(Ok(folder.to_owned()))
 }
 
-/// What an installer says of a file that is not what the lock file promises. That is a fault; whatever else keeps it from
-/// installing is the machine's or the network's doing.
+/// What an installer says of a file that is not what the lock file promises. That is a fault;
+/// whatever else keeps it from installing is the machine's or the network's doing.
 const WRONG_FILE: [&str; 5] = [
     "DO NOT MATCH THE HASHES",
     "EINTEGRITY",

@@ -1,6 +1,8 @@
-//! Other people's clients against `windlass serve`: each alone, all of them in one room, and all of them when the server stops.
+//! Other people's clients against `windlass serve`: each alone, all of them in one room, and all of
+//! them when the server stops.
 //!
-//! The clients are the programs in `conformance/clients`; what they test stands in `conformance/README.md`.
+//! The clients are the programs in `conformance/clients`; what they test stands in
+//! `conformance/README.md`.
 
 mod install;
 mod verdict;
@@ -42,7 +44,8 @@ const GOODBYE: &str = "a_stop_says_goodbye";
 /// The room once more, on a server whose connections are spread over workers.
 const WORKERS_RELAY: &str = "two_workers::a_room_hears_everybody_in_order";
 
-/// The longest message is what the clients know, and one of zeros is refused for its length; nothing of what waits for a slow one is dropped.
+/// The longest message is what the clients know, and one of zeros is refused for its length;
+/// nothing of what waits for a slow one is dropped.
 const SERVER_OPTIONS: [&str; 6] =
     ["--message-max", "2097152", "--buffer", "16777216", "--inflate-ratio-max", "0"];
 
@@ -199,7 +202,8 @@ fn lines(process: Process) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// All clients in one room: each hears what the others say. The name of the test is given this beginning.
+/// All clients in one room: each hears what the others say. The name of the test is given this
+/// beginning.
 fn relay(site: &Site, clients: &[Client], prefix: &str, findings: &mut Findings) {
     if let [only] = clients {
         return findings.ignore(only.name, &[&format!("{prefix}{RELAY}")], "there is nobody else");

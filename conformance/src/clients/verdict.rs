@@ -21,8 +21,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Reads the lines that a client has printed. Every expected test has a verdict, one that the client does not mention has failed,
-/// and so has one that nobody expects.
+/// Reads the lines that a client has printed. Every expected test has a verdict, one that the
+/// client does not mention has failed, and so has one that nobody expects.
 pub(super) fn read(lines: &[String], expected: &[&str]) -> Vec<(String, Verdict)> {
     let said: Vec<(&str, Verdict)> = lines.iter().filter_map(|line| verdict_in(line)).collect();
     let mut verdicts = Vec::new();

@@ -1,6 +1,7 @@
 //! The windlass program.
 //!
-//! `windlass serve`, which is also what it does when no subcommand is named: a WebSocket server with a page, chat rooms and an echo. `windlass load`: what measures one.
+//! `windlass serve`, which is also what it does when no subcommand is named: a WebSocket server
+//! with a page, chat rooms and an echo. `windlass load`: what measures one.
 
 #![deny(unsafe_code)]
 
@@ -35,15 +36,17 @@ struct Cli {
 enum Command {
     /// Listen: chat rooms, an echo, and a page for browsers (the default)
     Serve(Box<serve::Args>),
-    /// Send messages to an echo server, check every byte that comes back, and measure how long it takes
+    /// Send messages to an echo server, check every byte that comes back, and measure how long it
+    /// takes
     Load(Box<load::Args>),
 }
 
-/// 0 after a clean stop, 1 when something failed, 2 for arguments that make no sense (clap's own choice).
+/// 0 after a clean stop, 1 when something failed, 2 for arguments that make no sense (clap's own
+/// choice).
 fn main() -> ExitCode {
     #[expect(unsafe_code, reason = "sockets from the service manager are descriptors by number")]
-    // SAFETY: this is the first statement of `main`, and nothing of this program runs before it. So no descriptor was opened here, and no thread
-    // was started that could open one.
+    // SAFETY: this is the first statement of `main`, and nothing of this program runs before it. So
+    // no descriptor was opened here, and no thread was started that could open one.
     let inherited = unsafe { inherited_sockets() };
     let cli = match parse(std::env::args_os().collect()) {
         Ok(cli) => cli,

@@ -12,8 +12,8 @@ const OTHER_FILES: usize = 16;
 /// Descriptors of each further worker: its listeners and the reactor's own.
 const FILES_PER_WORKER: usize = 8;
 
-/// The number of connections to allow. Raises this process's soft limit of open files as far as that takes and the hard limit
-/// allows.
+/// The number of connections to allow. Raises this process's soft limit of open files as far as
+/// that takes and the hard limit allows.
 ///
 /// What was asked for is kept even if the limit is lower: accepting then pauses when it is reached.
 pub(crate) fn connections_max(asked: Option<u32>, workers: usize) -> anyhow::Result<usize> {

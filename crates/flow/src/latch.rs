@@ -2,11 +2,14 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. `state` is `AWAKE`, `ASLEEP` or `WOKEN`. Any thread swaps it to `WOKEN`; who finds `ASLEEP` there, and nobody else, writes to the descriptor.
-//! 2. The owner alone moves it elsewhere: from `AWAKE` to `ASLEEP` before it waits, which fails if a wake has come; to `AWAKE` after the
-//!    wait, which says whether one has.
-//! 3. So a wake is never lost: it comes before the owner's step to `ASLEEP`, which then fails, or after it, and then the descriptor is written.
-//! 4. Both sides of a step are `AcqRel`: what a waker did before the wake is seen by the owner that takes it.
+//! 1. `state` is `AWAKE`, `ASLEEP` or `WOKEN`. Any thread swaps it to `WOKEN`; who finds `ASLEEP`
+//!    there, and nobody else, writes to the descriptor.
+//! 2. The owner alone moves it elsewhere: from `AWAKE` to `ASLEEP` before it waits, which fails if
+//!    a wake has come; to `AWAKE` after the wait, which says whether one has.
+//! 3. So a wake is never lost: it comes before the owner's step to `ASLEEP`, which then fails, or
+//!    after it, and then the descriptor is written.
+//! 4. Both sides of a step are `AcqRel`: what a waker did before the wake is seen by the owner that
+//!    takes it.
 
 use core::fmt;
 use std::time::Duration;
@@ -26,12 +29,15 @@ const WOKEN: u32 = 2;
 
 /// Wakes one owner from any thread; only the wake that finds the owner asleep makes a system call.
 ///
-/// The owner is a loop that waits for the latch's descriptor among others. It calls [`sleep`](Self::sleep) before it waits, does not wait if
-/// that says no, and calls [`awake`](Self::awake) after the wait; when that says yes it looks for what the wakers have left, a queue's items
-/// say. A wake between `awake` and `sleep` costs its caller one atomic operation.
+/// The owner is a loop that waits for the latch's descriptor among others. It calls
+/// [`sleep`](Self::sleep) before it waits, does not wait if that says no, and calls
+/// [`awake`](Self::awake) after the wait; when that says yes it looks for what the wakers have
+/// left, a queue's items say. A wake between `awake` and `sleep` costs its caller one atomic
+/// operation.
 ///
-/// The descriptor is watched edge-triggered and never read, which spares a call: each write is a new edge. Where that is not to
-/// be had (poll(2)), [`clear`](Self::clear) it after the wait. A thread that has nothing else to wait for calls [`wait`](Self::wait).
+/// The descriptor is watched edge-triggered and never read, which spares a call: each write is a
+/// new edge. Where that is not to be had (poll(2)), [`clear`](Self::clear) it after the wait. A
+/// thread that has nothing else to wait for calls [`wait`](Self::wait).
 ///
 /// ```
 /// use windlass_flow::Latch;
@@ -69,11 +75,13 @@ impl Latch {
 
     #[cold]
     fn ring(&self) {
-        // It is refused when 2^64 - 2 wakes were never cleared; then the descriptor is readable and its edge came long ago.
+        // It is refused when 2^64 - 2 wakes were never cleared; then the descriptor is readable and
+        // its edge came long ago.
         let _ = self.wake.write(1);
     }
 
-    /// The owner is about to wait. False when a wake has come since [`awake`](Self::awake): then it must not wait, or not long.
+    /// The owner is about to wait. False when a wake has come since [`awake`](Self::awake): then it
+    /// must not wait, or not long.
     #[must_use = "when it says no, a wait could last for ever"]
     #[inline]
     pub fn sleep(&self) -> bool {
@@ -84,10 +92,12 @@ impl Latch {
         }
     }
 
-    /// Puts the latch to sleep, for an owner that its descriptor calls: one handler among others in a loop. If a wake has come since
-    /// [`awake`](Self::awake), the descriptor is rung, so that the loop calls again: other handlers get their turn in between.
+    /// Puts the latch to sleep, for an owner that its descriptor calls: one handler among others in
+    /// a loop. If a wake has come since [`awake`](Self::awake), the descriptor is rung, so that the
+    /// loop calls again: other handlers get their turn in between.
     ///
-    /// Such an owner rearms before the descriptor is first watched, edge-triggered, and at the end of each call; it begins each with `awake`.
+    /// Such an owner rearms before the descriptor is first watched, edge-triggered, and at the end
+    /// of each call; it begins each with `awake`.
     pub fn rearm(&self) {
         if !self.sleep() {
             self.ring();
@@ -102,7 +112,8 @@ impl Latch {
             && self.state.swap(AWAKE, Ordering::AcqRel) == WOKEN
     }
 
-    /// Whether a wake has come that no [`awake`](Self::awake) has taken. One load: for an owner that spins.
+    /// Whether a wake has come that no [`awake`](Self::awake) has taken. One load: for an owner
+    /// that spins.
     #[must_use]
     #[inline]
     pub fn is_woken(&self) -> bool {
@@ -116,15 +127,17 @@ impl Latch {
         self.state.load(Ordering::Relaxed) == ASLEEP
     }
 
-    /// Makes the descriptor unreadable, for an owner that does not watch it edge-triggered. Comes before [`awake`](Self::awake).
+    /// Makes the descriptor unreadable, for an owner that does not watch it edge-triggered. Comes
+    /// before [`awake`](Self::awake).
     pub fn clear(&self) {
         let _ = self.wake.read();
     }
 
-    /// Waits for a wake and takes it, or until the time is over (`None`: for ever). True when one has come.
+    /// Waits for a wake and takes it, or until the time is over (`None`: for ever). True when one
+    /// has come.
     ///
-    /// For an owner that waits for nothing else. The wait may end early, by a signal or by the late ring of a wake that was taken long ago;
-    /// so wait in a loop for what the wakers leave.
+    /// For an owner that waits for nothing else. The wait may end early, by a signal or by the late
+    /// ring of a wake that was taken long ago; so wait in a loop for what the wakers leave.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         if self.sleep() {
             self.wake.wait(timeout);

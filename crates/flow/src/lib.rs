@@ -1,8 +1,10 @@
 //! Flow control between threads and processes: what a fast sender meets when its receiver is slow.
 //!
-//! - [`EventCounter`] is an eventfd with a maximum: a writer that would reach it waits, and either side can be polled.
+//! - [`EventCounter`] is an eventfd with a maximum: a writer that would reach it waits, and either
+//!   side can be polled.
 //! - [`Latch`] wakes a loop: only the wake that finds it asleep makes a system call.
-//! - [`Mailbox`] is a bounded queue from many threads to one, with a [`Latch`] to wake the receiver.
+//! - [`Mailbox`] is a bounded queue from many threads to one, with a [`Latch`] to wake the
+//!   receiver.
 //!
 //! Nothing here needs the reactor; each is a descriptor for any loop.
 

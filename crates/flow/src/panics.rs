@@ -1,4 +1,5 @@
-//! Calls into the user's code one after another although some of them panic: two panics at once would end the process.
+//! Calls into the user's code one after another although some of them panic: two panics at once
+//! would end the process.
 
 use core::any::Any;
 use std::{
@@ -6,8 +7,8 @@ use std::{
     thread,
 };
 
-/// Drops what a panic carried. That may panic in its turn, with a load that does so too: an endless chain of them is cut, and
-/// its last one leaked.
+/// Drops what a panic carried. That may panic in its turn, with a load that does so too: an endless
+/// chain of them is cut, and its last one leaked.
 pub fn discard_panic(outcome: Result<(), Box<dyn Any + Send>>) {
     let Err(mut load) = outcome else { return };
     for _ in 0..8 {

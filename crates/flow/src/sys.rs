@@ -1,4 +1,5 @@
-//! The kernel's two ways to wait, as this crate uses them: eventfd(2) and futex(2), and their doubles under loom.
+//! The kernel's two ways to wait, as this crate uses them: eventfd(2) and futex(2), and their
+//! doubles under loom.
 
 #[cfg(not(loom))]
 pub(crate) use kernel::{EventFd, Futex};
@@ -14,8 +15,8 @@ pub(crate) enum Scope {
     System,
 }
 
-/// The system calls that this thread has made through this module: for tests of paths that make none, or make them in an order, and
-/// of what happens between two of them.
+/// The system calls that this thread has made through this module: for tests of paths that make
+/// none, or make them in an order, and of what happens between two of them.
 #[cfg(all(test, not(loom)))]
 pub(crate) mod calls {
     use std::{
@@ -101,7 +102,8 @@ mod kernel {
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
         }
 
-        /// Adds to it. False when it would pass the kernel's maximum, 2^64 - 2; then it is readable anyhow.
+        /// Adds to it. False when it would pass the kernel's maximum, 2^64 - 2; then it is readable
+        /// anyhow.
         pub(crate) fn write(&self, n: u64) -> bool {
             note(self.0.as_raw_fd());
             rustix::io::write(&self.0, &n.to_ne_bytes()).is_ok()
@@ -134,8 +136,8 @@ mod kernel {
         }
     }
 
-    /// A futex(2) word that counts wakes: who has seen a number sleeps only while it is still the number. May lie in a page that
-    /// processes share.
+    /// A futex(2) word that counts wakes: who has seen a number sleeps only while it is still the
+    /// number. May lie in a page that processes share.
     #[derive(Debug)]
     #[repr(transparent)]
     pub(crate) struct Futex(AtomicU32);
@@ -149,8 +151,9 @@ mod kernel {
             self.0.load(Ordering::Acquire)
         }
 
-        /// Sleeps until the next [`wake_all`](Self::wake_all), if there was none since `seen`, or until the time is over (`None`: for
-        /// ever). May return early. False when the whole time has passed.
+        /// Sleeps until the next [`wake_all`](Self::wake_all), if there was none since `seen`, or
+        /// until the time is over (`None`: for ever). May return early. False when the whole time
+        /// has passed.
         pub(crate) fn wait(&self, seen: u32, scope: Scope, timeout: Option<Duration>) -> bool {
             note(-1);
             // Beyond what the kernel can express is beyond everybody's patience.
@@ -190,7 +193,8 @@ mod model {
         changed: Condvar,
     }
 
-    /// The count, and how often it has called those who poll for reading and for writing: what an edge is to epoll(7).
+    /// The count, and how often it has called those who poll for reading and for writing: what an
+    /// edge is to epoll(7).
     #[derive(Debug, Default)]
     struct Count {
         value: u64,
@@ -228,7 +232,8 @@ mod model {
             self.levels().1
         }
 
-        /// Waits until it is not zero. Time does not pass in a model, so a lost wake is a deadlock that loom reports.
+        /// Waits until it is not zero. Time does not pass in a model, so a lost wake is a deadlock
+        /// that loom reports.
         pub(crate) fn wait(&self, _: Option<Duration>) {
             let mut count = self.count.lock().unwrap();
             while count.value == 0 {
@@ -275,7 +280,8 @@ mod model {
         }
     }
 
-    /// The double of a futex(2): the kernel compares and queues under one lock, and wakes under the same.
+    /// The double of a futex(2): the kernel compares and queues under one lock, and wakes under the
+    /// same.
     #[derive(Debug)]
     pub(crate) struct Futex {
         wakes: AtomicU32,

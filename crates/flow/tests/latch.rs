@@ -1,4 +1,5 @@
-//! The latch in a loop of somebody else's: its descriptor is watched edge-triggered by epoll(7) and never read.
+//! The latch in a loop of somebody else's: its descriptor is watched edge-triggered by epoll(7) and
+//! never read.
 
 #![cfg(not(loom))]
 
@@ -48,7 +49,8 @@ impl<'l> Loop<'l> {
     }
 }
 
-/// How often the latch's descriptor was written: each write adds one, and nobody reads it. proc(5), fdinfo.
+/// How often the latch's descriptor was written: each write adds one, and nobody reads it. proc(5),
+/// fdinfo.
 fn rings(latch: &Latch) -> u64 {
     let path = format!("/proc/self/fdinfo/{}", latch.as_fd().as_raw_fd());
     let text = std::fs::read_to_string(path).unwrap();
@@ -93,7 +95,8 @@ fn of_a_million_wakes_none_is_lost_and_only_sleepers_are_rung() {
     }
 }
 
-/// The wakers wait until the owner has seen the last wake, so that he falls asleep before nearly each.
+/// The wakers wait until the owner has seen the last wake, so that he falls asleep before nearly
+/// each.
 #[test]
 #[cfg_attr(miri, ignore = "long loops")]
 fn wakes_one_at_a_time_find_the_owner_falling_asleep() {

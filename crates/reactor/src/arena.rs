@@ -1,24 +1,29 @@
-//! A growing array whose places are named by index and generation, so that a stale name finds nothing.
+//! A growing array whose places are named by index and generation, so that a stale name finds
+//! nothing.
 
 use crate::generations::{BLOCK, Generations, PROCESS};
 
 /// The next free place, where there is none.
 const NONE: u32 = u32::MAX;
 
-/// Capacity grows by an eighth: a registration's share of it stays small (the 64-byte bound of a registration).
+/// Capacity grows by an eighth: a registration's share of it stays small (the 64-byte bound of a
+/// registration).
 const GROWTH_DIVISOR: usize = 8;
 
 /// A table of [`LARGE`] elements that has come to this many bytes is about to have [`PAGES`].
 const MANY: usize = 32 << 10;
 
-/// From so many bytes on the common allocators give a block pages of its own (glibc: `M_MMAP_THRESHOLD`, mallopt(3)): those that nothing was written to are not resident, and to
-/// grow is to map more of them, not to copy. Below it each growth leaves a hole behind, and by several thousand streams the holes were a tenth of what all of them had resident.
+/// From so many bytes on the common allocators give a block pages of its own (glibc:
+/// `M_MMAP_THRESHOLD`, mallopt(3)): those that nothing was written to are not resident, and to grow
+/// is to map more of them, not to copy. Below it each growth leaves a hole behind, and by several
+/// thousand streams the holes were a tenth of what all of them had resident.
 const PAGES: usize = 128 << 10;
 
 /// Elements of this size make up most of what a registration has in tables.
 const LARGE: usize = 32;
 
-/// Makes room for one more element and, when it must grow, for an eighth more, or up to where growing is cheap.
+/// Makes room for one more element and, when it must grow, for an eighth more, or up to where
+/// growing is cheap.
 pub(crate) fn reserve_one<T>(vec: &mut Vec<T>) {
     if vec.len() == vec.capacity() {
         grow(vec);
@@ -38,9 +43,9 @@ fn grow<T>(vec: &mut Vec<T>) {
 
 /// Values that are found by index and generation.
 ///
-/// A place's generation rises when it is vacated. Generations are drawn for the whole process, so no
-/// name comes twice, neither in this arena nor in another one. A place that gets no more of them is
-/// retired.
+/// A place's generation rises when it is vacated. Generations are drawn for the whole process, so
+/// no name comes twice, neither in this arena nor in another one. A place that gets no more of them
+/// is retired.
 #[derive(Debug)]
 pub(crate) struct Arena<T> {
     places: Vec<Place<T>>,

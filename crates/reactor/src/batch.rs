@@ -1,12 +1,14 @@
 //! The events of one wait, and how far they have been dispatched.
 //!
-//! The cursor is in memory and not in a register of the loop: so a handler's calls can tell which cell is running, a
-//! deletion of oneself can stop the loop without a test per event, and a panic leaves the rest in place (rule 8).
+//! The cursor is in memory and not in a register of the loop: so a handler's calls can tell which
+//! cell is running, a deletion of oneself can stop the loop without a test per event, and a panic
+//! leaves the rest in place (rule 8).
 //!
 //! # The protocol of this module
 //!
-//! 1. `start <= cursor <= end <= true end <= start + capacity`, all of one allocation that `drop` frees. The true end is
-//!    `end`, or `resume` while the batch is halted: so a turn that nobody halts writes one pointer less.
+//! 1. `start <= cursor <= end <= true end <= start + capacity`, all of one allocation that `drop`
+//!    frees. The true end is `end`, or `resume` while the batch is halted: so a turn that nobody
+//!    halts writes one pointer less.
 //! 2. Every event in `start..true end` has been written, by the kernel or by [`Batch::push`].
 
 #![allow(
@@ -59,14 +61,17 @@ impl Batch {
         if event == self.end {
             return None;
         }
-        // SAFETY: `cursor < end`, so one further is inside the allocation or one past it (protocol 1).
+        // SAFETY: `cursor < end`, so one further is inside the allocation or one past it (protocol
+        // 1).
         self.cursor = unsafe { event.add(1) };
-        // SAFETY: the event before `end` has been written (protocol 2), and only this batch has access to it.
+        // SAFETY: the event before `end` has been written (protocol 2), and only this batch has
+        // access to it.
         let RawEvent { flags, data } = unsafe { *event };
         Some((data.u64(), flags.bits()))
     }
 
-    /// The address of the cell whose event was given out last, if one was since the batch was filled.
+    /// The address of the cell whose event was given out last, if one was since the batch was
+    /// filled.
     pub(crate) fn running(&self) -> Option<u64> {
         if self.cursor == self.start {
             return None;
@@ -79,8 +84,8 @@ impl Batch {
 
     /// Whether an event of this cell waits to be dispatched.
     pub(crate) fn names(&self, address: u64) -> bool {
-        // SAFETY: the events from the cursor to the true end have been written (protocol 2), and nobody writes to them
-        // while `self` is borrowed.
+        // SAFETY: the events from the cursor to the true end have been written (protocol 2), and
+        // nobody writes to them while `self` is borrowed.
         let waiting = unsafe { slice::from_raw_parts(self.cursor, self.len()) };
         waiting.iter().any(|event| { event.data }.u64() == address)
     }
@@ -110,8 +115,9 @@ impl Batch {
     pub(crate) fn room(&mut self) -> &mut [MaybeUninit<RawEvent>] {
         let end = self.true_end();
         let used = (end.addr() - self.start.addr()) / size_of::<RawEvent>();
-        // SAFETY: the true end lies in the allocation and `capacity - used` elements follow it (protocol 1). The slice is
-        // borrowed from `self`, so nothing else uses the memory meanwhile.
+        // SAFETY: the true end lies in the allocation and `capacity - used` elements follow it
+        // (protocol 1). The slice is borrowed from `self`, so nothing else uses the memory
+        // meanwhile.
         unsafe { slice::from_raw_parts_mut(end.cast(), self.capacity - used) }
     }
 
@@ -122,15 +128,16 @@ impl Batch {
             self.is_empty() && self.resume.is_null(),
             "events that were not dispatched would be lost"
         );
-        // SAFETY: the allocation has `capacity` elements (protocol 1). The slice is borrowed from `self`, so nothing
-        // else uses the memory meanwhile.
+        // SAFETY: the allocation has `capacity` elements (protocol 1). The slice is borrowed from
+        // `self`, so nothing else uses the memory meanwhile.
         unsafe { slice::from_raw_parts_mut(self.start.cast(), self.capacity) }
     }
 
     /// Takes over events that were written to the [`whole_room`](Self::whole_room).
     ///
     /// # Safety
-    /// The first `count` elements of the room have been written, and `count` is not more than its length.
+    /// The first `count` elements of the room have been written, and `count` is not more than its
+    /// length.
     #[inline]
     pub(crate) unsafe fn refilled(&mut self, count: usize) {
         self.cursor = self.start;
@@ -144,12 +151,13 @@ impl Batch {
     /// While the batch is halted: the halt would be lost.
     ///
     /// # Safety
-    /// The first `count` elements of the room have been written, and `count` is not more than its length.
+    /// The first `count` elements of the room have been written, and `count` is not more than its
+    /// length.
     #[inline]
     pub(crate) unsafe fn filled(&mut self, count: usize) {
         assert!(self.resume.is_null(), "a halted batch is resumed before it is filled");
-        // SAFETY: the batch is not halted, so `end` is the true end, and `count` elements follow it in
-        // the allocation (the caller's promise).
+        // SAFETY: the batch is not halted, so `end` is the true end, and `count` elements follow it
+        // in the allocation (the caller's promise).
         self.end = unsafe { self.end.add(count) };
     }
 
@@ -174,7 +182,8 @@ impl Drop for Batch {
             self.start.cast::<MaybeUninit<RawEvent>>(),
             self.capacity,
         );
-        // SAFETY: `start` and `capacity` are those of the box that `new` gave up. Events have no destructor.
+        // SAFETY: `start` and `capacity` are those of the box that `new` gave up. Events have no
+        // destructor.
         drop(unsafe { Box::from_raw(room) });
     }
 }

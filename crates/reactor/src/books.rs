@@ -1,9 +1,10 @@
 //! The reactor's books of descriptors: add, modify, delete, and what the epoll set knows of it.
 //!
-//! One live cell has a descriptor's number, as our own table says before the kernel is asked. What the kernel has is
-//! keyed by (file, number) and may disagree as soon as somebody closes or replaces a registered descriptor. Then an entry may
-//! stay behind that carries a cell's address: such a cell is a *ghost*, its block is quarantined and its number tainted,
-//! until the epoll set is built anew (rule 7).
+//! One live cell has a descriptor's number, as our own table says before the kernel is asked. What
+//! the kernel has is keyed by (file, number) and may disagree as soon as somebody closes or
+//! replaces a registered descriptor. Then an entry may stay behind that carries a cell's address:
+//! such a cell is a *ghost*, its block is quarantined and its number tainted, until the epoll set
+//! is built anew (rule 7).
 
 use core::any::TypeId;
 use std::time::Instant;
@@ -50,13 +51,15 @@ impl Reactor {
         cell.set_armed_bits(mask);
         self.driver.add(cell, mask)?;
         cell.set_key(key);
-        // Rule 7: what is added under a tainted number is a ghost when it is deleted, whatever the kernel says.
+        // Rule 7: what is added under a tainted number is a ghost when it is deleted, whatever the
+        // kernel says.
         cell.set_flag(Flags::TAINTED, self.registry.is_tainted(fd));
         self.registry.insert(cell, self.turn_mark());
         Ok(key)
     }
 
-    /// Registers a cell of the user's, whose descriptor and interest were asked for before (rule 3).
+    /// Registers a cell of the user's, whose descriptor and interest were asked for before (rule
+    /// 3).
     pub(crate) fn admit(
         &mut self,
         cell: Cell,
@@ -103,8 +106,8 @@ impl Reactor {
         if !self.driver.supports(interest) {
             return Err(ModifyError::Unsupported);
         }
-        // What pauses a registration is edge-triggered for the kernel, but not for re-arming: who pauses himself at every hang-up
-        // would hear of it for ever.
+        // What pauses a registration is edge-triggered for the kernel, but not for re-arming: who
+        // pauses himself at every hang-up would hear of it for ever.
         let is_paused =
             cell.armed_mask() == interest.kernel_mask() && !cell.has_flag(Flags::ABSENT);
         if is_paused && interest == crate::interest() && cell.interest() == interest {
@@ -142,7 +145,8 @@ impl Reactor {
                 self.add_again(cell);
                 return Err(errno);
             }
-            // Whom the deletion has told to forget it. Where that fails, the ring itself tells of most.
+            // Whom the deletion has told to forget it. Where that fails, the ring itself tells of
+            // most.
             let _ = self.driver.tell_host_of(fd);
         }
         cell.set_armed_mask(mask);
@@ -150,8 +154,8 @@ impl Reactor {
             cell.set_flag(flag, false);
         }
         cell.set_flag(Flags::REARMED, mask & ONESHOT != 0 && self.batch.names(address));
-        // Rule 7 wants what is modified under a tainted number to be tainted. It is: it was added under that number, or
-        // has tainted it itself just now.
+        // Rule 7 wants what is modified under a tainted number to be tainted. It is: it was added
+        // under that number, or has tainted it itself just now.
         debug_assert!(cell.has_flag(Flags::TAINTED) || !self.registry.is_tainted(fd));
         Ok(())
     }
@@ -169,14 +173,16 @@ impl Reactor {
         }
     }
 
-    /// Deletes a cell's entry from the epoll set, and says whether one may be left that has its address.
+    /// Deletes a cell's entry from the epoll set, and says whether one may be left that has its
+    /// address.
     fn delete_from_set(&mut self, cell: Cell) -> bool {
         // Under a tainted number a DEL that succeeds may have hit another's entry.
         let ghost = self.driver.delete(cell).is_err() || cell.has_flag(Flags::TAINTED);
         if ghost {
             self.registry.taint(cell.fd());
             cell.set_flag(Flags::TAINTED, true);
-            // While there is a descriptor to be had: a ghost that cannot be laid would keep the loop awake.
+            // While there is a descriptor to be had: a ghost that cannot be laid would keep the
+            // loop awake.
             self.driver.reserve();
         }
         ghost
@@ -202,18 +208,19 @@ impl Reactor {
         self.counters.turns as u32
     }
 
-    /// Whether a registered cell was added after the batch was fetched, so that its block may be freed
-    /// as soon as the cell is deleted.
+    /// Whether a registered cell was added after the batch was fetched, so that its block may be
+    /// freed as soon as the cell is deleted.
     ///
     /// This is a hint, which errs every 2^32 turns:
-    /// [`Graves::free_early`](crate::graves::Graves::free_early) looks into the batch itself. False for
-    /// streams on a ring, whose addresses are in more lists than the header tells.
+    /// [`Graves::free_early`](crate::graves::Graves::free_early) looks into the batch itself. False
+    /// for streams on a ring, whose addresses are in more lists than the header tells.
     pub(crate) fn is_new(&self, cell: Cell) -> bool {
         let is_streams = cell.has_flag(Flags::HIDDEN) && self.backend() == Backend::Uring;
         self.registry.mark(cell) == self.turn_mark() && !is_streams
     }
 
-    /// Takes a cell out of all books. Its value goes to the graves, or waits for its handler to return. No code of the user's runs.
+    /// Takes a cell out of all books. Its value goes to the graves, or waits for its handler to
+    /// return. No code of the user's runs.
     pub(crate) fn strike(&mut self, cell: Cell) {
         cell.set_flag(Flags::DIRTY, false);
         // Rule 14: the destructor may close descriptors that merged changes still name.
@@ -223,7 +230,8 @@ impl Reactor {
         let early = !ghost && self.is_new(cell);
         self.registry.remove(cell, leaving);
         if leaving {
-            // Rule 1. The number stays taken, and the loop ends after the handler, without a test for this per event.
+            // Rule 1. The number stays taken, and the loop ends after the handler, without a test
+            // for this per event.
             self.leaving = Some(Leaving { cell, ghost });
             self.attention |= attention::LEAVING;
             self.batch.halt();
@@ -266,11 +274,11 @@ impl Reactor {
         }
     }
 
-    /// Builds the epoll set anew, without its ghosts (rule 7). Where the kernel has no descriptor or memory for it, the old set
-    /// stays and the next turn tries again.
+    /// Builds the epoll set anew, without its ghosts (rule 7). Where the kernel has no descriptor
+    /// or memory for it, the old set stays and the next turn tries again.
     ///
-    /// The batch must be empty: events that were fetched from the old set would be reported again by the new one, except
-    /// one-shot ones, which would be lost.
+    /// The batch must be empty: events that were fetched from the old set would be reported again
+    /// by the new one, except one-shot ones, which would be lost.
     pub(crate) fn rebuild(&mut self) {
         debug_assert!(self.batch.is_empty(), "rule 7: no rebuild while events of the old set wait");
         if self.driver.replace().is_err() {
@@ -301,8 +309,9 @@ impl Reactor {
         self.graves.free(&self.batch, &self.driver);
     }
 
-    /// Adds the reactor's own wake descriptor to the epoll set if it is not there. If the kernel refuses
-    /// it, the next turn tries again, and no turn waits longer than `DEAF_WAIT_MAX` until then.
+    /// Adds the reactor's own wake descriptor to the epoll set if it is not there. If the kernel
+    /// refuses it, the next turn tries again, and no turn waits longer than `DEAF_WAIT_MAX` until
+    /// then.
     pub(crate) fn listen_again(&mut self) {
         self.attention &= !attention::DEAF;
         let is_missing =
@@ -324,7 +333,8 @@ impl Reactor {
         Ok(self.exhume(false, |graves| graves.rob(cell, ghost)))
     }
 
-    /// Takes a subscriber out and gives its descriptor back: for those made by `with_fd` and `with_handler`, whose own type cannot be written.
+    /// Takes a subscriber out and gives its descriptor back: for those made by `with_fd` and
+    /// `with_handler`, whose own type cannot be written.
     ///
     /// # Errors
     /// See [`TakeError`]; what is not taken stays registered.
@@ -369,8 +379,8 @@ impl Reactor {
         Ok((cell, ghost))
     }
 
-    /// Takes the reactor apart: every subscriber with the key it had. Members of groups are dropped with their state, timers,
-    /// closures and hooks as well.
+    /// Takes the reactor apart: every subscriber with the key it had. Members of groups are dropped
+    /// with their state, timers, closures and hooks as well.
     ///
     /// # Panics
     /// With the first panic of what is dropped; then the subscribers are dropped too.
@@ -413,7 +423,8 @@ impl Reactor {
         if in_turn { deadline.max(now.saturating_add(1)) } else { deadline }
     }
 
-    /// Starts a timer, with the clock's reading: the clock may be the user's, and is asked before anything is written down.
+    /// Starts a timer, with the clock's reading: the clock may be the user's, and is asked before
+    /// anything is written down.
     pub(crate) fn place_timer(
         &mut self,
         now: u64,
@@ -440,7 +451,8 @@ impl ReactorOps for Reactor {
         &mut self,
         subscription: Subscription<Self>,
     ) -> Result<Key, AddError<Subscription<Self>>> {
-        // The only calls of the user's code, before anything is written down (rule 3). Rule 6: asked here, once.
+        // The only calls of the user's code, before anything is written down (rule 3). Rule 6:
+        // asked here, once.
         let (fd, interest) = (subscription.fd(), subscription.interest());
         match self.admit(subscription.cell(), fd, interest) {
             Ok(key) => {
@@ -498,7 +510,8 @@ impl ReactorOps for Reactor {
             self.leave_group(ended.group, key);
         }
         let mark = self.graves.waiting();
-        // Without a call it is the running one's, which goes when its handler has returned (rule 1).
+        // Without a call it is the running one's, which goes when its handler has returned (rule
+        // 1).
         if let Some(call) = ended.call {
             self.graves.dig_timer(call);
         }

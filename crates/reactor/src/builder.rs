@@ -41,12 +41,14 @@ impl<Fd, F> Registration<Fd, F> {
 }
 
 impl Interest {
-    /// Says which descriptor to wait for. The registration owns it, and closes it when it is deleted.
+    /// Says which descriptor to wait for. The registration owns it, and closes it when it is
+    /// deleted.
     pub const fn with_fd<Fd: AsFd + 'static>(self, fd: Fd) -> WithFd<Fd> {
         WithFd { interest: self, fd }
     }
 
-    /// Says what to call: a function or closure of any ordered subset of `&mut Fd`, [`Event`], [`Interest`] and [`Turn`].
+    /// Says what to call: a function or closure of any ordered subset of `&mut Fd`, [`Event`],
+    /// [`Interest`] and [`Turn`].
     pub const fn with_handler<F>(self, handler: F) -> WithHandler<F> {
         WithHandler { interest: self, handler }
     }
@@ -67,8 +69,8 @@ impl<F> WithHandler<F> {
 }
 
 impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
-    /// Registers it with a [`Reactor`], a [`Turn`] (where it does not fire in that turn, rule 9), an
-    /// [`Embedded`](crate::Embedded) reactor or a mock.
+    /// Registers it with a [`Reactor`], a [`Turn`] (where it does not fire in that turn, rule 9),
+    /// an [`Embedded`](crate::Embedded) reactor or a mock.
     ///
     /// # Errors
     /// See [`AddReason`](crate::AddReason); the registration comes back, the descriptor open.
@@ -181,7 +183,8 @@ pub trait Registrar: Sealed {
     /// The reactor behind it, of which handlers get a turn.
     type Ops: ReactorOps;
 
-    /// For this crate alone: a token cannot be had elsewhere, so that no handler gets at its reactor (rule 4).
+    /// For this crate alone: a token cannot be had elsewhere, so that no handler gets at its
+    /// reactor (rule 4).
     #[doc(hidden)]
     fn with_ops<T>(&mut self, _: Token, run: impl FnOnce(&mut Self::Ops) -> T) -> T;
 }

@@ -19,8 +19,9 @@ use windlass_flow::panics::discard_panic;
 
 /// A part of a value, dropped so that a panic of its destructor cannot meet another one.
 ///
-/// When the parts of a struct are dropped and the destructor of one panics, the others are dropped on the way; a second
-/// panic there would abort. A calm part catches its own while the thread is unwinding already.
+/// When the parts of a struct are dropped and the destructor of one panics, the others are dropped
+/// on the way; a second panic there would abort. A calm part catches its own while the thread is
+/// unwinding already.
 pub(crate) struct Calm<T>(ManuallyDrop<T>);
 
 impl<T> Calm<T> {

@@ -1,18 +1,23 @@
-//! The cell of a subscriber: one heap block that holds a header and the value, and whose address the kernel carries.
+//! The cell of a subscriber: one heap block that holds a header and the value, and whose address
+//! the kernel carries.
 //!
 //! # The protocol of this module
 //!
-//! A block is `#[repr(C)] { header, value }`. The header is ours alone; the value is the subscriber.
+//! A block is `#[repr(C)] { header, value }`. The header is ours alone; the value is the
+//! subscriber.
 //!
-//! 1. A [`CellPtr`] points to a block whose header is allocated. The value in it is alive from [`Subscription::new`] until exactly one of
-//!    [`CellPtr::drop_value`], [`CellPtr::take_boxed`] and [`CellPtr::take_as`]; the header until [`CellPtr::free`], which comes after.
-//!    These are `unsafe`: their callers (the reactor's books, `reactor/`, and [`Subscription`]) prove the order.
-//! 2. While a handler runs, the value is mutably borrowed by the trampoline ([`dispatch`]) and nobody else touches it.
-//!    Header fields may be read and written at that time by the reactor's methods: they are reached through the
-//!    raw pointer alone, and no reference to a header is ever made (rule 5 of ARCHITECTURE.md).
-//! 3. The address goes to the kernel by [`CellPtr::expose`] and comes back by [`CellPtr::from_exposed`] (rule 11);
-//!    no other code turns one into the other. It stays valid for as long as the kernel may hand it back, since the books
-//!    call `free` no earlier (rule 2).
+//! 1. A [`CellPtr`] points to a block whose header is allocated. The value in it is alive from
+//!    [`Subscription::new`] until exactly one of [`CellPtr::drop_value`], [`CellPtr::take_boxed`]
+//!    and [`CellPtr::take_as`]; the header until [`CellPtr::free`], which comes after. These are
+//!    `unsafe`: their callers (the reactor's books, `reactor/`, and [`Subscription`]) prove the
+//!    order.
+//! 2. While a handler runs, the value is mutably borrowed by the trampoline ([`dispatch`]) and
+//!    nobody else touches it. Header fields may be read and written at that time by the reactor's
+//!    methods: they are reached through the raw pointer alone, and no reference to a header is ever
+//!    made (rule 5 of ARCHITECTURE.md).
+//! 3. The address goes to the kernel by [`CellPtr::expose`] and comes back by
+//!    [`CellPtr::from_exposed`] (rule 11); no other code turns one into the other. It stays valid
+//!    for as long as the kernel may hand it back, since the books call `free` no earlier (rule 2).
 //!    After `free` no copy of the pointer is used, be it by the safe accessors of [`CellPtr`].
 //! 4. A block never moves and belongs to one thread: `CellPtr` is neither `Send` nor `Sync`.
 
@@ -38,8 +43,9 @@ use crate::{
 /// What a ready descriptor costs: a load of the header's address, a load of this, and a call of it.
 ///
 /// # Safety
-/// The header is that of a block whose value is alive and not borrowed, unless the function does not touch it
-/// (see [`tombstone`]), and the reactor is the one that the block is registered with, not borrowed otherwise.
+/// The header is that of a block whose value is alive and not borrowed, unless the function does
+/// not touch it (see [`tombstone`]), and the reactor is the one that the block is registered with,
+/// not borrowed otherwise.
 pub(crate) type DispatchFn<R> = unsafe fn(*mut Header<R>, u32, *mut R);
 
 /// What the reactor knows of a registration, next to the value.
@@ -50,7 +56,8 @@ pub(crate) struct Header<R: 'static> {
     table: &'static Table<R>,
     /// The descriptor's number at registration (rule 6).
     fd: i32,
-    /// What the user asked for. Here and not in the value, so that `modify` of oneself aliases nothing (rule 5).
+    /// What the user asked for. Here and not in the value, so that `modify` of oneself aliases
+    /// nothing (rule 5).
     interest: u32,
     key: Key,
     /// The index of the group that the value belongs to, or [`NO_GROUP`].
@@ -71,7 +78,8 @@ impl Flags {
     pub(crate) const DIRTY: Self = Self(1 << 16);
     /// A one-shot registration has fired and is disabled in the kernel.
     pub(crate) const FIRED: Self = Self(1 << 17);
-    /// The epoll set has no entry for this registration: a fired one-shot after a rebuild, or a failed re-add.
+    /// The epoll set has no entry for this registration: a fired one-shot after a rebuild, or a
+    /// failed re-add.
     pub(crate) const ABSENT: Self = Self(1 << 18);
     /// Added or modified while its number was tainted (rule 7).
     pub(crate) const TAINTED: Self = Self(1 << 19);
@@ -79,13 +87,16 @@ impl Flags {
     pub(crate) const INTERNAL: Self = Self(1 << 20);
     /// It is owed an error event.
     pub(crate) const FAULTY: Self = Self(1 << 21);
-    /// Armed again while an event that was fetched before still waits: that one must not count as the firing.
+    /// Armed again while an event that was fetched before still waits: that one must not count as
+    /// the firing.
     pub(crate) const REARMED: Self = Self(1 << 22);
-    /// The cell of a stream or listener, which has a key of another kind: no key of the user's names it.
+    /// The cell of a stream or listener, which has a key of another kind: no key of the user's
+    /// names it.
     pub(crate) const HIDDEN: Self = Self(1 << 23);
     /// On a ring: a poll of the cell's present generation is in the kernel, or queued for it.
     pub(crate) const IN_FLIGHT: Self = Self(1 << 26);
-    /// On a ring: the cell is in the list of those that a poll is to be armed for. The list has its address.
+    /// On a ring: the cell is in the list of those that a poll is to be armed for. The list has its
+    /// address.
     pub(crate) const LISTED: Self = Self(1 << 27);
     /// On a ring: it is watched for changes, since what holds now is nothing that was asked for.
     pub(crate) const QUIET: Self = Self(1 << 14);
@@ -145,10 +156,11 @@ unsafe fn dispatch<T: Subscriber<R>, R: ReactorOps>(
     // SAFETY: the header is allocated, so not null (the caller's promise).
     let cell = CellPtr(unsafe { NonNull::new_unchecked(header) });
     let block = header.cast::<Block<T, R>>();
-    // SAFETY: the block holds a live `T` that nobody else borrows (the caller's promise, protocol 2).
+    // SAFETY: the block holds a live `T` that nobody else borrows (the caller's promise, protocol
+    // 2).
     let value: &mut T = unsafe { &mut (*block).value };
-    // SAFETY: the caller promises that the reactor is live and not borrowed otherwise for the time of the call. The
-    // value lies in a block of its own, so the two references do not overlap.
+    // SAFETY: the caller promises that the reactor is live and not borrowed otherwise for the time
+    // of the call. The value lies in a block of its own, so the two references do not overlap.
     let reactor = unsafe { &mut *reactor };
     let event = Event::new(cell.key(), cell.interest(), Ready::from_bits(ready));
     value.handle(event, Turn::new(reactor));
@@ -171,10 +183,12 @@ unsafe fn dispatch_one_shot<T: Subscriber<R>, R: ReactorOps>(
     unsafe { dispatch::<T, R>(header, ready, reactor) }
 }
 
-/// The function of a dead cell: nothing. A deleted subscriber does not fire again (rule 9), without a branch in the loop.
+/// The function of a dead cell: nothing. A deleted subscriber does not fire again (rule 9), without
+/// a branch in the loop.
 fn tombstone<R>(_: *mut Header<R>, _: u32, _: *mut R) {}
 
-/// The function of a quarantined cell (rule 7): the kernel still hands its address out, so the set must be rebuilt.
+/// The function of a quarantined cell (rule 7): the kernel still hands its address out, so the set
+/// must be rebuilt.
 ///
 /// # Safety
 /// The reactor is live and not borrowed otherwise.
@@ -190,7 +204,8 @@ unsafe fn value<T: Subscriber<R>, R: ReactorOps>(
     header: NonNull<Header<R>>,
 ) -> *mut dyn Subscriber<R> {
     let block = header.as_ptr().cast::<Block<T, R>>();
-    // SAFETY: the block is allocated as a `Block<T, R>` (the caller's promise), so the field lies inside it.
+    // SAFETY: the block is allocated as a `Block<T, R>` (the caller's promise), so the field lies
+    // inside it.
     let value: *mut ManuallyDrop<T> = unsafe { &raw mut (*block).value };
     // `ManuallyDrop` is `repr(transparent)`.
     value.cast::<T>()
@@ -214,7 +229,8 @@ unsafe fn unbox<T: Subscriber<R>, R: ReactorOps>(
     }
 }
 
-/// The address of a cell. Copies of it are what the books and the kernel hold; see the module's protocol.
+/// The address of a cell. Copies of it are what the books and the kernel hold; see the module's
+/// protocol.
 pub(crate) struct CellPtr<R: 'static>(NonNull<Header<R>>);
 
 impl<R> Clone for CellPtr<R> {
@@ -238,7 +254,8 @@ impl<R> fmt::Debug for CellPtr<R> {
 macro_rules! field {
     ($field:ident: $type:ty, $get:ident, $set:ident) => {
         pub(crate) fn $get(self) -> $type {
-            // SAFETY: the header is allocated (protocol 1), and its fields are reached in this way alone (protocol 2).
+            // SAFETY: the header is allocated (protocol 1), and its fields are reached in this way
+            // alone (protocol 2).
             unsafe { (*self.0.as_ptr()).$field }
         }
 
@@ -332,19 +349,21 @@ impl<R: ReactorOps> CellPtr<R> {
     /// Calls the cell's function: the handler, or one of those that stand in for it.
     ///
     /// # Safety
-    /// No handler runs (so that neither the value nor the reactor is borrowed), and `reactor` is the live reactor with
-    /// which the cell is registered.
+    /// No handler runs (so that neither the value nor the reactor is borrowed), and `reactor` is
+    /// the live reactor with which the cell is registered.
     #[inline(always)]
     pub(crate) unsafe fn call(self, ready: u32, reactor: *mut R) {
         // SAFETY: the function is the first field and the header is allocated (protocol 1).
         let dispatch = unsafe { *self.0.as_ptr().cast::<DispatchFn<R>>() };
-        // SAFETY: a function other than the trampoline touches no value; the trampoline stands there only while the
-        // value is alive, for `entomb` and `haunt` come before `drop_value` and its likes. (A cell that has deleted itself keeps the
-        // trampoline until its handler has returned, and the batch is halted meanwhile.) The rest is the caller's promise.
+        // SAFETY: a function other than the trampoline touches no value; the trampoline stands
+        // there only while the value is alive, for `entomb` and `haunt` come before `drop_value`
+        // and its likes. (A cell that has deleted itself keeps the trampoline until its handler has
+        // returned, and the batch is halted meanwhile.) The rest is the caller's promise.
         unsafe { dispatch(self.0.as_ptr(), ready, reactor) }
     }
 
-    /// The value, as what all have in common. Valid while the value is alive; to borrow it is for the caller to prove.
+    /// The value, as what all have in common. Valid while the value is alive; to borrow it is for
+    /// the caller to prove.
     ///
     /// # Safety
     /// The value is alive.
@@ -367,7 +386,8 @@ impl<R: ReactorOps> CellPtr<R> {
     /// Runs the value's destructor, which may panic; the block stays.
     ///
     /// # Safety
-    /// The value is alive, no handler of it runs (rule 1), it counts as gone from here on, and the cell's function is no longer the trampoline.
+    /// The value is alive, no handler of it runs (rule 1), it counts as gone from here on, and the
+    /// cell's function is no longer the trampoline.
     pub(crate) unsafe fn drop_value(self) {
         // SAFETY: the value is alive (the caller's promise).
         let value = unsafe { self.value() };
@@ -390,7 +410,8 @@ impl<R: ReactorOps> CellPtr<R> {
     /// As [`drop_value`](Self::drop_value), and the value is a `T`.
     pub(crate) unsafe fn take_as<T: Subscriber<R>>(self) -> T {
         let block = self.0.as_ptr().cast::<Block<T, R>>();
-        // SAFETY: the block is allocated as one of `T` (the caller's promise), so the field lies inside it.
+        // SAFETY: the block is allocated as one of `T` (the caller's promise), so the field lies
+        // inside it.
         let value = unsafe { &raw const (*block).value };
         // SAFETY: the value is alive and the caller gives it up.
         ManuallyDrop::into_inner(unsafe { value.read() })
@@ -399,15 +420,18 @@ impl<R: ReactorOps> CellPtr<R> {
     /// Gives the memory back.
     ///
     /// # Safety
-    /// The value is gone, nobody uses a copy of this pointer again, and the kernel cannot hand the address back (rule 2).
+    /// The value is gone, nobody uses a copy of this pointer again, and the kernel cannot hand the
+    /// address back (rule 2).
     pub(crate) unsafe fn free(self) {
         let layout = self.table().layout;
-        // SAFETY: the block was allocated with this layout in `Subscription::new`, and nobody uses it again.
+        // SAFETY: the block was allocated with this layout in `Subscription::new`, and nobody uses
+        // it again.
         unsafe { alloc::dealloc(self.0.as_ptr().cast(), layout) }
     }
 }
 
-/// An erased subscriber on its way into a reactor or back: one heap block, already of the form in which it is dispatched.
+/// An erased subscriber on its way into a reactor or back: one heap block, already of the form in
+/// which it is dispatched.
 ///
 /// Dropping it drops the subscriber.
 pub struct Subscription<R: ReactorOps> {
@@ -436,7 +460,8 @@ impl<R: ReactorOps> Subscription<R> {
         Self { cell: CellPtr(block.cast()) }
     }
 
-    /// Takes a subscriber that is boxed already. It keeps its box: an event then costs one hop more.
+    /// Takes a subscriber that is boxed already. It keeps its box: an event then costs one hop
+    /// more.
     #[must_use]
     pub fn from_boxed(subscriber: Box<dyn Subscriber<R>>) -> Self {
         Self::new(subscriber)
@@ -447,8 +472,8 @@ impl<R: ReactorOps> Subscription<R> {
     pub fn into_boxed(self) -> Box<dyn Subscriber<R>> {
         let cell = ManuallyDrop::new(self).cell;
         let block = FreeOnDrop(cell);
-        // SAFETY: a subscription's value is alive and no handler of it runs, for it is not registered. It is not used
-        // again: `self` is not dropped.
+        // SAFETY: a subscription's value is alive and no handler of it runs, for it is not
+        // registered. It is not used again: `self` is not dropped.
         let boxed = unsafe { cell.take_boxed() };
         drop(block);
         boxed
@@ -463,10 +488,12 @@ impl<R: ReactorOps> Subscription<R> {
             return Err(self);
         }
         let cell = ManuallyDrop::new(self).cell;
-        // SAFETY: the value is alive and a `T` (just compared), and not used again: `self` is not dropped.
+        // SAFETY: the value is alive and a `T` (just compared), and not used again: `self` is not
+        // dropped.
         let value = unsafe { cell.take_as() };
-        // SAFETY: the value is gone, the cell is not registered (the books have no copy), and the kernel never saw it or
-        // cannot hand it back (whoever made `self` from a registered cell has proved that).
+        // SAFETY: the value is gone, the cell is not registered (the books have no copy), and the
+        // kernel never saw it or cannot hand it back (whoever made `self` from a registered cell
+        // has proved that).
         unsafe { cell.free() };
         Ok(value)
     }
@@ -503,8 +530,8 @@ impl<R: ReactorOps> Drop for Subscription<R> {
     fn drop(&mut self) {
         let _block = FreeOnDrop(self.cell);
         let cell = self.cell;
-        // SAFETY: the value is alive, no handler of it runs (it is not registered), and nobody uses it after this. The
-        // block is freed after it, even if the destructor panics.
+        // SAFETY: the value is alive, no handler of it runs (it is not registered), and nobody uses
+        // it after this. The block is freed after it, even if the destructor panics.
         let destroy = || unsafe { cell.drop_value() };
         if std::thread::panicking() {
             // A second panic would abort.
@@ -528,15 +555,15 @@ struct FreeOnDrop<R: ReactorOps>(CellPtr<R>);
 
 impl<R: ReactorOps> Drop for FreeOnDrop<R> {
     fn drop(&mut self) {
-        // SAFETY: made by a `Subscription` that gives its block up: the value is gone or being unwound from, the block
-        // is not registered, and the kernel cannot hand its address back.
+        // SAFETY: made by a `Subscription` that gives its block up: the value is gone or being
+        // unwound from, the block is not registered, and the kernel cannot hand its address back.
         unsafe { self.0.free() };
     }
 }
 
 const _: () = {
-    // A registration costs at most 64 bytes beside its value: this header, 16 bytes of a slot and 4 of the
-    // descriptor table, the last two with an eighth of room to grow.
+    // A registration costs at most 64 bytes beside its value: this header, 16 bytes of a slot and 4
+    // of the descriptor table, the last two with an eighth of room to grow.
     assert!(mem::size_of::<Header<crate::Reactor>>() == 40);
     assert!(mem::offset_of!(Header<crate::Reactor>, dispatch) == 0);
     assert!(mem::offset_of!(Block<u64, crate::Reactor>, header) == 0);

@@ -8,8 +8,9 @@ use crate::calm::Calm;
 
 /// A source of time for a reactor's timers; `Fn() -> Instant` is one.
 ///
-/// It must not go back; a reading before an earlier one counts as that. The waits themselves are the kernel's and take
-/// real time: a clock that stands still keeps timers from firing, not `run_once` from returning.
+/// It must not go back; a reading before an earlier one counts as that. The waits themselves are
+/// the kernel's and take real time: a clock that stands still keeps timers from firing, not
+/// `run_once` from returning.
 pub trait Clock: 'static {
     /// The time now.
     fn now(&self) -> Instant;
@@ -49,7 +50,8 @@ impl Time {
         self.latest_ns
     }
 
-    /// Reads the clock, but no clock of the user's while a panic is under way: then the last reading stands.
+    /// Reads the clock, but no clock of the user's while a panic is under way: then the last
+    /// reading stands.
     pub(crate) fn read_calm_ns(&mut self) -> u64 {
         if self.is_custom() && std::thread::panicking() { self.latest_ns } else { self.read_ns() }
     }

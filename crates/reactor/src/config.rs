@@ -101,11 +101,13 @@ impl Builder {
         deferred_per_turn
     );
     limit!(
-        /// The most calls and posts of a [`Remote`](crate::Remote) that one turn runs; at least 1. Default: 1024.
+        /// The most calls and posts of a [`Remote`](crate::Remote) that one turn runs; at least 1.
+        /// Default: 1024.
         calls_per_turn
     );
     limit!(
-        /// The most subscribers; at least 1. Default: 1,048,576. Groups are bounded by the same number.
+        /// The most subscribers; at least 1. Default: 1,048,576. Groups are bounded by the same
+        /// number.
         subscribers_max
     );
     limit!(
@@ -117,12 +119,13 @@ impl Builder {
         deferred_max
     );
     limit!(
-        /// The most calls and posts of a [`Remote`](crate::Remote) that are queued or run at a time; at least 1. Default: 1024.
+        /// The most calls and posts of a [`Remote`](crate::Remote) that are queued or run at a
+        /// time; at least 1. Default: 1024.
         remote_max
     );
     limit!(
-        /// The most cells whose memory is kept because the kernel may still hand out their address (rule 7) before the
-        /// epoll set is built anew. Default: 256.
+        /// The most cells whose memory is kept because the kernel may still hand out their address
+        /// (rule 7) before the epoll set is built anew. Default: 256.
         quarantine_max
     );
 
@@ -142,27 +145,34 @@ impl Builder {
     }
 
     /// Whether to time every handler, for [`Stats::handler_max`](crate::Stats::handler_max) and
-    /// [`Stats::lag_max`](crate::Stats::lag_max). Default: no, since it reads the clock twice per event.
+    /// [`Stats::lag_max`](crate::Stats::lag_max). Default: no, since it reads the clock twice per
+    /// event.
     pub const fn watchdog(mut self, on: bool) -> Self {
         self.watchdog = on;
         self
     }
 
-    /// How many buffers streams receive into on a ring, and of how many bytes each. The count is rounded up to a power of two, at least 2 and at most 32,768; the size is
-    /// at least 256 and at most 1,048,576. Default: 16 of 256 KiB where the kernel fills them bit by bit (Linux 6.12), or else 256 of 16 KiB: 4 MiB, mapped with the first stream. A
-    /// few of them are in use as long as these are enough, and the others take no memory.
+    /// How many buffers streams receive into on a ring, and of how many bytes each. The count is
+    /// rounded up to a power of two, at least 2 and at most 32,768; the size is at least 256 and at
+    /// most 1,048,576. Default: 16 of 256 KiB where the kernel fills them bit by bit (Linux 6.12),
+    /// or else 256 of 16 KiB: 4 MiB, mapped with the first stream. A few of them are in use as long
+    /// as these are enough, and the others take no memory.
     ///
-    /// A buffer holds received bytes for no longer than the turn that handles them, so few are enough for many streams; they are fast while there are more than streams
-    /// that receive at the same time.
+    /// A buffer holds received bytes for no longer than the turn that handles them, so few are
+    /// enough for many streams; they are fast while there are more than streams that receive at the
+    /// same time.
     pub const fn ring_buffers(mut self, count: u16, bytes: u32) -> Self {
         self.ring.buffers = Some(PoolSize::of(count, bytes));
         self
     }
 
-    /// How long a wait on a ring may last for more than one completion, to the microsecond: a few at a time cost less each. How many are waited for, up to 16, is found out at run time: half of what has a chance to
-    /// come in that time. Default: zero, the first one ends the wait. Without effect before Linux 6.12 and on other backends.
+    /// How long a wait on a ring may last for more than one completion, to the microsecond: a few
+    /// at a time cost less each. How many are waited for, up to 16, is found out at run time: half
+    /// of what has a chance to come in that time. Default: zero, the first one ends the wait.
+    /// Without effect before Linux 6.12 and on other backends.
     ///
-    /// Some tens of microseconds spare processor time where many connections are busy, and add up to as much to the latency.
+    /// Some tens of microseconds spare processor time where many connections are busy, and add up
+    /// to as much to the latency.
     pub const fn ring_patience(mut self, longest: Duration) -> Self {
         let micros = longest.as_micros();
         self.ring.patience = if micros > 1_000_000 { 1_000_000 } else { micros as u32 };
@@ -177,7 +187,8 @@ impl Builder {
         self
     }
 
-    /// So many of the first system calls of a ring submit nothing: for tests, as if the kernel had no memory.
+    /// So many of the first system calls of a ring submit nothing: for tests, as if the kernel had
+    /// no memory.
     #[doc(hidden)]
     pub const fn ring_stalls(mut self, count: u32) -> Self {
         self.ring.stalls = count;

@@ -2,27 +2,33 @@
 //!
 //! One turn ([`Reactor::run_once`]):
 //!
-//! 1. destructors that a panic has left behind, a rebuild of the epoll set if one was asked for, hooks before the wait, merged changes;
-//! 2. the wait, unless events are left over from a turn that panicked: those go first, and nothing is fetched beside them (rules 8, 9);
-//! 3. what the last turn left over: deferred closures, remote calls, due timers (rule 10; timers after events that are left over, too);
+//! 1. destructors that a panic has left behind, a rebuild of the epoll set if one was asked for,
+//!    hooks before the wait, merged changes;
+//! 2. the wait, unless events are left over from a turn that panicked: those go first, and nothing
+//!    is fetched beside them (rules 8, 9);
+//! 3. what the last turn left over: deferred closures, remote calls, due timers (rule 10; timers
+//!    after events that are left over, too);
 //! 4. the events;
 //! 5. timers that are due, remote calls, deferred closures, hooks after the turn;
 //! 6. blocks of deleted cells are freed, if the batch is empty (rule 2).
 //!
-//! Where nothing but events can be due (`attention` is zero) only the wait and the events remain of it, and with a `Remote` the latch.
+//! Where nothing but events can be due (`attention` is zero) only the wait and the events remain of
+//! it, and with a `Remote` the latch.
 //!
 //! # How the loop sleeps
 //!
-//! With a `Remote`, the latch is put to sleep right before a wait that may last, and awake right after any. If it will not sleep, somebody has
-//! woken it since: then the wait only asks. If it was woken when it is put awake, the inbox is looked at in this turn, or first in the next if a
-//! panic comes between. Who has pushed to the inbox wakes
-//! the latch after, so what came before the latch fell asleep is seen, and what comes after rings the descriptor. Without a `Remote` the latch sleeps
-//! all the time, and a stop rings the descriptor always.
+//! With a `Remote`, the latch is put to sleep right before a wait that may last, and awake right
+//! after any. If it will not sleep, somebody has woken it since: then the wait only asks. If it was
+//! woken when it is put awake, the inbox is looked at in this turn, or first in the next if a panic
+//! comes between. Who has pushed to the inbox wakes the latch after, so what came before the latch
+//! fell asleep is seen, and what comes after rings the descriptor. Without a `Remote` the latch
+//! sleeps all the time, and a stop rings the descriptor always.
 //!
 //! # The protocol of this module
 //!
-//! While the loop runs it reaches the reactor by one raw pointer, made from the `&mut self` of `run_once`; a trampoline turns it into the
-//! handler's [`Turn`] for the time of a call. No reference to the reactor is alive in the loop at that time.
+//! While the loop runs it reaches the reactor by one raw pointer, made from the `&mut self` of
+//! `run_once`; a trampoline turns it into the handler's [`Turn`] for the time of a call. No
+//! reference to the reactor is alive in the loop at that time.
 
 #![allow(
     unsafe_code,
@@ -48,14 +54,15 @@ use crate::{
 
 const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// The longest wait that is asked of the kernel at once; a longer one is asked again. epoll_wait(2) takes 31 bits of milliseconds,
-/// some days more than this.
+/// The longest wait that is asked of the kernel at once; a longer one is asked again. epoll_wait(2)
+/// takes 31 bits of milliseconds, some days more than this.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 
 /// The longest wait while no other thread can wake the loop. It looks this often for what they ask.
 const DEAF_WAIT_MAX: Duration = Duration::from_millis(10);
 
-/// Gives the events of the batch to their cells, until the batch ends or is halted. The whole cost of an event is here and in the trampoline.
+/// Gives the events of the batch to their cells, until the batch ends or is halted. The whole cost
+/// of an event is here and in the trampoline.
 ///
 /// # Safety
 /// `reactor` is live and not borrowed otherwise, and no handler runs.
@@ -79,10 +86,12 @@ unsafe fn dispatch_events(reactor: *mut Reactor) {
     // The test stands at the end, or an inlined loop has a jump more for each event.
     loop {
         let Some((address, ready)) = next else { return };
-        // SAFETY: what an event carries is the address of a cell, for nobody else can add to the set (rule 11); its block
-        // is not freed before the batch is empty, or while the set may have the address (rule 2).
+        // SAFETY: what an event carries is the address of a cell, for nobody else can add to the
+        // set (rule 11); its block is not freed before the batch is empty, or while the set may
+        // have the address (rule 2).
         let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
-        // SAFETY: no handler runs, and the cell is registered here or a dead one of here, which touches nothing.
+        // SAFETY: no handler runs, and the cell is registered here or a dead one of here, which
+        // touches nothing.
         unsafe { cell.call(ready, reactor) };
         // SAFETY: the handler has returned, so as above.
         next = unsafe { &mut (*reactor).batch }.next();
@@ -108,7 +117,8 @@ unsafe fn dispatch_watched(reactor: *mut Reactor, fetched: Instant) {
     }
 }
 
-/// Ends a turn, also by a panic: then what the books need is made right, and nothing of the user's runs (rule 8).
+/// Ends a turn, also by a panic: then what the books need is made right, and nothing of the user's
+/// runs (rule 8).
 struct TurnGuard<'r> {
     reactor: &'r mut Reactor,
     /// The batch's events have been counted as dispatched.
@@ -120,7 +130,8 @@ impl Drop for TurnGuard<'_> {
         let reactor = &mut *self.reactor;
         // The latch's wake was taken, and a panic came before the inbox was looked at.
         reactor.calls_left |= reactor.attention & attention::CALLS != 0;
-        // The value of a cell that has deleted itself and panicked: its destructor runs in the next turn.
+        // The value of a cell that has deleted itself and panicked: its destructor runs in the next
+        // turn.
         reactor.dig_leaving();
         reactor.phase = Phase::Idle;
         reactor.woken = 0;
@@ -139,18 +150,21 @@ impl Drop for TurnGuard<'_> {
 }
 
 impl Reactor {
-    /// Waits until something is due, or `timeout` is over (`None`: for ever), and runs one turn. Says how many events were
-    /// dispatched; timers, closures and wake-ups are not counted.
+    /// Waits until something is due, or `timeout` is over (`None`: for ever), and runs one turn.
+    /// Says how many events were dispatched; timers, closures and wake-ups are not counted.
     ///
-    /// A timeout of zero asks and returns. Others are exact to the nanosecond where the kernel is (`epoll_pwait2`, since Linux 5.11),
-    /// rounded up to a millisecond where it is not, and never shorter than asked, unless something is due. `EINTR` neither ends nor
-    /// stretches them. It returns early with 0 when timers, closures or a wake-up were all that came.
+    /// A timeout of zero asks and returns. Others are exact to the nanosecond where the kernel is
+    /// (`epoll_pwait2`, since Linux 5.11), rounded up to a millisecond where it is not, and never
+    /// shorter than asked, unless something is due. `EINTR` neither ends nor stretches them. It
+    /// returns early with 0 when timers, closures or a wake-up were all that came.
     ///
     /// # Errors
-    /// What epoll_wait(2) or io_uring_enter(2) says; that takes a hostile hand at the descriptor. `ESTALE` in a child of fork(2): the reactor is its parent's.
+    /// What epoll_wait(2) or io_uring_enter(2) says; that takes a hostile hand at the descriptor.
+    /// `ESTALE` in a child of fork(2): the reactor is its parent's.
     ///
     /// # Panics
-    /// With the panic of a handler or destructor. The reactor stays usable: the rest of the batch comes first in the next turn, which does not wait (rule 8).
+    /// With the panic of a handler or destructor. The reactor stays usable: the rest of the batch
+    /// comes first in the next turn, which does not wait (rule 8).
     #[inline(always)]
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
         match timeout.into() {
@@ -192,7 +206,8 @@ impl Reactor {
         self.counters.events += count as u64;
         self.phase = Phase::Events;
         let guard = TurnGuard { reactor: self, counted: true };
-        // SAFETY: the guard is not used during the call, and no handler runs: this is not called from one (rule 4).
+        // SAFETY: the guard is not used during the call, and no handler runs: this is not called
+        // from one (rule 4).
         unsafe { dispatch_events(guard.reactor) };
         let usual = if REMOTE { attention::REMOTE } else { 0 };
         if guard.reactor.attention != usual {
@@ -235,13 +250,15 @@ impl Reactor {
         let reactor = &mut *guard.reactor;
         let count = reactor.batch.len();
         reactor.counters.events += count as u64;
-        // Timers that are started in this turn do not fire in it (rule 9): where none waits now, none can be due.
+        // Timers that are started in this turn do not fire in it (rule 9): where none waits now,
+        // none can be due.
         let has_timers = reactor.timers.waiting() > 0;
         // After kept events, or a timer that panics in each turn would keep those from coming.
         let timers_first = mem::take(&mut reactor.timers_left) && !has_kept;
         if has_timers {
             let now = reactor.time.turn_ns();
-            // Until they have fired: if anything panics before, they come first in the next turn (rule 8).
+            // Until they have fired: if anything panics before, they come first in the next turn
+            // (rule 8).
             reactor.timers_left = reactor.timers.may_be_due(now);
         }
         reactor.phase = Phase::Calls;
@@ -259,7 +276,8 @@ impl Reactor {
         Ok(guard.finish(count, left, called))
     }
 
-    /// What comes before the wait; true when a hook has asked for the end, which nothing would wake the wait for.
+    /// What comes before the wait; true when a hook has asked for the end, which nothing would wake
+    /// the wait for.
     fn prepare(&mut self) -> bool {
         // Rule 14, then rule 8.
         self.flush();
@@ -348,7 +366,8 @@ impl Reactor {
             if !timed_out {
                 continue;
             }
-            // A timer that was cancelled has left its deadline behind: then nothing is due, and the wait goes on.
+            // A timer that was cancelled has left its deadline behind: then nothing is due, and the
+            // wait goes on.
             let in_vain = by_timer
                 && !self.time.is_custom()
                 && self.until_next_timer() != Some(Duration::ZERO);
@@ -415,7 +434,8 @@ impl Reactor {
             let watch = self.watch;
             let this: *mut Self = self;
             match watch {
-                // SAFETY: `self` is not used during the call, and no handler runs: this is not called from one (rule 4).
+                // SAFETY: `self` is not used during the call, and no handler runs: this is not
+                // called from one (rule 4).
                 None => unsafe { dispatch_batch(this) },
                 // SAFETY: the same.
                 Some(fetched) => unsafe { dispatch_watched(this, fetched) },
@@ -509,7 +529,8 @@ impl TurnGuard<'_> {
         self.finish(count, 0, 0)
     }
 
-    /// What comes after the events and timers, and the count of the user's events. So many deferred closures and calls have run already.
+    /// What comes after the events and timers, and the count of the user's events. So many deferred
+    /// closures and calls have run already.
     fn finish(self, count: usize, deferred: usize, called: usize) -> usize {
         let reactor = &mut *self.reactor;
         reactor.phase = Phase::Calls;

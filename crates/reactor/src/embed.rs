@@ -1,8 +1,10 @@
-//! Life inside another loop: one descriptor that is readable whenever the reactor has something to do.
+//! Life inside another loop: one descriptor that is readable whenever the reactor has something to
+//! do.
 //!
-//! The descriptor is an outer epoll set over three things: the reactor's own set, an eventfd for work that no
-//! descriptor tells of (events kept after a panic, deferred closures and the like), and a timerfd for the next timer. Nobody trusts what the outer set's
-//! events carry, so it may be shown; the inner one may not (rule 11).
+//! The descriptor is an outer epoll set over three things: the reactor's own set, an eventfd for
+//! work that no descriptor tells of (events kept after a panic, deferred closures and the like),
+//! and a timerfd for the next timer. Nobody trusts what the outer set's events carry, so it may be
+//! shown; the inner one may not (rule 11).
 
 use core::fmt;
 use std::{
@@ -32,15 +34,15 @@ use crate::{
 
 /// A reactor that lives inside another loop.
 ///
-/// Watch it for reading, level-triggered, and call [`run_once`](Self::run_once) with a timeout of zero when it is readable: then
-/// something is due, an event, a timer, or work left over. It is a subscriber's descriptor like any other, in another
-/// reactor too.
+/// Watch it for reading, level-triggered, and call [`run_once`](Self::run_once) with a timeout of
+/// zero when it is readable: then something is due, an event, a timer, or work left over. It is a
+/// subscriber's descriptor like any other, in another reactor too.
 ///
-/// A loop that registers edge-triggered, as tokio's `AsyncFd` does, takes it for ready until it is not readable any more:
-/// a turn may leave something over. The example `in_tokio` shows that.
+/// A loop that registers edge-triggered, as tokio's `AsyncFd` does, takes it for ready until it is
+/// not readable any more: a turn may leave something over. The example `in_tokio` shows that.
 ///
-/// Chains of epoll sets end at five (epoll_ctl(2), `ELOOP`), and an embedded reactor takes two of them: one embedded reactor inside
-/// another one inside a host is as deep as it goes.
+/// Chains of epoll sets end at five (epoll_ctl(2), `ELOOP`), and an embedded reactor takes two of
+/// them: one embedded reactor inside another one inside a host is as deep as it goes.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -74,8 +76,8 @@ pub struct Embedded {
 
 /// A reactor that could not be embedded, and why.
 pub struct EmbedError {
-    /// What the kernel said: `EMFILE` when the process has no descriptor left, say. `EOPNOTSUPP` where the
-    /// [`Backend`] has no descriptor that another loop could wait for.
+    /// What the kernel said: `EMFILE` when the process has no descriptor left, say. `EOPNOTSUPP`
+    /// where the [`Backend`] has no descriptor that another loop could wait for.
     pub errno: Errno,
     /// The reactor, unharmed.
     pub reactor: Box<Reactor>,
@@ -159,7 +161,8 @@ impl Embedded {
     /// Runs one turn; see [`Reactor::run_once`]. The host gives a timeout of zero.
     ///
     /// # Errors
-    /// What [`Reactor::run_once`] says, and what the kernel said when the descriptors could not be kept up to date.
+    /// What [`Reactor::run_once`] says, and what the kernel said when the descriptors could not be
+    /// kept up to date.
     ///
     /// # Panics
     /// With the panic of a handler or destructor; what is left over makes the descriptor readable.
@@ -198,15 +201,18 @@ impl Embedded {
         }
     }
 
-    /// Does all of it although a part fails: what is not watched must not keep the rest from waking the host.
+    /// Does all of it although a part fails: what is not watched must not keep the rest from waking
+    /// the host.
     fn try_settle(&mut self) -> Result<(), Errno> {
-        // A child of fork(2) shares the descriptors with the parent, whose host would sleep through his timer.
+        // A child of fork(2) shares the descriptors with the parent, whose host would sleep through
+        // his timer.
         self.reactor.driver.check_owner()?;
         self.reactor.flush();
         // The descriptor first: it tells of what comes after it is there.
         let watched = self.watch_inner();
         let settled = self.reactor.driver.settle();
-        // Asleep before the host sleeps; what was queued before that is work. Before the timer, which asks the user's clock, and that may panic.
+        // Asleep before the host sleeps; what was queued before that is work. Before the timer,
+        // which asks the user's clock, and that may panic.
         let is_woken =
             self.reactor.attention & attention::REMOTE != 0 && !self.reactor.stop.latch().sleep();
         self.raise_work(watched.is_err() || is_woken || settled != Ok(false))?;
@@ -227,8 +233,9 @@ impl Embedded {
         Ok(())
     }
 
-    /// The inner set is another one after a rebuild (rule 7), when it has left the outer set by being closed; and when the owner
-    /// has put another reactor in this one's place, where it must be made to leave.
+    /// The inner set is another one after a rebuild (rule 7), when it has left the outer set by
+    /// being closed; and when the owner has put another reactor in this one's place, where it must
+    /// be made to leave.
     fn watch_inner(&mut self) -> Result<(), Errno> {
         let (inner, serial) = match self.reactor.driver.watchable() {
             Ok(watchable) => watchable,
@@ -260,12 +267,13 @@ impl Embedded {
     fn arm_timer(&mut self) -> Result<(), Errno> {
         let next = self.reactor.timers.next_deadline();
         let is_custom = self.reactor.time.is_custom();
-        // A clock of the owner's may run as it likes, so the span to the same deadline is another one each time.
+        // A clock of the owner's may run as it likes, so the span to the same deadline is another
+        // one each time.
         if next == self.armed && (next.is_none() || !is_custom) {
             return Ok(());
         }
-        // All zeros disarm a timerfd, so what is due already is due in a nanosecond; where the clock may stand still, in a
-        // millisecond, or the host would spin.
+        // All zeros disarm a timerfd, so what is due already is due in a nanosecond; where the
+        // clock may stand still, in a millisecond, or the host would spin.
         let least = if is_custom { 1_000_000 } else { 1 };
         let span =
             next.map(|next| next.saturating_sub(self.reactor.time.read_calm_ns()).max(least));
@@ -285,8 +293,8 @@ impl AsFd for Embedded {
 }
 
 impl AsRawFd for Embedded {
-    /// The number of the same, for loops that ask for it: tokio's `AsyncFd`, say. It stays the same, and open, until the
-    /// `Embedded` is dropped or [taken apart](Self::into_reactor).
+    /// The number of the same, for loops that ask for it: tokio's `AsyncFd`, say. It stays the
+    /// same, and open, until the `Embedded` is dropped or [taken apart](Self::into_reactor).
     fn as_raw_fd(&self) -> RawFd {
         self.outer.as_raw_fd()
     }

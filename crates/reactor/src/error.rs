@@ -1,4 +1,5 @@
-//! What can go wrong, one small type for each operation. Each turns into an [`io::Error`], so that `?` works.
+//! What can go wrong, one small type for each operation. Each turns into an [`io::Error`], so that
+//! `?` works.
 
 use core::fmt;
 use std::io;
@@ -7,7 +8,8 @@ pub use rustix::io::Errno;
 
 use crate::RingError;
 
-/// The key names nothing: it is stale, of another reactor, of another kind (timer, descriptor, group) or made up.
+/// The key names nothing: it is stale, of another reactor, of another kind (timer, descriptor,
+/// group) or made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotFound;
 
@@ -15,13 +17,15 @@ pub struct NotFound;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddReason {
-    /// The descriptor's number is registered already, or its subscriber has deleted itself and is still in its handler.
+    /// The descriptor's number is registered already, or its subscriber has deleted itself and is
+    /// still in its handler.
     AlreadyExists,
     /// As many subscribers as the builder's `subscribers_max` are registered.
     LimitReached,
     /// The kernel takes [`exclusive`](crate::Interest::exclusive) with a few conditions only.
     InvalidInterest,
-    /// The reactor's backend does not have this manner of interest: [`Backend`](crate::Backend) says which has what.
+    /// The reactor's backend does not have this manner of interest: [`Backend`](crate::Backend)
+    /// says which has what.
     Unsupported,
     /// The descriptor is not open (`EBADF`).
     BadDescriptor,
@@ -51,7 +55,8 @@ impl From<Errno> for AddReason {
 /// # In `anyhow`
 /// Errors that give something back are `Send` and `Sync` only if that is, and `anyhow::Error` wants
 /// both. A handler that holds an `Rc` is neither, nor is a [`Group`](crate::Group) or a
-/// [`Reactor`](crate::Reactor). Make an [`io::Error`] of the error first, which drops what came back:
+/// [`Reactor`](crate::Reactor). Make an [`io::Error`] of the error first, which drops what came
+/// back:
 ///
 /// ```
 /// use std::{io, net::TcpListener, rc::Rc, time::Duration};
@@ -118,9 +123,11 @@ pub enum ModifyError {
     NotFound,
     /// The kernel takes [`exclusive`](crate::Interest::exclusive) with a few conditions only.
     InvalidInterest,
-    /// The reactor's backend does not have this manner of interest: [`Backend`](crate::Backend) says which has what.
+    /// The reactor's backend does not have this manner of interest: [`Backend`](crate::Backend)
+    /// says which has what.
     Unsupported,
-    /// An error of the kernel: `ENOENT` or `EBADF` when the descriptor was closed or replaced behind the reactor's back.
+    /// An error of the kernel: `ENOENT` or `EBADF` when the descriptor was closed or replaced
+    /// behind the reactor's back.
     Os(Errno),
 }
 

@@ -4,8 +4,9 @@ use crate::{Interest, Key, Ready};
 
 /// One event of one registration. `Copy`, and valid for as long as one likes to keep it.
 ///
-/// The conditions are those that the kernel reported when the batch was fetched. An earlier handler of the same batch
-/// may have used them up, so a handler treats them as a hint and `WouldBlock` as an answer.
+/// The conditions are those that the kernel reported when the batch was fetched. An earlier handler
+/// of the same batch may have used them up, so a handler treats them as a hint and `WouldBlock` as
+/// an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     key: Key,
@@ -70,7 +71,8 @@ impl Event {
         self.ready.has_read_hangup()
     }
 
-    /// There is an error to fetch (`SO_ERROR`), or the reactor could not keep up the registration (see `modify`).
+    /// There is an error to fetch (`SO_ERROR`), or the reactor could not keep up the registration
+    /// (see `modify`).
     #[must_use]
     #[inline]
     pub const fn has_error(&self) -> bool {

@@ -1,8 +1,8 @@
 //! Generations of keys, drawn for the whole process.
 //!
-//! A key is an index and a generation of 32 bits. An index stands for one place in each table of each
-//! reactor. The 2^32 generations of an index are divided into ranges of 256, and each range is drawn
-//! once in the life of the process. So a key names one registration of one reactor, for ever.
+//! A key is an index and a generation of 32 bits. An index stands for one place in each table of
+//! each reactor. The 2^32 generations of an index are divided into ranges of 256, and each range is
+//! drawn once in the life of the process. So a key names one registration of one reactor, for ever.
 //!
 //! 1. Indices are counted in blocks. A block has one count of the ranges that were drawn for it.
 //! 2. A new place draws a range, which it shares with the new places of its block: their indices
@@ -23,7 +23,8 @@ const RANGE: u32 = 256;
 /// How many ranges a block has: all generations of 32 bits.
 const RANGES: u32 = 1 << 24;
 
-/// How many indices make a block. A count of four bytes costs each registration an eighth of a byte.
+/// How many indices make a block. A count of four bytes costs each registration an eighth of a
+/// byte.
 pub(crate) const BLOCK: u32 = 32;
 
 /// Blocks in the first segment of the counts; each further one has twice as many.
@@ -54,8 +55,8 @@ impl Generations {
         Self { segments: [const { OnceLock::new() }; SEGMENTS] }
     }
 
-    /// Draws a range for the block of an index, and returns its first generation. `None` when the block
-    /// has none left.
+    /// Draws a range for the block of an index, and returns its first generation. `None` when the
+    /// block has none left.
     pub(crate) fn draw(&self, index: u32) -> Option<u32> {
         // Relaxed: the count itself is all that threads share here.
         let drawn = self.count(index).fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
@@ -64,8 +65,8 @@ impl Generations {
         drawn.ok().map(|count| (count ^ SALT) * RANGE)
     }
 
-    /// Whether a generation begins a range. The one before it was the last of its own, so a new range
-    /// has to be drawn.
+    /// Whether a generation begins a range. The one before it was the last of its own, so a new
+    /// range has to be drawn.
     pub(crate) const fn begins_range(generation: u32) -> bool {
         generation % RANGE == 0
     }

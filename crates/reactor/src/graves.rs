@@ -1,15 +1,20 @@
-//! What was deleted: values whose destructor has yet to run, and headers whose memory the kernel may still name.
+//! What was deleted: values whose destructor has yet to run, and headers whose memory the kernel
+//! may still name.
 //!
 //! # The protocol of this module
 //!
-//! 1. A cell comes here by [`Graves::dig`] once: struck from the registry, its function swapped for one that touches no value, its handler
-//!    not running. From here on the graves alone hold its pointer, beside the batch and the kernel, which have only its address.
-//! 2. It is `waiting` until its value has been dropped or taken; then it is `dead`, or `quarantined` if the epoll set may still
-//!    have its address. Being moved on precedes the destructor, which may panic (rule 3).
-//! 3. `dead` cells are freed when the batch is empty and the driver holds no events: every event that was fetched has been dispatched; and when the cell
-//!    is owed nothing: every request that carries its address has completed for good (rule 2). Quarantined ones become dead when the epoll set has been replaced (rule 7).
-//! 4. A dead cell that was added after the batch was fetched is freed at once. The conditions are those
-//!    of 3, except that the batch need not be empty: it must not name the cell.
+//! 1. A cell comes here by [`Graves::dig`] once: struck from the registry, its function swapped for
+//!    one that touches no value, its handler not running. From here on the graves alone hold its
+//!    pointer, beside the batch and the kernel, which have only its address.
+//! 2. It is `waiting` until its value has been dropped or taken; then it is `dead`, or
+//!    `quarantined` if the epoll set may still have its address. Being moved on precedes the
+//!    destructor, which may panic (rule 3).
+//! 3. `dead` cells are freed when the batch is empty and the driver holds no events: every event
+//!    that was fetched has been dispatched; and when the cell is owed nothing: every request that
+//!    carries its address has completed for good (rule 2). Quarantined ones become dead when the
+//!    epoll set has been replaced (rule 7).
+//! 4. A dead cell that was added after the batch was fetched is freed at once. The conditions are
+//!    those of 3, except that the batch need not be empty: it must not name the cell.
 
 #![allow(unsafe_code, reason = "values and blocks end here; the protocol above")]
 
@@ -43,8 +48,8 @@ impl<R: ReactorOps> Graves<R> {
         Self { waiting: VecDeque::new(), dead: Vec::new(), quarantine: Vec::new() }
     }
 
-    /// Takes a cell that has been struck from the books and whose handler is not running (protocol 1).
-    /// `early` says that protocol 4 may apply.
+    /// Takes a cell that has been struck from the books and whose handler is not running (protocol
+    /// 1). `early` says that protocol 4 may apply.
     pub(crate) fn dig(&mut self, cell: CellPtr<R>, ghost: bool, early: bool) {
         seal(cell, ghost);
         self.waiting.push_back(Waiting::Cell { cell, ghost, early });
@@ -78,7 +83,8 @@ impl<R: ReactorOps> Graves<R> {
         }
     }
 
-    /// Runs the destructor that came last. True if [`free_early`](Self::free_early) may free its block.
+    /// Runs the destructor that came last. True if [`free_early`](Self::free_early) may free its
+    /// block.
     pub(crate) fn bury_last(&mut self) -> bool {
         self.waiting.pop_back().is_some_and(|last| self.bury(last))
     }
@@ -87,8 +93,9 @@ impl<R: ReactorOps> Graves<R> {
         match waiting {
             Waiting::Cell { cell, ghost, early } => {
                 self.lay(cell, ghost);
-                // SAFETY: a waiting cell's value is alive, its handler does not run and its function is not the
-                // trampoline (protocol 1); it is not waiting any more, so nobody drops it again.
+                // SAFETY: a waiting cell's value is alive, its handler does not run and its
+                // function is not the trampoline (protocol 1); it is not waiting any more, so
+                // nobody drops it again.
                 unsafe { cell.drop_value() };
                 early && !ghost
             }
@@ -99,11 +106,13 @@ impl<R: ReactorOps> Graves<R> {
         }
     }
 
-    /// Takes the value of a cell that has been struck from the books and whose handler is not running, instead of dropping it.
+    /// Takes the value of a cell that has been struck from the books and whose handler is not
+    /// running, instead of dropping it.
     pub(crate) fn rob_boxed(&mut self, cell: CellPtr<R>, ghost: bool) -> Box<dyn Subscriber<R>> {
         seal(cell, ghost);
         self.lay(cell, ghost);
-        // SAFETY: the value is alive: it was registered until now, and the cell was never waiting. Its handler does not run.
+        // SAFETY: the value is alive: it was registered until now, and the cell was never waiting.
+        // Its handler does not run.
         unsafe { cell.take_boxed() }
     }
 
@@ -138,22 +147,23 @@ impl<R: ReactorOps> Graves<R> {
         }
     }
 
-    /// Frees the block of the cell that died last, unless the batch, the driver or the kernel may name it
-    /// (protocol 4). For a cell that was [new](Reactor::is_new) when it was deleted.
+    /// Frees the block of the cell that died last, unless the batch, the driver or the kernel may
+    /// name it (protocol 4). For a cell that was [new](Reactor::is_new) when it was deleted.
     pub(crate) fn free_early(&mut self, batch: &Batch, driver: &Driver) {
         let Some(&cell) = self.dead.last() else { return };
         if cell.owed() || driver.holds_events() || batch.names(cell.expose()) {
             return;
         }
         self.dead.pop();
-        // SAFETY: its value is gone (protocol 2) and the registry has no copy (protocol 1). No event that
-        // waits in the batch or in the driver names it (tested above), and events that were dispatched are
-        // not read again. The kernel does not have it: it was deleted from the epoll set and is no ghost,
-        // or a ring has no request that carries it (tested above).
+        // SAFETY: its value is gone (protocol 2) and the registry has no copy (protocol 1). No
+        // event that waits in the batch or in the driver names it (tested above), and events that
+        // were dispatched are not read again. The kernel does not have it: it was deleted from the
+        // epoll set and is no ghost, or a ring has no request that carries it (tested above).
         unsafe { cell.free() };
     }
 
-    /// Frees the blocks of the dead, unless the batch, the driver or the kernel may still name one (rule 2).
+    /// Frees the blocks of the dead, unless the batch, the driver or the kernel may still name one
+    /// (rule 2).
     pub(crate) fn free(&mut self, batch: &Batch, driver: &Driver) {
         if !batch.is_empty() || driver.holds_events() {
             return;
@@ -162,9 +172,10 @@ impl<R: ReactorOps> Graves<R> {
             if cell.owed() {
                 return true;
             }
-            // SAFETY: its value is gone (protocol 2), the registry has no copy (protocol 1), no event that was fetched names
-            // it, and the kernel does not have it: it was deleted from the epoll set, or the set has been replaced, or the ring's requests
-            // for it have ended (protocol 3).
+            // SAFETY: its value is gone (protocol 2), the registry has no copy (protocol 1), no
+            // event that was fetched names it, and the kernel does not have it: it was deleted from
+            // the epoll set, or the set has been replaced, or the ring's requests for it have ended
+            // (protocol 3).
             unsafe { cell.free() };
             false
         });
@@ -172,11 +183,13 @@ impl<R: ReactorOps> Graves<R> {
 }
 
 impl<R: ReactorOps> Graves<R> {
-    /// Frees the blocks of all the dead at the end of a reactor in a child of fork(2), those that the kernel owes something too: it owes it to the parent.
+    /// Frees the blocks of all the dead at the end of a reactor in a child of fork(2), those that
+    /// the kernel owes something too: it owes it to the parent.
     pub(crate) fn free_in_child(&mut self) {
         for cell in self.dead.drain(..) {
-            // SAFETY: its value is gone (protocol 2), the registry has no copy (protocol 1), and no event names it: the batch is empty, and every wait
-            // of the child's was refused. What a request that carries its address may still write is memory of the parent's.
+            // SAFETY: its value is gone (protocol 2), the registry has no copy (protocol 1), and no
+            // event names it: the batch is empty, and every wait of the child's was refused. What a
+            // request that carries its address may still write is memory of the parent's.
             unsafe { cell.free() };
         }
     }
@@ -192,10 +205,11 @@ fn seal<R: ReactorOps>(cell: CellPtr<R>, ghost: bool) {
 }
 
 impl Reactor {
-    /// Runs the destructors of all that has come to the graves since there were `mark`, the last first.
+    /// Runs the destructors of all that has come to the graves since there were `mark`, the last
+    /// first.
     ///
-    /// A panic comes out; the rest waits for the next turn. So does all of it while a panic is under way already: a second
-    /// one would abort (rule 8).
+    /// A panic comes out; the rest waits for the next turn. So does all of it while a panic is
+    /// under way already: a second one would abort (rule 8).
     pub(crate) fn bury_down_to(&mut self, mark: usize) {
         self.attention |= attention::GRAVES;
         while self.graves.waiting() > mark && !std::thread::panicking() {
@@ -229,7 +243,8 @@ impl Reactor {
         self.bury_down_to(mark);
     }
 
-    /// Moves the cell that was leaving to the graves, and lets the batch go on. Runs no code of the user's.
+    /// Moves the cell that was leaving to the graves, and lets the batch go on. Runs no code of the
+    /// user's.
     pub(crate) fn dig_leaving(&mut self) {
         self.attention &= !attention::LEAVING;
         if let Some(Leaving { cell, ghost }) = self.leaving.take() {

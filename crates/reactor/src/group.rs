@@ -2,13 +2,15 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. Each member holds the [`Shared`] state by a counted reference, so the state lives until the last member is dropped. A running
-//!    member is dropped only after its handler has returned (rule 1), so the state outlives the handler, whatever was deleted in it.
-//! 2. The state is borrowed in [`Shared::with`] alone: by a member's trampoline while its handler runs, and by
-//!    [`Reactor::group_mut`], which needs the reactor itself and so cannot be called while a handler runs. The dispatcher
-//!    runs one handler at a time and no handler can make it run another (rule 4), so there is one borrow at a time.
-//! 3. A group belongs to one reactor: the reference is not `Send`, and a state that was registered is joined only
-//!    through the reactor that has it.
+//! 1. Each member holds the [`Shared`] state by a counted reference, so the state lives until the
+//!    last member is dropped. A running member is dropped only after its handler has returned (rule
+//!    1), so the state outlives the handler, whatever was deleted in it.
+//! 2. The state is borrowed in [`Shared::with`] alone: by a member's trampoline while its handler
+//!    runs, and by [`Reactor::group_mut`], which needs the reactor itself and so cannot be called
+//!    while a handler runs. The dispatcher runs one handler at a time and no handler can make it
+//!    run another (rule 4), so there is one borrow at a time.
+//! 3. A group belongs to one reactor: the reference is not `Send`, and a state that was registered
+//!    is joined only through the reactor that has it.
 
 #![allow(
     unsafe_code,
@@ -34,14 +36,16 @@ use crate::{
     turn::{ReactorOps, Subscriber, Token},
 };
 
-/// The key of a group whose state is an `S`. `Copy`, and stale once the group's last member is gone.
+/// The key of a group whose state is an `S`. `Copy`, and stale once the group's last member is
+/// gone.
 pub struct GroupKey<S> {
     key: Key,
     state: PhantomData<fn() -> S>,
 }
 
 impl<S> GroupKey<S> {
-    /// A key of a state that is said to be an `S`: one that names nothing, or a state of another type, is `NotFound`.
+    /// A key of a state that is said to be an `S`: one that names nothing, or a state of another
+    /// type, is `NotFound`.
     #[must_use]
     pub const fn from_key(key: Key) -> Self {
         Self { key, state: PhantomData }
@@ -118,8 +122,9 @@ impl Reactor {
     pub(crate) fn borrow_state<S: 'static>(&mut self, group: GroupKey<S>) -> Option<&mut S> {
         let shared = self.group_state_of(group.key)?.typed::<S>()?;
         let state = shared.state.get();
-        // SAFETY: the group is this reactor's, and the reactor is mutably borrowed for as long as the result lives: no
-        // handler runs (protocol 2) and no member is deleted, so the state is alive and not borrowed otherwise.
+        // SAFETY: the group is this reactor's, and the reactor is mutably borrowed for as long as
+        // the result lives: no handler runs (protocol 2) and no member is deleted, so the state is
+        // alive and not borrowed otherwise.
         Some(unsafe { &mut *state })
     }
 }
@@ -220,7 +225,8 @@ carrying_error!(GroupError<G>, |e| e.reason);
 pub struct Registered<S> {
     /// The group.
     pub group: GroupKey<S>,
-    /// The keys of the members, in the order in which they were given: for `modify` and `delete`, or `cancel` and `reset`.
+    /// The keys of the members, in the order in which they were given: for `modify` and `delete`,
+    /// or `cancel` and `reset`.
     pub members: Vec<Key>,
 }
 
@@ -233,10 +239,12 @@ impl<S> fmt::Debug for Registered<S> {
     }
 }
 
-/// One state, and members that share it: a device with its queues, a connection with its timeouts, the two ends of a proxy.
+/// One state, and members that share it: a device with its queues, a connection with its timeouts,
+/// the two ends of a proxy.
 ///
-/// Every handler gets `&mut State` first, without a lock. Deleting a member drops that member, deleting the group all; the
-/// state goes with the last of them. While a member's handler runs the state stays, whatever the handler deletes.
+/// Every handler gets `&mut State` first, without a lock. Deleting a member drops that member,
+/// deleting the group all; the state goes with the last of them. While a member's handler runs the
+/// state stays, whatever the handler deletes.
 ///
 /// ```no_run
 /// use std::{net::TcpStream, time::Duration};
@@ -284,7 +292,8 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
         Ok(Self { state, members: Vec::new(), joins: Some(group.key) })
     }
 
-    /// Adds a descriptor with its handler: `&mut State`, then any ordered subset of `&mut Fd`, [`Event`], [`Interest`] and [`Turn`].
+    /// Adds a descriptor with its handler: `&mut State`, then any ordered subset of `&mut Fd`,
+    /// [`Event`], [`Interest`] and [`Turn`].
     pub fn fd<Fd: AsFd + 'static, H, Args: 'static>(
         mut self,
         interest: Interest,
@@ -309,7 +318,8 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
         self.fd(interest().read(), signals, handler)
     }
 
-    /// Adds a timer that fires once, `delay` after the registration: `&mut State`, then any ordered subset of [`Tick`] and [`Turn`].
+    /// Adds a timer that fires once, `delay` after the registration: `&mut State`, then any ordered
+    /// subset of [`Tick`] and [`Turn`].
     pub fn after<H: MemberTimerFn<S, R, Args>, Args: 'static>(
         self,
         delay: Duration,
@@ -397,9 +407,10 @@ where
     #[inline(always)]
     fn handle(&mut self, event: Event, turn: Turn<'_, R>) {
         let Self { handler, fd, shared, .. } = self;
-        // SAFETY: `handle` is called by the dispatcher alone, one at a time, and the turn leads to no other borrow of the
-        // state (protocol 2). Nobody else has a member to call: the type is private, an `ErasedGroup` gives none away,
-        // and no registered member can be taken out of the reactor (`TakeError::InGroup`).
+        // SAFETY: `handle` is called by the dispatcher alone, one at a time, and the turn leads to
+        // no other borrow of the state (protocol 2). Nobody else has a member to call: the type is
+        // private, an `ErasedGroup` gives none away, and no registered member can be taken out of
+        // the reactor (`TakeError::InGroup`).
         unsafe { shared.with(|state| handler.call(state, fd, event, turn)) };
     }
 }
@@ -433,7 +444,8 @@ mod tests {
     use super::*;
     use crate::{GroupReason, Turn};
 
-    /// A key that is made up may name a group: with it, members of two reactors could share a state.
+    /// A key that is made up may name a group: with it, members of two reactors could share a
+    /// state.
     #[test]
     fn joining_a_group_by_a_key_that_names_another_one_is_refused() {
         fn member(group: Group<u64>) -> Group<u64> {

@@ -116,8 +116,8 @@ impl Reactor {
             Some(key) => {
                 let (index, generation) = key.parts(Kind::Group).ok_or(GroupReason::NotFound)?;
                 let record = self.groups.get(index, generation).ok_or(GroupReason::NotFound)?;
-                // The key may be made up. Members of two reactors with one state could run at once, one's
-                // handler inside the other's.
+                // The key may be made up. Members of two reactors with one state could run at once,
+                // one's handler inside the other's.
                 if record.state.is(&group.state) {
                     Ok((index, generation))
                 } else {
@@ -162,7 +162,8 @@ impl Reactor {
         }
     }
 
-    /// Takes a member back that has been registered in this very call, before anything else could happen.
+    /// Takes a member back that has been registered in this very call, before anything else could
+    /// happen.
     fn withdraw(&mut self, joined: &Joined) -> Member<Self> {
         match joined {
             Joined::Descriptor(key) => {
@@ -182,8 +183,8 @@ impl Reactor {
         }
     }
 
-    /// Strikes a member from its group, and the group with its last one. Runs no code of the user's: the member still
-    /// holds the state.
+    /// Strikes a member from its group, and the group with its last one. Runs no code of the
+    /// user's: the member still holds the state.
     pub(crate) fn leave_group(&mut self, group: u32, member: Key) {
         let Some(record) = self.groups.at_mut(group) else {
             return;

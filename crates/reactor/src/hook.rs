@@ -61,7 +61,8 @@ impl Hooks {
 }
 
 impl Reactor {
-    /// Runs the hooks of one moment. They are out of the reactor meanwhile, which no turn notices: a turn reaches no hooks.
+    /// Runs the hooks of one moment. They are out of the reactor meanwhile, which no turn notices:
+    /// a turn reaches no hooks.
     pub(crate) fn run_hooks(&mut self, moment: Moment) {
         /// Puts the hooks back, also when one panics.
         struct Restore<'r>(&'r mut Reactor, Vec<Hook>);

@@ -76,9 +76,10 @@ macro_rules! conditions {
 
 /// The conditions a subscriber waits for, and how it wants to hear of them.
 ///
-/// Level-triggered unless [`edge_triggered`](Self::edge_triggered) is asked for. A set without any condition
-/// hears of an error or a hang-up once; a set that names [`error`](Self::error) or [`hangup`](Self::hangup) hears of
-/// it as long as it lasts. Spurious events are allowed: a handler reads until `WouldBlock` or takes one portion.
+/// Level-triggered unless [`edge_triggered`](Self::edge_triggered) is asked for. A set without any
+/// condition hears of an error or a hang-up once; a set that names [`error`](Self::error) or
+/// [`hangup`](Self::hangup) hears of it as long as it lasts. Spurious events are allowed: a handler
+/// reads until `WouldBlock` or takes one portion.
 ///
 /// ```
 /// use windlass::interest;
@@ -112,8 +113,8 @@ impl Interest {
     bit!(
         /// Wake one of the epoll sets that watch the same file rather than all (`EPOLLEXCLUSIVE`).
         ///
-        /// Goes with read, write, error, hang-up, edge-triggered and wakeup only; anything else is refused. The
-        /// kernel cannot modify such a registration, so `modify` deletes and adds it.
+        /// Goes with read, write, error, hang-up, edge-triggered and wakeup only; anything else is
+        /// refused. The kernel cannot modify such a registration, so `modify` deletes and adds it.
         #[doc(alias = "EPOLLEXCLUSIVE")]
         exclusive, without_exclusive, has_exclusive, EXCLUSIVE
     );
@@ -143,8 +144,8 @@ impl Interest {
 
     /// The mask that is handed to the kernel.
     pub(crate) const fn kernel_mask(self) -> u32 {
-        // The kernel adds error and hang-up to every mask. Level-triggered, a closed peer would then wake a loop
-        // that asked for nothing for ever; edge-triggered it does so once.
+        // The kernel adds error and hang-up to every mask. Level-triggered, a closed peer would
+        // then wake a loop that asked for nothing for ever; edge-triggered it does so once.
         if self.is_empty() { self.0 | ET } else { self.0 }
     }
 
@@ -153,8 +154,8 @@ impl Interest {
         !self.has_exclusive() || self.0 & !(IN | OUT | ERR | HUP | ET | WAKEUP | EXCLUSIVE) == 0
     }
 
-    /// Whether a `modify` to this interest can be merged with others: a level-triggered change has no effect of its
-    /// own, an edge-triggered or one-shot one re-arms.
+    /// Whether a `modify` to this interest can be merged with others: a level-triggered change has
+    /// no effect of its own, an edge-triggered or one-shot one re-arms.
     pub(crate) const fn is_mergeable(self) -> bool {
         self.kernel_mask() & (ET | ONESHOT | EXCLUSIVE) == 0
     }

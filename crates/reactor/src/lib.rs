@@ -23,11 +23,13 @@
 //! ```
 //!
 //! - [`interest()`] begins a registration; [`Reactor::add`] takes a hand-written [`Subscriber`].
-//! - [`Turn`] is what a handler may do: register, modify, delete (itself too), start timers, defer, stop.
+//! - [`Turn`] is what a handler may do: register, modify, delete (itself too), start timers, defer,
+//!   stop.
 //! - [`Group`] is one state with several descriptors, timers and signals.
 //! - [`Reactor::after_with`], [`every_with`](Reactor::every_with) and their like start timers.
 //! - [`stream`]: TCP and Unix byte streams, with listeners and connectors.
-//! - [`Remote`] runs closures on the loop's thread from any other, in a bounded queue; [`Stop`] ends the loop from there.
+//! - [`Remote`] runs closures on the loop's thread from any other, in a bounded queue; [`Stop`]
+//!   ends the loop from there.
 //! - [`SignalSet`], [`Reactor::embed`]: signals, life inside another loop.
 //! - Errors give back what was refused, and turn into an [`io::Error`](std::io::Error) by `?`. Into
 //!   `anyhow` they go by `.map_err(io::Error::from)?`: [`AddError`] says why.

@@ -9,11 +9,12 @@ use crate::{
 };
 
 mockall::mock! {
-    /// A mock of [`ReactorOps`]: say what a handler is expected to do with its turn, then call it with [`turn!`](macro@crate::turn).
+    /// A mock of [`ReactorOps`]: say what a handler is expected to do with its turn, then call it
+    /// with [`turn!`](macro@crate::turn).
     ///
-    /// Subscribers, timers and closures arrive erased: [`Subscription::into_inner`] tells what one is;
-    /// `into_boxed().handle(event, turn!(mock))`, [`Timer::fire`] and [`Deferred::run`] run it. Expectations whose closures hold an `Rc` are set
-    /// by `returning_st`.
+    /// Subscribers, timers and closures arrive erased: [`Subscription::into_inner`] tells what one
+    /// is; `into_boxed().handle(event, turn!(mock))`, [`Timer::fire`] and [`Deferred::run`] run it.
+    /// Expectations whose closures hold an `Rc` are set by `returning_st`.
     pub Reactor {}
 
     impl ReactorOps for Reactor {

@@ -1,6 +1,8 @@
-//! What a ring still owes a cell: requests that carry its address and have not completed for good (rule 2).
+//! What a ring still owes a cell: requests that carry its address and have not completed for good
+//! (rule 2).
 //!
-//! The counts stand in the header's `armed` word, in bits that epoll's masks and [`Flags`] leave free, and are zero on the other backends.
+//! The counts stand in the header's `armed` word, in bits that epoll's masks and [`Flags`] leave
+//! free, and are zero on the other backends.
 
 use crate::{
     cell::{CellPtr, Flags},
@@ -12,16 +14,19 @@ use crate::{
 const POLLS: Count = Count { shift: 5, bits: 2 };
 /// Other requests that have not completed for good: receives.
 const REQUESTS: Count = Count { shift: 8, bits: 1 };
-/// How many generations ago the oldest poll may have been armed that has not completed for good, up to [`AGE_MAX`].
+/// How many generations ago the oldest poll may have been armed that has not completed for good, up
+/// to [`AGE_MAX`].
 const AGE: Count = Count { shift: 11, bits: 2 };
-/// The poll generation, which is part of what a poll carries: a completion of another generation is nobody's.
+/// The poll generation, which is part of what a poll carries: a completion of another generation is
+/// nobody's.
 const GENERATION: Count = Count { shift: 24, bits: 2 };
 
 /// All bits of the counts.
 pub(crate) const COUNTS: u32 = POLLS.mask() | REQUESTS.mask() | AGE.mask() | GENERATION.mask();
 
-/// So many generations later no poll is armed before the older ones have completed for good: four generations come round. Polls do not complete in the order in which they were
-/// armed, so to count them would not do.
+/// So many generations later no poll is armed before the older ones have completed for good: four
+/// generations come round. Polls do not complete in the order in which they were armed, so to count
+/// them would not do.
 const AGE_MAX: u32 = 3;
 
 /// As many polls of one cell may be under way: this one, and those that were cancelled.
@@ -54,7 +59,8 @@ impl Count {
 }
 
 impl<R: ReactorOps> CellPtr<R> {
-    /// Whether anything has the cell's address: a request in the kernel or queued for it, or the ring's list (rule 2).
+    /// Whether anything has the cell's address: a request in the kernel or queued for it, or the
+    /// ring's list (rule 2).
     #[inline]
     pub(crate) fn owed(self) -> bool {
         let word = self.armed_bits();
@@ -72,15 +78,17 @@ impl<R: ReactorOps> CellPtr<R> {
         POLLS.get(self.armed_bits())
     }
 
-    /// Whether no poll may be armed now: it could be taken for one that was cancelled and has not completed for good, or there are as many as can
-    /// be counted. The present poll is not in flight.
+    /// Whether no poll may be armed now: it could be taken for one that was cancelled and has not
+    /// completed for good, or there are as many as can be counted. The present poll is not in
+    /// flight.
     #[inline]
     pub(crate) fn is_too_old(self) -> bool {
         let cancelled = self.polls() - u32::from(self.has_flag(Flags::OUT_IN_FLIGHT));
         cancelled > 0 && (AGE.get(self.armed_bits()) >= AGE_MAX || self.polls() >= POLLS_MAX)
     }
 
-    /// Notes that a poll of the present generation is queued, and which of reading and writing it waits for, if it does so once.
+    /// Notes that a poll of the present generation is queued, and which of reading and writing it
+    /// waits for, if it does so once.
     #[inline]
     pub(crate) fn poll_begins(self, mask: u32) {
         debug_assert!(self.polls() < POLLS_MAX, "the generations do not tell so many polls apart");

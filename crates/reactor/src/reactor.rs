@@ -32,8 +32,8 @@ use crate::{
 
 /// An event loop: descriptors, timers and closures, and one thread that serves them.
 ///
-/// It is one concrete type, not `Send`, and may be moved between turns. It owns its subscribers: dropping it drops them,
-/// each one's panic caught and the first resumed (rule 8).
+/// It is one concrete type, not `Send`, and may be moved between turns. It owns its subscribers:
+/// dropping it drops them, each one's panic caught and the first resumed (rule 8).
 pub struct Reactor {
     /// What the loop reads for every event comes first.
     pub(crate) batch: Batch,
@@ -57,7 +57,8 @@ pub struct Reactor {
     /// The last turn has left calls in the inbox: they go first in the next.
     pub(crate) calls_left: bool,
     pub(crate) graves: Graves<Self>,
-    /// The running cell, if it has deleted itself: its value goes when the handler has returned (rule 1).
+    /// The running cell, if it has deleted itself: its value goes when the handler has returned
+    /// (rule 1).
     pub(crate) leaving: Option<Leaving>,
     /// Registrations with a merged `modify` that the kernel has not heard of.
     pub(crate) dirty: Vec<Key>,
@@ -96,7 +97,8 @@ pub(crate) struct Leaving {
     pub(crate) ghost: bool,
 }
 
-/// A reactor stays on its thread: a ring has one submitter, and handlers may hold what is not `Send`. Were it `Send` or `Sync`, two implementations would do here, and this would not compile.
+/// A reactor stays on its thread: a ring has one submitter, and handlers may hold what is not
+/// `Send`. Were it `Send` or `Sync`, two implementations would do here, and this would not compile.
 const _: fn() = || {
     struct IfSend;
     struct IfSync;
@@ -128,13 +130,16 @@ pub(crate) mod attention {
     pub(crate) const CLOCK: u32 = 1 << 12;
     /// There is a [`Remote`](crate::Remote): the latch is told when the loop sleeps.
     pub(crate) const REMOTE: u32 = 1 << 13;
-    /// The latch has been woken, or calls are left: the inbox is to be looked at, and has not been yet.
+    /// The latch has been woken, or calls are left: the inbox is to be looked at, and has not been
+    /// yet.
     pub(crate) const CALLS: u32 = 1 << 14;
     /// Streams are to be looked after: others than their own handlers have sent to them, say.
     pub(crate) const STREAMS: u32 = 1 << 15;
-    /// Something is queued with a ring, and the turn is not one of [`run`](super::Reactor::run)'s: it is submitted when the turn ends.
+    /// Something is queued with a ring, and the turn is not one of [`run`](super::Reactor::run)'s:
+    /// it is submitted when the turn ends.
     pub(crate) const QUEUED: u32 = 1 << 16;
-    /// The epoll set has refused the reactor's own wake descriptor: no other thread can wake the loop.
+    /// The epoll set has refused the reactor's own wake descriptor: no other thread can wake the
+    /// loop.
     pub(crate) const DEAF: u32 = 1 << 17;
     /// Bits that say how the reactor was built, or hold until somebody clears them.
     pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE | DEAF;
@@ -225,13 +230,16 @@ impl Reactor {
         self.stop.clone()
     }
 
-    /// Whether timers and turns go by a clock of the user's ([`Builder::clock`](crate::Builder::clock)) and not by the system's: for who would let the kernel tell the time otherwise.
+    /// Whether timers and turns go by a clock of the user's
+    /// ([`Builder::clock`](crate::Builder::clock)) and not by the system's: for who would let the
+    /// kernel tell the time otherwise.
     #[must_use]
     pub fn has_own_clock(&self) -> bool {
         self.time.is_custom()
     }
 
-    /// Whether a stop was asked for that no [`run`](Self::run) has consumed: for those who call `run_once` themselves.
+    /// Whether a stop was asked for that no [`run`](Self::run) has consumed: for those who call
+    /// `run_once` themselves.
     #[must_use]
     pub fn stop_requested(&self) -> bool {
         self.stop.is_asked()
@@ -262,7 +270,8 @@ impl Reactor {
         ReactorOps::rearm(self, key)
     }
 
-    /// Deletes a registration; its destructor runs at once, and its panic comes out here. See [`Turn::delete`].
+    /// Deletes a registration; its destructor runs at once, and its panic comes out here. See
+    /// [`Turn::delete`].
     ///
     /// # Errors
     /// [`NotFound`] for a key that names no descriptor's registration.
@@ -459,7 +468,8 @@ impl Reactor {
         }
     }
 
-    /// Whether the backend at work has this manner of interest; what it does not have is refused as `Unsupported`. See [`Backend`].
+    /// Whether the backend at work has this manner of interest; what it does not have is refused as
+    /// `Unsupported`. See [`Backend`].
     #[must_use]
     pub fn supports(&self, interest: Interest) -> bool {
         self.driver.supports(interest)
@@ -482,7 +492,8 @@ impl Reactor {
         self.counters.wakes += 1;
         self.woken += 1;
         self.attention |= attention::WOKEN;
-        // Without a remote, turns do not touch the latch: what woke us was a stop, which has left its own mark.
+        // Without a remote, turns do not touch the latch: what woke us was a stop, which has left
+        // its own mark.
         if self.attention & attention::REMOTE == 0 {
             fall_asleep(self.stop.latch());
         }
@@ -506,7 +517,8 @@ impl Drop for Reactor {
             if is_owner {
                 inbox.close(&mut panics);
             } else {
-                // In a child of fork(2) nobody waits, and another thread of the parent's may have held the queue's lock: it is never given back here.
+                // In a child of fork(2) nobody waits, and another thread of the parent's may have
+                // held the queue's lock: it is never given back here.
                 core::mem::forget(inbox);
             }
         }
@@ -515,7 +527,8 @@ impl Drop for Reactor {
         // What the kernel still owes for longer than it should is leaked (rule 2).
         self.driver.end(self.registry.iter());
         self.driver.close();
-        // Rule 8: every destructor runs although others panic. A cell leaves the books before its value is dropped (rule 3).
+        // Rule 8: every destructor runs although others panic. A cell leaves the books before its
+        // value is dropped (rule 3).
         while let Some(cell) = self.registry.pop() {
             cell.set_flag(Flags::ABSENT, true);
             self.graves.dig(cell, false, false);

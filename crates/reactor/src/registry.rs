@@ -50,14 +50,16 @@ impl Key {
         self.0
     }
 
-    /// A key of a number from [`to_bits`](Self::to_bits), or any other: one that names nothing is `NotFound` wherever it is used.
+    /// A key of a number from [`to_bits`](Self::to_bits), or any other: one that names nothing is
+    /// `NotFound` wherever it is used.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 }
 
-/// What it names, its place, and the place's generation: `Key(timer 3 #7)`. The place is no descriptor's number.
+/// What it names, its place, and the place's generation: `Key(timer 3 #7)`. The place is no
+/// descriptor's number.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::UNREGISTERED {
@@ -171,7 +173,8 @@ impl<R: ReactorOps> Registry<R> {
         (!cell.has_flag(Flags::INTERNAL)).then_some(cell)
     }
 
-    /// Strikes a cell: its key is stale from here on. The number stays taken if the cell is `leaving`.
+    /// Strikes a cell: its key is stale from here on. The number stays taken if the cell is
+    /// `leaving`.
     pub(crate) fn remove(&mut self, cell: CellPtr<R>, leaving: bool) {
         let (index, generation) =
             cell.key().parts(Kind::Descriptor).expect("a registered cell has a key");

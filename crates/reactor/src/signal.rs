@@ -16,10 +16,12 @@ const LARGEST: usize = 64;
 /// The size of `struct signalfd_siginfo`; the number of the signal stands first in it.
 const INFO_SIZE: usize = size_of::<libc::signalfd_siginfo>();
 
-/// The most signals that one [`SignalSet::read`] takes: somebody may send them faster than they are read.
+/// The most signals that one [`SignalSet::read`] takes: somebody may send them faster than they are
+/// read.
 const READ_MAX: usize = 1024;
 
-/// The most pending signals that are discarded with a set: more than the kernel queues by default (`RLIMIT_SIGPENDING`).
+/// The most pending signals that are discarded with a set: more than the kernel queues by default
+/// (`RLIMIT_SIGPENDING`).
 const DISCARD_MAX: usize = 1 << 18;
 
 /// The number of a signal, signal(7).
@@ -120,18 +122,22 @@ thread_local! {
 
 /// Signals of this thread as a descriptor: readable when one has come. Register it for reading.
 ///
-/// Making it blocks the signals for this thread, so that they wait to be read instead of interrupting. **A signal that is sent to the
-/// process goes to any thread that does not block it**, and then does what it always did: so make the set before
-/// other threads start, which inherit the mask, or block the signals in them too.
+/// Making it blocks the signals for this thread, so that they wait to be read instead of
+/// interrupting. **A signal that is sent to the process goes to any thread that does not block
+/// it**, and then does what it always did: so make the set before other threads start, which
+/// inherit the mask, or block the signals in them too.
 ///
-/// When two threads hold a signal that is sent to the process, either may get it, or discard it by dropping its set.
+/// When two threads hold a signal that is sent to the process, either may get it, or discard it by
+/// dropping its set.
 ///
-/// Equal signals that come before they are read are one (signal(7): standard signals do not queue): the set says which
-/// came, not how often. After `SIGCHLD`, wait for children until there are no more.
+/// Equal signals that come before they are read are one (signal(7): standard signals do not queue):
+/// the set says which came, not how often. After `SIGCHLD`, wait for children until there are no
+/// more.
 ///
-/// Sets of one thread may overlap; a signal that two of them hold goes to the one that reads first. When the last
-/// holder of a signal is dropped, pending ones are discarded, so that they do not strike as soon as it is unblocked; a signal that
-/// keeps coming in meanwhile stays blocked. `!Send`, for the mask is the thread's.
+/// Sets of one thread may overlap; a signal that two of them hold goes to the one that reads first.
+/// When the last holder of a signal is dropped, pending ones are discarded, so that they do not
+/// strike as soon as it is unblocked; a signal that keeps coming in meanwhile stays blocked.
+/// `!Send`, for the mask is the thread's.
 pub struct SignalSet {
     fd: OwnedFd,
     signals: u64,
@@ -139,11 +145,13 @@ pub struct SignalSet {
 }
 
 impl SignalSet {
-    /// Blocks the signals for this thread and makes them readable. A signal named twice is named once.
+    /// Blocks the signals for this thread and makes them readable. A signal named twice is named
+    /// once.
     ///
     /// # Errors
-    /// `InvalidInput` for `SIGKILL`, `SIGSTOP` and the two that the C library keeps for itself (32 and 33), which cannot be
-    /// caught; what signalfd(2) says, `EMFILE` say. The mask is then as it was.
+    /// `InvalidInput` for `SIGKILL`, `SIGSTOP` and the two that the C library keeps for itself (32
+    /// and 33), which cannot be caught; what signalfd(2) says, `EMFILE` say. The mask is then as it
+    /// was.
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
         let Received(signals) = signals.into_iter().collect();
         let uncatchable = [libc::SIGKILL, libc::SIGSTOP, 32, 33];
@@ -167,8 +175,8 @@ impl SignalSet {
         Ok(Self { fd, signals, not_send: PhantomData })
     }
 
-    /// Takes the signals that have come, without waiting: none if none has. At most 1024 are taken at once; if more wait, the set
-    /// stays readable.
+    /// Takes the signals that have come, without waiting: none if none has. At most 1024 are taken
+    /// at once; if more wait, the set stays readable.
     ///
     /// # Errors
     /// What read(2) says of a signalfd.
@@ -228,7 +236,8 @@ fn hold(signals: u64) {
     BLOCKED_HERE.set(BLOCKED_HERE.get() | signals & !before);
 }
 
-/// Counts the signals as released; pending ones that nobody holds any more are discarded before they are unblocked.
+/// Counts the signals as released; pending ones that nobody holds any more are discarded before
+/// they are unblocked.
 fn release(signals: u64) {
     let mut holders = HOLDERS.get();
     let mut free = 0;
@@ -247,7 +256,8 @@ fn release(signals: u64) {
     }
 }
 
-/// Whether none is pending any more. They are not when somebody sends them faster than they are taken.
+/// Whether none is pending any more. They are not when somebody sends them faster than they are
+/// taken.
 fn discard_pending(signals: u64) -> bool {
     if signals == 0 {
         return true;
@@ -255,7 +265,8 @@ fn discard_pending(signals: u64) -> bool {
     let set = kernel_set(signals);
     let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     for _ in 0..DISCARD_MAX {
-        // SAFETY: the set and the time are initialised and live through the call; no information is asked for.
+        // SAFETY: the set and the time are initialised and live through the call; no information is
+        // asked for.
         let taken = unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const zero) };
         // `EINTR`: the handler of a signal outside the set has run.
         if taken < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {

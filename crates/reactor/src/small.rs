@@ -1,11 +1,14 @@
 //! A closure that will be called once: in place if it is small, in a box if not.
 //!
-//! A box that is made by one thread and freed by another is what a post cost most: the allocator's locks took two fifths of its time, and a cache line more
-//! travelled between the processors (2026-11, glibc 2.36). And who defers something in every turn should not allocate in every turn (rule 12).
+//! A box that is made by one thread and freed by another is what a post cost most: the allocator's
+//! locks took two fifths of its time, and a cache line more travelled between the processors
+//! (2026-11, glibc 2.36). And who defers something in every turn should not allocate in every turn
+//! (rule 12).
 //!
 //! # The protocol of this module
 //!
-//! 1. While a [`Small`] lives, `data` begins with a live value of one type, the one that `table` was made for. It fits there by size and alignment.
+//! 1. While a [`Small`] lives, `data` begins with a live value of one type, the one that `table`
+//!    was made for. It fits there by size and alignment.
 //! 2. Whoever moves the value out forgets the `Small`.
 
 #![allow(unsafe_code, reason = "the closure's type is erased without a box; the protocol above")]
@@ -67,7 +70,8 @@ impl<R: ReactorOps + 'static> Small<R> {
         const { assert!(fits::<Box<F>>()) };
         assert!(fits::<F>(), "what does not fit is boxed");
         let mut data: Data = [MaybeUninit::uninit(); 4];
-        // SAFETY: the place is large enough and aligned for the value (asserted above), and nothing is in it.
+        // SAFETY: the place is large enough and aligned for the value (asserted above), and nothing
+        // is in it.
         unsafe { data.as_mut_ptr().cast::<F>().write(value) };
         let table =
             const { &Table { run: run::<R, F>, drop: drop::<F>, type_id: TypeId::of::<F> } };
@@ -79,13 +83,15 @@ impl<R: ReactorOps + 'static> Small<R> {
             return None;
         }
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: a value of this very type is there (protocol 1), and `this` is forgotten (protocol 2).
+        // SAFETY: a value of this very type is there (protocol 1), and `this` is forgotten
+        // (protocol 2).
         Some(unsafe { this.data.as_mut_ptr().cast::<F>().read() })
     }
 
     pub(crate) fn run(self, turn: Turn<'_, R>) {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: the value is there, and of the table's type (protocol 1); `this` is forgotten (protocol 2).
+        // SAFETY: the value is there, and of the table's type (protocol 1); `this` is forgotten
+        // (protocol 2).
         unsafe { (this.table.run)(&raw mut this.data, turn) };
     }
 }

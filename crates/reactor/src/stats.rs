@@ -12,7 +12,8 @@ pub struct Stats {
     pub turns: u64,
     /// Events given to cells, those of cells deleted meanwhile included.
     pub events: u64,
-    /// Times that a [`Remote`](crate::Remote) or a [`Stop`](crate::Stop) woke the loop out of its sleep. What comes while it runs costs no wake.
+    /// Times that a [`Remote`](crate::Remote) or a [`Stop`](crate::Stop) woke the loop out of its
+    /// sleep. What comes while it runs costs no wake.
     pub wakes: u64,
     /// Timers fired.
     pub timers_fired: u64,
@@ -28,18 +29,20 @@ pub struct Stats {
     pub quarantined: usize,
     /// The longest time that a handler has taken, while the watchdog is on.
     pub handler_max: Duration,
-    /// The longest time between the end of a wait and the start of a handler of that turn, while the watchdog is on.
+    /// The longest time between the end of a wait and the start of a handler of that turn, while
+    /// the watchdog is on.
     pub lag_max: Duration,
     /// The backend at work: never [`Backend::Auto`].
     pub backend: Backend,
-    /// Bytes of the buffers that streams receive into on a ring. They are made with the first stream; see [`Builder::ring_buffers`](crate::Builder::ring_buffers).
+    /// Bytes of the buffers that streams receive into on a ring. They are made with the first
+    /// stream; see [`Builder::ring_buffers`](crate::Builder::ring_buffers).
     pub buffer_bytes: usize,
 }
 
 /// The counts that only grow.
 ///
-/// In this order: were `turns` and `events` neighbours, the compiler would add to both in a vector register, which
-/// takes six instructions a turn in place of two.
+/// In this order: were `turns` and `events` neighbours, the compiler would add to both in a vector
+/// register, which takes six instructions a turn in place of two.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Counters {

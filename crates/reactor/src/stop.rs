@@ -15,8 +15,8 @@ use crate::{Errno, Event, Interest, Reactor, Subscriber, Turn, interest};
 
 /// Makes a reactor's [`run`](Reactor::run) return, from any thread. Cheap to clone.
 ///
-/// A stop that comes before `run` is not lost: that run returns at once. Each run consumes what was asked before it
-/// returned. After the reactor is gone a stop does nothing.
+/// A stop that comes before `run` is not lost: that run returns at once. Each run consumes what was
+/// asked before it returned. After the reactor is gone a stop does nothing.
 #[derive(Clone)]
 pub struct Stop(Arc<Shared>);
 
@@ -26,8 +26,9 @@ struct Shared {
 }
 
 impl Stop {
-    /// The end of a reactor, and the latch that wakes it. The latch is asleep: every wake of a reactor that has no other use for it
-    /// is to be heard by the descriptor, so that turns need not look.
+    /// The end of a reactor, and the latch that wakes it. The latch is asleep: every wake of a
+    /// reactor that has no other use for it is to be heard by the descriptor, so that turns need
+    /// not look.
     pub(crate) fn new() -> Result<Self, Errno> {
         let latch = Arc::new(Latch::new()?);
         fall_asleep(&latch);
@@ -60,8 +61,8 @@ impl Stop {
         &self.0.latch
     }
 
-    /// The subscriber that notices the wake. Edge-triggered where that is to be had, and never read: every write fires it again, which spares a
-    /// read.
+    /// The subscriber that notices the wake. Edge-triggered where that is to be had, and never
+    /// read: every write fires it again, which spares a read.
     pub(crate) fn edge_subscriber(&self) -> impl Subscriber<Reactor> + use<> {
         WakeSubscriber::<true>(Arc::clone(&self.0.latch))
     }
@@ -98,8 +99,10 @@ impl<const EDGE: bool> Subscriber<Reactor> for WakeSubscriber<EDGE> {
 
     fn handle(&mut self, _: Event, mut turn: Turn<'_, Reactor>) {
         if !EDGE {
-            // No ring is lost by this. Who has rung found the latch asleep, so before the last wait ended: with a remote, the `awake` after that wait
-            // has taken the wake, for this comes before the next wait; without one, the latch is put to sleep anew below, after it was cleared.
+            // No ring is lost by this. Who has rung found the latch asleep, so before the last wait
+            // ended: with a remote, the `awake` after that wait has taken the wake, for this comes
+            // before the next wait; without one, the latch is put to sleep anew below, after it was
+            // cleared.
             self.0.clear();
         }
         turn.ops().note_wake();

@@ -1,13 +1,14 @@
 //! A reactor stays on its thread: what the compiler says to whoever moves one away.
 //!
-//! [`Reactor`] is neither `Send` nor `Sync` by its fields alone. The compiler then reports each field
-//! that is to blame, in 15 errors of 500 lines. The two implementations below replace that by one
-//! error, with the words of [`MayLeaveItsThread`], because they decide without a look at the fields.
+//! [`Reactor`] is neither `Send` nor `Sync` by its fields alone. The compiler then reports each
+//! field that is to blame, in 15 errors of 500 lines. The two implementations below replace that by
+//! one error, with the words of [`MayLeaveItsThread`], because they decide without a look at the
+//! fields.
 //!
 //! 1. No type implements [`MayLeaveItsThread`], and nobody outside this crate can implement it for
 //!    [`ReactorStaysOnItsThread`]: both belong to this crate.
-//! 2. Therefore the condition of the implementations never holds, and `Reactor` is neither `Send` nor
-//!    `Sync`. An assertion in `reactor.rs` fails to compile if it ever is.
+//! 2. Therefore the condition of the implementations never holds, and `Reactor` is neither `Send`
+//!    nor `Sync`. An assertion in `reactor.rs` fails to compile if it ever is.
 
 #![allow(unsafe_code, reason = "Send and Sync are unsafe traits, even where nobody gets them")]
 
@@ -26,8 +27,8 @@ pub trait MayLeaveItsThread {}
 #[derive(Debug)]
 pub struct ReactorStaysOnItsThread;
 
-// SAFETY: rule 2 of this module: the condition never holds. `for<'never>` is there because the compiler
-// refuses a condition that it knows to be false, unless it has a lifetime.
+// SAFETY: rule 2 of this module: the condition never holds. `for<'never>` is there because the
+// compiler refuses a condition that it knows to be false, unless it has a lifetime.
 unsafe impl Send for Reactor where for<'never> ReactorStaysOnItsThread: MayLeaveItsThread {}
 
 // SAFETY: as for `Send`.

@@ -24,7 +24,8 @@ pub struct Tick {
     pub key: Key,
     /// When it was due; it fires no earlier.
     pub deadline: Instant,
-    /// How many beats of a repeated timer were passed over since it fired last, because the loop was late.
+    /// How many beats of a repeated timer were passed over since it fired last, because the loop
+    /// was late.
     pub missed: u64,
 }
 
@@ -106,7 +107,8 @@ impl<R: ReactorOps, F: FnOnce(Turn<'_, R>) + 'static> Once<R> for Calm<F> {
     }
 }
 
-/// An erased closure on its way to the end of a turn. One that captures no more than four words needs no memory elsewhere.
+/// An erased closure on its way to the end of a turn. One that captures no more than four words
+/// needs no memory elsewhere.
 pub struct Deferred<R: ReactorOps>(Small<R>);
 
 impl<R: ReactorOps> Deferred<R> {
@@ -123,7 +125,8 @@ impl<R: ReactorOps> Deferred<R> {
         }
     }
 
-    /// Runs the closure, as a reactor would at the end of the turn: for tests that got it from a mock.
+    /// Runs the closure, as a reactor would at the end of the turn: for tests that got it from a
+    /// mock.
     pub fn run(self, turn: Turn<'_, R>) {
         self.0.run(turn);
     }
@@ -219,8 +222,8 @@ impl<R: ReactorOps> Timers<R> {
         Some(Ended { call, group })
     }
 
-    /// The next deadline, or a moment after `now` before which nothing is due. Brings the wheel up to `now`, so that a
-    /// cancelled timer's deadline, once passed, is forgotten.
+    /// The next deadline, or a moment after `now` before which nothing is due. Brings the wheel up
+    /// to `now`, so that a cancelled timer's deadline, once passed, is forgotten.
     pub(crate) fn next_deadline_after_advance(&mut self, now_ns: u64) -> Option<u64> {
         self.wheel.advance(now_ns);
         self.wheel.next_deadline()
@@ -236,8 +239,8 @@ impl<R: ReactorOps> Timers<R> {
         self.next_deadline().is_some_and(|next| next <= now_ns)
     }
 
-    /// Takes the next timer that is due. A repeated one is on its schedule again already, so that a panic of its handler
-    /// changes nothing (rule 3).
+    /// Takes the next timer that is due. A repeated one is on its schedule again already, so that a
+    /// panic of its handler changes nothing (rule 3).
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due<R>> {
         let (index, deadline_ns) = self.wheel.pop_due(now_ns)?;
         let generation = self.entries.generation(index);
@@ -254,8 +257,8 @@ impl<R: ReactorOps> Timers<R> {
         Some(Due { key: Key::new(Kind::Timer, (index, generation)), call, deadline_ns, missed })
     }
 
-    /// Gives a fired timer its handler back if it has another round. If not, the key is stale from here on, and what is left
-    /// comes back to be dropped.
+    /// Gives a fired timer its handler back if it has another round. If not, the key is stale from
+    /// here on, and what is left comes back to be dropped.
     pub(crate) fn settle(&mut self, key: Key, call: Box<dyn TimerCall<R>>) -> Option<Ended<R>> {
         let (index, generation) = key.parts(Kind::Timer)?;
         let Some(entry) = self.entries.get_mut(index, generation) else {

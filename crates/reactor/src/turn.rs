@@ -1,4 +1,5 @@
-//! What a handler may do: [`Turn`], and [`ReactorOps`], which the reactor and its mock have in common.
+//! What a handler may do: [`Turn`], and [`ReactorOps`], which the reactor and its mock have in
+//! common.
 
 use core::{fmt, marker::PhantomData};
 use std::{
@@ -21,18 +22,22 @@ pub struct Token(pub(crate) ());
 
 /// A value that waits for a descriptor and handles its events.
 ///
-/// Most are made by [`interest`](crate::interest())`().with_fd(..).with_handler(..)`; write one by hand where a type is its own subscriber.
-/// The value moves into a heap cell when it is registered and stays there until it is deleted or taken back.
+/// Most are made by [`interest`](crate::interest())`().with_fd(..).with_handler(..)`; write one by
+/// hand where a type is its own subscriber. The value moves into a heap cell when it is registered
+/// and stays there until it is deleted or taken back.
 pub trait Subscriber<R: ReactorOps = Reactor>: Any {
-    /// The descriptor to wait for. Asked once, at registration: what it says later is not trusted (rule 6).
+    /// The descriptor to wait for. Asked once, at registration: what it says later is not trusted
+    /// (rule 6).
     fn fd(&self) -> BorrowedFd<'_>;
 
     /// What to wait for first. Asked once, at registration; `modify` changes it.
     fn interest(&self) -> Interest;
 
-    /// Called when the descriptor is ready. Read until `WouldBlock` if the interest is edge-triggered.
+    /// Called when the descriptor is ready. Read until `WouldBlock` if the interest is
+    /// edge-triggered.
     ///
-    /// A panic unwinds out of `run_once`; the reactor stays usable and goes on with the rest of the batch (rule 8).
+    /// A panic unwinds out of `run_once`; the reactor stays usable and goes on with the rest of the
+    /// batch (rule 8).
     fn handle(&mut self, event: Event, turn: Turn<'_, R>);
 
     #[doc(hidden)]
@@ -73,10 +78,11 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// What [`Reactor`] and its mock can do for a handler, with subscribers, timers and closures erased.
+/// What [`Reactor`] and its mock can do for a handler, with subscribers, timers and closures
+/// erased.
 ///
-/// Handlers are written for any `R: ReactorOps` (`turn: Turn<'_, impl ReactorOps>`), so that a unit test runs them with
-/// a mock. They call the methods of [`Turn`], which add the types again.
+/// Handlers are written for any `R: ReactorOps` (`turn: Turn<'_, impl ReactorOps>`), so that a unit
+/// test runs them with a mock. They call the methods of [`Turn`], which add the types again.
 pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     /// Registers an erased subscriber; see [`Turn::add`].
     ///
@@ -149,12 +155,13 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
 
 /// What one handler may do, for the time of one call.
 ///
-/// It leads to the reactor's books and to nothing else: there is no way to the [`Reactor`] itself, to its wait, or to the
-/// value that is running (rule 4). Calls that would run other callbacks queue them; the one exception is the destructor of
-/// a subscriber that another one deletes, which runs at once (rule 13).
+/// It leads to the reactor's books and to nothing else: there is no way to the [`Reactor`] itself,
+/// to its wait, or to the value that is running (rule 4). Calls that would run other callbacks
+/// queue them; the one exception is the destructor of a subscriber that another one deletes, which
+/// runs at once (rule 13).
 ///
-/// `!Send`, `!Sync`, not `Clone`. A function for real reactors alone writes `Turn<'_>`, one that a mock can test `Turn<'_, impl
-/// ReactorOps>`, a closure `Turn<'_, _>`.
+/// `!Send`, `!Sync`, not `Clone`. A function for real reactors alone writes `Turn<'_>`, one that a
+/// mock can test `Turn<'_, impl ReactorOps>`, a closure `Turn<'_, _>`.
 pub struct Turn<'a, R: ReactorOps = Reactor> {
     reactor: &'a mut R,
     not_send: PhantomData<*mut ()>,
@@ -194,11 +201,12 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
 
     /// Changes what a registration waits for, be it one's own.
     ///
-    /// Edge-triggered and one-shot interests reach the kernel at once and re-arm, even if nothing else changes.
-    /// Level-triggered changes of one turn are merged into one system call before the next wait; if the kernel refuses
-    /// one then (the descriptor was closed meanwhile, say), the subscriber gets an event with the error condition.
-    /// An empty interest ([`interest()`](crate::interest())) pauses a registration: it hears of an error or hang-up, once, and of
-    /// nothing else. An event that was fetched before the change may still come.
+    /// Edge-triggered and one-shot interests reach the kernel at once and re-arm, even if nothing
+    /// else changes. Level-triggered changes of one turn are merged into one system call before the
+    /// next wait; if the kernel refuses one then (the descriptor was closed meanwhile, say), the
+    /// subscriber gets an event with the error condition. An empty interest
+    /// ([`interest()`](crate::interest())) pauses a registration: it hears of an error or hang-up,
+    /// once, and of nothing else. An event that was fetched before the change may still come.
     ///
     /// # Errors
     /// See [`ModifyError`]; the old interest stays in force.
@@ -214,13 +222,16 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         self.reactor.rearm(key)
     }
 
-    /// Deletes a registration, one's own by `event.key()`. It does not fire again, not even for an event fetched already (rule 9).
+    /// Deletes a registration, one's own by `event.key()`. It does not fire again, not even for an
+    /// event fetched already (rule 9).
     ///
-    /// Another's destructor runs at once, and its panic comes out here. One's own runs after the handler has returned; until then its
-    /// descriptor's number stays taken ([`AlreadyExists`](crate::AddReason::AlreadyExists)).
+    /// Another's destructor runs at once, and its panic comes out here. One's own runs after the
+    /// handler has returned; until then its descriptor's number stays taken
+    /// ([`AlreadyExists`](crate::AddReason::AlreadyExists)).
     ///
     /// # Errors
-    /// [`NotFound`] for a key that names no descriptor's registration. Whatever the kernel says, a key that was found is deleted.
+    /// [`NotFound`] for a key that names no descriptor's registration. Whatever the kernel says, a
+    /// key that was found is deleted.
     pub fn delete(&mut self, key: Key) -> Result<(), NotFound> {
         self.reactor.delete(key)
     }
@@ -233,7 +244,8 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         Group::joining(group, self.reactor)
     }
 
-    /// Deletes a group with all its members. If one of them is running, it and the state go after its handler has returned.
+    /// Deletes a group with all its members. If one of them is running, it and the state go after
+    /// its handler has returned.
     ///
     /// # Errors
     /// [`NotFound`] when the group is gone already.
@@ -243,11 +255,13 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
 
     /// Calls a handler once, when `delay` has passed since [`now`](Self::now).
     ///
-    /// Handlers take any ordered subset of [`Tick`](crate::Tick) and `Turn<'_, _>`. Nanoseconds count; a delay too long for 64 bits of them never
-    /// ends. The earliest moment is the next turn (rule 9), by a later time than this turn's: a test's clock that stands still has to be moved, be it by a nanosecond. The key
-    /// lives until the handler has returned.
+    /// Handlers take any ordered subset of [`Tick`](crate::Tick) and `Turn<'_, _>`. Nanoseconds
+    /// count; a delay too long for 64 bits of them never ends. The earliest moment is the next turn
+    /// (rule 9), by a later time than this turn's: a test's clock that stands still has to be
+    /// moved, be it by a nanosecond. The key lives until the handler has returned.
     ///
-    /// A closure writes the types of its parameters here; `|turn| ..` without them goes to [`after_with`](Self::after_with).
+    /// A closure writes the types of its parameters here; `|turn| ..` without them goes to
+    /// [`after_with`](Self::after_with).
     ///
     /// # Errors
     /// See [`TimerReason`](crate::TimerReason); the handler comes back.
@@ -262,7 +276,8 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
 
     /// [`after`](Self::after) for a closure that takes the turn, whose type need not be written.
     ///
-    /// `after` takes many kinds of handlers, so the compiler cannot tell what the parameter of `|turn| ..` is; here it can.
+    /// `after` takes many kinds of handlers, so the compiler cannot tell what the parameter of
+    /// `|turn| ..` is; here it can.
     ///
     /// # Errors
     /// See [`TimerReason`](crate::TimerReason); the closure comes back.
@@ -275,7 +290,8 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         start(self.reactor, Schedule::After(delay), closure)
     }
 
-    /// Calls a handler once, at `deadline`; in the next turn if that has passed. See [`after`](Self::after).
+    /// Calls a handler once, at `deadline`; in the next turn if that has passed. See
+    /// [`after`](Self::after).
     ///
     /// # Errors
     /// See [`TimerReason`](crate::TimerReason); the handler comes back.
@@ -303,8 +319,8 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
 
     /// Calls a handler every `period`, first when one has passed, until it is cancelled.
     ///
-    /// The beats keep their places: a late one does not shift the next. Beats that were missed altogether are counted in
-    /// [`Tick::missed`](crate::Tick::missed) instead of fired one by one.
+    /// The beats keep their places: a late one does not shift the next. Beats that were missed
+    /// altogether are counted in [`Tick::missed`](crate::Tick::missed) instead of fired one by one.
     ///
     /// # Errors
     /// See [`TimerReason`](crate::TimerReason); the handler comes back.
@@ -317,7 +333,8 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         start(self.reactor, Schedule::Every(period), handler)
     }
 
-    /// [`every`](Self::every) for a closure that takes the turn; see [`after_with`](Self::after_with).
+    /// [`every`](Self::every) for a closure that takes the turn; see
+    /// [`after_with`](Self::after_with).
     ///
     /// # Errors
     /// See [`TimerReason`](crate::TimerReason); the closure comes back.
@@ -330,7 +347,8 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         start(self.reactor, Schedule::Every(period), closure)
     }
 
-    /// Ends a timer; its handler's destructor runs at once, or after the handler has returned if it cancels itself.
+    /// Ends a timer; its handler's destructor runs at once, or after the handler has returned if it
+    /// cancels itself.
     ///
     /// # Errors
     /// [`NotFound`] for a key that names no timer: one that has fired, say.
@@ -338,7 +356,8 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         self.reactor.cancel(key)
     }
 
-    /// Moves a timer's next firing to `delay` from [`now`](Self::now); later beats of a repeated one follow from there.
+    /// Moves a timer's next firing to `delay` from [`now`](Self::now); later beats of a repeated
+    /// one follow from there.
     ///
     /// In its own handler this gives a timer of [`after`](Self::after) another round.
     ///
@@ -358,7 +377,8 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
 
     /// Calls a closure at the end of this turn, after its events and timers.
     ///
-    /// What a deferred closure defers, or is more than `deferred_per_turn`, goes first in the next turn, which does not wait.
+    /// What a deferred closure defers, or is more than `deferred_per_turn`, goes first in the next
+    /// turn, which does not wait.
     ///
     /// # Errors
     /// [`DeferError`] when `deferred_max` closures wait; the closure comes back.

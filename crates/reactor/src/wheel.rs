@@ -1,15 +1,16 @@
 //! A timing wheel in nanoseconds: which index is due next.
 //!
-//! Eleven levels of 64 slots cover 64 bits. A deadline lies on the level of the highest group of six bits in which
-//! it differs from `elapsed`, in the slot of that group's value; so the lowest occupied slot of the lowest occupied level
-//! holds the next deadline. When time reaches a slot of a higher level, its entries move down. Insert and remove are O(1); an entry moves down
-//! at most ten times, and one that is removed before it is due usually never.
+//! Eleven levels of 64 slots cover 64 bits. A deadline lies on the level of the highest group of
+//! six bits in which it differs from `elapsed`, in the slot of that group's value; so the lowest
+//! occupied slot of the lowest occupied level holds the next deadline. When time reaches a slot of
+//! a higher level, its entries move down. Insert and remove are O(1); an entry moves down at most
+//! ten times, and one that is removed before it is due usually never.
 //!
-//! Equal deadlines always share a slot, and slots are lists in order of insertion, moved down in order: what is due
-//! comes by deadline, then by insertion.
+//! Equal deadlines always share a slot, and slots are lists in order of insertion, moved down in
+//! order: what is due comes by deadline, then by insertion.
 //!
-//! Entries are indices that the caller gives out; the wheel keeps its links in an array by index, so nothing is allocated
-//! per entry once the array has grown.
+//! Entries are indices that the caller gives out; the wheel keeps its links in an array by index,
+//! so nothing is allocated per entry once the array has grown.
 
 use crate::arena::reserve_one;
 
@@ -74,7 +75,8 @@ impl Wheel {
         (level as usize, usize::try_from(slot).unwrap_or(0))
     }
 
-    /// Adds an index that is not in the wheel. A deadline before what has fired already counts as that moment.
+    /// Adds an index that is not in the wheel. A deadline before what has fired already counts as
+    /// that moment.
     pub(crate) fn insert(&mut self, index: u32, deadline: u64) {
         if self.slots.is_empty() {
             self.slots.resize(LEVELS * SLOTS, EMPTY);
@@ -139,13 +141,15 @@ impl Wheel {
         Some((level, self.occupied[level].trailing_zeros() as usize))
     }
 
-    /// A time before which nothing is due: the next deadline, or an earlier moment if the next one was removed.
+    /// A time before which nothing is due: the next deadline, or an earlier moment if the next one
+    /// was removed.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let (level, slot) = self.first()?;
         Some(self.slots[level * SLOTS + slot].earliest)
     }
 
-    /// Moves entries down until the first one is on the lowest level, or starts after `now`. `now` must not go back.
+    /// Moves entries down until the first one is on the lowest level, or starts after `now`. `now`
+    /// must not go back.
     pub(crate) fn advance(&mut self, now: u64) {
         while let Some((level, slot)) = self.first() {
             let start = self.start_of(level, slot);
@@ -176,8 +180,8 @@ impl Wheel {
             self.elapsed = start;
             let place = level * SLOTS + slot;
             let Slot { head, tail, .. } = self.slots[place];
-            // All entries of a slot on the lowest level have one deadline, and one that is alone and due need not move
-            // down to be first.
+            // All entries of a slot on the lowest level have one deadline, and one that is alone
+            // and due need not move down to be first.
             if level == 0 || head == tail {
                 let deadline = self.nodes[head as usize].deadline;
                 if deadline <= now {

@@ -1,6 +1,7 @@
 //! Rule 12: dispatch allocates nothing; and what a registration costs.
 //!
-//! A program of its own, for its allocator counts: what the test's own thread asks for, since the harness has another one.
+//! A program of its own, for its allocator counts: what the test's own thread asks for, since the
+//! harness has another one.
 
 #![allow(unsafe_code, reason = "a global allocator is unsafe to write")]
 
@@ -303,7 +304,8 @@ fn a_turn_with_a_remote_allocates_nothing_and_a_post_a_box_if_it_is_large() {
     assert_eq!(allocations(turns), 0, "turns with a remote that nobody uses");
 }
 
-/// Answers in every way there is: out of the buffer, gathered, to itself, and through another stream.
+/// Answers in every way there is: out of the buffer, gathered, to itself, and through another
+/// stream.
 struct Answering {
     other: Option<Key>,
 }
@@ -387,9 +389,11 @@ fn a_streams_echo_allocates_nothing_and_an_idle_stream_holds_little(backend: Bac
     // The pairs' array is gone, and it was counted.
     let held = BYTES.get() - before + signed(COUNT * size_of::<(OwnedFd, OwnedFd)>());
     let each = usize::try_from(held).unwrap() / COUNT;
-    // Header and place of the registration 64, its handler 16 and index 8, its place in the table 64, its place in the wheel 24; the lists grow by more.
+    // Header and place of the registration 64, its handler 16 and index 8, its place in the table
+    // 64, its place in the wheel 24; the lists grow by more.
     println!("an idle stream with a timeout, {backend}: {each} bytes");
-    // On a ring also the lists of the largest turn's completions and sends, 48 and 80 bytes for each and room to grow.
+    // On a ring also the lists of the largest turn's completions and sends, 48 and 80 bytes for
+    // each and room to grow.
     let most = if backend == Backend::Uring { 400 } else { 256 };
     assert!(each <= most, "{each} bytes");
 }

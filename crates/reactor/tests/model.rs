@@ -1,8 +1,9 @@
 //! Random programs against a naive model.
 //!
-//! A program adds, modifies and deletes subscribers (itself, others, stale ones), starts and cancels timers, defers,
-//! panics and lets descriptors fire, between turns and from inside handlers. The reactor runs it and writes down what happened; the
-//! model, which knows neither addresses nor batches, replays the record and says whether it may have happened so.
+//! A program adds, modifies and deletes subscribers (itself, others, stale ones), starts and
+//! cancels timers, defers, panics and lets descriptors fire, between turns and from inside
+//! handlers. The reactor runs it and writes down what happened; the model, which knows neither
+//! addresses nor batches, replays the record and says whether it may have happened so.
 
 #[cfg(not(miri))]
 #[path = "common/rings.rs"]
@@ -29,8 +30,8 @@ mod model {
         Off,
     }
 
-    /// What is done between turns, or by a handler. Numbers name subscribers and timers in the order in which they were made, stale
-    /// ones too.
+    /// What is done between turns, or by a handler. Numbers name subscribers and timers in the
+    /// order in which they were made, stale ones too.
     #[derive(Clone, Debug)]
     pub(crate) enum Act {
         Add(usize, Mode, Vec<Act>),
@@ -140,8 +141,9 @@ fn with_edges() -> &'static [Backend] {
     }
 }
 
-/// The program as a backend can run it by the letter. A ring tells of what it saw when it happened, also if that is over when the turn
-/// comes. Such events are allowed, but the model knows none; so nothing is drained there.
+/// The program as a backend can run it by the letter. A ring tells of what it saw when it happened,
+/// also if that is over when the turn comes. Such events are allowed, but the model knows none; so
+/// nothing is drained there.
 fn fit(backend: Backend, program: &[Step]) -> Vec<Step> {
     fn undrained(acts: &[Act]) -> Vec<Act> {
         acts.iter().filter(|act| !matches!(act, Act::Drain(_))).map(kept).collect()
@@ -188,7 +190,8 @@ fn judge(backends: &[Backend], program: &[Step]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The program with handlers that do nothing: then the order in which the events of one turn come is all that is left to the backend.
+/// The program with handlers that do nothing: then the order in which the events of one turn come
+/// is all that is left to the backend.
 fn with_idle_handlers(program: Vec<Step>) -> Vec<Step> {
     let tame = |act: Act| match act {
         Act::Add(file, mode, _) => Act::Add(file, mode, Vec::new()),

@@ -1,7 +1,7 @@
 //! Rule 7: descriptors that are closed and replaced under their registration.
 //!
-//! These tests play with descriptor numbers, which are the process's, so each holds a lock for its whole time; that is why they
-//! are a program of their own.
+//! These tests play with descriptor numbers, which are the process's, so each holds a lock for its
+//! whole time; that is why they are a program of their own.
 
 #![allow(unsafe_code, reason = "the reactor's own wake descriptor by number, to replace it")]
 
@@ -208,7 +208,8 @@ fn a_cell_added_under_a_tainted_number_is_quarantined_whatever_the_kernel_says()
         Subject::new(&mut reactor, at(dup(&b), first.number), interest().read().edge_triggered());
     fire(&b);
     second.replace(&mut reactor, dup(&a));
-    // (a, number) is the first's entry: the kernel deletes it and says yes. The second's, (b, number), stays.
+    // (a, number) is the first's entry: the kernel deletes it and says yes. The second's, (b,
+    // number), stays.
     reactor.delete(second.key).unwrap();
     assert_eq!(
         (reactor.stats().quarantined, reactor.stats().rebuilds),
@@ -242,7 +243,8 @@ fn a_modify_under_a_tainted_number_taints_the_cell() {
         Subject::new(&mut reactor, at(dup(&b), first.number), interest().read().edge_triggered());
     fire(&b);
     second.replace(&mut reactor, dup(&a));
-    // Hits the first's entry, (a, number), which carries the second's address from now on, as does (b, number).
+    // Hits the first's entry, (a, number), which carries the second's address from now on, as does
+    // (b, number).
     reactor.modify(second.key, interest().read().edge_triggered()).unwrap();
     reactor.delete(second.key).unwrap();
     assert_eq!(reactor.stats().quarantined, 2);
@@ -356,7 +358,8 @@ fn a_cell_that_cannot_be_added_to_the_new_set_gets_one_error_event() {
     let mut reactor = builder().build().unwrap();
     let broken = Subject::new(&mut reactor, ready(), interest().read());
     let ghost = make_ghost(&mut reactor);
-    // Last, so that nothing else has the number when the new set is made; that one may take it, and is no file to add to itself.
+    // Last, so that nothing else has the number when the new set is made; that one may take it, and
+    // is no file to add to itself.
     broken.close(&mut reactor);
     for _ in 0..4 {
         reactor.run_once(Duration::ZERO).unwrap();
@@ -411,7 +414,8 @@ fn eventfds() -> Vec<i32> {
     numbers.map(|entry| entry.file_name().into_string().unwrap().parse().unwrap()).collect()
 }
 
-/// A reactor's own wake descriptor, replaced by a file that epoll refuses. Dropping this puts it back.
+/// A reactor's own wake descriptor, replaced by a file that epoll refuses. Dropping this puts it
+/// back.
 struct Deaf {
     number: std::mem::ManuallyDrop<OwnedFd>,
     wake: OwnedFd,

@@ -114,7 +114,8 @@ fn a_panic_in_one_stops_all_and_comes_out_of_join() {
     assert_eq!(payload.downcast_ref(), Some(&"the second is broken"));
 }
 
-/// Counts the threads that are in a set-up or run: what it is moved into ends with the thread's share of it.
+/// Counts the threads that are in a set-up or run: what it is moved into ends with the thread's
+/// share of it.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {
@@ -130,7 +131,8 @@ impl Drop for Alive {
     }
 }
 
-/// A set-up whose reactor holds something until the thread ends, and where one worker does something else.
+/// A set-up whose reactor holds something until the thread ends, and where one worker does
+/// something else.
 fn set_up(
     alive: &Arc<AtomicUsize>,
     odd: fn() -> io::Result<Reactor>,
@@ -232,7 +234,8 @@ fn an_address_that_is_taken_is_an_error() {
     );
 }
 
-/// Two programs of one user that both ask for `SO_REUSEPORT` would share the connections without noticing (issue 13).
+/// Two programs of one user that both ask for `SO_REUSEPORT` would share the connections without
+/// noticing (issue 13).
 #[test]
 fn a_group_takes_an_address_for_itself() {
     let options = ListenOptions::new();
@@ -256,7 +259,8 @@ fn a_group_takes_an_address_for_itself() {
 fn of_groups_that_want_an_address_at_the_same_moment_one_has_it() {
     const RIVALS: usize = 4;
     for _ in 0..50 {
-        // Bound and not listening: its port is free for those who set SO_REUSEADDR, and for nobody's port 0.
+        // Bound and not listening: its port is free for those who set SO_REUSEADDR, and for
+        // nobody's port 0.
         let holder =
             rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
         sockopt::set_socket_reuseaddr(&holder, true).expect("it can be set");

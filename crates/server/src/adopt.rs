@@ -12,7 +12,8 @@ use crate::{
     http::Door,
 };
 
-/// A connection whose handshake somebody else has done: a server of HTTP, say. What was agreed on in it is said here.
+/// A connection whose handshake somebody else has done: a server of HTTP, say. What was agreed on
+/// in it is said here.
 ///
 /// ```
 /// use windlass_server::Upgraded;
@@ -40,8 +41,9 @@ impl<D> Upgraded<D> {
         self
     }
 
-    /// The same with permessage-deflate, as the answer to the handshake says. It must have been made of the [`deflate`](crate::Options::deflate) settings of the service; without
-    /// those it is passed over.
+    /// The same with permessage-deflate, as the answer to the handshake says. It must have been
+    /// made of the [`deflate`](crate::Options::deflate) settings of the service; without those it
+    /// is passed over.
     pub fn deflate(mut self, agreement: Option<Agreement>) -> Self {
         self.deflate = agreement;
         self
@@ -49,14 +51,15 @@ impl<D> Upgraded<D> {
 }
 
 impl<H: Handler> Service<H> {
-    /// Takes over a connected socket whose handshake is done, with the bytes that were received after it. [`on_open`](Handler::on_open) and what these bytes
-    /// bring come in the next turn.
+    /// Takes over a connected socket whose handshake is done, with the bytes that were received
+    /// after it. [`on_open`](Handler::on_open) and what these bytes bring come in the next turn.
     ///
     /// The socket need not be non-blocking, and it is not counted among those of its address.
     ///
     /// # Errors
-    /// See [`AddReason`]; the socket and the data come back. [`LimitReached`](AddReason::LimitReached) also when the service is draining.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](windlass::AddError#in-anyhow).
+    /// See [`AddReason`]; the socket and the data come back.
+    /// [`LimitReached`](AddReason::LimitReached) also when the service is draining. In `anyhow`,
+    /// write `.map_err(io::Error::from)?`: [why](windlass::AddError#in-anyhow).
     pub fn adopt(
         &self,
         socket: impl Into<OwnedFd>,

@@ -1,12 +1,17 @@
 //! The budget of memory over all connections: [`Options::memory_max`](crate::Options::memory_max).
 //!
-//! 1. A worker counts its own bytes, in plain cells: what its reactor's streams hold for bytes that wait ([`Turn::stream_memory`]), and what this crate holds beside them
-//!    ([`Budget::beside`]): received bytes that are held, messages and frames in pieces, messages in the side table. Shared bytes count once a worker.
-//! 2. All workers borrow from one [`Pool`], in chunks. A worker that needs no further chunk touches nothing that is shared; it comes here at all only when something of its own
-//!    has begun to wait, and on the beat.
-//! 3. Above four fifths of the budget the connections that hold the most are not read from. Above all of it the largest are evicted until a tenth is free, and requests get 503 until
-//!    a beat finds the pool below its limit.
-//! 4. A worker evicts only as long as it holds more than nine tenths of its share. If that does not help, others hold more than theirs, and are woken.
+//! 1. A worker counts its own bytes, in plain cells: what its reactor's streams hold for bytes that
+//!    wait ([`Turn::stream_memory`]), and what this crate holds beside them ([`Budget::beside`]):
+//!    received bytes that are held, messages and frames in pieces, messages in the side table.
+//!    Shared bytes count once a worker.
+//! 2. All workers borrow from one [`Pool`], in chunks. A worker that needs no further chunk touches
+//!    nothing that is shared; it comes here at all only when something of its own has begun to
+//!    wait, and on the beat.
+//! 3. Above four fifths of the budget the connections that hold the most are not read from. Above
+//!    all of it the largest are evicted until a tenth is free, and requests get 503 until a beat
+//!    finds the pool below its limit.
+//! 4. A worker evicts only as long as it holds more than nine tenths of its share. If that does not
+//!    help, others hold more than theirs, and are woken.
 
 use core::{cell::Cell, cmp::Reverse};
 use std::{
@@ -35,7 +40,8 @@ pub(crate) struct Pool {
     limit: usize,
     workers: usize,
     chunk: usize,
-    /// What is borrowed. It guards nothing but itself, and so does the next: relaxed accesses will do.
+    /// What is borrowed. It guards nothing but itself, and so does the next: relaxed accesses will
+    /// do.
     taken: AtomicUsize,
     /// Requests get 503.
     is_exhausted: AtomicBool,
@@ -152,7 +158,8 @@ struct Holder {
 }
 
 impl Hall {
-    /// Something may wait that did not: looks whether it may. To be called where no books are borrowed.
+    /// Something may wait that did not: looks whether it may. To be called where no books are
+    /// borrowed.
     #[cold]
     #[inline(never)]
     pub(crate) fn look_at_memory(&self, turn: &mut Turn<'_>) {
@@ -261,7 +268,8 @@ impl Hall {
         holders.drain(..count);
     }
 
-    /// Reads no more from those who hold the most: from so many that the others hold four fifths of this worker's share. The others go on.
+    /// Reads no more from those who hold the most: from so many that the others hold four fifths of
+    /// this worker's share. The others go on.
     fn pause_largest(&self, turn: &mut Turn<'_>, holders: &[Holder]) {
         let budget = &self.budget;
         let pool = &*budget.pool;

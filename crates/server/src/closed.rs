@@ -14,7 +14,8 @@ use crate::ConnectionId;
 pub enum CloseReason {
     /// The peer has sent a Close frame.
     Peer,
-    /// This side has, by [`Connection::close`](crate::Connection::close) or in another way that the application has asked for.
+    /// This side has, by [`Connection::close`](crate::Connection::close) or in another way that the
+    /// application has asked for.
     Local,
     /// The peer has broken the protocol or a limit, and was told so.
     Violation(Violation),
@@ -67,7 +68,8 @@ pub struct Closed<'a> {
 
 /// How connections that are about to end have come to that, by member.
 ///
-/// The one that was noted first stands apart: most ends are there in the turn in which they are noted, one after the other, and a map's memory would come and go with each.
+/// The one that was noted first stands apart: most ends are there in the turn in which they are
+/// noted, one after the other, and a map's memory would come and go with each.
 #[derive(Debug, Default)]
 pub(crate) struct Endings {
     first: Option<(u32, Ending)>,

@@ -1,15 +1,22 @@
 //! What a turn of the loop spends on compression, and which connections wait for the next turn.
 //!
-//! 1. Bytes are counted when they go through a codec: inflated bytes by what comes out, deflated bytes by what goes in. They count in the turn in which that happens.
-//! 2. The budget is looked at before each message of a connection with compression. A message that has begun is finished, because to suspend it would pin the shared decompressor.
-//!    So a turn exceeds a budget by one message at most.
-//! 3. A connection that finds a budget spent keeps its input, is not read from, and joins the [`Queue`]. So does one whose publications were compressed at the expense of the turn.
-//! 4. The queue is served in order, at the beginning of every second turn. In the turns between, events are looked at that came meanwhile: in the same turn they would wait for the queue
-//!    once more. While somebody waits, newcomers go to the end of it.
-//! 5. The first in the queue goes on with one message in each of its turns even if the budget is spent: by timers or other threads, say. So everybody's turn comes.
-//! 6. An eighth of each budget is kept for short messages of connections that have not used the codecs much of late ([`LIGHT_LEN`], [`HEAVY`]). They do not wait for the others, so
-//!    that a chat goes on while files are sent. When this part is spent, they join the queue as well.
-//! 7. A connection that cannot go on for another reason, paused or with too much output, leaves the queue. It joins again when it can.
+//! 1. Bytes are counted when they go through a codec: inflated bytes by what comes out, deflated
+//!    bytes by what goes in. They count in the turn in which that happens.
+//! 2. The budget is looked at before each message of a connection with compression. A message that
+//!    has begun is finished, because to suspend it would pin the shared decompressor. So a turn
+//!    exceeds a budget by one message at most.
+//! 3. A connection that finds a budget spent keeps its input, is not read from, and joins the
+//!    [`Queue`]. So does one whose publications were compressed at the expense of the turn.
+//! 4. The queue is served in order, at the beginning of every second turn. In the turns between,
+//!    events are looked at that came meanwhile: in the same turn they would wait for the queue once
+//!    more. While somebody waits, newcomers go to the end of it.
+//! 5. The first in the queue goes on with one message in each of its turns even if the budget is
+//!    spent: by timers or other threads, say. So everybody's turn comes.
+//! 6. An eighth of each budget is kept for short messages of connections that have not used the
+//!    codecs much of late ([`LIGHT_LEN`], [`HEAVY`]). They do not wait for the others, so that a
+//!    chat goes on while files are sent. When this part is spent, they join the queue as well.
+//! 7. A connection that cannot go on for another reason, paused or with too much output, leaves the
+//!    queue. It joins again when it can.
 
 use core::cell::Cell;
 use std::{collections::BTreeMap, rc::Rc};
@@ -30,13 +37,16 @@ use crate::{
     service::Inner,
 };
 
-/// So many connections of the queue are called in a turn: enough for the budget, unless their messages are short, and then a turn is short too.
+/// So many connections of the queue are called in a turn: enough for the budget, unless their
+/// messages are short, and then a turn is short too.
 const CALLED_PER_TURN: usize = 64;
 
-/// So many received bytes are short messages. DEFLATE makes 1032 times as many of them at most, which goes into the part that is kept for them.
+/// So many received bytes are short messages. DEFLATE makes 1032 times as many of them at most,
+/// which goes into the part that is kept for them.
 const LIGHT_LEN: usize = 120;
 
-/// Bytes that a connection has compressed and decompressed in a pass, beyond which its short messages wait like others, for a while.
+/// Bytes that a connection has compressed and decompressed in a pass, beyond which its short
+/// messages wait like others, for a while.
 const HEAVY: u64 = 64 << 10;
 
 /// For so many ticks of the sweep: about a second.
@@ -329,7 +339,8 @@ impl<D: 'static> Open<D> {
         len <= LIGHT_LEN && since >= HEAVY_TICKS && self.engine.buffered() == 0
     }
 
-    /// Notes what a pass has cost a connection with compression, when so much had been counted before it.
+    /// Notes what a pass has cost a connection with compression, when so much had been counted
+    /// before it.
     pub(crate) fn note_codec(&mut self, hall: &Hall, scratch: &Scratch, before: u64) {
         hall.note_codec(scratch.codec_bytes());
         if hall.codec_total().saturating_sub(before) > HEAVY {
@@ -357,7 +368,8 @@ impl<D: 'static> Open<D> {
         }
     }
 
-    /// Whether a connection may look at what it has kept, as far as the codecs are concerned. If not, it waits for them.
+    /// Whether a connection may look at what it has kept, as far as the codecs are concerned. If
+    /// not, it waits for them.
     pub(crate) fn has_codec(&mut self, hall: &SharedHall, stream: &mut Stream<'_>) -> bool {
         if self.seat.halt & HALT_WAITS != 0 {
             let may = hall.take_codec_turn(&mut stream.turn(), self.seat.member);

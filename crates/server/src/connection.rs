@@ -20,8 +20,9 @@ pub(crate) struct Seat {
     pub(crate) heard: u32,
     /// How many bytes were sent in this pass.
     pub(crate) spent: u32,
-    /// Why the pass is not to go on as usual, and whether the connection is one with compression; 0 if neither is so. The upper byte has the lowest bits of the tick in which a
-    /// connection with compression last used the codecs much.
+    /// Why the pass is not to go on as usual, and whether the connection is one with compression; 0
+    /// if neither is so. The upper byte has the lowest bits of the tick in which a connection with
+    /// compression last used the codecs much.
     pub(crate) halt: u16,
     /// The driver knows of too much output, and will be told when there is less.
     pub(crate) told_full: bool,
@@ -52,7 +53,8 @@ impl Seat {
     }
 }
 
-/// This side has sent its Close frame, or will end the connection in another way: no message is handed out any more.
+/// This side has sent its Close frame, or will end the connection in another way: no message is
+/// handed out any more.
 pub(crate) const HALT_CLOSING: u16 = 1;
 /// The user wants to read no more.
 pub(crate) const HALT_PAUSED: u16 = 1 << 1;
@@ -66,14 +68,17 @@ pub(crate) const HALT_CODEC: u16 = 1 << 4;
 pub(crate) const HALT_WAITS: u16 = 1 << 5;
 /// All of these.
 pub(crate) const HALTS: u16 = HAS_DEFLATE - 1;
-/// No reason to halt: messages may be compressed, so the codecs' budget is looked at before each of them. It stands here so that connections without compression look at one word.
+/// No reason to halt: messages may be compressed, so the codecs' budget is looked at before each of
+/// them. It stands here so that connections without compression look at one word.
 pub(crate) const HAS_DEFLATE: u16 = 1 << 6;
 
 /// A connection, in its own callbacks. Others reach it by its [`id`](Self::id).
 ///
-/// No call here runs a callback: what it causes comes after the callback that made the call has returned.
+/// No call here runs a callback: what it causes comes after the callback that made the call has
+/// returned.
 ///
-/// What is sent goes out in the order of the calls, publications to a topic that it is subscribed to included, in one write when all received messages have been looked at.
+/// What is sent goes out in the order of the calls, publications to a topic that it is subscribed
+/// to included, in one write when all received messages have been looked at.
 ///
 /// ```
 /// use windlass_server::{
@@ -181,7 +186,8 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Sends a message back as it has come, from where it was received: nothing is copied, unless something has to go before it, a publication of this turn, say.
+    /// Sends a message back as it has come, from where it was received: nothing is copied, unless
+    /// something has to go before it, a publication of this turn, say.
     ///
     /// # Errors
     /// [`SendError`].
@@ -196,7 +202,8 @@ impl Connection<'_> {
         self.outbox.reply(message.0).map_err(|_| SendError::Closed)
     }
 
-    /// The same, where something is to be done first. (A message handed over as it is would go through memory, in the usual case too.)
+    /// The same, where something is to be done first. (A message handed over as it is would go
+    /// through memory, in the usual case too.)
     #[cold]
     #[inline(never)]
     fn reply_with_thought(&mut self, is_text: bool, bytes: &[u8]) -> Result<(), SendError> {
@@ -213,8 +220,9 @@ impl Connection<'_> {
         Ok(self.outbox.ping(payload)?)
     }
 
-    /// Closes the connection: what was sent goes out, then a Close frame, and the peer's is waited for, no longer than
-    /// [`close_timeout`](crate::Options::close_timeout). Of the callbacks only [`on_close`](crate::Handler::on_close) is still to come.
+    /// Closes the connection: what was sent goes out, then a Close frame, and the peer's is waited
+    /// for, no longer than [`close_timeout`](crate::Options::close_timeout). Of the callbacks only
+    /// [`on_close`](crate::Handler::on_close) is still to come.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -269,7 +277,8 @@ impl Connection<'_> {
         books.topics.count(first)
     }
 
-    /// Publishes to a topic: to all who are subscribed to it now, but not to this connection. Says how many of this reactor's connections that are.
+    /// Publishes to a topic: to all who are subscribed to it now, but not to this connection. Says
+    /// how many of this reactor's connections that are.
     pub fn publish<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
         self.note_spent();
         let receivers = self.hall.publish(&mut self.turn, self.seat.member, topic, message.into());
@@ -277,7 +286,8 @@ impl Connection<'_> {
         receivers
     }
 
-    /// Publishes to a topic: to all who are subscribed to it now, this connection included if it is.
+    /// Publishes to a topic: to all who are subscribed to it now, this connection included if it
+    /// is.
     pub fn publish_to_all<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
         self.note_spent();
         let receivers =
@@ -286,14 +296,16 @@ impl Connection<'_> {
         receivers
     }
 
-    /// If publications were compressed at the expense of this turn, the next message waits for another.
+    /// If publications were compressed at the expense of this turn, the next message waits for
+    /// another.
     fn look_at_codec(&mut self) {
         if self.hall.codec_is_spent(&self.turn) {
             self.seat.halt |= HALT_CODEC;
         }
     }
 
-    /// Reads no more until [`resume`](Self::resume) or [`Hub::resume`]: messages that have come already wait, and then the peer must.
+    /// Reads no more until [`resume`](Self::resume) or [`Hub::resume`]: messages that have come
+    /// already wait, and then the peer must.
     ///
     /// A connection that is closing reads on all the same, for the peer's Close.
     pub fn pause(&mut self) {
@@ -358,7 +370,8 @@ impl Connection<'_> {
         self.hall.own_spent.set(self.seat.spent);
     }
 
-    /// Gives out what must not be overtaken by what is sent next. True if that has to go to the side, where messages wait already.
+    /// Gives out what must not be overtaken by what is sent next. True if that has to go to the
+    /// side, where messages wait already.
     fn before_output(&mut self) -> Result<bool, SendError> {
         if self.seat.halt & HALT_CLOSING != 0 {
             return Err(SendError::Closed);
@@ -393,7 +406,8 @@ impl Connection<'_> {
         self.hall.send(&mut self.turn, id, message)
     }
 
-    /// Notes that so many bytes are sent, and refuses them if too many wait. True if they have to go to the side.
+    /// Notes that so many bytes are sent, and refuses them if too many wait. True if they have to
+    /// go to the side.
     #[inline]
     fn spend(&mut self, len: usize) -> Result<bool, SendError> {
         let more = u32::try_from(len).unwrap_or(u32::MAX);
@@ -415,7 +429,8 @@ impl Connection<'_> {
             self.seat.halt |= HALT_SPENT;
             return self.refuse();
         }
-        // While there is still room, so that who answers each message with one loses none: the next ones wait.
+        // While there is still room, so that who answers each message with one loses none: the next
+        // ones wait.
         let bounds = &hall.bounds;
         if self.seat.spent > bounds.spent_max || before + len > bounds.high {
             self.seat.halt |= HALT_SPENT;
@@ -429,7 +444,8 @@ impl Connection<'_> {
             return Ok(true);
         }
         self.hall.stats.dropped.add(1);
-        // Where nothing waits, it is not the peer who is slow: this callback sends more at once than may wait.
+        // Where nothing waits, it is not the peer who is slow: this callback sends more at once
+        // than may wait.
         if self.hall.options.slow == Slow::Evict
             && self.hall.still_waiting(&mut self.turn, self.seat.member) > 0
         {

@@ -1,7 +1,8 @@
 //! How messages reach connections that others send to: by name, and by topic.
 //!
-//! Frames for others are made without their engines: plain, or by the service's compressor for those that have agreed to messages that stand alone. So they go to the stream
-//! straight away, and nothing of the receiver's own is touched.
+//! Frames for others are made without their engines: plain, or by the service's compressor for
+//! those that have agreed to messages that stand alone. So they go to the stream straight away, and
+//! nothing of the receiver's own is touched.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -235,7 +236,8 @@ impl Books {
     }
 }
 
-/// How many bytes wait for a receiver who is to get some more. If that is too much, what was merely gathered in this turn goes out first: it does not wait for the receiver.
+/// How many bytes wait for a receiver who is to get some more. If that is too much, what was merely
+/// gathered in this turn goes out first: it does not wait for the receiver.
 pub(crate) fn waiting_of(stream: &mut Stream<'_>, more: usize, max: usize) -> usize {
     let waiting = stream.buffered();
     if waiting == 0 || waiting.saturating_add(more) <= max {
@@ -245,20 +247,23 @@ pub(crate) fn waiting_of(stream: &mut Stream<'_>, more: usize, max: usize) -> us
     stream.write_shared(&Shared::new(&[])).unwrap_or(waiting)
 }
 
-/// Others have sent so much to a connection that it waits. A stream that has failed is closed by its driver.
+/// Others have sent so much to a connection that it waits. A stream that has failed is closed by
+/// its driver.
 #[cold]
 fn note_waiting(hall: &Hall, member: &mut Member, stream: &mut Stream<'_>, waiting: usize) {
     member.flags.add(Flags::LAGGING);
     hall.budget.has_grown.set(true);
     if waiting > hall.bounds.high {
-        // Its own answers might not fit beside that. Its driver comes in the next turn, and reads on if there is room.
+        // Its own answers might not fit beside that. Its driver comes in the next turn, and reads
+        // on if there is room.
         stream.pause();
         stream.nudge();
     }
 }
 
 impl Post<'_> {
-    /// What may wait in the stream itself: out of it nothing can be dropped any more, so where the oldest are to go it has half, or one message.
+    /// What may wait in the stream itself: out of it nothing can be dropped any more, so where the
+    /// oldest are to go it has half, or one message.
     fn stream_max(&self, waiting: usize) -> usize {
         let max = self.hall.options.receiver_buffer_max;
         if self.hall.options.slow == Slow::DropOldest && waiting > 0 { max / 2 } else { max }

@@ -1,4 +1,5 @@
-//! The end of a service: nobody comes any more, those who are there are told, and after a while sent away.
+//! The end of a service: nobody comes any more, those who are there are told, and after a while
+//! sent away.
 
 use std::{rc::Rc, time::Duration};
 
@@ -46,7 +47,8 @@ impl Hall {
         }
     }
 
-    /// Whatever a connection is at, it ends: one whose stream is closed already and lingers hears no nudge.
+    /// Whatever a connection is at, it ends: one whose stream is closed already and lingers hears
+    /// no nudge.
     fn abort_all(&self, turn: &mut Turn<'_>) {
         let mut books = self.books.borrow_mut();
         for index in 0..books.roster.places() {
@@ -57,13 +59,15 @@ impl Hall {
         }
     }
 
-    /// Does what was to be done after the drain, if it is over. To be asked when a connection has gone.
+    /// Does what was to be done after the drain, if it is over. To be asked when a connection has
+    /// gone.
     pub(crate) fn look_whether_drained(self: &Rc<Self>, turn: &mut Turn<'_>) {
         if !self.is_draining.get() || self.books.borrow().roster.len() > 0 {
             return;
         }
         for then in self.after_drain.take() {
-            // Not in the frame of the last connection. If as many closures as may be wait, the sweep comes back to it.
+            // Not in the frame of the last connection. If as many closures as may be wait, the
+            // sweep comes back to it.
             if let Err(refused) = turn.defer(then) {
                 let mut left = self.after_drain.take();
                 left.push(refused.closure);

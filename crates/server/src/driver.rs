@@ -1,4 +1,5 @@
-//! A connection's place in the loop: what its stream brings goes through the engine to the handler, and back.
+//! A connection's place in the loop: what its stream brings goes through the engine to the handler,
+//! and back.
 
 use std::rc::Rc;
 
@@ -29,8 +30,8 @@ pub(crate) struct Driver<H: Handler> {
 }
 
 pub(crate) enum State<D> {
-    /// The request, if a part of it has come, and how many were answered before. `place` counts the connection in, where connections are counted by address, until the hall
-    /// keeps it.
+    /// The request, if a part of it has come, and how many were answered before. `place` counts the
+    /// connection in, where connections are counted by address, until the hall keeps it.
     Opening {
         /// Its place in the roster, or [`NOBODY`] before and after.
         member: u32,
@@ -50,7 +51,8 @@ pub(crate) enum State<D> {
 }
 
 impl<D> State<D> {
-    /// Its place in the roster, or [`NOBODY`] before and after. Each state has its own word for it: beside them it would cost a connection twice as much.
+    /// Its place in the roster, or [`NOBODY`] before and after. Each state has its own word for it:
+    /// beside them it would cost a connection twice as much.
     pub(crate) fn member(&mut self) -> &mut u32 {
         match self {
             Self::Open(open) => &mut open.seat.member,
@@ -379,7 +381,8 @@ impl<D: 'static> Open<D> {
         after_output(&service.hall, stream);
     }
 
-    /// Notes how much memory is held for what has come in part. True if there was, or is, something to be noted.
+    /// Notes how much memory is held for what has come in part. True if there was, or is, something
+    /// to be noted.
     #[inline(always)]
     fn weigh(&mut self, hall: &Hall) -> bool {
         let bytes = self.engine.buffered();
@@ -428,7 +431,8 @@ impl<D: 'static> Open<D> {
         }
     }
 
-    /// Looks at how a pass has ended, after its output. True if there is more to be passed over now.
+    /// Looks at how a pass has ended, after its output. True if there is more to be passed over
+    /// now.
     fn end_pass<H: Handler<Data = D>>(
         &mut self,
         service: &Inner<H>,
@@ -445,7 +449,8 @@ impl<D: 'static> Open<D> {
             };
             hall.begin_closing(self.seat.member, reason);
             match end {
-                // Nothing comes after a Close frame (RFC 6455 section 5.5.1), and the server closes first (section 7.1.1).
+                // Nothing comes after a Close frame (RFC 6455 section 5.5.1), and the server closes
+                // first (section 7.1.1).
                 End::Closed => stream.close_after_output(),
                 End::Failed(_) => stream.close(),
             }
@@ -689,8 +694,8 @@ fn goes_on(pass: &mut Pass<'_>, hall: &Hall, seat: &mut Seat) -> bool {
     false
 }
 
-/// Goes on without handing messages out, for a connection that is closing: nobody wants them, but the peer's Close may be among them. Does nothing if the pass is to end for
-/// another reason.
+/// Goes on without handing messages out, for a connection that is closing: nobody wants them, but
+/// the peer's Close may be among them. Does nothing if the pass is to end for another reason.
 #[cold]
 #[inline(never)]
 fn pass_over(pass: &mut Pass<'_>, hall: &Hall, seat: &mut Seat) {
@@ -717,7 +722,8 @@ impl Seat {
     }
 }
 
-/// Output may wait now, or received bytes are held: whether that is too much memory is looked at, last of all, for it may end the connection.
+/// Output may wait now, or received bytes are held: whether that is too much memory is looked at,
+/// last of all, for it may end the connection.
 #[cold]
 #[inline(never)]
 pub(crate) fn after_output(hall: &Hall, stream: &mut Stream<'_>) {
@@ -731,7 +737,8 @@ pub(crate) fn after_output(hall: &Hall, stream: &mut Stream<'_>) {
     hall.look_at_memory(&mut stream.turn());
 }
 
-/// What answers to one receive may come to that are not looked at one by one, and what a ring has on its way.
+/// What answers to one receive may come to that are not looked at one by one, and what a ring has
+/// on its way.
 const PASS_ROOM: usize = 128 << 10;
 
 /// Gives a pass's output to the stream.
@@ -792,6 +799,7 @@ impl Control {
     }
 }
 
-// What a connection costs in its cell, beside the user's data: the engine is 48 bytes of it, and with the pointer to the service, the stream's index and the header of the
-// registration the block is 120. Allocators that add a word and round up to 16 give it 128 and no more.
+// What a connection costs in its cell, beside the user's data: the engine is 48 bytes of it, and
+// with the pointer to the service, the stream's index and the header of the registration the block
+// is 120. Allocators that add a word and round up to 16 give it 128 and no more.
 const _: () = assert!(size_of::<Seat>() == 16 && size_of::<State<()>>() == 64);

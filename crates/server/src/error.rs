@@ -9,7 +9,9 @@ use std::io;
 pub enum SendError {
     /// The connection is closing, or there is none of that name any more.
     Closed,
-    /// More would wait for the receiver than [`receiver_buffer_max`](crate::Options::receiver_buffer_max), and the policy is not to drop older messages instead.
+    /// More would wait for the receiver than
+    /// [`receiver_buffer_max`](crate::Options::receiver_buffer_max), and the policy is not to drop
+    /// older messages instead.
     Full,
 }
 

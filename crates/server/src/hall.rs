@@ -2,11 +2,14 @@
 //!
 //! # Who may touch what
 //!
-//! 1. [`Books`] are borrowed by this crate's calls alone, each for its own time, and never while code of the user's runs: callbacks, destructors, clocks (rule 13 of the reactor).
-//!    What a call does to a stream is no such code: a stream runs callbacks in a frame of its own.
-//! 2. The scratch is in its place unless a pass has it. One that was lost with a panic is made anew.
-//! 3. At most one connection is in a pass at a time, and [`Hall::running`] says which. What others send to it meanwhile goes to the stash, and from there to its output, so that it
-//!    lies between what the connection has sent before and after.
+//! 1. [`Books`] are borrowed by this crate's calls alone, each for its own time, and never while
+//!    code of the user's runs: callbacks, destructors, clocks (rule 13 of the reactor). What a call
+//!    does to a stream is no such code: a stream runs callbacks in a frame of its own.
+//! 2. The scratch is in its place unless a pass has it. One that was lost with a panic is made
+//!    anew.
+//! 3. At most one connection is in a pass at a time, and [`Hall::running`] says which. What others
+//!    send to it meanwhile goes to the stash, and from there to its output, so that it lies between
+//!    what the connection has sent before and after.
 
 use core::cell::{Cell, RefCell};
 use std::{collections::BTreeMap, rc::Rc, sync::Arc};
@@ -102,8 +105,9 @@ pub(crate) struct Bounds {
     pub(crate) spent_max: u32,
     /// So much is sent in a pass without asking how much waits.
     pub(crate) spent_free: u32,
-    /// Messages that are longer count against what a pass may send, as if they came back: all of them where they may be compressed, for even short ones add up to more than was
-    /// received then.
+    /// Messages that are longer count against what a pass may send, as if they came back: all of
+    /// them where they may be compressed, for even short ones add up to more than was received
+    /// then.
     pub(crate) large: usize,
 }
 
@@ -134,7 +138,8 @@ pub(crate) struct Books {
     pub(crate) held: BTreeMap<u32, Vec<u8>>,
     /// Those of them that wait for the codecs.
     pub(crate) waiting: Queue,
-    /// How connections that are about to end have come to that. Here and in the next two is what few connections have: so the others need no room for it.
+    /// How connections that are about to end have come to that. Here and in the next two is what
+    /// few connections have: so the others need no room for it.
     pub(crate) endings: Endings,
     /// The subprotocols of those that have one.
     pub(crate) protocols: BTreeMap<u32, Rc<str>>,
@@ -267,7 +272,8 @@ impl Hall {
         member.heard = self.tick.get();
     }
 
-    /// More than half of a connection's buffer is in use, and it reads no more. Whoever sends to it has to look at the rest.
+    /// More than half of a connection's buffer is in use, and it reads no more. Whoever sends to it
+    /// has to look at the rest.
     pub(crate) fn note_full(&self, member: u32) {
         self.stats.reading_paused.add(1);
         self.books.borrow_mut().roster.at(member).flags.add(Flags::LAGGING);
@@ -282,7 +288,8 @@ impl Hall {
         }
     }
 
-    /// The messages that wait for a connection at the side, each counted as sent: it is about to send its Close frame, after which there can be no more.
+    /// The messages that wait for a connection at the side, each counted as sent: it is about to
+    /// send its Close frame, after which there can be no more.
     pub(crate) fn take_side(&self, member: u32) -> Vec<Arc<[u8]>> {
         let mut books = self.books.borrow_mut();
         if !books.roster.at(member).flags.any(Flags::SIDE) {
@@ -350,7 +357,8 @@ impl Hall {
             return;
         }
         let half = self.options.receiver_buffer_max / 2;
-        // What is in the stream cannot make way any more: it is about half of the buffer, or one message.
+        // What is in the stream cannot make way any more: it is about half of the buffer, or one
+        // message.
         let low = self.bounds.high / 4;
         let fits = |waiting: usize, len: usize| waiting <= low || waiting + len <= half;
         while !stream.is_full()
@@ -371,7 +379,8 @@ impl Hall {
         }
     }
 
-    /// A connection has ended: it leaves the topics and the roster. Says how it has ended, if that is known.
+    /// A connection has ended: it leaves the topics and the roster. Says how it has ended, if that
+    /// is known.
     pub(crate) fn leave(&self, member: u32) -> Option<Ending> {
         let mut books = self.books.borrow_mut();
         let books = &mut *books;
@@ -407,7 +416,8 @@ impl Hall {
         }
     }
 
-    /// Notes how much memory a connection holds for a message, frame or request of which a part has come.
+    /// Notes how much memory a connection holds for a message, frame or request of which a part has
+    /// come.
     #[cold]
     pub(crate) fn note_in_pieces(&self, member: u32, bytes: usize) {
         let mut books = self.books.borrow_mut();
@@ -438,7 +448,8 @@ impl Hall {
         }
     }
 
-    /// Gives out what was published, if a connection is to get some of it: what comes next must not overtake it.
+    /// Gives out what was published, if a connection is to get some of it: what comes next must not
+    /// overtake it.
     pub(crate) fn flush_for(&self, member: u32, turn: &mut Turn<'_>) {
         let mut books = self.books.borrow_mut();
         books.flush_for(self, member, turn);

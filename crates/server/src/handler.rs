@@ -6,16 +6,21 @@ use crate::{
 };
 use windlass_ws::CloseCode;
 
-/// What becomes of connections and their messages. There is one for each reactor, shared by all its connections; what belongs to one connection is its
-/// [`Data`](Self::Data), which lies in the connection itself.
+/// What becomes of connections and their messages. There is one for each reactor, shared by all its
+/// connections; what belongs to one connection is its [`Data`](Self::Data), which lies in the
+/// connection itself.
 ///
-/// Every callback is called by the loop, one at a time, and never inside another one: what a call causes, be it for the connection itself, comes after the
-/// callback that made the call has returned. The order of a connection's life is [`on_upgrade`](Self::on_upgrade), [`on_open`](Self::on_open), then messages, pings and pongs in
-/// the order in which they came, at most one [`on_drain`](Self::on_drain), and [`on_close`](Self::on_close), once and last. After
+/// Every callback is called by the loop, one at a time, and never inside another one: what a call
+/// causes, be it for the connection itself, comes after the callback that made the call has
+/// returned. The order of a connection's life is [`on_upgrade`](Self::on_upgrade),
+/// [`on_open`](Self::on_open), then messages, pings and pongs in the order in which they came, at
+/// most one [`on_drain`](Self::on_drain), and [`on_close`](Self::on_close), once and last. After
 /// [`Connection::close`] nothing but `on_close` comes.
 ///
-/// A callback that panics costs its own connection: that is reset, its data is dropped, and `on_close` is not called for it. The panic unwinds out of
-/// [`Reactor::run_once`](windlass::Reactor::run_once), and the service serves the others when the loop runs again.
+/// A callback that panics costs its own connection: that is reset, its data is dropped, and
+/// `on_close` is not called for it. The panic unwinds out of
+/// [`Reactor::run_once`](windlass::Reactor::run_once), and the service serves the others when the
+/// loop runs again.
 ///
 /// ```
 /// use windlass_server::{
@@ -72,14 +77,17 @@ pub trait Handler: Sized + 'static {
     /// What the application keeps for each connection. It needs no box: it lies in the connection.
     type Data: 'static;
 
-    /// Somebody wants to open a connection: the request is well-formed, its path takes upgrades, and its host and origin are allowed. The answer is sent when this has returned.
+    /// Somebody wants to open a connection: the request is well-formed, its path takes upgrades,
+    /// and its host and origin are allowed. The answer is sent when this has returned.
     ///
     /// # Errors
     /// With a [`Refusal`] the client is sent that instead, and the connection is closed.
     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<Self::Data>, Refusal>;
 
-    /// A connection did not come to be: its upgrade was refused, by [`on_upgrade`](Self::on_upgrade) or before it came there, its request was malformed or did not come in time, or
-    /// there are as many connections from its address as may be. For a log: nothing can be done about it here.
+    /// A connection did not come to be: its upgrade was refused, by
+    /// [`on_upgrade`](Self::on_upgrade) or before it came there, its request was malformed or did
+    /// not come in time, or there are as many connections from its address as may be. For a log:
+    /// nothing can be done about it here.
     fn on_refused(&self, refused: &Refused<'_>) {
         let _ = refused;
     }
@@ -107,8 +115,9 @@ pub trait Handler: Sized + 'static {
         let _ = (connection, data, payload);
     }
 
-    /// The service is to end: see [`Service::drain`](crate::Service::drain). Who leaves the connection open has until the drain's deadline. Default: a Close frame
-    /// with code 1001, going away.
+    /// The service is to end: see [`Service::drain`](crate::Service::drain). Who leaves the
+    /// connection open has until the drain's deadline. Default: a Close frame with code 1001, going
+    /// away.
     fn on_drain(&self, connection: &mut Connection<'_>, data: &mut Self::Data) {
         let _ = data;
         // It fails when the connection is closing, which is what is wanted.

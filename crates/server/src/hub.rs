@@ -14,10 +14,12 @@ use crate::{
 
 /// The service without a connection of one's own: to send to connections by name, and to topics.
 ///
-/// [`Connection::hub`](crate::Connection::hub) has it in a callback, [`Service::hub`](crate::Service::hub) in any other handler of the reactor.
+/// [`Connection::hub`](crate::Connection::hub) has it in a callback,
+/// [`Service::hub`](crate::Service::hub) in any other handler of the reactor.
 ///
-/// No call here runs a callback: what it causes comes after the handler that made the call has returned. What is sent to one connection goes out at the end of the turn, in
-/// one write, in the order of the calls.
+/// No call here runs a callback: what it causes comes after the handler that made the call has
+/// returned. What is sent to one connection goes out at the end of the turn, in one write, in the
+/// order of the calls.
 pub struct Hub<'a> {
     pub(crate) hall: &'a SharedHall,
     pub(crate) turn: Turn<'a>,
@@ -27,7 +29,8 @@ impl Hub<'_> {
     /// Sends a message to a connection.
     ///
     /// # Errors
-    /// [`SendError`]. When the connection is closed by another one's turn, that is [`Closed`](SendError::Closed).
+    /// [`SendError`]. When the connection is closed by another one's turn, that is
+    /// [`Closed`](SendError::Closed).
     pub fn send<'m>(
         &mut self,
         id: ConnectionId,
@@ -44,14 +47,17 @@ impl Hub<'_> {
         self.hall.send_prepared(&mut self.turn, id, message)
     }
 
-    /// Publishes to a topic: to all who are subscribed to it now. Says how many of this reactor's connections that are.
+    /// Publishes to a topic: to all who are subscribed to it now. Says how many of this reactor's
+    /// connections that are.
     ///
-    /// What is published to one topic in a row goes out in one write for each receiver, at the end of the turn at the latest.
+    /// What is published to one topic in a row goes out in one write for each receiver, at the end
+    /// of the turn at the latest.
     pub fn publish<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
         self.hall.publish(&mut self.turn, NOBODY, topic, message.into())
     }
 
-    /// Closes a connection with a Close frame: in the next turn, after what was sent to it before. It takes no message of others from here on.
+    /// Closes a connection with a Close frame: in the next turn, after what was sent to it before.
+    /// It takes no message of others from here on.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -76,13 +82,16 @@ impl Hub<'_> {
             .is_some_and(|member| self.hall.unsubscribe(&mut self.turn, member, topic))
     }
 
-    /// Reads no more from a connection until [`resume`](Self::resume), as by its own [`pause`](crate::Connection::pause): messages that have come already wait, and then the peer
-    /// must. Those of the bytes that are being looked at in this very moment still come. False if it is paused already, is closing or is gone.
+    /// Reads no more from a connection until [`resume`](Self::resume), as by its own
+    /// [`pause`](crate::Connection::pause): messages that have come already wait, and then the peer
+    /// must. Those of the bytes that are being looked at in this very moment still come. False if
+    /// it is paused already, is closing or is gone.
     pub fn pause(&mut self, id: ConnectionId) -> bool {
         self.hall.find(id).is_some_and(|member| self.hall.pause(&mut self.turn, member))
     }
 
-    /// Reads from a connection again that was paused, by [itself](crate::Connection::pause) or [here](Self::pause). False if it was not.
+    /// Reads from a connection again that was paused, by [itself](crate::Connection::pause) or
+    /// [here](Self::pause). False if it was not.
     pub fn resume(&mut self, id: ConnectionId) -> bool {
         self.hall.find(id).is_some_and(|member| self.hall.resume(&mut self.turn, member))
     }
@@ -101,7 +110,8 @@ impl Hub<'_> {
         self.hall.find(id).is_some()
     }
 
-    /// How many bytes wait for a connection, those of messages that [could be dropped](crate::Slow::DropOldest) included; 0 if it is gone.
+    /// How many bytes wait for a connection, those of messages that [could be
+    /// dropped](crate::Slow::DropOldest) included; 0 if it is gone.
     pub fn buffered(&mut self, id: ConnectionId) -> usize {
         self.hall.find(id).map_or(0, |member| self.hall.buffered(&mut self.turn, member))
     }

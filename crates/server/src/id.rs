@@ -11,8 +11,9 @@ pub(crate) const INDEX_MAX: u32 = (1 << INDEX_BITS) - 1;
 /// Generations run from 0 to here; a place that has used them up is not used again.
 pub(crate) const GENERATION_MAX: u32 = (1 << GENERATION_BITS) - 1;
 
-/// Names a connection, from [`on_open`](crate::Handler::on_open) until it is closed, and nothing afterwards: the next one in its place
-/// has another name. `Copy`, and good on any thread: see [`Sender`](crate::Sender).
+/// Names a connection, from [`on_open`](crate::Handler::on_open) until it is closed, and nothing
+/// afterwards: the next one in its place has another name. `Copy`, and good on any thread: see
+/// [`Sender`](crate::Sender).
 ///
 /// It also says which worker of a [`Server`](crate::Server) has the connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -46,7 +46,8 @@ pub(crate) struct Run {
     pub(crate) payloads: Vec<u8>,
     /// Whether it is text, and where its payload ends.
     pub(crate) pieces: Vec<(bool, usize)>,
-    /// How much of a mailbox it takes: no more than there is, so that an empty one has room for any message.
+    /// How much of a mailbox it takes: no more than there is, so that an empty one has room for any
+    /// message.
     pub(crate) weight: usize,
 }
 
@@ -154,7 +155,8 @@ pub(crate) fn watch(
 }
 
 impl Hall {
-    /// Does what another thread wants. Nobody hears of it when that cannot be done: the connection may have gone meanwhile.
+    /// Does what another thread wants. Nobody hears of it when that cannot be done: the connection
+    /// may have gone meanwhile.
     fn obey(self: &Rc<Self>, turn: &mut Turn<'_>, command: Command) {
         match command {
             Command::Send { id, message } => _ = self.send_prepared(turn, id, &message),

@@ -1,6 +1,7 @@
 //! A WebSocket server on the Windlass reactor: handlers, topics, limits, an orderly end.
 //!
-//! An application writes a [`Handler`]; a [`Server`] runs it on one or more worker threads, and a [`Service`] on a reactor that the application has already.
+//! An application writes a [`Handler`]; a [`Server`] runs it on one or more worker threads, and a
+//! [`Service`] on a reactor that the application has already.
 //!
 //! ```
 //! use std::time::Duration;
@@ -37,8 +38,10 @@
 //! # }
 //! ```
 //!
-//! - [`Connection`] is a connection in its own callbacks, [`Hub`] the service in any handler of the reactor, [`Sender`] the same on any thread.
-//! - [`Options`]: limits, timeouts, compression, what becomes of messages for those who do not read ([`Slow`]).
+//! - [`Connection`] is a connection in its own callbacks, [`Hub`] the service in any handler of the
+//!   reactor, [`Sender`] the same on any thread.
+//! - [`Options`]: limits, timeouts, compression, what becomes of messages for those who do not read
+//!   ([`Slow`]).
 //! - [`http`]: what is decided before a connection is a WebSocket: pages, origins, refusals.
 //! - [`Service::adopt`] takes over sockets whose upgrade somebody else has answered.
 //! - [`Prepared`] is a message that is encoded once.

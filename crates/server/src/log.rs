@@ -1,13 +1,15 @@
 //! Publications of one turn to one topic, on their way to its receivers.
 //!
-//! They are frames, one behind the other, encoded once: a receiver gets all of them in one write. Those who can be sent compressed frames have a second row, which is made when
-//! the first of them is met.
+//! They are frames, one behind the other, encoded once: a receiver gets all of them in one write.
+//! Those who can be sent compressed frames have a second row, which is made when the first of them
+//! is met.
 
 use windlass_ws::deflate::{Codec, CodecBytes, DeflateConfig, Shared};
 
 use crate::{OutMessage, roster::NOBODY};
 
-/// A log that has reached this many bytes is given out before more is added: it stays in the processor's cache, and a receiver's buffer is looked at often enough.
+/// A log that has reached this many bytes is given out before more is added: it stays in the
+/// processor's cache, and a receiver's buffer is looked at often enough.
 const LOG_MAX: usize = 64 << 10;
 
 /// So much memory of a log that was given out is kept for the next one.
@@ -89,7 +91,8 @@ impl Log {
         })
     }
 
-    /// Makes the row of compressed frames, if it is not there. Where nothing gets shorter it is the plain one.
+    /// Makes the row of compressed frames, if it is not there. Where nothing gets shorter it is the
+    /// plain one.
     pub(crate) fn pack(&mut self, packer: &mut Packer) {
         if self.is_packed {
             return;
@@ -128,7 +131,8 @@ impl Packer {
         Self { codec: Codec::for_many(config), shared: Shared::new() }
     }
 
-    /// Appends a compressed frame; false if that does not make it shorter, and then nothing is appended.
+    /// Appends a compressed frame; false if that does not make it shorter, and then nothing is
+    /// appended.
     pub(crate) fn pack(&mut self, message: &OutMessage<'_>, out: &mut Vec<u8>) -> bool {
         message.encode_compressed(&mut self.codec, &mut self.shared, out)
     }

@@ -1,11 +1,13 @@
-//! How much memory there is: what the default of [`Options::memory_max`](crate::Options::memory_max) is a quarter of.
+//! How much memory there is: what the default of
+//! [`Options::memory_max`](crate::Options::memory_max) is a quarter of.
 
 use std::{fs, path::Path};
 
 /// Where neither the machine nor a cgroup says anything.
 const UNKNOWN: u64 = 1 << 30;
 
-/// A quarter of the memory that this process may use: of its cgroup's limit, or of the machine's memory if that is less.
+/// A quarter of the memory that this process may use: of its cgroup's limit, or of the machine's
+/// memory if that is less.
 pub(crate) fn quarter() -> usize {
     let bytes = available(Path::new("/")) / 4;
     usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -27,7 +29,8 @@ fn total_of(meminfo: &str) -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// The least limit of the cgroups that a line of proc_pid_cgroup(5) names: a group is bound by those above it, too.
+/// The least limit of the cgroups that a line of proc_pid_cgroup(5) names: a group is bound by
+/// those above it, too.
 fn limit_of(root: &Path, line: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':');
     let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);

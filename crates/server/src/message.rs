@@ -8,7 +8,8 @@ use windlass_ws::{
     deflate::{Codec, Shared},
 };
 
-/// A message that has come, whole and unmasked, where it was received. It can be looked at for the time of the call, and sent back from there:
+/// A message that has come, whole and unmasked, where it was received. It can be looked at for the
+/// time of the call, and sent back from there:
 /// [`Connection::reply_in_place`](crate::Connection::reply_in_place).
 pub struct Message<'a>(pub(crate) Received<'a>);
 
@@ -27,8 +28,9 @@ impl<'a> Message<'a> {
         self.0.as_bytes()
     }
 
-    /// Its text, if it is text. Who only passes it on does better with [`to_out`](Self::to_out): text that has come in pieces is validated once more
-    /// here, because the compiler wants to know.
+    /// Its text, if it is text. Who only passes it on does better with [`to_out`](Self::to_out):
+    /// text that has come in pieces is validated once more here, because the compiler wants to
+    /// know.
     #[must_use]
     pub fn as_str(&self) -> Option<&'a str> {
         self.0.as_str()
@@ -63,7 +65,8 @@ impl fmt::Debug for Message<'_> {
     }
 }
 
-/// A message to send: text of a string, bytes of a slice or vector, or one that [has come](Message::to_out).
+/// A message to send: text of a string, bytes of a slice or vector, or one that [has
+/// come](Message::to_out).
 ///
 /// What takes a message takes anything that it can be made of, borrowed or owned:
 ///
@@ -164,7 +167,8 @@ impl<'a> OutMessage<'a> {
         out.extend_from_slice(self.as_bytes());
     }
 
-    /// Appends the frame of it, compressed for many; false if that is not shorter, and then nothing is appended.
+    /// Appends the frame of it, compressed for many; false if that is not shorter, and then nothing
+    /// is appended.
     pub(crate) fn encode_compressed(
         &self,
         codec: &mut Codec,
@@ -175,7 +179,8 @@ impl<'a> OutMessage<'a> {
         let done =
             windlass_ws::Message::Binary(self.as_bytes()).encode_compressed(codec, shared, out);
         if done {
-            // The opcode is in the lowest four bits (RFC 6455 section 5.2); to call it text before would be to validate it again.
+            // The opcode is in the lowest four bits (RFC 6455 section 5.2); to call it text before
+            // would be to validate it again.
             out[start] = (out[start] & 0xf0) | self.opcode() as u8;
         }
         done

@@ -43,7 +43,8 @@ enum Step<D> {
 }
 
 impl<H: Handler> Driver<H> {
-    /// Bytes of requests. What follows an upgrade belongs to the first frames: a client need not wait for the answer.
+    /// Bytes of requests. What follows an upgrade belongs to the first frames: a client need not
+    /// wait for the answer.
     #[cold]
     #[inline(never)]
     pub(crate) fn opening(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
@@ -155,7 +156,8 @@ impl<H: Handler> Driver<H> {
 }
 
 impl Hall {
-    /// Closes a connection that is no WebSocket. Its last answer may be a page, for which a slow client has as long as other output may wait.
+    /// Closes a connection that is no WebSocket. Its last answer may be a page, for which a slow
+    /// client has as long as other output may wait.
     pub(crate) fn close_answered(&self, stream: &mut Stream<'_>) {
         let Options { close_timeout, write_stall_timeout, .. } = self.options;
         if stream.buffered() > ANSWER_KEPT {
@@ -176,7 +178,8 @@ impl Hall {
         member.opened = self.tick.get();
     }
 
-    /// Notes the subprotocol of a connection, shared with the connection before if that has the same.
+    /// Notes the subprotocol of a connection, shared with the connection before if that has the
+    /// same.
     pub(crate) fn keep_protocol(&self, member: u32, protocol: Option<&str>) {
         let Some(protocol) = protocol else { return };
         let last = self.last_protocol.take().filter(|last| **last == *protocol);

@@ -1,7 +1,8 @@
 //! The services of the other workers: where publications go beside this service's own connections.
 //!
-//! Publications of one turn to one topic go to each of them as one item. A worker whose mailbox is full does not get them, which is counted: nobody waits for another worker in a
-//! callback, for two that wait for each other would do so for ever.
+//! Publications of one turn to one topic go to each of them as one item. A worker whose mailbox is
+//! full does not get them, which is counted: nobody waits for another worker in a callback, for two
+//! that wait for each other would do so for ever.
 
 use std::sync::Arc;
 

@@ -5,9 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use crate::{OutMessage, log::Packer};
 
-/// A message that is encoded once, to be sent to many connections or again and again: `Clone`, `Send` and `Sync`, and a clone is the same message.
+/// A message that is encoded once, to be sent to many connections or again and again: `Clone`,
+/// `Send` and `Sync`, and a clone is the same message.
 ///
-/// A service that compresses does that when the message is first sent to a connection that can be sent it compressed, and remembers the result.
+/// A service that compresses does that when the message is first sent to a connection that can be
+/// sent it compressed, and remembers the result.
 ///
 /// ```
 /// use windlass_server::Prepared;

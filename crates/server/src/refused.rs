@@ -4,7 +4,8 @@ use windlass::stream::{Address, Stream};
 
 use crate::{Handler, service::Inner};
 
-/// An upgrade that was refused, or a connection of which none could come: what [`on_refused`](Handler::on_refused) is told.
+/// An upgrade that was refused, or a connection of which none could come: what
+/// [`on_refused`](Handler::on_refused) is told.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {
@@ -12,7 +13,8 @@ pub struct Refused<'a> {
     pub peer: &'a Address,
     /// The status that it was answered; `None` where the connection was closed without an answer.
     pub status: Option<u16>,
-    /// Why, in the words that it was answered. They may be the peer's own in part, but have no control characters.
+    /// Why, in the words that it was answered. They may be the peer's own in part, but have no
+    /// control characters.
     pub reason: &'a str,
 }
 

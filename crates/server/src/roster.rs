@@ -24,7 +24,8 @@ impl Flags {
     pub(crate) const CLOSING: Self = Self(1 << 2);
     /// It can be sent what was compressed for many.
     pub(crate) const COMPRESSED: Self = Self(1 << 3);
-    /// Output waited when it was last sent something by others: its buffer has to be looked at before it is sent more.
+    /// Output waited when it was last sent something by others: its buffer has to be looked at
+    /// before it is sent more.
     pub(crate) const LAGGING: Self = Self(1 << 4);
     /// Messages wait for it in a side table, where the oldest can be dropped.
     pub(crate) const SIDE: Self = Self(1 << 5);
@@ -121,9 +122,11 @@ pub(crate) struct Member {
     pub(crate) stream: Key,
     generation: u32,
     pub(crate) flags: Flags,
-    /// The tick in which something was last received; since it is closing, the tick in which that began.
+    /// The tick in which something was last received; since it is closing, the tick in which that
+    /// began.
     pub(crate) heard: u32,
-    /// The tick in which it was opened, the handshake's end excepted for one whose handshake goes on.
+    /// The tick in which it was opened, the handshake's end excepted for one whose handshake goes
+    /// on.
     pub(crate) opened: u32,
     /// The first of its subscriptions. In a vacant place the next vacant one.
     pub(crate) subscriptions: u32,
@@ -198,8 +201,9 @@ impl Roster {
         }
         if self.members.len() == self.members.capacity() {
             let more = match self.members.len() {
-                // So much that an allocator gives them pages of their own (glibc: from 128 KiB on), of which only those that were written to are resident, and which it enlarges without
-                // copying and without leaving a hole behind.
+                // So much that an allocator gives them pages of their own (glibc: from 128 KiB on),
+                // of which only those that were written to are resident, and which it enlarges
+                // without copying and without leaving a hole behind.
                 len @ MANY..PAGES => PAGES - len,
                 // An eighth more: so that places for the future cost a connection little.
                 len => (len / 8).max(16),

@@ -12,11 +12,13 @@ use windlass_ws::CloseCode;
 
 use crate::{ConnectionId, OutMessage, Prepared, inbox::Command};
 
-/// Reaches the connections of a [`Service`](crate::Service), or of all services of a [`Server`](crate::Server), from any thread. `Clone`, `Send` and `Sync`.
+/// Reaches the connections of a [`Service`](crate::Service), or of all services of a
+/// [`Server`](crate::Server), from any thread. `Clone`, `Send` and `Sync`.
 ///
-/// What is sent waits in a bounded queue for each worker ([`sender_bounds`](crate::Options::sender_bounds)): where it is full, the calls without `try` wait for room. What
-/// one thread sends comes in the order of its calls. A message for a connection that is gone is dropped, and so is one for
-/// which [too much waits](crate::Slow).
+/// What is sent waits in a bounded queue for each worker
+/// ([`sender_bounds`](crate::Options::sender_bounds)): where it is full, the calls without `try`
+/// wait for room. What one thread sends comes in the order of its calls. A message for a connection
+/// that is gone is dropped, and so is one for which [too much waits](crate::Slow).
 ///
 /// ```
 /// use std::{sync::mpsc, thread};
@@ -125,8 +127,9 @@ pub enum SenderError {
     TooLarge,
     /// The service is gone, or the name is of no worker that there is.
     Closed,
-    /// The queue is full, and this is a worker's thread: it would not empty its own queue while it waits, and two of them could wait for each other. Use a [`Hub`](crate::Hub) there, or a
-    /// call with `try`.
+    /// The queue is full, and this is a worker's thread: it would not empty its own queue while it
+    /// waits, and two of them could wait for each other. Use a [`Hub`](crate::Hub) there, or a call
+    /// with `try`.
     WouldDeadlock,
 }
 
@@ -214,8 +217,8 @@ impl Sender {
         self.gate(id)?.try_push(Command::Send { id, message: message.clone() })
     }
 
-    /// Closes a connection with a Close frame, behind what was sent to it before, and waits for room in the queue. A code or reason that cannot be sent is
-    /// as good as no call.
+    /// Closes a connection with a Close frame, behind what was sent to it before, and waits for
+    /// room in the queue. A code or reason that cannot be sent is as good as no call.
     ///
     /// # Errors
     /// [`SenderError`], but not [`Full`](SenderError::Full).
@@ -241,10 +244,12 @@ impl Sender {
         self.gate(id)?.try_push(Command::Close { id, code, reason: reason.into() })
     }
 
-    /// Publishes to a topic on all workers, and waits for room in their queues, one after the other.
+    /// Publishes to a topic on all workers, and waits for room in their queues, one after the
+    /// other.
     ///
     /// # Errors
-    /// The first [`SenderError`], but not [`Full`](SenderError::Full); the other workers have it nonetheless.
+    /// The first [`SenderError`], but not [`Full`](SenderError::Full); the other workers have it
+    /// nonetheless.
     pub fn publish<'m>(
         &self,
         topic: &str,

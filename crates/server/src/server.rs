@@ -28,13 +28,16 @@ use crate::{
     service::{self, Post},
 };
 
-/// Subscribers of a worker's reactor beside its connections: listeners, the mailbox, and the reactor's own.
+/// Subscribers of a worker's reactor beside its connections: listeners, the mailbox, and the
+/// reactor's own.
 const OTHER_SUBSCRIBERS: usize = 1024;
 
-/// Serves WebSocket connections with one or more workers, each a thread with a reactor and a handler of its own. The kernel spreads the connections over them, and a publication
-/// reaches those of all.
+/// Serves WebSocket connections with one or more workers, each a thread with a reactor and a
+/// handler of its own. The kernel spreads the connections over them, and a publication reaches
+/// those of all.
 ///
-/// A worker whose handler panics goes on with the next turn: only the connection that was being served is lost.
+/// A worker whose handler panics goes on with the next turn: only the connection that was being
+/// served is lost.
 ///
 /// ```
 /// use std::time::Duration;
@@ -117,13 +120,15 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
         self
     }
 
-    /// What the workers' reactors run on. Default: [`Backend::Auto`]. Which one it came to be, [`Running::backend`] says.
+    /// What the workers' reactors run on. Default: [`Backend::Auto`]. Which one it came to be,
+    /// [`Running::backend`] says.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
     }
 
-    /// Listens at a TCP address; port 0 is a free one, the same for all workers. May be called several times, as may the next two.
+    /// Listens at a TCP address; port 0 is a free one, the same for all workers. May be called
+    /// several times, as may the next two.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.places.push(Place::Tcp(address));
         self
@@ -141,7 +146,8 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
         self
     }
 
-    /// Takes sockets that listen already, some for each worker: groups of `SO_REUSEPORT` that somebody else has opened.
+    /// Takes sockets that listen already, some for each worker: groups of `SO_REUSEPORT` that
+    /// somebody else has opened.
     ///
     /// # Panics
     /// [`start`](Self::start) panics unless there is one list for each worker.
@@ -150,7 +156,8 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
         self
     }
 
-    /// What is told of each panic of a handler, on its worker's thread, beside what the process' panic hook does. If it panics itself, the worker ends, and the server with it.
+    /// What is told of each panic of a handler, on its worker's thread, beside what the process'
+    /// panic hook does. If it panics itself, the worker ends, and the server with it.
     pub fn on_panic(
         mut self,
         hook: impl Fn(Worker, &(dyn Any + Send)) + Send + Sync + 'static,
@@ -162,7 +169,10 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     /// Opens the sockets and starts the workers. It returns when all of them run.
     ///
     /// # Errors
-    /// [`OptionsError`](crate::OptionsError), with [`InvalidInput`](io::ErrorKind::InvalidInput). What [`ListenOptions::tcp`], `unix` and `from_fd` say, and [`Workers::start`]; that of a [`BuildError`](windlass::BuildError) where the backend is not to be had. No thread is left then.
+    /// [`OptionsError`](crate::OptionsError), with [`InvalidInput`](io::ErrorKind::InvalidInput).
+    /// What [`ListenOptions::tcp`], `unix` and `from_fd` say, and [`Workers::start`]; that of a
+    /// [`BuildError`](windlass::BuildError) where the backend is not to be had. No thread is left
+    /// then.
     ///
     /// # Panics
     /// With the panic of `make`.
@@ -343,8 +353,9 @@ impl Running {
         self.sender.clone()
     }
 
-    /// Ends the server in peace: see [`Service::drain`]. The workers end when the last connection has gone, or `deadline` is over. Does not wait:
-    /// [`join`](Self::join) does. From any thread by [`drainer`](Self::drainer).
+    /// Ends the server in peace: see [`Service::drain`]. The workers end when the last connection
+    /// has gone, or `deadline` is over. Does not wait: [`join`](Self::join) does. From any thread
+    /// by [`drainer`](Self::drainer).
     pub fn drain(&self, deadline: Duration) {
         self.drainer().drain(deadline);
     }
@@ -366,8 +377,8 @@ impl Running {
         self.workers.stops()
     }
 
-    /// What all workers have counted, up to their last look at timeouts: at most a second ago. When they have ended it is exact; see
-    /// [`counts`](Self::counts).
+    /// What all workers have counted, up to their last look at timeouts: at most a second ago. When
+    /// they have ended it is exact; see [`counts`](Self::counts).
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.counts().stats()
@@ -379,7 +390,8 @@ impl Running {
         Counts(Arc::clone(&self.boards))
     }
 
-    /// Waits until all workers have ended: after [`drain`](Self::drain) or [`stop`](Self::stop), or because one has failed.
+    /// Waits until all workers have ended: after [`drain`](Self::drain) or [`stop`](Self::stop), or
+    /// because one has failed.
     ///
     /// # Errors
     /// The first error of a worker's loop.

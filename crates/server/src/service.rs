@@ -29,7 +29,8 @@ use crate::{
     sweep,
 };
 
-/// Serves WebSocket connections on one reactor, with one [`Handler`] for all of them. `Clone`, and a clone is the same service.
+/// Serves WebSocket connections on one reactor, with one [`Handler`] for all of them. `Clone`, and
+/// a clone is the same service.
 pub struct Service<H: Handler>(pub(crate) Rc<Inner<H>>);
 
 /// What a service is made of.
@@ -67,7 +68,8 @@ impl<H: Handler> Service<H> {
     /// A service without connections.
     ///
     /// # Errors
-    /// [`OptionsError`](crate::OptionsError), with [`InvalidInput`](io::ErrorKind::InvalidInput). When the reactor has no room for the timer or the descriptor that it needs, or the process
+    /// [`OptionsError`](crate::OptionsError), with [`InvalidInput`](io::ErrorKind::InvalidInput).
+    /// When the reactor has no room for the timer or the descriptor that it needs, or the process
     /// has no descriptor.
     pub fn new(handler: H, options: &Options, reactor: &mut Reactor) -> io::Result<Self> {
         options.check()?;
@@ -102,7 +104,8 @@ impl<H: Handler> Service<H> {
         Ok(Self(Rc::new(Inner { handler, hall, places, sender })))
     }
 
-    /// Accepts connections from a listener, which is best made with [`Options::listener`]: what its streams may buffer should go with the rest.
+    /// Accepts connections from a listener, which is best made with [`Options::listener`]: what its
+    /// streams may buffer should go with the rest.
     ///
     /// # Errors
     /// When the reactor has no room for it, and when a [drain](Self::drain) has begun.
@@ -142,8 +145,10 @@ impl<H: Handler> Service<H> {
         }
     }
 
-    /// Ends the service in peace: nobody comes any more, requests under way are refused, each connection hears [`on_drain`](Handler::on_drain), and those that are still
-    /// there after `deadline` are reset. When the last one has gone, `then` is called, at the end of a turn: to stop the reactor, say.
+    /// Ends the service in peace: nobody comes any more, requests under way are refused, each
+    /// connection hears [`on_drain`](Handler::on_drain), and those that are still there after
+    /// `deadline` are reset. When the last one has gone, `then` is called, at the end of a turn: to
+    /// stop the reactor, say.
     ///
     /// The listeners are closed at once, so another process can listen in their place.
     pub fn drain(

@@ -1,4 +1,5 @@
-//! Messages for receivers that do not keep up, kept apart so that the oldest can be dropped ([`Slow::DropOldest`](crate::Slow::DropOldest)).
+//! Messages for receivers that do not keep up, kept apart so that the oldest can be dropped
+//! ([`Slow::DropOldest`](crate::Slow::DropOldest)).
 
 use std::{
     cell::Cell,
@@ -21,9 +22,11 @@ struct Side {
 #[derive(Default)]
 pub(crate) struct Sides {
     rows: BTreeMap<u32, Side>,
-    /// For how many receivers the frame at an address waits, which stays its own as long as it does.
+    /// For how many receivers the frame at an address waits, which stays its own as long as it
+    /// does.
     shared: BTreeMap<usize, usize>,
-    /// Bytes of memory of all of them, among others. A frame counts once, however many it waits for.
+    /// Bytes of memory of all of them, among others. A frame counts once, however many it waits
+    /// for.
     count: Rc<Cell<usize>>,
 }
 
@@ -60,7 +63,8 @@ impl Sides {
         side.frames.push_back(frame);
     }
 
-    /// Drops a receiver's oldest until there are no more than so many bytes, but never the newest. Says how many that were.
+    /// Drops a receiver's oldest until there are no more than so many bytes, but never the newest.
+    /// Says how many that were.
     pub(crate) fn shrink(&mut self, member: u32, bytes_max: usize) -> u64 {
         let mut dropped = 0;
         while self

@@ -61,7 +61,8 @@ counters! {
     dropped,
     /// Connections that were closed for not reading.
     evicted,
-    /// Of these, those that were closed since connections held more memory than [`memory_max`](crate::Options::memory_max).
+    /// Of these, those that were closed since connections held more memory than
+    /// [`memory_max`](crate::Options::memory_max).
     evicted_for_memory,
     /// Bytes of memory that wait for connections, by the last look at timeouts.
     memory,
@@ -77,20 +78,24 @@ counters! {
     pings,
     /// How often a connection was not read from since too much output waited, or memory was short.
     reading_paused,
-    /// How often a listener has left connections alone for a while for want of descriptors or memory.
+    /// How often a listener has left connections alone for a while for want of descriptors or
+    /// memory.
     accepting_paused,
-    /// How often a listener had as many connections as may be open, so that further ones had to wait: see
-    /// [`connections_max`](crate::Options::connections_max).
+    /// How often a listener had as many connections as may be open, so that further ones had to
+    /// wait: see [`connections_max`](crate::Options::connections_max).
     connection_limits_reached,
     /// Topics that somebody listens to now.
     topics,
-    /// Bytes that were made by decompressing messages. Compressed bytes that make little count more: see [`CodecBytes`](windlass_ws::deflate::CodecBytes).
+    /// Bytes that were made by decompressing messages. Compressed bytes that make little count
+    /// more: see [`CodecBytes`](windlass_ws::deflate::CodecBytes).
     bytes_inflated,
     /// Bytes that were given to compressors, for publications and prepared messages too.
     bytes_deflated,
-    /// The most bytes that were inflated in one turn of the loop; of several services, the sum of these.
+    /// The most bytes that were inflated in one turn of the loop; of several services, the sum of
+    /// these.
     inflated_per_turn_most,
-    /// The most bytes that were deflated in one turn of the loop; of several services, the sum of these.
+    /// The most bytes that were deflated in one turn of the loop; of several services, the sum of
+    /// these.
     deflated_per_turn_most,
     /// How often a connection had to wait because the codecs had done enough in a turn.
     codec_waits,

@@ -1,6 +1,7 @@
 //! Timeouts, without a timer for each connection: one beat looks at all of them, now and then.
 //!
-//! Events write the sweep's tick into the roster, at most once per tick and connection. What is due is a bit of the member and a nudge of its stream.
+//! Events write the sweep's tick into the roster, at most once per tick and connection. What is due
+//! is a bit of the member and a nudge of its stream.
 
 use std::{
     cell::Cell,
@@ -28,7 +29,8 @@ const GRANULE_MAX: Duration = Duration::from_secs(1);
 /// The shortest.
 const GRANULE_MIN: Duration = Duration::from_millis(10);
 
-/// Beats are a granule apart, and one may be late by another. What is more is a loop that stood still: in a handler that took long, or with its process.
+/// Beats are a granule apart, and one may be late by another. What is more is a loop that stood
+/// still: in a handler that took long, or with its process.
 const TICKS_PER_BEAT: u32 = 2;
 
 /// So many connections are looked at in one turn; then others have theirs. Tests have fewer.
@@ -128,7 +130,8 @@ impl Terms {
 
 /// Begins to look.
 ///
-/// The kernel keeps the time, by a descriptor: a timer of the reactor's would have every turn read the clock. One whose clock is the user's must go by that.
+/// The kernel keeps the time, by a descriptor: a timer of the reactor's would have every turn read
+/// the clock. One whose clock is the user's must go by that.
 pub(crate) fn start(hall: &SharedHall, reactor: &mut Reactor) -> io::Result<()> {
     let granule = granule(&hall.options);
     let terms = Terms::new(&hall.options, granule);
@@ -157,7 +160,8 @@ pub(crate) fn start(hall: &SharedHall, reactor: &mut Reactor) -> io::Result<()> 
 }
 
 impl Hall {
-    /// Notes how often the listeners have had to rest, and how often they had as many connections as may be.
+    /// Notes how often the listeners have had to rest, and how often they had as many connections
+    /// as may be.
     pub(crate) fn note_listeners(&self, turn: &mut Turn<'_>) {
         let mut listeners = self.listeners.take();
         let (mut rests, mut limits) = (0, 0);
@@ -189,7 +193,8 @@ impl Sweep {
         let ticks = |began: Instant| {
             (now.saturating_duration_since(began).as_nanos() / self.granule.as_nanos()) as u32
         };
-        // The time for which the loop stood still is nobody's silence: what came meanwhile has not been read yet. It is left out.
+        // The time for which the loop stood still is nobody's silence: what came meanwhile has not
+        // been read yet. It is left out.
         let missed = ticks(began).wrapping_sub(hall.tick.get()).saturating_sub(TICKS_PER_BEAT);
         if missed > 0 {
             began = began.checked_add(self.granule.saturating_mul(missed)).unwrap_or(now).min(now);

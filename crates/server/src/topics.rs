@@ -1,7 +1,9 @@
 //! Topics, and who listens to them.
 //!
-//! A subscription is in two places: in the topic's row of receivers, which a publication runs along, and in a list of the connection's own, by which it leaves all topics when it
-//! closes. Each knows where the other is, so all of it takes time that does not depend on how many receivers there are.
+//! A subscription is in two places: in the topic's row of receivers, which a publication runs
+//! along, and in a list of the connection's own, by which it leaves all topics when it closes. Each
+//! knows where the other is, so all of it takes time that does not depend on how many receivers
+//! there are.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -167,7 +169,8 @@ impl Topics {
         }
     }
 
-    /// Takes a subscription, which is in no list any more, out of its topic's row. A topic to which nobody listens is forgotten.
+    /// Takes a subscription, which is in no list any more, out of its topic's row. A topic to which
+    /// nobody listens is forgotten.
     fn remove(&mut self, at: u32) {
         let Subscription { topic, place, .. } = self.subscriptions[at as usize];
         self.subscriptions[at as usize].next = self.vacant;

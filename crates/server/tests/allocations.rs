@@ -1,4 +1,5 @@
-//! What a message costs in allocations: none, once everything is warm. And what an idle connection costs in memory.
+//! What a message costs in allocations: none, once everything is warm. And what an idle connection
+//! costs in memory.
 //!
 //! One test in its own process, for the allocator counts for all threads.
 
@@ -146,10 +147,12 @@ fn frame(payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// As many bytes fill two buffers of a ring's. A message is cut where one ends, and what keeps the first half grows to the largest that there was.
+/// As many bytes fill two buffers of a ring's. A message is cut where one ends, and what keeps the
+/// first half grows to the largest that there was.
 const TWO_BUFFERS: usize = 128 << 10;
 
-/// How many allocations messages of this kind cost, 100 and more, after several times as many that warm everything.
+/// How many allocations messages of this kind cost, 100 and more, after several times as many that
+/// warm everything.
 fn allocations(letter: u8, len: usize, at_once: usize, answers: &[usize]) -> usize {
     let mut bed = Bed::new(|options| options.receiver_buffer_max = 64 << 20);
     let mut sockets: Vec<TcpStream> = answers.iter().map(|_| bed.connect()).collect();
@@ -199,8 +202,8 @@ fn an_idle_connection_has_little() {
     let before = BYTES.load(Ordering::Relaxed);
     sockets.extend((0..COUNT).map(|_| bed.connect()));
     let each = (BYTES.load(Ordering::Relaxed) - before) / COUNT;
-    // One subscription is 20 of it; places that are kept free for more connections are an eighth at most. The list for poll(2) is 28, and may have
-    // as much room again.
+    // One subscription is 20 of it; places that are kept free for more connections are an eighth at
+    // most. The list for poll(2) is 28, and may have as much room again.
     let most = if bed.reactor.backend() == Backend::Poll { 356 } else { 300 };
     assert!(each <= most, "{each} bytes");
     println!("{each} bytes for each of {COUNT} connections");

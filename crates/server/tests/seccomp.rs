@@ -1,6 +1,8 @@
-//! A server that runs under a filter of system calls: after start-up it needs a fixed set, which docs/technical.md lists.
+//! A server that runs under a filter of system calls: after start-up it needs a fixed set, which
+//! docs/technical.md lists.
 //!
-//! A violation kills the process (`SECCOMP_RET_KILL_PROCESS`, seccomp(2)), so that nothing is missed.
+//! A violation kills the process (`SECCOMP_RET_KILL_PROCESS`, seccomp(2)), so that nothing is
+//! missed.
 
 #![allow(
     unsafe_code,
@@ -91,7 +93,8 @@ fn program(allowed: &[i64]) -> Vec<libc::sock_filter> {
         load(4),
         unless_equal_skip(ARCHITECTURE, 1),
         load(0),
-        // Of another architecture the number is not loaded, and what was compared is the number of no call.
+        // Of another architecture the number is not loaded, and what was compared is the number of
+        // no call.
     ];
     for call in allowed {
         program.push(unless_equal_skip(u32::try_from(*call).expect("the number of a call"), 1));
@@ -110,7 +113,8 @@ fn confine(allowed: &[i64]) {
     };
     // SAFETY: the option takes numbers alone (PR_SET_NO_NEW_PRIVS(2const)).
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: the program is as long as it says and lives through the call, which copies it (seccomp(2)).
+    // SAFETY: the program is as long as it says and lives through the call, which copies it
+    // (seccomp(2)).
     let done = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -153,7 +157,8 @@ fn serve(backend: Backend, forbidden: Option<i64>) {
     running.join().expect("it ends well");
 }
 
-/// Talks to the server: a message of a few bytes and one of many, a second client that goes without a word, and a goodbye.
+/// Talks to the server: a message of a few bytes and one of many, a second client that goes without
+/// a word, and a goodbye.
 fn talk(address: &str) -> std::io::Result<()> {
     let mut client = TcpStream::connect(address)?;
     client.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -204,7 +209,8 @@ fn is_served(test: &str, backend: Backend, forbidden: Option<i64>) -> bool {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(CHILD, "1")
-        // Under AddressSanitizer a process looks for leaks at its end, by calls that no server makes.
+        // Under AddressSanitizer a process looks for leaks at its end, by calls that no server
+        // makes.
         .env("ASAN_OPTIONS", "detect_leaks=0")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

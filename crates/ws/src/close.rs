@@ -21,7 +21,8 @@ impl CloseCode {
     pub const NO_STATUS: Self = Self(1005);
     /// 1006: the connection ended without a Close frame. Never sent.
     pub const ABNORMAL: Self = Self(1006);
-    /// 1007: the payload is not what the frame says: text that is not UTF-8, or compressed data that is not DEFLATE.
+    /// 1007: the payload is not what the frame says: text that is not UTF-8, or compressed data
+    /// that is not DEFLATE.
     pub const INVALID_PAYLOAD: Self = Self(1007);
     /// 1008: the peer does what this endpoint does not allow.
     pub const POLICY_VIOLATION: Self = Self(1008);
@@ -52,8 +53,9 @@ impl CloseCode {
         self.0
     }
 
-    /// Whether a Close frame may carry it: 1000 to 1003 and 1007 to 1014 (the IANA registry), 3000 to 4999 (libraries and applications).
-    /// 1004 is reserved; 1005, 1006 and 1015 only tell what did not travel; the rest is undefined (RFC 6455 section 7.4.2).
+    /// Whether a Close frame may carry it: 1000 to 1003 and 1007 to 1014 (the IANA registry), 3000
+    /// to 4999 (libraries and applications). 1004 is reserved; 1005, 1006 and 1015 only tell what
+    /// did not travel; the rest is undefined (RFC 6455 section 7.4.2).
     #[must_use]
     pub const fn is_sendable(self) -> bool {
         matches!(self.0, 1000..=1003 | 1007..=1014 | 3000..=4999)

@@ -1,6 +1,7 @@
 //! What the connections of one endpoint have in common.
 
-/// Which end of the connection this is. Clients mask what they send, servers do not (RFC 6455 section 5.1).
+/// Which end of the connection this is. Clients mask what they send, servers do not (RFC 6455
+/// section 5.1).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Role {
@@ -8,7 +9,8 @@ pub enum Role {
     Server,
     /// Opens connections.
     Client {
-        /// Fills a slice with bytes that nobody can predict, for the masking keys (RFC 6455 section 10.3): `getrandom` or the like.
+        /// Fills a slice with bytes that nobody can predict, for the masking keys (RFC 6455 section
+        /// 10.3): `getrandom` or the like.
         entropy: fn(&mut [u8]),
     },
 }
@@ -21,15 +23,15 @@ pub struct Limits {
     pub frame_max: usize,
     /// The longest message, in bytes, before and after decompression. 1 MiB unless said otherwise.
     pub message_max: usize,
-    /// The most frames of one message. 262 144 unless said otherwise: 16 MiB in frames of 64 bytes, as the Autobahn TestSuite
-    /// sends them.
+    /// The most frames of one message. 262 144 unless said otherwise: 16 MiB in frames of 64 bytes,
+    /// as the Autobahn TestSuite sends them.
     pub fragments_max: u32,
-    /// The most control frames in one second, as far as the engine is told of seconds. 1000 unless said
-    /// otherwise.
+    /// The most control frames in one second, as far as the engine is told of seconds. 1000 unless
+    /// said otherwise.
     pub controls_per_second_max: u16,
-    /// How many times as long a compressed message may become when it is decompressed, once it is longer than
-    /// [`INFLATE_FREE`](Self::INFLATE_FREE). `None`: as much as DEFLATE can, some 1000 times. 100 unless said otherwise:
-    /// text seldom reaches 20.
+    /// How many times as long a compressed message may become when it is decompressed, once it is
+    /// longer than [`INFLATE_FREE`](Self::INFLATE_FREE). `None`: as much as DEFLATE can, some 1000
+    /// times. 100 unless said otherwise: text seldom reaches 20.
     pub inflate_ratio_max: Option<u32>,
 }
 

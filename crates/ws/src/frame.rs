@@ -27,7 +27,8 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    /// From the low four bits of a frame's first byte; the others are not looked at. `None`: reserved.
+    /// From the low four bits of a frame's first byte; the others are not looked at. `None`:
+    /// reserved.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Option<Self> {
         Some(match bits & 0x0f {
@@ -41,7 +42,8 @@ impl Opcode {
         })
     }
 
-    /// Whether it is Close, Ping or Pong, which come whole, with at most 125 bytes, also between the fragments of a message.
+    /// Whether it is Close, Ping or Pong, which come whole, with at most 125 bytes, also between
+    /// the fragments of a message.
     #[must_use]
     pub const fn is_control(self) -> bool {
         self as u8 >= 8
@@ -75,12 +77,14 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// The header at the beginning of `bytes` and its length, which is at most [`HEADER_LEN_MAX`]; `None` if more bytes are needed.
+    /// The header at the beginning of `bytes` and its length, which is at most [`HEADER_LEN_MAX`];
+    /// `None` if more bytes are needed.
     ///
     /// # Errors
     ///
-    /// What no endpoint may send, as soon as it shows, which can be before the header is whole: [`Violation::ReservedBits`],
-    /// [`Violation::ReservedOpcode`], [`Violation::FragmentedControl`], [`Violation::LongControl`], [`Violation::BadLength`].
+    /// What no endpoint may send, as soon as it shows, which can be before the header is whole:
+    /// [`Violation::ReservedBits`], [`Violation::ReservedOpcode`],
+    /// [`Violation::FragmentedControl`], [`Violation::LongControl`], [`Violation::BadLength`].
     pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, Violation> {
         parse_with(bytes, None, |_| Ok(()))
     }
@@ -129,7 +133,8 @@ pub(crate) const fn plain_len(payload_len: u64) -> usize {
     }
 }
 
-/// Fills `head`, whose length is [`plain_len`] of the payload's, with the unmasked header of a whole message, uncompressed.
+/// Fills `head`, whose length is [`plain_len`] of the payload's, with the unmasked header of a
+/// whole message, uncompressed.
 #[inline]
 pub(crate) fn write_plain(head: &mut [u8], opcode: Opcode, payload_len: usize) {
     let first = 0x80 | opcode as u8;
@@ -176,8 +181,9 @@ impl First {
     }
 }
 
-/// [`FrameHeader::parse`] for an endpoint, which knows whether frames are to be masked, and which of them may come now. The checks go byte by
-/// byte, so that what is found does not depend on how many have come.
+/// [`FrameHeader::parse`] for an endpoint, which knows whether frames are to be masked, and which
+/// of them may come now. The checks go byte by byte, so that what is found does not depend on how
+/// many have come.
 #[inline]
 pub(crate) fn parse_with(
     bytes: &[u8],

@@ -1,10 +1,12 @@
-//! The WebSocket protocol without I/O, for both roles: RFC 6455, and permessage-deflate of RFC 7692.
+//! The WebSocket protocol without I/O, for both roles: RFC 6455, and permessage-deflate of RFC
+//! 7692.
 //!
-//! Bytes go in, events and bytes come out; who reads and writes them is nobody's business here. A message is unmasked where it was
-//! received, and a reply to it is built around the payload in those very bytes, so that an echo copies nothing.
+//! Bytes go in, events and bytes come out; who reads and writes them is nobody's business here. A
+//! message is unmasked where it was received, and a reply to it is built around the payload in
+//! those very bytes, so that an echo copies nothing.
 //!
-//! `no_std` with `alloc`. Feature `std` (default) picks vector instructions at run time; feature `deflate` (default) brings
-//! permessage-deflate.
+//! `no_std` with `alloc`. Feature `std` (default) picks vector instructions at run time; feature
+//! `deflate` (default) brings permessage-deflate.
 
 #![no_std]
 #![deny(unsafe_code)]

@@ -1,4 +1,5 @@
-//! Masking (RFC 6455 section 5.3): every byte a client sends is combined with one of the four bytes of a key.
+//! Masking (RFC 6455 section 5.3): every byte a client sends is combined with one of the four bytes
+//! of a key.
 //!
 //! # Protocol
 //!
@@ -6,13 +7,16 @@
 //!
 //! 1. `src` is valid for reads, and `dst` for writes, of `len` bytes.
 //! 2. `dst` is not above `src`, or the two do not overlap.
-//! 3. The bytes go forward. What is loaded before the first store, the first and the last block, is kept in registers; any other block is
-//!    loaded before anything is stored at or above its own place in `src`. By rule 2 a store to `dst + i` touches no byte of `src` from
-//!    `i` plus the block's size on, so no block is read after it was overwritten.
-//! 4. The first and last blocks overlap those in the middle. Both write the same values there, so their order does not matter.
+//! 3. The bytes go forward. What is loaded before the first store, the first and the last block, is
+//!    kept in registers; any other block is loaded before anything is stored at or above its own
+//!    place in `src`. By rule 2 a store to `dst + i` touches no byte of `src` from `i` plus the
+//!    block's size on, so no block is read after it was overwritten.
+//! 4. The first and last blocks overlap those in the middle. Both write the same values there, so
+//!    their order does not matter.
 //!
-//! There are no vector intrinsics here: a block is an array of words, and a function that may use AVX2 combines eight of them with one
-//! instruction and stores them with another. With SSE2 or NEON a block is four words.
+//! There are no vector intrinsics here: a block is an array of words, and a function that may use
+//! AVX2 combines eight of them with one instruction and stores them with another. With SSE2 or NEON
+//! a block is four words.
 
 #![allow(
     unsafe_code,
@@ -21,7 +25,8 @@
 
 use alloc::vec::Vec;
 
-/// How many blocks one round takes: so many fit into registers, and the round's own instructions are few beside theirs.
+/// How many blocks one round takes: so many fit into registers, and the round's own instructions
+/// are few beside theirs.
 const UNROLLED: usize = 8;
 
 /// Up to here two overlapping blocks of 16 bytes do, or less.
@@ -43,8 +48,8 @@ pub(crate) const fn rotate(key: [u8; 4], phase: usize) -> [u8; 4] {
     rotate_word(u32::from_ne_bytes(key), phase).to_ne_bytes()
 }
 
-/// Unmasks the `len` bytes that begin `gap` bytes behind `at` of `buffer`, to `head` bytes behind `start`. Returns these `head` bytes and the
-/// payload, where it is now.
+/// Unmasks the `len` bytes that begin `gap` bytes behind `at` of `buffer`, to `head` bytes behind
+/// `start`. Returns these `head` bytes and the payload, where it is now.
 ///
 /// # Panics
 ///
@@ -59,7 +64,8 @@ pub(crate) fn unmask_down(
     len: usize,
     key: [u8; 4],
 ) -> (&mut [u8], &mut [u8]) {
-    // Written like the checks that the caller has made already, so that the compiler sees that they are the same.
+    // Written like the checks that the caller has made already, so that the compiler sees that they
+    // are the same.
     let fits = at <= buffer.len() && gap <= buffer.len() - at && len <= buffer.len() - at - gap;
     assert!(fits && head <= gap && start <= at, "a frame lies in its buffer");
     let base = buffer.as_mut_ptr();
@@ -67,15 +73,17 @@ pub(crate) fn unmask_down(
     let from = unsafe { base.add(at + gap) };
     // SAFETY: `start + head` is not above it, as asserted.
     let to = unsafe { base.add(start + head) };
-    // SAFETY: rule 1: `at + gap + len` is within the slice, as asserted, and so is `start + head + len`, for `start + head <= at + gap`; which is
-    // rule 2.
+    // SAFETY: rule 1: `at + gap + len` is within the slice, as asserted, and so is
+    // `start + head + len`, for `start + head <= at + gap`; which is rule 2.
     unsafe { transform(from, to, len, u32::from_ne_bytes(key)) };
     // SAFETY: `start` is not above `at`, as asserted.
     let front = unsafe { base.add(start) };
-    // SAFETY: `start + head` is within the slice, which is borrowed for as long as what is returned; the payload is behind it. The checks of
-    // `split_at_mut` cost 8 of 70 instructions of an echo.
+    // SAFETY: `start + head` is within the slice, which is borrowed for as long as what is
+    // returned; the payload is behind it. The checks of `split_at_mut` cost 8 of 70 instructions of
+    // an echo.
     let front = unsafe { core::slice::from_raw_parts_mut(front, head) };
-    // SAFETY: `start + head + len` is within the slice too, and the other part ends where this one begins.
+    // SAFETY: `start + head + len` is within the slice too, and the other part ends where this one
+    // begins.
     let payload = unsafe { core::slice::from_raw_parts_mut(to, len) };
     (front, payload)
 }
@@ -85,8 +93,8 @@ pub(crate) fn copy_masked(bytes: &[u8], out: &mut Vec<u8>, key: [u8; 4]) {
     out.reserve(bytes.len());
     let filled = out.len();
     let room = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-    // SAFETY: rule 1: the slice is valid for reads, and `reserve` has made room for as much. Rule 2: nothing else points into the room of a
-    // vector that is borrowed mutably.
+    // SAFETY: rule 1: the slice is valid for reads, and `reserve` has made room for as much. Rule
+    // 2: nothing else points into the room of a vector that is borrowed mutably.
     unsafe { transform(bytes.as_ptr(), room, bytes.len(), u32::from_ne_bytes(key)) };
     // SAFETY: as many bytes have been written behind the old end, within the capacity.
     unsafe { out.set_len(filled + bytes.len()) };
@@ -183,7 +191,8 @@ const BASE_WORDS: usize =
         2
     };
 
-/// Whether AVX2 may be used: with `std` a look into what has been found out once, which is a load and a test; without it as the build says.
+/// Whether AVX2 may be used: with `std` a look into what has been found out once, which is a load
+/// and a test; without it as the build says.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn has_avx2() -> bool {
@@ -207,7 +216,8 @@ unsafe fn avx2(src: *const u8, dst: *mut u8, len: usize, key: u32) {
     unsafe { blocks::<8>(src, dst, len, key) }
 }
 
-/// Blocks of `N` words. Those in the middle are stored where they are aligned: half of the stores would otherwise cross a cache line.
+/// Blocks of `N` words. Those in the middle are stored where they are aligned: half of the stores
+/// would otherwise cross a cache line.
 ///
 /// # Safety
 ///
@@ -223,17 +233,20 @@ unsafe fn blocks<const N: usize>(src: *const u8, dst: *mut u8, len: usize, key: 
     let mut at = size - dst.addr() % size;
     let key = rotate_word(key, at);
     while at + UNROLLED * size <= len {
-        // SAFETY: as many blocks are left (rule 1), and nothing is stored at or above their place yet (rule 3).
+        // SAFETY: as many blocks are left (rule 1), and nothing is stored at or above their place
+        // yet (rule 3).
         let blocks: [_; UNROLLED] =
             core::array::from_fn(|n| unsafe { load::<N>(src, at + n * size, key) });
         for (n, block) in blocks.into_iter().enumerate() {
-            // SAFETY: the blocks are within the `len` bytes (rule 1), and all of them have been loaded (rule 3).
+            // SAFETY: the blocks are within the `len` bytes (rule 1), and all of them have been
+            // loaded (rule 3).
             unsafe { store(dst, at + n * size, block) };
         }
         at += UNROLLED * size;
     }
     while at <= last {
-        // SAFETY: a block is left (rule 1), and nothing is stored at or above its place yet (rule 3).
+        // SAFETY: a block is left (rule 1), and nothing is stored at or above its place yet (rule
+        // 3).
         let block = unsafe { load::<N>(src, at, key) };
         // SAFETY: it is within the `len` bytes (rule 1).
         unsafe { store(dst, at, block) };
@@ -254,7 +267,8 @@ unsafe fn blocks<const N: usize>(src: *const u8, dst: *mut u8, len: usize, key: 
 unsafe fn load<const N: usize>(src: *const u8, at: usize, key: u32) -> [u32; N] {
     // SAFETY: the caller says that it is within the same bytes.
     let from = unsafe { src.add(at) };
-    // SAFETY: the caller says that the bytes are valid; they need no alignment, and any bytes are words.
+    // SAFETY: the caller says that the bytes are valid; they need no alignment, and any bytes are
+    // words.
     let mut block = unsafe { from.cast::<[u32; N]>().read_unaligned() };
     for word in &mut block {
         *word ^= key;

@@ -4,7 +4,8 @@ use alloc::{string::String, vec::Vec};
 
 use crate::{FrameHeader, HEADER_LEN_MAX, Opcode};
 
-/// A message to send. It is made of what it borrows: `Message::from(&string)` is text, `Message::from(&vector)` bytes.
+/// A message to send. It is made of what it borrows: `Message::from(&string)` is text,
+/// `Message::from(&vector)` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// Text: UTF-8.
@@ -30,8 +31,8 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Appends the frame that a server sends, not compressed, which is the same for every connection: see
-    /// [`Outbox::send_encoded`](crate::Outbox::send_encoded).
+    /// Appends the frame that a server sends, not compressed, which is the same for every
+    /// connection: see [`Outbox::send_encoded`](crate::Outbox::send_encoded).
     pub fn encode(self, out: &mut Vec<u8>) {
         let payload = self.as_bytes();
         let header = FrameHeader {
@@ -48,8 +49,9 @@ impl<'a> Message<'a> {
         out.extend_from_slice(payload);
     }
 
-    /// Appends the frame that a server sends, compressed, if that makes it shorter; `false`: nothing was appended. The codec is one
-    /// [for many](crate::deflate::Codec::for_many): its messages can be read without what came before them.
+    /// Appends the frame that a server sends, compressed, if that makes it shorter; `false`:
+    /// nothing was appended. The codec is one [for many](crate::deflate::Codec::for_many): its
+    /// messages can be read without what came before them.
     #[cfg(feature = "deflate")]
     pub fn encode_compressed(
         self,

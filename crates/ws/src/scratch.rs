@@ -11,7 +11,8 @@ const SPARES_MAX: usize = 32;
 /// The most bytes that they hold together.
 const SPARE_BYTES_MAX: usize = 4 << 20;
 
-/// The largest buffer that is kept for messages that are decompressed. There is one, as large as the longest of them so far.
+/// The largest buffer that is kept for messages that are decompressed. There is one, as large as
+/// the longest of them so far.
 const WARM_BYTES_MAX: usize = 16 << 20;
 
 /// The most bytes of room for copied output that are kept from one pass to the next.
@@ -20,12 +21,15 @@ const LOCAL_KEPT_MAX: usize = 1 << 20;
 /// How many random bytes are fetched at a time, for masking keys of four.
 const KEY_BYTES: usize = 256;
 
-/// What the connections of one thread have in common: the output of the pass that runs, buffers for messages that come in pieces, masking
-/// keys for clients, compressors. A thread needs one of them, however many engines it has.
+/// What the connections of one thread have in common: the output of the pass that runs, buffers for
+/// messages that come in pieces, masking keys for clients, compressors. A thread needs one of them,
+/// however many engines it has.
 ///
-/// A new one holds no memory elsewhere. Spare buffers are at most 32, of 4 MiB together. Beside them one buffer is kept for decompression,
-/// as large as the longest message that was decompressed, but of 16 MiB at most: to decompress into fresh memory takes ten times as long. What a pass has put together, a decompressed message say, and its
-/// output stay until the next pass begins.
+/// A new one holds no memory elsewhere. Spare buffers are at most 32, of 4 MiB together. Beside
+/// them one buffer is kept for decompression, as large as the longest message that was
+/// decompressed, but of 16 MiB at most: to decompress into fresh memory takes ten times as long.
+/// What a pass has put together, a decompressed message say, and its output stay until the next
+/// pass begins.
 ///
 /// ```
 /// let mut scratch = windlass_ws::Scratch::new();
@@ -57,17 +61,20 @@ impl Scratch {
     }
 
     /// Tells which second it is, of any clock: control frames are counted per second, for
-    /// [`Limits::controls_per_second_max`](crate::Limits::controls_per_second_max). Before the first call they are not counted.
+    /// [`Limits::controls_per_second_max`](crate::Limits::controls_per_second_max). Before the
+    /// first call they are not counted.
     pub fn set_second(&mut self, second: u32) {
         self.held.second = Some(second);
     }
 
-    /// What is to be sent, in order: the output of the pass that had this `outcome`, with the `input` it was given. It stays until the next pass, or the
-    /// next message sent with this scratch, whichever engine's that is.
+    /// What is to be sent, in order: the output of the pass that had this `outcome`, with the
+    /// `input` it was given. It stays until the next pass, or the next message sent with this
+    /// scratch, whichever engine's that is.
     ///
     /// # Panics
     ///
-    /// If it is gone already: another connection's would be sent. If `input` is shorter than what the pass was given.
+    /// If it is gone already: another connection's would be sent. If `input` is shorter than what
+    /// the pass was given.
     pub fn output<'a>(
         &'a self,
         outcome: &Outcome,
@@ -80,7 +87,8 @@ impl Scratch {
         self.out.pieces(input)
     }
 
-    /// How many bytes were compressed and decompressed with it, so that a loop can bound what one turn of it spends on that.
+    /// How many bytes were compressed and decompressed with it, so that a loop can bound what one
+    /// turn of it spends on that.
     #[cfg(feature = "deflate")]
     #[must_use]
     pub const fn codec_bytes(&self) -> crate::deflate::CodecBytes {
@@ -144,14 +152,16 @@ pub(crate) enum Place {
 
 /// The output of a pass, and what is needed to make more of it.
 ///
-/// The order is that of `segments`, then the open range `start..end` of the input, which grows as long as one reply follows another in place.
-/// Input below `end` belongs to the output or is free; no byte of it is looked at again.
+/// The order is that of `segments`, then the open range `start..end` of the input, which grows as
+/// long as one reply follows another in place. Input below `end` belongs to the output or is free;
+/// no byte of it is looked at again.
 pub(crate) struct Output {
     /// Which pass it is of, so that the output of one is not taken for another's.
     pub(crate) pass: u32,
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// Where the reply to the message that is looked at can be built, if it is not known to be the open range.
+    /// Where the reply to the message that is looked at can be built, if it is not known to be the
+    /// open range.
     pub(crate) reply_place: Place,
     pub(crate) segments: Vec<Segment>,
     /// Copied bytes, with gaps between the segments.
@@ -197,7 +207,8 @@ impl Output {
         }
     }
 
-    /// Takes the message that was looked at, for its reply was built around it, or else to the spares.
+    /// Takes the message that was looked at, for its reply was built around it, or else to the
+    /// spares.
     #[inline]
     pub(crate) fn settle(&mut self, held: &mut Held) {
         if let Some(assembly) = held.message.take() {
@@ -218,7 +229,8 @@ impl Output {
         }
     }
 
-    /// Ends the open range, so that something else can follow it. What follows in the input begins a new one.
+    /// Ends the open range, so that something else can follow it. What follows in the input begins
+    /// a new one.
     pub(crate) fn close_range(&mut self) {
         if self.start != self.end {
             self.segments.push(Segment::Input { start: self.start, end: self.end });
@@ -262,7 +274,8 @@ impl Output {
             .chain((!open.is_empty()).then_some(open))
     }
 
-    /// An empty buffer: the smallest there is, for what has come of a message says nothing of how long it gets.
+    /// An empty buffer: the smallest there is, for what has come of a message says nothing of how
+    /// long it gets.
     pub(crate) fn spare(&mut self) -> Box<Assembly> {
         let smallest = (0..self.spares.len()).min_by_key(|&at| self.spares[at].bytes.capacity());
         match smallest {
@@ -275,7 +288,8 @@ impl Output {
         }
     }
 
-    /// An empty buffer for a message that is decompressed: memory that was used before, if there is some.
+    /// An empty buffer for a message that is decompressed: memory that was used before, if there is
+    /// some.
     #[cfg(feature = "deflate")]
     pub(crate) fn warm(&mut self) -> Box<Assembly> {
         let mut assembly = self.warm.take().unwrap_or_else(|| self.spare());

@@ -139,7 +139,8 @@ mod tests {
 
     use super::*;
 
-    /// At which byte the text fails: the index behind the earliest prefix that nothing can complete; `None` if all of it may go on.
+    /// At which byte the text fails: the index behind the earliest prefix that nothing can
+    /// complete; `None` if all of it may go on.
     fn earliest_failure(bytes: &[u8]) -> Option<usize> {
         (1..=bytes.len()).find(|&len| match core::str::from_utf8(&bytes[..len]) {
             Ok(_) => false,

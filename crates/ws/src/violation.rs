@@ -4,7 +4,8 @@ use core::fmt;
 
 use crate::CloseCode;
 
-/// What the peer has done against the protocol or this endpoint's limits. The connection has failed with it (RFC 6455 section 7.1.7).
+/// What the peer has done against the protocol or this endpoint's limits. The connection has failed
+/// with it (RFC 6455 section 7.1.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Violation {

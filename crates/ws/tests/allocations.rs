@@ -22,7 +22,8 @@ fn count() {
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: every call goes on to the system's allocator as it came; counting neither allocates nor unwinds.
+// SAFETY: every call goes on to the system's allocator as it came; counting neither allocates nor
+// unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -55,7 +56,8 @@ fn frame(fin: bool, compressed: bool, opcode: Opcode, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// How many allocations 100 rounds make, after some to grow. Messages are replied to in the first `replied` rounds.
+/// How many allocations 100 rounds make, after some to grow. Messages are replied to in the first
+/// `replied` rounds.
 fn allocations(engine: &mut Engine, bytes: &[u8], chunk: usize, replied: u32) -> usize {
     let mut scratch = Scratch::new();
     let mut input = bytes.to_vec();

@@ -148,7 +148,8 @@ fn an_empty_message_is_one_byte() {
 
 // ---- round trips ----
 
-/// Every message arrives, the naive decoder agrees, and nothing refers further back than the window.
+/// Every message arrives, the naive decoder agrees, and nothing refers further back than the
+/// window.
 fn round_trip(
     bits: u8,
     forgets: bool,
@@ -425,8 +426,8 @@ fn a_message_that_ends_too_early_is_refused() {
         let mut shared = Shared::new();
         assert!(server.compress(&mut shared, &message, &mut compressed));
         for cut in 0..compressed.len() {
-            // There is no telling where a block happens to end in the right place: the first byte of a stored one is that of
-            // the empty message.
+            // There is no telling where a block happens to end in the right place: the first byte
+            // of a stored one is that of the empty message.
             let naive = naive::Decoder::default().message(&compressed[..cut]);
             assert!(naive.is_none() || (name, cut) == ("random", 1), "{name} cut at {cut}");
             for forgets in [false, true] {
@@ -484,7 +485,8 @@ proptest! {
         }
     }
 
-    /// A damaged stream is read as the naive decoder reads it, or refused; it never makes more than it may.
+    /// A damaged stream is read as the naive decoder reads it, or refused; it never makes more than
+    /// it may.
     #[test]
     fn a_damaged_message_is_refused_or_read_alike(
         len in 1_usize..2000, seed in 1_u64..1000, at in any::<prop::sample::Index>(), bit in 0_u8..8,

@@ -1,4 +1,5 @@
-//! The opening handshake over bytes: what is accepted, what is refused and how, wherever the bytes are cut.
+//! The opening handshake over bytes: what is accepted, what is refused and how, wherever the bytes
+//! are cut.
 
 use proptest::prelude::*;
 use windlass_ws::handshake::{Accept, Body, HeadLimits, HeadReader, Rejection, Request, Upgrade};
@@ -399,7 +400,8 @@ fn what_the_application_adds_cannot_break_out() {
 
 // ---- cut anywhere ----
 
-/// What a reader comes to when the bytes come in these pieces: the judgement, and how many bytes were taken.
+/// What a reader comes to when the bytes come in these pieces: the judgement, and how many bytes
+/// were taken.
 fn read_in_pieces<'a>(
     pieces: impl Iterator<Item = &'a [u8]>,
 ) -> (Result<String, Rejection>, usize) {

@@ -1,6 +1,7 @@
 //! What is run once on each backend of the reactor.
 //!
-//! Most of the reactor's own tests are not here: each of them is there for every backend already (`crates/reactor/tests/common/scenarios.rs`).
+//! Most of the reactor's own tests are not here: each of them is there for every backend already
+//! (`crates/reactor/tests/common/scenarios.rs`).
 
 use io_uring::IoUring;
 
@@ -28,8 +29,8 @@ const INDIFFERENT: &[(&str, &[&str])] = &[
     ("windlass-examples", &["asm_probe", "first", "readme"]),
 ];
 
-/// Programs that need what a backend does not have, which `windlass::Backend` lists: two latches that are registered edge-triggered and never read,
-/// and embedded reactors.
+/// Programs that need what a backend does not have, which `windlass::Backend` lists: two latches
+/// that are registered edge-triggered and never read, and embedded reactors.
 const CANNOT: &[(&str, &str)] = &[
     ("poll", "hyper_handover"),
     ("poll", "worker_pool"),
@@ -95,7 +96,8 @@ pub(super) fn parts(program: impl Fn(&str) -> Vec<Step>) -> Vec<Part> {
     BACKENDS.iter().map(part).collect()
 }
 
-/// Why there are no rings here. The kernel is asked and not the reactor, so that one that refuses for no reason is found out.
+/// Why there are no rings here. The kernel is asked and not the reactor, so that one that refuses
+/// for no reason is found out.
 fn refusal() -> Option<String> {
     match IoUring::new(2) {
         // What the reactor cannot do without: crates/reactor/src/backend/uring/features.rs.

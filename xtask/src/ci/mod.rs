@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: what a new machine runs on a clean clone, after `.ci/install`.
 //!
-//! The stages stand in [`stages`], the list of test programs that must turn up in `.ci/expected-suites`.
-//! The last line that is printed is the plain count of tests and stages.
+//! The stages stand in [`stages`], the list of test programs that must turn up in
+//! `.ci/expected-suites`. The last line that is printed is the plain count of tests and stages.
 
 mod backends;
 mod readme;
@@ -19,7 +19,8 @@ use crate::programs::Packages;
 use crate::stage::{Report, Setting, Stage};
 use crate::{check, repository};
 
-/// How long one command may take. The whole run has ninety minutes; a command that needs so many of them hangs.
+/// How long one command may take. The whole run has ninety minutes; a command that needs so many of
+/// them hangs.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// The same with `--full`.

@@ -40,8 +40,8 @@ fn build(root: &Path, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A started program in a process group of its own. If the stage ends early the group is killed, so that
-/// nothing is left behind.
+/// A started program in a process group of its own. If the stage ends early the group is killed, so
+/// that nothing is left behind.
 struct Running {
     child: Child,
     group: Pid,
@@ -168,7 +168,8 @@ fn exchange(address: SocketAddr) -> Result<()> {
 
     let payload: Vec<u8> = (0..=u8::MAX).cycle().take(65_536).collect();
     let length = [&[127][..], &payload.len().to_be_bytes()].concat();
-    // A whole binary message; the client's is masked (section 5.3), with a key of zeros, which changes nothing.
+    // A whole binary message; the client's is masked (section 5.3), with a key of zeros, which
+    // changes nothing.
     let sent = [&[0x82, length[0] | 0x80][..], &length[1..], &[0; 4], &payload].concat();
     let expected = [&[0x82][..], &length, &payload].concat();
     let mut writer = stream.try_clone()?;
@@ -290,7 +291,8 @@ mod tests {
         assert_eq!(found("version 1.2.3, asked for 127.0.0.1:0"), None);
     }
 
-    /// A program that announces `address` as its own and leaves with `status` when it is told to stop.
+    /// A program that announces `address` as its own and leaves with `status` when it is told to
+    /// stop.
     fn announcer(address: SocketAddr, status: i32) -> Cmd {
         let script = format!(
             "trap 'kill $!; exit {status}' TERM; sleep 1000 >/dev/null 2>&1 & echo at {address}; wait"

@@ -13,17 +13,17 @@ use crate::metadata::{self, Package};
 use crate::stage::{Part, Stage, Step};
 use crate::toolchain;
 
-/// Packages whose tests run under AddressSanitizer: every library. A crate that does not exist yet is
-/// passed over.
+/// Packages whose tests run under AddressSanitizer: every library. A crate that does not exist yet
+/// is passed over.
 const SANITIZED: &[&str] =
     &["windlass-flow", "windlass", "windlass-ws", "windlass-server", "windlass-task"];
 
-/// Test programs left out wherever the compiler or its flags are not the pinned ones: they compare the
-/// compiler's messages word for word.
+/// Test programs left out wherever the compiler or its flags are not the pinned ones: they compare
+/// the compiler's messages word for word.
 const COMPILER_TESTS: &[&str] = &["compile_fail"];
 
-/// What Miri runs. It interprets, a thousand times slower than the machine, so programs whose loops are long
-/// are left out or in [`MIRI_LONG`], and parts can be skipped by name.
+/// What Miri runs. It interprets, a thousand times slower than the machine, so programs whose loops
+/// are long are left out or in [`MIRI_LONG`], and parts can be skipped by name.
 const MIRI: &[MiriRun] = &[
     MiriRun { package: "windlass-flow", targets: &["--lib"], filter: &[] },
     MiriRun {
@@ -81,7 +81,8 @@ const LOOM_TARGET: &str = "ci-loom";
 const FALLBACK_TARGET: &str = "ci-fallback";
 const ASAN_TARGET: &str = "ci-asan";
 
-/// Flags under which the crate `windlass` waits as on a kernel without `epoll_pwait2`, and tries rings that lack one thing after another.
+/// Flags under which the crate `windlass` waits as on a kernel without `epoll_pwait2`, and tries
+/// rings that lack one thing after another.
 const FALLBACK: &str = "--cfg windlass_force_epoll_wait --cfg windlass_force_ring";
 
 /// Every stage, those in front first, in their order, then each lane's.
@@ -208,8 +209,8 @@ fn sanitized() -> Result<Cmd, String> {
     Ok(command.env("RUSTFLAGS", flag).env("RUSTDOCFLAGS", flag).target(ASAN_TARGET))
 }
 
-/// Miri over the core's tests. It knows epoll but not `epoll_pwait2`, and the exposed addresses need
-/// permissive provenance.
+/// Miri over the core's tests. It knows epoll but not `epoll_pwait2`, and the exposed addresses
+/// need permissive provenance.
 fn miri(name: &'static str, runs: &[MiriRun], packages: &[Package]) -> Result<Stage, String> {
     let nightly = toolchain::find("nightly")?;
     toolchain::need_component(&nightly, "miri")?;
@@ -222,7 +223,8 @@ fn miri(name: &'static str, runs: &[MiriRun], packages: &[Package]) -> Result<St
             .args(run.targets.iter().copied())
             .env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-disable-isolation")
             .env("RUSTFLAGS", FALLBACK)
-            // Tests panic on purpose, and Miri takes minutes to find the names of one panic's frames.
+            // Tests panic on purpose, and Miri takes minutes to find the names of one panic's
+            // frames.
             .env("RUST_BACKTRACE", "0");
         if !run.filter.is_empty() {
             command = command.args(["--"]).args(run.filter.iter().copied());
@@ -246,7 +248,8 @@ fn autobahn(name: &'static str, which: &[&str]) -> Stage {
     Stage::parts(name, parts)
 }
 
-/// Other people's clients against the server on each backend. What cannot be installed here is counted as ignored.
+/// Other people's clients against the server on each backend. What cannot be installed here is
+/// counted as ignored.
 fn clients() -> Stage {
     let run =
         |backend: &str| vec![Step::Command(conformance("clients").args(["--backend", backend]))];
@@ -257,7 +260,8 @@ fn conformance(suite: &str) -> Cmd {
     Cmd::cargo(["run", "--release", "-p", "conformance", "--", suite])
 }
 
-/// Whether the run's program is there yet. That it stays there is what `.ci/expected-suites` is for.
+/// Whether the run's program is there yet. That it stays there is what `.ci/expected-suites` is
+/// for.
 fn exists(run: &MiriRun, packages: &[Package]) -> bool {
     let wanted = run.targets.last().copied().unwrap_or_default();
     packages

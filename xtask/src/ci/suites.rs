@@ -1,4 +1,5 @@
-//! The test programs that must turn up in each stage, so that one that vanishes is a failure and no silence.
+//! The test programs that must turn up in each stage, so that one that vanishes is a failure and no
+//! silence.
 
 use std::collections::BTreeMap;
 use std::path::Path;

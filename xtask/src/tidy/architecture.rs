@@ -1,5 +1,5 @@
-//! What ARCHITECTURE.md promises in a form that can be checked: the core's rules and the list of modules
-//! with unsafe code.
+//! What ARCHITECTURE.md promises in a form that can be checked: the core's rules and the list of
+//! modules with unsafe code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,8 +22,8 @@ pub(super) struct Architecture {
 }
 
 impl Architecture {
-    /// Reads the two sections. Files are listed in backquotes by their whole path from the root; rules are the
-    /// items of a numbered list.
+    /// Reads the two sections. Files are listed in backquotes by their whole path from the root;
+    /// rules are the items of a numbered list.
     pub(super) fn parse(text: &str) -> Self {
         let mut architecture = Self::default();
         let mut heading = String::new();

@@ -13,9 +13,9 @@ pub(super) fn check(file: &TextFile, found: &mut Vec<Violation>) {
     }
 }
 
-/// A dependency that is taken from outside the repository has a comment above it that says what for. One
-/// comment serves a family whose names begin alike, such as `serde` and `serde_json`; what a member inherits
-/// from the workspace is explained there.
+/// A dependency that is taken from outside the repository has a comment above it that says what
+/// for. One comment serves a family whose names begin alike, such as `serde` and `serde_json`; what
+/// a member inherits from the workspace is explained there.
 fn check_reasons(file: &TextFile, found: &mut Vec<Violation>) {
     let mut in_dependencies = false;
     let mut depth = 0_usize;

@@ -1,7 +1,7 @@
 //! The house rules that neither the compiler nor clippy knows.
 //!
-//! Each module holds one family of rules as functions from text to violations, with a unit test that
-//! breaks each rule. `CONTRIBUTING.md` lists the rules for people.
+//! Each module holds one family of rules as functions from text to violations, with a unit test
+//! that breaks each rule. `CONTRIBUTING.md` lists the rules for people.
 
 mod architecture;
 mod manifest;

@@ -1,4 +1,5 @@
-//! The core's numbered rules: what a comment cites exists, and what exists is cited where it is kept.
+//! The core's numbered rules: what a comment cites exists, and what exists is cited where it is
+//! kept.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +44,8 @@ pub(super) fn check(
     }
 }
 
-/// Line (from 1) and number of every `rule 7` and `rules 3, 4 and 8`. A citation may be broken over two lines.
+/// Line (from 1) and number of every `rule 7` and `rules 3, 4 and 8`. A citation may be broken over
+/// two lines.
 fn citations(comments: &[String]) -> Vec<(usize, u32)> {
     let mut words = Vec::new();
     for (index, line) in comments.iter().enumerate() {

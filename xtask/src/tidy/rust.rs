@@ -1,4 +1,5 @@
-//! Rules about Rust code: nothing unfinished, no test that is silently left out, no sleep without a reason.
+//! Rules about Rust code: nothing unfinished, no test that is silently left out, no sleep without a
+//! reason.
 
 use super::text::UNFINISHED;
 use super::{RustFile, Violation};
@@ -33,8 +34,8 @@ fn check_unfinished(file: &RustFile<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-/// `#[ignore]` and `cfg_attr(.., ignore)` need `= "reason"`; a documentation test is `no_run` or `text`, never
-/// `ignore`.
+/// `#[ignore]` and `cfg_attr(.., ignore)` need `= "reason"`; a documentation test is `no_run` or
+/// `text`, never `ignore`.
 fn check_ignored(file: &RustFile<'_>, found: &mut Vec<Violation>) {
     for (index, line) in file.source.code.iter().enumerate() {
         let attribute = line.contains("#[ignore") || line.contains("cfg_attr(");
@@ -57,8 +58,9 @@ fn has_reason(line: &str) -> bool {
         .any(|(at, word)| line[at + word.len()..].trim_start().starts_with('='))
 }
 
-/// A sleep is a race that has not been lost yet; where it is right all the same, a comment `// sleep: why` above
-/// says so. The rule holds in all code, for a loop that sleeps is as suspect as a test that does.
+/// A sleep is a race that has not been lost yet; where it is right all the same, a comment
+/// `// sleep: why` above says so. The rule holds in all code, for a loop that sleeps is as suspect
+/// as a test that does.
 fn check_sleeps(file: &RustFile<'_>, found: &mut Vec<Violation>) {
     for (index, line) in file.source.code.iter().enumerate() {
         if !line.contains("thread::sleep") {

@@ -17,8 +17,8 @@ const MACHINE_PATHS: &[(&str, &str)] = &[
     ("/Us", "ers/"),
 ];
 
-/// Marks of unfinished work, in two pieces for the same reason. Rust files are looked at in `rust`, where
-/// comments and strings are told apart.
+/// Marks of unfinished work, in two pieces for the same reason. Rust files are looked at in `rust`,
+/// where comments and strings are told apart.
 pub(super) const UNFINISHED: &[(&str, &str)] = &[("FIX", "ME"), ("XX", "X"), ("HA", "CK")];
 
 /// Files whose length is nobody's choice.
@@ -59,7 +59,8 @@ fn check_lines(file: &TextFile, found: &mut Vec<Violation>) {
     }
 }
 
-/// Whether `line` has `path` at the start of a path, not inside a longer one such as an address of the web.
+/// Whether `line` has `path` at the start of a path, not inside a longer one such as an address of
+/// the web.
 fn names_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();

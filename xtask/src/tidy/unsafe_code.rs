@@ -1,4 +1,5 @@
-//! Rules about unsafe code: only in the files that ARCHITECTURE.md lists, and argued where it stands.
+//! Rules about unsafe code: only in the files that ARCHITECTURE.md lists, and argued where it
+//! stands.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,8 @@ use super::{RustFile, Violation};
 use crate::metadata::Package;
 use crate::source::has_word;
 
-/// How far above an unsafe block its argument may begin when code stands between (a `let` that spans lines).
+/// How far above an unsafe block its argument may begin when code stands between (a `let` that
+/// spans lines).
 const LINES_TO_SAFETY_MAX: usize = 6;
 
 /// Whether this line of code opens something unsafe; `#[unsafe(no_mangle)]` is meant as well.
@@ -73,7 +75,8 @@ fn first_unsafe(file: &RustFile<'_>) -> Option<usize> {
     Some(index + 1)
 }
 
-/// Every library and program denies unsafe code at its root, so that a module needs an exception to have it.
+/// Every library and program denies unsafe code at its root, so that a module needs an exception to
+/// have it.
 pub(super) fn check_roots(
     files: &[RustFile<'_>],
     packages: &[Package],

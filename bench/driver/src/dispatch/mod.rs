@@ -1,4 +1,5 @@
-//! The suite `dispatch`: events through a reactor, registering and deleting, memory per registration.
+//! The suite `dispatch`: events through a reactor, registering and deleting, memory per
+//! registration.
 
 mod churn;
 mod memory;
@@ -59,7 +60,8 @@ pub trait Subject: Sized + 'static {
 
     /// Waits without a time limit, then has the handlers called of up to
     /// [`EVENTS_PER_TURN`](crate::EVENTS_PER_TURN) events. Every implementation marks it
-    /// `#[inline(always)]`: it stands for the call in its user's own loop, and is no layer of its own.
+    /// `#[inline(always)]`: it stands for the call in its user's own loop, and is no layer of its
+    /// own.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! A writer without a pause, a reader that sleeps a millisecond after each read: what processor time the writer burns.
+//! A writer without a pause, a reader that sleeps a millisecond after each read: what processor
+//! time the writer burns.
 
 use std::io::ErrorKind;
 use std::marker::PhantomData;

@@ -34,7 +34,8 @@ impl<C: CounterSubject> Latency<C> {
     }
 }
 
-/// Writes on time, or as soon as a write that had to wait is done; returns when each write was begun.
+/// Writes on time, or as soon as a write that had to wait is done; returns when each write was
+/// begun.
 fn write<C: CounterSubject>(counter: &C, events: u64) -> Result<Vec<u64>, Error> {
     let mut begun = Vec::with_capacity(events as usize);
     let mut next = clock::now_ns();
@@ -85,7 +86,8 @@ impl<C: CounterSubject> Measured for Latency<C> {
         if poll(counter.reader(), Side::Readable, Duration::ZERO)? {
             return Err("more was read than written".into());
         }
-        // Events have no identity in a counter; the first that was written is the first that is read.
+        // Events have no identity in a counter; the first that was written is the first that is
+        // read.
         let mut ages: Vec<u64> =
             read.iter().zip(&begun).map(|(read, begun)| read.saturating_sub(*begun)).collect();
         ages.sort_unstable();

@@ -1,6 +1,8 @@
-//! The suite `flow`: a counter with a maximum between a fast writer and a slow reader, and what it costs while neither waits.
+//! The suite `flow`: a counter with a maximum between a fast writer and a slow reader, and what it
+//! costs while neither waits.
 //!
-//! The first three cases are the benchmarks of the kernel patch that proposes a maximum for eventfd(2), with its parameters.
+//! The first three cases are the benchmarks of the kernel patch that proposes a maximum for
+//! eventfd(2), with its parameters.
 
 mod burst;
 mod coalescing;
@@ -26,7 +28,8 @@ const READER_WORK: Duration = Duration::from_micros(125);
 /// How a counter is to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// A write that would reach it waits or is refused; `None`: no such thing, or as near as can be had.
+    /// A write that would reach it waits or is refused; `None`: no such thing, or as near as can be
+    /// had.
     pub maximum: Option<u32>,
     /// A read takes one, not all.
     pub semaphore: bool,
@@ -38,8 +41,8 @@ pub struct Setup {
     pub polls_writer: bool,
 }
 
-/// A counter under test, shared by reference between two threads. Every implementation marks the methods that are measured
-/// `#[inline]`: they stand for its user's own call.
+/// A counter under test, shared by reference between two threads. Every implementation marks the
+/// methods that are measured `#[inline]`: they stand for its user's own call.
 pub trait CounterSubject: Send + Sync + Sized + 'static {
     /// Makes one.
     ///

@@ -18,8 +18,8 @@ pub trait CallSubject: Sized + 'static {
     /// What calls.
     type Caller: Caller;
 
-    /// Makes one on the named backend, with room for `bound` calls that wait. When nothing is to be done it looks for a call
-    /// for as long as `spin` before it sleeps.
+    /// Makes one on the named backend, with room for `bound` calls that wait. When nothing is to be
+    /// done it looks for a call for as long as `spin` before it sleeps.
     ///
     /// # Errors
     ///
@@ -55,7 +55,8 @@ thread_local! {
     static IS_LOOP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the closure of a call returns: the argument and one, provided that it runs on the loop's thread.
+/// What the closure of a call returns: the argument and one, provided that it runs on the loop's
+/// thread.
 pub fn answer(argument: u64) -> u64 {
     if IS_LOOP.get() { argument + 1 } else { u64::MAX }
 }

@@ -1,7 +1,9 @@
-//! Bounded channels of threads: what the standard library's, crossbeam's and flume's have in common.
+//! Bounded channels of threads: what the standard library's, crossbeam's and flume's have in
+//! common.
 
-/// Makes `Queue`, the [`QueueSubject`](super::QueueSubject) of a bounded channel whose receiver is a thread that waits for nothing else. The channels have
-/// no trait in common, so this is a macro: the types of the two ends, and the function that makes them.
+/// Makes `Queue`, the [`QueueSubject`](super::QueueSubject) of a bounded channel whose receiver is
+/// a thread that waits for nothing else. The channels have no trait in common, so this is a macro:
+/// the types of the two ends, and the function that makes them.
 #[macro_export]
 macro_rules! channel_queue {
     ($sender:ident, $receiver:ident, $bounded:path) => {

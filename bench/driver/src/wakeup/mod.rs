@@ -21,8 +21,8 @@ pub trait LoopSubject: Sized + 'static {
     /// What wakes it.
     type Waker: Waker;
 
-    /// Makes one on the named backend. When nothing is to be done it looks for a wake for as long as `spin` before it
-    /// sleeps.
+    /// Makes one on the named backend. When nothing is to be done it looks for a wake for as long
+    /// as `spin` before it sleeps.
     ///
     /// # Errors
     ///
@@ -32,8 +32,8 @@ pub trait LoopSubject: Sized + 'static {
     /// One more handle that wakes it.
     fn waker(&self) -> Self::Waker;
 
-    /// Sleeps until a wake comes, calls `handler`, and goes on until that says false. Wakes that come while the handler
-    /// runs have it called again, once or more.
+    /// Sleeps until a wake comes, calls `handler`, and goes on until that says false. Wakes that
+    /// come while the handler runs have it called again, once or more.
     ///
     /// # Errors
     ///

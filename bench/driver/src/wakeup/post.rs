@@ -13,7 +13,8 @@ use crate::{Error, clock, place};
 
 /// Most threads that send.
 const SENDERS_MAX: usize = 8;
-/// The queue's length is looked at once for so many items: what the senders count is on lines that they write.
+/// The queue's length is looked at once for so many items: what the senders count is on lines that
+/// they write.
 const LOOK_EVERY: u64 = 61;
 
 /// What is sent.
@@ -38,7 +39,8 @@ pub trait QueueSubject: Sized + 'static {
     /// One more sender's end.
     fn sender(&self) -> Self::Sender;
 
-    /// Gives every item to [`Sink::take`], on this thread, until [`Sink::is_done`]; waits where there is none.
+    /// Gives every item to [`Sink::take`], on this thread, until [`Sink::is_done`]; waits where
+    /// there is none.
     ///
     /// # Errors
     ///
@@ -48,8 +50,8 @@ pub trait QueueSubject: Sized + 'static {
 
 /// The sender's end of a [`QueueSubject`].
 pub trait QueueSender: Send + 'static {
-    /// Sends one, waiting where there is no room. The sink is the one of [`QueueSubject::run`], for those that send
-    /// closures.
+    /// Sends one, waiting where there is no room. The sink is the one of [`QueueSubject::run`], for
+    /// those that send closures.
     ///
     /// # Errors
     ///
@@ -126,7 +128,8 @@ impl Sink {
     /// How many are queued; the one that is being taken is not.
     fn queued(&self, taken: u64) -> u64 {
         let sent: u64 = self.sent.iter().map(|sent| sent.0.load(Ordering::Acquire)).sum();
-        // A sender counts an item when its call has returned, which may be after the item was taken.
+        // A sender counts an item when its call has returned, which may be after the item was
+        // taken.
         sent.saturating_sub(taken + 1)
     }
 
@@ -186,8 +189,8 @@ impl<Q: QueueSubject> Post<Q> {
         Ok(case)
     }
 
-    /// Sends as many items or a few more, so that each sender has the same number. Returns how many, and the time in ns from
-    /// the first call to the last item taken.
+    /// Sends as many items or a few more, so that each sender has the same number. Returns how
+    /// many, and the time in ns from the first call to the last item taken.
     fn run(&self, items: u64, fill: u64) -> Result<(u64, u64), Error> {
         let items = items.next_multiple_of(self.senders as u64);
         let mut subject = Q::new(&self.backend, self.bound)?;

@@ -1,4 +1,5 @@
-//! Frames as a client writes them and as it reads the server's, byte by byte: the plainest code there is, for it checks the others.
+//! Frames as a client writes them and as it reads the server's, byte by byte: the plainest code
+//! there is, for it checks the others.
 
 use crate::Error;
 use crate::payload::{cuts, pieces};

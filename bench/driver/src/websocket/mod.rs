@@ -18,7 +18,8 @@ pub trait EngineSubject: Sized + 'static {
     /// What all connections of a thread share: buffers that are read into, and the like.
     type Thread: Default;
 
-    /// Size of what is kept for a connection, buffers aside: `size_of` the type that its user holds.
+    /// Size of what is kept for a connection, buffers aside: `size_of` the type that its user
+    /// holds.
     fn engine_bytes() -> usize;
 
     /// Makes the server's end of a connection after its handshake.
@@ -28,8 +29,8 @@ pub trait EngineSubject: Sized + 'static {
     /// If there is no such thing.
     fn new(wire: Wire, thread: &mut Self::Thread) -> Result<Self, Error>;
 
-    /// Reads and answers until nothing is there. What was read by one call is answered before the next, by as few sends as the
-    /// library manages.
+    /// Reads and answers until nothing is there. What was read by one call is answered before the
+    /// next, by as few sends as the library manages.
     ///
     /// # Errors
     ///

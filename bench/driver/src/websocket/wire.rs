@@ -1,11 +1,13 @@
-//! The other end of the connection, in memory: gives what a client has sent, takes what the server answers.
+//! The other end of the connection, in memory: gives what a client has sent, takes what the server
+//! answers.
 
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use std::rc::Rc;
 
-/// A connection without a kernel. `recv` copies, as recv(2) does, the same bytes in every round; `send` looks at where the bytes
-/// are and how many, for what send(2) does with them is its own affair.
+/// A connection without a kernel. `recv` copies, as recv(2) does, the same bytes in every round;
+/// `send` looks at where the bytes are and how many, for what send(2) does with them is its own
+/// affair.
 #[derive(Clone, Debug)]
 pub struct Wire(Rc<State>);
 
@@ -43,8 +45,8 @@ impl Wire {
         }))
     }
 
-    /// Copies the next bytes into `buffer` and says how many: no more than a read of the case gives. Zero: nothing is there
-    /// until the next round.
+    /// Copies the next bytes into `buffer` and says how many: no more than a read of the case
+    /// gives. Zero: nothing is there until the next round.
     #[inline]
     pub fn recv(&self, buffer: &mut [u8]) -> usize {
         self.recv_with(buffer.len(), |bytes| buffer[..bytes.len()].copy_from_slice(bytes))

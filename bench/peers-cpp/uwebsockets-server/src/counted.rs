@@ -1,4 +1,5 @@
-//! The same server for instruction counts: compiled for what callgrind can execute, which knows no AVX-512.
+//! The same server for instruction counts: compiled for what callgrind can execute, which knows no
+//! AVX-512.
 
 mod server;
 

@@ -1,4 +1,5 @@
-//! A server of uWebSockets, as its examples have it (`server.cpp`), for the suites of `windlass-bench` that measure servers.
+//! A server of uWebSockets, as its examples have it (`server.cpp`), for the suites of
+//! `windlass-bench` that measure servers.
 
 mod server;
 

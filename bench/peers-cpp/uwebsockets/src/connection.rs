@@ -76,7 +76,8 @@ fn padding() -> usize {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: it was made by `windlass_bench_loop_new`, and the connections that use it hold this handle.
+        // SAFETY: it was made by `windlass_bench_loop_new`, and the connections that use it hold
+        // this handle.
         unsafe { windlass_bench_loop_free(self.0) };
     }
 }
@@ -91,14 +92,16 @@ pub(crate) struct Connection {
 impl EngineSubject for Connection {
     type Thread = Loop;
 
-    /// What `WebSocketData` has, less the streams of zlib and the subscriber, and two addresses that its sockets have for it.
+    /// What `WebSocketData` has, less the streams of zlib and the subscriber, and two addresses
+    /// that its sockets have for it.
     fn engine_bytes() -> usize {
         windlass_bench_connection_bytes()
     }
 
     fn new(wire: Wire, thread: &mut Loop) -> Result<Self, Error> {
         let wire = Box::new(wire);
-        // SAFETY: the loop lives as long as the connection, which holds it, and the wire stays where it is in its box.
+        // SAFETY: the loop lives as long as the connection, which holds it, and the wire stays
+        // where it is in its box.
         let handle =
             unsafe { windlass_bench_connection_new(thread.handle.0, (&raw const *wire).cast()) };
         Ok(Self { handle, wire, _thread: Rc::clone(&thread.handle) })
@@ -113,7 +116,8 @@ impl EngineSubject for Connection {
                 return Ok(());
             }
             let data = thread.buffer[padding..].as_mut_ptr().cast();
-            // SAFETY: the connection is alive; what was read has the padding that the parser asks for on both sides.
+            // SAFETY: the connection is alive; what was read has the padding that the parser asks
+            // for on both sides.
             if !unsafe { windlass_bench_connection_data(self.handle, data, length as u32) } {
                 return Err("the connection was closed for a violation".into());
             }

@@ -31,7 +31,8 @@ unsafe extern "C" {
 
 pub(crate) struct Deflate(*mut c_void);
 
-/// `CompressOptions` of a compressor: the bits of its window, and how much memory zlib may use for it.
+/// `CompressOptions` of a compressor: the bits of its window, and how much memory zlib may use for
+/// it.
 fn compressor(window_bits: u8) -> Result<u16, Error> {
     match window_bits {
         9 => Ok(9 << 4 | 2),
@@ -67,7 +68,8 @@ impl DeflateSubject for Deflate {
         assert!(length + ROOM <= compressed.len(), "there is room behind the message");
         let (mut out, mut out_length) = (std::ptr::null(), 0);
         let data = compressed.as_mut_ptr().cast();
-        // SAFETY: the streams are alive; four bytes behind the message are written and restored, and there is room for them.
+        // SAFETY: the streams are alive; four bytes behind the message are written and restored,
+        // and there is room for them.
         let done = unsafe {
             windlass_bench_inflate(self.0, data, length, &raw mut out, &raw mut out_length)
         };

@@ -26,7 +26,8 @@ impl UnmaskSubject for Unmask {
             "there is room on both sides"
         );
         let data = buffer[payload.start..].as_mut_ptr().cast();
-        // SAFETY: it writes the mask and 14 bytes at most in front of the payload, and 8 at most behind it, where there are 64.
+        // SAFETY: it writes the mask and 14 bytes at most in front of the payload, and 8 at most
+        // behind it, where there are 64.
         let moved = unsafe { windlass_bench_unmask(data, payload.len(), key.as_ptr()) };
         payload.start - moved as usize
     }

@@ -22,8 +22,8 @@ fn main() -> ExitCode {
     Program { version, suites }.serve()
 }
 
-/// Most timers at once: starting and cancelling take time that grows with their number here, 20 µs each
-/// at a hundred thousand, so that a million would keep a run waiting for minutes.
+/// Most timers at once: starting and cancelling take time that grows with their number here, 20 µs
+/// each at a hundred thousand, so that a million would keep a run waiting for minutes.
 const TIMERS_MAX: usize = 10_000;
 
 /// calloop chooses its own number of events per turn; it is the 1024 that the others are given.

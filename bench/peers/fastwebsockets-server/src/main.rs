@@ -1,4 +1,5 @@
-//! A server of fastwebsockets, as its example of an echo server is, for the suites of `windlass-bench` that measure servers.
+//! A server of fastwebsockets, as its example of an echo server is, for the suites of
+//! `windlass-bench` that measure servers.
 
 #![deny(unsafe_code)]
 

@@ -21,7 +21,8 @@ fn main() -> ExitCode {
         .serve()
 }
 
-/// The wire as a stream that is never full and, when it has been read, has nothing until it is looked at again.
+/// The wire as a stream that is never full and, when it has been read, has nothing until it is
+/// looked at again.
 struct Stream(Wire);
 
 impl AsyncRead for Stream {

@@ -27,7 +27,8 @@ impl Loop {
         }
     }
 
-    /// Asks again and again without sleeping, as its user would write it: mio itself has no such thing.
+    /// Asks again and again without sleeping, as its user would write it: mio itself has no such
+    /// thing.
     fn spins(&mut self) -> Result<bool, Error> {
         let started = Instant::now();
         while started.elapsed() < self.spin {

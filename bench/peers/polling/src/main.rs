@@ -39,8 +39,8 @@ impl Polling {
             Trigger::Level => PollMode::Level,
             Trigger::Edge => PollMode::Edge,
         };
-        // SAFETY: the descriptor is deleted, or the poller dropped, before the pool closes it, for the
-        // driver drops the subject before the pool.
+        // SAFETY: the descriptor is deleted, or the poller dropped, before the pool closes it, for
+        // the driver drops the subject before the pool.
         unsafe {
             self.poller.add_with_mode(source.as_raw_fd(), Event::readable(key), mode)?;
         }

@@ -1,5 +1,5 @@
-//! simdutf8 under the workload of `windlass-bench`, called once for each piece: as a stream's user would if pieces ended with a
-//! character. Where they do not, the cut is moved.
+//! simdutf8 under the workload of `windlass-bench`, called once for each piece: as a stream's user
+//! would if pieces ended with a character. Where they do not, the cut is moved.
 
 #![deny(unsafe_code)]
 

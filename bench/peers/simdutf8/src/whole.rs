@@ -1,4 +1,5 @@
-//! simdutf8 under the workload of `windlass-bench`: its `basic` flavour, which says no more than yes or no.
+//! simdutf8 under the workload of `windlass-bench`: its `basic` flavour, which says no more than
+//! yes or no.
 
 #![deny(unsafe_code)]
 

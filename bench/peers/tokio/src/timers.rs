@@ -1,8 +1,8 @@
 //! tokio's timers.
 //!
 //! A timer of tokio starts when it is first polled and is cancelled by being dropped, so `insert`
-//! boxes a `Sleep` and polls it once, with a waker that counts. No task is spawned: this is the least
-//! that a timer costs there.
+//! boxes a `Sleep` and polls it once, with a waker that counts. No task is spawned: this is the
+//! least that a timer costs there.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! tokio's `Notify` and channels: one task on a current-thread runtime, and other threads that are no part of it.
+//! tokio's `Notify` and channels: one task on a current-thread runtime, and other threads that are
+//! no part of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,8 @@ use windlass_bench_driver::wakeup::{
 use windlass_bench_driver::{Error, Unsupported};
 
 fn runtime() -> Result<Runtime, Error> {
-    // As its users have it: with the driver of descriptors, so that the thread parks in epoll_wait(2), not in a futex.
+    // As its users have it: with the driver of descriptors, so that the thread parks in
+    // epoll_wait(2), not in a futex.
     Ok(Builder::new_current_thread().enable_io().build()?)
 }
 
@@ -102,7 +104,8 @@ impl QueueSender for ItemSender {
 
 type Closure = Box<dyn FnOnce() + Send>;
 
-/// A task that runs boxed closures; each sends its result through a oneshot channel. `None` ends it.
+/// A task that runs boxed closures; each sends its result through a oneshot channel. `None` ends
+/// it.
 pub(crate) struct Calls {
     runtime: Runtime,
     sender: Sender<Option<Closure>>,

@@ -38,7 +38,8 @@ impl Write for Stream {
     }
 }
 
-/// Its read buffer is set to zero before each read, so a large one is dear for small messages: 8 KiB is its fair setting.
+/// Its read buffer is set to zero before each read, so a large one is dear for small messages: 8
+/// KiB is its fair setting.
 const READ_BUFFER_BYTES: usize = 8 * 1024;
 
 struct Connection(WebSocket<Stream>);

@@ -1,4 +1,5 @@
-//! What a careful hand makes of eventfd(2) alone: a counter, and a loop of epoll(7) that is woken by it.
+//! What a careful hand makes of eventfd(2) alone: a counter, and a loop of epoll(7) that is woken
+//! by it.
 
 #![deny(unsafe_code)]
 
@@ -58,7 +59,8 @@ impl CounterSubject for Counter {
     }
 }
 
-/// An epoll set with one eventfd in it, watched edge-triggered and never read: the least that a wake can take.
+/// An epoll set with one eventfd in it, watched edge-triggered and never read: the least that a
+/// wake can take.
 struct Loop {
     epoll: OwnedFd,
     eventfd: Arc<OwnedFd>,

@@ -1,8 +1,9 @@
-//! The raw epoll loop: what a careful hand writes, and what all instruction counts are read against.
+//! The raw epoll loop: what a careful hand writes, and what all instruction counts are read
+//! against.
 //!
 //! `epoll_event.data` is the address of a node whose first field is a function; a ready event is a
-//! load, a load and a call. There is no registry, no guard and no way to delete safely from inside a
-//! handler. The wait is epoll_pwait2(2) through rustix, as in windlass; where the kernel (or
+//! load, a load and a call. There is no registry, no guard and no way to delete safely from inside
+//! a handler. The wait is epoll_pwait2(2) through rustix, as in windlass; where the kernel (or
 //! valgrind) has none it is epoll_wait(2) through libc, chosen before the loop starts, so that the
 //! loop itself has no branch for it.
 
@@ -79,7 +80,8 @@ impl Drop for Allocation {
 /// Moves a value to the heap; the address stays good until the allocation is dropped.
 fn own<T>(value: T) -> (*mut T, Allocation) {
     unsafe fn free<T>(address: *mut ()) {
-        // SAFETY: only called by `Allocation::drop`, once, with the address that `own` got from the box.
+        // SAFETY: only called by `Allocation::drop`, once, with the address that `own` got from the
+        // box.
         drop(unsafe { Box::from_raw(address.cast::<T>()) });
     }
     let address = Box::into_raw(Box::new(value));
@@ -88,8 +90,8 @@ fn own<T>(value: T) -> (*mut T, Allocation) {
 
 unsafe fn call_node<H: Handler>(head: *mut Head) {
     let node = head.cast::<Node<H>>();
-    // SAFETY: `head` is the first field of a `Node<H>`, for `add` pairs this function with that type,
-    // and the node is alive: nothing is deleted during a turn here.
+    // SAFETY: `head` is the first field of a `Node<H>`, for `add` pairs this function with that
+    // type, and the node is alive: nothing is deleted during a turn here.
     let node = unsafe { &mut *node };
     node.handler.handle(node.source);
 }
@@ -97,7 +99,8 @@ unsafe fn call_node<H: Handler>(head: *mut Head) {
 unsafe fn call_queue(head: *mut Head) {
     // SAFETY: as in `call_node`.
     let node = unsafe { &mut *head.cast::<QueueNode>() };
-    // SAFETY: the device is freed with the subject, and its four nodes are called one after another.
+    // SAFETY: the device is freed with the subject, and its four nodes are called one after
+    // another.
     let device = unsafe { &mut *node.device };
     device.handle(node.queue, node.source);
 }
@@ -141,8 +144,8 @@ impl<const PWAIT2: bool> Raw<PWAIT2> {
             return Ok(());
         }
         let (buffer, room) = (self.events.as_mut_ptr(), self.events.capacity());
-        // SAFETY: rustix's event has the layout of the kernel's, and the buffer has room for as many as
-        // are said (epoll_wait(2)).
+        // SAFETY: rustix's event has the layout of the kernel's, and the buffer has room for as
+        // many as are said (epoll_wait(2)).
         let count = unsafe {
             libc::epoll_wait(
                 self.epoll.as_raw_fd(),
@@ -230,8 +233,9 @@ impl<const PWAIT2: bool> Raw<PWAIT2> {
     fn dispatch(&mut self) {
         for event in &self.events {
             let head = event.data.ptr().cast::<Head>();
-            // SAFETY: the address is that of a live node's head, given to nobody but this epoll set;
-            // nodes are freed by `delete` alone, which also ends their watch, and never during a turn.
+            // SAFETY: the address is that of a live node's head, given to nobody but this epoll
+            // set; nodes are freed by `delete` alone, which also ends their watch, and never during
+            // a turn.
             let call = unsafe { (*head).call };
             // SAFETY: `add` and `add_device` pair each function with the node it was made for.
             unsafe { call(head) };

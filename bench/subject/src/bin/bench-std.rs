@@ -1,4 +1,5 @@
-//! The standard library's bounded channel and its check of UTF-8: what a program uses that depends on nothing.
+//! The standard library's bounded channel and its check of UTF-8: what a program uses that depends
+//! on nothing.
 
 #![deny(unsafe_code)]
 
@@ -21,7 +22,8 @@ channel_queue!(SyncSender, Receiver, sync_channel);
 
 type Closure = Box<dyn FnOnce() + Send>;
 
-/// A channel of boxed closures; each sends its result through a channel of its own. `None` ends the loop.
+/// A channel of boxed closures; each sends its result through a channel of its own. `None` ends the
+/// loop.
 struct Calls {
     sender: SyncSender<Option<Closure>>,
     receiver: Receiver<Option<Closure>>,

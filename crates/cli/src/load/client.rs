@@ -9,7 +9,8 @@ use windlass::{
 
 use super::{desk::Desk, worker};
 
-/// One connection's handler. What it is about lies in the desk, where the worker's timers find it too.
+/// One connection's handler. What it is about lies in the desk, where the worker's timers find it
+/// too.
 pub(crate) struct Client {
     desk: Rc<RefCell<Desk>>,
     index: usize,

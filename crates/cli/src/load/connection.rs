@@ -1,6 +1,7 @@
 //! One connection: what it does when bytes come, when there is room to send, and at the end.
 //!
-//! Its life is `Idle`, `Connecting`, `Upgrading` (WebSocket alone), `Open`, `Closing`, `Parted` (WebSocket alone), `Over`. The first [`Fault`] ends it.
+//! Its life is `Idle`, `Connecting`, `Upgrading` (WebSocket alone), `Open`, `Closing`, `Parted`
+//! (WebSocket alone), `Over`. The first [`Fault`] ends it.
 
 use windlass::{
     Key,
@@ -50,7 +51,8 @@ enum Phase {
     Open,
     /// Said goodbye, and waits for the answer.
     Closing,
-    /// Both have said goodbye; the server hangs up first, so that the port is free at once (RFC 6455 section 7.1.1).
+    /// Both have said goodbye; the server hangs up first, so that the port is free at once (RFC
+    /// 6455 section 7.1.1).
     Parted,
     /// Nothing that comes matters any more.
     Over,

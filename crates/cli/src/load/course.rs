@@ -1,9 +1,11 @@
 //! When messages are sent: as fast as answers come, or on a schedule that waits for nobody.
 //!
-//! **Coordinated omission.** A client that sends the next message only when the last one was answered measures a server that stalls for a second once,
-//! although everybody who would have come in that second had to wait. So at a fixed rate every message has a moment at which it is meant to be sent,
-//! whatever the server does; if it has to wait for room (`--depth`), that wait is part of its latency. Messages whose moment has come and that could not
-//! be sent at all before the end count with what they had waited by then.
+//! **Coordinated omission.** A client that sends the next message only when the last one was
+//! answered measures a server that stalls for a second once, although everybody who would have come
+//! in that second had to wait. So at a fixed rate every message has a moment at which it is meant
+//! to be sent, whatever the server does; if it has to wait for room (`--depth`), that wait is part
+//! of its latency. Messages whose moment has come and that could not be sent at all before the end
+//! count with what they had waited by then.
 
 use std::ops::Range;
 
@@ -54,7 +56,8 @@ pub(crate) enum Pace {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Course {
     pub(crate) pace: Pace,
-    /// Messages that are meant to be sent in this time are measured. Those before it only warm up, after it none are sent.
+    /// Messages that are meant to be sent in this time are measured. Those before it only warm up,
+    /// after it none are sent.
     pub(crate) window: Range<Nanos>,
     /// How many messages of a connection may be unanswered at a time.
     pub(crate) depth: u64,
@@ -136,7 +139,8 @@ impl Session {
         Some(number)
     }
 
-    /// Notes that the message whose answer was due has been answered. Returns its latency if it is measured.
+    /// Notes that the message whose answer was due has been answered. Returns its latency if it is
+    /// measured.
     ///
     /// Only while one is outstanding.
     #[inline]
@@ -147,12 +151,14 @@ impl Session {
         (moment >= course.window.start).then(|| now.saturating_sub(moment))
     }
 
-    /// Whether nothing more is to be sent. Until the end of the window a connection stays open, be it idle.
+    /// Whether nothing more is to be sent. Until the end of the window a connection stays open, be
+    /// it idle.
     pub(crate) fn is_over(&self, course: &Course, now: Nanos) -> bool {
         now >= course.window.end || self.has_sent_all(course, self.moment(course, now))
     }
 
-    /// Sends no more, whatever the course says. Returns what had waited in vain, if anything had: its moment has come in the window.
+    /// Sends no more, whatever the course says. Returns what had waited in vain, if anything had:
+    /// its moment has come in the window.
     pub(crate) fn stop(&mut self, course: &Course) -> Option<Unsent> {
         self.is_stopped = true;
         let Pace::Fixed(schedule) = &course.pace else { return None };
@@ -307,7 +313,8 @@ mod tests {
         let mut session = Session::new(1, 1, u64::MAX);
         assert_eq!(session.next(&course, 109), None, "its moment is 110");
         assert_eq!(session.next(&course, 115), Some(0));
-        // The server stalls until 200. The messages of 140 and 170 have to wait for that, and so count from their moments.
+        // The server stalls until 200. The messages of 140 and 170 have to wait for that, and so
+        // count from their moments.
         assert_eq!(session.next(&course, 170), None, "there is no room");
         assert_eq!(session.answer(&course, 200), Some(90));
         assert_eq!(session.next(&course, 200), Some(1));

@@ -1,4 +1,5 @@
-//! What a worker knows of its connections: which are to be opened, are opening, are open, and what was measured.
+//! What a worker knows of its connections: which are to be opened, are opening, are open, and what
+//! was measured.
 
 use std::{
     collections::VecDeque,
@@ -26,13 +27,15 @@ use super::{
     websocket::Speech,
 };
 
-/// Connections of a worker that are on their way to be opened at a time: few enough for any server's backlog.
+/// Connections of a worker that are on their way to be opened at a time: few enough for any
+/// server's backlog.
 const OPENING_MAX: usize = 100;
 
 /// How often it is looked whether something is overdue.
 const LOOK_INTERVAL: Nanos = 100_000_000;
 
-/// One worker's connections. It lies behind a `RefCell` which is borrowed for the time of a callback, and never while the reactor calls another one.
+/// One worker's connections. It lies behind a `RefCell` which is borrowed for the time of a
+/// callback, and never while the reactor calls another one.
 pub(crate) struct Desk {
     pub(crate) plan: Arc<Plan>,
     pub(crate) control: Arc<Control>,
@@ -180,13 +183,15 @@ impl Desk {
         is_done
     }
 
-    /// The socket of a connection is connected. Whether another one may begin: this one is open, or has failed.
+    /// The socket of a connection is connected. Whether another one may begin: this one is open, or
+    /// has failed.
     pub(crate) fn connected(&mut self, index: usize, stream: &mut Stream<'_>) -> bool {
         self.good_address = self.routes[index].address;
         self.with(index, stream, |connection, kit, stream| connection.connected(kit, stream))
     }
 
-    /// Bytes have come. Whether another connection may begin: this one has just been opened, or has failed at it.
+    /// Bytes have come. Whether another connection may begin: this one has just been opened, or has
+    /// failed at it.
     #[inline]
     pub(crate) fn data(&mut self, index: usize, stream: &mut Stream<'_>, input: Input<'_>) -> bool {
         self.with(index, stream, |connection, kit, stream| connection.data(kit, stream, input))
@@ -197,7 +202,8 @@ impl Desk {
         self.with(index, stream, |connection, _, stream| connection.ended(stream));
     }
 
-    /// Does something with a connection, and ends it if that finds a fault. Whether it is not opening any more, although it was.
+    /// Does something with a connection, and ends it if that finds a fault. Whether it is not
+    /// opening any more, although it was.
     #[inline]
     fn with(
         &mut self,
@@ -291,11 +297,13 @@ impl Desk {
         }
     }
 
-    /// Sends what a fixed rate's schedule has come to. Returns the moment of what comes next, if there is a schedule and something comes.
+    /// Sends what a fixed rate's schedule has come to. Returns the moment of what comes next, if
+    /// there is a schedule and something comes.
     pub(crate) fn keep_pace(&mut self, turn: &mut Turn<'_>) -> Option<Nanos> {
         let Pace::Fixed(schedule) = self.kit.talk.course.pace else { return None };
         let count = self.connections.len() as u64;
-        // A connection sends all that it is late with at once, so one round is enough however late it is.
+        // A connection sends all that it is late with at once, so one round is enough however late
+        // it is.
         for _ in 0..count {
             let (index, number) = ((self.turns % count) as usize, self.turns / count);
             let moment = schedule.moment(self.connections[index].session.connection(), number);
@@ -316,7 +324,8 @@ impl Desk {
         Some(now)
     }
 
-    /// The end of the measured time, be it by the clock or because somebody wants it: messages that could not be sent count with what they have waited.
+    /// The end of the measured time, be it by the clock or because somebody wants it: messages that
+    /// could not be sent count with what they have waited.
     pub(crate) fn end(&mut self, turn: &mut Turn<'_>) {
         if std::mem::replace(&mut self.has_ended, true) {
             return;
@@ -343,7 +352,8 @@ impl Desk {
         self.stage == Stage::Running
     }
 
-    /// Looks after what is overdue, tells how far it is, and notes what the process uses. Connections that had to wait have another chance.
+    /// Looks after what is overdue, tells how far it is, and notes what the process uses.
+    /// Connections that had to wait have another chance.
     pub(crate) fn tick(&mut self, turn: &mut Turn<'_>) {
         let now = self.kit.clock.now();
         self.queue.extend(self.later.drain(..));

@@ -1,4 +1,5 @@
-//! What both protocols ask of a connection: is this the answer that is due, and what is to be sent next.
+//! What both protocols ask of a connection: is this the answer that is due, and what is to be sent
+//! next.
 
 use windlass_ws::Message;
 
@@ -46,7 +47,8 @@ impl<'a> Dialogue<'a> {
         Ok(())
     }
 
-    /// A piece of a byte stream has come. `offset` is how many bytes of the answer that is due had come before it, and is brought up to date.
+    /// A piece of a byte stream has come. `offset` is how many bytes of the answer that is due had
+    /// come before it, and is brought up to date.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! What can go wrong, and how it is told.
 //!
-//! A connection has one fault, its first, and ends with it. People count from one: so do the texts here, although numbers in the code begin with 0.
+//! A connection has one fault, its first, and ends with it. People count from one: so do the texts
+//! here, although numbers in the code begin with 0.
 
 use std::fmt;
 
@@ -132,7 +133,8 @@ pub(crate) fn of_message(answer: Answer<'_>, session: &Session, pool: &Pool) -> 
     }
 }
 
-/// What is wrong with a byte stream's `bytes`, before which `offset` bytes of the answer that is due were right.
+/// What is wrong with a byte stream's `bytes`, before which `offset` bytes of the answer that is
+/// due were right.
 #[cold]
 pub(crate) fn of_bytes(bytes: &[u8], offset: usize, session: &Session, pool: &Pool) -> Fault {
     let count = bytes.len().min(pool.size() - offset);
@@ -182,8 +184,8 @@ fn misplaced(session: &Session, is_answer_to: impl Fn(u64) -> bool) -> Option<Fa
     ))
 }
 
-/// Whether it is a message of another connection. If nothing else has come yet, the server is taken for one that does
-/// not echo: later it has shown that it does.
+/// Whether it is a message of another connection. If nothing else has come yet, the server is taken
+/// for one that does not echo: later it has shown that it does.
 fn of_another(bytes: &[u8], session: &Session, pool: &Pool) -> Option<Fault> {
     // Of the one that is due, the type may be wrong.
     let is_due =

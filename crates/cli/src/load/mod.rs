@@ -1,4 +1,5 @@
-//! `windlass load`: sends messages to an echo server, checks every byte that comes back, and says how long that took.
+//! `windlass load`: sends messages to an echo server, checks every byte that comes back, and says
+//! how long that took.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -38,8 +39,9 @@ use report::Report;
 /// What the exit status of a program that a signal has ended is above, by custom.
 const SIGNALLED: u8 = 128;
 
-/// Measures. The exit status is 0 if every message came back as it was sent, 1 if anything went wrong, and 128 plus the signal's number if a signal has
-/// ended it early and nothing was wrong until then.
+/// Measures. The exit status is 0 if every message came back as it was sent, 1 if anything went
+/// wrong, and 128 plus the signal's number if a signal has ended it early and nothing was wrong
+/// until then.
 ///
 /// # Errors
 ///

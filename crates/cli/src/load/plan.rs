@@ -24,7 +24,9 @@ const RATE_MAX: f64 = 1e9;
 /// What `windlass load` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to: ws://HOST:PORT/PATH, ws+unix:SOCKET:/PATH, or without WebSocket tcp://HOST:PORT, unix:SOCKET. It must be a server that sends each message back, as `windlass serve` does at /echo
+    /// Where to: ws://HOST:PORT/PATH, ws+unix:SOCKET:/PATH, or without WebSocket tcp://HOST:PORT,
+    /// unix:SOCKET. It must be a server that sends each message back, as `windlass serve` does at
+    /// /echo
     #[arg(value_name = "URL")]
     pub(crate) target: Target,
 
@@ -32,7 +34,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
 
-    /// What the event loops run on: epoll, io_uring, or poll(2) where neither is to be had; `auto` is epoll
+    /// What the event loops run on: epoll, io_uring, or poll(2) where neither is to be had; `auto`
+    /// is epoll
     #[arg(long, value_name = "NAME", default_value_t = Backend::Auto, value_parser = backend::parser())]
     pub(crate) backend: Backend,
 
@@ -52,7 +55,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) messages: Option<u64>,
 
-    /// Messages per second, over all connections; latency counts from the moment at which a message should have been sent [default: as many as can be]
+    /// Messages per second, over all connections; latency counts from the moment at which a message
+    /// should have been sent [default: as many as can be]
     #[arg(long, value_name = "MSG_PER_S", value_parser = rate)]
     pub(crate) rate: Option<f64>,
 
@@ -72,11 +76,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     pub(crate) warm_up: Duration,
 
-    /// Seconds to wait for a connection, an answer or the end of a connection before it counts as failed
+    /// Seconds to wait for a connection, an answer or the end of a connection before it counts as
+    /// failed
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = positive_seconds)]
     pub(crate) timeout: Duration,
 
-    /// Write the results as JSON to a file, or to the output (-); the report then goes to standard error
+    /// Write the results as JSON to a file, or to the output (-); the report then goes to standard
+    /// error
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 

@@ -1,9 +1,10 @@
 //! What messages say.
 //!
-//! All messages are cut from one pool of seeded bytes, each at another place, so that neither sending nor comparing one makes a copy or
-//! allocates. A connection's messages begin at places of its own and repeat only after [`PERIOD`] of them, far more than may be outstanding: a message that
-//! is swapped with another, comes twice or belongs to another connection has the wrong bytes. (With messages of one or two bytes, only what their
-//! few bits can show is found.)
+//! All messages are cut from one pool of seeded bytes, each at another place, so that neither
+//! sending nor comparing one makes a copy or allocates. A connection's messages begin at places of
+//! its own and repeat only after [`PERIOD`] of them, far more than may be outstanding: a message
+//! that is swapped with another, comes twice or belongs to another connection has the wrong bytes.
+//! (With messages of one or two bytes, only what their few bits can show is found.)
 
 use clap::ValueEnum;
 use windlass_ws::Message;
@@ -11,7 +12,8 @@ use windlass_ws::Message;
 /// After how many messages a connection's contents repeat. A power of two.
 pub(crate) const PERIOD: u64 = 8192;
 
-/// From one message of a connection to the next, and from one connection to the next. Odd, so that every place has its turn.
+/// From one message of a connection to the next, and from one connection to the next. Odd, so that
+/// every place has its turn.
 const MESSAGE_STRIDE: u64 = 2731;
 const CONNECTION_STRIDE: u64 = 1117;
 
@@ -44,7 +46,8 @@ enum Content {
 }
 
 impl Pool {
-    /// A pool for messages of `size` bytes; for two-byte text that is an even number. If it is to be compressible, it is made of a small vocabulary.
+    /// A pool for messages of `size` bytes; for two-byte text that is an even number. If it is to
+    /// be compressible, it is made of a small vocabulary.
     pub(crate) fn new(size: usize, text: Option<Text>, is_compressible: bool) -> Self {
         let width = if text == Some(Text::Utf8) { 2 } else { 1 };
         debug_assert!(size.is_multiple_of(width), "half a character cannot be sent");
@@ -83,7 +86,8 @@ impl Pool {
         }
     }
 
-    /// Whether these bytes are a message of some connection, and not so few that they could be by chance.
+    /// Whether these bytes are a message of some connection, and not so few that they could be by
+    /// chance.
     pub(crate) fn has(&self, bytes: &[u8]) -> bool {
         let all = match &self.content {
             Content::Binary(bytes) => bytes,

@@ -1,4 +1,5 @@
-//! How far it is, on standard error: a bar where somebody sits before it, elsewhere a line every few seconds.
+//! How far it is, on standard error: a bar where somebody sits before it, elsewhere a line every
+//! few seconds.
 
 use std::{
     io::{IsTerminal as _, Write as _, stderr},

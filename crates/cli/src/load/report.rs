@@ -26,7 +26,8 @@ pub(crate) struct Report {
     gave_up: bool,
     connections: Connections,
     messages: Messages,
-    /// From the beginning of the measured time to its end, or to the last answer if that came later.
+    /// From the beginning of the measured time to its end, or to the last answer if that came
+    /// later.
     elapsed_s: f64,
     messages_per_s: f64,
     /// Payload, each way.
@@ -75,7 +76,8 @@ struct Messages {
     unanswered: u64,
 }
 
-/// In microseconds, of the verified messages and of those that were not sent. With a fixed rate, from the moment at which a message should have been sent.
+/// In microseconds, of the verified messages and of those that were not sent. With a fixed rate,
+/// from the moment at which a message should have been sent.
 #[derive(Debug, Serialize)]
 struct Latency {
     corrected_for_coordinated_omission: bool,

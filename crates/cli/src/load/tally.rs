@@ -101,7 +101,8 @@ impl Tally {
         self.cpu = Some([first, sample]);
     }
 
-    /// How much of a processor this process has used in the measured time: 1 is all of one. `None` if that was too short to say.
+    /// How much of a processor this process has used in the measured time: 1 is all of one. `None`
+    /// if that was too short to say.
     pub(crate) fn cpu_share(&self) -> Option<f64> {
         let [first, last] = self.cpu?;
         (last.at > first.at).then(|| (last.cpu - first.cpu) as f64 / (last.at - first.at) as f64)

@@ -67,7 +67,8 @@ impl Upgrade {
         (Self { key, received: Vec::new() }, request)
     }
 
-    /// Takes a piece of the response. Once it is whole: the engine, and the bytes behind the response.
+    /// Takes a piece of the response. Once it is whole: the engine, and the bytes behind the
+    /// response.
     ///
     /// # Errors
     ///
@@ -105,7 +106,8 @@ pub(crate) struct Heard {
     pub(crate) goodbye: Option<String>,
 }
 
-/// Goes over received bytes, tells the dialogue of every message, and puts what is to be sent next behind what the engine answers by itself.
+/// Goes over received bytes, tells the dialogue of every message, and puts what is to be sent next
+/// behind what the engine answers by itself.
 ///
 /// # Errors
 ///

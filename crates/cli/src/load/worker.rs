@@ -1,7 +1,8 @@
 //! One worker: a reactor with its desk, and the timers around it.
 //!
-//! First all connections are opened, a bounded number at a time. When every worker has its own, all begin at one moment. Each says goodbye to the server
-//! when its part is done; the last worker to be done stops them all.
+//! First all connections are opened, a bounded number at a time. When every worker has its own, all
+//! begin at one moment. Each says goodbye to the server when its part is done; the last worker to
+//! be done stops them all.
 
 use std::{cell::RefCell, io, num::NonZeroU64, rc::Rc, sync::Arc, time::Duration};
 
@@ -18,7 +19,8 @@ use super::{
 /// How often a worker looks up from its connections.
 const TICK: Duration = Duration::from_millis(10);
 
-/// From when all workers are ready to the first message, if they are several: each hears of it at its next tick.
+/// From when all workers are ready to the first message, if they are several: each hears of it at
+/// its next tick.
 const START_DELAY: Duration = Duration::from_millis(50);
 
 /// Subscribers that are no connections: signals, timers, and some to spare.
@@ -34,7 +36,8 @@ pub(crate) fn set_up(
     control: &Arc<Control>,
 ) -> io::Result<Reactor> {
     if plan.args.rate.is_some() {
-        // The kernel lets timers be late by 50 µs unless it is told otherwise, and each message would wait for that.
+        // The kernel lets timers be late by 50 µs unless it is told otherwise, and each message
+        // would wait for that.
         set_current_timer_slack(NonZeroU64::new(1))?;
     }
     let connections = plan.connections_of(worker.index).count();
@@ -85,7 +88,8 @@ fn end_on_signals(desk: &Rc<RefCell<Desk>>, reactor: &mut Reactor) -> io::Result
     Ok(())
 }
 
-/// Opens connections as long as there is room for more on their way. When none is left the worker is ready.
+/// Opens connections as long as there is room for more on their way. When none is left the worker
+/// is ready.
 pub(crate) fn open_more(desk: &Rc<RefCell<Desk>>, turn: &mut Turn<'_>) {
     loop {
         let mut at_desk = desk.borrow_mut();
@@ -114,7 +118,8 @@ fn connector(address: &Address, plan: &Plan) -> Connector {
     connector.stream(StreamOptions::new().output_max(output_max)).timeout(Some(args.timeout))
 }
 
-/// Begins, once it is known when: sets the timers of the first message, of the schedule and of the end.
+/// Begins, once it is known when: sets the timers of the first message, of the schedule and of the
+/// end.
 fn begin_if_ready(desk: &Rc<RefCell<Desk>>, turn: &mut Turn<'_>) {
     let Some(origin) = desk.borrow_mut().begins_at() else { return };
     let started = Rc::clone(desk);

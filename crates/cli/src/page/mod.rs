@@ -1,14 +1,17 @@
-//! The page that a browser is given: a chat and an echo run, one file without anything from elsewhere.
+//! The page that a browser is given: a chat and an echo run, one file without anything from
+//! elsewhere.
 //!
-//! A room is a path: `/room/lobby` is the page, and a WebSocket of the same path is the room. The page at `/` is in the lobby. An echo
-//! run opens `/echo`. All of these are relative to where the page is served, since a proxy may put a path in front. What the page sends
-//! is JSON text, `{"name": …, "text": …}`; what others send in other forms is shown as it came.
+//! A room is a path: `/room/lobby` is the page, and a WebSocket of the same path is the room. The
+//! page at `/` is in the lobby. An echo run opens `/echo`. All of these are relative to where the
+//! page is served, since a proxy may put a path in front. What the page sends is JSON text,
+//! `{"name": …, "text": …}`; what others send in other forms is shown as it came.
 
-/// The page, in HTML. Its own Content-Security-Policy allows its script and its style by their hashes, and connections to where it
-/// came from; nothing else.
+/// The page, in HTML. Its own Content-Security-Policy allows its script and its style by their
+/// hashes, and connections to where it came from; nothing else.
 pub(crate) const INDEX: &str = include_str!("index.html");
 
-/// What the page's `<meta>` element cannot say, as a header `Content-Security-Policy`: that no other page may frame it (CSP level 3, section 3.3).
+/// What the page's `<meta>` element cannot say, as a header `Content-Security-Policy`: that no
+/// other page may frame it (CSP level 3, section 3.3).
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "frame-ancestors 'none'";
 
 #[cfg(test)]

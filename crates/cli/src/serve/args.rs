@@ -15,7 +15,8 @@ use crate::backend;
 /// What `windlass serve` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// IP address and port to listen on; port 0 takes a free one [default: 127.0.0.1:9001, unless there is a Unix socket or one from the service manager]
+    /// IP address and port to listen on; port 0 takes a free one [default: 127.0.0.1:9001, unless
+    /// there is a Unix socket or one from the service manager]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
 
@@ -35,7 +36,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,
 
-    /// What the event loops run on: epoll, io_uring, or poll(2) where neither is to be had; `auto` is epoll
+    /// What the event loops run on: epoll, io_uring, or poll(2) where neither is to be had; `auto`
+    /// is epoll
     #[arg(long, value_name = "NAME", default_value_t = Backend::Auto, value_parser = backend::parser())]
     pub(crate) backend: Backend,
 
@@ -43,27 +45,37 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) pin: bool,
 
-    /// Pages that may open a WebSocket: `same` (of this very host) or an origin like https://example.com, which may be given several times and together, or `any`
+    /// Pages that may open a WebSocket: `same` (of this very host) or an origin like
+    /// https://example.com, which may be given several times and together, or `any`
     #[arg(long, value_name = "ORIGIN", default_value = "same")]
     pub(crate) origin: Vec<String>,
 
-    /// A host that clients may ask for by the Host header, without a port: a name or an address, which may be given several times, or `any` [default: on a loopback address `localhost` and loopback addresses, elsewhere any]
+    /// A host that clients may ask for by the Host header, without a port: a name or an address,
+    /// which may be given several times, or `any` [default: on a loopback address `localhost` and
+    /// loopback addresses, elsewhere any]
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
 
-    /// Most connections at once, of all places to listen at and all workers together; further ones wait [default: 10000, or fewer if so many files cannot be open]
+    /// Most connections at once, of all places to listen at and all workers together; further ones
+    /// wait [default: 10000, or fewer if so many files cannot be open]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: Option<u32>,
 
-    /// Most connections at once of one address (of IPv6, one /64), further ones are closed [default: no limit]
+    /// Most connections at once of one address (of IPv6, one /64), further ones are closed
+    /// [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections_per_address: Option<u32>,
 
-    /// Bytes of output that may wait for a client that does not read; a message that does not fit comes to what --slow says. It must hold the longest message (--message-max) and a header of 10 bytes, but in mode raw
+    /// Bytes of output that may wait for a client that does not read; a message that does not fit
+    /// comes to what --slow says. It must hold the longest message (--message-max) and a header of
+    /// 10 bytes, but in mode raw
     #[arg(long, value_name = "BYTES", default_value_t = 2 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(crate) buffer: u32,
 
-    /// Bytes of memory that may wait for all clients together: output, and messages that have come in part. Above four fifths of it those that hold the most are not read from, above all of it they are closed and new requests get 503; not in mode raw [default: a quarter of the cgroup's memory limit, or of the machine's memory]
+    /// Bytes of memory that may wait for all clients together: output, and messages that have come
+    /// in part. Above four fifths of it those that hold the most are not read from, above all of it
+    /// they are closed and new requests get 503; not in mode raw [default: a quarter of the
+    /// cgroup's memory limit, or of the machine's memory]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) memory: Option<u64>,
 
@@ -79,15 +91,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) inflate_ratio_max: u32,
 
-    /// Bytes that a worker decompresses in one turn of its loop; further messages wait for the next turn
+    /// Bytes that a worker decompresses in one turn of its loop; further messages wait for the next
+    /// turn
     #[arg(long, value_name = "BYTES", default_value_t = 2 << 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) inflate_per_turn: u32,
 
-    /// Bytes that a worker compresses in one turn of its loop; further messages wait for the next turn
+    /// Bytes that a worker compresses in one turn of its loop; further messages wait for the next
+    /// turn
     #[arg(long, value_name = "BYTES", default_value_t = 256 << 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) deflate_per_turn: u32,
 
-    /// Compression of messages (permessage-deflate): one compressor for all connections of a worker, or one for each
+    /// Compression of messages (permessage-deflate): one compressor for all connections of a
+    /// worker, or one for each
     #[arg(long, value_enum, default_value_t = Deflate::Shared)]
     pub(crate) deflate: Deflate,
 
@@ -95,7 +110,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(crate) handshake_timeout: u32,
 
-    /// Seconds without a byte from a client after which it is sent a ping; 0 sends none [default: 30, or half of the idle timeout if that is less]
+    /// Seconds without a byte from a client after which it is sent a ping; 0 sends none [default:
+    /// 30, or half of the idle timeout if that is less]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) ping_interval: Option<u32>,
 
@@ -107,7 +123,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) lifetime_max: u32,
 
-    /// Seconds without a client's taking any of the output that waits for it, after which its connection is closed; 0 waits for ever
+    /// Seconds without a client's taking any of the output that waits for it, after which its
+    /// connection is closed; 0 waits for ever
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) write_timeout: u32,
 
@@ -127,7 +144,8 @@ pub(crate) struct Args {
 /// What the server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
-    /// Chat rooms at /room/NAME: a message goes to everyone else in the room. /echo sends back; browsers get a page at / and for each room
+    /// Chat rooms at /room/NAME: a message goes to everyone else in the room. /echo sends back;
+    /// browsers get a page at / and for each room
     Chat,
     /// WebSocket on every path: each message comes back
     Echo,

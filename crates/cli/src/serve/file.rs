@@ -1,6 +1,7 @@
 //! `--config FILE`: options in a file, by the names they have on the command line.
 //!
-//! The file's values are given to the same parser as the command line's, so that they are checked by the same rules and refused with the same words.
+//! The file's values are given to the same parser as the command line's, so that they are checked
+//! by the same rules and refused with the same words.
 
 use std::{ffi::OsString, fs, path::Path};
 
@@ -11,7 +12,8 @@ use toml::{Table, Value};
 /// The option that names the file; a file cannot name another one.
 pub(crate) const CONFIG: &str = "config";
 
-/// The arguments that the file stands for: all but those that `given`, the command line, has said otherwise.
+/// The arguments that the file stands for: all but those that `given`, the command line, has said
+/// otherwise.
 pub(crate) fn arguments(
     path: &Path,
     command: &Command,

@@ -27,7 +27,8 @@ pub(crate) use {
     file::{CONFIG, arguments as file_arguments},
 };
 
-/// Serves until SIGINT, SIGTERM or SIGHUP, also on what the service manager has passed. Writes the addresses it listens on to `out`, and at the end a line of statistics.
+/// Serves until SIGINT, SIGTERM or SIGHUP, also on what the service manager has passed. Writes the
+/// addresses it listens on to `out`, and at the end a line of statistics.
 pub(crate) fn run(
     args: &Args,
     inherited: Result<Vec<Inherited>, InheritedError>,
@@ -56,7 +57,8 @@ pub(crate) fn run(
     say(out, format_args!("stopped by {stopped_by}: {}, on {backend}", report.line()))
 }
 
-/// Writes a line. That nobody reads any more is no reason to fail: `windlass serve | head -1` closes its end early.
+/// Writes a line. That nobody reads any more is no reason to fail: `windlass serve | head -1`
+/// closes its end early.
 fn say(out: &mut impl Write, line: std::fmt::Arguments<'_>) -> anyhow::Result<()> {
     match writeln!(out, "{line}").and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

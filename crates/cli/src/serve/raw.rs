@@ -45,7 +45,8 @@ impl StreamHandler for Raw {
         let length = input.len();
         match stream.reply(input, ..) {
             Ok(()) => add(&self.counts.bytes, length as u64),
-            // Nothing more is read above the high mark, so it never comes to this. Bytes must not be lost in silence.
+            // Nothing more is read above the high mark, so it never comes to this. Bytes must not
+            // be lost in silence.
             Err(_) => stream.abort(),
         }
     }
@@ -142,7 +143,8 @@ fn set_up(
     Ok(reactor)
 }
 
-/// Notes, every second, how often listeners have had to rest, and how often they had as many connections as may be.
+/// Notes, every second, how often listeners have had to rest, and how often they had as many
+/// connections as may be.
 fn count_waits(
     mut listeners: Vec<(ListenerKey, [u64; 2])>,
     counts: &Arc<Counts>,

@@ -8,10 +8,12 @@ use std::{
 use tracing::{debug, info};
 use windlass_server::Refused;
 
-/// At most one line in this time is for who looks at the server's doings as a whole; a flood is not to fill his disk.
+/// At most one line in this time is for who looks at the server's doings as a whole; a flood is not
+/// to fill his disk.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
 
-/// What a worker tells of refusals: each at the level of single connections, and one a second at that of the server.
+/// What a worker tells of refusals: each at the level of single connections, and one a second at
+/// that of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     pace: RefCell<Pace>,

@@ -28,12 +28,14 @@ use super::args::{Args, Mode};
 /// Where to listen if nobody says.
 const ADDRESS_DEFAULT: &str = "127.0.0.1:9001";
 
-/// How long a server on a ring tries to listen at an address that is taken. When a server on a ring is killed, the kernel takes the ring apart after the
-/// process has ended, 10 to 20 ms later, and until then the ring holds the socket that listens.
+/// How long a server on a ring tries to listen at an address that is taken. When a server on a ring
+/// is killed, the kernel takes the ring apart after the process has ended, 10 to 20 ms later, and
+/// until then the ring holds the socket that listens.
 const TAKEN_MAX: Duration = Duration::from_secs(1);
 const TAKEN_STEP: Duration = Duration::from_millis(10);
 
-/// The sockets of all workers, which listen already. The server takes them out, so that nobody listens any more when it does not.
+/// The sockets of all workers, which listen already. The server takes them out, so that nobody
+/// listens any more when it does not.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     /// What is spoken there.
@@ -53,7 +55,8 @@ pub(crate) struct Sockets {
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    /// Which file it is, on which device: while this server drains, its successor may put another one in its place.
+    /// Which file it is, on which device: while this server drains, its successor may put another
+    /// one in its place.
     identity: Identity,
 }
 
@@ -81,7 +84,8 @@ fn identity(path: &Path) -> io::Result<Identity> {
 }
 
 impl Sockets {
-    /// Opens what was asked for. Sockets from the service manager come first; without any of these it is the default address.
+    /// Opens what was asked for. Sockets from the service manager come first; without any of these
+    /// it is the default address.
     pub(crate) fn open(args: &Args, inherited: Vec<Inherited>) -> anyhow::Result<Self> {
         let scheme = if args.mode == Mode::Raw { "tcp" } else { "http" };
         let patience = if args.backend == Backend::Uring { TAKEN_MAX } else { Duration::ZERO };
@@ -163,7 +167,8 @@ impl Sockets {
         Ok(())
     }
 
-    /// Takes the sockets of each worker out. Where there is one for all, whoever comes first takes the connection.
+    /// Takes the sockets of each worker out. Where there is one for all, whoever comes first takes
+    /// the connection.
     pub(crate) fn of_each_worker(&mut self) -> io::Result<Vec<Vec<OwnedFd>>> {
         let groups = std::mem::take(&mut self.groups);
         let of = |worker: usize| {
@@ -181,7 +186,8 @@ fn stream_socket() -> Result<OwnedFd, Errno> {
 
 /// Whether the path is a socket on which nobody listens.
 fn is_abandoned(path: &Path) -> bool {
-    // Without waiting: who listens and accepts nobody makes connect(2) say `EAGAIN` when his backlog is full.
+    // Without waiting: who listens and accepts nobody makes connect(2) say `EAGAIN` when his
+    // backlog is full.
     let connected = || rustix::net::connect(stream_socket()?, &SocketAddrUnix::new(path)?);
     fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
         && connected() == Err(Errno::CONNREFUSED)
@@ -236,7 +242,8 @@ mod tests {
         fs::remove_dir_all(folder).expect("it can be removed");
     }
 
-    /// A server that drains listens no more, and its successor takes its place: whose file that is then.
+    /// A server that drains listens no more, and its successor takes its place: whose file that is
+    /// then.
     #[test]
     fn a_server_that_ends_leaves_its_successors_file() {
         let folder = folder("successor");
@@ -252,7 +259,8 @@ mod tests {
         fs::remove_dir_all(folder).expect("it can be removed");
     }
 
-    /// To ask whether somebody listens was to connect, and waited for as long as he accepted nobody.
+    /// To ask whether somebody listens was to connect, and waited for as long as he accepted
+    /// nobody.
     #[test]
     fn a_living_server_that_accepts_nobody_is_not_waited_for() {
         let folder = folder("busy");

@@ -61,7 +61,8 @@ pub(crate) fn name(signal: Signal) -> String {
     format!("{signal:?}")
 }
 
-/// Whether this process is to ignore a signal, as `nohup` arranges it for SIGHUP. One that is watched is not ignored.
+/// Whether this process is to ignore a signal, as `nohup` arranges it for SIGHUP. One that is
+/// watched is not ignored.
 fn is_ignored(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -69,7 +70,8 @@ fn is_ignored(signal: Signal) -> bool {
     mask.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
 }
 
-/// What waits for signals. It has its descriptors before the server takes connections, which may leave none.
+/// What waits for signals. It has its descriptors before the server takes connections, which may
+/// leave none.
 pub(crate) struct Supervisor {
     reactor: Reactor,
     stop: Stop,
@@ -77,7 +79,8 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Blocks the signals in this thread, and so in all that it starts later: one that comes before [`run`](Self::run) waits.
+    /// Blocks the signals in this thread, and so in all that it starts later: one that comes before
+    /// [`run`](Self::run) waits.
     pub(crate) fn new(backend: Backend) -> anyhow::Result<Self> {
         let hang_up = Some(Signal::HUP).filter(|signal| !is_ignored(*signal));
         let signals = SignalSet::new([Signal::INT, Signal::TERM].into_iter().chain(hang_up));
@@ -89,7 +92,8 @@ impl Supervisor {
         Ok(Self { reactor, stop, signals })
     }
 
-    /// Waits for the end of the server. The first signal asks for it, the second one demands it. Says which the first was.
+    /// Waits for the end of the server. The first signal asks for it, the second one demands it.
+    /// Says which the first was.
     pub(crate) fn run(
         self,
         server: Box<dyn Running>,
@@ -127,7 +131,8 @@ fn watch(
         .read()
         .with_fd(signals)
         .with_handler(move |signals: &mut SignalSet| {
-            // A read that fails cannot be tried again in any better way, and somebody did ask for the end.
+            // A read that fails cannot be tried again in any better way, and somebody did ask for
+            // the end.
             let received = signals.read().ok();
             let others = |signal: &Signal| *signal != Signal::HUP;
             let signal = received
@@ -142,8 +147,8 @@ fn watch(
         .map(|_| ())
 }
 
-/// Tells of listeners that have to rest, once: who has too few descriptors has them for every connection. And of the
-/// connection limit, whenever it was reached, but not too often.
+/// Tells of listeners that have to rest, once: who has too few descriptors has them for every
+/// connection. And of the connection limit, whenever it was reached, but not too often.
 fn complain(report: Report, connections_max: usize, reactor: &mut Reactor) -> io::Result<()> {
     let state = RefCell::new((false, Paced::default()));
     let look = move |_: Turn<'_>| {

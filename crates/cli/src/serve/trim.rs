@@ -1,8 +1,10 @@
 //! Gives memory back to the kernel when a load has gone.
 //!
-//! glibc keeps what was freed for the next allocation, unless it is at the end of its heap. Output that has waited for slow clients is freed in pieces of 16 KiB all over it: hundreds
-//! of megabytes may stay resident with nobody connected. malloc_trim(3) gives all of it back. It holds the allocator's locks meanwhile, so it is called when a load has gone, and
-//! seldom. Other libraries than glibc have nothing of the kind, and nothing is done.
+//! glibc keeps what was freed for the next allocation, unless it is at the end of its heap. Output
+//! that has waited for slow clients is freed in pieces of 16 KiB all over it: hundreds of megabytes
+//! may stay resident with nobody connected. malloc_trim(3) gives all of it back. It holds the
+//! allocator's locks meanwhile, so it is called when a load has gone, and seldom. Other libraries
+//! than glibc have nothing of the kind, and nothing is done.
 
 #![allow(unsafe_code, reason = "malloc_trim of libc")]
 
@@ -10,7 +12,8 @@ use std::{fs::File, os::unix::fs::FileExt as _};
 
 /// The bytes that it is called for.
 const WORTH: u64 = 8 << 20;
-/// The memory in use does not grow for so many looks before it is called. A look comes every second.
+/// The memory in use does not grow for so many looks before it is called. A look comes every
+/// second.
 const QUIET_LOOKS: u32 = 3;
 /// It is called no more often than once in so many looks.
 const LOOKS_APART: u32 = 10;
@@ -20,7 +23,8 @@ const NOISE: u64 = 1 << 20;
 /// Says when to.
 #[derive(Debug)]
 pub(crate) struct Trimmer {
-    /// What proc_pid_statm(5) describes, open from the beginning: so no file is opened while the server serves. None where there is no such file.
+    /// What proc_pid_statm(5) describes, open from the beginning: so no file is opened while the
+    /// server serves. None where there is no such file.
     statm: Option<File>,
     /// The least that was resident since it was called last.
     least: u64,
@@ -44,7 +48,8 @@ impl Trimmer {
         }
     }
 
-    /// A look: what is resident, and how much load there is, as the number of bytes that it may hold. True when memory should be given back.
+    /// A look: what is resident, and how much load there is, as the number of bytes that it may
+    /// hold. True when memory should be given back.
     fn look(&mut self, resident: u64, load: u64) -> bool {
         self.looks = self.looks.saturating_add(1);
         self.quiet = if resident <= self.last.saturating_add(NOISE) {
@@ -85,7 +90,8 @@ impl Trimmer {
 
 #[cfg(target_env = "gnu")]
 fn malloc_trim() {
-    // SAFETY: it may be called at any time, from any thread (malloc_trim(3)), and gives back only what is free.
+    // SAFETY: it may be called at any time, from any thread (malloc_trim(3)), and gives back only
+    // what is free.
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
@@ -98,7 +104,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Looks, each with what is resident and the load in mebibytes, until it is time; says how many it took.
+    /// Looks, each with what is resident and the load in mebibytes, until it is time; says how many
+    /// it took.
     fn looks(trimmer: &mut Trimmer, resident: u64, load: u64) -> Option<u32> {
         (1..=60).find(|_| trimmer.look(resident * MIB, load * MIB))
     }

@@ -35,7 +35,8 @@ pub(crate) fn two_tabs_of_a_room_read_each_other_once(browser: &Browser) {
     grace.wait_for_message("Is anybody here?");
     grace.say("Yes: 2 < 3 & ü 👍");
     ada.wait_for_message("Yes: 2 < 3 & ü 👍");
-    // What the server sends arrives in order: had Ada's message come back to her, it would be there twice by now.
+    // What the server sends arrives in order: had Ada's message come back to her, it would be there
+    // twice by now.
     let (first, second) = ("Is anybody here?", "Yes: 2 < 3 & ü 👍");
     assert_eq!(ada.messages(), [entry("own", "Ada", first), entry("", "Grace", second)]);
     assert_eq!(grace.messages(), [entry("", "Ada", first), entry("own", "Grace", second)]);
@@ -92,7 +93,8 @@ pub(crate) fn a_room_is_a_path_for_other_clients(browser: &Browser) {
     assert_eq!(devtools.complaints(), [""; 0]);
 }
 
-/// A name that was cut within a character could not be encoded, and `.` and `..` led elsewhere (issue 13).
+/// A name that was cut within a character could not be encoded, and `.` and `..` led elsewhere
+/// (issue 13).
 pub(crate) fn strange_names_are_rooms_or_refused(browser: &Browser) {
     let server = Server::start(&[]);
     let devtools = browser.connect();

@@ -23,8 +23,8 @@ const NAMES: [&str; 5] = [
     "google-chrome-stable",
 ];
 
-/// No sandbox, since tests run as root in containers; nobody is asked or told anything; no address but the tests' own is reached; tabs that nobody
-/// sees are not slowed down.
+/// No sandbox, since tests run as root in containers; nobody is asked or told anything; no address
+/// but the tests' own is reached; tabs that nobody sees are not slowed down.
 const FLAGS: [&str; 15] = [
     "--headless",
     "--no-sandbox",
@@ -54,8 +54,9 @@ pub(crate) fn find() -> Result<PathBuf, String> {
         .ok_or_else(|| format!("there is none of {}", NAMES.join(", ")))
 }
 
-/// Commands can also come through descriptor 3. Nobody sends any there, but the browser ends when it is closed, and so whenever and however this
-/// program ends. The program that is started may be a script that waits for the browser, so that killing it would end the script alone.
+/// Commands can also come through descriptor 3. Nobody sends any there, but the browser ends when
+/// it is closed, and so whenever and however this program ends. The program that is started may be
+/// a script that waits for the browser, so that killing it would end the script alone.
 const WITH_LIFELINE: &str = "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null";
 
 /// A running browser with a profile of its own. Both go when this is dropped.
@@ -97,7 +98,8 @@ impl Drop for Browser {
     }
 }
 
-/// The address that the browser writes among what it complains about. The rest is read and forgotten, or it would block.
+/// The address that the browser writes among what it complains about. The rest is read and
+/// forgotten, or it would block.
 fn announced(errors: impl std::io::Read + Send + 'static) -> String {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! The DevTools protocol of Chromium, as far as these tests need it: <https://chromedevtools.github.io/devtools-protocol/>.
+//! The DevTools protocol of Chromium, as far as these tests need it:
+//! <https://chromedevtools.github.io/devtools-protocol/>.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,8 +13,8 @@ use tungstenite::{Message, WebSocket, client::IntoClientRequest as _, protocol::
 
 use crate::harness::PATIENCE;
 
-/// A connection to the browser, with a window of its own: nothing is shared with another test's tabs. It goes with all its tabs
-/// when it is dropped.
+/// A connection to the browser, with a window of its own: nothing is shared with another test's
+/// tabs. It goes with all its tabs when it is dropped.
 pub(crate) struct Devtools {
     wire: Rc<Wire>,
     /// The set of tabs, cookies and storage that is ours.
@@ -115,8 +116,8 @@ impl Devtools {
         tab
     }
 
-    /// What the pages have complained about since the last time: exceptions, warnings and errors, violations of the policy among
-    /// them.
+    /// What the pages have complained about since the last time: exceptions, warnings and errors,
+    /// violations of the policy among them.
     pub(crate) fn complaints(&self) -> Vec<String> {
         // The answer to a question comes behind what the tab has said before.
         for session in &*self.sessions.borrow() {

@@ -106,7 +106,8 @@ pub(crate) fn a_doubled_message_ends_the_run(browser: &Browser) {
     assert_eq!(run_against(browser, doubled), "Message 51 came back wrong.");
 }
 
-/// A run of 61 bytes, 16 in flight, against a server that makes these answers of a message and its number.
+/// A run of 61 bytes, 16 in flight, against a server that makes these answers of a message and its
+/// number.
 fn run_against(browser: &Browser, answers: fn(usize, Vec<u8>) -> Vec<Vec<u8>>) -> String {
     let devtools: Devtools = browser.connect();
     let page = Page(devtools.open(&format!("http://{}/", dishonest_server(answers))));

@@ -1,4 +1,5 @@
-//! A port that stays while the server behind it comes and goes: a restart on the same port would race others for it.
+//! A port that stays while the server behind it comes and goes: a restart on the same port would
+//! race others for it.
 
 use std::{
     io,
@@ -22,7 +23,8 @@ impl Forwarder {
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let target = *shared.lock().expect("nobody panics with it");
-                // Without a server, or with one that refuses, the connection ends without an answer.
+                // Without a server, or with one that refuses, the connection ends without an
+                // answer.
                 if let Some(Ok(server)) = target.map(TcpStream::connect) {
                     pass_on(&client, &server);
                 }

@@ -1,4 +1,5 @@
-//! How the page looks and how it is reached without a mouse. The pictures are for people: they are in the target directory's `tmp/page`.
+//! How the page looks and how it is reached without a mouse. The pictures are for people: they are
+//! in the target directory's `tmp/page`.
 
 use std::{fs, path::Path};
 
@@ -21,8 +22,8 @@ impl Page {
     }
 }
 
-/// Every text with too little contrast to what is behind it, as WCAG 2.2 computes it (success criterion 1.4.3): a list of
-/// descriptions. Colours here are opaque.
+/// Every text with too little contrast to what is behind it, as WCAG 2.2 computes it (success
+/// criterion 1.4.3): a list of descriptions. Colours here are opaque.
 const PALE_TEXTS: &str = "(() => {
     const luminance = (color) => {
         const [r, g, b] = color.match(/[\\d.]+/g).map((part) => {

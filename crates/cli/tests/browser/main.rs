@@ -1,5 +1,5 @@
-//! `windlass serve` and its page in a real browser: headless Chromium, driven over the DevTools protocol. Where there is none, the tests are
-//! ignored.
+//! `windlass serve` and its page in a real browser: headless Chromium, driven over the DevTools
+//! protocol. Where there is none, the tests are ignored.
 
 mod chat;
 mod chromium;

@@ -17,7 +17,8 @@ pub(crate) fn entry(kind: &str, who: &str, what: &str) -> Entry {
 pub(crate) struct Page(pub(crate) Tab);
 
 impl Page {
-    /// Opens the page under an address that ends in `rest`, such as `#lobby`, and waits for the chat's connection.
+    /// Opens the page under an address that ends in `rest`, such as `#lobby`, and waits for the
+    /// chat's connection.
     pub(crate) fn open(devtools: &Devtools, server: SocketAddr, rest: &str) -> Self {
         let page = Self(devtools.open(&format!("http://{server}/{rest}")));
         page.wait_connected();

@@ -1,4 +1,5 @@
-//! `windlass serve` as it is started by default: rooms, an echo, a page; and what its options do to them.
+//! `windlass serve` as it is started by default: rooms, an echo, a page; and what its options do to
+//! them.
 
 #[path = "../echo/client.rs"]
 mod client;

@@ -1,4 +1,5 @@
-//! `windlass serve --mode echo` as its users see it: the real program, real sockets, a client on the same engine.
+//! `windlass serve --mode echo` as its users see it: the real program, real sockets, a client on
+//! the same engine.
 
 mod client;
 #[path = "../serve/harness.rs"]
@@ -70,7 +71,8 @@ fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
     let mut client = connect(&server);
     let message = pattern(3, LENGTH);
     let frame = client.frame(Message::Binary(&message));
-    // Writes until the kernel takes nothing for a while. If the server were late, the test would only be easier for it.
+    // Writes until the kernel takes nothing for a while. If the server were late, the test would
+    // only be easier for it.
     client.socket.set_nonblocking(true).expect("it can be set");
     let mut written = 0;
     loop {
@@ -139,7 +141,8 @@ fn a_flood_of_pings_is_stopped_and_a_second_later_there_is_room_again() {
     let heard = (0..2001).map(|_| flooding.hear()).find(|heard| *heard != Heard::Pong(Vec::new()));
     assert_eq!(heard, Some(Heard::Close(Some(1008), String::new())));
     flooding.expect_end();
-    // sleep: the passing of a second is the thing under test, and the server must have heard of one by then.
+    // sleep: the passing of a second is the thing under test, and the server must have heard of one
+    // by then.
     thread::sleep(std::time::Duration::from_secs(2));
     // However busy the machine is, the second is told of in the turn of this one.
     patient.ping(b"a turn");

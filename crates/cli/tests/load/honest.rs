@@ -110,7 +110,8 @@ fn unix_sockets() {
             "127.0.0.1:0",
         ];
         let server = Server::of_several(windlass(&[&["serve"], &listen[..]].concat()), 2);
-        // More at once than fit into a backlog that is shorter than TCP's, and does not make them wait.
+        // More at once than fit into a backlog that is shorter than TCP's, and does not make them
+        // wait.
         let url = format!("{scheme}:{}{path}", socket.display());
         let loaded = load(&[&url, "--connections", "300", "--messages", "600"]);
         assert_eq!(loaded.expect_clean().verified(), 600);
@@ -119,7 +120,8 @@ fn unix_sockets() {
     }
 }
 
-/// As many as this process's hard limit of open files allows, which is usually enough for all of them.
+/// As many as this process's hard limit of open files allows, which is usually enough for all of
+/// them.
 #[test]
 fn five_thousand_connections_at_once() {
     let files = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);

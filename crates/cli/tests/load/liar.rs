@@ -143,7 +143,8 @@ impl Ears {
         socket: &mut TcpStream,
         mut answer: impl FnMut(Message<'_>, &mut Mouth<'_>),
     ) -> bool {
-        // A client that is content says goodbye before it hangs up, one that is not resets the connection.
+        // A client that is content says goodbye before it hangs up, one that is not resets the
+        // connection.
         let Ok(count @ 1..) = socket.read(&mut self.buffer) else { return false };
         let mut messages = Vec::new();
         let mut pass = self.engine.process(&mut self.buffer[..count], &mut self.scratch);
@@ -181,7 +182,8 @@ impl Ears {
     }
 }
 
-/// A byte stream server that gives each piece that comes to `lie` before it sends it back. It hangs up when `lie` says so or the client does.
+/// A byte stream server that gives each piece that comes to `lie` before it sends it back. It hangs
+/// up when `lie` says so or the client does.
 pub(crate) fn raw(mut lie: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> Liar {
     Liar::start(move |mut socket| {
         let mut buffer = vec![0; 64 << 10];

@@ -1,4 +1,5 @@
-//! `windlass load` as its users see it: the real program against the real server, and against servers that lie.
+//! `windlass load` as its users see it: the real program against the real server, and against
+//! servers that lie.
 
 #[path = "../serve/harness.rs"]
 mod harness;

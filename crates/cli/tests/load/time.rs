@@ -26,7 +26,8 @@ fn stalling() -> Liar {
     })
 }
 
-/// The server answers nothing for 400 ms. At full pace one message sees that; at a fixed rate the 400 that should have been sent meanwhile do.
+/// The server answers nothing for 400 ms. At full pace one message sees that; at a fixed rate the
+/// 400 that should have been sent meanwhile do.
 #[test]
 fn a_stall_is_seen_by_everybody_who_would_have_come_in_it() {
     let run = |rate: &[&str]| -> Loaded {
@@ -41,7 +42,8 @@ fn a_stall_is_seen_by_everybody_who_would_have_come_in_it() {
     let stall_us = STALL.as_micros() as f64;
     assert_eq!(corrected.json()["latency"]["corrected_for_coordinated_omission"], true);
     assert!(corrected.number("/latency/max_us") >= stall_us * 0.99, "{corrected:?}");
-    // Of 1000 messages at least 300 are late by at least 100 ms, and 100 by at least 300 ms: a slow machine only makes it more.
+    // Of 1000 messages at least 300 are late by at least 100 ms, and 100 by at least 300 ms: a slow
+    // machine only makes it more.
     assert!(corrected.number("/latency/p90_us") >= stall_us * 0.74, "{corrected:?}");
     let late = |loaded: &Loaded| {
         let json = loaded.json();
@@ -58,7 +60,8 @@ fn a_stall_is_seen_by_everybody_who_would_have_come_in_it() {
     assert!(late(&blind) < 100, "only the one that was under way has seen it: {blind:?}");
 }
 
-/// A server that answers nothing: the messages that should have been sent count with what they have waited. None of these numbers is a measurement.
+/// A server that answers nothing: the messages that should have been sent count with what they have
+/// waited. None of these numbers is a measurement.
 #[test]
 fn what_could_not_be_sent_counts() {
     let server = Liar::websocket(|_, _, _| {});
@@ -88,7 +91,8 @@ fn what_could_not_be_sent_counts() {
     server.join();
 }
 
-/// The server comes back after the end. What was not sent by then is not sent any more: it counts once.
+/// The server comes back after the end. What was not sent by then is not sent any more: it counts
+/// once.
 #[test]
 fn every_message_that_was_due_counts_once() {
     let server = Liar::websocket(|number, message, mouth| {
@@ -150,7 +154,8 @@ fn a_duration_ends_and_warming_up_is_not_counted() {
     assert!(loaded.number("/elapsed_s") >= 0.15, "{loaded:?}");
 }
 
-/// A run that would take an hour, against a server that answers some messages. The signals come once it has seen one more.
+/// A run that would take an hour, against a server that answers some messages. The signals come
+/// once it has seen one more.
 fn interrupted(signals: &[Signal], answers: u64) -> Loaded {
     let (seen, numbers) = mpsc::channel();
     let server = Liar::websocket(move |number, message, mouth| {

@@ -1,4 +1,5 @@
-//! What `windlass serve` holds while clients do not read, and what it gives back when they have gone.
+//! What `windlass serve` holds while clients do not read, and what it gives back when they have
+//! gone.
 
 #[path = "../serve/harness.rs"]
 mod harness;

@@ -19,7 +19,8 @@ use rustix::{
 /// How long anything may take before the test counts as hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Set to the name of a backend, by `cargo xtask ci` for each in turn: whatever does not choose one itself runs on it.
+/// Set to the name of a backend, by `cargo xtask ci` for each in turn: whatever does not choose one
+/// itself runs on it.
 const BACKEND: &str = "WINDLASS_TEST_BACKEND";
 
 /// The program, not started yet.
@@ -27,8 +28,8 @@ pub(crate) fn windlass(arguments: &[&str]) -> Command {
     with_arguments(Command::new(env!("CARGO_BIN_EXE_windlass")), arguments)
 }
 
-/// Adds arguments, and after them the backend that the environment chooses, unless they choose one or name a file, which may. The program refuses a
-/// name that none has.
+/// Adds arguments, and after them the backend that the environment chooses, unless they choose one
+/// or name a file, which may. The program refuses a name that none has.
 pub(crate) fn with_arguments(mut command: Command, arguments: &[&str]) -> Command {
     command.args(arguments);
     let takes_one = matches!(arguments.first(), Some(&("serve" | "load")));
@@ -152,7 +153,8 @@ impl Server {
         self.running.pid()
     }
 
-    /// Waits until the server writes a line with these words to its standard error, and returns the line.
+    /// Waits until the server writes a line with these words to its standard error, and returns the
+    /// line.
     pub(crate) fn wait_for_error(&self, words: &str) -> String {
         loop {
             let line = self.errors.recv_timeout(PATIENCE).expect("the server complains");

@@ -68,13 +68,15 @@ fn many_clients_at_once_each_get_their_own_bytes_back() {
 
 #[test]
 fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
-    // More than the four socket buffers on the way hold at their largest (net.ipv4.tcp_rmem, tcp_wmem).
+    // More than the four socket buffers on the way hold at their largest (net.ipv4.tcp_rmem,
+    // tcp_wmem).
     const LENGTH: usize = 64 << 20;
     let server = Server::start(&["--mode", "raw", "--buffer", "10000"]);
     let mut client = server.connect();
     let sent = pattern(1, LENGTH);
 
-    // Writes until the kernel takes nothing for a while. If the server were late, the test would only be easier for it.
+    // Writes until the kernel takes nothing for a while. If the server were late, the test would
+    // only be easier for it.
     client.set_nonblocking(true).expect("it can be set");
     let mut written = 0;
     loop {
@@ -282,7 +284,8 @@ fn an_address_in_use_is_named() {
     assert!(output.stdout.is_empty());
 }
 
-/// Issue 13: they were taken when the program had opened descriptors of its own, so that a number that nobody had passed was one of those.
+/// Issue 13: they were taken when the program had opened descriptors of its own, so that a number
+/// that nobody had passed was one of those.
 #[test]
 fn sockets_from_the_service_manager_are_taken_before_anything_is_opened() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");

@@ -9,7 +9,8 @@ use std::{io, os::unix::process::CommandExt as _, process::Command};
 
 /// `io_uring_setup(2)` fails with `EPERM` for what the command starts; all else is as it was.
 pub(crate) fn without_rings(mut command: Command) -> Command {
-    // SAFETY: `forbid` makes two system calls, allocates nothing and takes no lock: it may run in a child of a process with threads.
+    // SAFETY: `forbid` makes two system calls, allocates nothing and takes no lock: it may run in a
+    // child of a process with threads.
     unsafe { command.pre_exec(forbid) };
     command
 }
@@ -17,7 +18,8 @@ pub(crate) fn without_rings(mut command: Command) -> Command {
 fn forbid() -> io::Result<()> {
     let number = u32::try_from(libc::SYS_io_uring_setup).expect("the number of a call");
     let refusal = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
-    // The number of the call stands first in `struct seccomp_data`. That of another architecture is some other call's: it is let through, and this program makes none.
+    // The number of the call stands first in `struct seccomp_data`. That of another architecture is
+    // some other call's: it is let through, and this program makes none.
     let mut program = [
         libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 },
         libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: number },
@@ -28,7 +30,8 @@ fn forbid() -> io::Result<()> {
     // SAFETY: the option takes numbers alone (PR_SET_NO_NEW_PRIVS(2const)).
     let mut outcome = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     if outcome == 0 {
-        // SAFETY: the program is as long as it says and lives through the call, which copies it (PR_SET_SECCOMP(2const)).
+        // SAFETY: the program is as long as it says and lives through the call, which copies it
+        // (PR_SET_SECCOMP(2const)).
         outcome = unsafe {
             libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter)
         };

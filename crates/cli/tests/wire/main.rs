@@ -1,6 +1,8 @@
-//! What bytes on the wire bring about before a connection is a WebSocket's: the real program, over TCP.
+//! What bytes on the wire bring about before a connection is a WebSocket's: the real program, over
+//! TCP.
 //!
-//! Every request of the table is sent at once, in two pieces, and byte by byte. The answer is the same, the connection ends, and the server goes on.
+//! Every request of the table is sent at once, in two pieces, and byte by byte. The answer is the
+//! same, the connection ends, and the server goes on.
 
 #[path = "../serve/harness.rs"]
 mod harness;

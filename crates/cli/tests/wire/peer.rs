@@ -51,7 +51,8 @@ impl Peer {
         Self { stream }
     }
 
-    /// Sends these pieces, one after another. That the server has answered and gone before the last of them is no failure.
+    /// Sends these pieces, one after another. That the server has answered and gone before the last
+    /// of them is no failure.
     pub(crate) fn send<'a>(&mut self, pieces: impl IntoIterator<Item = &'a [u8]>) {
         for piece in pieces {
             match self.stream.write_all(piece) {

@@ -25,7 +25,8 @@ fn a_request_that_never_ends_is_cut_off() {
     let mut good = Peer::new(&server);
     good.send([&Head::good().bytes()[..]]);
     assert_eq!(good.answer(0).status(), Some(101));
-    // Who has begun is told why. Who has said nothing is not: a browser opens connections ahead, and takes an answer for one to its next request.
+    // Who has begun is told why. Who has said nothing is not: a browser opens connections ahead,
+    // and takes an answer for one to its next request.
     assert_eq!(silent.rest(), b"");
     let rest = slow.rest();
     assert!(rest.starts_with(b"HTTP/1.1 408 "), "{rest:?}");

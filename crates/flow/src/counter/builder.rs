@@ -62,9 +62,11 @@ impl CounterBuilder {
         Self { nonblocking, ..self }
     }
 
-    /// Between processes, too: the state lies in a page of a sealed memfd, and three descriptors are open. See [`EventCounter::into_parts`].
+    /// Between processes, too: the state lies in a page of a sealed memfd, and three descriptors
+    /// are open. See [`EventCounter::into_parts`].
     ///
-    /// Between threads such a counter does all that another one does, a little slower when it is polled.
+    /// Between threads such a counter does all that another one does, a little slower when it is
+    /// polled.
     #[cfg(not(loom))]
     pub const fn shared(self, shared: bool) -> Self {
         Self { shared, ..self }

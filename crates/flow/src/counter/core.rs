@@ -1,4 +1,5 @@
-//! The operations themselves: the word, then what follows from its change. The rules cited are those of [`counter`](super).
+//! The operations themselves: the word, then what follows from its change. The rules cited are
+//! those of [`counter`](super).
 
 use std::{
     sync::{
@@ -17,10 +18,12 @@ use super::{
 };
 use crate::{sync::Ordering, sys::Scope};
 
-/// How long a wait lasts at most before it looks again, in a counter that a process which died may have left half-told (rule 10).
+/// How long a wait lasts at most before it looks again, in a counter that a process which died may
+/// have left half-told (rule 10).
 pub(super) const RESYNC: Duration = Duration::from_millis(100);
 
-/// So often at most a change of a shared word is tried. Who fails has met another's change each time, and so many in a row no honest ones make (rule 12).
+/// So often at most a change of a shared word is tried. Who fails has met another's change each
+/// time, and so many in a row no honest ones make (rule 12).
 const ATTEMPTS_MAX: u32 = 1 << 16;
 
 /// What the clones of a counter have in common, in one process.

@@ -1,6 +1,8 @@
-//! Processes that die anywhere, while another is anywhere in the middle: somebody who polls must still hear of it.
+//! Processes that die anywhere, while another is anywhere in the middle: somebody who polls must
+//! still hear of it.
 //!
-//! "Anywhere" is between any two system calls of an operation, or between its step of the word and the first.
+//! "Anywhere" is between any two system calls of an operation, or between its step of the word and
+//! the first.
 
 use super::{tests::levels, *};
 use crate::sys::calls;
@@ -45,7 +47,8 @@ fn counter(count: u32, semaphore: bool, starved: bool) -> EventCounter {
     counter
 }
 
-/// Those who are called by what the descriptors say come until nobody is called who finds nothing to do; then all must be right.
+/// Those who are called by what the descriptors say come until nobody is called who finds nothing
+/// to do; then all must be right.
 fn come_and_go(counter: &EventCounter) -> (bool, bool) {
     for _ in 0..2 {
         let (readable, writable) = levels(counter);
@@ -61,7 +64,8 @@ fn come_and_go(counter: &EventCounter) -> (bool, bool) {
     levels(counter)
 }
 
-/// Whether all went well when, after so many calls of `late`, the others have done `before` and then one has died doing `last`.
+/// Whether all went well when, after so many calls of `late`, the others have done `before` and
+/// then one has died doing `last`.
 fn survives(
     counter: &EventCounter,
     late: (Act, usize),
@@ -147,7 +151,8 @@ fn one_that_dies_while_it_gives_an_edge_keeps_no_writer_asleep() {
     assert_eq!(levels(&counter), (true, false));
 }
 
-/// The one death that leaves both sides "not ready", see the end of rule 10: whoever does not rely on his descriptor alone mends it.
+/// The one death that leaves both sides "not ready", see the end of rule 10: whoever does not rely
+/// on his descriptor alone mends it.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
 fn after_a_late_not_ready_of_a_dead_one_any_attempt_brings_both_sides_up_to_date() {

@@ -1,11 +1,13 @@
-//! What can go wrong with a counter, one small type for each operation. Each turns into an [`io::Error`], so that `?` works.
+//! What can go wrong with a counter, one small type for each operation. Each turns into an
+//! [`io::Error`], so that `?` works.
 
 use core::fmt;
 use std::io;
 
 use crate::Errno;
 
-/// The shared page holds what no counter can, or changes without end: another process has written to it. A counter between threads is never corrupt.
+/// The shared page holds what no counter can, or changes without end: another process has written
+/// to it. A counter between threads is never corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
@@ -17,7 +19,8 @@ pub enum BuildError {
     ZeroMaximum,
     /// The initial count is not below the maximum.
     InitialTooLarge,
-    /// An error of the kernel: `EMFILE` when the process has no descriptor left, say. Of a shared counter only.
+    /// An error of the kernel: `EMFILE` when the process has no descriptor left, say. Of a shared
+    /// counter only.
     Os(Errno),
 }
 
@@ -31,7 +34,8 @@ pub enum WriteError {
     TimedOut,
     /// A write of zero says nothing.
     Zero,
-    /// It is not below the maximum, so it could never fit. A writer that waits gets this, too, when the maximum is lowered.
+    /// It is not below the maximum, so it could never fit. A writer that waits gets this, too, when
+    /// the maximum is lowered.
     TooLarge,
     /// See [`Corrupt`].
     Corrupt,
@@ -65,7 +69,8 @@ pub enum SetMaximumError {
 pub enum PartsReason {
     /// The counter is one between threads: it has no page to send.
     NotShared,
-    /// The page is not a memfd that is sealed against shrinking; a peer could cut it off, and the next access would be `SIGBUS`.
+    /// The page is not a memfd that is sealed against shrinking; a peer could cut it off, and the
+    /// next access would be `SIGBUS`.
     NotSealed,
     /// The page is shorter than 4096 bytes.
     TooSmall,

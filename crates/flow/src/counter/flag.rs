@@ -1,9 +1,13 @@
-//! A descriptor that says yes or no to poll(2), and that no peer can make a call wait on: a timerfd(2) that is used as a flag.
+//! A descriptor that says yes or no to poll(2), and that no peer can make a call wait on: a
+//! timerfd(2) that is used as a flag.
 //!
-//! Processes that share a counter share the open file descriptions of its sides, and with them `O_NONBLOCK`, which any of them can clear at any moment. A write to an
-//! eventfd then waits whenever the peer has filled it, and no flag of the call prevents that: pwritev2(2) refuses `RWF_NOWAIT` on an eventfd. To ask poll(2) first leaves the
-//! time between the two calls to the peer. A timerfd is set and cleared by ioctl(2) and timerfd_settime(2). Neither looks at `O_NONBLOCK`: under the
-//! timer's spin lock they only change it (fs/timerfd.c). It is never read here.
+//! Processes that share a counter share the open file descriptions of its sides, and with them
+//! `O_NONBLOCK`, which any of them can clear at any moment. A write to an eventfd then waits
+//! whenever the peer has filled it, and no flag of the call prevents that: pwritev2(2) refuses
+//! `RWF_NOWAIT` on an eventfd. To ask poll(2) first leaves the time between the two calls to the
+//! peer. A timerfd is set and cleared by ioctl(2) and timerfd_settime(2). Neither looks at
+//! `O_NONBLOCK`: under the timer's spin lock they only change it (fs/timerfd.c). It is never read
+//! here.
 
 #![allow(unsafe_code, reason = "an ioctl(2) that rustix does not have by name")]
 
@@ -59,11 +63,13 @@ impl Flag {
         }
     }
 
-    /// False where the kernel does not have the call (it is built without `CONFIG_CHECKPOINT_RESTORE`), or a sandbox forbids it.
+    /// False where the kernel does not have the call (it is built without
+    /// `CONFIG_CHECKPOINT_RESTORE`), or a sandbox forbids it.
     fn set_at_once(&self) -> bool {
         // SAFETY: the opcode is that of the call, which takes a pointer to a `u64`.
         let ticks = unsafe { Setter::<SET_TICKS, u64>::new(1) };
-        // SAFETY: the call reads the `u64` and writes no memory of ours. What is no timerfd refuses it.
+        // SAFETY: the call reads the `u64` and writes no memory of ours. What is no timerfd refuses
+        // it.
         unsafe { ioctl(&self.0, ticks) }.is_ok()
     }
 

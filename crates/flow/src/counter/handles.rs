@@ -11,7 +11,8 @@ use super::{Corrupt, EventCounter, ReadError, WriteError};
 
 /// The reader's side of a counter. Its descriptor is readable while the count is above zero.
 ///
-/// The descriptor is for polling alone; to read it or write to it makes it wrong until the counter's next step.
+/// The descriptor is for polling alone; to read it or write to it makes it wrong until the
+/// counter's next step.
 #[derive(Clone)]
 pub struct CounterReader {
     counter: EventCounter,
@@ -21,8 +22,9 @@ pub struct CounterReader {
 ///
 /// The descriptor is for polling alone, and for writing: whether it is readable says nothing.
 ///
-/// **Of a counter between processes it is readable instead**, and never writable. Writability would have to be shown by a write to a descriptor that all of them have, and a hostile
-/// peer could make that write wait. So a handler that may be given either kind asks [`EventCounter::is_shared`].
+/// **Of a counter between processes it is readable instead**, and never writable. Writability would
+/// have to be shown by a write to a descriptor that all of them have, and a hostile peer could make
+/// that write wait. So a handler that may be given either kind asks [`EventCounter::is_shared`].
 #[derive(Clone)]
 pub struct CounterWriter {
     counter: EventCounter,

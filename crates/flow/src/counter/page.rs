@@ -1,15 +1,18 @@
-//! The memory that a counter's users share: a struct on the heap between threads, a page of a memfd between processes.
+//! The memory that a counter's users share: a struct on the heap between threads, a page of a memfd
+//! between processes.
 //!
 //! # Why this module may contain unsafe code
 //!
 //! Another process can only be reached through memory that both map. The rules:
 //!
-//! 1. A [`Mapping`] is made of a memfd that is sealed against shrinking and at least [`PAGE_LEN`] bytes long. The seal is looked at first: after
-//!    it the length can only grow. So no access to the first [`PAGE_LEN`] bytes ever meets the file's end (`SIGBUS`).
-//! 2. A [`Page`] consists of atomics alone, each valid with any bits, and nothing in it is an address, a length or an index. What
-//!    others write there, at any time, is a value to be checked and nothing worse.
-//! 3. The mapping is at an address of the kernel's choice, aligned to a page, and nobody else knows it. It lives exactly as long as the
-//!    `Mapping`'s [`View`]; references to the page borrow that.
+//! 1. A [`Mapping`] is made of a memfd that is sealed against shrinking and at least [`PAGE_LEN`]
+//!    bytes long. The seal is looked at first: after it the length can only grow. So no access to
+//!    the first [`PAGE_LEN`] bytes ever meets the file's end (`SIGBUS`).
+//! 2. A [`Page`] consists of atomics alone, each valid with any bits, and nothing in it is an
+//!    address, a length or an index. What others write there, at any time, is a value to be checked
+//!    and nothing worse.
+//! 3. The mapping is at an address of the kernel's choice, aligned to a page, and nobody else knows
+//!    it. It lives exactly as long as the `Mapping`'s [`View`]; references to the page borrow that.
 
 #![cfg_attr(not(loom), allow(unsafe_code, reason = "maps memory that processes share"))]
 
@@ -59,7 +62,8 @@ pub(super) struct Page {
 pub(super) struct Live {
     /// A packed [`Word`]: rule 1 of the counter.
     pub(super) word: AtomicU64,
-    /// Which sides have a descriptor that somebody may poll, and whether a poller was refused: rules 6 and 9.
+    /// Which sides have a descriptor that somebody may poll, and whether a poller was refused:
+    /// rules 6 and 9.
     pub(super) exposed: AtomicU32,
     pub(super) readers: WaitList,
     pub(super) writers: WaitList,
@@ -84,7 +88,8 @@ impl Page {
         }
     }
 
-    /// Synchronises with every change of the word so far, or makes every later one synchronise with the caller. See rule 2.
+    /// Synchronises with every change of the word so far, or makes every later one synchronise with
+    /// the caller. See rule 2.
     pub(super) fn look_again(&self) {
         self.live.word.fetch_add(0, Ordering::AcqRel);
     }
@@ -159,7 +164,8 @@ struct View {
     page: NonNull<Page>,
 }
 
-// SAFETY: the address means the same in every thread, and the page's fields are atomics, which any thread may use (rule 2).
+// SAFETY: the address means the same in every thread, and the page's fields are atomics, which any
+// thread may use (rule 2).
 #[cfg(not(loom))]
 unsafe impl Send for View {}
 // SAFETY: as above; there is no access but through `&Page`, and `Page` is `Sync`.
@@ -193,7 +199,8 @@ impl Mapping {
             return Err((reason, memfd));
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the address is null, so the kernel takes room that nobody uses, and no reference points there.
+        // SAFETY: the address is null, so the kernel takes room that nobody uses, and no reference
+        // points there.
         let address = unsafe {
             rustix::mm::mmap(core::ptr::null_mut(), PAGE_LEN, access, MapFlags::SHARED, &memfd, 0)
         };
@@ -206,8 +213,9 @@ impl Mapping {
     }
 
     fn page(&self) -> &Page {
-        // SAFETY: `page` is mapped, readable and writable, for as long as `self` lives (rule 3), aligned to a page and no shorter than a
-        // `Page` (asserted above), and there is memory behind it (rule 1). Any bits are a `Page`, and others' writes meet atomics (rule 2).
+        // SAFETY: `page` is mapped, readable and writable, for as long as `self` lives (rule 3),
+        // aligned to a page and no shorter than a `Page` (asserted above), and there is memory
+        // behind it (rule 1). Any bits are a `Page`, and others' writes meet atomics (rule 2).
         unsafe { self.view.page.as_ref() }
     }
 
@@ -225,8 +233,8 @@ impl Mapping {
 impl Drop for View {
     fn drop(&mut self) {
         let address: *mut c_void = self.page.as_ptr().cast();
-        // SAFETY: these are the address and the length that `map` mapped (rule 3), no reference to the page outlives `self`, and it is
-        // unmapped once, here.
+        // SAFETY: these are the address and the length that `map` mapped (rule 3), no reference to
+        // the page outlives `self`, and it is unmapped once, here.
         let unmapped = unsafe { rustix::mm::munmap(address, PAGE_LEN) };
         debug_assert!(unmapped.is_ok(), "the mapping was there");
     }

@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{Errno, sys::Scope};
 
-/// What a shared counter consists of, to be sent to another process over a Unix socket (`SCM_RIGHTS`), or inherited.
+/// What a shared counter consists of, to be sent to another process over a Unix socket
+/// (`SCM_RIGHTS`), or inherited.
 #[derive(Debug)]
 pub struct CounterParts {
     /// The page with the state: a memfd sealed against shrinking.
@@ -27,12 +28,14 @@ pub struct CounterParts {
 }
 
 impl EventCounter {
-    /// Takes a shared counter apart, for another process. Other clones go on working, and so may this one: clone it first.
+    /// Takes a shared counter apart, for another process. Other clones go on working, and so may
+    /// this one: clone it first.
     ///
     /// The descriptors are duplicated when another clone lives.
     ///
     /// # Errors
-    /// `NotShared`, or what the kernel says when there are no more descriptors. The counter is in the error.
+    /// `NotShared`, or what the kernel says when there are no more descriptors. The counter is in
+    /// the error.
     pub fn into_parts(self) -> Result<CounterParts, PartsError<Self>> {
         let core = match Arc::try_unwrap(self.core) {
             Ok(core) => core,
@@ -69,8 +72,10 @@ impl EventCounter {
 
     /// Makes a counter of what another process has sent, blocking whatever the other's is.
     ///
-    /// The parts are checked, so that a hostile peer can never do more than mislead: it can stall this process's waits, make them end in vain, or give any count. It cannot make a call
-    /// wait that promises not to. In a sandbox the calls need `timerfd_gettime`, `timerfd_settime` and `futex`, and are faster with `ioctl`.
+    /// The parts are checked, so that a hostile peer can never do more than mislead: it can stall
+    /// this process's waits, make them end in vain, or give any count. It cannot make a call wait
+    /// that promises not to. In a sandbox the calls need `timerfd_gettime`, `timerfd_settime` and
+    /// `futex`, and are faster with `ioctl`.
     ///
     /// # Errors
     /// See [`PartsReason`]. The parts are in the error.

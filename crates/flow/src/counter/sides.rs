@@ -1,4 +1,5 @@
-//! The two descriptors that are polled, and how they follow the word: rules 6 to 10 of [`counter`](super).
+//! The two descriptors that are polled, and how they follow the word: rules 6 to 10 of
+//! [`counter`](super).
 
 use std::sync::OnceLock;
 
@@ -20,10 +21,12 @@ pub(super) const STARVED: u32 = 4;
 /// What makes an empty eventfd unwritable for poll(2): the kernel's maximum.
 const FULL: u64 = u64::MAX - 1;
 
-/// What makes the next read of an eventfd an edge for those who poll for writing, and leaves it writable until then.
+/// What makes the next read of an eventfd an edge for those who poll for writing, and leaves it
+/// writable until then.
 const NUDGE: u64 = 1;
 
-/// So many rounds a shared side is shown, or the two in turn, before it is left at "ready" (rule 12).
+/// So many rounds a shared side is shown, or the two in turn, before it is left at "ready" (rule
+/// 12).
 const ROUNDS_MAX: u32 = 64;
 
 /// A side's descriptor.
@@ -88,7 +91,8 @@ impl Side {
                 return match (self, ready) {
                     (_, false) => flag.clear(),
                     (Self::Reader, true) => flag.set(),
-                    // An edge for nothing would call a writer of several, whose own refusal comes here, again and again.
+                    // An edge for nothing would call a writer of several, whose own refusal comes
+                    // here, again and again.
                     (Self::Writer, true) if flag.is_set() => {}
                     (Self::Writer, true) => flag.set(),
                 };
@@ -122,7 +126,8 @@ impl Core {
         self.cell(side).get()
     }
 
-    /// What the side's descriptor should say. Of a corrupt page it says ready, so that pollers come and hear of it (rule 11).
+    /// What the side's descriptor should say. Of a corrupt page it says ready, so that pollers come
+    /// and hear of it (rule 11).
     fn level(&self, side: Side) -> bool {
         let word = Word::unpack(self.page.live.word.load(Ordering::Acquire));
         word.is_ok_and(|word| match side {
@@ -134,13 +139,15 @@ impl Core {
     /// Rule 6: from now on the descriptor follows the word.
     pub(super) fn expose(&self, side: Side) -> Result<(), Errno> {
         if self.fd(side).is_none() {
-            // Who comes second closes its own again. A shared counter has had its own from the beginning.
+            // Who comes second closes its own again. A shared counter has had its own from the
+            // beginning.
             let _ = self.cell(side).set(SideFd::Event(EventFd::new()?));
         }
         self.page.live.exposed.fetch_or(side.bit(), Ordering::AcqRel);
         self.page.look_again();
         if self.is_shared() {
-            // What this side says may be all that is left of somebody who died and had the other one to tell.
+            // What this side says may be all that is left of somebody who died and had the other
+            // one to tell.
             self.resync(side);
         } else {
             self.reconcile(side);
@@ -148,7 +155,8 @@ impl Core {
         Ok(())
     }
 
-    /// Rule 7, after a step that made the side ready or not ready. When that is undone already, who undid it tells.
+    /// Rule 7, after a step that made the side ready or not ready. When that is undone already, who
+    /// undid it tells.
     #[cold]
     pub(super) fn follow(&self, side: Side, ready: bool) {
         if self.level(side) == ready {
@@ -178,7 +186,8 @@ impl Core {
         }
     }
 
-    /// Reconciles, and where the side has been made to say "not ready", looks at the other one afterwards: rule 10.
+    /// Reconciles, and where the side has been made to say "not ready", looks at the other one
+    /// afterwards: rule 10.
     fn settle(&self, side: Side) {
         let mut side = side;
         let mut rounds = 0;
@@ -194,7 +203,8 @@ impl Core {
         }
     }
 
-    /// Whether neither side is ready, at one and the same moment: of an empty counter whose maximum is one.
+    /// Whether neither side is ready, at one and the same moment: of an empty counter whose maximum
+    /// is one.
     fn is_shut(&self) -> bool {
         let word = Word::unpack(self.page.live.word.load(Ordering::Acquire));
         word.is_ok_and(|word| !word.is_readable() && !word.is_writable())
@@ -213,7 +223,8 @@ impl Core {
         true
     }
 
-    /// Rule 9: gives the writer's side an edge, unless another thread is about to, and brings it up to date.
+    /// Rule 9: gives the writer's side an edge, unless another thread is about to, and brings it up
+    /// to date.
     #[cold]
     pub(super) fn feed_writers(&self) {
         let exposed = self.page.live.exposed.fetch_and(!STARVED, Ordering::AcqRel);

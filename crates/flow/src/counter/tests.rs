@@ -1,4 +1,5 @@
-//! What only the inside shows: that a path makes no system call, and what a process leaves that dies in the middle.
+//! What only the inside shows: that a path makes no system call, and what a process leaves that
+//! dies in the middle.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -103,7 +104,8 @@ fn die_reading(counter: &EventCounter) {
     );
 }
 
-/// Returns when a thread has enlisted and has had the time to fall asleep. If it has not, its test proves less, but does not fail.
+/// Returns when a thread has enlisted and has had the time to fall asleep. If it has not, its test
+/// proves less, but does not fail.
 fn until_asleep(list: &wait::WaitList) {
     while !list.is_marked() {
         std::thread::yield_now();
@@ -141,7 +143,8 @@ fn a_writer_that_is_refused_tells_what_a_dead_writer_did_not() {
         };
         let counter = shared(4, false);
         die_writing(&counter, 3);
-        // The dead one's own side says ready still, so that a writer comes; it finds no room, and the reader hears.
+        // The dead one's own side says ready still, so that a writer comes; it finds no room, and
+        // the reader hears.
         assert_eq!(levels(&counter), (false, true));
         assert!(refused(&counter).is_err());
         assert_eq!(levels(&counter), (true, false));
@@ -179,7 +182,8 @@ fn the_next_read_tells_what_a_dead_reader_did_not() {
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
 fn a_process_that_dies_while_it_tells_leaves_its_own_side_ready() {
-    // The other side is told first. Where the calls stop in between, the own side says ready; its peers wake in vain and mend it.
+    // The other side is told first. Where the calls stop in between, the own side says ready; its
+    // peers wake in vain and mend it.
     let counter = shared(2, false);
     let number = |side| counter.core.fd(side).unwrap().as_fd().as_raw_fd();
     let (reader, writer) = (number(Side::Reader), number(Side::Writer));
@@ -189,7 +193,8 @@ fn a_process_that_dies_while_it_tells_leaves_its_own_side_ready() {
         assert!(calls.iter().all(|fd| [reader, writer].contains(fd)));
         calls.into_iter().map(name).collect::<String>()
     };
-    // And once it does not, the other is looked at again: the last to have said "ready" may have been one that died before it told.
+    // And once it does not, the other is looked at again: the last to have said "ready" may have
+    // been one that died before it told.
     assert_eq!(order(&|| counter.write(1).unwrap()), "rwr");
     assert_eq!(order(&|| assert!(counter.try_write(1).is_err())), "rwr");
     assert_eq!(

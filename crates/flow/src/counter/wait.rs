@@ -1,4 +1,5 @@
-//! How a thread sleeps until a side of the counter has changed: rules 4 and 5 of [`counter`](super).
+//! How a thread sleeps until a side of the counter has changed: rules 4 and 5 of
+//! [`counter`](super).
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,9 @@ impl WaitList {
         Self { waiting: AtomicU32::new(0), wakes: Futex::new() }
     }
 
-    /// The caller is about to sleep. It must look at the word once more, by [`look_again`](super::page::Page::look_again), before it
-    /// does; the number is for [`sleep`](Self::sleep).
+    /// The caller is about to sleep. It must look at the word once more, by
+    /// [`look_again`](super::page::Page::look_again), before it does; the number is for
+    /// [`sleep`](Self::sleep).
     pub(super) fn enlist(&self) -> u32 {
         let seen = self.wakes.seen();
         self.waiting.swap(1, Ordering::AcqRel);

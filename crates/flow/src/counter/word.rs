@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn the_levels_are_those_of_the_patch() {
-        // (maximum, count, readable, writable, overflowed): count > 0, maximum - 1 > count, count == maximum.
+        // (maximum, count, readable, writable, overflowed): count > 0, maximum - 1 > count, count
+        // == maximum.
         for (maximum, count, readable, writable, overflowed) in [
             (1, 0, false, false, false),
             (1, 1, true, false, true),

@@ -11,7 +11,8 @@ pub enum PushReason {
     Full,
     /// There was no room for as long as the sender would wait.
     TimedOut,
-    /// It would not fit into the empty mailbox: it weighs more than `bytes_max`, or `items_max` is zero.
+    /// It would not fit into the empty mailbox: it weighs more than `bytes_max`, or `items_max` is
+    /// zero.
     TooLarge,
     /// The mailbox is closed, or gone.
     Closed,

@@ -2,14 +2,19 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. What is bounded is what the receiver has not finished: an item takes its room when it is pushed and gives it back when the
-//!    [`Drain`] that took it ends. So items in the mailbox and in the receiver's hands together never pass the bounds.
-//! 2. The queue has two halves. Senders push to `Inner::queue` under the lock; the receiver swaps it for `Mailbox::front`, which is empty then, and pops from there
-//!    without it; once a drain, so that it does not take the lock for each item of fast senders.
-//! 3. Who pushes to an empty queue wakes the latch after it has let go of the lock. Who pushes to another leaves that to them: the receiver has not swapped since, and looks again
-//!    after their wake. A drain that leaves items behind wakes the latch itself.
-//! 4. Giving room back wakes all who wait for it, threads and tasks: one may want more bytes than there are, and another one less.
-//! 5. No code of the user's runs under the lock: items are weighed before it is taken, wakers are cloned before, woken and dropped after.
+//! 1. What is bounded is what the receiver has not finished: an item takes its room when it is
+//!    pushed and gives it back when the [`Drain`] that took it ends. So items in the mailbox and in
+//!    the receiver's hands together never pass the bounds.
+//! 2. The queue has two halves. Senders push to `Inner::queue` under the lock; the receiver swaps
+//!    it for `Mailbox::front`, which is empty then, and pops from there without it; once a drain,
+//!    so that it does not take the lock for each item of fast senders.
+//! 3. Who pushes to an empty queue wakes the latch after it has let go of the lock. Who pushes to
+//!    another leaves that to them: the receiver has not swapped since, and looks again after their
+//!    wake. A drain that leaves items behind wakes the latch itself.
+//! 4. Giving room back wakes all who wait for it, threads and tasks: one may want more bytes than
+//!    there are, and another one less.
+//! 5. No code of the user's runs under the lock: items are weighed before it is taken, wakers are
+//!    cloned before, woken and dropped after.
 
 mod error;
 mod push;
@@ -56,7 +61,8 @@ impl Bounds {
     }
 }
 
-/// Makes a mailbox that wakes its receiver by `latch`. Its items weigh nothing: the number of them is the bound.
+/// Makes a mailbox that wakes its receiver by `latch`. Its items weigh nothing: the number of them
+/// is the bound.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -117,7 +123,8 @@ struct Shared<T> {
 
 struct Inner<T> {
     queue: VecDeque<Weighed<T>>,
-    /// Items that have their room: those of `queue`, and those that the receiver has and has not finished.
+    /// Items that have their room: those of `queue`, and those that the receiver has and has not
+    /// finished.
     items: usize,
     bytes: usize,
     senders: usize,
@@ -219,7 +226,8 @@ impl<T> Shared<T> {
         Ok(())
     }
 
-    /// Wakes those who wait for room, the lock being free. A waker that panics keeps no other from being woken.
+    /// Wakes those who wait for room, the lock being free. A waker that panics keeps no other from
+    /// being woken.
     fn notify(&self, wakes: Wakes) {
         if wakes.blocked {
             self.room.notify_all();
@@ -243,8 +251,9 @@ impl<T> Shared<T> {
 
 /// The end of a mailbox that items are pushed into. Clone it for each thread.
 ///
-/// The items of one sender come out in the order in which they were pushed, clones of it in one thread included. Room goes to whoever asks first once there is some:
-/// those who waited have no right before those who come.
+/// The items of one sender come out in the order in which they were pushed, clones of it in one
+/// thread included. Room goes to whoever asks first once there is some: those who waited have no
+/// right before those who come.
 pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
@@ -272,7 +281,8 @@ impl<T> Sender<T> {
     /// The receiver's own thread must not wait here: nobody else makes room.
     ///
     /// # Errors
-    /// [`PushReason::TooLarge`] or `Closed`, also when it is closed during the wait; the item comes back.
+    /// [`PushReason::TooLarge`] or `Closed`, also when it is closed during the wait; the item comes
+    /// back.
     pub fn push(&self, item: T) -> Result<(), PushError<T>> {
         self.shared.wait_for_room(self.weigh(item), None).map_err(refused)
     }
@@ -287,14 +297,16 @@ impl<T> Sender<T> {
         self.shared.wait_for_room(self.weigh(item), deadline).map_err(refused)
     }
 
-    /// Pushes an item, and lets the task wait for room. For any executor; nothing happens before the future is polled.
+    /// Pushes an item, and lets the task wait for room. For any executor; nothing happens before
+    /// the future is polled.
     ///
     /// Dropping the future drops the item, if it was not taken; [`Push::into_item`] gets it back.
     pub fn push_async(&self, item: T) -> Push<T> {
         Push::new(self.clone(), self.weigh(item))
     }
 
-    /// Closes the mailbox: nothing more goes in, what is in can be drained. All who wait for room hear of it.
+    /// Closes the mailbox: nothing more goes in, what is in can be drained. All who wait for room
+    /// hear of it.
     pub fn close(&self) {
         self.shared.close();
     }

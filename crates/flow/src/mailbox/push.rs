@@ -28,7 +28,8 @@ impl<T> Push<T> {
         Self { sender, weighed: Some(weighed), ticket: None }
     }
 
-    /// Gives up and takes the item back; `None` when it has been taken, or was given back by the future's own error.
+    /// Gives up and takes the item back; `None` when it has been taken, or was given back by the
+    /// future's own error.
     pub fn into_item(mut self) -> Option<T> {
         // Before the item is moved out, where a waker that panics would take it along half-way.
         drop(self.forget_ticket());
@@ -43,7 +44,8 @@ impl<T> Push<T> {
         Some(inner.tasks.remove(place).1)
     }
 
-    /// Pushes the item, or leaves the waker where [`Wakes`](super::Wakes) finds it: under one lock, or room could come between.
+    /// Pushes the item, or leaves the waker where [`Wakes`](super::Wakes) finds it: under one lock,
+    /// or room could come between.
     fn offer_or_wait(
         &mut self,
         weighed: Weighed<T>,

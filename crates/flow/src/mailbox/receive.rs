@@ -8,7 +8,8 @@ use std::{collections::VecDeque, sync::Arc};
 use super::{Sender, Shared, Weighed};
 use crate::{Latch, panics::Panics};
 
-/// The end of a mailbox that items come out of: one owner, who drains it when the [`Latch`] has woken him.
+/// The end of a mailbox that items come out of: one owner, who drains it when the [`Latch`] has
+/// woken him.
 ///
 /// Dropping it closes the mailbox and drops what is in it.
 pub struct Mailbox<T> {
@@ -37,13 +38,16 @@ impl<T> Mailbox<T> {
         &self.shared.latch
     }
 
-    /// Takes up to `max` items out, the oldest first. Their room is given back in one go when the iterator is dropped.
+    /// Takes up to `max` items out, the oldest first. Their room is given back in one go when the
+    /// iterator is dropped.
     ///
-    /// It gives out what is there when it comes to it, under one lock, and not what is pushed meanwhile: a receiver that ran after fast senders would take the lock for each item.
-    /// Those items have woken the latch.
+    /// It gives out what is there when it comes to it, under one lock, and not what is pushed
+    /// meanwhile: a receiver that ran after fast senders would take the lock for each item. Those
+    /// items have woken the latch.
     ///
-    /// What is left behind keeps the owner awake: the latch is woken if the drain ends before the mailbox is empty. A drain that
-    /// never ends, because it is forgotten ([`core::mem::forget`]), wakes nobody; the next one gives its room back.
+    /// What is left behind keeps the owner awake: the latch is woken if the drain ends before the
+    /// mailbox is empty. A drain that never ends, because it is forgotten ([`core::mem::forget`]),
+    /// wakes nobody; the next one gives its room back.
     pub fn drain(&mut self, max: usize) -> Drain<'_, T> {
         Drain { mailbox: self, left: max, has_swapped: false }
     }
@@ -60,7 +64,8 @@ impl<T> Mailbox<T> {
         self.len() == 0
     }
 
-    /// Closes the mailbox: nothing more goes in, what is in can be drained. All who wait for room hear of it.
+    /// Closes the mailbox: nothing more goes in, what is in can be drained. All who wait for room
+    /// hear of it.
     pub fn close(&self) {
         self.shared.close();
     }
@@ -85,8 +90,9 @@ impl<T> Mailbox<T> {
         Some(item)
     }
 
-    /// Gives the room back of what has gone out, wakes those who wait for it, and the owner if he has left items behind. What came after the
-    /// swap is not left behind: it was pushed to an empty queue (protocol 3).
+    /// Gives the room back of what has gone out, wakes those who wait for it, and the owner if he
+    /// has left items behind. What came after the swap is not left behind: it was pushed to an
+    /// empty queue (protocol 3).
     fn end_drain(&mut self, has_swapped: bool) {
         let has_room = self.out_items > 0;
         if has_swapped && !has_room {
@@ -141,7 +147,8 @@ impl<T> fmt::Debug for Mailbox<T> {
     }
 }
 
-/// The items of one [`Mailbox::drain`]. What it has not given out when it is dropped stays in the mailbox.
+/// The items of one [`Mailbox::drain`]. What it has not given out when it is dropped stays in the
+/// mailbox.
 #[derive(Debug)]
 pub struct Drain<'m, T> {
     mailbox: &'m mut Mailbox<T>,

@@ -71,7 +71,8 @@ fn in_semaphore_mode_every_freed_unit_wakes_a_writer_of_several() {
         std::thread::scope(|scope| {
             let three = spawn_asleep(scope, || counter.write(3));
             let two = spawn_asleep(scope, || counter.write(2));
-            // Two units make room for two, three more for three; whoever is woken in vain sleeps again.
+            // Two units make room for two, three more for three; whoever is woken in vain sleeps
+            // again.
             (0..2).for_each(|_| assert_eq!(again.read(), Ok(1)));
             assert_eq!(two.join().unwrap(), Ok(()));
             (0..3).for_each(|_| assert_eq!(again.read(), Ok(1)));

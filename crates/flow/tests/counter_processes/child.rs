@@ -1,4 +1,5 @@
-//! The other process: it gets a counter over the socket that is its standard input, and does what its arguments say.
+//! The other process: it gets a counter over the socket that is its standard input, and does what
+//! its arguments say.
 
 #![allow(unsafe_code, reason = "sigaction(2): a signal without a handler would end the process")]
 
@@ -18,7 +19,8 @@ use crate::{hostile, passing, watch};
 /// The first argument of such a process.
 pub(crate) const NAME: &str = "other-process";
 
-/// Starts one with this role, and gives it the counter. What it prints can be read. Goes into the test's list of those to be ended.
+/// Starts one with this role, and gives it the counter. What it prints can be read. Goes into the
+/// test's list of those to be ended.
 pub(crate) fn start(counter: &EventCounter, role: &[&str]) -> (Child, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -122,9 +124,10 @@ fn wait_through_signals(counter: &EventCounter, what: &str) {
     }
 }
 
-/// How long to wait for a descriptor before an attempt is due all the same. A peer that is killed right after it has made a side say "not
-/// ready", which somebody else had made ready since it looked, and before it looks again, takes the wake with it: no order of calls
-/// can prevent that. So who outlives others polls with a timeout, and his attempt brings both sides up to date.
+/// How long to wait for a descriptor before an attempt is due all the same. A peer that is killed
+/// right after it has made a side say "not ready", which somebody else had made ready since it
+/// looked, and before it looks again, takes the wake with it: no order of calls can prevent that.
+/// So who outlives others polls with a timeout, and his attempt brings both sides up to date.
 const TRY_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 pub(crate) fn write_one(way: &str, writer: &CounterWriter) {

@@ -1,6 +1,8 @@
-//! A peer that does what it likes with everything that was sent to it, and a process whose calls must not wait for it.
+//! A peer that does what it likes with everything that was sent to it, and a process whose calls
+//! must not wait for it.
 //!
-//! A call that waits shows as a test that hangs: the peer keeps what makes the call wait until it hears that the call has returned.
+//! A call that waits shows as a test that hangs: the peer keeps what makes the call wait until it
+//! hears that the call has returned.
 
 use std::{
     io::{Read as _, Write as _},
@@ -60,7 +62,8 @@ fn shared() -> EventCounter {
     EventCounter::builder().maximum(4).shared(true).build().unwrap()
 }
 
-/// One fcntl(2) of a peer was enough. The rest of what it can do to a side, one by one and for good.
+/// One fcntl(2) of a peer was enough. The rest of what it can do to a side, one by one and for
+/// good.
 pub(crate) fn clears_nonblock() {
     let changes: [fn(&OwnedFd); 4] = [|_| {}, empty, fill, |fd| expire(fd, 1)];
     for change in changes {

@@ -1,4 +1,5 @@
-//! `EventCounter` between real processes: flow in both directions, signals, and kills in the middle.
+//! `EventCounter` between real processes: flow in both directions, signals, and kills in the
+//! middle.
 //!
 //! The binary starts itself again as the other process, so it has a `main` of its own.
 

@@ -58,7 +58,8 @@ pub(crate) fn all() -> Vec<Trial> {
     trials
 }
 
-/// A page of hugetlbfs is refused: when there are no huge pages left, the first access to it is `SIGBUS`.
+/// A page of hugetlbfs is refused: when there are no huge pages left, the first access to it is
+/// `SIGBUS`.
 fn huge_pages() -> Trial {
     let name = "a_page_of_huge_pages_is_refused";
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
@@ -167,21 +168,24 @@ impl Seed {
 /// How many processes die in one test.
 const KILLS: u64 = 30;
 
-/// Starts a process, lets it do something, kills it at a random moment, and returns how many units it says it has moved.
+/// Starts a process, lets it do something, kills it at a random moment, and returns how many units
+/// it says it has moved.
 fn kill_one(counter: &EventCounter, role: &[&str], seed: &mut Seed) -> u64 {
     let (mut child, _socket) = start(counter, role);
     let mut stdout = child.stdout.take().unwrap();
     let mut first = [0];
     stdout.read_exact(&mut first).unwrap();
-    // sleep: the kill is to come at any moment of the other process's work; nothing depends on which.
+    // sleep: the kill is to come at any moment of the other process's work; nothing depends on
+    // which.
     std::thread::sleep(Duration::from_micros(seed.below(2000)));
     kill(child);
     let mut rest = Vec::new();
     1 + stdout.read_to_end(&mut rest).unwrap() as u64
 }
 
-/// Writers are killed one after the other, while another process goes on writing and this one reads. The reader never hangs, gets all that
-/// the survivor wrote, and of the dead all that they had told, or what was under way at their death.
+/// Writers are killed one after the other, while another process goes on writing and this one
+/// reads. The reader never hangs, gets all that the survivor wrote, and of the dead all that they
+/// had told, or what was under way at their death.
 fn writers_killed(writing: &str, reading: &str, semaphore: bool) {
     let counter = shared(4, semaphore);
     let sides = Sides::of(&counter);
@@ -206,8 +210,9 @@ fn writers_killed(writing: &str, reading: &str, semaphore: bool) {
         BufReader::new(survivor.stdout.take().unwrap()).read_line(&mut line).unwrap();
         succeed(survivor);
         let survived: u64 = line.trim().parse().unwrap();
-        // The last attempt is ours: whatever the dead left, the reader hears of it by this, be it refused. It is when the reader has ended before: of a
-        // semaphore it takes one at a time, and nobody would make room.
+        // The last attempt is ours: whatever the dead left, the reader hears of it by this, be it
+        // refused. It is when the reader has ended before: of a semaphore it takes one at a time,
+        // and nobody would make room.
         over.store(true, SeqCst);
         let ours = u64::from(counter.try_write(1).is_ok());
         reader.join().unwrap();
@@ -223,7 +228,8 @@ fn writers_killed(writing: &str, reading: &str, semaphore: bool) {
     sides.assert_exact();
 }
 
-/// Readers are killed one after the other, while another process goes on reading and this one writes. The writer never hangs.
+/// Readers are killed one after the other, while another process goes on reading and this one
+/// writes. The writer never hangs.
 fn readers_killed(writing: &str, reading: &str, semaphore: bool) {
     let counter = shared(4, semaphore);
     let (written, over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -238,7 +244,8 @@ fn readers_killed(writing: &str, reading: &str, semaphore: bool) {
             }
         };
         let writer = scope.spawn(write_all);
-        // One that goes on to the end, and is killed then: the writer has ended, so nothing is under way.
+        // One that goes on to the end, and is killed then: the writer has ended, so nothing is
+        // under way.
         let (mut survivor, _socket) = start(&counter, &["read-until-killed", reading]);
         let mut stdout = survivor.stdout.take().unwrap();
         let counting = scope.spawn(move || {

@@ -1,4 +1,5 @@
-//! A test that hangs becomes one that fails: it says who waits for what, and leaves no process behind.
+//! A test that hangs becomes one that fails: it says who waits for what, and leaves no process
+//! behind.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +32,8 @@ fn pid(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// The tests that were given up. One that was slow and did not hang goes on until this process ends.
+/// The tests that were given up. One that was slow and did not hang goes on until this process
+/// ends.
 static GIVEN_UP: Mutex<Vec<ThreadId>> = Mutex::new(Vec::new());
 
 /// The calling test has started this one.
@@ -79,7 +81,8 @@ pub(crate) fn within_patience(test: Box<dyn FnOnce() + Send>) -> Result<(), Fail
     })
 }
 
-/// Kills what the test has left, and tells what it was doing. One that lived on would keep the output open for whoever reads that to its end.
+/// Kills what the test has left, and tells what it was doing. One that lived on would keep the
+/// output open for whoever reads that to its end.
 fn end_others(test: &Thread) -> String {
     let mut text = doing("the test", "self");
     OTHERS.lock().unwrap().retain(|&number, other| {

@@ -1,9 +1,11 @@
-//! The counter: no wake is lost, by futex, level or edge; never above the maximum; at rest the levels are exact.
+//! The counter: no wake is lost, by futex, level or edge; never above the maximum; at rest the
+//! levels are exact.
 
 use loom::thread;
 use windlass_flow::{CounterReader, CounterWriter, EventCounter, ReadError, WriteError};
 
-/// Runs a model in all interleavings in which at most this many threads are preempted; most errors need two.
+/// Runs a model in all interleavings in which at most this many threads are preempted; most errors
+/// need two.
 fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -72,7 +74,8 @@ fn read_by_edges(reader: &CounterReader) -> u32 {
     }
 }
 
-/// Both sides, exposed before anything happens: to ask for one reconciles it, which would mend what a test is to find.
+/// Both sides, exposed before anything happens: to ask for one reconciles it, which would mend what
+/// a test is to find.
 struct Sides(CounterReader, CounterWriter);
 
 impl Sides {
@@ -131,7 +134,8 @@ fn two_blocking_readers_and_a_writer_lose_no_wake() {
 
 #[test]
 fn a_freed_unit_wakes_the_writer_that_can_use_it() {
-    // There is room for the writer of one after one read, for the writer of two not. Who wakes one only may wake the wrong one.
+    // There is room for the writer of one after one read, for the writer of two not. Who wakes one
+    // only may wake the wrong one.
     model(2, || {
         let counter = counter(4, 3, true);
         let (one, two) = (counter.clone(), counter.clone());
@@ -276,7 +280,8 @@ fn at_rest_the_levels_are_those_of_the_last_maximum() {
 
 #[test]
 fn a_refused_writer_gets_an_edge() {
-    // The level may never have been shown as "not writable" when the reader makes it writable again.
+    // The level may never have been shown as "not writable" when the reader makes it writable
+    // again.
     model(2, || {
         let counter = counter(2, 0, false);
         let sides = Sides::of(&counter);

@@ -10,7 +10,8 @@ use windlass_flow::Latch;
 
 use crate::bounded;
 
-/// Something to be seen after a wake. All of it is relaxed: that it is seen is the latch's work (protocol 4).
+/// Something to be seen after a wake. All of it is relaxed: that it is seen is the latch's work
+/// (protocol 4).
 struct Scene {
     latch: Latch,
     done: [AtomicU32; 2],
@@ -75,7 +76,8 @@ fn an_owner_who_waits_sees_the_second_wake_of_one() {
     });
 }
 
-/// A handler among others: it is called for each edge and rearms at its end, so what comes while it runs calls it again.
+/// A handler among others: it is called for each edge and rearms at its end, so what comes while it
+/// runs calls it again.
 #[test]
 fn an_owner_that_its_descriptor_calls_sees_all() {
     bounded(|| {
@@ -142,7 +144,8 @@ fn of_two_wakes_one_rings_and_only_a_sleeper() {
     });
 }
 
-/// Something else ends the owner's wait, so that a ring may come late: in the owner's next sleep, say.
+/// Something else ends the owner's wait, so that a ring may come late: in the owner's next sleep,
+/// say.
 #[test]
 fn a_ring_that_comes_late_takes_no_wake_away() {
     bounded(|| {
@@ -160,7 +163,8 @@ fn a_ring_that_comes_late_takes_no_wake_away() {
     });
 }
 
-/// `wait` clears the descriptor: the ring that it takes away may be the one of a wake that nobody has seen yet.
+/// `wait` clears the descriptor: the ring that it takes away may be the one of a wake that nobody
+/// has seen yet.
 #[test]
 fn a_wait_that_was_over_early_takes_no_wake_away() {
     bounded(|| {

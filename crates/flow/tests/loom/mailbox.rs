@@ -1,6 +1,8 @@
-//! The mailbox: no item and no wake is lost, nothing overtakes, the bounds hold, and who waits for room goes on.
+//! The mailbox: no item and no wake is lost, nothing overtakes, the bounds hold, and who waits for
+//! room goes on.
 //!
-//! Models with three threads, and those that wait often, are bounded: unbounded, they take minutes. The others run every interleaving.
+//! Models with three threads, and those that wait often, are bounded: unbounded, they take minutes.
+//! The others run every interleaving.
 
 use std::{
     pin::Pin,
@@ -86,7 +88,8 @@ fn a_receiver_who_takes_all_for_each_wake() {
     });
 }
 
-/// Who pushes to a queue that is not empty wakes nobody: the one before may not have woken yet (protocol 3).
+/// Who pushes to a queue that is not empty wakes nobody: the one before may not have woken yet
+/// (protocol 3).
 #[test]
 fn two_senders_with_room_for_both() {
     bounded(|| {
@@ -186,8 +189,8 @@ fn a_future_dropped_while_room_comes_takes_nobodys_wake() {
     });
 }
 
-/// Counted so that it is never more than the truth: an item is added after it was pushed, and taken off before its room is
-/// given back.
+/// Counted so that it is never more than the truth: an item is added after it was pushed, and taken
+/// off before its room is given back.
 #[test]
 fn the_bound_is_never_passed() {
     bounded(|| {
@@ -278,7 +281,8 @@ fn a_thread_and_a_task_that_wait_hear_that_a_sender_closes() {
     });
 }
 
-/// What was taken before the end comes out, and what came after it goes back: nothing is in between.
+/// What was taken before the end comes out, and what came after it goes back: nothing is in
+/// between.
 #[test]
 fn an_item_pushed_while_the_mailbox_is_closed_is_in_or_comes_back() {
     loom::model(|| {

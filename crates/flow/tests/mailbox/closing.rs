@@ -80,7 +80,8 @@ fn a_receiver_that_waits_hears_that_the_last_sender_is_gone() {
     });
 }
 
-/// Lets two threads and two tasks wait for room, ends the mailbox, and looks whether each has its item back.
+/// Lets two threads and two tasks wait for room, ends the mailbox, and looks whether each has its
+/// item back.
 fn all_who_wait_hear_of(
     end: impl FnOnce(&Sender<Arc<u32>>, Mailbox<Arc<u32>>) -> Option<Mailbox<Arc<u32>>>,
 ) {

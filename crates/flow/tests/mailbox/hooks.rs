@@ -1,7 +1,8 @@
 //! A waker that runs the test's code where it is cloned, woken and dropped.
 //!
-//! [`std::task::Wake`] has no say in cloning, so this is a raw one. Its data is an `Arc<Hooks>` turned into a pointer: each waker owns one
-//! reference of it, made in [`Hooks::waker`] or [`clone`], and given back once, in [`wake`] or [`release`].
+//! [`std::task::Wake`] has no say in cloning, so this is a raw one. Its data is an `Arc<Hooks>`
+//! turned into a pointer: each waker owns one reference of it, made in [`Hooks::waker`] or
+//! [`clone`], and given back once, in [`wake`] or [`release`].
 
 #![expect(unsafe_code, reason = "a waker whose clone is the test's own code")]
 
@@ -28,8 +29,9 @@ impl Default for Hooks {
 
 impl Hooks {
     pub(crate) fn waker(self: &Arc<Self>) -> Waker {
-        // SAFETY: the functions of the table keep RawWakerVTable's contract: each takes the pointer for the one reference that it
-        // owns or borrows, as the module says; they are thread-safe, because `Hooks` is `Send + Sync` and counted by an `Arc`.
+        // SAFETY: the functions of the table keep RawWakerVTable's contract: each takes the pointer
+        // for the one reference that it owns or borrows, as the module says; they are thread-safe,
+        // because `Hooks` is `Send + Sync` and counted by an `Arc`.
         unsafe { Waker::from_raw(raw(self.clone())) }
     }
 }
@@ -50,7 +52,8 @@ unsafe fn owned(data: *const ()) -> Arc<Hooks> {
 }
 
 unsafe fn clone(data: *const ()) -> RawWaker {
-    // SAFETY: the waker that is cloned keeps its reference: what is built of it here is never dropped.
+    // SAFETY: the waker that is cloned keeps its reference: what is built of it here is never
+    // dropped.
     let hooks = ManuallyDrop::new(unsafe { owned(data) });
     (hooks.on_clone)();
     raw(Arc::clone(&hooks))

@@ -1,4 +1,5 @@
-//! The mailbox from outside: its bounds, its ends, who waits for room and who is woken when, and what the user's code may do to it.
+//! The mailbox from outside: its bounds, its ends, who waits for room and who is woken when, and
+//! what the user's code may do to it.
 
 #![cfg(not(loom))]
 

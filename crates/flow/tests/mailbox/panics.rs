@@ -1,4 +1,5 @@
-//! The user's code may panic wherever the mailbox calls it: nothing is lost, nobody is left asleep, and the mailbox goes on.
+//! The user's code may panic wherever the mailbox calls it: nothing is lost, nobody is left asleep,
+//! and the mailbox goes on.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

@@ -1,4 +1,5 @@
-//! Many threads at once: nothing is lost, nothing overtakes, the bounds hold, and nobody sleeps for ever.
+//! Many threads at once: nothing is lost, nothing overtakes, the bounds hold, and nobody sleeps for
+//! ever.
 
 use std::{
     sync::{
@@ -28,8 +29,8 @@ impl Drop for Item {
     }
 }
 
-/// What has its room, counted so that it is never more than the truth: items are added after they were pushed, and taken off
-/// before their room is given back.
+/// What has its room, counted so that it is never more than the truth: items are added after they
+/// were pushed, and taken off before their room is given back.
 #[derive(Default)]
 struct Held {
     items: AtomicI64,

@@ -65,7 +65,8 @@ impl Epoll {
         Ok(())
     }
 
-    /// The set is the parent's too, and what a child enters carries addresses that mean nothing there (rule 11).
+    /// The set is the parent's too, and what a child enters carries addresses that mean nothing
+    /// there (rule 11).
     pub(crate) fn check_owner(&self) -> Result<(), Errno> {
         self.fork.check()
     }
@@ -77,8 +78,8 @@ impl Epoll {
     pub(crate) fn add(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
         self.check_owner()?;
         match self.control(libc::EPOLL_CTL_ADD, fd, mask, address) {
-            // The number is free in our table, so the entry is a ghost's, whose file has come back under the number
-            // (rule 7). DEL names exactly it: (file, number).
+            // The number is free in our table, so the entry is a ghost's, whose file has come back
+            // under the number (rule 7). DEL names exactly it: (file, number).
             Err(Errno::EXIST) => {
                 self.delete(fd)?;
                 self.control(libc::EPOLL_CTL_ADD, fd, mask, address)
@@ -92,7 +93,8 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_MOD, fd, mask, address)
     }
 
-    /// In a child the entry stays, for it is the parent's. No event of it ever comes to the child, whose waits are refused.
+    /// In a child the entry stays, for it is the parent's. No event of it ever comes to the child,
+    /// whose waits are refused.
     pub(crate) fn delete(&mut self, fd: i32) -> Result<(), Errno> {
         if self.fork.is_child() {
             return Ok(());
@@ -127,8 +129,9 @@ impl Epoll {
     }
 }
 
-/// Makes a set with a high number, if it can be had. One is made when somebody plays with descriptors' numbers, and the low ones are
-/// those that he has freed and may take again by dup2(2).
+/// Makes a set with a high number, if it can be had. One is made when somebody plays with
+/// descriptors' numbers, and the low ones are those that he has freed and may take again by
+/// dup2(2).
 fn create_high() -> Result<OwnedFd, Errno> {
     let set = epoll::create(CreateFlags::CLOEXEC)?;
     Ok(rustix::io::fcntl_dupfd_cloexec(&set, HIGH_NUMBER).unwrap_or(set))
@@ -140,7 +143,8 @@ pub(crate) fn forget(set: BorrowedFd<'_>, fd: i32) {
     let _ = control(set, libc::EPOLL_CTL_DEL, fd, 0, 0);
 }
 
-/// epoll_ctl(2). By number, for the descriptor may have been closed behind our back: then the kernel says `EBADF`.
+/// epoll_ctl(2). By number, for the descriptor may have been closed behind our back: then the
+/// kernel says `EBADF`.
 fn control(
     set: BorrowedFd<'_>,
     operation: i32,
@@ -149,12 +153,14 @@ fn control(
     address: u64,
 ) -> Result<(), Errno> {
     let mut event = libc::epoll_event { events: mask, u64: address };
-    // SAFETY: the set is open, and the event lives through the call, which writes no memory of ours.
+    // SAFETY: the set is open, and the event lives through the call, which writes no memory of
+    // ours.
     let outcome = unsafe { libc::epoll_ctl(set.as_raw_fd(), operation, fd, &raw mut event) };
     if outcome == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// Whether the kernel has epoll_pwait2(2): since Linux 5.11, and where no seccomp filter forbids it.
+/// Whether the kernel has epoll_pwait2(2): since Linux 5.11, and where no seccomp filter forbids
+/// it.
 fn probe_pwait2(set: &OwnedFd) -> bool {
     let mut room = [MaybeUninit::<RawEvent>::uninit()];
     let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -173,8 +179,8 @@ fn wait_in_milliseconds(
             .unwrap_or(i32::MAX)
     });
     let length = i32::try_from(room.len()).unwrap_or(i32::MAX);
-    // SAFETY: the set is open, and the kernel writes at most `length` events to the room, which is that large.
-    // rustix's `Event` has the layout of `struct epoll_event`.
+    // SAFETY: the set is open, and the kernel writes at most `length` events to the room, which is
+    // that large. rustix's `Event` has the layout of `struct epoll_event`.
     let count = unsafe {
         libc::epoll_wait(set.as_raw_fd(), room.as_mut_ptr().cast(), length, milliseconds)
     };

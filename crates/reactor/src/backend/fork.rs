@@ -1,14 +1,16 @@
 //! Whether this process is the one that built the reactor.
 //!
-//! A child of fork(2) has a copy of the reactor's memory and shares its epoll set or ring with the parent, and every registered descriptor. What it enters there
-//! carries an address that means something else in the parent (rule 11), and entries of its would mix with the parent's in the ring's queues, which are one memory for
-//! both. So a reactor refuses to work in a child. A page that the kernel wipes in the child tells it, for the price of a load.
+//! A child of fork(2) has a copy of the reactor's memory and shares its epoll set or ring with the
+//! parent, and every registered descriptor. What it enters there carries an address that means
+//! something else in the parent (rule 11), and entries of its would mix with the parent's in the
+//! ring's queues, which are one memory for both. So a reactor refuses to work in a child. A page
+//! that the kernel wipes in the child tells it, for the price of a load.
 //!
 //! In a child:
 //!
 //! 1. A wait is refused, and so are `add` and `modify`: [`REFUSAL`].
-//! 2. What cannot fail (`delete`, taking a subscriber out, the reactor's end) frees memory and closes the child's descriptors. The epoll set and the ring
-//!    are not told.
+//! 2. What cannot fail (`delete`, taking a subscriber out, the reactor's end) frees memory and
+//!    closes the child's descriptors. The epoll set and the ring are not told.
 //! 3. Streams send nothing and change nothing of their sockets.
 
 #![allow(unsafe_code, reason = "one page of memory, mapped, read and unmapped")]
@@ -26,7 +28,8 @@ pub(crate) const REFUSAL: Errno = Errno::STALE;
 
 const LENGTH: usize = 4096;
 
-/// One page that holds 1 in the process that made it and 0 in its children. It lives until the last clone is dropped, and nobody else has its address.
+/// One page that holds 1 in the process that made it and 0 in its children. It lives until the last
+/// clone is dropped, and nobody else has its address.
 #[derive(Clone)]
 pub(crate) struct ForkGuard {
     /// That of the mapping, a step nearer.
@@ -59,7 +62,8 @@ impl ForkGuard {
 
     #[inline(always)]
     pub(crate) fn is_child(&self) -> bool {
-        // SAFETY: the page is mapped until the mapping is dropped, which this is a part of. Volatile, for the kernel changes it behind the compiler's back.
+        // SAFETY: the page is mapped until the mapping is dropped, which this is a part of.
+        // Volatile, for the kernel changes it behind the compiler's back.
         unsafe { self.page.cast::<u32>().read_volatile() == 0 }
     }
 
@@ -73,7 +77,8 @@ impl ForkGuard {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no clone is left that could use it again. It cannot fail for a whole mapping of ours.
+        // SAFETY: the mapping is ours, and no clone is left that could use it again. It cannot fail
+        // for a whole mapping of ours.
         let _ = unsafe { munmap(self.0, LENGTH) };
     }
 }

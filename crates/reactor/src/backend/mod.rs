@@ -1,6 +1,7 @@
 //! What tells the reactor which descriptors are ready.
 //!
-//! A backend is chosen when the reactor is built and costs one branch per wait, never one per event.
+//! A backend is chosen when the reactor is built and costs one branch per wait, never one per
+//! event.
 
 use core::{
     fmt,
@@ -50,7 +51,8 @@ pub use uring::{RingError, RingFeature, RingFeatures};
 /// | a number replaced behind the reactor's back | the same | the same | the new file's events |
 /// | needs Linux | 5.11 (2.6.27 with timeouts in milliseconds) | 5.13, best 6.1 | 2.6.17 |
 ///
-/// A backend has a name, which [`Display`](fmt::Display) writes and [`FromStr`] reads: `auto`, `epoll`, `uring`, `poll`.
+/// A backend has a name, which [`Display`](fmt::Display) writes and [`FromStr`] reads: `auto`,
+/// `epoll`, `uring`, `poll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Backend {
@@ -62,8 +64,9 @@ pub enum Backend {
     Epoll,
     /// io_uring(7), since Linux 5.13; faster since 6.1.
     Uring,
-    /// ppoll(2), for sandboxes that have neither of the others, and for comparison. It takes no more descriptors than `RLIMIT_NOFILE` says: a
-    /// process that lowers the limit below what is registered gets `EINVAL` from [`Reactor::run_once`](crate::Reactor::run_once).
+    /// ppoll(2), for sandboxes that have neither of the others, and for comparison. It takes no
+    /// more descriptors than `RLIMIT_NOFILE` says: a process that lowers the limit below what is
+    /// registered gets `EINVAL` from [`Reactor::run_once`](crate::Reactor::run_once).
     Poll,
 }
 
@@ -102,18 +105,21 @@ type Cell = CellPtr<Reactor>;
 pub(crate) const COMPLETION: u32 = 1 << 27;
 
 /// The backend at work.
-// With a tag of its own: one that stands in a field of a variant costs each turn three instructions to read.
+// With a tag of its own: one that stands in a field of a variant costs each turn three instructions
+// to read.
 #[repr(u8)]
 pub(crate) enum Driver {
     Epoll(Epoll),
-    /// Without epoll_pwait2(2). A variant of its own, so that a turn asks once for the backend and the call.
+    /// Without epoll_pwait2(2). A variant of its own, so that a turn asks once for the backend and
+    /// the call.
     OldEpoll(Epoll),
     Uring(Box<Uring>),
     Poll(Poll),
 }
 
 impl Driver {
-    /// The backend that was asked for. [`Backend::Auto`] is epoll; ARCHITECTURE.md says when it may become the ring.
+    /// The backend that was asked for. [`Backend::Auto`] is epoll; ARCHITECTURE.md says when it may
+    /// become the ring.
     pub(crate) fn new(backend: Backend, ring: RingSettings) -> Result<Self, BuildError> {
         Ok(match backend {
             Backend::Auto | Backend::Epoll => Self::epoll()?,
@@ -160,7 +166,8 @@ impl Driver {
         }
     }
 
-    /// Whether the backend can keep an interest. What it cannot is refused as `Unsupported`, before anything is written down.
+    /// Whether the backend can keep an interest. What it cannot is refused as `Unsupported`, before
+    /// anything is written down.
     pub(crate) fn supports(&self, interest: Interest) -> bool {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Uring(_) => true,
@@ -186,7 +193,8 @@ impl Driver {
         }
     }
 
-    /// Whether a number can be watched at all: closed ones cannot, nor files without a poll method. Asked for what the user registers.
+    /// Whether a number can be watched at all: closed ones cannot, nor files without a poll method.
+    /// Asked for what the user registers.
     pub(crate) fn check(&mut self, fd: i32) -> Result<(), Errno> {
         match self {
             // It says so itself when the number is added.
@@ -213,8 +221,8 @@ impl Driver {
         }
     }
 
-    /// Changes what a watched cell is watched for. With the mask that it has, edge-triggered or one-shot, it reports anew. The cell notes the mask
-    /// when this was successful.
+    /// Changes what a watched cell is watched for. With the mask that it has, edge-triggered or
+    /// one-shot, it reports anew. The cell notes the mask when this was successful.
     pub(crate) fn modify(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => {
@@ -225,7 +233,8 @@ impl Driver {
         }
     }
 
-    /// Ends the watch. In a child of fork(2) it is the parent's, and nothing is done. An error means that its entry may live on under a file that the number no longer names.
+    /// Ends the watch. In a child of fork(2) it is the parent's, and nothing is done. An error
+    /// means that its entry may live on under a file that the number no longer names.
     pub(crate) fn delete(&mut self, cell: Cell) -> Result<(), Errno> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.delete(cell.fd()),
@@ -265,9 +274,9 @@ impl Driver {
         }
     }
 
-    /// Waits until something is ready or the time is over (`None`: for ever), and says how many events it wrote to
-    /// the front of `room`, which is not empty. `EINTR` comes back as it is; it also stands for a wait that ended without an event
-    /// and before its time.
+    /// Waits until something is ready or the time is over (`None`: for ever), and says how many
+    /// events it wrote to the front of `room`, which is not empty. `EINTR` comes back as it is; it
+    /// also stands for a wait that ended without an event and before its time.
     #[inline(always)]
     pub(crate) fn wait(
         &mut self,
@@ -316,7 +325,8 @@ impl Driver {
         }
     }
 
-    /// A new, empty set of watches in place of the old one, which is forgotten with all its entries.
+    /// A new, empty set of watches in place of the old one, which is forgotten with all its
+    /// entries.
     pub(crate) fn replace(&mut self) -> Result<(), Errno> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.replace(),
@@ -325,7 +335,8 @@ impl Driver {
         }
     }
 
-    /// Makes ready for another loop's wait. True when there is something to do already that the watchable descriptor may not tell of.
+    /// Makes ready for another loop's wait. True when there is something to do already that the
+    /// watchable descriptor may not tell of.
     pub(crate) fn settle(&mut self) -> Result<bool, Errno> {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => Ok(false),
@@ -333,9 +344,11 @@ impl Driver {
         }
     }
 
-    /// The descriptor by which another loop can wait for this one, and a number that changes with it.
+    /// The descriptor by which another loop can wait for this one, and a number that changes with
+    /// it.
     ///
-    /// For the outer set of [`Embedded`](crate::Embedded) alone: rule 11 forbids to show it to anybody else. `EOPNOTSUPP` where there is none.
+    /// For the outer set of [`Embedded`](crate::Embedded) alone: rule 11 forbids to show it to
+    /// anybody else. `EOPNOTSUPP` where there is none.
     pub(crate) fn watchable(&mut self) -> Result<(rustix::fd::BorrowedFd<'_>, u64), Errno> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => Ok(epoll.watchable()),
@@ -344,7 +357,8 @@ impl Driver {
         }
     }
 
-    /// Makes sure that another loop hears of a number that was added before it asked for [`watchable`](Self::watchable).
+    /// Makes sure that another loop hears of a number that was added before it asked for
+    /// [`watchable`](Self::watchable).
     pub(crate) fn tell_host_of(&mut self, fd: i32) -> Result<(), Errno> {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => Ok(()),
@@ -352,7 +366,8 @@ impl Driver {
         }
     }
 
-    /// No other loop waits any more: what was set up for [`watchable`](Self::watchable) is given up.
+    /// No other loop waits any more: what was set up for [`watchable`](Self::watchable) is given
+    /// up.
     pub(crate) fn leave_host(&mut self) {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => {}
@@ -368,7 +383,8 @@ impl Driver {
         }
     }
 
-    /// Gets rid of what the kernel still owes to deleted cells, for a bounded time. For the reactor's end.
+    /// Gets rid of what the kernel still owes to deleted cells, for a bounded time. For the
+    /// reactor's end.
     pub(crate) fn close(&mut self) {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => {}
@@ -377,7 +393,8 @@ impl Driver {
     }
 }
 
-/// What a demanded ring that cannot be had is to the builder. A descriptor that the kernel refuses is the same error on every backend.
+/// What a demanded ring that cannot be had is to the builder. A descriptor that the kernel refuses
+/// is the same error on every backend.
 fn build_error(why: RingError) -> BuildError {
     match why {
         RingError::Os(errno @ (Errno::MFILE | Errno::NFILE)) => BuildError::Os(errno),
@@ -385,7 +402,8 @@ fn build_error(why: RingError) -> BuildError {
     }
 }
 
-/// What a wait that is not in line says, in a register: a result would go by way of memory, and with it that of the one that is in line.
+/// What a wait that is not in line says, in a register: a result would go by way of memory, and
+/// with it that of the one that is in line.
 #[derive(Clone, Copy)]
 struct Outcome(isize);
 

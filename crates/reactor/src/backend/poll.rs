@@ -1,14 +1,17 @@
 //! ppoll(2): a table of descriptors that the kernel goes through at every wait.
 //!
-//! The plainest thing that keeps the contract, for sandboxes that have neither epoll nor rings, and the twin that the other backends are
-//! compared with. The kernel keeps nothing between two waits, so nothing can disagree: there are no ghosts (rule 7), and `delete` never fails.
+//! The plainest thing that keeps the contract, for sandboxes that have neither epoll nor rings, and
+//! the twin that the other backends are compared with. The kernel keeps nothing between two waits,
+//! so nothing can disagree: there are no ghosts (rule 7), and `delete` never fails.
 //!
 //! # The table
 //!
-//! 1. `entries` is what ppoll(2) is given. `watches` has what goes with each entry, at the same place.
+//! 1. `entries` is what ppoll(2) is given. `watches` has what goes with each entry, at the same
+//!    place.
 //! 2. `places[number]` is the place of a number's entry, or [`NOWHERE`].
-//! 3. An entry that is left out has the complement of its number, which is negative, and the kernel skips it: a one-shot that has fired, an empty
-//!    interest that has been told of its error or hang-up, a number that turned out to be closed. `modify` brings it back.
+//! 3. An entry that is left out has the complement of its number, which is negative, and the kernel
+//!    skips it: a one-shot that has fired, an empty interest that has been told of its error or
+//!    hang-up, a number that turned out to be closed. `modify` brings it back.
 
 #![allow(unsafe_code, reason = "ppoll(2) and fcntl(2) by numbers, which may be closed")]
 
@@ -39,7 +42,8 @@ pub(crate) struct Poll {
     entries: Vec<libc::pollfd>,
     watches: Vec<Watch>,
     places: Vec<u32>,
-    /// Where the next look at what is ready begins: with what the last one had no room for, so that everybody gets a turn.
+    /// Where the next look at what is ready begins: with what the last one had no room for, so that
+    /// everybody gets a turn.
     first: usize,
 }
 
@@ -50,7 +54,8 @@ struct Watch {
 }
 
 impl Watch {
-    /// Whether it is left out when it has fired. An empty interest is edge-triggered for the kernel's mask, and nothing else here is.
+    /// Whether it is left out when it has fired. An empty interest is edge-triggered for the
+    /// kernel's mask, and nothing else here is.
     fn is_told_once(self) -> bool {
         self.mask & (ONESHOT | ET) != 0
     }
@@ -59,7 +64,8 @@ impl Watch {
 impl Poll {
     pub(crate) fn new() -> Self {
         Self {
-            // Where it is not to be had (before Linux 4.14) nobody is warned, and nothing is unsound by it: the kernel holds no address of ours.
+            // Where it is not to be had (before Linux 4.14) nobody is warned, and nothing is
+            // unsound by it: the kernel holds no address of ours.
             #[cfg(not(miri))]
             guard: ForkGuard::new().ok(),
             #[cfg(miri)]
@@ -71,7 +77,8 @@ impl Poll {
         }
     }
 
-    /// Refuses to work in a child of fork(2), where the descriptors are the parent's too: each would take events and wakes from the other.
+    /// Refuses to work in a child of fork(2), where the descriptors are the parent's too: each
+    /// would take events and wakes from the other.
     pub(crate) fn check_owner(&self) -> Result<(), Errno> {
         #[cfg(not(miri))]
         if let Some(guard) = &self.guard {
@@ -104,7 +111,8 @@ impl Poll {
         Ok(())
     }
 
-    /// Also asks whether the number is open, as epoll does: a mistake is told here, and not by an error event beside the error.
+    /// Also asks whether the number is open, as epoll does: a mistake is told here, and not by an
+    /// error event beside the error.
     pub(crate) fn modify(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
         self.check_owner()?;
         let place = self.place(fd);
@@ -138,8 +146,9 @@ impl Poll {
             timeout.map(|time| libc::timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec });
         let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
         let length = self.entries.len() as libc::nfds_t;
-        // SAFETY: the table has that many entries, of which the kernel writes `revents`; the time lives through the call, and no mask of
-        // signals is given. Numbers may be closed: then the kernel says so.
+        // SAFETY: the table has that many entries, of which the kernel writes `revents`; the time
+        // lives through the call, and no mask of signals is given. Numbers may be closed: then the
+        // kernel says so.
         let count = unsafe { libc::ppoll(self.entries.as_mut_ptr(), length, time, ptr::null()) };
         match usize::try_from(count) {
             Ok(count) => Ok(self.hand_out(count, room)),

@@ -1,7 +1,9 @@
 //! Whether a descriptor can be polled at all, told as epoll_ctl(2) would tell it.
 //!
-//! epoll refuses a closed number (`EBADF`) and a file that has no poll method (`EPERM`: regular files of most file systems, directories,
-//! `/dev/null`). poll(2) and a ring's poll take the latter and call it ready for ever. The other backends ask here first, so that a mistake has one error everywhere.
+//! epoll refuses a closed number (`EBADF`) and a file that has no poll method (`EPERM`: regular
+//! files of most file systems, directories, `/dev/null`). poll(2) and a ring's poll take the latter
+//! and call it ready for ever. The other backends ask here first, so that a mistake has one error
+//! everywhere.
 
 #![allow(
     unsafe_code,
@@ -21,8 +23,8 @@ use super::last_errno;
 /// What the kernel says of a file without a poll method (`DEFAULT_POLLMASK`, linux/poll.h).
 const DEFAULT_MASK: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM;
 
-/// Asks whether a number is that of an open descriptor that can be polled. One call for most descriptors, a few for those that are ready in
-/// every way at the moment.
+/// Asks whether a number is that of an open descriptor that can be polled. One call for most
+/// descriptors, a few for those that are ready in every way at the moment.
 ///
 /// # Errors
 /// `EBADF` when it is not open, or by `O_PATH` alone; `EPERM` when it cannot be polled.
@@ -32,7 +34,8 @@ pub(crate) fn check(fd: i32) -> Result<(), Errno> {
         return Err(Errno::BADF);
     }
     let mut asked = libc::pollfd { fd, events: DEFAULT_MASK, revents: 0 };
-    // SAFETY: one entry, which lives through the call. The number may be closed: then the kernel says so.
+    // SAFETY: one entry, which lives through the call. The number may be closed: then the kernel
+    // says so.
     let count = unsafe { libc::poll(&raw mut asked, 1, 0) };
     match count {
         // Without memory for it, say; what it is, the other calls tell.
@@ -47,7 +50,8 @@ pub(crate) fn check(fd: i32) -> Result<(), Errno> {
 /// Whether poll(2) says that a number has priority data.
 pub(crate) fn has_priority(fd: i32) -> bool {
     let mut asked = libc::pollfd { fd, events: libc::POLLPRI, revents: 0 };
-    // SAFETY: one entry, which lives through the call. The number may be closed: then the kernel says so.
+    // SAFETY: one entry, which lives through the call. The number may be closed: then the kernel
+    // says so.
     unsafe { libc::poll(&raw mut asked, 1, 0) };
     asked.revents & libc::POLLPRI != 0
 }
@@ -57,7 +61,8 @@ fn check_slowly(fd: i32) -> Result<(), Errno> {
         // What connections are: they can be polled, and are often ready in every way.
         libc::S_IFSOCK | libc::S_IFIFO => Ok(()),
         kind => match epoll::create(CreateFlags::CLOEXEC) {
-            // Nobody knows it better. Some regular files can be polled: /proc/pressure, and pidfds since Linux 6.9.
+            // Nobody knows it better. Some regular files can be polled: /proc/pressure, and pidfds
+            // since Linux 6.9.
             Ok(set) => ask_epoll(&set, fd),
             // A sandbox without epoll, or no descriptor left.
             Err(_) if matches!(kind, libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK) => {
@@ -84,7 +89,8 @@ fn kind(fd: i32) -> Result<libc::mode_t, Errno> {
 /// Enters a number into a set that is thrown away.
 fn ask_epoll(set: &OwnedFd, fd: i32) -> Result<(), Errno> {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
-    // SAFETY: the set is open, and the event lives through the call, which writes no memory of ours.
+    // SAFETY: the set is open, and the event lives through the call, which writes no memory of
+    // ours.
     let outcome =
         unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
     match if outcome == 0 { Ok(()) } else { Err(last_errno()) } {

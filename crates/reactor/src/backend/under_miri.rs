@@ -1,8 +1,9 @@
 //! Stands in for `epoll.rs` under Miri, so that the rest of the crate runs there as it is.
 //!
-//! Miri's epoll knows edge-triggered entries for read, write, read-hangup, error and hang-up, and neither `epoll_pwait2` nor one-shots. So
-//! every entry is made edge-triggered, a `MOD` before each wait makes the level-triggered ones fire again, and one-shots that have fired
-//! are disarmed by hand.
+//! Miri's epoll knows edge-triggered entries for read, write, read-hangup, error and hang-up, and
+//! neither `epoll_pwait2` nor one-shots. So every entry is made edge-triggered, a `MOD` before each
+//! wait makes the level-triggered ones fire again, and one-shots that have fired are disarmed by
+//! hand.
 
 #![allow(
     unsafe_code,
@@ -131,7 +132,8 @@ impl Epoll {
                 .unwrap_or(i32::MAX)
         });
         let length = i32::try_from(room.len()).unwrap_or(i32::MAX);
-        // SAFETY: the set is open, and at most `length` events are written to the room, which is that large.
+        // SAFETY: the set is open, and at most `length` events are written to the room, which is
+        // that large.
         let count = unsafe {
             libc::epoll_wait(self.set.as_raw_fd(), room.as_mut_ptr().cast(), length, milliseconds)
         };

@@ -2,10 +2,13 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. A call is `Queued` until the loop takes its job out (`Running`), its caller does (`Withdrawn`), or the queue is given up (`Closed`). Whoever
-//!    changes the state under the lock has the job: it runs, or comes back, and never both.
-//! 2. The answer is written when the job has returned or panicked, unless the caller has left (`Withdrawn`): then it is dropped on the loop's thread.
-//! 3. No code of the user's runs under the lock: jobs and answers are moved out of it before they run or are dropped.
+//! 1. A call is `Queued` until the loop takes its job out (`Running`), its caller does
+//!    (`Withdrawn`), or the queue is given up (`Closed`). Whoever changes the state under the lock
+//!    has the job: it runs, or comes back, and never both.
+//! 2. The answer is written when the job has returned or panicked, unless the caller has left
+//!    (`Withdrawn`): then it is dropped on the loop's thread.
+//! 3. No code of the user's runs under the lock: jobs and answers are moved out of it before they
+//!    run or are dropped.
 
 use core::{
     hint, mem,
@@ -24,8 +27,10 @@ use windlass_flow::panics::{Panics, discard_panic};
 use super::CallError;
 use crate::Turn;
 
-/// How long a caller looks for the answer of a loop that polls busily before it sleeps. That loop answers in a microsecond; a sleep and its end cost
-/// several. Where the loop does not poll, spinning made a round trip four times slower (10 µs for 2.4, two processors, 2026-11): the two are often on one processor.
+/// How long a caller looks for the answer of a loop that polls busily before it sleeps. That loop
+/// answers in a microsecond; a sleep and its end cost several. Where the loop does not poll,
+/// spinning made a round trip four times slower (10 µs for 2.4, two processors, 2026-11): the two
+/// are often on one processor.
 const SPIN_MAX: Duration = Duration::from_micros(4);
 
 /// What the loop does for another thread.
@@ -175,7 +180,8 @@ impl<J: Job> Call<J> {
         panics.resume();
     }
 
-    /// Writes the answer and wakes the caller, who may have left: then it is dropped here (protocol 2).
+    /// Writes the answer and wakes the caller, who may have left: then it is dropped here (protocol
+    /// 2).
     fn answer(&self, outcome: Outcome<J>) {
         let mut inner = self.lock();
         if let State::Running = inner.state {

@@ -1,4 +1,5 @@
-//! What keeps a call from its answer. What was refused is inside; each turns into an [`io::Error`], so that `?` works.
+//! What keeps a call from its answer. What was refused is inside; each turns into an [`io::Error`],
+//! so that `?` works.
 
 use core::fmt;
 use std::{any::Any, io};
@@ -12,9 +13,11 @@ pub enum CallError<F> {
     WouldDeadlock(F),
     /// The reactor is gone, and has not run the closure: it comes back.
     Closed(F),
-    /// The time was over. With the closure if it had not begun, and never will; without if it runs or has run: then its result is dropped.
+    /// The time was over. With the closure if it had not begun, and never will; without if it runs
+    /// or has run: then its result is dropped.
     TimedOut(Option<F>),
-    /// The closure has panicked, with this: what [`resume_unwind`](std::panic::resume_unwind) takes.
+    /// The closure has panicked, with this: what [`resume_unwind`](std::panic::resume_unwind)
+    /// takes.
     Panicked(Box<dyn Any + Send>),
 }
 

@@ -1,7 +1,7 @@
 //! Other threads: closures that run on the loop's thread, in a bounded queue.
 //!
-//! The queue is a [`Mailbox`] of `windlass-flow`, its latch the reactor's own, which [`Stop`] has as well. How the loop sleeps on
-//! the latch stands in `dispatch.rs`.
+//! The queue is a [`Mailbox`] of `windlass-flow`, its latch the reactor's own, which [`Stop`] has
+//! as well. How the loop sleeps on the latch stands in `dispatch.rs`.
 
 mod call;
 mod error;
@@ -25,13 +25,16 @@ use call::{Call, Job, Place, harmless};
 
 /// What other threads may ask of a reactor. `Clone`, `Send` and `Sync`; all clones share one queue.
 ///
-/// A closure runs on the loop's thread, between events, with a [`Turn`]: it may do all that a handler may. Those of one thread run in the order in which they were
-/// queued. Calls and posts that wait are `remote_max` at most, and a turn runs `calls_per_turn` of them
+/// A closure runs on the loop's thread, between events, with a [`Turn`]: it may do all that a
+/// handler may. Those of one thread run in the order in which they were queued. Calls and posts
+/// that wait are `remote_max` at most, and a turn runs `calls_per_turn` of them
 /// ([`Builder`](crate::Builder)); what is left goes first in the next.
 ///
-/// A queued closure wakes the loop, which costs a system call only if it sleeps; that of an embedded reactor wakes the host.
+/// A queued closure wakes the loop, which costs a system call only if it sleeps; that of an
+/// embedded reactor wakes the host.
 ///
-/// When the reactor is dropped, all who wait are answered [`Closed`](CallError::Closed) at once. While it lives and nobody runs it, they wait.
+/// When the reactor is dropped, all who wait are answered [`Closed`](CallError::Closed) at once.
+/// While it lives and nobody runs it, they wait.
 ///
 /// ```
 /// use std::{thread, time::Duration};
@@ -100,12 +103,14 @@ impl Remote {
     ///
     /// The closure's panic comes back as an error, and the loop goes on.
     ///
-    /// Two loops whose handlers call each other wait for each other for ever, and nobody tells them. A handler that needs another loop's answer posts, and has
-    /// the answer posted back, or awaits [`call_async`](Self::call_async).
+    /// Two loops whose handlers call each other wait for each other for ever, and nobody tells
+    /// them. A handler that needs another loop's answer posts, and has the answer posted back, or
+    /// awaits [`call_async`](Self::call_async).
     ///
     /// # Errors
-    /// [`CallError::WouldDeadlock`] on the loop's own thread, [`CallError::Closed`], [`CallError::Panicked`].
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// [`CallError::WouldDeadlock`] on the loop's own thread, [`CallError::Closed`],
+    /// [`CallError::Panicked`]. In `anyhow`, write `.map_err(io::Error::from)?`:
+    /// [why](crate::AddError#in-anyhow).
     pub fn call<T, F>(&self, closure: F) -> Result<T, CallError<F>>
     where
         T: Send + 'static,
@@ -114,11 +119,13 @@ impl Remote {
         self.wait_for(Closure(closure, PhantomData), None).map_err(|e| e.map(|closure| closure.0))
     }
 
-    /// The same, and waits no longer than `timeout`, for room in the queue and for the result together.
+    /// The same, and waits no longer than `timeout`, for room in the queue and for the result
+    /// together.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call), and [`CallError::TimedOut`], with the closure if it had not begun: then it never will.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// Those of [`call`](Self::call), and [`CallError::TimedOut`], with the closure if it had not
+    /// begun: then it never will. In `anyhow`, write `.map_err(io::Error::from)?`:
+    /// [why](crate::AddError#in-anyhow).
     pub fn call_timeout<T, F>(&self, timeout: Duration, closure: F) -> Result<T, CallError<F>>
     where
         T: Send + 'static,
@@ -130,8 +137,8 @@ impl Remote {
 
     /// A future of the closure's result, for any executor, be it one on the loop's own thread.
     ///
-    /// It is queued when the future is first polled. Dropping the future withdraws a closure that has not begun; the result of one that has is dropped on
-    /// the loop's thread.
+    /// It is queued when the future is first polled. Dropping the future withdraws a closure that
+    /// has not begun; the result of one that has is dropped on the loop's thread.
     pub fn call_async<T, F>(&self, closure: F) -> CallFuture<T, F>
     where
         T: Send + 'static,
@@ -145,8 +152,9 @@ impl Remote {
     /// Its panic unwinds out of [`Reactor::run_once`], as a handler's does (rule 8).
     ///
     /// # Errors
-    /// [`PostReason::Closed`], and [`PostReason::WouldDeadlock`] when the queue is full and this is the loop's own thread.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// [`PostReason::Closed`], and [`PostReason::WouldDeadlock`] when the queue is full and this is
+    /// the loop's own thread. In `anyhow`, write `.map_err(io::Error::from)?`:
+    /// [why](crate::AddError#in-anyhow).
     pub fn post<F: FnOnce(Turn<'_>) + Send + 'static>(
         &self,
         closure: F,
@@ -178,7 +186,8 @@ impl Remote {
         self.0.queue.try_push(Message::Post(Posted::new(closure))).map_err(post_error)
     }
 
-    /// Registers a hand-written subscriber from another thread, and waits for its key. See [`Turn::add`].
+    /// Registers a hand-written subscriber from another thread, and waits for its key. See
+    /// [`Turn::add`].
     ///
     /// One that is built of a descriptor and a handler registers itself:
     ///
@@ -213,9 +222,11 @@ impl Remote {
         }
     }
 
-    /// Makes the loop's wait end, now or the next: [`Reactor::run_once`] returns, with 0 if nothing else came, and [`Reactor::run`] goes on to the next turn.
+    /// Makes the loop's wait end, now or the next: [`Reactor::run_once`] returns, with 0 if nothing
+    /// else came, and [`Reactor::run`] goes on to the next turn.
     ///
-    /// For a program with a queue of its own, which it looks at after each turn. A system call only if the loop sleeps.
+    /// For a program with a queue of its own, which it looks at after each turn. A system call only
+    /// if the loop sleeps.
     #[inline]
     pub fn wake(&self) {
         self.0.latch.wake();
@@ -305,7 +316,8 @@ impl Inbox {
         Self { queue, remote: Remote(Arc::new(endpoint)) }
     }
 
-    /// Answers all who wait, then drops the posted closures, whose destructors may take their time or panic.
+    /// Answers all who wait, then drops the posted closures, whose destructors may take their time
+    /// or panic.
     pub(crate) fn close(mut self, panics: &mut Panics) {
         harmless(|| self.queue.close());
         let mut posts = Vec::new();

@@ -154,26 +154,30 @@ impl Listening<'_> {
         self.book().refused
     }
 
-    /// Whether it leaves connections alone because there was no descriptor or memory for one, or no room in the limit that it [shares](Listener::limited).
+    /// Whether it leaves connections alone because there was no descriptor or memory for one, or no
+    /// room in the limit that it [shares](Listener::limited).
     #[must_use]
     pub fn is_resting(&self) -> bool {
         self.book().is_resting
     }
 
-    /// How often as many streams were open as may be, by [`connections_max`](ListenOptions::connections_max) or
-    /// by the limit that it [shares](Listener::limited), so that further connections had to wait.
+    /// How often as many streams were open as may be, by
+    /// [`connections_max`](ListenOptions::connections_max) or by the limit that it
+    /// [shares](Listener::limited), so that further connections had to wait.
     #[must_use]
     pub fn limits_reached(&self) -> u64 {
         self.book().limited
     }
 
-    /// How often it has begun to leave connections alone for want of a descriptor, of memory, or of a subscriber's place.
+    /// How often it has begun to leave connections alone for want of a descriptor, of memory, or of
+    /// a subscriber's place.
     #[must_use]
     pub fn rests(&self) -> u64 {
         self.book().rests
     }
 
-    /// What the kernel said when that happened last; `None` if it has not happened, or if the reactor had as many subscribers as it may.
+    /// What the kernel said when that happened last; `None` if it has not happened, or if the
+    /// reactor had as many subscribers as it may.
     #[must_use]
     pub fn rest_reason(&self) -> Option<Errno> {
         self.book().rest_reason
@@ -191,7 +195,8 @@ impl Listening<'_> {
         self.reactor.sync_listener(self.slot);
     }
 
-    /// Stops to listen and closes the socket: connections in the backlog are reset, accepted streams stay. The closure is dropped at once.
+    /// Stops to listen and closes the socket: connections in the backlog are reset, accepted
+    /// streams stay. The closure is dropped at once.
     pub fn delete(self) {
         self.reactor.delete_listener(self.slot);
     }
@@ -282,7 +287,8 @@ impl Reactor {
         }
     }
 
-    /// Room for a connection in the limit that the listener shares, if it shares one. If there is none it looks again later: those who have taken it are of other listeners too.
+    /// Room for a connection in the limit that the listener shares, if it shares one. If there is
+    /// none it looks again later: those who have taken it are of other listeners too.
     fn room_at(&mut self, slot: u32) -> Result<Option<Room>, NoRoom> {
         let book = self.listener_book(slot);
         let Some(limit) = &book.limit else { return Ok(None) };
@@ -303,8 +309,9 @@ impl Reactor {
     /// Sets `O_NONBLOCK` again if somebody has cleared it. The flag belongs to the open file
     /// description, which a duplicate in this process or in another one shares.
     ///
-    /// If it is cleared after this call, an `accept4` that finds no connection waits for the receive
-    /// timeout of the socket (`ACCEPT_TIMEOUT` in `listener.rs`), which is one tick of the kernel.
+    /// If it is cleared after this call, an `accept4` that finds no connection waits for the
+    /// receive timeout of the socket (`ACCEPT_TIMEOUT` in `listener.rs`), which is one tick of the
+    /// kernel.
     fn keep_nonblocking(&mut self, slot: u32) {
         let Some(socket) = &self.listener_book(slot).socket else { return };
         // Neither call fails for an open descriptor. Other flags keep their values.
@@ -427,7 +434,8 @@ impl Reactor {
         let key = book.cell;
         let Some(cell) = self.registry.find(key) else { return };
         let wanted = if wants { interest().read() } else { interest() };
-        // What is refused is tried again at the next change; the kernel refuses none for a descriptor that is ours.
+        // What is refused is tried again at the next change; the kernel refuses none for a
+        // descriptor that is ours.
         if self.change(cell, wanted).is_ok() {
             self.listener_book(slot).is_watched = wants;
         }

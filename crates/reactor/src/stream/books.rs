@@ -1,4 +1,5 @@
-//! The reactor's books of streams: their beginning and end, their output, and what they are watched for.
+//! The reactor's books of streams: their beginning and end, their output, and what they are watched
+//! for.
 
 use std::{
     collections::VecDeque,
@@ -68,7 +69,8 @@ impl Reactor {
         }
     }
 
-    /// A stream by its key, outside a turn. What is sent goes out when the next turn begins. See [`Turn::stream`].
+    /// A stream by its key, outside a turn. What is sent goes out when the next turn begins. See
+    /// [`Turn::stream`].
     ///
     /// # Errors
     /// [`NotFound`] when the stream is closed already.
@@ -79,8 +81,9 @@ impl Reactor {
         Ok(Stream { reactor: self, index })
     }
 
-    /// Bytes of memory that all streams of the reactor hold for output that waits, and for received bytes that were not delivered yet. Shared bytes
-    /// ([`Stream::send_shared`]) count once, however many streams they wait for.
+    /// Bytes of memory that all streams of the reactor hold for output that waits, and for received
+    /// bytes that were not delivered yet. Shared bytes ([`Stream::send_shared`]) count once,
+    /// however many streams they wait for.
     #[must_use]
     pub fn stream_memory(&self) -> usize {
         self.streams.as_deref().map_or(0, |streams| streams.ledger.bytes())
@@ -159,7 +162,8 @@ impl Reactor {
         self.nudge_stream(index);
     }
 
-    /// Takes a stream out of all books. Its socket is still open: rule 14 has been kept, and the caller closes it.
+    /// Takes a stream out of all books. Its socket is still open: rule 14 has been kept, and the
+    /// caller closes it.
     ///
     /// No code of the user's runs: the handler waits for the frame of its driver to end (rule 1).
     pub(super) fn strike_stream(&mut self, index: u32) -> (OwnedFd, CloseReason) {
@@ -216,7 +220,8 @@ impl Reactor {
         self.attention |= attention::STREAMS;
     }
 
-    /// Looks after the streams that others than their drivers have changed: one write for each, whatever was sent to it.
+    /// Looks after the streams that others than their drivers have changed: one write for each,
+    /// whatever was sent to it.
     #[cold]
     #[inline(never)]
     pub(crate) fn tend_streams(&mut self) {
@@ -239,7 +244,8 @@ impl Reactor {
         }
     }
 
-    /// Whether a stream's driver is to be called without an event from the kernel, or one is to be looked after.
+    /// Whether a stream's driver is to be called without an event from the kernel, or one is to be
+    /// looked after.
     pub(crate) fn survey_streams(&self) -> (bool, bool) {
         self.streams
             .as_deref()
@@ -314,7 +320,8 @@ impl Reactor {
         self.stream_core(index).note_marks();
     }
 
-    /// Writes what waits; an error is the stream's end. In a child of fork(2) it goes on to wait: the parent writes it.
+    /// Writes what waits; an error is the stream's end. In a child of fork(2) it goes on to wait:
+    /// the parent writes it.
     pub(super) fn write_stream(&mut self, index: u32) {
         if self.streams_are_a_childs() {
             return;
@@ -499,7 +506,8 @@ impl Reactor {
         Ok(self.stream_core(index).buffered())
     }
 
-    /// Output was added. What is left of it, and what it causes, is for the driver or for the end of the turn.
+    /// Output was added. What is left of it, and what it causes, is for the driver or for the end
+    /// of the turn.
     #[inline]
     pub(super) fn after_output(&mut self, index: u32) {
         self.stream_core(index).note_marks();
@@ -508,10 +516,12 @@ impl Reactor {
 }
 
 impl Turn<'_> {
-    /// A stream by its key, to send to it or to close it, from any handler. What is sent goes out at the end of the turn, in one write for each stream.
+    /// A stream by its key, to send to it or to close it, from any handler. What is sent goes out
+    /// at the end of the turn, in one write for each stream.
     ///
     /// # Errors
-    /// [`NotFound`] when the stream is closed already: from [`on_close`](StreamHandler::on_close) on.
+    /// [`NotFound`] when the stream is closed already: from [`on_close`](StreamHandler::on_close)
+    /// on.
     pub fn stream(&mut self, key: Key) -> Result<Stream<'_>, NotFound> {
         self.ops().stream(key)
     }
@@ -601,7 +611,8 @@ impl Streams {
         }
     }
 
-    /// Writes what waits and then the pieces, and says how many bytes of these the socket has taken.
+    /// Writes what waits and then the pieces, and says how many bytes of these the socket has
+    /// taken.
     #[inline]
     pub(super) fn transmit(&mut self, index: u32, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
         let core = self.core(index);
@@ -688,8 +699,8 @@ impl Core {
         }
     }
 
-    /// The socket is full. The wait begins, or begins anew if it has taken something; that of a closed stream is one and goes on, or who takes a little now and then would keep
-    /// it for ever.
+    /// The socket is full. The wait begins, or begins anew if it has taken something; that of a
+    /// closed stream is one and goes on, or who takes a little now and then would keep it for ever.
     pub(super) fn block(&mut self, anew: bool) {
         let is_timed =
             self.options.write_stall_timeout.is_some() && !self.flags.any(Flags::CLOSING);

@@ -74,15 +74,19 @@ impl Connector {
         self
     }
 
-    /// Begins to connect. The stream has its key at once: it can be sent to, and aborted, before it is open.
+    /// Begins to connect. The stream has its key at once: it can be sent to, and aborted, before it
+    /// is open.
     ///
-    /// [`on_open`](StreamHandler::on_open) says that it is; if it cannot be, [`on_close`](StreamHandler::on_close) says why
-    /// ([`CloseReason::Connect`](super::CloseReason::Connect), [`ConnectTimeout`](super::CloseReason::ConnectTimeout)), without `on_open`. Either comes
+    /// [`on_open`](StreamHandler::on_open) says that it is; if it cannot be,
+    /// [`on_close`](StreamHandler::on_close) says why
+    /// ([`CloseReason::Connect`](super::CloseReason::Connect),
+    /// [`ConnectTimeout`](super::CloseReason::ConnectTimeout)), without `on_open`. Either comes
     /// after this call has returned.
     ///
     /// # Errors
-    /// When there is no socket to be had (`EMFILE`, say), the path is too long, or the reactor has as many subscribers as it may. The handler comes back.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// When there is no socket to be had (`EMFILE`, say), the path is too long, or the reactor has
+    /// as many subscribers as it may. The handler comes back. In `anyhow`, write
+    /// `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn connect<H: StreamHandler>(
         &self,
         handler: H,

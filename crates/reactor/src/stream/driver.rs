@@ -1,8 +1,9 @@
 //! What one event does to a stream: the frame around its handler's callbacks.
 //!
-//! The handler lives in the cell, everything else in the [`Core`], so that a callback can be given the reactor, and with it its
-//! own stream, while it borrows itself. The callbacks of a stream are called here and nowhere else (rule 13), and a stream ends here and nowhere else:
-//! in a frame of its own driver, or with the reactor.
+//! The handler lives in the cell, everything else in the [`Core`], so that a callback can be given
+//! the reactor, and with it its own stream, while it borrows itself. The callbacks of a stream are
+//! called here and nowhere else (rule 13), and a stream ends here and nowhere else: in a frame of
+//! its own driver, or with the reactor.
 
 use std::os::fd::BorrowedFd;
 
@@ -65,7 +66,8 @@ enum Received {
     Failed(Errno),
 }
 
-/// One call of a stream's driver. Dropped by a panic of the handler, it resets the connection and closes the stream.
+/// One call of a stream's driver. Dropped by a panic of the handler, it resets the connection and
+/// closes the stream.
 pub(super) struct Frame<'r> {
     pub(super) reactor: &'r mut Reactor,
     pub(super) index: u32,
@@ -95,7 +97,8 @@ impl<'r> Frame<'r> {
         self.core().flags.any(flags)
     }
 
-    /// One receive, whatever comes of it: the next one is for the next event. In line, because it is what most events are about.
+    /// One receive, whatever comes of it: the next one is for the next event. In line, because it
+    /// is what most events are about.
     #[inline(always)]
     fn receive(&mut self) -> Received {
         let Some(streams) = self.reactor.streams.as_deref_mut() else { no_core() };
@@ -222,8 +225,9 @@ impl<'r> Frame<'r> {
         if !self.has(Flags::BLOCKED) || self.has(Flags::DEAD) {
             return;
         }
-        // A hang-up makes the write fail, which is how it is told of while nobody reads. A stall is told only of a socket that is still full: the
-        // event that says otherwise may come behind this one, after a handler that took long.
+        // A hang-up makes the write fail, which is how it is told of while nobody reads. A stall is
+        // told only of a socket that is still full: the event that says otherwise may come behind
+        // this one, after a handler that took long.
         let may_write =
             ready & (OUT | HUP) != 0 || (self.has(Flags::STALL_DUE) && is_writable(self.core()));
         if !may_write {
@@ -238,7 +242,8 @@ impl<'r> Frame<'r> {
         }
     }
 
-    /// Brings a new stream to the point where it is open; false when it is not there yet, or never will be.
+    /// Brings a new stream to the point where it is open; false when it is not there yet, or never
+    /// will be.
     pub(super) fn open(&mut self, handler: &mut dyn StreamHandler, ready: u32) -> bool {
         if self.has(Flags::OPENED) {
             return true;
@@ -268,9 +273,11 @@ impl<'r> Frame<'r> {
         true
     }
 
-    /// Gives the handler the bytes of an adoption, or a piece of what was kept for it, unless they have to wait or nobody wants them any more.
+    /// Gives the handler the bytes of an adoption, or a piece of what was kept for it, unless they
+    /// have to wait or nobody wants them any more.
     ///
-    /// One piece a call of the driver, as from a receive: what is sent for it goes out, or fills the output, and the handler hears of that before the next.
+    /// One piece a call of the driver, as from a receive: what is sent for it goes out, or fills
+    /// the output, and the handler hears of that before the next.
     pub(super) fn deliver_prefix(&mut self, handler: &mut dyn StreamHandler) {
         let index = self.index;
         if self.has(Flags::CLOSING | Flags::DEAD) {
@@ -313,7 +320,8 @@ impl<'r> Frame<'r> {
                 cell.has_flag(CellFlags::ABSENT) || !is_told
             });
         if is_lost {
-            // The event is the reactor's own: it could not keep up the registration, or the kernel has refused a change of it (rule 7).
+            // The event is the reactor's own: it could not keep up the registration, or the kernel
+            // has refused a change of it (rule 7).
             self.core().fail(Errno::IO);
         }
     }
@@ -364,14 +372,16 @@ impl<'r> Frame<'r> {
     #[inline(never)]
     fn settle(&mut self, handler: &mut dyn StreamHandler) {
         if self.reactor.streams_are_a_childs() {
-            // The process was forked in a callback. What is to become of the stream, the parent sees to.
+            // The process was forked in a callback. What is to become of the stream, the parent
+            // sees to.
             self.core().flags.clear(Flags::RUNNING);
             return self.end();
         }
         let index = self.index;
         let is_on_ring = self.has(Flags::RING);
         self.reactor.flush_stream(index);
-        // A handler that sends in both of them has the rest of its callbacks in the next turn (rule 10).
+        // A handler that sends in both of them has the rest of its callbacks in the next turn (rule
+        // 10).
         for _ in 0..2 {
             if !self.core().owes_mark() {
                 break;
@@ -401,7 +411,8 @@ impl<'r> Frame<'r> {
         self.end();
     }
 
-    /// Closes the stream. The socket outlives `on_close`, so that its number does not come again before the cell is gone.
+    /// Closes the stream. The socket outlives `on_close`, so that its number does not come again
+    /// before the cell is gone.
     #[cold]
     fn close(&mut self, handler: &mut dyn StreamHandler) {
         let key = Stream { reactor: self.reactor, index: self.index }.key();
@@ -424,7 +435,8 @@ impl<'r> Frame<'r> {
 }
 
 impl Frame<'_> {
-    /// A callback has panicked. Its handler is in an unknown state, and goes with the cell (rule 8).
+    /// A callback has panicked. Its handler is in an unknown state, and goes with the cell (rule
+    /// 8).
     #[cold]
     #[inline(never)]
     fn break_off(&mut self) {
@@ -462,7 +474,8 @@ impl Core {
     }
 }
 
-/// Whether the kernel would tell of room for output. To try a write instead would squeeze in what is left below that, and count as progress.
+/// Whether the kernel would tell of room for output. To try a write instead would squeeze in what
+/// is left below that, and count as progress.
 fn is_writable(core: &Core) -> bool {
     let mut asked = [PollFd::new(&core.socket, PollFlags::OUT)];
     poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)

@@ -12,15 +12,18 @@ use crate::{Errno, Key, Turn, error::plain_error};
 
 /// What becomes of a stream's bytes and events. A handler owns whatever state its connection has.
 ///
-/// Every callback is called by the dispatcher, one at a time, and never inside another one: what a call on a [`Stream`]
-/// causes comes after the handler that made the call has returned (rule 13).
+/// Every callback is called by the dispatcher, one at a time, and never inside another one: what a
+/// call on a [`Stream`] causes comes after the handler that made the call has returned (rule 13).
 ///
-/// The order of a stream's life is `on_open`, then any of `on_data`, `on_full`, `on_drained`, `on_timeout`, `on_nudge` and, once, `on_end`, then `on_close`, once and
-/// last. A [`Connector`](super::Connector)'s stream that never opened has `on_close` alone. A handler that panics is not called again, not even
-/// for `on_close`: its connection is reset and it is dropped. So are the handlers of a reactor that is dropped, their connections closed as close(2) does.
+/// The order of a stream's life is `on_open`, then any of `on_data`, `on_full`, `on_drained`,
+/// `on_timeout`, `on_nudge` and, once, `on_end`, then `on_close`, once and last. A
+/// [`Connector`](super::Connector)'s stream that never opened has `on_close` alone. A handler that
+/// panics is not called again, not even for `on_close`: its connection is reset and it is dropped.
+/// So are the handlers of a reactor that is dropped, their connections closed as close(2) does.
 pub trait StreamHandler: 'static {
-    /// Bytes have come, at least one. They are valid, and may be changed, for the time of the call; what is needed for longer must be
-    /// copied. At most 64 KiB at a time; a [prefix](super::StreamWithFd::with_prefix) comes whole.
+    /// Bytes have come, at least one. They are valid, and may be changed, for the time of the call;
+    /// what is needed for longer must be copied. At most 64 KiB at a time; a
+    /// [prefix](super::StreamWithFd::with_prefix) comes whole.
     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>);
 
     /// The stream is open: accepted, registered or connected. Nothing has been received before.
@@ -28,14 +31,17 @@ pub trait StreamHandler: 'static {
         let _ = stream;
     }
 
-    /// The peer has closed its writing half: no data will come any more. Default: [`close`](Stream::close).
+    /// The peer has closed its writing half: no data will come any more. Default:
+    /// [`close`](Stream::close).
     ///
-    /// Who keeps the stream open can still send, and ends it by [`finish`](Stream::finish) or `close`.
+    /// Who keeps the stream open can still send, and ends it by [`finish`](Stream::finish) or
+    /// `close`.
     fn on_end(&mut self, stream: &mut Stream<'_>) {
         stream.close();
     }
 
-    /// More output waits than the high mark says, for the peer does not read as fast as the stream is sent to.
+    /// More output waits than the high mark says, for the peer does not read as fast as the stream
+    /// is sent to.
     fn on_full(&mut self, stream: &mut Stream<'_>) {
         let _ = stream;
     }
@@ -58,7 +64,8 @@ pub trait StreamHandler: 'static {
         stream.abort();
     }
 
-    /// The stream is no more. `key` is the one it had, for the books of a handler that keeps some; it is stale already. The handler is dropped after this.
+    /// The stream is no more. `key` is the one it had, for the books of a handler that keeps some;
+    /// it is stale already. The handler is dropped after this.
     fn on_close(&mut self, key: Key, reason: CloseReason, turn: Turn<'_>) {
         let _ = (key, reason, turn);
     }
@@ -70,7 +77,8 @@ pub trait StreamHandler: 'static {
 pub enum Timeout {
     /// Nothing was received for [`idle_timeout`](super::StreamOptions::idle_timeout).
     Idle,
-    /// Output waits, and the socket has taken none of it for [`write_stall_timeout`](super::StreamOptions::write_stall_timeout).
+    /// Output waits, and the socket has taken none of it for
+    /// [`write_stall_timeout`](super::StreamOptions::write_stall_timeout).
     WriteStall,
 }
 
@@ -82,13 +90,15 @@ pub enum CloseReason {
     Closed,
     /// By [`abort`](Stream::abort).
     Aborted,
-    /// The handler closed or aborted it in [`on_timeout`](StreamHandler::on_timeout) for [`Timeout::Idle`].
+    /// The handler closed or aborted it in [`on_timeout`](StreamHandler::on_timeout) for
+    /// [`Timeout::Idle`].
     IdleTimeout,
-    /// The handler closed or aborted it in [`on_timeout`](StreamHandler::on_timeout) for [`Timeout::WriteStall`]; or it was closed, and
-    /// the socket has not taken all of the output within [`linger`](super::StreamOptions::linger).
+    /// The handler closed or aborted it in [`on_timeout`](StreamHandler::on_timeout) for
+    /// [`Timeout::WriteStall`]; or it was closed, and the socket has not taken all of the output
+    /// within [`linger`](super::StreamOptions::linger).
     WriteStall,
-    /// The kernel says so: `ECONNRESET` when the peer has reset it, `EPIPE` when it was written to after the peer had closed it. `EIO` when the
-    /// reactor could not keep up the registration.
+    /// The kernel says so: `ECONNRESET` when the peer has reset it, `EPIPE` when it was written to
+    /// after the peer had closed it. `EIO` when the reactor could not keep up the registration.
     Error(Errno),
     /// It could not be connected.
     Connect(Errno),
@@ -116,7 +126,8 @@ impl fmt::Display for CloseReason {
 pub enum SendError {
     /// More than [`output_max`](super::StreamOptions::output_max) bytes would wait.
     Full,
-    /// The stream has been finished, closed or aborted, or has failed: `on_close` says why. Or this is a child of fork(2), and the stream is its parent's.
+    /// The stream has been finished, closed or aborted, or has failed: `on_close` says why. Or this
+    /// is a child of fork(2), and the stream is its parent's.
     Closed,
 }
 
@@ -132,8 +143,8 @@ plain_error!(
     })
 );
 
-/// The bytes received, in the reactor's own buffer: they can be looked at and changed in place, and sent back by [`Stream::reply`]
-/// without a copy.
+/// The bytes received, in the reactor's own buffer: they can be looked at and changed in place, and
+/// sent back by [`Stream::reply`] without a copy.
 pub struct Input<'a> {
     pub(super) bytes: &'a mut [u8],
     /// A backend may lend memory that belongs to the loop's thread.

@@ -1,4 +1,5 @@
-//! Listening sockets that the service manager has opened for this process: socket activation, sd_listen_fds(3).
+//! Listening sockets that the service manager has opened for this process: socket activation,
+//! sd_listen_fds(3).
 
 #![allow(
     unsafe_code,
@@ -28,7 +29,8 @@ const INHERITED_MAX: usize = 1024;
 /// A socket that came with the process.
 #[derive(Debug)]
 pub struct Inherited {
-    /// The socket: it listens, does not block and is not passed on to programs that this process starts.
+    /// The socket: it listens, does not block and is not passed on to programs that this process
+    /// starts.
     pub socket: OwnedFd,
     /// Its name in the service manager's configuration (`FileDescriptorName=`), or `unknown`.
     pub name: String,
@@ -42,7 +44,8 @@ pub enum InheritedError {
     BadCount,
     /// The descriptor of this number is not open.
     NotOpen(RawFd),
-    /// The descriptor of this number has `FD_CLOEXEC` set. Such a descriptor cannot have come through execve(2): this process opened it.
+    /// The descriptor of this number has `FD_CLOEXEC` set. Such a descriptor cannot have come
+    /// through execve(2): this process opened it.
     CloseOnExec(RawFd),
     /// The descriptor of this number is no listening socket.
     NotListening(RawFd),
@@ -73,10 +76,12 @@ impl From<InheritedError> for io::Error {
     }
 }
 
-/// Takes over the listening sockets that the service manager has passed (`LISTEN_PID`, `LISTEN_FDS`, `LISTEN_FDNAMES`).
+/// Takes over the listening sockets that the service manager has passed (`LISTEN_PID`,
+/// `LISTEN_FDS`, `LISTEN_FDNAMES`).
 ///
-/// The sockets are given out once: later calls, and calls in a process that the variables do not mean, find none. The variables stay as
-/// they are, and child processes ignore them by `LISTEN_PID`.
+/// The sockets are given out once: later calls, and calls in a process that the variables do not
+/// mean, find none. The variables stay as they are, and child processes ignore them by
+/// `LISTEN_PID`.
 ///
 /// ```no_run
 /// fn main() -> std::io::Result<()> {
@@ -88,9 +93,10 @@ impl From<InheritedError> for io::Error {
 /// ```
 ///
 /// # Safety
-/// The descriptors from 3 on, as many as `LISTEN_FDS` says, must belong to nobody in this process: each becomes an [`OwnedFd`]. The variables
-/// do not prove that, since safe code can set them before an `exec`. So call this first thing in `main`, before anything opens a descriptor or starts a
-/// thread. Code that runs before `main` must have left these numbers alone, too.
+/// The descriptors from 3 on, as many as `LISTEN_FDS` says, must belong to nobody in this process:
+/// each becomes an [`OwnedFd`]. The variables do not prove that, since safe code can set them
+/// before an `exec`. So call this first thing in `main`, before anything opens a descriptor or
+/// starts a thread. Code that runs before `main` must have left these numbers alone, too.
 ///
 /// # Errors
 /// See [`InheritedError`].
@@ -104,7 +110,8 @@ pub unsafe fn inherited_sockets() -> Result<Vec<Inherited>, InheritedError> {
     let count = count(variable("LISTEN_FDS").as_deref())?;
     let last = FIRST + RawFd::try_from(count).map_err(|_| InheritedError::BadCount)?;
     for number in FIRST..last {
-        // SAFETY: the number is not -1. It may be closed: then the kernel says so, and nothing else is done with it.
+        // SAFETY: the number is not -1. It may be closed: then the kernel says so, and nothing else
+        // is done with it.
         check(unsafe { BorrowedFd::borrow_raw(number) })?;
     }
     if TAKEN.swap(true, Ordering::Relaxed) {
@@ -113,7 +120,8 @@ pub unsafe fn inherited_sockets() -> Result<Vec<Inherited>, InheritedError> {
     let names = variable("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
     let sockets = (FIRST..last).map(|number| {
-        // SAFETY: it is open, as `check` has seen, and belongs to nobody else, as the caller promises. It is taken once: the flag was not set.
+        // SAFETY: it is open, as `check` has seen, and belongs to nobody else, as the caller
+        // promises. It is taken once: the flag was not set.
         let socket = unsafe { OwnedFd::from_raw_fd(number) };
         prepare(&socket);
         let name = names.next().filter(|name| !name.is_empty()).unwrap_or("unknown");

@@ -1,6 +1,7 @@
 //! How much memory the streams of a reactor hold for bytes that wait, in either direction.
 //!
-//! 1. Whatever holds such memory counts it here when it is allocated, and takes it off when it is freed, also when it is dropped in a panic.
+//! 1. Whatever holds such memory counts it here when it is allocated, and takes it off when it is
+//!    freed, also when it is dropped in a panic.
 //! 2. Shared bytes count once, however many streams they wait for: the table says for how many.
 //! 3. A stream for which nothing waits never comes here.
 
@@ -11,7 +12,8 @@ use std::{
     sync::Arc,
 };
 
-/// What a shared piece costs beside its bytes: its place in the output, and the counts of the `Arc`.
+/// What a shared piece costs beside its bytes: its place in the output, and the counts of the
+/// `Arc`.
 const PIECE: usize = 48;
 
 /// The count of one reactor.

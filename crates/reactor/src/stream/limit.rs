@@ -5,8 +5,9 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// How many streams the listeners that share it may have open at once, on however many threads: see [`Listener::limited`](super::Listener::limited). `Clone`, `Send` and
-/// `Sync`; a clone is the same limit.
+/// How many streams the listeners that share it may have open at once, on however many threads: see
+/// [`Listener::limited`](super::Listener::limited). `Clone`, `Send` and `Sync`; a clone is the same
+/// limit.
 #[derive(Clone, Debug)]
 pub struct StreamLimit(Arc<Count>);
 

@@ -26,8 +26,8 @@ pub struct ListenOptions {
     pub(super) retry: Duration,
 }
 
-/// How long `accept4` waits on a listener that somebody else has made blocking: the shortest time that
-/// `SO_RCVTIMEO` takes (socket(7)). The kernel rounds it up to a tick, 1 to 10 ms.
+/// How long `accept4` waits on a listener that somebody else has made blocking: the shortest time
+/// that `SO_RCVTIMEO` takes (socket(7)). The kernel rounds it up to a tick, 1 to 10 ms.
 const ACCEPT_TIMEOUT: Duration = Duration::from_micros(1);
 
 impl Default for ListenOptions {
@@ -55,38 +55,44 @@ impl ListenOptions {
         self
     }
 
-    /// How many connections the kernel keeps that are not accepted yet; it cuts the number to `net.core.somaxconn`. Default: 4096.
+    /// How many connections the kernel keeps that are not accepted yet; it cuts the number to
+    /// `net.core.somaxconn`. Default: 4096.
     pub const fn backlog(mut self, connections: u16) -> Self {
         self.backlog = connections as i32;
         self
     }
 
-    /// `SO_REUSEPORT`: several sockets listen at one TCP address, and the kernel spreads the connections. All of them must ask for it. Default: no.
+    /// `SO_REUSEPORT`: several sockets listen at one TCP address, and the kernel spreads the
+    /// connections. All of them must ask for it. Default: no.
     pub const fn reuse_port(mut self, on: bool) -> Self {
         self.reuse_port = on;
         self
     }
 
-    /// How many connections are accepted at a time before others have their turn; at least 1. Default: 64.
+    /// How many connections are accepted at a time before others have their turn; at least 1.
+    /// Default: 64.
     pub const fn accepts_per_event(mut self, connections: usize) -> Self {
         self.accepts_per_event = if connections == 0 { 1 } else { connections };
         self
     }
 
-    /// How many accepted streams may be open at a time. More wait in the kernel's backlog until one is closed. Default: as many as there can be.
+    /// How many accepted streams may be open at a time. More wait in the kernel's backlog until one
+    /// is closed. Default: as many as there can be.
     pub const fn connections_max(mut self, streams: usize) -> Self {
         self.connections_max = streams;
         self
     }
 
-    /// How long to leave connections alone after the process or the system had no descriptor or memory for one (`EMFILE` and its like), or the
-    /// reactor as many subscribers as it may, or a [shared limit](Listener::limited) was reached. Default: 100 ms.
+    /// How long to leave connections alone after the process or the system had no descriptor or
+    /// memory for one (`EMFILE` and its like), or the reactor as many subscribers as it may, or a
+    /// [shared limit](Listener::limited) was reached. Default: 100 ms.
     pub const fn retry(mut self, pause: Duration) -> Self {
         self.retry = pause;
         self
     }
 
-    /// Listens at a TCP address; port 0 is a free one, which [`Listener::local_addr`] tells. `SO_REUSEADDR` is set. An IPv6 wildcard takes IPv4 too where the system says so
+    /// Listens at a TCP address; port 0 is a free one, which [`Listener::local_addr`] tells.
+    /// `SO_REUSEADDR` is set. An IPv6 wildcard takes IPv4 too where the system says so
     /// (`net.ipv6.bindv6only`).
     ///
     /// # Errors
@@ -106,7 +112,8 @@ impl ListenOptions {
     /// Listens at a path. The file must not be there; who has bound it removes it.
     ///
     /// # Errors
-    /// What socket(2), bind(2) and listen(2) say: `EADDRINUSE` when the file is there, `ENAMETOOLONG`.
+    /// What socket(2), bind(2) and listen(2) say: `EADDRINUSE` when the file is there,
+    /// `ENAMETOOLONG`.
     pub fn unix(self, path: impl AsRef<Path>) -> io::Result<Listener> {
         let address = SocketAddrUnix::new(path.as_ref())?;
         let socket = socket(AddressFamily::UNIX)?;
@@ -117,14 +124,15 @@ impl ListenOptions {
 
     /// Takes a socket that listens already, from systemd say.
     ///
-    /// It is made non-blocking, and made so again if another owner of the socket makes it blocking. It
-    /// also gets a receive timeout (`SO_RCVTIMEO`) of one kernel tick, so that the loop does not block in
-    /// `accept4` if that happens at the wrong moment.
+    /// It is made non-blocking, and made so again if another owner of the socket makes it blocking.
+    /// It also gets a receive timeout (`SO_RCVTIMEO`) of one kernel tick, so that the loop does not
+    /// block in `accept4` if that happens at the wrong moment.
     ///
-    /// Both apply to everybody who shares the socket. TCP connections inherit the timeout; streams of
-    /// this crate are not affected by it. A program that accepts from the same socket and reads with
-    /// blocking calls must set the timeout of its connections to zero. Another owner that removes both
-    /// the flag and the timeout while the loop accepts can still make it wait for the next connection.
+    /// Both apply to everybody who shares the socket. TCP connections inherit the timeout; streams
+    /// of this crate are not affected by it. A program that accepts from the same socket and reads
+    /// with blocking calls must set the timeout of its connections to zero. Another owner that
+    /// removes both the flag and the timeout while the loop accepts can still make it wait for the
+    /// next connection.
     ///
     /// # Errors
     /// `EINVAL` for what is not a listening stream socket, `ENOTSOCK` for what is no socket.
@@ -137,7 +145,8 @@ impl ListenOptions {
         }
         rustix::io::ioctl_fionbio(&socket, true)?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ACCEPT_TIMEOUT))?;
-        // Connections inherit them. A Unix socket has neither, and one that refuses them works as well.
+        // Connections inherit them. A Unix socket has neither, and one that refuses them works as
+        // well.
         let _ = self.stream.apply_to(&socket);
         Ok(Listener { socket, options: Box::new(self), limit: None })
     }
@@ -148,7 +157,8 @@ fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
-/// A socket that listens and is not registered yet. It accepts nothing before it is; connections wait in the kernel's backlog.
+/// A socket that listens and is not registered yet. It accepts nothing before it is; connections
+/// wait in the kernel's backlog.
 #[derive(Debug)]
 #[must_use]
 pub struct Listener {
@@ -175,9 +185,10 @@ impl Listener {
         ListenOptions::new().unix(path)
     }
 
-    /// The same, with a limit on its open streams that it shares with other listeners, of any thread. It holds beside [`connections_max`](ListenOptions::connections_max), and more
-    /// connections wait in the kernel's backlog likewise: when there is room again because a stream of another listener was closed, that is noticed within
-    /// [`retry`](ListenOptions::retry).
+    /// The same, with a limit on its open streams that it shares with other listeners, of any
+    /// thread. It holds beside [`connections_max`](ListenOptions::connections_max), and more
+    /// connections wait in the kernel's backlog likewise: when there is room again because a stream
+    /// of another listener was closed, that is noticed within [`retry`](ListenOptions::retry).
     pub fn limited(mut self, limit: &StreamLimit) -> Self {
         self.limit = Some(limit.clone());
         self
@@ -191,9 +202,11 @@ impl Listener {
         Address::local_of(&self.socket)
     }
 
-    /// Says what to ask for the handler of each connection. `None` refuses the connection, and it is closed.
+    /// Says what to ask for the handler of each connection. `None` refuses the connection, and it
+    /// is closed.
     ///
-    /// A panic of `accept` closes that connection and unwinds out of `run_once`; the listener stays.
+    /// A panic of `accept` closes that connection and unwinds out of `run_once`; the listener
+    /// stays.
     pub fn with_handler<H, F>(self, accept: F) -> ListenerRegistration<F>
     where
         H: StreamHandler,
@@ -232,7 +245,8 @@ pub struct ListenerRegistration<F> {
 }
 
 impl<F> ListenerRegistration<F> {
-    /// Registers it with a [`Reactor`], a [`Turn`](crate::Turn) or an [`Embedded`](crate::Embedded) reactor: connections are accepted from the next turn on.
+    /// Registers it with a [`Reactor`], a [`Turn`](crate::Turn) or an [`Embedded`](crate::Embedded)
+    /// reactor: connections are accepted from the next turn on.
     ///
     /// # Errors
     /// See [`AddReason`](crate::AddReason); the registration comes back, the socket listening.

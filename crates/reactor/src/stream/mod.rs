@@ -1,7 +1,8 @@
 //! Byte streams over TCP and Unix sockets: what lies between descriptors and protocols.
 //!
-//! A [`StreamHandler`] is given the received bytes in the reactor's own buffer, may change them in place, and sends from there
-//! or from elsewhere. One readable event costs one receive and, for an answer, one send.
+//! A [`StreamHandler`] is given the received bytes in the reactor's own buffer, may change them in
+//! place, and sends from there or from elsewhere. One readable event costs one receive and, for an
+//! answer, one send.
 //!
 //! ```
 //! use windlass::{Reactor, stream::{Input, Listener, Stream, StreamHandler}};
@@ -37,8 +38,10 @@
 //! # }
 //! ```
 //!
-//! - [`StreamOptions`]: marks, bounds, timeouts; [`with_fd`](StreamOptions::with_fd) begins to make a stream of a socket.
-//! - [`Listener`] accepts connections, [`Connector`] begins them. A [`StreamLimit`] bounds how many are open of several listeners.
+//! - [`StreamOptions`]: marks, bounds, timeouts; [`with_fd`](StreamOptions::with_fd) begins to make
+//!   a stream of a socket.
+//! - [`Listener`] accepts connections, [`Connector`] begins them. A [`StreamLimit`] bounds how many
+//!   are open of several listeners.
 //! - [`Workers`]: one reactor a thread; [`inherited_sockets`]: what the service manager has opened.
 //! - [`Stream`]: what one does with a stream, in its callbacks and from elsewhere by its key.
 

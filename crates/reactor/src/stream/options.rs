@@ -46,40 +46,48 @@ impl StreamOptions {
         }
     }
 
-    /// The marks of output that waits, in bytes: above `high` the handler hears [`on_full`](StreamHandler::on_full), at or below `low` after that
-    /// [`on_drained`](StreamHandler::on_drained). A `low` above `high` counts as `high`. Default: 64 KiB and 256 KiB.
+    /// The marks of output that waits, in bytes: above `high` the handler hears
+    /// [`on_full`](StreamHandler::on_full), at or below `low` after that
+    /// [`on_drained`](StreamHandler::on_drained). A `low` above `high` counts as `high`. Default:
+    /// 64 KiB and 256 KiB.
     pub const fn marks(mut self, low: usize, high: usize) -> Self {
         self.low_mark = if low < high { low } else { high };
         self.high_mark = high;
         self
     }
 
-    /// The most bytes of output that wait for the socket; what would be more is refused whole ([`SendError::Full`](super::SendError::Full)). Default: 16 MiB.
+    /// The most bytes of output that wait for the socket; what would be more is refused whole
+    /// ([`SendError::Full`](super::SendError::Full)). Default: 16 MiB.
     pub const fn output_max(mut self, bytes: usize) -> Self {
         self.output_max = bytes;
         self
     }
 
-    /// How long nothing may be received before [`on_timeout`](StreamHandler::on_timeout). While reading is paused, and after the peer's end, it does not
-    /// count. `None`: for ever. Default: `None`.
+    /// How long nothing may be received before [`on_timeout`](StreamHandler::on_timeout). While
+    /// reading is paused, and after the peer's end, it does not count. `None`: for ever. Default:
+    /// `None`.
     ///
-    /// Timeouts of streams never come early. They come up to a [`GRANULE`](super::GRANULE) late, so that many streams cost few wakes; the
-    /// clock is the turn's, and what is set outside a turn counts from the next.
-    /// All of a reactor's streams share one of its timers, which [`Stats::timers`](crate::Stats::timers) counts.
+    /// Timeouts of streams never come early. They come up to a [`GRANULE`](super::GRANULE) late, so
+    /// that many streams cost few wakes; the clock is the turn's, and what is set outside a turn
+    /// counts from the next. All of a reactor's streams share one of its timers, which
+    /// [`Stats::timers`](crate::Stats::timers) counts.
     pub const fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.idle_timeout = timeout;
         self
     }
 
-    /// How long output may wait without the socket's taking any before [`on_timeout`](StreamHandler::on_timeout). `None`: for ever. Default: `None`.
+    /// How long output may wait without the socket's taking any before
+    /// [`on_timeout`](StreamHandler::on_timeout). `None`: for ever. Default: `None`.
     pub const fn write_stall_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.write_stall_timeout = timeout;
         self
     }
 
-    /// How long [`close`](super::Stream::close) waits in all, for the socket to take the output and then, after the FIN, for the peer's, however much of the output the peer
-    /// takes meanwhile: who closes with much output for slow peers gives them the time for it. What comes is discarded. Zero: not at all, and then input that nobody has read
-    /// makes the kernel send a RST after all, which may overtake the output. Default: two seconds.
+    /// How long [`close`](super::Stream::close) waits in all, for the socket to take the output and
+    /// then, after the FIN, for the peer's, however much of the output the peer takes meanwhile:
+    /// who closes with much output for slow peers gives them the time for it. What comes is
+    /// discarded. Zero: not at all, and then input that nobody has read makes the kernel send a RST
+    /// after all, which may overtake the output. Default: two seconds.
     pub const fn linger(mut self, longest: Duration) -> Self {
         self.linger = longest;
         self
@@ -91,13 +99,15 @@ impl StreamOptions {
         self
     }
 
-    /// `SO_KEEPALIVE`, and after how long without data TCP begins to ask whether the peer is still there. `None`: never. Default: `None`.
+    /// `SO_KEEPALIVE`, and after how long without data TCP begins to ask whether the peer is still
+    /// there. `None`: never. Default: `None`.
     pub const fn keepalive(mut self, idle: Option<Duration>) -> Self {
         self.keepalive = idle;
         self
     }
 
-    /// Begins to make a stream of a connected stream socket, TCP or Unix, which need not be non-blocking.
+    /// Begins to make a stream of a connected stream socket, TCP or Unix, which need not be
+    /// non-blocking.
     ///
     /// ```
     /// use std::os::unix::net::UnixStream;
@@ -136,7 +146,8 @@ impl StreamOptions {
         self.adopt(socket, Vec::new(), handler, target)
     }
 
-    /// [`register`](Self::register), for a socket from which somebody has read already: see [`StreamWithFd::with_prefix`].
+    /// [`register`](Self::register), for a socket from which somebody has read already: see
+    /// [`StreamWithFd::with_prefix`].
     ///
     /// # Errors
     /// See [`AddReason`](crate::AddReason); socket and handler come back.
@@ -179,8 +190,9 @@ pub struct StreamWithFd {
 }
 
 impl StreamWithFd {
-    /// For a socket from which somebody has read already: the handler gets those bytes first, whole, after
-    /// [`on_open`](StreamHandler::on_open) and not before [`register_into`](StreamRegistration::register_into) has returned.
+    /// For a socket from which somebody has read already: the handler gets those bytes first,
+    /// whole, after [`on_open`](StreamHandler::on_open) and not before
+    /// [`register_into`](StreamRegistration::register_into) has returned.
     pub fn with_prefix(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.prefix = bytes.into();
         self
@@ -202,8 +214,8 @@ pub struct StreamRegistration<H> {
 }
 
 impl<H: StreamHandler> StreamRegistration<H> {
-    /// Registers it with a [`Reactor`], a [`Turn`](crate::Turn) or an [`Embedded`](crate::Embedded) reactor.
-    /// [`on_open`](StreamHandler::on_open) comes in the next turn.
+    /// Registers it with a [`Reactor`], a [`Turn`](crate::Turn) or an [`Embedded`](crate::Embedded)
+    /// reactor. [`on_open`](StreamHandler::on_open) comes in the next turn.
     ///
     /// # Errors
     /// See [`AddReason`](crate::AddReason); the registration comes back, the socket open.

@@ -1,11 +1,16 @@
-//! Streams on a ring: what is received has been received when the event comes, and what is sent goes out with the next wait.
+//! Streams on a ring: what is received has been received when the event comes, and what is sent
+//! goes out with the next wait.
 //!
-//! A stream [by completion](Flags::RING) is not polled while it receives. What completes while it is paused is kept as an adoption's prefix is, and delivered when it is
-//! resumed, a piece at a time; then the receive is armed again.
+//! A stream [by completion](Flags::RING) is not polled while it receives. What completes while it
+//! is paused is kept as an adoption's prefix is, and delivered when it is resumed, a piece at a
+//! time; then the receive is armed again.
 //!
-//! An answer, a short output and shared bytes are queued with the ring if nothing of the stream's waits: such a stream has one send there and no output. Whatever else is sent
-//! to it in the same turn takes that one back and goes out at once after it, by the calls that streams by readiness make. What the socket does not take comes back as
-//! [`Failed`] and waits as the stream's output does everywhere. Before the writing half or the socket is closed, what is queued is sent (rule 14).
+//! An answer, a short output and shared bytes are queued with the ring if nothing of the stream's
+//! waits: such a stream has one send there and no output. Whatever else is sent to it in the same
+//! turn takes that one back and goes out at once after it, by the calls that streams by readiness
+//! make. What the socket does not take comes back as [`Failed`] and waits as the stream's output
+//! does everywhere. Before the writing half or the socket is closed, what is queued is sent (rule
+//! 14).
 
 use super::{
     Input, Shared, StreamHandler,
@@ -41,7 +46,8 @@ impl Reactor {
         self.registry.find(key)
     }
 
-    /// Queues bytes with the ring; false when they cannot be, or something of the stream's comes before them.
+    /// Queues bytes with the ring; false when they cannot be, or something of the stream's comes
+    /// before them.
     #[inline]
     pub(super) fn queue_stream_send(&mut self, index: u32, bytes: &[u8]) -> bool {
         self.may_queue(index, bytes.len()) && self.queue(|ring| ring.queue_send(index, bytes))
@@ -73,7 +79,8 @@ impl Reactor {
         is_queued
     }
 
-    /// Before anything else is sent to a stream: what of it is queued with the ring is its output again, and goes out first.
+    /// Before anything else is sent to a stream: what of it is queued with the ring is its output
+    /// again, and goes out first.
     pub(super) fn before_output(&mut self, index: u32) {
         self.note_failed_sends();
         let (Some(ring), Some(streams)) = (self.driver.ring(), self.streams.as_deref_mut()) else {
@@ -109,7 +116,8 @@ impl Reactor {
         }
     }
 
-    /// Sends that the ring could not make, or not whole: what is left waits until the socket is writable.
+    /// Sends that the ring could not make, or not whole: what is left waits until the socket is
+    /// writable.
     #[inline]
     pub(super) fn note_failed_sends(&mut self) {
         if self.driver.ring().is_some_and(|ring| !ring.failed().is_empty()) {
@@ -140,7 +148,8 @@ impl Reactor {
         }
     }
 
-    /// Writes what waits: a short output with the next wait, and what is longer, or the last that there is, at once.
+    /// Writes what waits: a short output with the next wait, and what is longer, or the last that
+    /// there is, at once.
     pub(super) fn write_by_ring(&mut self, index: u32) {
         self.before_output(index);
         let is_in_turn = self.phase != Phase::Idle;
@@ -165,7 +174,8 @@ impl Reactor {
         }
     }
 
-    /// Before the writing half is closed, or the socket: what is queued with the ring is sent at once.
+    /// Before the writing half is closed, or the socket: what is queued with the ring is sent at
+    /// once.
     #[cold]
     pub(super) fn send_before_the_end(&mut self, index: u32) {
         if self.streams_are_a_childs()
@@ -194,7 +204,8 @@ impl Reactor {
         }
     }
 
-    /// Asks the ring for what the stream wants to hear of: a receive if it wants input, and a poll for what no receive tells. A refusal is the stream's end.
+    /// Asks the ring for what the stream wants to hear of: a receive if it wants input, and a poll
+    /// for what no receive tells. A refusal is the stream's end.
     pub(super) fn sync_by_ring(&mut self, index: u32) {
         let Some(cell) = self.stream_cell(index) else {
             return self.stream_core(index).fail(Errno::IO);
@@ -250,7 +261,8 @@ impl Reactor {
 }
 
 impl Frame<'_> {
-    /// The bytes that a receive has brought, where that is all there is to the event and to the stream.
+    /// The bytes that a receive has brought, where that is all there is to the event and to the
+    /// stream.
     #[inline]
     pub(super) fn take_brought(&mut self, ready: u32) -> Option<Lent> {
         if ready & BROUGHT != BROUGHT || !self.core().flags.is_plain_on_ring() {
@@ -284,7 +296,8 @@ impl Frame<'_> {
                 let mut pieces = lent.bytes().chunks_mut(SCRATCH_LEN);
                 while let Some(piece) = pieces.next() {
                     self.take_input(handler, piece);
-                    // Once something is to be told of, or waits, the next piece is for the next call of the driver.
+                    // Once something is to be told of, or waits, the next piece is for the next
+                    // call of the driver.
                     if pieces.len() > 0
                         && !self.core().rests_on_ring()
                         && !self.has(Flags::CLOSING | Flags::DEAD)
@@ -316,7 +329,8 @@ impl Frame<'_> {
         }
     }
 
-    /// Received bytes, or none at the peer's end, go to the handler; they are kept while it does not want to read.
+    /// Received bytes, or none at the peer's end, go to the handler; they are kept while it does
+    /// not want to read.
     fn take_input(&mut self, handler: &mut dyn StreamHandler, bytes: &mut [u8]) {
         if self.has(Flags::CLOSING | Flags::DEAD) {
             if bytes.is_empty() {

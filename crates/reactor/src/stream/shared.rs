@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use crate::backend::Copied;
 
-/// Bytes for many streams, a message to all who listen, say: [`Stream::send_shared`](super::Stream::send_shared) and
-/// [`write_shared`](super::Stream::write_shared) take them. No stream has a copy of them, but of very short ones: those that cannot send
-/// them at once wait with one that they have in common, which is made when the first of them needs it.
+/// Bytes for many streams, a message to all who listen, say:
+/// [`Stream::send_shared`](super::Stream::send_shared) and
+/// [`write_shared`](super::Stream::write_shared) take them. No stream has a copy of them, but of
+/// very short ones: those that cannot send them at once wait with one that they have in common,
+/// which is made when the first of them needs it.
 pub struct Shared<'b> {
     bytes: &'b [u8],
     kept: OnceCell<Arc<[u8]>>,
@@ -21,7 +23,8 @@ pub struct Shared<'b> {
 }
 
 impl<'b> Shared<'b> {
-    /// Bytes that are the caller's, who may use them for something else when the calls that take this have returned.
+    /// Bytes that are the caller's, who may use them for something else when the calls that take
+    /// this have returned.
     #[must_use]
     pub const fn new(bytes: &'b [u8]) -> Self {
         Self {
@@ -46,7 +49,8 @@ impl<'b> Shared<'b> {
         self.bytes
     }
 
-    /// The bytes in a form that can be kept: the one with which streams wait that cannot send them at once.
+    /// The bytes in a form that can be kept: the one with which streams wait that cannot send them
+    /// at once.
     #[must_use]
     pub fn to_arc(&self) -> Arc<[u8]> {
         Arc::clone(self.kept())

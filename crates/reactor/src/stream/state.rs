@@ -1,4 +1,5 @@
-//! What the reactor knows of a stream: its socket, its state and its output. The table of all streams.
+//! What the reactor knows of a stream: its socket, its state and its output. The table of all
+//! streams.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,7 +19,8 @@ use crate::{Errno, Key, arena::Arena, backend::fork::ForkGuard, wheel::Wheel};
 /// How many bytes one receive takes at most.
 pub(super) const SCRATCH_LEN: usize = 64 << 10;
 
-/// How many emptied outputs are kept to be used again, each with at most [`CHUNK`](super::output::CHUNK) bytes.
+/// How many emptied outputs are kept to be used again, each with at most
+/// [`CHUNK`](super::output::CHUNK) bytes.
 const SPARES_MAX: usize = 64;
 
 /// `Core::listener` of a stream that no listener has accepted.
@@ -41,7 +43,8 @@ impl Flags {
     pub(super) const FINISHING: Self = Self(1 << 4);
     /// The writing half is closed.
     pub(super) const FINISHED: Self = Self(1 << 5);
-    /// The user has closed it: of the callbacks only `on_close` is still to come, after the output and the lingering.
+    /// The user has closed it: of the callbacks only `on_close` is still to come, after the output
+    /// and the lingering.
     pub(super) const CLOSING: Self = Self(1 << 6);
     /// It is to be closed now, for the reason that is noted.
     pub(super) const DEAD: Self = Self(1 << 7);
@@ -157,7 +160,8 @@ impl BitOrAssign for Flags {
     }
 }
 
-/// One stream. Its handler is in the cell that the epoll set knows; everything else is here, so that it can be reached while the handler runs.
+/// One stream. Its handler is in the cell that the epoll set knows; everything else is here, so
+/// that it can be reached while the handler runs.
 pub(crate) struct Core {
     pub(super) socket: OwnedFd,
     pub(super) flags: Flags,
@@ -169,14 +173,16 @@ pub(crate) struct Core {
     pub(super) options: Rc<StreamOptions>,
     /// When something was received last, if there is an idle timeout.
     pub(super) heard_ns: u64,
-    /// Since when the present wait lasts: for the connection, for the socket to take output, or, since it was closed, for its end.
+    /// Since when the present wait lasts: for the connection, for the socket to take output, or,
+    /// since it was closed, for its end.
     pub(super) since_ns: u64,
     /// The listener that has accepted it, or [`NO_LISTENER`].
     pub(super) listener: u32,
     pub(super) reason: Option<CloseReason>,
 }
 
-// What a connection costs beside its cell: this, and 8 bytes of its place in the table. (Under Miri rustix has another backend, with a wider error number.)
+// What a connection costs beside its cell: this, and 8 bytes of its place in the table. (Under Miri
+// rustix has another backend, with a wider error number.)
 const _: () = assert!(cfg!(miri) || (size_of::<Core>() == 56 && size_of::<Option<Core>>() == 56));
 
 impl Core {
@@ -192,7 +198,8 @@ impl Core {
         self.flags |= Flags::DEAD;
     }
 
-    /// The kernel says that it has failed. Nobody cares any more once the FIN of a closed stream is out.
+    /// The kernel says that it has failed. Nobody cares any more once the FIN of a closed stream is
+    /// out.
     pub(super) fn fail(&mut self, errno: Errno) {
         let is_over = self.flags.any(Flags::DEAD)
             || (self.flags.any(Flags::CLOSING) && self.flags.any(Flags::FINISHED));
@@ -202,7 +209,8 @@ impl Core {
         self.kill(CloseReason::Closed);
     }
 
-    /// Whether received bytes would have somebody to go to, if only the discarding of a closed stream.
+    /// Whether received bytes would have somebody to go to, if only the discarding of a closed
+    /// stream.
     #[inline]
     pub(super) fn wants_input(&self) -> bool {
         let flags = self.flags;
@@ -251,7 +259,8 @@ impl Core {
     }
 }
 
-/// In one place and without an argument: what a panic says is otherwise got ready on the way of every event.
+/// In one place and without an argument: what a panic says is otherwise got ready on the way of
+/// every event.
 #[cold]
 #[inline(never)]
 pub(super) fn no_core() -> ! {
@@ -279,7 +288,8 @@ pub(crate) struct Streams {
     pub(super) touched: Vec<Key>,
     /// Cells of streams whose driver is to be called in the next turn.
     pub(super) nudges: Vec<Key>,
-    /// The bytes of adoptions, by the stream's index, until they are delivered; on a ring also what was received while the stream was paused, an empty row being the peer's end.
+    /// The bytes of adoptions, by the stream's index, until they are delivered; on a ring also what
+    /// was received while the stream was paused, an empty row being the peer's end.
     pub(super) prefixes: BTreeMap<u32, VecDeque<Undelivered>>,
     /// Counts the memory of these, and of outputs.
     pub(super) ledger: Rc<Ledger>,
@@ -311,7 +321,8 @@ impl Streams {
         }
     }
 
-    /// Whether this is a child of fork(2): the sockets are its parent's too, and what is done to them here reaches the parent's peers.
+    /// Whether this is a child of fork(2): the sockets are its parent's too, and what is done to
+    /// them here reaches the parent's peers.
     #[inline]
     pub(super) fn is_in_child(&self) -> bool {
         self.fork.as_ref().is_some_and(ForkGuard::is_child)

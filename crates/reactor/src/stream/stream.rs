@@ -14,15 +14,21 @@ use super::{
 };
 use crate::{Key, Reactor, Turn, registry::Kind};
 
-/// A stream: in a callback its own, and anywhere on the reactor's thread the one that [`Turn::stream`] or [`Reactor::stream`] finds by its key.
+/// A stream: in a callback its own, and anywhere on the reactor's thread the one that
+/// [`Turn::stream`] or [`Reactor::stream`] finds by its key.
 ///
-/// No call here runs a callback: what it causes comes after the handler that made the call has returned (rule 13).
+/// No call here runs a callback: what it causes comes after the handler that made the call has
+/// returned (rule 13).
 ///
-/// What is sent in a callback of the stream itself is gathered and goes out in one write when the callback has returned; what others send goes out at the end of
-/// the turn, and outside a turn at the beginning of the next. Pieces of 16 KiB or more, and [`reply`](Self::reply), are written at once.
+/// What is sent in a callback of the stream itself is gathered and goes out in one write when the
+/// callback has returned; what others send goes out at the end of the turn, and outside a turn at
+/// the beginning of the next. Pieces of 16 KiB or more, and [`reply`](Self::reply), are written at
+/// once.
 ///
-/// On a ring ([`Backend::Uring`](crate::Backend::Uring)) what goes out at once, if it is an answer or short and the first that is sent to the stream in a turn, goes out with the turn's end or the next wait, without a call of
-/// its own. It does not count as [`buffered`](Self::buffered); if the socket does not take it, that shows after the wait.
+/// On a ring ([`Backend::Uring`](crate::Backend::Uring)) what goes out at once, if it is an answer
+/// or short and the first that is sent to the stream in a turn, goes out with the turn's end or the
+/// next wait, without a call of its own. It does not count as [`buffered`](Self::buffered); if the
+/// socket does not take it, that shows after the wait.
 pub struct Stream<'a> {
     pub(super) reactor: &'a mut Reactor,
     pub(super) index: u32,
@@ -50,7 +56,8 @@ impl Stream<'_> {
         (core, generation)
     }
 
-    /// The stream's name: what [`Turn::stream`] takes. Stale as soon as [`on_close`](super::StreamHandler::on_close) is called.
+    /// The stream's name: what [`Turn::stream`] takes. Stale as soon as
+    /// [`on_close`](super::StreamHandler::on_close) is called.
     #[must_use]
     pub fn key(&self) -> Key {
         Key::new(Kind::Stream, (self.index, self.seen().1))
@@ -77,7 +84,8 @@ impl Stream<'_> {
         Address::local_of(self)
     }
 
-    /// Sends bytes: they are copied, and go out as the type's description says. All of them are taken, or none.
+    /// Sends bytes: they are copied, and go out as the type's description says. All of them are
+    /// taken, or none.
     ///
     /// # Errors
     /// [`SendError::Full`] when more than `output_max` bytes would wait, [`SendError::Closed`].
@@ -95,7 +103,8 @@ impl Stream<'_> {
         self.noted(sent)
     }
 
-    /// Sends bytes that many streams are sent: what has to wait is not copied, but for very short ones.
+    /// Sends bytes that many streams are sent: what has to wait is not copied, but for very short
+    /// ones.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -104,8 +113,9 @@ impl Stream<'_> {
         self.noted(sent)
     }
 
-    /// Sends bytes that many streams are sent, at once, together with what was sent before: for who gives out the same to many at the end of a turn and knows
-    /// that nothing follows. Says how many bytes wait now. What has to wait is not copied, but for very short ones.
+    /// Sends bytes that many streams are sent, at once, together with what was sent before: for who
+    /// gives out the same to many at the end of a turn and knows that nothing follows. Says how
+    /// many bytes wait now. What has to wait is not copied, but for very short ones.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -115,14 +125,16 @@ impl Stream<'_> {
         self.noted(sent)
     }
 
-    /// Has the handler's [`on_nudge`](super::StreamHandler::on_nudge) called in the next turn, which does not wait. A stream that is not open yet hears of it when it
-    /// is; one that is closed does not.
+    /// Has the handler's [`on_nudge`](super::StreamHandler::on_nudge) called in the next turn,
+    /// which does not wait. A stream that is not open yet hears of it when it is; one that is
+    /// closed does not.
     pub fn nudge(&mut self) {
         self.core().flags |= Flags::CALLED;
         self.touch();
     }
 
-    /// Sends a part of the received bytes, as it is now, straight out of the buffer: only what the socket does not take is copied.
+    /// Sends a part of the received bytes, as it is now, straight out of the buffer: only what the
+    /// socket does not take is copied.
     ///
     /// It is written at once, together with what was sent before it.
     ///
@@ -140,7 +152,8 @@ impl Stream<'_> {
         self.write_reply(input, range).map(drop)
     }
 
-    /// [`reply`](Self::reply), which says how many bytes wait now, as [`write_shared`](Self::write_shared) does.
+    /// [`reply`](Self::reply), which says how many bytes wait now, as
+    /// [`write_shared`](Self::write_shared) does.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -168,14 +181,16 @@ impl Stream<'_> {
         self.noted(sent)
     }
 
-    /// How many bytes wait to be sent: those that have been gathered and those that the socket has not taken.
+    /// How many bytes wait to be sent: those that have been gathered and those that the socket has
+    /// not taken.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.seen().0.buffered()
     }
 
-    /// Bytes of memory that it holds for output that waits, and for received bytes that were not delivered yet. Of bytes that wait for several streams
-    /// ([`send_shared`](Self::send_shared)) it is each one's part.
+    /// Bytes of memory that it holds for output that waits, and for received bytes that were not
+    /// delivered yet. Of bytes that wait for several streams ([`send_shared`](Self::send_shared))
+    /// it is each one's part.
     #[must_use]
     pub fn memory(&mut self) -> usize {
         let index = self.index;
@@ -191,8 +206,9 @@ impl Stream<'_> {
         self.seen().0.flags.any(Flags::FULL)
     }
 
-    /// Counts the output as above the high mark, whatever it is, so that [`on_drained`](super::StreamHandler::on_drained) tells when it has sunk to the low one. False if that
-    /// would not come: the output is at the low mark, or the socket may take it yet.
+    /// Counts the output as above the high mark, whatever it is, so that
+    /// [`on_drained`](super::StreamHandler::on_drained) tells when it has sunk to the low one.
+    /// False if that would not come: the output is at the low mark, or the socket may take it yet.
     pub fn wait_for_low_mark(&mut self) -> bool {
         let core = self.core();
         let may_wait = core.flags.any(Flags::BLOCKED) && core.buffered() > core.options.low_mark;
@@ -203,16 +219,19 @@ impl Stream<'_> {
         may_wait
     }
 
-    /// Closes the writing half once the output is out; receiving goes on. The stream ends when the peer has done the same, or by [`close`](Self::close).
+    /// Closes the writing half once the output is out; receiving goes on. The stream ends when the
+    /// peer has done the same, or by [`close`](Self::close).
     pub fn finish(&mut self) {
         self.core().flags |= Flags::FINISHING;
         self.touch();
     }
 
-    /// Closes the stream in order: output that waits, then a FIN, then the peer's FIN is waited for, all together no longer than
-    /// [`linger`](StreamOptions::linger), and what comes meanwhile is discarded. So the peer gets all of the output, even if not all of his was read.
+    /// Closes the stream in order: output that waits, then a FIN, then the peer's FIN is waited
+    /// for, all together no longer than [`linger`](StreamOptions::linger), and what comes meanwhile
+    /// is discarded. So the peer gets all of the output, even if not all of his was read.
     ///
-    /// No callback but [`on_close`](super::StreamHandler::on_close) comes after the handler that is running.
+    /// No callback but [`on_close`](super::StreamHandler::on_close) comes after the handler that is
+    /// running.
     pub fn close(&mut self) {
         let core = self.core();
         if core.flags.any(Flags::CLOSING | Flags::DEAD) {
@@ -227,15 +246,17 @@ impl Stream<'_> {
         self.touch();
     }
 
-    /// Closes the stream in order, but when the output and the FIN are out it is over: for protocols by which the peer has said that nothing more comes from him. If something
-    /// does, the kernel sends a RST, which may overtake the output.
+    /// Closes the stream in order, but when the output and the FIN are out it is over: for
+    /// protocols by which the peer has said that nothing more comes from him. If something does,
+    /// the kernel sends a RST, which may overtake the output.
     pub fn close_after_output(&mut self) {
         self.core().flags |= Flags::HASTY;
         self.close();
     }
 
-    /// Closes the stream at once; output that waits is lost. On TCP the peer gets a RST. [`on_close`](super::StreamHandler::on_close) comes after the handler
-    /// that is running, and in the next turn if that is another one's.
+    /// Closes the stream at once; output that waits is lost. On TCP the peer gets a RST.
+    /// [`on_close`](super::StreamHandler::on_close) comes after the handler that is running, and in
+    /// the next turn if that is another one's.
     pub fn abort(&mut self) {
         let core = self.core();
         if core.flags.any(Flags::CLOSING) && !core.flags.any(Flags::DEAD) {
@@ -246,15 +267,17 @@ impl Stream<'_> {
         self.touch();
     }
 
-    /// [`abort`](Self::abort), which frees what waits at once, and not when the driver comes to close the stream: for who is short of memory.
+    /// [`abort`](Self::abort), which frees what waits at once, and not when the driver comes to
+    /// close the stream: for who is short of memory.
     pub fn discard(&mut self) {
         self.abort();
         let index = self.index;
         self.reactor.streams_mut().drop_waiting(index);
     }
 
-    /// Reads no more until [`resume`](Self::resume): the kernel's buffer fills, and then the peer must wait. That the connection is reset is
-    /// noticed all the same; that the peer has ended it is noticed when reading goes on.
+    /// Reads no more until [`resume`](Self::resume): the kernel's buffer fills, and then the peer
+    /// must wait. That the connection is reset is noticed all the same; that the peer has ended it
+    /// is noticed when reading goes on.
     pub fn pause(&mut self) {
         let core = self.core();
         core.flags |= Flags::PAUSED;
@@ -328,7 +351,8 @@ impl Stream<'_> {
         self.touch();
     }
 
-    /// A write that has failed is the stream's end, which is seen to without waiting for the kernel to tell of it: it may have done so before.
+    /// A write that has failed is the stream's end, which is seen to without waiting for the kernel
+    /// to tell of it: it may have done so before.
     #[inline]
     fn noted<T>(&mut self, sent: Result<T, SendError>) -> Result<T, SendError> {
         if sent.is_err() {
@@ -344,7 +368,8 @@ impl Stream<'_> {
 }
 
 impl AsFd for Stream<'_> {
-    /// The socket, to ask it more or to set options. To read from it or to write to it puts bytes out of order.
+    /// The socket, to ask it more or to set options. To read from it or to write to it puts bytes
+    /// out of order.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.seen().0.socket.as_fd()
     }

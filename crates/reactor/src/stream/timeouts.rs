@@ -1,8 +1,10 @@
 //! Timeouts of streams, without a timer or a clock reading for each event.
 //!
-//! An event notes the turn's clock in its stream and touches nothing else. A wheel has each stream that has a timeout under a moment that is not after its
-//! deadline; one timer of the reactor's fires at the next such moment, rounded up to a [`GRANULE`]. Then each stream that is due is asked when its deadline really
-//! is: it has moved with every event, and then the stream goes back into the wheel. So a stream is looked at about once per timeout.
+//! An event notes the turn's clock in its stream and touches nothing else. A wheel has each stream
+//! that has a timeout under a moment that is not after its deadline; one timer of the reactor's
+//! fires at the next such moment, rounded up to a [`GRANULE`]. Then each stream that is due is
+//! asked when its deadline really is: it has moved with every event, and then the stream goes back
+//! into the wheel. So a stream is looked at about once per timeout.
 
 use core::any::Any;
 use std::time::Duration;
@@ -13,7 +15,8 @@ use super::{
 };
 use crate::{Reactor, Tick, Turn, attention, cell::NO_GROUP, clock::nanoseconds, timer::TimerCall};
 
-/// How much later than asked a stream's timeout may come, beside the turn's own delay. It never comes early by the turn's clock.
+/// How much later than asked a stream's timeout may come, beside the turn's own delay. It never
+/// comes early by the turn's clock.
 pub const GRANULE: Duration = Duration::from_millis(50);
 
 /// The next multiple of the granule.

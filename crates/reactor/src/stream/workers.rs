@@ -1,7 +1,8 @@
 //! One reactor a thread: how a server uses more than one processor.
 //!
-//! Each worker has a reactor of its own and shares nothing with the others. The kernel spreads connections over their listeners
-//! (`SO_REUSEPORT`, socket(7)), and a connection stays with its worker for life.
+//! Each worker has a reactor of its own and shares nothing with the others. The kernel spreads
+//! connections over their listeners (`SO_REUSEPORT`, socket(7)), and a connection stays with its
+//! worker for life.
 
 use core::fmt;
 use std::{
@@ -95,7 +96,8 @@ impl Workers {
         Self { count, pinned: false, name: "windlass".to_owned(), on_panic: None }
     }
 
-    /// Binds each worker's thread to one of the processors that this process may use, in turn (sched_setaffinity(2)).
+    /// Binds each worker's thread to one of the processors that this process may use, in turn
+    /// (sched_setaffinity(2)).
     pub const fn pinned(mut self, pinned: bool) -> Self {
         self.pinned = pinned;
         self
@@ -111,8 +113,9 @@ impl Workers {
         self
     }
 
-    /// Lets a worker go on after a panic of one of its handlers, which `hook` is told of on the worker's thread: its reactor is as usable as before (rule 8). Without this the panic
-    /// ends all workers and comes out of [`RunningWorkers::join`], and so does a panic of the hook.
+    /// Lets a worker go on after a panic of one of its handlers, which `hook` is told of on the
+    /// worker's thread: its reactor is as usable as before (rule 8). Without this the panic ends
+    /// all workers and comes out of [`RunningWorkers::join`], and so does a panic of the hook.
     pub fn on_panic(
         mut self,
         hook: impl Fn(Worker, Box<dyn Any + Send>) + Send + Sync + 'static,
@@ -121,9 +124,11 @@ impl Workers {
         self
     }
 
-    /// Starts the threads. Each calls `set_up` for its reactor, and runs it when all others have theirs.
+    /// Starts the threads. Each calls `set_up` for its reactor, and runs it when all others have
+    /// theirs.
     ///
-    /// It returns when every worker runs. When one of them ends, by a stop, an error or a panic, the others are stopped, too.
+    /// It returns when every worker runs. When one of them ends, by a stop, an error or a panic,
+    /// the others are stopped, too.
     ///
     /// # Errors
     /// The first error of a `set_up`, of pinning, or of starting a thread. No thread is left then.
@@ -213,7 +218,8 @@ fn work(
     let _stop_all = StopAll(everyone);
     let Some(on_panic) = on_panic else { return reactor.run() };
     loop {
-        // A reactor out of which a panic has come is whole (rule 8); what the handler has left behind is its author's.
+        // A reactor out of which a panic has come is whole (rule 8); what the handler has left
+        // behind is its author's.
         match catch_unwind(AssertUnwindSafe(|| reactor.run())) {
             Ok(outcome) => return outcome,
             Err(panic) => on_panic(worker, panic),
@@ -232,7 +238,8 @@ fn pin_to(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &only)?)
 }
 
-/// Workers that run. Dropping it stops them and waits for their ends, and swallows what they would have said.
+/// Workers that run. Dropping it stops them and waits for their ends, and swallows what they would
+/// have said.
 #[must_use = "dropping it stops the workers"]
 pub struct RunningWorkers {
     stops: Vec<Stop>,
@@ -293,8 +300,9 @@ impl Drop for RunningWorkers {
 }
 
 impl ListenOptions {
-    /// Listens at one TCP address with several sockets, one for each worker: the kernel spreads the connections over them
-    /// (`SO_REUSEPORT`, socket(7)). With port 0 all have the port that the kernel has chosen for the first.
+    /// Listens at one TCP address with several sockets, one for each worker: the kernel spreads the
+    /// connections over them (`SO_REUSEPORT`, socket(7)). With port 0 all have the port that the
+    /// kernel has chosen for the first.
     ///
     /// The group takes the address for itself. If somebody listens there already, it is refused,
     /// even if that is another group of the same user. To share an address with other processes,

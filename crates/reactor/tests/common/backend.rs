@@ -1,4 +1,5 @@
-//! The backend that a test runs on which leaves the choice to others: the environment makes it, for the tests of servers too.
+//! The backend that a test runs on which leaves the choice to others: the environment makes it, for
+//! the tests of servers too.
 
 use std::env::VarError;
 

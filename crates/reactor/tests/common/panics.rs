@@ -1,5 +1,6 @@
-//! Panics that a test wants. They are not told on the terminal: who runs the tests would take them for failures. A harness may hold back what a test prints, but
-//! not every program of tests has one that does, and a backtrace of each takes its time.
+//! Panics that a test wants. They are not told on the terminal: who runs the tests would take them
+//! for failures. A harness may hold back what a test prints, but not every program of tests has one
+//! that does, and a backtrace of each takes its time.
 
 use std::{
     cell::Cell,

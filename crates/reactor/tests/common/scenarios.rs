@@ -1,20 +1,23 @@
 //! Tests that run on every backend. Each program of tests that has such includes this file.
 //!
-//! A scenario is a function of [`Build`], which begins a reactor on some backend. [`scenarios!`] at the end of each module makes a
-//! test of every scenario on every backend; one that is forgotten there is dead code, which the compiler tells.
+//! A scenario is a function of [`Build`], which begins a reactor on some backend. [`scenarios!`] at
+//! the end of each module makes a test of every scenario on every backend; one that is forgotten
+//! there is dead code, which the compiler tells.
 
 #[cfg(not(miri))]
 #[path = "rings.rs"]
 pub(crate) mod rings;
 
-/// Begins the builder of a reactor on one of the backends. A scenario may set limits before it builds.
+/// Begins the builder of a reactor on one of the backends. A scenario may set limits before it
+/// builds.
 pub(crate) type Build = fn() -> windlass::Builder;
 
-/// Makes tests of scenarios, one on each backend. Attributes (`ignore` under Miri, say) go to the tests. Where rings are forbidden, a test of theirs
-/// says so and does nothing.
+/// Makes tests of scenarios, one on each backend. Attributes (`ignore` under Miri, say) go to the
+/// tests. Where rings are forbidden, a test of theirs says so and does nothing.
 ///
-/// `name except [backend "why"]` is for what a backend does not have: there the test is ignored, with the reason. That such a thing is refused
-/// is itself a scenario, see `interests.rs` and `embedding.rs`.
+/// `name except [backend "why"]` is for what a backend does not have: there the test is ignored,
+/// with the reason. That such a thing is refused is itself a scenario, see `interests.rs` and
+/// `embedding.rs`.
 macro_rules! scenarios {
     ($($(#[$attribute:meta])* $name:ident $(except [$($backend:ident $why:literal),+])?,)*) => {
         // A backend more is one line here, and one in `scenario!`.

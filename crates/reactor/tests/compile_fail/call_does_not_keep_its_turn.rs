@@ -1,4 +1,5 @@
-//! Rule 4: a turn ends with its call. (That it is no result and goes to no other thread is what `tests/rules/threads.rs` asserts.)
+//! Rule 4: a turn ends with its call. (That it is no result and goes to no other thread is what
+//! `tests/rules/threads.rs` asserts.)
 use std::cell::RefCell;
 use windlass::{Reactor, Turn};
 

@@ -1,4 +1,5 @@
-//! An erased group shows neither its state nor its members: a mock that is given one cannot run them.
+//! An erased group shows neither its state nor its members: a mock that is given one cannot run
+//! them.
 use windlass::{ErasedGroup, Group, GroupState, MockReactor, Reactor};
 
 fn state(state: &GroupState) {

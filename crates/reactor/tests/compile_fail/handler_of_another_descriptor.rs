@@ -1,4 +1,5 @@
-//! A handler for another type of descriptor, one with a parameter that does not exist, and one with the same twice.
+//! A handler for another type of descriptor, one with a parameter that does not exist, and one with
+//! the same twice.
 use std::net::{TcpListener, TcpStream};
 use windlass::{Event, Reactor, interest};
 

@@ -1,4 +1,5 @@
-//! Rule 11: the epoll set that carries addresses is not shown. Only an embedded reactor has a descriptor to lend.
+//! Rule 11: the epoll set that carries addresses is not shown. Only an embedded reactor has a
+//! descriptor to lend.
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use windlass::{Embedded, Reactor};
 

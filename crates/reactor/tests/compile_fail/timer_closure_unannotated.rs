@@ -1,4 +1,5 @@
-//! A timer's closure of one parameter without a type: it could be the turn or the tick. `after_with` knows that it is the turn.
+//! A timer's closure of one parameter without a type: it could be the turn or the tick.
+//! `after_with` knows that it is the turn.
 use std::time::Duration;
 use windlass::Reactor;
 

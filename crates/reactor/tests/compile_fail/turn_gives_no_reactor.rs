@@ -1,4 +1,5 @@
-//! Rule 4: there is no way from a turn to the reactor, be it to move it, to replace it or to wait in it.
+//! Rule 4: there is no way from a turn to the reactor, be it to move it, to replace it or to wait
+//! in it.
 use windlass::{Reactor, Turn};
 
 fn by_field(turn: Turn<'_, Reactor>) {

@@ -1,7 +1,9 @@
-//! Children of fork(2), which share every descriptor with their parent: what they do to their copy of a reactor must not reach the parent's.
+//! Children of fork(2), which share every descriptor with their parent: what they do to their copy
+//! of a reactor must not reach the parent's.
 //!
-//! Each test runs in a process of its own with one thread, which is this binary started again with the test's name and a backend. Where rings are
-//! forbidden, theirs show as ignored, with the reason.
+//! Each test runs in a process of its own with one thread, which is this binary started again with
+//! the test's name and a backend. Where rings are forbidden, theirs show as ignored, with the
+//! reason.
 
 #![deny(unsafe_code)]
 

@@ -168,7 +168,8 @@ pub(crate) fn output_that_waits_is_sent_by_the_parent_alone(backend: Backend) {
     parent.assert_peer_got(b"once");
 }
 
-/// Forks in a handler. The child does this there, returns from the turn and ends; then the parent goes on.
+/// Forks in a handler. The child does this there, returns from the turn and ends; then the parent
+/// goes on.
 fn forked_in_a_handler(
     backend: Backend,
     before: impl Fn(&mut Stream<'_>) + 'static,

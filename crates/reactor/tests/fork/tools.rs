@@ -152,7 +152,8 @@ impl Parent {
     }
 }
 
-/// A stop and a remote call from another thread wake the loop, which would wait for longer than the process lives.
+/// A stop and a remote call from another thread wake the loop, which would wait for longer than the
+/// process lives.
 pub(crate) fn assert_wakes(reactor: &mut Reactor) {
     let stop: Stop = reactor.stop_handle();
     let thread = thread::spawn(move || stop.stop());

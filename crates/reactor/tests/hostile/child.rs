@@ -4,7 +4,8 @@ use std::process::Command;
 
 const VARIABLE: &str = "WINDLASS_HOSTILE_CHILD";
 
-/// Runs the body in a process of its own, so that an abort fails one test and not all. `name` is the calling test's.
+/// Runs the body in a process of its own, so that an abort fails one test and not all. `name` is
+/// the calling test's.
 ///
 /// Miri starts no processes; there the body runs at once.
 pub(crate) fn survives(name: &str, body: impl FnOnce()) {

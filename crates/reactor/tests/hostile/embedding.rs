@@ -28,7 +28,8 @@ fn embedded() -> Embedded {
     crate::builder().build().unwrap().embed().unwrap()
 }
 
-/// Arming the timer descriptor read the clock on the way out, and its panic met the handler's: an abort.
+/// Arming the timer descriptor read the clock on the way out, and its panic met the handler's: an
+/// abort.
 #[test]
 #[cfg_attr(miri, ignore = "Miri knows no timerfd")]
 fn no_clock_of_the_owners_is_read_while_an_embedded_reactor_unwinds() {
@@ -54,7 +55,8 @@ fn no_clock_of_the_owners_is_read_while_an_embedded_reactor_unwinds() {
     });
 }
 
-/// The timer was armed first, and a clock that panicked there kept the host from hearing of the work.
+/// The timer was armed first, and a clock that panicked there kept the host from hearing of the
+/// work.
 #[test]
 #[cfg_attr(miri, ignore = "Miri knows no timerfd")]
 fn a_clock_that_panics_on_the_way_out_does_not_cost_the_host_its_wake() {
@@ -81,7 +83,8 @@ fn a_clock_that_panics_on_the_way_out_does_not_cost_the_host_its_wake() {
     assert!(!is_readable(&guest));
 }
 
-/// The old reactor's set stayed in the outer one: its descriptors woke a host that could not serve them, for ever.
+/// The old reactor's set stayed in the outer one: its descriptors woke a host that could not serve
+/// them, for ever.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no epoll sets in epoll sets")]
 fn a_reactor_that_was_swapped_out_of_an_embedded_one_does_not_wake_the_host() {
@@ -113,8 +116,8 @@ fn a_reactor_that_is_swapped_out_and_back_wakes_the_host_as_before() {
     assert!(is_readable(&guest), "and a descriptor");
 }
 
-/// EPOLLEXCLUSIVE cannot be set by a change, so the entry is deleted and added; the kernel refuses to add an epoll set so, and the
-/// registration was gone without a word.
+/// EPOLLEXCLUSIVE cannot be set by a change, so the entry is deleted and added; the kernel refuses
+/// to add an epoll set so, and the registration was gone without a word.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no epoll sets in epoll sets")]
 fn a_change_to_exclusive_that_the_kernel_refuses_leaves_the_old_interest() {

@@ -102,7 +102,8 @@ fn a_join_that_is_kept_beyond_its_turn_registers_in_no_other_reactor() {
     assert_eq!(home.group_mut(key).unwrap(), "x");
 }
 
-/// Did no harm: the state must outlive the handler that deletes its group, and nothing may be added to what is deleted.
+/// Did no harm: the state must outlive the handler that deletes its group, and nothing may be added
+/// to what is deleted.
 #[test]
 fn a_running_member_can_join_its_own_group_and_delete_it_and_go_on() {
     let mut reactor = crate::builder().build().unwrap();
@@ -135,9 +136,9 @@ fn a_running_member_can_join_its_own_group_and_delete_it_and_go_on() {
 
 /// Uses a mock that has the state of a real group: it can make members of it, and cannot run them.
 ///
-/// A running member of the real group has the state mutably borrowed, so a second way to it would be a
-/// second reference. `compile_fail/group_state_is_not_shown.rs` has the rest: the erased forms show
-/// nothing.
+/// A running member of the real group has the state mutably borrowed, so a second way to it would
+/// be a second reference. `compile_fail/group_state_is_not_shown.rs` has the rest: the erased forms
+/// show nothing.
 fn use_up(key: GroupKey<u32>, state: GroupState, is_taken: bool) {
     let state = RefCell::new(Some(state));
     let mut mock = MockReactor::new();

@@ -1,4 +1,5 @@
-//! What a reviewer did to the reactor who wished it harm, in safe code: each test names what it broke.
+//! What a reviewer did to the reactor who wished it harm, in safe code: each test names what it
+//! broke.
 
 #[macro_use]
 #[path = "../common/scenarios.rs"]

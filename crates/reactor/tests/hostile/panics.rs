@@ -19,7 +19,8 @@ use crate::{
     tools::{Log, Witness, counter, drain, on_ready, ready, turn, turn_panics},
 };
 
-/// The events that a panic had kept were taken off the count again by the next one: below zero, in a destructor, an abort.
+/// The events that a panic had kept were taken off the count again by the next one: below zero, in
+/// a destructor, an abort.
 #[test]
 fn a_hook_that_panics_over_a_kept_batch_does_not_spoil_the_counts() {
     survives("panics::a_hook_that_panics_over_a_kept_batch_does_not_spoil_the_counts", || {
@@ -142,8 +143,8 @@ fn a_timer_that_is_cancelled_by_an_unwinding_handler_is_destroyed_afterwards() {
     );
 }
 
-/// The descriptor was leaked: neither given back nor closed (what a function returns is, when a local's destructor panics
-/// meanwhile: rust-lang/rust#47949).
+/// The descriptor was leaked: neither given back nor closed (what a function returns is, when a
+/// local's destructor panics meanwhile: rust-lang/rust#47949).
 #[test]
 #[cfg_attr(miri, ignore = "Miri knows no ppoll")]
 fn a_descriptor_is_closed_when_its_handlers_destructor_panics_in_take_fd() {

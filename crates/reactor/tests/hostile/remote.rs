@@ -41,7 +41,8 @@ fn count() -> Arc<AtomicUsize> {
     Arc::default()
 }
 
-/// Polls a future with a rude waker. Only clones of it do what they were told: the one of the context is let go in peace.
+/// Polls a future with a rude waker. Only clones of it do what they were told: the one of the
+/// context is let go in peace.
 fn poll<F: Future + Unpin>(future: &mut F, rude: &Arc<Rude>) -> thread::Result<Poll<F::Output>> {
     let waker = rude.waker();
     let polled =
@@ -64,7 +65,8 @@ fn fill(remote: &Remote) {
     assert!(remote.try_post(|_: Turn<'_>| {}).is_ok());
 }
 
-/// The answer was taken out, and went with the panic of a waker that was not needed any more: the task waited for ever.
+/// The answer was taken out, and went with the panic of a waker that was not needed any more: the
+/// task waited for ever.
 #[test]
 fn a_waker_that_panics_when_it_is_dropped_takes_no_answer_along() {
     let mut reactor = crate::builder().build().unwrap();
@@ -116,7 +118,8 @@ fn a_waker_that_panics_when_it_is_cloned_leaves_the_future_as_it_was() {
     let Ok(Poll::Ready(Ok(7))) = poll(&mut future, &bad) else { panic!("no waker is needed") };
 }
 
-/// The panic of a task that waited for room came out of the loop, where that of one that waited for its answer did not.
+/// The panic of a task that waited for room came out of the loop, where that of one that waited for
+/// its answer did not.
 #[test]
 fn a_waker_that_panics_when_it_wakes_harms_neither_the_loop_nor_other_tasks() {
     let mut reactor = crate::builder().remote_max(1).build().unwrap();
@@ -328,7 +331,8 @@ fn a_hook_that_posts_before_the_wait_keeps_the_turn_from_waiting() {
     assert_eq!(reactor.stats().calls, 3);
 }
 
-/// Did no harm: the panic of a post goes out, and that of a hook or a handler beside it finds the queue as it was.
+/// Did no harm: the panic of a post goes out, and that of a hook or a handler beside it finds the
+/// queue as it was.
 #[test]
 fn a_turn_in_which_all_panic_at_once_loses_no_post() {
     survives("remote::a_turn_in_which_all_panic_at_once_loses_no_post", || {

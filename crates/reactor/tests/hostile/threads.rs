@@ -1,10 +1,13 @@
-//! Random programs of many threads against one remote, and an oracle that knows what each call may come to.
+//! Random programs of many threads against one remote, and an oracle that knows what each call may
+//! come to.
 //!
-//! Checked are: each closure runs once at most, and is dropped once; one that came back has not run and never does; one that was answered has run; what one thread
-//! has queued runs in its order; the closures alive never pass the queue's bound and those of the threads; no panic comes out but those that were put
-//! in; every call comes back, also when the reactor goes in the middle.
+//! Checked are: each closure runs once at most, and is dropped once; one that came back has not run
+//! and never does; one that was answered has run; what one thread has queued runs in its order; the
+//! closures alive never pass the queue's bound and those of the threads; no panic comes out but
+//! those that were put in; every call comes back, also when the reactor goes in the middle.
 //!
-//! What each thread asks for follows from the seed; how the threads meet does not. The settings are those of `program`.
+//! What each thread asks for follows from the seed; how the threads meet does not. The settings are
+//! those of `program`.
 
 use std::{
     future::Future,
@@ -115,7 +118,8 @@ impl Ticket {
             let alive = world.alive.fetch_add(1, SeqCst) + 1;
             world.alive_max.fetch_max(alive, SeqCst);
         }
-        // A value that panics when it is dropped by a panic ends the process: that is Rust's rule, and the program keeps it.
+        // A value that panics when it is dropped by a panic ends the process: that is Rust's rule,
+        // and the program keeps it.
         let which = random.below(12);
         let panics = [which == 0, which == 1, which == 2];
         (
@@ -147,7 +151,8 @@ impl Ticket {
     fn closure(self) -> impl FnOnce(Turn<'_>) -> Outcome + Send {
         move |_: Turn<'_>| {
             let outcome = self.run();
-            // Not left to the end, where its panic would leak what is being returned (rust-lang/rust#47949).
+            // Not left to the end, where its panic would leak what is being returned
+            // (rust-lang/rust#47949).
             drop(self);
             outcome
         }

@@ -27,7 +27,8 @@ thread_local! {
     static IN_CLONE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
-/// Past the panic hook, which would say so each time. While another panic is under way, this ends the process.
+/// Past the panic hook, which would say so each time. While another panic is under way, this ends
+/// the process.
 fn panic_if(told: &AtomicBool, what: &'static str) {
     if told.load(Ordering::Relaxed) {
         resume_unwind(Box::new(what));
@@ -36,7 +37,8 @@ fn panic_if(told: &AtomicBool, what: &'static str) {
 
 impl Rude {
     pub(crate) fn waker(self: &Arc<Self>) -> Waker {
-        // SAFETY: the table's functions keep the contract of `RawWaker`: the pointer is one of `Arc::into_raw` that the waker owns.
+        // SAFETY: the table's functions keep the contract of `RawWaker`: the pointer is one of
+        // `Arc::into_raw` that the waker owns.
         unsafe { Waker::from_raw(raw(Arc::clone(self))) }
     }
 

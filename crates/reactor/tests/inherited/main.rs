@@ -27,8 +27,9 @@ const LATE_SERVICE: &str = "--as-a-late-service";
 /// What the process was started with, if it is the service.
 #[expect(unsafe_code, reason = "descriptors that come with the process are taken over by number")]
 fn inherited() -> Result<Vec<Inherited>, InheritedError> {
-    // SAFETY: the test's own listeners are made by other processes than the service. The late service has one: it must be refused, which is
-    // what its test is about, and it ends without touching it where it is not.
+    // SAFETY: the test's own listeners are made by other processes than the service. The late
+    // service has one: it must be refused, which is what its test is about, and it ends without
+    // touching it where it is not.
     unsafe { inherited_sockets() }
 }
 
@@ -83,7 +84,8 @@ fn run(inherited: impl Into<OwnedFd>, variables: &str) -> Output {
     execute(inherited, &format!("{variables} exec \"$0\" {SERVICE} 3<&0 4<&0"))
 }
 
-/// Runs a script in which `$0` is this program. The shell's own process becomes it, so `$$` is its id.
+/// Runs a script in which `$0` is this program. The shell's own process becomes it, so `$$` is its
+/// id.
 fn execute(input: impl Into<OwnedFd>, script: &str) -> Output {
     let this = std::env::current_exe().expect("it is known");
     let mut command = Command::new("sh");

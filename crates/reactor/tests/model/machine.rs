@@ -13,7 +13,8 @@ use windlass::{Backend, Event, Interest, Key, Reactor, Tick, Turn, interest};
 
 use super::{Act, FILES, Mode, Note, Step, Thing};
 
-/// A panic that the program has asked for; it goes past the panic hook, which would print thousands.
+/// A panic that the program has asked for; it goes past the panic hook, which would print
+/// thousands.
 struct Asked;
 
 /// What all handlers reach.

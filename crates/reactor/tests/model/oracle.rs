@@ -41,9 +41,11 @@ pub(crate) struct Oracle {
     is_deferring: bool,
     /// Fetched and not dispatched, of the living.
     fetched: BTreeSet<usize>,
-    /// How many of the dead may be left in the batch after a panic: their events are silent, so nobody knows.
+    /// How many of the dead may be left in the batch after a panic: their events are silent, so
+    /// nobody knows.
     dead: usize,
-    /// Timers that were due when the last turn panicked: they come before new events. `None` after a turn without a panic.
+    /// Timers that were due when the last turn panicked: they come before new events. `None` after
+    /// a turn without a panic.
     owed: Option<Vec<usize>>,
     now: u64,
     order: usize,
@@ -253,7 +255,8 @@ impl Oracle {
             self.fetch();
         }
         let least = self.fetched.len();
-        // Where nobody would have fired, a turn through the dead alone looks like one that has fetched nothing.
+        // Where nobody would have fired, a turn through the dead alone looks like one that has
+        // fetched nothing.
         let most = if kept || least == 0 { least + dead } else { least };
         loop {
             match self.next() {
@@ -314,8 +317,9 @@ impl Oracle {
         }
     }
 
-    /// After a panic that left nobody alive in the batch: whether this turn had dead ones to go through and fetched nothing. It
-    /// is seen by nobody's having fired although somebody would have.
+    /// After a panic that left nobody alive in the batch: whether this turn had dead ones to go
+    /// through and fetched nothing. It is seen by nobody's having fired although somebody would
+    /// have.
     fn only_the_dead_are_kept(&self) -> bool {
         let mut fetching =
             Self { subscribers: self.subscribers.clone(), counts: self.counts, ..Self::default() };

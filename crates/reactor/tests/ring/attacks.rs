@@ -1,4 +1,5 @@
-//! What a user can do to a ring that has requests under way: fork(2), and a reactor that is never dropped. Meant for AddressSanitizer too.
+//! What a user can do to a ring that has requests under way: fork(2), and a reactor that is never
+//! dropped. Meant for AddressSanitizer too.
 
 #![allow(unsafe_code, reason = "fork(2) and waitpid(2) in the middle of a turn")]
 
@@ -52,7 +53,8 @@ fn drain(peer: &mut UnixStream) -> Vec<u8> {
     }
 }
 
-/// Forks in a handler while answers of other streams are queued; the child ends its turn, goes on, and drops the reactor.
+/// Forks in a handler while answers of other streams are queued; the child ends its turn, goes on,
+/// and drops the reactor.
 fn fork_with_answers_queued(builder: Builder) {
     const STREAMS: usize = 6;
     let mut reactor = builder.build().unwrap();
@@ -140,8 +142,8 @@ pub(crate) fn a_leaked_reactor_does_no_harm() {
         drop(noise);
     }
     drop(kept);
-    // LeakSanitizer looks when a process exits in the usual way, and the leaks are what this is about.
-    // SAFETY: it ends the process, whose one test this is.
+    // LeakSanitizer looks when a process exits in the usual way, and the leaks are what this is
+    // about. SAFETY: it ends the process, whose one test this is.
     unsafe { libc::_exit(0) };
 }
 

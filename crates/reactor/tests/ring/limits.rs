@@ -1,4 +1,5 @@
-//! What a ring costs and needs of the process: memory, the limit of locked memory, and leave to enter the kernel.
+//! What a ring costs and needs of the process: memory, the limit of locked memory, and leave to
+//! enter the kernel.
 
 #![allow(
     unsafe_code,
@@ -88,7 +89,8 @@ pub(crate) fn a_filter_that_forbids_to_enter_is_found_when_the_reactor_is_built(
     });
 }
 
-/// Makes this process one of a user who may not lock more memory than so many bytes, and who has locked none yet.
+/// Makes this process one of a user who may not lock more memory than so many bytes, and who has
+/// locked none yet.
 fn be_nobody(locked: u64) -> Result<(), String> {
     setrlimit(Resource::Memlock, Rlimit { current: Some(locked), maximum: Some(locked) })
         .map_err(|e| e.to_string())?;
@@ -102,7 +104,8 @@ fn be_nobody(locked: u64) -> Result<(), String> {
     }
 }
 
-/// Runs the body as a user who may lock so many bytes, in a child; where that cannot be had, the test says so.
+/// Runs the body as a user who may lock so many bytes, in a child; where that cannot be had, the
+/// test says so.
 fn as_nobody(test: &str, locked: u64, body: impl FnOnce()) {
     let mut why = None;
     // SAFETY: it takes no argument.

@@ -1,7 +1,9 @@
-//! What a ring alone can get wrong: memory that the kernel still names, numbers that come again, queues that are full, children of fork(2).
+//! What a ring alone can get wrong: memory that the kernel still names, numbers that come again,
+//! queues that are full, children of fork(2).
 //!
-//! Where rings are forbidden the tests show as ignored, with the reason. Tests whose failure would end the process, or that want one of their own, run in the same
-//! binary, which is started again with their name.
+//! Where rings are forbidden the tests show as ignored, with the reason. Tests whose failure would
+//! end the process, or that want one of their own, run in the same binary, which is started again
+//! with their name.
 
 mod attacks;
 #[cfg(windlass_force_ring)]

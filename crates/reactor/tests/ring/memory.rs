@@ -1,4 +1,5 @@
-//! Rule 2: a cell's memory stays until the final completion of every request that carries its address; and files are let go of.
+//! Rule 2: a cell's memory stays until the final completion of every request that carries its
+//! address; and files are let go of.
 
 use std::{
     cell::Cell,
@@ -50,7 +51,8 @@ pub(crate) fn memory_of_deleted_cells_is_used_again_though_completions_wait() {
     for (who, fd) in fds.iter().enumerate() {
         noting(&mut reactor, fd, interest().read(), who, &log);
     }
-    // With the deletions in turns of their own: an allocator may not use memory again (AddressSanitizer's).
+    // With the deletions in turns of their own: an allocator may not use memory again
+    // (AddressSanitizer's).
     let [alone, beside] = [false, true].map(|has_others| {
         let mut places = Vec::new();
         for _ in 0..50 {
@@ -58,7 +60,8 @@ pub(crate) fn memory_of_deleted_cells_is_used_again_though_completions_wait() {
             places.push(place);
             run_dry(&mut reactor);
             if has_others {
-                // The deletion takes completions of others from the queue, which wait for the next turn.
+                // The deletion takes completions of others from the queue, which wait for the next
+                // turn.
                 fds.iter().for_each(fire);
             }
             reactor
@@ -161,7 +164,8 @@ pub(crate) fn a_deleted_cell_is_not_watched_by_the_list_that_names_it() {
     let mut reactor = builder().build().unwrap();
     let log = Log::default();
     for _ in 0..100 {
-        // Added and deleted before any wait; and one whose event has been handled, so that it is listed again.
+        // Added and deleted before any wait; and one whose event has been handled, so that it is
+        // listed again.
         let fd = Rc::new(counter(1));
         let never = noting(&mut reactor, &fd, interest().read(), 1, &log);
         reactor.delete(never).unwrap();

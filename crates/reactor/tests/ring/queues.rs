@@ -1,4 +1,5 @@
-//! Queues that are full, a kernel that takes nothing, and conditions that a poll reports although nobody asked for them.
+//! Queues that are full, a kernel that takes nothing, and conditions that a poll reports although
+//! nobody asked for them.
 
 #![allow(
     unsafe_code,
@@ -61,7 +62,8 @@ pub(crate) fn nothing_is_lost_where_completions_overflow() {
         fds.iter().for_each(fire);
         run_dry(&mut reactor);
         let mut all = heard(&log);
-        // One that overflows ends its poll, and what is armed again reports what holds: so an edge may be told twice.
+        // One that overflows ends its poll, and what is armed again reports what holds: so an edge
+        // may be told twice.
         all.dedup();
         assert_eq!(all, (0..100).collect::<Vec<_>>());
     }
@@ -112,7 +114,8 @@ pub(crate) fn a_queue_of_one_entry_takes_any_number() {
 }
 
 pub(crate) fn short_submissions_are_tried_again() {
-    // The first calls take nothing: polls and then cancellations wait in the queue, and in what spills over.
+    // The first calls take nothing: polls and then cancellations wait in the queue, and in what
+    // spills over.
     for stalls in 1..12 {
         let mut reactor = builder().ring_entries(4, 16).ring_stalls(stalls).build().unwrap();
         let log = Log::default();
@@ -138,7 +141,8 @@ pub(crate) fn short_submissions_are_tried_again() {
 }
 
 pub(crate) fn what_has_found_no_room_is_submitted_before_the_wait() {
-    // The kernel takes nothing while the polls are queued, so that most of them find no room; then it takes all.
+    // The kernel takes nothing while the polls are queued, so that most of them find no room; then
+    // it takes all.
     for stalls in 1..30 {
         let mut reactor = builder().ring_entries(4, 64).ring_stalls(stalls).build().unwrap();
         let log = Log::default();
@@ -192,8 +196,9 @@ pub(crate) fn more_changes_than_there_are_generations() {
     assert_eq!((run_dry(&mut reactor), heard(&log)), (1, vec![1]), "once, for one edge");
 }
 
-/// What is ready when it is armed completes at once, and what was cancelled when the kernel finds the time, twenty at a time. So polls of one cell complete in another order
-/// than they were armed in.
+/// What is ready when it is armed completes at once, and what was cancelled when the kernel finds
+/// the time, twenty at a time. So polls of one cell complete in another order than they were armed
+/// in.
 pub(crate) fn a_poll_that_was_cancelled_long_ago_is_not_taken_for_the_present_one() {
     for (others, rounds) in (1..10).flat_map(|rounds| [(0, rounds), (100, rounds), (300, rounds)]) {
         let mut reactor = builder().events_per_turn(2).build().unwrap();
@@ -269,7 +274,8 @@ fn behind_the_back(number: RawFd) -> ManuallyDrop<OwnedFd> {
     ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Its number was closed when its poll was to be armed again. One error, and nothing more until it is changed, by the same interest even.
+/// Its number was closed when its poll was to be armed again. One error, and nothing more until it
+/// is changed, by the same interest even.
 pub(crate) fn a_poll_that_was_refused_is_armed_again_by_a_change_to_what_it_was() {
     let mut reactor = builder().build().unwrap();
     let log = Log::default();

@@ -76,7 +76,8 @@ pub(crate) fn numbers_that_come_again_and_again() {
         if let Some(key) = last.take() {
             turn.delete(key).unwrap();
         }
-        // Add, modify, delete, close, and the same number again: what is queued for the first must not reach the second.
+        // Add, modify, delete, close, and the same number again: what is queued for the first must
+        // not reach the second.
         round.set(round.get() + 2);
         let first = mayfly(&theirs, round.get());
         let manner = MANNERS[usize::try_from(round.get() / 3 % 3).unwrap()];

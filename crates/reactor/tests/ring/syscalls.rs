@@ -31,7 +31,8 @@ fn ptrace(request: libc::c_uint, pid: i32, address: usize, data: *mut libc::c_vo
     unsafe { libc::ptrace(request, pid, address, data) }
 }
 
-/// The number of the system call that the stopped child is about to make; none where it has made one.
+/// The number of the system call that the stopped child is about to make; none where it has made
+/// one.
 fn call_of(pid: i32) -> Option<i64> {
     let mut info = MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
     let size = size_of::<libc::ptrace_syscall_info>();
@@ -46,7 +47,8 @@ fn call_of(pid: i32) -> Option<i64> {
     Some(i64::try_from(number).expect("the number of a call"))
 }
 
-/// The numbers of the system calls that a child makes between two [marks](mark), in order. `None` where nobody may be traced.
+/// The numbers of the system calls that a child makes between two [marks](mark), in order. `None`
+/// where nobody may be traced.
 fn calls_between_marks(body: impl FnOnce()) -> Option<Vec<Vec<i64>>> {
     // SAFETY: this process has one thread, so that the child may do what it likes.
     let pid = unsafe { libc::fork() };
@@ -144,7 +146,8 @@ pub(crate) fn a_turn_is_one_system_call_and_a_deletion_another() {
         let enters = calls.iter().filter(|call| **call == libc::SYS_io_uring_enter).count();
         // Who meddles deletes one, whose file is let go of by a call of its own.
         assert_eq!(enters, 1 + turn % 2, "turn {turn}: {calls:?}");
-        // The handlers read what they were told of, and the file of the deleted one is closed. The rest is the allocator's.
+        // The handlers read what they were told of, and the file of the deleted one is closed. The
+        // rest is the allocator's.
         let expected = [
             libc::SYS_io_uring_enter,
             libc::SYS_read,
@@ -211,7 +214,8 @@ pub(crate) fn a_busy_poll_spins_in_user_space() {
     let Some(spans) = calls_between_marks(body) else {
         return eprintln!("nobody may be traced here");
     };
-    // The clock is read without a call, or by one where there is no vDSO. At most the last look asks the kernel.
+    // The clock is read without a call, or by one where there is no vDSO. At most the last look
+    // asks the kernel.
     let enters =
         |span: &[i64]| span.iter().filter(|call| **call == libc::SYS_io_uring_enter).count();
     let others = |span: &[i64]| {

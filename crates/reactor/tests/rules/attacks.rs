@@ -1,4 +1,5 @@
-//! Memory errors that another reactor of this design had in safe code. What must not exist at all is in `tests/compile_fail/`.
+//! Memory errors that another reactor of this design had in safe code. What must not exist at all
+//! is in `tests/compile_fail/`.
 
 use std::{
     cell::{Cell, RefCell},
@@ -15,7 +16,8 @@ use crate::{
     tools::{Log, Witness, on_ready, ready, turn},
 };
 
-/// Attack 1: the reactor is dropped or replaced inside a handler. The only way to one is a `RefCell`, and that is borrowed.
+/// Attack 1: the reactor is dropped or replaced inside a handler. The only way to one is a
+/// `RefCell`, and that is borrowed.
 fn a_reactor_shared_with_its_own_handler_cannot_be_replaced_by_it(build: Build) {
     let shared = Rc::new(RefCell::new(build().build().unwrap()));
     let inside = shared.clone();
@@ -57,7 +59,8 @@ fn a_victim_whose_destructor_panics_is_not_called_by_its_pending_event(build: Bu
     }
 }
 
-/// Attacks 4 and 5: a subscriber that swaps its descriptor, or says another one, and then deletes itself.
+/// Attacks 4 and 5: a subscriber that swaps its descriptor, or says another one, and then deletes
+/// itself.
 fn a_self_delete_is_known_as_one_whatever_the_descriptor_says_by_then(build: Build) {
     struct Swapped {
         fd: OwnedFd,
@@ -103,7 +106,8 @@ fn a_descriptor_that_panics_when_it_is_asked_twice_is_not_asked_twice(build: Bui
     assert_eq!(turn(&mut reactor), 0);
 }
 
-/// A descriptor or an interest that panics when it is asked for at registration leaves nothing behind.
+/// A descriptor or an interest that panics when it is asked for at registration leaves nothing
+/// behind.
 fn a_panic_while_it_is_being_registered_leaves_nothing_behind(build: Build) {
     struct Rude(OwnedFd, Witness, bool);
     impl Subscriber for Rude {
@@ -129,7 +133,8 @@ fn a_panic_while_it_is_being_registered_leaves_nothing_behind(build: Build) {
     assert_eq!((turn(&mut reactor), reactor.stats().subscribers), (0, 0));
 }
 
-/// Attack 6: a stale interest after a modify of oneself, by a second reference. See also `rule_5_*`.
+/// Attack 6: a stale interest after a modify of oneself, by a second reference. See also
+/// `rule_5_*`.
 fn a_value_is_not_touched_by_modify_while_it_runs(build: Build) {
     struct Own {
         fd: OwnedFd,
@@ -180,7 +185,8 @@ fn another_reactor_can_be_run_and_dropped_inside_a_handler(build: Build) {
     assert_eq!(log.take(), ["drop inner value", "outer goes on"]);
 }
 
-/// A turn that is kept for as long as Rust allows, and used after everything was deleted through it.
+/// A turn that is kept for as long as Rust allows, and used after everything was deleted through
+/// it.
 fn a_turn_stays_harmless_after_everything_was_deleted_through_it(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::default();

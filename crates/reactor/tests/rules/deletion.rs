@@ -1,4 +1,5 @@
-//! Rules 1, 2 and 9: who is deleted does not fire again, is destroyed when nobody runs him, and freed when nobody can name him.
+//! Rules 1, 2 and 9: who is deleted does not fire again, is destroyed when nobody runs him, and
+//! freed when nobody can name him.
 
 use std::{cell::Cell, os::fd::OwnedFd, rc::Rc};
 
@@ -99,7 +100,8 @@ fn the_number_of_who_deletes_itself_is_taken_until_its_handler_has_returned(buil
     assert_eq!((seen.get(), reactor.stats().subscribers), (1, 1));
 }
 
-/// If the victim's block were freed at once, the newcomer of the same size would get its address, and the victim's event.
+/// If the victim's block were freed at once, the newcomer of the same size would get its address,
+/// and the victim's event.
 fn rule_2_a_victims_address_is_not_given_to_a_newcomer_of_the_same_turn(build: Build) {
     for _ in 0..50 {
         let mut reactor = build().build().unwrap();

@@ -86,7 +86,8 @@ fn rule_6_a_descriptor_that_changes_its_mind_is_asked_once(build: Build) {
     assert_eq!((turn(&mut reactor), seen.get()), (1, 1), "asked once, and only that one fires");
     reactor.modify(key, interest().read().write()).unwrap();
     reactor.delete(key).unwrap();
-    // The number that was noted is free again; had another been asked for, this would be AlreadyExists or a ghost.
+    // The number that was noted is free again; had another been asked for, this would be
+    // AlreadyExists or a ghost.
     assert_eq!(reactor.stats().quarantined, 0);
 }
 

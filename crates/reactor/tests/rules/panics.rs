@@ -242,7 +242,8 @@ fn a_clock_that_panics_twice_while_a_reactor_is_built_does_not_abort(build: Buil
     assert_eq!(log.take(), ["drop clock"]);
 }
 
-/// A descriptor and a closure whose destructors both panic: dropped by the compiler's glue alone they would abort.
+/// A descriptor and a closure whose destructors both panic: dropped by the compiler's glue alone
+/// they would abort.
 fn two_parts_of_one_subscriber_that_panic_when_they_are_dropped_do_not_abort(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::default();

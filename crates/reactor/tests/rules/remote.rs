@@ -1,6 +1,7 @@
 //! Rules 8, 10 and 13 for what other threads queue.
 //!
-//! These posts come from the loop's own thread, which makes the order certain; to the loop they are like any other.
+//! These posts come from the loop's own thread, which makes the order certain; to the loop they are
+//! like any other.
 
 use std::{
     cell::Cell,
@@ -42,7 +43,8 @@ fn post(remote: &Remote, closure: impl FnOnce(Turn<'_>) + Send + 'static) {
     assert!(remote.try_post(closure).is_ok());
 }
 
-/// The latch's wake had been taken when the handler panicked, and with the turn it was forgotten: the post was not run before another came.
+/// The latch's wake had been taken when the handler panicked, and with the turn it was forgotten:
+/// the post was not run before another came.
 fn rule_8_a_post_beside_a_panicking_handler_is_run_in_the_next_turn_which_does_not_wait(
     build: Build,
 ) {
@@ -212,7 +214,8 @@ fn said_timer(turn: &mut Turn<'_>) {
     turn.after(Duration::ZERO, || {}).unwrap();
 }
 
-/// Rule 13: a closure that is posted from a handler, a timer or a call runs when that has returned, and from a destructor too.
+/// Rule 13: a closure that is posted from a handler, a timer or a call runs when that has returned,
+/// and from a destructor too.
 fn rule_13_a_post_from_the_loops_own_code_runs_after_it(build: Build) {
     struct PostsAtEnd(Remote, Notes);
     impl Drop for PostsAtEnd {
@@ -291,7 +294,8 @@ fn rule_13_no_lock_is_held_while_what_was_queued_runs_or_is_dropped(build: Build
     assert_eq!(*dropped.lock().unwrap(), [false, true]);
 }
 
-/// Nothing that the reactor owns keeps its remote's queue alive, and nothing that was queued keeps the reactor's.
+/// Nothing that the reactor owns keeps its remote's queue alive, and nothing that was queued keeps
+/// the reactor's.
 fn closures_that_own_the_remote_they_are_queued_in_are_dropped_with_the_reactor(build: Build) {
     let mut reactor = build().build().unwrap();
     let remote = reactor.remote();

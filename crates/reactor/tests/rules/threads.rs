@@ -1,12 +1,13 @@
-//! Rule 4, and which types stay on one thread: asserted when this file is compiled. (A message of the compiler's would list every field that keeps
-//! a type on its thread, and change with each.)
+//! Rule 4, and which types stay on one thread: asserted when this file is compiled. (A message of
+//! the compiler's would list every field that keeps a type on its thread, and change with each.)
 
 use windlass::{
     Embedded, MockReactor, Reactor, SignalSet, Subscription, Turn,
     stream::{Input, Stream},
 };
 
-/// Two ways to have `some_item` if the type implements the trait, and then the compiler cannot choose.
+/// Two ways to have `some_item` if the type implements the trait, and then the compiler cannot
+/// choose.
 macro_rules! assert_lacks {
     ($trait:path: $($type:ty),+ $(,)?) => {
         $(const _: fn() = || {

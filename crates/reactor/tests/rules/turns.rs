@@ -186,8 +186,8 @@ impl Drop for SetObserver {
     }
 }
 
-/// Registers one who, in its handler, deletes itself, changes another and does `then`; tells what the kernel knew of the
-/// change when its value was destroyed.
+/// Registers one who, in its handler, deletes itself, changes another and does `then`; tells what
+/// the kernel knew of the change when its value was destroyed.
 fn mask_seen_by_a_self_delete(build: Build, then: impl Fn() + 'static) -> (Reactor, Log) {
     let mut reactor = build().build().unwrap();
     let log = Log::default();

@@ -14,7 +14,8 @@ use crate::{
 
 type Hands = Rc<std::cell::RefCell<Vec<Key>>>;
 
-/// Registers ready eventfds whose handlers all do the same, given the keys of all and their own place.
+/// Registers ready eventfds whose handlers all do the same, given the keys of all and their own
+/// place.
 fn peers(
     reactor: &mut Reactor,
     count: usize,
@@ -330,7 +331,8 @@ fn a_batch_smaller_than_the_ready_set_serves_all_in_turn(build: Build) {
     }
 }
 
-// event-manager: an error in a subscriber. Here it is the subscriber's own business, and the others are served.
+// event-manager: an error in a subscriber. Here it is the subscriber's own business, and the others
+// are served.
 fn a_subscriber_whose_read_fails_leaves_the_others_alone(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();

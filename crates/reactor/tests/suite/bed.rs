@@ -1,4 +1,5 @@
-//! What the scenarios have in common: descriptors, notes of what happened, and a clock that is set by hand.
+//! What the scenarios have in common: descriptors, notes of what happened, and a clock that is set
+//! by hand.
 
 use std::{
     cell::{Cell, RefCell},
@@ -242,7 +243,8 @@ impl Clock for HandClock {
 
 /// The first of eight numbers that no other test uses.
 ///
-/// Tests run side by side and open the lowest numbers. Far above, one can count on the number that one has closed to come again.
+/// Tests run side by side and open the lowest numbers. Far above, one can count on the number that
+/// one has closed to come again.
 pub(crate) fn own_numbers() -> i32 {
     static NEXT: AtomicI32 = AtomicI32::new(600);
     NEXT.fetch_add(8, Ordering::Relaxed)
@@ -258,7 +260,8 @@ pub(crate) struct Numbered(pub(crate) i32);
 
 impl AsFd for Numbered {
     fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
-        // SAFETY: the number is not -1. The tests that close it on purpose ask only the kernel about it, which answers EBADF.
+        // SAFETY: the number is not -1. The tests that close it on purpose ask only the kernel
+        // about it, which answers EBADF.
         unsafe { rustix::fd::BorrowedFd::borrow_raw(self.0) }
     }
 }
@@ -269,10 +272,12 @@ pub(crate) fn close(number: i32) {
     drop(unsafe { OwnedFd::from_raw_fd(number) });
 }
 
-/// Runs one test of this program in a process of its own, for what a process has once: limits and the disposition of signals.
+/// Runs one test of this program in a process of its own, for what a process has once: limits and
+/// the disposition of signals.
 ///
-/// Called first thing by the scenario, with its module and its name. In the parent it runs the child, checks that its one test has passed, and answers `false`; in
-/// the child it answers `true`, and the test goes on.
+/// Called first thing by the scenario, with its module and its name. In the parent it runs the
+/// child, checks that its one test has passed, and answers `false`; in the child it answers `true`,
+/// and the test goes on.
 pub(crate) fn in_own_process(build: crate::Build, module: &str, scenario: &str) -> bool {
     const MARK: &str = "WINDLASS_SUITE_CHILD";
     // `scenarios!` names its modules as the backends call themselves.

@@ -19,8 +19,8 @@ use crate::{
 /// Writers and rounds of the long scenarios.
 const ROUNDS: u64 = if cfg!(miri) { 20 } else { 100_000 };
 
-/// A thread writes, one at a time, and waits until the reactor has read what it wrote: an event that is lost hangs.
-/// `change` is called in between.
+/// A thread writes, one at a time, and waits until the reactor has read what it wrote: an event
+/// that is lost hangs. `change` is called in between.
 fn ping_pong(
     build: Build,
     wanted: Interest,

@@ -1,4 +1,5 @@
-//! Subscribers in and out: erased, boxed, taken back by type, by descriptor, in a box, and when the reactor is taken apart.
+//! Subscribers in and out: erased, boxed, taken back by type, by descriptor, in a box, and when the
+//! reactor is taken apart.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},

@@ -1,4 +1,5 @@
-//! Destructors that panic: of one that deletes itself, of one that another deletes, beside a handler's panic, and at the end.
+//! Destructors that panic: of one that deletes itself, of one that another deletes, beside a
+//! handler's panic, and at the end.
 
 use std::{cell::Cell, os::fd::AsFd, rc::Rc, time::Duration};
 

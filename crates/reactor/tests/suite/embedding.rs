@@ -146,7 +146,8 @@ fn a_kept_event_makes_it_readable(build: Build) {
             log.note(());
             assert!(log.len() > 1, "first");
         };
-        // Edge-triggered: when the panic comes both edges are fetched, and the kernel has nothing more to say.
+        // Edge-triggered: when the panic comes both edges are fetched, and the kernel has nothing
+        // more to say.
         let wanted = interest().read().edge_triggered();
         wanted.with_fd(ready()).with_handler(handler).register_into(&mut guest).unwrap();
     }
@@ -189,7 +190,8 @@ fn a_post_wakes_the_host(build: Build) {
     let mut guest = embedded(build);
     let remote = guest.with(Reactor::remote);
     assert!(!is_readable(&guest));
-    // One while the host sleeps, and one that the guest finds when it has been awake: both are seen.
+    // One while the host sleeps, and one that the guest finds when it has been awake: both are
+    // seen.
     for from_inside in [false, true, false] {
         let (ran, theirs) = (Arc::new(AtomicU64::new(0)), remote.clone());
         let counted = ran.clone();
@@ -319,7 +321,8 @@ fn a_custom_clock_fires_the_timers(build: Build) {
     guest.run_once(NOW).unwrap();
     assert_eq!(log.len(), 0);
     clock.advance(MS);
-    // The wait is the kernel's: the descriptor is readable when real time has passed, or the host comes by itself.
+    // The wait is the kernel's: the descriptor is readable when real time has passed, or the host
+    // comes by itself.
     sleep(&guest);
     guest.run_once(NOW).unwrap();
     assert_eq!(log.len(), 1);
@@ -329,7 +332,8 @@ fn a_new_epoll_set_inside_still_wakes_the_host(build: Build) {
     let mut guest = embedded(build);
     let log = Log::new();
     let file = idle();
-    // The number is closed while a duplicate lives: its entry stays behind, and when it fires the set is built anew.
+    // The number is closed while a duplicate lives: its entry stays behind, and when it fires the
+    // set is built anew.
     let number = duplicate_from(&file, own_numbers()).into_raw_fd();
     let key = interest()
         .read()

@@ -1,4 +1,5 @@
-//! The forms of calls that users write most: registration of sockets, closures of timers, questions to a stream.
+//! The forms of calls that users write most: registration of sockets, closures of timers, questions
+//! to a stream.
 
 use std::{
     io::{self, Write as _},

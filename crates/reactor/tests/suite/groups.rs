@@ -1,4 +1,5 @@
-//! Groups: one state with several descriptors, timers and signals, and what their handlers may delete.
+//! Groups: one state with several descriptors, timers and signals, and what their handlers may
+//! delete.
 
 use std::{rc::Rc, time::Duration};
 
@@ -26,7 +27,8 @@ impl State {
     }
 
     fn note(&mut self, what: &'static str) {
-        // A state that was dropped under the handler's feet would show here, under a sanitizer if not by the count.
+        // A state that was dropped under the handler's feet would show here, under a sanitizer if
+        // not by the count.
         self.calls += 1;
         self.log.note(what);
     }
@@ -344,7 +346,8 @@ fn a_group_that_is_gone_is_not_joined(build: Build) {
     assert_eq!(log.take(), ["refused"]);
 }
 
-// What was begun in a handler may be finished after the group is gone: then it is refused, and comes back.
+// What was begun in a handler may be finished after the group is gone: then it is refused, and
+// comes back.
 fn a_join_that_comes_too_late_gets_its_members_back(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();

@@ -1,4 +1,5 @@
-//! Each interest against real descriptors: level, edge, one-shot, exclusive, wakeup, and none at all.
+//! Each interest against real descriptors: level, edge, one-shot, exclusive, wakeup, and none at
+//! all.
 
 use std::{
     io::Write,
@@ -139,8 +140,9 @@ fn a_fired_one_shot_can_be_deleted_and_taken(build: Build) {
     assert_eq!((Rc::strong_count(&a), reactor.stats().quarantined), (1, 0));
 }
 
-// One that is armed again while its event of this batch waits fires twice: for the event, and because it was armed. A rebuild of the
-// epoll set in between (rule 7) must not take the first for the last.
+// One that is armed again while its event of this batch waits fires twice: for the event, and
+// because it was armed. A rebuild of the epoll set in between (rule 7) must not take the first for
+// the last.
 fn a_one_shot_armed_again_before_its_event_came_survives_a_rebuild(build: Build) {
     for rebuild in [false, true] {
         let mut reactor = build().quarantine_max(0).build().unwrap();
@@ -213,7 +215,8 @@ fn the_two_ends_of_a_pipe(build: Build) {
     let output = watch(&mut reactor, interest().write(), writing, &log);
     assert_eq!(reactor.run_once(None).unwrap(), 1);
     assert_eq!(log.take(), [Ready::empty().write()]);
-    // Its reader gone, the writing end has an error; its writer gone, the reading end has a hang-up.
+    // Its reader gone, the writing end has an error; its writer gone, the reading end has a
+    // hang-up.
     reactor.delete(input).unwrap();
     reactor.run_once(None).unwrap();
     assert_eq!(log.take(), [Ready::empty().write().error()]);

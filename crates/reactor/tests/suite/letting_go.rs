@@ -1,4 +1,5 @@
-//! A deleted registration holds its file no longer when `delete` returns: in a handler, as outside a turn.
+//! A deleted registration holds its file no longer when `delete` returns: in a handler, as outside
+//! a turn.
 
 use std::{
     io::{ErrorKind, Read as _},

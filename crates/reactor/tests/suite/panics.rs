@@ -1,5 +1,5 @@
-//! Handlers that panic (rule 8): it comes out of `run_once`, and nothing of the rest is lost. What the
-//! rule says of batches, timers and deferred closures is tested in `rules/panics.rs`.
+//! Handlers that panic (rule 8): it comes out of `run_once`, and nothing of the rest is lost. What
+//! the rule says of batches, timers and deferred closures is tested in `rules/panics.rs`.
 
 use std::rc::Rc;
 
@@ -104,7 +104,8 @@ fn a_hook_that_panics_stays_and_loses_no_event(build: Build) {
     assert_eq!((hooks.take(), log.len()), (vec!["before", "before", "after"], 1));
 }
 
-// The value of one that deletes itself and panics goes later: two panics at once would end the process.
+// The value of one that deletes itself and panics goes later: two panics at once would end the
+// process.
 fn one_that_deletes_itself_and_panics_is_dropped_in_the_next_turn(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();

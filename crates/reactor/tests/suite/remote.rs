@@ -1,4 +1,5 @@
-//! Calls and posts from other threads: answers, order, bounds, and the ways in which a caller does not get an answer.
+//! Calls and posts from other threads: answers, order, bounds, and the ways in which a caller does
+//! not get an answer.
 
 use std::{
     os::fd::OwnedFd,
@@ -39,7 +40,8 @@ pub(crate) fn serve<T: Send + 'static>(
     thread.join().unwrap()
 }
 
-/// A reactor on a thread of its own that blocks in a call until it is let go, and the means to let it go.
+/// A reactor on a thread of its own that blocks in a call until it is let go, and the means to let
+/// it go.
 fn blocked(remote: &Remote) -> mpsc::Sender<()> {
     let (go, wait) = mpsc::channel::<()>();
     let (began, has_begun) = mpsc::channel();
@@ -231,7 +233,8 @@ fn a_call_whose_time_is_over_never_runs(build: Build) {
         else {
             panic!("the loop is blocked");
         };
-        // The one that was withdrawn has its place until the loop comes to it; the blocked one has the other.
+        // The one that was withdrawn has its place until the loop comes to it; the blocked one has
+        // the other.
         let Err(CallError::TimedOut(Some(closure))) =
             remote.call_timeout(Duration::from_millis(1), closure)
         else {

@@ -92,7 +92,8 @@ fn another_threads_executor_gets_the_answer(build: Build) {
     assert_eq!(there, own, "it runs on the loop's thread");
 }
 
-// A future of the loop's own thread: a handler polls it when its descriptor rings, and its waker rings that.
+// A future of the loop's own thread: a handler polls it when its descriptor rings, and its waker
+// rings that.
 fn a_handler_of_the_very_loop_polls_it_to_its_end(build: Build) {
     struct Bell(Arc<OwnedFd>);
     impl Wake for Bell {
@@ -174,7 +175,8 @@ fn who_loses_the_room_to_another_is_woken_again(build: Build) {
     };
 }
 
-/// A future whose closure says when it runs and owns something to be counted, and has a result that says where it is dropped.
+/// A future whose closure says when it runs and owns something to be counted, and has a result that
+/// says where it is dropped.
 fn witnessed(
     remote: &Remote,
     owned: &Arc<()>,
@@ -447,7 +449,8 @@ fn a_future_may_be_moved_to_another_thread_between_its_polls(build: Build) {
     assert_eq!(Arc::strong_count(&here), 1, "the old task's waker is let go");
 }
 
-// The task owns its future, that its place among those who wait, and that the task's waker: the loop's end cuts the circle.
+// The task owns its future, that its place among those who wait, and that the task's waker: the
+// loop's end cuts the circle.
 fn a_task_that_owns_its_future_is_let_go_by_the_end_of_the_loop(build: Build) {
     struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
     impl Wake for Task {

@@ -36,7 +36,8 @@ fn note(remote: &Remote, ran: &Arc<AtomicU64>) {
     assert!(remote.post(move |_: Turn<'_>| _ = ran.fetch_add(1, Relaxed)).is_ok());
 }
 
-/// Another thread posts again and again, often just when the last post has run, and `turn` is called until all have.
+/// Another thread posts again and again, often just when the last post has run, and `turn` is
+/// called until all have.
 ///
 /// A wake that is lost is a test that hangs.
 fn race(remote: Remote, rounds: u64, mut turn: impl FnMut()) {
@@ -166,7 +167,8 @@ fn the_turn_after_a_wake_waits_again(build: Build) {
     assert_eq!(ran.load(Relaxed), 1);
 }
 
-// mio 1205: what was deregistered is silent beside a wake. mio: register while waiting, from another thread.
+// mio 1205: what was deregistered is silent beside a wake. mio: register while waiting, from
+// another thread.
 fn a_post_that_deregisters_and_registers_while_the_loop_waits_is_obeyed(build: Build) {
     let mut reactor = build().build().unwrap();
     let (fd, hits) = (sendable(), Arc::new(AtomicU64::new(0)));
@@ -192,7 +194,8 @@ fn a_post_that_deregisters_and_registers_while_the_loop_waits_is_obeyed(build: B
     assert!(hits.load(Relaxed) <= 20);
 }
 
-/// The write count of the descriptor that wakes a reactor, which is never read but with `Backend::Poll`.
+/// The write count of the descriptor that wakes a reactor, which is never read but with
+/// `Backend::Poll`.
 struct Rings(i32);
 
 impl Rings {
@@ -286,7 +289,8 @@ fn a_loop_that_sleeps_is_rung_once_for_many_posts(build: Build) {
     assert!(reactor.stats().wakes <= rings.count(), "each of them has rung");
 }
 
-// A loop without a remote is rung by every stop, and one with a remote by those that find it asleep.
+// A loop without a remote is rung by every stop, and one with a remote by those that find it
+// asleep.
 fn a_stop_of_a_loop_without_a_remote_always_rings(build: Build) {
     if !crate::bed::in_own_process(
         build,
@@ -356,7 +360,8 @@ fn no_post_is_lost_in_a_guest_of_another_reactor(build: Build) {
     }
 }
 
-// A remote that is first asked for in a guest that is asleep already, or that a stop has woken; and a guest that comes out and goes in again.
+// A remote that is first asked for in a guest that is asleep already, or that a stop has woken; and
+// a guest that comes out and goes in again.
 fn a_guest_gets_its_remote_late_and_keeps_it_when_it_moves(build: Build) {
     let ran = Arc::new(AtomicU64::new(0));
     for stopped in [false, true] {
@@ -393,7 +398,8 @@ fn a_guest_gets_its_remote_late_and_keeps_it_when_it_moves(build: Build) {
     }
 }
 
-// Whichever of the two comes first in the batch: what is kept of it, or the calls alone, bring the host back.
+// Whichever of the two comes first in the batch: what is kept of it, or the calls alone, bring the
+// host back.
 fn a_guests_panic_beside_a_post_wakes_its_host_again(build: Build) {
     for post_first in [true, false] {
         let mut guest = build().build().unwrap().embed().unwrap();
@@ -427,7 +433,8 @@ fn no_post_is_lost_while_the_epoll_set_is_built_anew(build: Build) {
     race(remote, ROUNDS / 4, || {
         rounds += 1;
         if rounds % 8 == 0 {
-            // The number is closed while a duplicate lives: its entry stays behind, and the next turn builds the set anew.
+            // The number is closed while a duplicate lives: its entry stays behind, and the next
+            // turn builds the set anew.
             let file = idle();
             let number = duplicate_from(&file, spare).into_raw_fd();
             let key = interest()

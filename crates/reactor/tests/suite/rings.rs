@@ -1,4 +1,5 @@
-//! Streams on a ring whose queues and buffers are too small for them: nothing is lost, doubled or moved, and nobody is harmed by another.
+//! Streams on a ring whose queues and buffers are too small for them: nothing is lost, doubled or
+//! moved, and nobody is harmed by another.
 
 use std::{
     cell::{Cell, RefCell},
@@ -153,7 +154,8 @@ fn a_patient_ring_waits_neither_for_ever_nor_beyond_a_timeout() {
 
 /// A peer that does not read its answers holds no buffer.
 fn as_many_stalled_peers_as_buffers_harm_no_other() {
-    // The last ones: more sends that fail than completions find room, and sends of which a part is taken.
+    // The last ones: more sends that fail than completions find room, and sends of which a part is
+    // taken.
     for (count, builder, size) in [
         (2u16, ring().ring_buffers(2, 4_096), 8_000),
         (8, ring().ring_buffers(8, 4_096), 8_000),
@@ -166,7 +168,8 @@ fn as_many_stalled_peers_as_buffers_harm_no_other() {
         let mut stalled: Vec<_> = (0..count)
             .map(|at| Client::open(&mut reactor, if at % 2 == 0 { tcp() } else { unix() }).0)
             .collect();
-        // They send until nothing more is taken from them: the answers fill their own buffers, and the rest waits as output.
+        // They send until nothing more is taken from them: the answers fill their own buffers, and
+        // the rest waits as output.
         for _ in 0..rounds {
             stalled.iter_mut().for_each(|client| client.write(size));
             run_dry(&mut reactor);
@@ -460,7 +463,8 @@ fn a_peer_sees_the_end_of_a_stream_that_was_receiving() {
     }
 }
 
-/// A handler that panics leaves completions behind in the batch. They are not lost, and their buffers neither.
+/// A handler that panics leaves completions behind in the batch. They are not lost, and their
+/// buffers neither.
 fn completions_that_a_panic_leaves_behind_are_given_out_and_their_buffers_come_back() {
     let mut reactor = starving().build().unwrap();
     let log = Log::new();
@@ -548,7 +552,8 @@ fn what_is_sent_to_many_is_what_it_was_though_the_input_it_came_from_is_changed_
     }
 }
 
-/// They are handled while they are in the processor's cache, and their answers go out, before more is received.
+/// They are handled while they are in the processor's cache, and their answers go out, before more
+/// is received.
 fn a_turn_receives_no_more_than_the_kernel_makes_ready_at_once() {
     let mut reactor = ring().build().unwrap();
     let mut clients: Vec<_> = (0..60).map(|_| Client::open(&mut reactor, unix()).0).collect();

@@ -42,7 +42,8 @@ type OnData = Box<dyn FnMut(&mut Stream<'_>, Input<'_>)>;
 type On = Box<dyn FnMut(&mut Stream<'_>)>;
 type OnClose = Box<dyn FnMut(CloseReason, Turn<'_>)>;
 
-/// Notes every call in the log, then does what it was told. Without an order for the peer's end it closes, as handlers do.
+/// Notes every call in the log, then does what it was told. Without an order for the peer's end it
+/// closes, as handlers do.
 pub(crate) struct Script {
     log: Log<Said>,
     depth: Rc<Cell<u32>>,

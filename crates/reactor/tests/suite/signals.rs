@@ -1,4 +1,5 @@
-//! Signals. A signal that is raised goes to the thread that raises it, and masks are the thread's: tests side by side do not meet.
+//! Signals. A signal that is raised goes to the thread that raises it, and masks are the thread's:
+//! tests side by side do not meet.
 
 use std::{cell::Cell, io, mem::MaybeUninit, ptr, rc::Rc, sync::mpsc, thread};
 

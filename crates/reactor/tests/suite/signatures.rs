@@ -1,4 +1,5 @@
-//! Handlers take any ordered subset of what there is: all 65 signatures, as functions and as closures.
+//! Handlers take any ordered subset of what there is: all 65 signatures, as functions and as
+//! closures.
 
 use std::{cell::Cell, os::fd::OwnedFd, rc::Rc};
 

@@ -1,4 +1,5 @@
-//! Sockets: half-close, reset, out-of-band data, refused and finished connects, and a process without descriptors.
+//! Sockets: half-close, reset, out-of-band data, refused and finished connects, and a process
+//! without descriptors.
 
 use std::{
     io::{self, Read, Write},

@@ -239,7 +239,8 @@ fn one_event_is_one_receive(build: Build) {
         let mut sum = 0;
         while sum < 100_000 {
             let events = reactor.run_once(None).unwrap();
-            // A ring may have received more than once by now, or more at a time than a handler is told to expect.
+            // A ring may have received more than once by now, or more at a time than a handler is
+            // told to expect.
             let is_ring = reactor.backend() == windlass::Backend::Uring;
             assert!(events == 1 || (events > 1 && is_ring));
             let said = log.take();
@@ -458,7 +459,8 @@ fn a_socket_left_blocking_does_not_block_the_loop(build: Build) {
     drop(Peer::Unix(theirs));
 }
 
-/// What a ring has received for a stream that is paused comes when it goes on, and is more than the output may take at once.
+/// What a ring has received for a stream that is paused comes when it goes on, and is more than the
+/// output may take at once.
 fn an_echo_that_pauses_when_it_is_full_has_one_receive_above_the_mark_at_most(build: Build) {
     const RECEIVED_MAX: usize = 64 << 10;
     let options =
@@ -473,7 +475,8 @@ fn an_echo_that_pauses_when_it_is_full_has_one_receive_above_the_mark_at_most(bu
         open(&mut reactor, options, ours, script);
         let (mut sent, mut got, mut buffer) = (0, Vec::new(), vec![0; 100_000]);
         while got.len() < bytes.len() {
-            // As much as everybody between takes; and of what comes back only so little that the socket is full again at once.
+            // As much as everybody between takes; and of what comes back only so little that the
+            // socket is full again at once.
             sent += peer.write_some(&bytes[sent..]);
             turn(&mut reactor);
             if let Ok(count) = peer.try_read(&mut buffer) {

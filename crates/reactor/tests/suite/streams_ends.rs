@@ -184,7 +184,8 @@ fn a_closed_stream_whose_peer_takes_nothing_is_reset_in_the_end(build: Build) {
     assert_eq!(peer.drain().1, Err(ErrorKind::ConnectionReset));
 }
 
-/// Progress once began the wait anew, so who took a little now and then kept a closed stream for as long as he liked.
+/// Progress once began the wait anew, so who took a little now and then kept a closed stream for as
+/// long as he liked.
 fn a_closed_stream_whose_peer_takes_a_little_now_and_then_is_reset_in_the_end(build: Build) {
     let clock = HandClock::new();
     let mut reactor = build().clock(clock.clone()).build().unwrap();
@@ -339,8 +340,9 @@ fn a_peer_that_is_gone_does_not_wake_a_paused_stream_again_and_again(build: Buil
     }
 }
 
-/// Rule 7: the descriptor of a stream is closed and its number taken by somebody who should not. The change of what it is watched for is refused then,
-/// which came as an error event that the new socket knew nothing of: the stream stayed, heard nothing and never closed.
+/// Rule 7: the descriptor of a stream is closed and its number taken by somebody who should not.
+/// The change of what it is watched for is refused then, which came as an error event that the new
+/// socket knew nothing of: the stream stayed, heard nothing and never closed.
 fn a_stream_whose_number_was_replaced_is_closed(build: Build) {
     let number = own_numbers();
     let mut reactor = build().build().unwrap();

@@ -39,7 +39,8 @@ fn address(listener: &Listener) -> SocketAddr {
     listener.local_addr().unwrap().socket_addr().unwrap()
 }
 
-/// A path in the directory for temporary files that no other test has, and that is removed in the end.
+/// A path in the directory for temporary files that no other test has, and that is removed in the
+/// end.
 struct OwnPath(PathBuf);
 
 impl OwnPath {
@@ -449,7 +450,8 @@ fn with_as_many_subscribers_as_may_be_a_listener_rests(build: Build) {
     let key = listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
     let first = connect(to);
     let mut second = connect(to);
-    // A machine under load may bring them one after the other, and the end of the first some time after that.
+    // A machine under load may bring them one after the other, and the end of the first some time
+    // after that.
     while !reactor.listener(key).unwrap().is_resting() {
         reactor.run_once(None).unwrap();
     }
@@ -466,7 +468,8 @@ fn with_as_many_subscribers_as_may_be_a_listener_rests(build: Build) {
     assert_eq!(second.read_all(), b"x", "it was never lost");
 }
 
-/// Each rest had a timer of its own, and every connection that was closed began another rest: with a long one they piled up.
+/// Each rest had a timer of its own, and every connection that was closed began another rest: with
+/// a long one they piled up.
 fn a_listener_that_rests_often_has_one_timer(build: Build) {
     let hour = Duration::from_secs(3600);
     let clock = HandClock::new();

@@ -1,7 +1,7 @@
 //! Listeners that somebody else makes blocking, by a duplicate in this process or in another one.
 //!
-//! A loop that blocks in `accept4` would hang its test. A [`Watchdog`] connects after a while, which
-//! ends the call, and the test fails.
+//! A loop that blocks in `accept4` would hang its test. A [`Watchdog`] connects after a while,
+//! which ends the call, and the test fails.
 
 use std::{
     net::{SocketAddr, TcpStream},
@@ -76,8 +76,8 @@ fn both() -> [(Listener, Other); 2] {
     let tcp = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
     let to = To::Tcp(tcp.local_addr().unwrap().socket_addr().unwrap());
     let tcp = (with_other(&tcp, to), tcp);
-    // Taken over by its descriptor, as one that another process passes on. An abstract address leaves
-    // no file behind.
+    // Taken over by its descriptor, as one that another process passes on. An abstract address
+    // leaves no file behind.
     let name = format!("windlass-{}-{:?}", std::process::id(), thread::current().id());
     let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
     let unix = UnixListener::bind_addr(&address).unwrap();
@@ -148,7 +148,8 @@ fn a_listener_that_somebody_makes_blocking_does_not_block_the_loop(build: Build)
         reactor.run_once(NOW).unwrap();
         assert_eq!(reactor.listener(key).unwrap().accepted(), 0);
         assert!(other.is_nonblocking(), "it was made non-blocking again");
-        // The others are accepted as ever, and the `accept4` that finds no further one does not block.
+        // The others are accepted as ever, and the `accept4` that finds no further one does not
+        // block.
         other.set_blocking();
         let _peers = [(); 3].map(|()| other.to.connect());
         while reactor.listener(key).unwrap().accepted() < 3 {

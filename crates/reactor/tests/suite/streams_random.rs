@@ -1,4 +1,5 @@
-//! Random programs of several streams that send to, pause and end one another, against what must hold of any.
+//! Random programs of several streams that send to, pause and end one another, against what must
+//! hold of any.
 
 use std::{
     cell::RefCell,
@@ -205,7 +206,8 @@ fn finish(reactor: &mut Reactor, world: &RefCell<World>, ends: &mut [End]) {
             stream.close();
         }
     }
-    // Each round moves a socket's buffer of the output, which is bounded; but TCP sends when it thinks fit.
+    // Each round moves a socket's buffer of the output, which is bounded; but TCP sends when it
+    // thinks fit.
     let begun = Instant::now();
     let is_late = || begun.elapsed() > Duration::from_secs(30);
     while ends

@@ -382,7 +382,8 @@ fn a_connection_that_nobody_answers_times_out(build: Build) {
     assert_eq!(log.take(), vec![expected; scripts - opened].concat());
 }
 
-/// Twelve messages that come together, each of which keeps its handler busy: the first ones' answers are out when the last one is handled.
+/// Twelve messages that come together, each of which keeps its handler busy: the first ones'
+/// answers are out when the last one is handled.
 fn answers_do_not_wait_for_a_long_turn(build: Build) {
     const STREAMS: usize = 12;
     let mut reactor = build().build().unwrap();

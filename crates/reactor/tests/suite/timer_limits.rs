@@ -204,8 +204,8 @@ fn a_turn_bounds_the_timers_that_a_handler_resets_to_now(build: Build) {
     reactor.cancel(key).unwrap();
 }
 
-// corosio: its select backend fired no timer for as long as handlers posted. Here they post and defer for ever, and descriptors are ready in
-// every turn, more than one turn takes.
+// corosio: its select backend fired no timer for as long as handlers posted. Here they post and
+// defer for ever, and descriptors are ready in every turn, more than one turn takes.
 fn no_timer_waits_for_handlers_that_post_and_defer_for_ever(build: Build) {
     fn post_again(remote: &windlass::Remote) {
         let next = remote.clone();

@@ -7,8 +7,9 @@ const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const SECONDS_A_DAY: u64 = 86_400;
 
-/// Appends `Date: Sun, 06 Nov 1994 08:49:37 GMT` and the line's end. Nothing where the clock shows a year before 1970 or after 9999: a server
-/// without a clock sends no Date (RFC 9110 section 6.6.1).
+/// Appends `Date: Sun, 06 Nov 1994 08:49:37 GMT` and the line's end. Nothing where the clock shows
+/// a year before 1970 or after 9999: a server without a clock sends no Date (RFC 9110 section
+/// 6.6.1).
 pub(super) fn write_date(now: SystemTime, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(b"Date: ");
@@ -44,8 +45,8 @@ pub(super) fn write_value(now: SystemTime, out: &mut Vec<u8>) -> bool {
 
 /// Year, month from 0, and day from 1 of a number of days since 1970.
 ///
-/// Counted from the first of March of the year 0, a leap day is the last day of its year, and the lengths of the months repeat every five
-/// (153 days).
+/// Counted from the first of March of the year 0, a leap day is the last day of its year, and the
+/// lengths of the months repeat every five (153 days).
 fn civil(days: u64) -> Option<(u64, usize, u64)> {
     if days > 2_932_896 {
         return None;

@@ -98,7 +98,8 @@ mod tests {
         }
     }
 
-    /// Every character, alone and in the middle: what passes the check comes out of a strict reader as it went in, and what does not pass would not.
+    /// Every character, alone and in the middle: what passes the check comes out of a strict reader
+    /// as it went in, and what does not pass would not.
     #[test]
     fn the_check_agrees_with_a_strict_reader() {
         for character in (0..=127).map(char::from).chain(['\u{e4}']) {

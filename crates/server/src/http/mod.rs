@@ -1,10 +1,14 @@
-//! What a server decides before a connection is a WebSocket: where upgrades are taken, which pages there are, who may connect.
+//! What a server decides before a connection is a WebSocket: where upgrades are taken, which pages
+//! there are, who may connect.
 //!
-//! Nothing here reads or writes a socket: requests that [`windlass_ws::handshake`] has read come in, decisions and bytes come out. A
-//! host that does the upgrade itself, a hyper server for instance, can ask the same questions.
+//! Nothing here reads or writes a socket: requests that [`windlass_ws::handshake`] has read come
+//! in, decisions and bytes come out. A host that does the upgrade itself, a hyper server for
+//! instance, can ask the same questions.
 //!
-//! The order in which a request meets them: [`PlaceCounter`] when the connection is accepted, [`Hosts`] and [`Routes`] when its head is complete,
-//! [`Origins`] where it is an upgrade, the application's `on_upgrade` with an [`UpgradeRequest`], which answers with a [`Welcome`] or a [`Refusal`].
+//! The order in which a request meets them: [`PlaceCounter`] when the connection is accepted,
+//! [`Hosts`] and [`Routes`] when its head is complete, [`Origins`] where it is an upgrade, the
+//! application's `on_upgrade` with an [`UpgradeRequest`], which answers with a [`Welcome`] or a
+//! [`Refusal`].
 
 mod address;
 mod date;

@@ -66,8 +66,10 @@ impl From<Arc<[u8]>> for Body {
 
 /// What is served at one path, to GET and HEAD.
 ///
-/// Its responses have an `ETag` made of the bytes, and a client that has it already is told so (304). They say `Cache-Control: no-cache`, so that a
-/// client asks again each time, and `X-Content-Type-Options: nosniff`; a [`header`](Self::header) of the same name replaces each of the latter two.
+/// Its responses have an `ETag` made of the bytes, and a client that has it already is told so
+/// (304). They say `Cache-Control: no-cache`, so that a client asks again each time, and
+/// `X-Content-Type-Options: nosniff`; a [`header`](Self::header) of the same name replaces each of
+/// the latter two.
 ///
 /// ```
 /// use windlass_server::http::{Page, Routes};
@@ -98,7 +100,8 @@ impl Page {
         Self::new("text/html; charset=utf-8", body)
     }
 
-    /// The same with a further header. One that cannot be sent is found by [`Routes::page`](super::Routes::page).
+    /// The same with a further header. One that cannot be sent is found by
+    /// [`Routes::page`](super::Routes::page).
     pub fn header(
         mut self,
         name: impl Into<Cow<'static, str>>,
@@ -171,8 +174,9 @@ impl Prepared {
     }
 }
 
-/// A strong validator (RFC 9110 section 8.8.3) that depends on the bytes alone, so that it is the same in all workers and after a restart:
-/// their number and FNV-1a. Nobody gains anything by a collision, because the bytes are the program's own.
+/// A strong validator (RFC 9110 section 8.8.3) that depends on the bytes alone, so that it is the
+/// same in all workers and after a restart: their number and FNV-1a. Nobody gains anything by a
+/// collision, because the bytes are the program's own.
 fn etag(body: &[u8]) -> String {
     let hash = body.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -187,7 +191,8 @@ fn has_it(request: &Request<'_>, etag: &str) -> bool {
     known.into_iter().any(|header| header.value == b"*" || lists_tag(header.value, etag))
 }
 
-/// Whether a list of entity tags has this one, be it marked as weak or not. What follows an error is not looked at.
+/// Whether a list of entity tags has this one, be it marked as weak or not. What follows an error
+/// is not looked at.
 fn lists_tag(mut list: &[u8], etag: &str) -> bool {
     loop {
         while let [b' ' | b'\t' | b',', rest @ ..] = list {
@@ -213,7 +218,8 @@ mod tests {
 
     use super::*;
 
-    /// The response to a GET with these further lines, from its second line on: the Date is left out.
+    /// The response to a GET with these further lines, from its second line on: the Date is left
+    /// out.
     fn get(page: &Page, lines: &str) -> String {
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let (request, _) = Request::parse(head.as_bytes(), &HeadLimits::DEFAULT).unwrap().unwrap();

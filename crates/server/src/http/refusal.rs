@@ -6,7 +6,8 @@ use windlass_ws::handshake::AcceptError;
 
 use super::{header::OwnHeaders, response};
 
-/// Why an upgrade is refused, as the client is told: a status, a line of text, further headers. The connection is closed after it.
+/// Why an upgrade is refused, as the client is told: a status, a line of text, further headers. The
+/// connection is closed after it.
 ///
 /// Browsers show none of it to the page; it is for developer tools, logs and other clients.
 ///
@@ -47,8 +48,9 @@ impl Refusal {
         self
     }
 
-    /// The same with a further header: `Location`, `Retry-After`, `WWW-Authenticate`. One that cannot be sent is found when the response is
-    /// [written](Self::write): its name is no token, its value has a control character, or the server writes it itself.
+    /// The same with a further header: `Location`, `Retry-After`, `WWW-Authenticate`. One that
+    /// cannot be sent is found when the response is [written](Self::write): its name is no token,
+    /// its value has a control character, or the server writes it itself.
     pub fn header(
         mut self,
         name: impl Into<Cow<'static, str>>,
@@ -67,7 +69,8 @@ impl Refusal {
     /// Appends the whole response, after which the connection is to be closed.
     ///
     /// # Errors
-    /// When a header cannot be sent: status 500 is appended in its place, and the error is for the server's log.
+    /// When a header cannot be sent: status 500 is appended in its place, and the error is for the
+    /// server's log.
     pub fn write(&self, now: SystemTime, out: &mut Vec<u8>) -> Result<(), AcceptError> {
         let checked = self.headers.check(&["Content-Type", "X-Content-Type-Options"]);
         if checked.is_err() {

@@ -16,7 +16,8 @@ pub(super) fn start(status: u16, now: SystemTime, out: &mut Vec<u8>) {
     write_date(now, out);
 }
 
-/// Appends `Connection: close` if it is so, the end of the head, and the body where there is to be one.
+/// Appends `Connection: close` if it is so, the end of the head, and the body where there is to be
+/// one.
 pub(super) fn finish(is_last: bool, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(if is_last { b"Connection: close\r\n\r\n" } else { b"\r\n" });
     out.extend_from_slice(body);
@@ -32,8 +33,8 @@ pub(crate) fn reject(rejection: Rejection, now: SystemTime, out: &mut Vec<u8>) {
     debug_assert!(written.is_ok(), "a date can be sent");
 }
 
-/// Takes the body away from the response that begins at `start`: that to HEAD ends with its head, whatever the head
-/// says (RFC 9112 section 6.3).
+/// Takes the body away from the response that begins at `start`: that to HEAD ends with its head,
+/// whatever the head says (RFC 9112 section 6.3).
 pub(crate) fn without_body(out: &mut Vec<u8>, start: usize) {
     let end = out[start..]
         .windows(4)

@@ -11,7 +11,8 @@ use windlass_ws::{
 
 use super::header::OwnHeaders;
 
-/// A request for an upgrade that is well-formed, came to a path where upgrades are taken, and whose host and origin are allowed.
+/// A request for an upgrade that is well-formed, came to a path where upgrades are taken, and whose
+/// host and origin are allowed.
 #[derive(Clone, Copy, Debug)]
 pub struct UpgradeRequest<'a> {
     upgrade: &'a Upgrade<'a>,
@@ -77,7 +78,8 @@ impl<'a> UpgradeRequest<'a> {
         self.upgrade.origin()
     }
 
-    /// The value of the first header of this name, whatever the case of its letters. `None` also where the value is not UTF-8.
+    /// The value of the first header of this name, whatever the case of its letters. `None` also
+    /// where the value is not UTF-8.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a str> {
         self.upgrade.request().header(name)
@@ -112,7 +114,8 @@ impl<'a> UpgradeRequest<'a> {
     }
 }
 
-/// How an upgrade is taken: the data of the new connection, and what the response says beside the handshake.
+/// How an upgrade is taken: the data of the new connection, and what the response says beside the
+/// handshake.
 ///
 /// ```
 /// use windlass_server::http::Welcome;
@@ -146,13 +149,15 @@ impl<D> Welcome<D> {
         Self { data, protocol: None, headers: OwnHeaders::default() }
     }
 
-    /// The same with a subprotocol, which must be one that the client offers: see [`UpgradeRequest::choose`].
+    /// The same with a subprotocol, which must be one that the client offers: see
+    /// [`UpgradeRequest::choose`].
     pub fn protocol(mut self, protocol: impl Into<Cow<'static, str>>) -> Self {
         self.protocol = Some(protocol.into());
         self
     }
 
-    /// The same with a further header. One that cannot be sent is found when the response is [written](Self::accept).
+    /// The same with a further header. One that cannot be sent is found when the response is
+    /// [written](Self::accept).
     pub fn header(
         mut self,
         name: impl Into<Cow<'static, str>>,
@@ -165,8 +170,8 @@ impl<D> Welcome<D> {
     /// Appends the response with which the connection starts.
     ///
     /// # Errors
-    /// [`AcceptError`] when the subprotocol was not offered, or a header cannot be sent: the application has made a mistake. Nothing was
-    /// appended, and the data is dropped.
+    /// [`AcceptError`] when the subprotocol was not offered, or a header cannot be sent: the
+    /// application has made a mistake. Nothing was appended, and the data is dropped.
     pub fn accept(
         self,
         upgrade: &Upgrade<'_>,

@@ -71,7 +71,8 @@ pub(crate) enum Role {
     Echo,
     /// `/room`: what one says, all others hear.
     Room,
-    /// `/amplify`: answers a message of up to eight bytes with [`AMPLIFIED`] times as much, and sends longer ones back.
+    /// `/amplify`: answers a message of up to eight bytes with [`AMPLIFIED`] times as much, and
+    /// sends longer ones back.
     Amplify,
     /// `/bye`: is in the room, and is closed by its first message.
     Bye,
@@ -278,12 +279,14 @@ impl Bed {
         self.until("a frame", |_| peer.frame())
     }
 
-    /// The end of the connection, before which nothing more comes; whether it was in order. The client hangs up then.
+    /// The end of the connection, before which nothing more comes; whether it was in order. The
+    /// client hangs up then.
     pub(crate) fn end(&mut self, mut peer: Peer) -> bool {
         self.until("the end", |_| peer.end()).is_ok()
     }
 
-    /// What still comes up to the end of the connection, be it in order or not. The client hangs up then.
+    /// What still comes up to the end of the connection, be it in order or not. The client hangs up
+    /// then.
     pub(crate) fn rest(&mut self, mut peer: Peer) -> Vec<u8> {
         self.until("the end", |_| peer.has_ended().then_some(()));
         peer.received().to_vec()
@@ -358,7 +361,8 @@ impl Bed {
         });
     }
 
-    /// Nobody is there any more, each connection that was opened was closed once, and its data is dropped.
+    /// Nobody is there any more, each connection that was opened was closed once, and its data is
+    /// dropped.
     pub(crate) fn expect_empty(&mut self) {
         self.until_connections(0);
         self.settle();

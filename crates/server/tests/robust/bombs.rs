@@ -60,7 +60,8 @@ fn a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message_may() {
             let close = bed.frame(&mut peer);
             assert_eq!(close.close_code(), 1009);
         });
-        // The message as far as it goes, twice while it grows; the client's own buffers are in it too.
+        // The message as far as it goes, twice while it grows; the client's own buffers are in it
+        // too.
         assert!(peak < 4 * MESSAGE_MAX, "{peak} bytes");
         bed.rest(peer);
         bed.until_connections(0);
@@ -86,7 +87,8 @@ fn bombs_of_many_at_once_take_no_memory_that_stays() {
         bed.until("all of them", |bed| (bed.log.messages.get() == 100).then_some(()));
     });
     assert_eq!(bed.log.bytes.get(), 100 * MESSAGE_MAX);
-    // One message at a time is decompressed, in memory that all connections share; and each has a window of 32 KiB.
+    // One message at a time is decompressed, in memory that all connections share; and each has a
+    // window of 32 KiB.
     assert!(peak < 4 * MESSAGE_MAX + 100 * (64 << 10), "{peak} bytes");
     drop(peers);
     bed.expect_empty();

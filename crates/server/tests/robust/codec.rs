@@ -1,4 +1,5 @@
-//! What one turn of the loop spends on compression, and who waits for the next one. Counts, not times.
+//! What one turn of the loop spends on compression, and who waits for the next one. Counts, not
+//! times.
 
 use std::{
     cell::{Cell, RefCell},
@@ -189,7 +190,8 @@ impl Bed {
         (after.bytes_inflated - before.bytes_inflated, after.bytes_deflated - before.bytes_deflated)
     }
 
-    /// Turns until something is the case, none of which exceeds a budget by more than one message. Says how many.
+    /// Turns until something is the case, none of which exceeds a budget by more than one message.
+    /// Says how many.
     fn until(&mut self, mut is_done: impl FnMut(&mut Self) -> bool) -> usize {
         let (inflate, deflate) = self.budgets;
         for turns in 0..5000 {
@@ -390,7 +392,8 @@ fn one_that_waits_is_not_read_from_and_keeps_one_receive() {
         }
     });
     assert!(bed.seen() <= 31, "{} messages in 30 turns", bed.seen());
-    // A receive is of 64 KiB at most. By completion the kernel may have brought some more before it was told to stop.
+    // A receive is of 64 KiB at most. By completion the kernel may have brought some more before it
+    // was told to stop.
     assert!(peak < CLIENTS * (150 << 10) + (2 << 20), "{peak} bytes");
     assert!(
         peers[0].write(&bytes).is_err(),

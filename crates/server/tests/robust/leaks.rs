@@ -93,8 +93,9 @@ fn leaves_nothing(slow: Slow, test: &str) {
     let stats = bed.stats();
     let (dropped, evicted) = (stats.dropped > 0, stats.evicted > 0);
     assert_eq!((dropped, evicted), (true, slow == Slow::Evict), "the policy was needed: {stats:?}");
-    // Which buffers are kept, and how large, depends on how the kernel has cut the bytes. That each connection gives back every byte of its own is shown by
-    // five thousand of them (`many`); this is about messages, of which each round has sent tens of megabytes.
+    // Which buffers are kept, and how large, depends on how the kernel has cut the bytes. That each
+    // connection gives back every byte of its own is shown by five thousand of them (`many`); this
+    // is about messages, of which each round has sent tens of megabytes.
     let (early, late) = (memory[3..6].iter().max(), memory[6..].iter().max());
     assert!(
         late <= early.map(|early| early + (128 << 10)).as_ref(),
@@ -159,7 +160,8 @@ fn a_large_page_takes_memory_only_while_it_is_sent() {
     let mut options = options();
     options.routes = crate::pages::routes();
     let mut bed = Bed::new(&options);
-    // What all connections share is there after the first: on a ring, the buffers that they receive into.
+    // What all connections share is there after the first: on a ring, the buffers that they receive
+    // into.
     let first = Peer::connect(bed.address);
     bed.settle();
     drop(first);

@@ -1,4 +1,5 @@
-//! What is guaranteed when peers are slow, hostile, many, or gone: each test is named for it. Real sockets, and a clock that is set by hand.
+//! What is guaranteed when peers are slow, hostile, many, or gone: each test is named for it. Real
+//! sockets, and a clock that is set by hand.
 
 #[path = "../../../reactor/tests/common/backend.rs"]
 mod backend;

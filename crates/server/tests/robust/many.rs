@@ -69,7 +69,8 @@ fn five_thousand_at_once_are_all_served_and_leave_nothing_behind() {
         bed.log.forget();
         memory.push(live_bytes());
     }
-    // Which buffers are kept may depend on how the kernel has cut the bytes; a byte of each connection would be more.
+    // Which buffers are kept may depend on how the kernel has cut the bytes; a byte of each
+    // connection would be more.
     assert!(memory[2] < memory[1] + MANY, "bytes after each round: {memory:?}");
 }
 
@@ -131,7 +132,8 @@ fn without_descriptors_a_connection_that_closes_makes_room_for_one_that_waits() 
         Rlimit { current: Some(descriptors() as u64 + 50), maximum: before.maximum },
     )
     .unwrap();
-    // Of each closed client's two descriptors one is free for the next that waits; those that wait are accepted in the order in which they came.
+    // Of each closed client's two descriptors one is free for the next that waits; those that wait
+    // are accepted in the order in which they came.
     let peers: Vec<Peer> = (0..40).map(|_| Peer::connect(bed.address)).collect();
     for (index, peer) in peers.into_iter().enumerate() {
         let mut peer = bed.shake(peer, "/echo");

@@ -54,7 +54,8 @@ fn a_thousand_stalled_receivers_take_no_more_than_the_budget() {
     let ids = bed.log.opened.borrow().clone();
     let mut most = 0;
     for round in 0..40_u8 {
-        // Half of them are sent messages, each its own; the others send without reading what comes back.
+        // Half of them are sent messages, each its own; the others send without reading what comes
+        // back.
         let to = ids.clone();
         bed.hub(move |hub| {
             for id in to.iter().step_by(2) {
@@ -252,7 +253,8 @@ fn what_many_wait_for_counts_once() {
     }
 }
 
-/// Sixty rooms with a bomb each: an echo of what is small on the way and large here, to those who do not read (issue 13).
+/// Sixty rooms with a bomb each: an echo of what is small on the way and large here, to those who
+/// do not read (issue 13).
 #[test]
 fn large_answers_to_those_who_do_not_read_are_bounded() {
     let mut options = with(16 * MIB);

@@ -1,4 +1,5 @@
-//! Within a connection nothing is lost and nothing changes its place, however messages are cut, gathered and mixed.
+//! Within a connection nothing is lost and nothing changes its place, however messages are cut,
+//! gathered and mixed.
 
 use std::collections::VecDeque;
 

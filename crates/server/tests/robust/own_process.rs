@@ -10,8 +10,9 @@ use std::{
 
 const MARK: &str = "WINDLASS_ROBUST_CHILD";
 
-/// Called first thing by a test, with its module and its name. In the parent it runs the test once more in a child, checks that it has passed
-/// there, and answers `false`; in the child it answers `true`, and the test goes on.
+/// Called first thing by a test, with its module and its name. In the parent it runs the test once
+/// more in a child, checks that it has passed there, and answers `false`; in the child it answers
+/// `true`, and the test goes on.
 pub(crate) fn is_own_process(test: &str) -> bool {
     if std::env::var_os(MARK).is_some_and(|name| name == *test) {
         return true;
@@ -77,7 +78,8 @@ struct Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: every call goes on to the system's allocator as it came; counting neither allocates nor unwinds.
+// SAFETY: every call goes on to the system's allocator as it came; counting neither allocates nor
+// unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         more(layout.size());

@@ -1,4 +1,5 @@
-//! A client that does what it likes: a socket that never blocks, and a reader of frames that knows nothing of the engine.
+//! A client that does what it likes: a socket that never blocks, and a reader of frames that knows
+//! nothing of the engine.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -104,7 +105,8 @@ impl Peer {
         Self::of(socket.into())
     }
 
-    /// One that comes from this address of the loopback network, all of which belong to the machine.
+    /// One that comes from this address of the loopback network, all of which belong to the
+    /// machine.
     pub(crate) fn from(last: u8, to: SocketAddr) -> Self {
         let socket = socket(to);
         let source = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)), 0);

@@ -124,7 +124,8 @@ fn drop_oldest_gives_a_slow_receiver_the_newest_whole_and_in_order() {
         .zip((0..scene.said).rev())
         .take_while(|(heard, said)| **heard == *said)
         .count();
-    // Half of the buffer is the stream's, out of which nothing can be dropped; the other half has room for three.
+    // Half of the buffer is the stream's, out of which nothing can be dropped; the other half has
+    // room for three.
     assert!(newest >= 3, "it is the oldest that go: {heard:?}");
     scene.say();
     assert_eq!(scene.catch_up(scene.said - 1), [scene.said - 1]);
@@ -196,7 +197,8 @@ fn control_frames_are_not_dropped_where_messages_are() {
                 "what was said before the close comes before it"
             );
         }
-        // Pings that were not read before the close need no answer (RFC 6455 section 5.5.1), but those that were are answered in order.
+        // Pings that were not read before the close need no answer (RFC 6455 section 5.5.1), but
+        // those that were are answered in order.
         assert_eq!(pongs, (0..pongs.len() as u8).collect::<Vec<_>>(), "{policy:?}");
         scene.slow.send_frame(CLOSE, 1001_u16.to_be_bytes());
         assert!(scene.bed.end(scene.slow));

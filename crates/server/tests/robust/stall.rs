@@ -1,5 +1,6 @@
-//! How long a stranger waits for its echo while others have the server compress and decompress as much as they may. A measurement: nothing is asserted, for times are the
-//! machine's. What is promised by counts is in `codec.rs`.
+//! How long a stranger waits for its echo while others have the server compress and decompress as
+//! much as they may. A measurement: nothing is asserted, for times are the machine's. What is
+//! promised by counts is in `codec.rs`.
 //!
 //! `cargo test --release -p windlass-server --test robust -- --ignored --nocapture stall`
 

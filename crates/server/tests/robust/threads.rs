@@ -183,7 +183,8 @@ fn connections_are_counted_over_all_workers_and_listeners() {
         served.append(&mut now);
         assert!(served.len() <= MOST, "{} at once", served.len());
         if served.len() == MOST {
-            // All the room is used, wherever it is; this one's is for whoever waits, wherever he does.
+            // All the room is used, wherever it is; this one's is for whoever waits, wherever he
+            // does.
             drop(served.swap_remove(0));
         }
         thread::yield_now();

@@ -1,4 +1,5 @@
-//! A service on a reactor with a clock of the test's, and clients on the same thread: nothing here depends on real time.
+//! A service on a reactor with a clock of the test's, and clients on the same thread: nothing here
+//! depends on real time.
 
 use std::{
     cell::{Cell, RefCell},

@@ -117,7 +117,8 @@ fn a_connection_that_is_closing_already_is_not_told() {
     bed.until(|_| (over.get() == 1).then_some(()));
 }
 
-/// Its stream opens in the turn after the one that has accepted it, and the drain begins in between.
+/// Its stream opens in the turn after the one that has accepted it, and the drain begins in
+/// between.
 #[test]
 fn one_who_was_accepted_and_not_open_yet_is_sent_away_too() {
     let mut bed = Bed::new(Acts::echo());

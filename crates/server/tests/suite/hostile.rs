@@ -1,5 +1,5 @@
-//! A user who panics everywhere, drops where nobody expects it, and calls the service from every callback: one connection is lost at a time, and the service
-//! stays whole.
+//! A user who panics everywhere, drops where nobody expects it, and calls the service from every
+//! callback: one connection is lost at a time, and the service stays whole.
 
 use std::{
     cell::{Cell, RefCell},
@@ -152,7 +152,8 @@ fn a_panic_at_the_close_and_one_in_the_destructor() {
         let (mut bed, mut witness) = with_witness();
         let mut client = bed.connect(path);
         client.send("x");
-        // The client answers the Close as soon as it has read it, and then the next turn is the one.
+        // The client answers the Close as soon as it has read it, and then the next turn is the
+        // one.
         bed.until(|_| {
             core::iter::from_fn(|| client.poll()).find(|got| matches!(got, Got::Close(..)))
         });
@@ -200,7 +201,8 @@ fn the_last_connection_of_a_drain_may_go_in_a_panic() {
 
 #[test]
 fn a_panic_with_messages_for_itself_on_the_way() {
-    // What others send to a connection in its own callback waits at a place that the next connection must not find it at.
+    // What others send to a connection in its own callback waits at a place that the next
+    // connection must not find it at.
     let service: Rc<RefCell<Option<Service<Acts>>>> = Rc::default();
     let inside = Rc::clone(&service);
     let acts = Acts::on_message(move |connection, _, message| {

@@ -53,7 +53,8 @@ const UPGRADE: &[u8] =
     b"GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
-/// Who asks for pages, does not read them, and upgrades then, has an output above its high mark when it opens: it must be held back as any other.
+/// Who asks for pages, does not read them, and upgrades then, has an output above its high mark
+/// when it opens: it must be held back as any other.
 #[test]
 fn an_upgrade_behind_pages_that_nobody_reads_is_held_back() {
     const MAX: usize = 64 << 10;
@@ -95,7 +96,8 @@ fn an_upgrade_behind_pages_that_nobody_reads_is_held_back() {
     );
 }
 
-/// `close` waits for the peer's Close. It must be read then, though the application has paused the connection.
+/// `close` waits for the peer's Close. It must be read then, though the application has paused the
+/// connection.
 #[test]
 fn a_paused_connection_hears_the_answer_to_its_close() {
     for by_hub in [true, false] {
@@ -218,7 +220,8 @@ fn a_second_drain_does_not_tell_again() {
     assert_eq!(bed.notes().iter().filter(|note| *note == "drain").count(), 1, "{:?}", bed.notes());
 }
 
-/// "those that are still there after `deadline` are reset": also those whose end has begun in another way.
+/// "those that are still there after `deadline` are reset": also those whose end has begun in
+/// another way.
 #[test]
 fn a_drains_deadline_counts_for_connections_that_linger() {
     let mut bed =
@@ -241,7 +244,8 @@ fn a_drains_deadline_counts_for_connections_that_linger() {
     );
 }
 
-/// Timeouts never come early: neither does a loop that was kept from running for long make a peer silent.
+/// Timeouts never come early: neither does a loop that was kept from running for long make a peer
+/// silent.
 #[test]
 fn what_came_while_the_loop_stood_still_was_heard() {
     let mut bed = Bed::with(Acts::echo(), |options| {
@@ -277,7 +281,8 @@ fn a_paused_connection_is_not_idle() {
     assert_eq!(client.poll(), None, "{:?}", bed.notes());
 }
 
-/// "What is sent goes out in the order of the calls, publications to a topic that it is subscribed to included."
+/// "What is sent goes out in the order of the calls, publications to a topic that it is subscribed
+/// to included."
 #[test]
 fn a_ping_does_not_overtake_what_was_sent_before() {
     let mut bed = Bed::new(
@@ -336,7 +341,8 @@ fn publications_count_what_waits_of_the_receivers_own() {
     assert!(all <= MAX.max(own), "{all} bytes wait where {own} did and {MAX} may");
 }
 
-/// What others send to a connection in its own pass counts as what it sends itself: one pass does not send without bound.
+/// What others send to a connection in its own pass counts as what it sends itself: one pass does
+/// not send without bound.
 #[test]
 fn a_pass_that_publishes_to_itself_is_bounded() {
     let acts = Acts::on_message(|connection, _, _| {

@@ -1,4 +1,5 @@
-//! Random programs of sends, publications, subscriptions and closes, against a naive model: each connection gets exactly what the model says, in the order of the calls.
+//! Random programs of sends, publications, subscriptions and closes, against a naive model: each
+//! connection gets exactly what the model says, in the order of the calls.
 
 use std::{
     cell::RefCell,
@@ -101,7 +102,8 @@ fn run(call: Call, me: usize, connection: &mut Connection<'_>, model: &mut Model
                 model.give(me, &message);
             }
         }
-        // In this test a reply is sent as a message of its own, for a received one can be sent back once.
+        // In this test a reply is sent as a message of its own, for a received one can be sent back
+        // once.
         Call::Reply => {
             if connection.send(reply).is_ok() {
                 model.give(me, reply);
@@ -194,7 +196,8 @@ fn check(programs: &[(usize, Vec<Call>)], is_packed: bool) {
         let program = model.programs[message.as_str().unwrap().parse::<usize>().unwrap()].clone();
         let reply = format!("reply {}", message.as_str().unwrap());
         for call in program {
-            // One whom somebody else is about to close sends until then; the model would have to know when that is.
+            // One whom somebody else is about to close sends until then; the model would have to
+            // know when that is.
             if model.closed.contains(&me) {
                 break;
             }

@@ -199,7 +199,8 @@ fn a_buffer_that_cannot_hold_the_longest_message_is_refused_at_start() {
     windlass_server::Service::new(Acts::echo(), &options, &mut reactor).unwrap();
 }
 
-/// Messages at the side of one whose output is below its marks: their turn comes by an event, not by looking again and again.
+/// Messages at the side of one whose output is below its marks: their turn comes by an event, not
+/// by looking again and again.
 #[test]
 fn what_waits_at_the_side_does_not_keep_the_loop_awake() {
     let mut bed = Bed::with(Acts::echo(), |options| {
@@ -232,7 +233,8 @@ fn what_waits_at_the_side_does_not_keep_the_loop_awake() {
     assert_eq!(bed.service.stats().dropped, 0);
 }
 
-/// A receiver that does not read holds no more than its buffer, whatever its own echoes and others' messages come to.
+/// A receiver that does not read holds no more than its buffer, whatever its own echoes and others'
+/// messages come to.
 #[test]
 fn what_waits_never_passes_the_buffer() {
     const MAX: usize = 64 << 10;
@@ -325,7 +327,8 @@ fn nothing_overtakes_what_waits_at_the_side() {
     let id = bed.ids()[0];
     let mut published = publish_until_dropped(&mut bed, 10);
     let mut got = Vec::new();
-    // The client stops and goes on, and in every turn something is sent: also in those in which there is room in the stream while messages still wait beside it.
+    // The client stops and goes on, and in every turn something is sent: also in those in which
+    // there is room in the stream while messages still wait beside it.
     for round in 0..600 {
         let number = published;
         published += 1;

@@ -159,7 +159,8 @@ fn a_close_that_is_not_answered_ends_by_itself() {
 
 #[test]
 fn many_connections_are_looked_at_over_several_turns() {
-    // More places than one turn visits are more than descriptors a test should have: the places are there, the connections are gone.
+    // More places than one turn visits are more than descriptors a test should have: the places are
+    // there, the connections are gone.
     let mut bed = Bed::with(Acts::echo(), |options| options.idle_timeout = Some(10 * SECOND));
     let mut clients: Vec<Client> = (0..50).map(|_| bed.connect("/")).collect();
     for client in &mut clients {
@@ -220,7 +221,8 @@ fn a_paused_connection_hears_the_answer_to_its_close() {
 
 #[test]
 fn the_kernels_beat_does_as_well_as_the_clock() {
-    // A reactor without a clock of the test's, in real time: a handshake that is not finished, and nothing else that would wake the loop.
+    // A reactor without a clock of the test's, in real time: a handshake that is not finished, and
+    // nothing else that would wake the loop.
     let mut reactor =
         windlass::Reactor::builder().backend(crate::backend::chosen()).build().unwrap();
     let mut options = windlass_server::Options::new();
@@ -238,7 +240,8 @@ fn the_kernels_beat_does_as_well_as_the_clock() {
     assert!(began.elapsed() >= Duration::from_millis(80));
 }
 
-/// The log is given out at the end of a turn, and the Close frame of a connection whose time is over may be made before that.
+/// The log is given out at the end of a turn, and the Close frame of a connection whose time is
+/// over may be made before that.
 #[test]
 fn what_was_published_before_a_connections_time_is_over_still_comes() {
     let acts = Acts::on_message(|connection, _, message| match message.as_str() {
@@ -257,7 +260,8 @@ fn what_was_published_before_a_connections_time_is_over_still_comes() {
         speaker.write(&frames);
         bed.settle();
         bed.move_clock(Duration::from_millis(100));
-        // The speaker is called before a connection that the sweep finds later in this turn. It speaks then, and what it says is given out after that one is called.
+        // The speaker is called before a connection that the sweep finds later in this turn. It
+        // speaks then, and what it says is given out after that one is called.
         is_open = bed.act(move |hub| hub.resume(spoken) && hub.is_open(heard));
         sent += u32::from(is_open);
         bed.settle();

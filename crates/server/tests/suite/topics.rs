@@ -124,7 +124,8 @@ fn topics_are_forgotten_with_their_last_subscriber() {
 
 #[test]
 fn a_log_whose_receivers_have_gone_is_not_given_to_others() {
-    // The last receiver of a topic closes in the turn of the publication, and its place in the books is another topic's then.
+    // The last receiver of a topic closes in the turn of the publication, and its place in the
+    // books is another topic's then.
     let mut bed = Bed::new(Acts::echo().on_close(|hub, data, _| {
         if data.path == "/gone" {
             hub.publish("old", "from the closed one");

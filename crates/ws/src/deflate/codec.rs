@@ -14,10 +14,11 @@ use super::shared::{INFLATE_INPUT_COST, Resident, Shared};
 use super::{compress, inflate};
 use crate::Violation;
 
-/// Compresses what one connection sends and decompresses what it receives, as agreed in the handshake.
+/// Compresses what one connection sends and decompresses what it receives, as agreed in the
+/// handshake.
 ///
-/// Both allocate nothing per message once their buffers have grown. The memory is [`Shared`]'s; see the module for what
-/// a connection has of its own.
+/// Both allocate nothing per message once their buffers have grown. The memory is [`Shared`]'s; see
+/// the module for what a connection has of its own.
 pub struct Codec {
     sender: Sender,
     /// The window of what is sent, in bits: 9 to 15.
@@ -54,8 +55,8 @@ impl Receiver {
 }
 
 impl Codec {
-    /// For a connection whose handshake ended with `agreement`, this endpoint being the server or the client. `config` says
-    /// what was not negotiated: level, threshold, and whose compressor.
+    /// For a connection whose handshake ended with `agreement`, this endpoint being the server or
+    /// the client. `config` says what was not negotiated: level, threshold, and whose compressor.
     #[must_use]
     pub fn new(is_server: bool, agreement: &Agreement, config: &DeflateConfig) -> Self {
         let server = (agreement.server_max_window_bits, agreement.server_no_context_takeover);
@@ -75,8 +76,8 @@ impl Codec {
         }
     }
 
-    /// For what a server sends to many connections alike: each message is compressed by itself, and connections whose agreement
-    /// [allows for it](Agreement::takes_for_many) can read it.
+    /// For what a server sends to many connections alike: each message is compressed by itself, and
+    /// connections whose agreement [allows for it](Agreement::takes_for_many) can read it.
     #[must_use]
     pub fn for_many(config: &DeflateConfig) -> Self {
         let agreement = Agreement {
@@ -88,11 +89,12 @@ impl Codec {
         Self::new(true, &agreement, config)
     }
 
-    /// Appends `payload` to `out` as it travels in a message with RSV1 set: compressed, without the last four bytes `00 00
-    /// ff ff`. `false`: nothing was appended, and the message is to be sent as it is, because it is shorter than the
-    /// threshold or does not get shorter.
+    /// Appends `payload` to `out` as it travels in a message with RSV1 set: compressed, without the
+    /// last four bytes `00 00 ff ff`. `false`: nothing was appended, and the message is to be sent
+    /// as it is, because it is shorter than the threshold or does not get shorter.
     ///
-    /// What was appended must be sent: where context is taken over, the peer needs it for the next message.
+    /// What was appended must be sent: where context is taken over, the peer needs it for the next
+    /// message.
     pub fn compress(&mut self, shared: &mut Shared, payload: &[u8], out: &mut Vec<u8>) -> bool {
         if payload.len() < self.threshold {
             return false;
@@ -112,7 +114,8 @@ impl Codec {
                 let deflate = slot.get_or_insert_with(|| {
                     compress::new(self.bits, self.level, compress::MEM_LEVEL_DEDICATED)
                 });
-                // The compressor would refer to a message that the peer never saw, had it not been sent for being longer.
+                // The compressor would refer to a message that the peer never saw, had it not been
+                // sent for being longer.
                 let whole = compress::always(deflate, payload, out);
                 if !whole {
                     deflate.reset();
@@ -122,13 +125,13 @@ impl Codec {
         }
     }
 
-    /// Appends to `out` what a whole message with RSV1 set carries: `compressed` is the payload of all its frames. It takes
-    /// at most `max` bytes of `out`, plus what a `Vec` reserves ahead.
+    /// Appends to `out` what a whole message with RSV1 set carries: `compressed` is the payload of
+    /// all its frames. It takes at most `max` bytes of `out`, plus what a `Vec` reserves ahead.
     ///
     /// # Errors
     ///
-    /// [`Violation::BadDeflate`] and [`Violation::MessageTooBig`]. Nothing was appended; the connection has failed, and the
-    /// codec is of no use any more.
+    /// [`Violation::BadDeflate`] and [`Violation::MessageTooBig`]. Nothing was appended; the
+    /// connection has failed, and the codec is of no use any more.
     pub fn decompress(
         &mut self,
         shared: &mut Shared,

@@ -7,11 +7,12 @@ use zlib_rs::{Deflate, DeflateFlush};
 /// The end of a flushed block, which is left out (RFC 7692 section 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
-/// How many bytes zlib wants to have free so that a flush is written once (zlib.h, at `deflate`), and some more.
+/// How many bytes zlib wants to have free so that a flush is written once (zlib.h, at `deflate`),
+/// and some more.
 const SLACK: usize = 64;
 
-/// How many symbols zlib gathers before it writes a block is 2^(this + 6). More compress a little better, with seven bytes
-/// for each.
+/// How many symbols zlib gathers before it writes a block is 2^(this + 6). More compress a little
+/// better, with seven bytes for each.
 pub(super) const MEM_LEVEL_SHARED: i32 = 8;
 /// The same where every connection has a compressor.
 pub(super) const MEM_LEVEL_DEDICATED: i32 = 5;
@@ -27,8 +28,8 @@ pub(super) fn new(bits: u8, level: u8, mem_level: i32) -> Deflate {
     })
 }
 
-/// Appends `payload` to `out`, compressed, without the tail. `false` where that would take as many bytes as `payload`
-/// has, or zlib fails: nothing is appended then, and `deflate` must be reset.
+/// Appends `payload` to `out`, compressed, without the tail. `false` where that would take as many
+/// bytes as `payload` has, or zlib fails: nothing is appended then, and `deflate` must be reset.
 pub(super) fn smaller(deflate: &mut Deflate, payload: &[u8], out: &mut Vec<u8>) -> bool {
     let start = out.len();
     out.resize(start + payload.len() + TAIL.len(), 0);
@@ -45,8 +46,8 @@ pub(super) fn smaller(deflate: &mut Deflate, payload: &[u8], out: &mut Vec<u8>) 
     whole
 }
 
-/// Appends `payload` to `out`, compressed, without the tail, whatever its length becomes. `false` where zlib fails:
-/// nothing is appended then, and `deflate` must be reset.
+/// Appends `payload` to `out`, compressed, without the tail, whatever its length becomes. `false`
+/// where zlib fails: nothing is appended then, and `deflate` must be reset.
 pub(super) fn always(deflate: &mut Deflate, payload: &[u8], out: &mut Vec<u8>) -> bool {
     let start = out.len();
     let mut taken = 0;

@@ -3,26 +3,29 @@
 /// The largest window, and the one that holds where nothing else is said.
 pub(crate) const BITS_MAX: u8 = 15;
 
-/// The smallest window that zlib compresses with: for 8 it silently takes 9, and such a stream does not fit what was
-/// agreed.
+/// The smallest window that zlib compresses with: for 8 it silently takes 9, and such a stream does
+/// not fit what was agreed.
 pub(crate) const BITS_MIN: u8 = 9;
 
-/// The lowest level that zlib-rs gets. At 1 its `deflate_quick` panics where the output is full before the input is read, which is what
-/// happens with a message that cannot be compressed (zlib-rs 0.6.8: it counts what is pending, and not what has been written before that).
+/// The lowest level that zlib-rs gets. At 1 its `deflate_quick` panics where the output is full
+/// before the input is read, which is what happens with a message that cannot be compressed
+/// (zlib-rs 0.6.8: it counts what is pending, and not what has been written before that).
 pub(crate) const LEVEL_MIN: u8 = 2;
 
-/// Longer messages are compressed at the lowest level by the shared compressor. Text of 1 MiB takes 12 ms at level 6 and 8 ms
-/// at level 2, which makes it 6 % longer (2026-11-22, a shared virtual machine with 2 cores).
+/// Longer messages are compressed at the lowest level by the shared compressor. Text of 1 MiB takes
+/// 12 ms at level 6 and 8 ms at level 2, which makes it 6 % longer (2026-11-22, a shared virtual
+/// machine with 2 cores).
 pub(crate) const QUICK_LEN: usize = 256 << 10;
 
 /// Whose state compresses the messages of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compressor {
-    /// One for all connections of the thread. Every message starts from nothing, so this side announces that it takes
-    /// no context over.
+    /// One for all connections of the thread. Every message starts from nothing, so this side
+    /// announces that it takes no context over.
     Shared,
-    /// One for each connection (about 150 KiB and four times the window, from the first compressed message on), which
-    /// finds again what earlier messages had. Where no context may be taken over, the shared one is as good and is used.
+    /// One for each connection (about 150 KiB and four times the window, from the first compressed
+    /// message on), which finds again what earlier messages had. Where no context may be taken
+    /// over, the shared one is as good and is used.
     Dedicated,
 }
 
@@ -32,21 +35,24 @@ pub enum Compressor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeflateConfig {
-    /// The server compresses each message by itself. A server announces it, a client demands it. Off unless said
-    /// otherwise.
+    /// The server compresses each message by itself. A server announces it, a client demands it.
+    /// Off unless said otherwise.
     pub server_no_context_takeover: bool,
-    /// The client compresses each message by itself. A client announces it, a server demands it. Off unless said
-    /// otherwise.
+    /// The client compresses each message by itself. A client announces it, a server demands it.
+    /// Off unless said otherwise.
     pub client_no_context_takeover: bool,
-    /// The largest window of what the server compresses, in bits: 9 to 15. 15 unless said otherwise.
+    /// The largest window of what the server compresses, in bits: 9 to 15. 15 unless said
+    /// otherwise.
     pub server_max_window_bits: u8,
-    /// The largest window of what the client compresses, in bits: 9 to 15. 15 unless said otherwise. A server with
-    /// less than 15 declines the offer of a client that cannot be limited.
+    /// The largest window of what the client compresses, in bits: 9 to 15. 15 unless said
+    /// otherwise. A server with less than 15 declines the offer of a client that cannot be limited.
     pub client_max_window_bits: u8,
-    /// How hard to try, from 1 (fast) to 9 (small); 1 is the same as 2. 6 unless said otherwise. The shared compressor
-    /// compresses messages of more than 256 KiB at level 2: other connections wait for it meanwhile.
+    /// How hard to try, from 1 (fast) to 9 (small); 1 is the same as 2. 6 unless said otherwise.
+    /// The shared compressor compresses messages of more than 256 KiB at level 2: other connections
+    /// wait for it meanwhile.
     pub level: u8,
-    /// Messages with fewer bytes are sent as they are. 256 unless said otherwise: below, there is little to gain.
+    /// Messages with fewer bytes are sent as they are. 256 unless said otherwise: below, there is
+    /// little to gain.
     pub threshold: usize,
     /// Whose state compresses. The shared one unless said otherwise.
     pub compressor: Compressor,
@@ -104,11 +110,11 @@ pub struct Agreement {
     pub server_no_context_takeover: bool,
     /// The client compresses each message by itself.
     pub client_no_context_takeover: bool,
-    /// The largest window of what the server compresses, in bits: 8 to 15, but 9 to 15 where this endpoint is the
-    /// server.
+    /// The largest window of what the server compresses, in bits: 8 to 15, but 9 to 15 where this
+    /// endpoint is the server.
     pub server_max_window_bits: u8,
-    /// The largest window of what the client compresses, in bits: 8 to 15, but 9 to 15 where this endpoint is the
-    /// client.
+    /// The largest window of what the client compresses, in bits: 8 to 15, but 9 to 15 where this
+    /// endpoint is the client.
     pub client_max_window_bits: u8,
 }
 
@@ -121,8 +127,9 @@ impl Agreement {
         client_max_window_bits: BITS_MAX,
     };
 
-    /// Whether the client can be sent what a server with this `config` has compressed [for many](super::Codec::for_many): the server takes no context over, and the
-    /// window is as large as the config's.
+    /// Whether the client can be sent what a server with this `config` has compressed [for
+    /// many](super::Codec::for_many): the server takes no context over, and the window is as large
+    /// as the config's.
     #[must_use]
     pub fn takes_for_many(&self, config: &DeflateConfig) -> bool {
         self.server_no_context_takeover && self.server_max_window_bits >= config.server_bits()

@@ -2,7 +2,8 @@
 
 use alloc::vec::Vec;
 
-/// A ring that holds the last `size` bytes of what is put in. It grows with what it holds, not with what it may hold.
+/// A ring that holds the last `size` bytes of what is put in. It grows with what it holds, not with
+/// what it may hold.
 pub(crate) struct History {
     bytes: Vec<u8>,
     /// Where the oldest byte is, once the ring is full; 0 before.
@@ -30,7 +31,8 @@ impl History {
         self.oldest = (self.oldest + wrapped.len()) & (self.size - 1);
     }
 
-    /// Room for `more` bytes: twice what there was, so that growing is cheap, and never more than the window.
+    /// Room for `more` bytes: twice what there was, so that growing is cheap, and never more than
+    /// the window.
     fn grow(&mut self, more: usize) {
         let needed = self.bytes.len() + more;
         if needed > self.bytes.capacity() {

@@ -7,18 +7,20 @@ use zlib_rs::{Inflate, InflateFlush, Status};
 use super::history::History;
 use crate::Violation;
 
-/// What senders leave out at the end of a message (RFC 7692 section 7.2.2): the lengths of an empty stored block, whose
-/// header the message does have. The last byte is ours: it must not be needed.
+/// What senders leave out at the end of a message (RFC 7692 section 7.2.2): the lengths of an empty
+/// stored block, whose header the message does have. The last byte is ours: it must not be needed.
 const TAIL: [u8; 5] = [0, 0, 0xff, 0xff, 0xff];
 
 /// The largest window of DEFLATE, in bytes.
 const WINDOW_MAX: usize = 1 << 15;
 
-/// What it costs to begin anew after a final block, beside the window's bytes, in the unit of `RESTART_BUDGET`.
+/// What it costs to begin anew after a final block, beside the window's bytes, in the unit of
+/// `RESTART_BUDGET`.
 const RESTART_COST: usize = 4096;
 
-/// How much may be spent on final blocks in one message: this, and so much for each compressed byte. A message of nothing
-/// but final blocks would otherwise cost a copy of the window for every two bytes.
+/// How much may be spent on final blocks in one message: this, and so much for each compressed
+/// byte. A message of nothing but final blocks would otherwise cost a copy of the window for every
+/// two bytes.
 const RESTART_BUDGET: usize = 256 << 10;
 const RESTART_BUDGET_PER_BYTE: usize = 64;
 
@@ -68,8 +70,8 @@ impl<'a> Job<'a> {
         Self { inflate, history, out, start, end: start, max, restarts: 0 }
     }
 
-    /// Appends the message to `out`; nothing is appended in case of an error. Says how many bytes of work it was, too: those that
-    /// were made, and the window's copies for final blocks.
+    /// Appends the message to `out`; nothing is appended in case of an error. Says how many bytes
+    /// of work it was, too: those that were made, and the window's copies for final blocks.
     pub(super) fn run(mut self, compressed: &[u8]) -> (usize, Result<(), Violation>) {
         let result = self.message(compressed);
         let work = self.end - self.start + self.restarts;
@@ -87,20 +89,21 @@ impl<'a> Job<'a> {
             if !ended {
                 break;
             }
-            // A final block, after which another may follow (section 7.2.3.4). To zlib that is another stream; to the
-            // protocol it is not, so the window stays.
+            // A final block, after which another may follow (section 7.2.3.4). To zlib that is
+            // another stream; to the protocol it is not, so the window stays.
             let kept =
                 self.history.map_or(0, History::len) + (self.end - self.start).min(WINDOW_MAX);
             budget = budget.checked_sub(RESTART_COST + kept).ok_or(Violation::BadDeflate)?;
             self.restarts += RESTART_COST + kept;
             restart(self.inflate, self.history, &self.out[self.start..self.end])?;
             if rest.is_empty() {
-                // The sender has left out the empty block that had to follow. Nothing is missing all the same.
+                // The sender has left out the empty block that had to follow. Nothing is missing
+                // all the same.
                 return Ok(());
             }
         }
-        // A block that is not complete would take the tail for data, or want more than the tail: it makes output or
-        // takes the last byte as well.
+        // A block that is not complete would take the tail for data, or want more than the tail: it
+        // makes output or takes the last byte as well.
         let before = self.end;
         let (consumed, ended) = self.feed(&TAIL, InflateFlush::Block, 0)?;
         if rest.is_empty() && !ended && consumed == TAIL.len() - 1 && self.end == before {
@@ -110,8 +113,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Decompresses until `input` or the stream is at its end. Yields how much of `input` was taken, and whether it was
-    /// the stream.
+    /// Decompresses until `input` or the stream is at its end. Yields how much of `input` was
+    /// taken, and whether it was the stream.
     fn feed(
         &mut self,
         input: &[u8],
@@ -145,7 +148,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Makes room in `out` and says where it ends: where the message does if that may not get longer.
+    /// Makes room in `out` and says where it ends: where the message does if that may not get
+    /// longer.
     fn room(&mut self, hint: usize) -> usize {
         if self.end == self.out.len() {
             let made = self.end - self.start;

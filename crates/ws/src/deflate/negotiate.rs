@@ -19,8 +19,9 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    /// The parameters of one element of the list. `None` where one is unknown, there twice, or has a value that it must not
-    /// have: an offer is then declined and an answer fails the connection (section 7.1).
+    /// The parameters of one element of the list. `None` where one is unknown, there twice, or has
+    /// a value that it must not have: an offer is then declined and an answer fails the connection
+    /// (section 7.1).
     pub(crate) fn read(extension: Extension<'_>) -> Option<Self> {
         let mut read = Self::default();
         for (name, value) in extension.parameters() {
@@ -90,7 +91,8 @@ fn write_parameter(name: &str, bits: Option<u8>, out: &mut Vec<u8>) {
     }
 }
 
-/// A server's answer to an offer, appended to `out`; `None`, and nothing appended, where it declines.
+/// A server's answer to an offer, appended to `out`; `None`, and nothing appended, where it
+/// declines.
 pub(crate) fn answer(
     config: &DeflateConfig,
     offer: &Parameters,
@@ -145,8 +147,8 @@ pub(crate) fn write_offer(config: &DeflateConfig, out: &mut Vec<u8>) {
     offer(config).write(out);
 }
 
-/// What a server's answer to the client's offer amounts to. `None` where it does not go with the offer, or demands
-/// what zlib cannot do: the connection fails (section 7.1).
+/// What a server's answer to the client's offer amounts to. `None` where it does not go with the
+/// offer, or demands what zlib cannot do: the connection fails (section 7.1).
 pub(crate) fn check(config: &DeflateConfig, answer: &Parameters) -> Option<Agreement> {
     let offer = offer(config);
     if offer.server_no_context_takeover && !answer.server_no_context_takeover {

@@ -7,31 +7,32 @@ use zlib_rs::{Deflate, Inflate};
 
 use super::compress;
 
-/// How many shared compressors there may be. One server's connections differ only in the window, so seven would do; the
-/// one that was used least recently makes way.
+/// How many shared compressors there may be. One server's connections differ only in the window, so
+/// seven would do; the one that was used least recently makes way.
 const COMPRESSORS_MAX: usize = 8;
 
-/// Bytes that went through a codec, since it was made. A message that fails counts as far as it went.
+/// Bytes that went through a codec, since it was made. A message that fails counts as far as it
+/// went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CodecBytes {
-    /// Bytes that were made by decompression. Compressed bytes that make little are charged for their own work: see
-    /// [`INFLATE_INPUT_COST`].
+    /// Bytes that were made by decompression. Compressed bytes that make little are charged for
+    /// their own work: see [`INFLATE_INPUT_COST`].
     pub inflated: u64,
     /// Bytes that were given to the compressor, whether that made them shorter or not.
     pub deflated: u64,
 }
 
-/// A message counts as at least so many inflated bytes for each of its compressed bytes. Blocks that make nothing still
-/// cost the tables of their codes: 107 ns for a compressed byte, where text takes 2 ns for a byte that is made
-/// (2026-11-22, a shared virtual machine with 2 cores).
+/// A message counts as at least so many inflated bytes for each of its compressed bytes. Blocks
+/// that make nothing still cost the tables of their codes: 107 ns for a compressed byte, where text
+/// takes 2 ns for a byte that is made (2026-11-22, a shared virtual machine with 2 cores).
 pub const INFLATE_INPUT_COST: u64 = 16;
 
-/// What the connections of one thread share: the compressors, one for each window size and level in use, and the
-/// decompressor.
+/// What the connections of one thread share: the compressors, one for each window size and level in
+/// use, and the decompressor.
 ///
-/// A compressor has, with windows of 9 to 15 bits, 242 to 368 KiB; at most 8 are kept. The decompressor has 43 KiB. Each
-/// is made when it is first needed, and then kept.
+/// A compressor has, with windows of 9 to 15 bits, 242 to 368 KiB; at most 8 are kept. The
+/// decompressor has 43 KiB. Each is made when it is first needed, and then kept.
 #[derive(Default)]
 pub struct Shared {
     /// The one used last comes first.
@@ -86,7 +87,8 @@ impl Shared {
         });
         self.compressors[..=place].rotate_right(1);
         let entry = &mut self.compressors[0];
-        // Beside what zlib needs for itself, this keeps the messages of one connection from the others.
+        // Beside what zlib needs for itself, this keeps the messages of one connection from the
+        // others.
         if entry.used {
             entry.deflate.reset();
         }

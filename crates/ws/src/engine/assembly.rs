@@ -8,7 +8,8 @@ use crate::{Opcode, Utf8, Violation, frame::CONTROL_LEN_MAX, mask};
 /// The room before an assembled payload, for the longest header of a reply.
 pub(crate) const HEAD_ROOM: usize = 10;
 
-/// A message or a control frame of which a part has come. An engine has one of them only while it waits for the rest.
+/// A message or a control frame of which a part has come. An engine has one of them only while it
+/// waits for the rest.
 pub(crate) struct Assembly {
     /// [`HEAD_ROOM`] bytes, then the payload so far, unmasked.
     pub(crate) bytes: Vec<u8>,

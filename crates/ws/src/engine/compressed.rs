@@ -1,4 +1,5 @@
-//! Where the engine meets permessage-deflate (RFC 7692). Without the feature nothing is compressed, and RSV1 is a reserved bit.
+//! Where the engine meets permessage-deflate (RFC 7692). Without the feature nothing is compressed,
+//! and RSV1 is a reserved bit.
 
 use super::{Engine, Outbox, pieces::Steps};
 use crate::{Opcode, Violation};

@@ -45,7 +45,8 @@ impl Control {
     }
 }
 
-/// Where an answer can be built: the bytes right before the payload, and where the payload ends in the input.
+/// Where an answer can be built: the bytes right before the payload, and where the payload ends in
+/// the input.
 type Room<'a> = Option<(&'a mut [u8], usize)>;
 
 fn tell<'l>(

@@ -11,7 +11,8 @@ use crate::{Close, Opcode, Outbox, SendError, Violation};
 /// What has come.
 #[derive(Debug)]
 #[non_exhaustive]
-// Without a tag of its own it would be told from the insides of its variants, with more instructions.
+// Without a tag of its own it would be told from the insides of its variants, with more
+// instructions.
 #[repr(u8)]
 pub enum Event<'a> {
     /// A message of text.
@@ -24,16 +25,18 @@ pub enum Event<'a> {
     Pong(&'a [u8]),
     /// The peer's Close frame. It has been answered, if it was not the answer. Nothing follows.
     Close(Close<'a>),
-    /// The peer has broken the protocol or a limit. The Close frame that says so is in the output. Nothing follows.
+    /// The peer has broken the protocol or a limit. The Close frame that says so is in the output.
+    /// Nothing follows.
     Violation(Violation),
 }
 
 /// What a pass yields, before it is given the means to answer.
 ///
-/// The long way yields it, not the event itself, so that the compiler can keep an event of the short way in registers: a third of the
-/// instructions of an echo were copies.
+/// The long way yields it, not the event itself, so that the compiler can keep an event of the
+/// short way in registers: a third of the instructions of an echo were copies.
 pub(super) enum Found<'a> {
-    /// With the end of the range that a reply makes of the open one, if there is no more to it; the same for bytes.
+    /// With the end of the range that a reply makes of the open one, if there is no more to it; the
+    /// same for bytes.
     Text(Payload<'a>, Option<usize>),
     Binary(&'a mut [u8], Option<usize>),
     Ping(&'a [u8]),
@@ -67,8 +70,8 @@ pub struct Text<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum Payload<'a> {
     Text(&'a str),
-    /// It is known to be UTF-8, but the compiler is not told so, for which it would have to be validated again, before somebody looks at it: it came
-    /// in pieces, or is ASCII.
+    /// It is known to be UTF-8, but the compiler is not told so, for which it would have to be
+    /// validated again, before somebody looks at it: it came in pieces, or is ASCII.
     Checked(&'a [u8]),
 }
 
@@ -115,7 +118,8 @@ impl<'a> Text<'a> {
         (self.as_str(), self.outbox)
     }
 
-    /// The message, which can still be sent back, and what sends that or something else while it is looked at.
+    /// The message, which can still be sent back, and what sends that or something else while it is
+    /// looked at.
     #[must_use]
     #[inline(always)]
     pub fn detach(self) -> (Received<'a>, Outbox<'a>) {
@@ -123,8 +127,8 @@ impl<'a> Text<'a> {
     }
 }
 
-/// A message of either kind, apart from what sends: for who looks at it while he sends, and may send it back in the end. See [`Text::detach`], [`Binary::detach`] and
-/// [`Outbox::reply`].
+/// A message of either kind, apart from what sends: for who looks at it while he sends, and may
+/// send it back in the end. See [`Text::detach`], [`Binary::detach`] and [`Outbox::reply`].
 pub struct Received<'a> {
     payload: Content<'a>,
     reply_end: Option<usize>,
@@ -153,8 +157,8 @@ impl<'a> Received<'a> {
         }
     }
 
-    /// Its text, if it is text. Text that came in pieces is validated again for the compiler's sake: who only passes it on does better with
-    /// [`as_bytes`](Self::as_bytes).
+    /// Its text, if it is text. Text that came in pieces is validated again for the compiler's
+    /// sake: who only passes it on does better with [`as_bytes`](Self::as_bytes).
     #[must_use]
     pub fn as_str(&self) -> Option<&'a str> {
         match &self.payload {
@@ -261,7 +265,8 @@ impl<'a> Binary<'a> {
         (self.bytes, self.outbox)
     }
 
-    /// The message, which can still be sent back, and what sends that or something else while it is looked at.
+    /// The message, which can still be sent back, and what sends that or something else while it is
+    /// looked at.
     #[must_use]
     #[inline(always)]
     pub fn detach(self) -> (Received<'a>, Outbox<'a>) {

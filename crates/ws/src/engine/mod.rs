@@ -1,8 +1,10 @@
 //! One connection's state, and what is done with bytes.
 //!
-//! How an echo comes to copy nothing: a client's frame has a header of 6, 8 or 14 bytes, the server's reply one of 2, 4 or 10. So a payload is
-//! unmasked not where it lies but to right behind the reply before it and the room for the header of its own reply, which is never above its
-//! source. The replies to all frames of a buffer are then one range of the buffer, and one write sends them.
+//! How an echo comes to copy nothing: a client's frame has a header of 6, 8 or 14 bytes, the
+//! server's reply one of 2, 4 or 10. So a payload is unmasked not where it lies but to right behind
+//! the reply before it and the room for the header of its own reply, which is never above its
+//! source. The replies to all frames of a buffer are then one range of the buffer, and one write
+//! sends them.
 
 mod assembly;
 mod compressed;
@@ -34,11 +36,12 @@ const CLIENT: u8 = 4;
 /// Messages may be compressed.
 const DEFLATE: u8 = 8;
 
-/// The protocol's state of one connection after its handshake. 48 bytes; while it waits for the rest of a frame or message it holds
-/// a buffer too, else nothing.
+/// The protocol's state of one connection after its handshake. 48 bytes; while it waits for the
+/// rest of a frame or message it holds a buffer too, else nothing.
 ///
-/// Received bytes go through [`process`](Self::process), which changes them and yields events; what is to be sent comes out of the same pass. Pings
-/// are answered without further ado, and so is the peer's Close.
+/// Received bytes go through [`process`](Self::process), which changes them and yields events; what
+/// is to be sent comes out of the same pass. Pings are answered without further ado, and so is the
+/// peer's Close.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -79,7 +82,8 @@ pub struct Engine {
     /// The beginning of a header: `head_len` bytes, fewer than any whole one may have.
     head: [u8; HEADER_LEN_MAX - 1],
     head_len: u8,
-    /// Payloads with fewer bytes go by the short way: see [`Pass::next`]. 0 while the state forbids it.
+    /// Payloads with fewer bytes go by the short way: see [`Pass::next`]. 0 while the state forbids
+    /// it.
     quick: u8,
     /// What `quick` is in the usual state.
     quick_max: u8,
@@ -116,7 +120,8 @@ impl Engine {
         engine
     }
 
-    /// For a connection on which compression was agreed: see [`handshake`](crate::handshake). `deflate` says what is not negotiated.
+    /// For a connection on which compression was agreed: see [`handshake`](crate::handshake).
+    /// `deflate` says what is not negotiated.
     #[cfg(feature = "deflate")]
     #[must_use]
     pub fn with_deflate(
@@ -134,8 +139,9 @@ impl Engine {
         engine
     }
 
-    /// Takes received bytes, of any length, cut anywhere, and changes them. The bytes of the answers are partly these very bytes, so they must
-    /// stay until the output has been sent or copied.
+    /// Takes received bytes, of any length, cut anywhere, and changes them. The bytes of the
+    /// answers are partly these very bytes, so they must stay until the output has been sent or
+    /// copied.
     ///
     /// Whatever is in `scratch` of an earlier pass, of whichever connection, is forgotten.
     #[inline]
@@ -144,7 +150,8 @@ impl Engine {
         Pass::new(self, input, scratch)
     }
 
-    /// A message, outside a pass. Returns the frame to send, which stays in `scratch` until it is used again.
+    /// A message, outside a pass. Returns the frame to send, which stays in `scratch` until it is
+    /// used again.
     ///
     /// # Errors
     ///
@@ -158,7 +165,8 @@ impl Engine {
         Ok(self.outside(scratch, |outbox| outbox.send(message)))
     }
 
-    /// A ping, outside a pass. Returns the frame to send, which stays in `scratch` until it is used again.
+    /// A ping, outside a pass. Returns the frame to send, which stays in `scratch` until it is used
+    /// again.
     ///
     /// # Errors
     ///
@@ -172,8 +180,8 @@ impl Engine {
         Ok(self.outside(scratch, |outbox| outbox.ping(payload)))
     }
 
-    /// A pong that nobody asked for, outside a pass (RFC 6455 section 5.5.3). Returns the frame to send, which stays in `scratch` until it is used
-    /// again.
+    /// A pong that nobody asked for, outside a pass (RFC 6455 section 5.5.3). Returns the frame to
+    /// send, which stays in `scratch` until it is used again.
     ///
     /// # Errors
     ///
@@ -187,13 +195,15 @@ impl Engine {
         Ok(self.outside(scratch, |outbox| outbox.pong(payload)))
     }
 
-    /// Begins to close, outside a pass. Returns the frame to send, which stays in `scratch` until it is used again. Messages go on coming until the
-    /// peer's Close is there: [`End::Closed`]. For how long to wait is the caller's choice.
+    /// Begins to close, outside a pass. Returns the frame to send, which stays in `scratch` until
+    /// it is used again. Messages go on coming until the peer's Close is there: [`End::Closed`].
+    /// For how long to wait is the caller's choice.
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the first Close frame, [`SendError::BadCloseCode`] unless the code
-    /// [may travel](CloseCode::is_sendable), [`SendError::TooLong`] beyond 123 bytes of reason.
+    /// [`SendError::Closed`] after the first Close frame, [`SendError::BadCloseCode`] unless the
+    /// code [may travel](CloseCode::is_sendable), [`SendError::TooLong`] beyond 123 bytes of
+    /// reason.
     pub fn close<'s>(
         &mut self,
         code: CloseCode,
@@ -229,7 +239,8 @@ impl Engine {
         }
     }
 
-    /// How many bytes of memory it holds elsewhere for a message or frame of which a part has come, without the state of a decompressor.
+    /// How many bytes of memory it holds elsewhere for a message or frame of which a part has come,
+    /// without the state of a decompressor.
     #[must_use]
     #[inline]
     pub fn buffered(&self) -> usize {
@@ -251,7 +262,8 @@ impl Engine {
         self.flags & CLIENT != 0
     }
 
-    /// Notes whether the state allows the short way. To be called when it may do so again; whatever forbids it sets `quick` to 0.
+    /// Notes whether the state allows the short way. To be called when it may do so again; whatever
+    /// forbids it sets `quick` to 0.
     fn settle(&mut self) {
         let usual = self.partial.is_none()
             && self.head_len == 0

@@ -10,10 +10,12 @@ use crate::{
     scratch::{Output, Place},
 };
 
-/// Shorter messages that came in pieces are copied: to send each from a buffer of its own costs a buffer and a piece of the output each.
+/// Shorter messages that came in pieces are copied: to send each from a buffer of its own costs a
+/// buffer and a piece of the output each.
 const CARRIED_MIN: usize = 4096;
 
-/// What sends while a payload is looked at. See [`Text::split`](crate::Text::split) and [`Binary::split`](crate::Binary::split).
+/// What sends while a payload is looked at. See [`Text::split`](crate::Text::split) and
+/// [`Binary::split`](crate::Binary::split).
 ///
 /// Messages go out in the order of the calls.
 pub struct Outbox<'a> {
@@ -33,7 +35,8 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    /// Sends a text that is known to be UTF-8 by its bytes, because it was received, say, without asking again. If it is not, the peer fails the connection.
+    /// Sends a text that is known to be UTF-8 by its bytes, because it was received, say, without
+    /// asking again. If it is not, the peer fails the connection.
     ///
     /// # Errors
     ///
@@ -62,12 +65,14 @@ impl<'a> Outbox<'a> {
         self.control(Opcode::Pong, payload)
     }
 
-    /// Begins to close. Messages go on coming until the peer's Close is there: [`End::Closed`](crate::End::Closed).
+    /// Begins to close. Messages go on coming until the peer's Close is there:
+    /// [`End::Closed`](crate::End::Closed).
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the first Close frame, [`SendError::BadCloseCode`] unless the code
-    /// [may travel](CloseCode::is_sendable), [`SendError::TooLong`] beyond 123 bytes of reason.
+    /// [`SendError::Closed`] after the first Close frame, [`SendError::BadCloseCode`] unless the
+    /// code [may travel](CloseCode::is_sendable), [`SendError::TooLong`] beyond 123 bytes of
+    /// reason.
     pub fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), SendError> {
         self.engine.check_close(code, reason)?;
         let mut payload = [0; CONTROL_LEN_MAX];
@@ -97,7 +102,8 @@ impl<'a> Outbox<'a> {
         self.send_back(received.opcode(), received.as_bytes(), received.reply_end())
     }
 
-    /// Sends frames that were made elsewhere, for many connections: see [`Message::encode`]. Only a server can: a client masks each frame by itself.
+    /// Sends frames that were made elsewhere, for many connections: see [`Message::encode`]. Only a
+    /// server can: a client masks each frame by itself.
     ///
     /// # Errors
     ///
@@ -116,7 +122,8 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    /// Sends a payload of the peer's back. Where it can be built around the payload, the header is there already.
+    /// Sends a payload of the peer's back. Where it can be built around the payload, the header is
+    /// there already.
     #[inline]
     pub(super) fn send_back(
         &mut self,

@@ -15,9 +15,11 @@ use crate::{
 /// How the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Both sides have sent their Close frames. Send the output, then close the transport: the server first (RFC 6455 section 7.1.1).
+    /// Both sides have sent their Close frames. Send the output, then close the transport: the
+    /// server first (RFC 6455 section 7.1.1).
     Closed,
-    /// The peer has done this. The Close frame that says so is in the output, unless one had been sent before: send it, then close the transport.
+    /// The peer has done this. The Close frame that says so is in the output, unless one had been
+    /// sent before: send it, then close the transport.
     Failed(Violation),
 }
 
@@ -28,21 +30,24 @@ pub enum End {
 pub struct Outcome {
     /// Which pass of its scratch it was.
     pub(crate) pass: u32,
-    /// The whole output, if it is one range of the input; empty if there is none. `None`: [`Scratch::output`] has the pieces.
-    /// All of it is to be sent, in order: after compression with context takeover, nothing can be left out.
+    /// The whole output, if it is one range of the input; empty if there is none. `None`:
+    /// [`Scratch::output`] has the pieces. All of it is to be sent, in order: after compression
+    /// with context takeover, nothing can be left out.
     pub in_place: Option<Range<usize>>,
     /// How many bytes the output has.
     pub len: usize,
-    /// How many bytes of the input were processed: all, if the pass went on until there was no more event. Otherwise the rest is to be given to
-    /// the next pass.
+    /// How many bytes of the input were processed: all, if the pass went on until there was no more
+    /// event. Otherwise the rest is to be given to the next pass.
     pub consumed: usize,
-    /// Whether the connection ends, and how. Once it does, every later pass says so again, and its input is ignored.
+    /// Whether the connection ends, and how. Once it does, every later pass says so again, and its
+    /// input is ignored.
     pub end: Option<End>,
 }
 
 /// One go over received bytes: yields events, one by one, and gathers what goes out.
 ///
-/// To be ended by [`finish`](Self::finish): it is what says where the output is and how far the input was processed.
+/// To be ended by [`finish`](Self::finish): it is what says where the output is and how far the
+/// input was processed.
 #[must_use = "a pass does nothing until its events are asked for, and `finish` has the output"]
 pub struct Pass<'p> {
     engine: &'p mut Engine,
@@ -50,7 +55,8 @@ pub struct Pass<'p> {
     lane: Lane<'p>,
 }
 
-/// Where payloads lie: apart from what answers need, so that a payload can be looked at while something is sent.
+/// Where payloads lie: apart from what answers need, so that a payload can be looked at while
+/// something is sent.
 pub(super) struct Lane<'p> {
     pub(super) input: &'p mut [u8],
     /// The next byte to be looked at.
@@ -88,9 +94,11 @@ impl<'p> Pass<'p> {
         next_otherwise(lane, engine, out).map(|found| found.event(Outbox { engine, out }))
     }
 
-    /// The next event, if it is a whole message of bytes, of 65 535 at most, and nothing unusual is under way. `None` says nothing else: [`next`](Self::next) has to be asked.
+    /// The next event, if it is a whole message of bytes, of 65 535 at most, and nothing unusual is
+    /// under way. `None` says nothing else: [`next`](Self::next) has to be asked.
     ///
-    /// For who wants the compiler to keep the pass in registers: it can as long as nothing else is called. The end is [`finish_short`](Self::finish_short) then.
+    /// For who wants the compiler to keep the pass in registers: it can as long as nothing else is
+    /// called. The end is [`finish_short`](Self::finish_short) then.
     #[inline(always)]
     pub fn next_short(&mut self) -> Option<Binary<'_>> {
         let Self { engine, out, lane } = self;
@@ -101,7 +109,8 @@ impl<'p> Pass<'p> {
         Some(Binary::new(bytes, Some(end), Outbox { engine, out }))
     }
 
-    /// Ends the pass, if all of the input was processed by [`next_short`](Self::next_short), the connection goes on, and the output is one range of the input: this one.
+    /// Ends the pass, if all of the input was processed by [`next_short`](Self::next_short), the
+    /// connection goes on, and the output is one range of the input: this one.
     ///
     /// # Errors
     ///
@@ -161,13 +170,15 @@ impl<'p> Pass<'p> {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the first Close frame, [`SendError::BadCloseCode`] unless the code
-    /// [may travel](CloseCode::is_sendable), [`SendError::TooLong`] beyond 123 bytes of reason.
+    /// [`SendError::Closed`] after the first Close frame, [`SendError::BadCloseCode`] unless the
+    /// code [may travel](CloseCode::is_sendable), [`SendError::TooLong`] beyond 123 bytes of
+    /// reason.
     pub fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), SendError> {
         self.outbox().close(code, reason)
     }
 
-    /// How many bytes its scratch has compressed and decompressed so far: see [`Scratch::codec_bytes`](crate::Scratch::codec_bytes).
+    /// How many bytes its scratch has compressed and decompressed so far: see
+    /// [`Scratch::codec_bytes`](crate::Scratch::codec_bytes).
     #[cfg(feature = "deflate")]
     #[must_use]
     pub const fn codec_bytes(&self) -> crate::deflate::CodecBytes {
@@ -204,7 +215,8 @@ impl Lane<'_> {
         Some(Short { first, len: usize::from(len), key: *key })
     }
 
-    /// Its payload, with the header of a reply before it that begins at `start`, and where the reply ends.
+    /// Its payload, with the header of a reply before it that begins at `start`, and where the
+    /// reply ends.
     #[inline(always)]
     fn unmask_short(
         &mut self,

@@ -96,7 +96,8 @@ fn message(
 }
 
 impl Lane<'_> {
-    /// What the steps would find, in fewer of them: a whole message of 126 to 65 535 bytes from a client, with nothing unusual under way.
+    /// What the steps would find, in fewer of them: a whole message of 126 to 65 535 bytes from a
+    /// client, with nothing unusual under way.
     #[inline(always)]
     fn medium(&mut self, engine: &Engine) -> Option<Next> {
         let rest = self.input.get(self.at..)?;
@@ -116,7 +117,8 @@ impl Lane<'_> {
         Some(Next::Whole { text: first == TEXT, src, len, key: Some(*key) })
     }
 
-    /// The payload of such a message of bytes, if it need not be compressed when it is sent back, and where that reply ends.
+    /// The payload of such a message of bytes, if it need not be compressed when it is sent back,
+    /// and where that reply ends.
     #[inline(always)]
     pub(super) fn medium_bytes(
         &mut self,
@@ -133,7 +135,8 @@ impl Lane<'_> {
         }
     }
 
-    /// The payload at `src` of the input, and where a reply can be built. Its header is there already.
+    /// The payload at `src` of the input, and where a reply can be built. Its header is there
+    /// already.
     #[inline(always)]
     fn unmask(
         &mut self,
@@ -290,7 +293,8 @@ impl Steps<'_, '_> {
         self.absorb()
     }
 
-    /// A message in one frame that lies whole in the input; `None` if its header came earlier and there is no room for that of a reply.
+    /// A message in one frame that lies whole in the input; `None` if its header came earlier and
+    /// there is no room for that of a reply.
     fn whole_data(
         &mut self,
         header: &FrameHeader,
@@ -346,7 +350,8 @@ impl Steps<'_, '_> {
         Ok(Some(Next::Held { text: message.text, checked }))
     }
 
-    /// Puts a control frame that is whole now where it can be looked at while its assembly serves the message around it.
+    /// Puts a control frame that is whole now where it can be looked at while its assembly serves
+    /// the message around it.
     fn control_in_pieces(&mut self, opcode: Opcode) -> Next {
         let mut len = 0;
         if let Some(assembly) = &self.engine.partial {
@@ -425,8 +430,9 @@ impl Output {
         src >= self.end + head
     }
 
-    /// Where the next reply begins, if it is to be built around the payload at `src` with a header of `head` bytes. Where nothing has been built since
-    /// the last other output, the payload stays where it lies.
+    /// Where the next reply begins, if it is to be built around the payload at `src` with a header
+    /// of `head` bytes. Where nothing has been built since the last other output, the payload stays
+    /// where it lies.
     #[inline]
     pub(super) fn make_room(&mut self, src: usize, head: usize) -> usize {
         if self.start == self.end {

@@ -64,7 +64,8 @@ pub struct Upgraded<'a> {
 pub enum RequestError {
     /// The host is no host with an optional port.
     Host,
-    /// The target does not start with a slash, or has a space, a control character, a `#`, or something above ASCII.
+    /// The target does not start with a slash, or has a space, a control character, a `#`, or
+    /// something above ASCII.
     Target,
     /// The origin has a control character.
     Origin,
@@ -118,21 +119,22 @@ pub enum HandshakeError {
     TooManyHeaders,
     /// A header is there twice that may be there once.
     DuplicateHeader,
-    /// The server does not switch protocols, but answers with this status. [`Response::parse`] reads such a response, which may
-    /// redirect (3xx) or want the client to authenticate (401).
+    /// The server does not switch protocols, but answers with this status. [`Response::parse`]
+    /// reads such a response, which may redirect (3xx) or want the client to authenticate (401).
     Status(u16),
     /// The Upgrade header is missing or is not `websocket`.
     Upgrade,
     /// The Connection header does not name Upgrade.
     Connection,
-    /// The Sec-WebSocket-Accept header is missing or does not go with the key: the server does not speak this protocol, or
-    /// this is the answer to another request.
+    /// The Sec-WebSocket-Accept header is missing or does not go with the key: the server does not
+    /// speak this protocol, or this is the answer to another request.
     Accept,
     /// The response announces a body, which a 101 cannot have.
     UnexpectedBody,
     /// The server has chosen a subprotocol that was not offered.
     Protocol,
-    /// The server has chosen an extension that was not offered, or with parameters that do not go with the offer.
+    /// The server has chosen an extension that was not offered, or with parameters that do not go
+    /// with the offer.
     Extension,
 }
 
@@ -158,8 +160,8 @@ impl fmt::Display for HandshakeError {
 impl core::error::Error for HandshakeError {}
 
 impl<'a> ClientRequest<'a> {
-    /// A request for `target`, which starts with a slash, of `host`, which may have a port. `key` is 16 random bytes, made anew for
-    /// each connection.
+    /// A request for `target`, which starts with a slash, of `host`, which may have a port. `key`
+    /// is 16 random bytes, made anew for each connection.
     #[must_use]
     pub const fn new(host: &'a str, target: &'a str, key: [u8; 16]) -> Self {
         Self {
@@ -196,8 +198,8 @@ impl<'a> ClientRequest<'a> {
         self
     }
 
-    /// The same with one more header. The handshake's own (Host, Origin, Upgrade, Connection, Sec-WebSocket-*), and those that
-    /// speak of a body, are refused.
+    /// The same with one more header. The handshake's own (Host, Origin, Upgrade, Connection,
+    /// Sec-WebSocket-*), and those that speak of a body, are refused.
     #[must_use]
     pub fn header(mut self, name: &'a str, value: &'a str) -> Self {
         self.headers.push((name, value));
@@ -259,10 +261,12 @@ impl<'a> ClientRequest<'a> {
         Ok(())
     }
 
-    /// Reads the response from the start of `bytes`, which may hold more than its head, and checks it. Yields what was agreed on,
-    /// and how many bytes that took: what follows is the server's first frame. `None`: more bytes are needed. Interim responses, 103 say, are passed over.
+    /// Reads the response from the start of `bytes`, which may hold more than its head, and checks
+    /// it. Yields what was agreed on, and how many bytes that took: what follows is the server's
+    /// first frame. `None`: more bytes are needed. Interim responses, 103 say, are passed over.
     ///
-    /// Where responses come in pieces, a [`HeadReader`](super::HeadReader) and [`check`](Self::check) look at each byte once.
+    /// Where responses come in pieces, a [`HeadReader`](super::HeadReader) and
+    /// [`check`](Self::check) look at each byte once.
     ///
     /// # Errors
     ///
@@ -285,7 +289,8 @@ impl<'a> ClientRequest<'a> {
         }
     }
 
-    /// Checks that `response` accepts this request (RFC 6455 section 4.1). It is the final one: of those of the 100s only 101 is.
+    /// Checks that `response` accepts this request (RFC 6455 section 4.1). It is the final one: of
+    /// those of the 100s only 101 is.
     ///
     /// # Errors
     ///
@@ -311,7 +316,8 @@ impl<'a> ClientRequest<'a> {
         if headers.get(const { Known::of("Sec-WebSocket-Accept") }) != Some(&accept[..]) {
             return Err(HandshakeError::Accept);
         }
-        // RFC 9110 section 8.6 forbids both. There are servers that send a length of 0, which announces nothing.
+        // RFC 9110 section 8.6 forbids both. There are servers that send a length of 0, which
+        // announces nothing.
         let length = headers.get(const { Known::of("Content-Length") });
         if headers.get(const { Known::of("Transfer-Encoding") }).is_some()
             || length.is_some_and(|value| content_length(value) != Some(0))

@@ -21,7 +21,8 @@ pub(crate) struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The bytes that it stands for; a backslash in quotes gives way to what follows it. A token has none.
+    /// The bytes that it stands for; a backslash in quotes gives way to what follows it. A token
+    /// has none.
     pub(crate) fn bytes(self) -> impl Iterator<Item = u8> + 'a {
         let mut raw = self.raw.iter().copied();
         core::iter::from_fn(move || match raw.next()? {

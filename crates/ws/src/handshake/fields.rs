@@ -11,8 +11,8 @@ use super::syntax::{ascii, is_token, is_value_byte, token_len, trim, trim_end, t
 pub struct Header<'a> {
     /// The name, in the sender's letters: to be compared ignoring their case.
     pub name: &'a str,
-    /// The value without blanks at its ends: visible characters, spaces, tabs, and bytes above ASCII, which need not be
-    /// UTF-8.
+    /// The value without blanks at its ends: visible characters, spaces, tabs, and bytes above
+    /// ASCII, which need not be UTF-8.
     pub value: &'a [u8],
 }
 
@@ -35,7 +35,8 @@ pub struct Headers<'a> {
     repeated: Names,
 }
 
-/// Where a value is among the lines, without the blanks at its ends. It begins at 0 if there is none: a name comes before each.
+/// Where a value is among the lines, without the blanks at its ends. It begins at 0 if there is
+/// none: a name comes before each.
 #[derive(Clone, Copy)]
 struct Place {
     start: u32,
@@ -68,7 +69,8 @@ pub(super) type Names = u16;
 /// The place of a known name, whatever the case of its letters.
 #[inline]
 pub(super) fn known(name: &[u8]) -> Option<usize> {
-    // Most write them as the standards do, and that is found out faster. A length says which one it can be.
+    // Most write them as the standards do, and that is found out faster. A length says which one it
+    // can be.
     macro_rules! candidate {
         ($index:expr) => {{
             const KNOWN_NAME: &[u8] = KNOWN[$index].as_bytes();
@@ -245,8 +247,8 @@ pub(super) enum FieldError {
     Reserved,
 }
 
-/// Whether the application may add this header: it must not be able to end the line, and what the handshake itself
-/// depends on is not the application's to say.
+/// Whether the application may add this header: it must not be able to end the line, and what the
+/// handshake itself depends on is not the application's to say.
 pub(super) fn check_own(name: &str, value: &str, reserved: &[&str]) -> Result<(), FieldError> {
     const ALWAYS_RESERVED: [&str; 5] =
         ["Upgrade", "Connection", "Content-Length", "Transfer-Encoding", "Trailer"];

@@ -119,7 +119,8 @@ impl Scanner {
                 return Err(HeadError::TooLong);
             }
             if self.after_cr {
-                // A CR alone, which some programs take for the end of a line (RFC 9112 section 2.2).
+                // A CR alone, which some programs take for the end of a line (RFC 9112 section
+                // 2.2).
                 if byte != b'\n' {
                     return Err(HeadError::ControlCharacter);
                 }
@@ -150,7 +151,8 @@ impl Scanner {
             if self.lines > 0 {
                 return Ok(true);
             }
-            // One empty line before a request is a leftover of the one before (RFC 9112 section 2.2).
+            // One empty line before a request is a leftover of the one before (RFC 9112 section
+            // 2.2).
             if self.skipped_empty {
                 return Err(HeadError::ControlCharacter);
             }

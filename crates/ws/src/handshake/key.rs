@@ -24,7 +24,8 @@ fn base64<const BYTES: usize, const LEN: usize>(bytes: &[u8; BYTES]) -> [u8; LEN
     encoded
 }
 
-/// The value as a key, if it is the base64 of 16 bytes, padded, and with no bits set beyond them (section 4.2.1, item 5).
+/// The value as a key, if it is the base64 of 16 bytes, padded, and with no bits set beyond them
+/// (section 4.2.1, item 5).
 pub(super) fn checked(value: &[u8]) -> Option<&[u8; KEY_LEN]> {
     let key: &[u8; KEY_LEN] = value.try_into().ok()?;
     let [digits @ .., last, b'=', b'='] = key else { return None };

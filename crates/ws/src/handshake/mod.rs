@@ -1,12 +1,15 @@
-//! The opening handshake: an HTTP/1.1 request, and a response that switches protocols (RFC 6455 section 4).
+//! The opening handshake: an HTTP/1.1 request, and a response that switches protocols (RFC 6455
+//! section 4).
 //!
-//! Everything works on slices of bytes. A server reads a [`Request`], at once or through a [`HeadReader`] as the bytes
-//! come; asks for its [`Upgrade`]; and writes either the answer of [`Upgrade::accept`] or that of a [`Rejection`]. A client
-//! writes a [`ClientRequest`] and checks the [`Response`] with it.
+//! Everything works on slices of bytes. A server reads a [`Request`], at once or through a
+//! [`HeadReader`] as the bytes come; asks for its [`Upgrade`]; and writes either the answer of
+//! [`Upgrade::accept`] or that of a [`Rejection`]. A client writes a [`ClientRequest`] and checks
+//! the [`Response`] with it.
 //!
-//! Heads are read strictly, because what two programs read differently is how requests are smuggled past one of them
-//! (RFC 9112 section 11.2): lines end in CR LF and nothing else, nothing is folded, no name is followed by a space, no
-//! header that counts is there twice, and a length and a transfer coding exclude each other.
+//! Heads are read strictly, because what two programs read differently is how requests are smuggled
+//! past one of them (RFC 9112 section 11.2): lines end in CR LF and nothing else, nothing is
+//! folded, no name is followed by a space, no header that counts is there twice, and a length and a
+//! transfer coding exclude each other.
 //!
 //! ```
 //! use windlass_ws::handshake::{Accept, HeadLimits, Request};

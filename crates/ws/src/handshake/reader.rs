@@ -9,11 +9,12 @@ use super::rejection::Rejection;
 use super::request::Request;
 use super::response::Response;
 
-/// Gathers a head from pieces of any size and looks at each byte once. Lines that end in the wrong way and heads that are too long are rejected at once;
-/// what the lines say is looked at when all of them are there.
+/// Gathers a head from pieces of any size and looks at each byte once. Lines that end in the wrong
+/// way and heads that are too long are rejected at once; what the lines say is looked at when all
+/// of them are there.
 ///
-/// A head that comes whole is not copied. One that does not takes at most `head_bytes_max` bytes; how long it may take is
-/// for the caller to limit.
+/// A head that comes whole is not copied. One that does not takes at most `head_bytes_max` bytes;
+/// how long it may take is for the caller to limit.
 ///
 /// ```
 /// use windlass_ws::handshake::{HeadLimits, HeadReader};
@@ -48,8 +49,9 @@ impl HeadReader {
         if self.is_done { 0 } else { self.buffer.len() }
     }
 
-    /// Takes the next bytes of a request. Yields the request, and how many of these bytes belong to its head: those that
-    /// follow are the caller's. `None`: all of them were taken, and more are needed.
+    /// Takes the next bytes of a request. Yields the request, and how many of these bytes belong to
+    /// its head: those that follow are the caller's. `None`: all of them were taken, and more are
+    /// needed.
     ///
     /// After a request the reader is ready for the next one.
     ///
@@ -67,8 +69,8 @@ impl HeadReader {
         }
     }
 
-    /// Takes the next bytes of a response, in the same way. [`ClientRequest::check`](super::ClientRequest::check) says whether it
-    /// is the right one.
+    /// Takes the next bytes of a response, in the same way.
+    /// [`ClientRequest::check`](super::ClientRequest::check) says whether it is the right one.
     ///
     /// # Errors
     ///

@@ -10,18 +10,21 @@ use super::upgrade::AcceptError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// 400: a line of the head has a control character, or a CR or LF that is not part of a line's end (RFC 9112 section
-    /// 2.2).
+    /// 400: a line of the head has a control character, or a CR or LF that is not part of a line's
+    /// end (RFC 9112 section 2.2).
     ControlCharacter,
-    /// 400: a line starts with a space or tab: it would continue the one before (RFC 9112 section 5.2).
+    /// 400: a line starts with a space or tab: it would continue the one before (RFC 9112 section
+    /// 5.2).
     FoldedLine,
-    /// 400: the first line is not a method, a target and a version with single spaces between (RFC 9112 section 3).
+    /// 400: the first line is not a method, a target and a version with single spaces between (RFC
+    /// 9112 section 3).
     RequestLine,
     /// 400: the target has no form that goes with the method (RFC 9112 section 3.2).
     Target,
     /// 414: the target is longer than `target_bytes_max`.
     TargetTooLong,
-    /// 505: not HTTP/1: or HTTP/1.0, and an upgrade was expected. A minor version above 1 counts as 1 (RFC 9110 section 2.5).
+    /// 505: not HTTP/1: or HTTP/1.0, and an upgrade was expected. A minor version above 1 counts as
+    /// 1 (RFC 9110 section 2.5).
     HttpVersion,
     /// 400: a header line without a colon, or whose name is no token (RFC 9112 section 5.1).
     HeaderName,
@@ -35,8 +38,8 @@ pub enum Rejection {
     NoHost,
     /// 400: the Host is no host with an optional port.
     BadHost,
-    /// 400: a Content-Length that is no number, or one beside a Transfer-Encoding, or the latter in HTTP/1.0, or a
-    /// Transfer-Encoding whose last coding is not `chunked` (RFC 9112 section 6).
+    /// 400: a Content-Length that is no number, or one beside a Transfer-Encoding, or the latter in
+    /// HTTP/1.0, or a Transfer-Encoding whose last coding is not `chunked` (RFC 9112 section 6).
     BodyLength,
     /// 501: transfer codings before `chunked`, for instance `gzip, chunked` (RFC 9112 section 6.1).
     TransferCoding,
@@ -52,7 +55,8 @@ pub enum Rejection {
     UnexpectedBody,
     /// 426: another version of the protocol than 13, or none.
     WebSocketVersion,
-    /// 400: the Sec-WebSocket-Key is missing or is not 16 bytes in base64 (RFC 6455 section 4.2.1, item 5).
+    /// 400: the Sec-WebSocket-Key is missing or is not 16 bytes in base64 (RFC 6455 section 4.2.1,
+    /// item 5).
     Key,
     /// 400: the Sec-WebSocket-Protocol is no list of different tokens, or has more than
     /// [`PROTOCOLS_MAX`](super::PROTOCOLS_MAX).
@@ -117,8 +121,8 @@ impl Rejection {
         }
     }
 
-    /// Appends the whole response, after which the connection is to be closed: the status, one line of text, and what the
-    /// status requires.
+    /// Appends the whole response, after which the connection is to be closed: the status, one line
+    /// of text, and what the status requires.
     ///
     /// It has no Date, since nothing here reads a clock. A server that has one sends it, by
     /// [`write_with_headers`](Self::write_with_headers) (RFC 9110 section 6.6.1).
@@ -130,7 +134,8 @@ impl Rejection {
     ///
     /// # Errors
     ///
-    /// [`AcceptError`] when one of them cannot be sent, or is one that the response has itself. Nothing was appended then.
+    /// [`AcceptError`] when one of them cannot be sent, or is one that the response has itself.
+    /// Nothing was appended then.
     pub fn write_with_headers(
         self,
         headers: &[(&str, &str)],

@@ -50,7 +50,8 @@ pub enum Body {
     Chunked,
 }
 
-/// A request of HTTP/1.0 or HTTP/1.1 whose head is well-formed. It need not be an upgrade: see [`upgrade`](Self::upgrade).
+/// A request of HTTP/1.0 or HTTP/1.1 whose head is well-formed. It need not be an upgrade: see
+/// [`upgrade`](Self::upgrade).
 ///
 /// It borrows the bytes that it was read from.
 #[derive(Clone, Copy, Debug)]
@@ -64,11 +65,12 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a request from the start of `bytes`, which may hold more than its head. Yields the request and the length of the
-    /// head: what follows is the body, or what the client sends after an upgrade. `None`: more bytes are needed.
+    /// Reads a request from the start of `bytes`, which may hold more than its head. Yields the
+    /// request and the length of the head: what follows is the body, or what the client sends after
+    /// an upgrade. `None`: more bytes are needed.
     ///
-    /// It starts from the first byte each time; where heads come in pieces, a [`HeadReader`](super::HeadReader) looks at each byte
-    /// once.
+    /// It starts from the first byte each time; where heads come in pieces, a
+    /// [`HeadReader`](super::HeadReader) looks at each byte once.
     ///
     /// # Errors
     ///
@@ -108,14 +110,15 @@ impl<'a> Request<'a> {
         self.method
     }
 
-    /// The target as it was sent, for instance `/chat?room=1`, or `http://example.com/chat` where the client believes to talk
-    /// to a proxy.
+    /// The target as it was sent, for instance `/chat?room=1`, or `http://example.com/chat` where
+    /// the client believes to talk to a proxy.
     #[must_use]
     pub const fn target(&self) -> &'a str {
         self.raw_target
     }
 
-    /// The target's path, not decoded: it starts with a slash, but is `*` for `OPTIONS *` and empty for CONNECT.
+    /// The target's path, not decoded: it starts with a slash, but is `*` for `OPTIONS *` and empty
+    /// for CONNECT.
     #[must_use]
     pub const fn path(&self) -> &'a str {
         self.target.path
@@ -127,14 +130,15 @@ impl<'a> Request<'a> {
         self.target.query
     }
 
-    /// Host and port that the request is for: the target's if it has them (RFC 9112 section 3.2.2), else those of the Host
-    /// header. `None` only in HTTP/1.0.
+    /// Host and port that the request is for: the target's if it has them (RFC 9112 section 3.2.2),
+    /// else those of the Host header. `None` only in HTTP/1.0.
     #[must_use]
     pub fn host(&self) -> Option<&'a str> {
         self.target.authority.or_else(|| self.header("Host"))
     }
 
-    /// Whether the client speaks HTTP/1.0, which knows neither upgrades nor, by itself, a second request.
+    /// Whether the client speaks HTTP/1.0, which knows neither upgrades nor, by itself, a second
+    /// request.
     #[must_use]
     pub const fn is_http_1_0(&self) -> bool {
         self.is_http_1_0
@@ -152,8 +156,8 @@ impl<'a> Request<'a> {
         self.headers
     }
 
-    /// The value of the first header of this name, whatever the case of its letters. `None` also where the value is not UTF-8;
-    /// [`headers`](Self::headers) has the bytes.
+    /// The value of the first header of this name, whatever the case of its letters. `None` also
+    /// where the value is not UTF-8; [`headers`](Self::headers) has the bytes.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a str> {
         core::str::from_utf8(self.headers.first(name)?).ok()
@@ -169,8 +173,8 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotAnUpgrade`] where it wants something else, and others where it does not ask for the upgrade as it
-    /// must.
+    /// [`Rejection::NotAnUpgrade`] where it wants something else, and others where it does not ask
+    /// for the upgrade as it must.
     pub fn upgrade(&self) -> Result<Upgrade<'a>, Rejection> {
         Upgrade::check(self)
     }
@@ -233,7 +237,8 @@ fn request_line(line: &[u8]) -> Result<(&str, &str, bool), Rejection> {
     Ok((ascii(method), target, is_http_1_0))
 }
 
-/// The minor version of `HTTP/1.x`; `Some(None)` for another major one, `None` where it is no version (RFC 9112 section 2.3).
+/// The minor version of `HTTP/1.x`; `Some(None)` for another major one, `None` where it is no
+/// version (RFC 9112 section 2.3).
 pub(super) fn http_minor(version: &[u8]) -> Option<Option<u8>> {
     match version.strip_prefix(b"HTTP/")? {
         [major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {

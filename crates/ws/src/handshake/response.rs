@@ -40,8 +40,9 @@ pub struct Response<'a> {
 }
 
 impl<'a> Response<'a> {
-    /// Reads a response from the start of `bytes`, which may hold more than its head. Yields the response and the length of
-    /// the head. `None`: more bytes are needed. See [`HeadReader`](super::HeadReader) for heads that come in pieces.
+    /// Reads a response from the start of `bytes`, which may hold more than its head. Yields the
+    /// response and the length of the head. `None`: more bytes are needed. See
+    /// [`HeadReader`](super::HeadReader) for heads that come in pieces.
     ///
     /// # Errors
     ///
@@ -79,16 +80,16 @@ impl<'a> Response<'a> {
         self.headers
     }
 
-    /// The value of the first header of this name, whatever the case of its letters. `None` also where the value is not UTF-8;
-    /// [`headers`](Self::headers) has the bytes.
+    /// The value of the first header of this name, whatever the case of its letters. `None` also
+    /// where the value is not UTF-8; [`headers`](Self::headers) has the bytes.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a str> {
         core::str::from_utf8(self.headers.first(name)?).ok()
     }
 }
 
-/// `HTTP/1.1 101 reason`, where the reason may be empty, and the space before it missing as some servers have it (RFC 9112
-/// section 4). Yields the status, and whether it is HTTP/1.0.
+/// `HTTP/1.1 101 reason`, where the reason may be empty, and the space before it missing as some
+/// servers have it (RFC 9112 section 4). Yields the status, and whether it is HTTP/1.0.
 fn status_line(line: &[u8]) -> Result<(u16, bool), HandshakeError> {
     let mut parts = line.splitn(3, |&byte| byte == b' ');
     let minor = parts.next().and_then(http_minor).ok_or(HandshakeError::Malformed)?;

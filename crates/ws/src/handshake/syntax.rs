@@ -44,7 +44,8 @@ pub(super) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && token_len(bytes) == bytes.len()
 }
 
-/// Whether all of them are [value bytes](is_value_byte): so many at a time as the compiler finds instructions for. The last ones are looked at together with some before them.
+/// Whether all of them are [value bytes](is_value_byte): so many at a time as the compiler finds
+/// instructions for. The last ones are looked at together with some before them.
 pub(super) fn are_value_bytes(bytes: &[u8]) -> bool {
     match bytes.len() {
         16.. => blocks_are_value_bytes::<16>(bytes),
@@ -61,7 +62,8 @@ fn blocks_are_value_bytes<const N: usize>(bytes: &[u8]) -> bool {
     bytes.last_chunk().is_some_and(is_good) && blocks.all(is_good)
 }
 
-/// What a field's value and a line may consist of (section 5.5): anything visible, anything above ASCII, space and tab.
+/// What a field's value and a line may consist of (section 5.5): anything visible, anything above
+/// ASCII, space and tab.
 pub(super) const fn is_value_byte(byte: u8) -> bool {
     matches!(byte, b'\t' | 0x20..=0x7e | 0x80..)
 }
@@ -104,8 +106,8 @@ pub(super) fn ascii(bytes: &[u8]) -> &str {
     core::str::from_utf8(bytes).expect("checked to be ASCII")
 }
 
-/// The elements of a list without the empty ones, which senders may leave behind (section 5.6.1.2). For lists whose
-/// elements have no quoted strings.
+/// The elements of a list without the empty ones, which senders may leave behind (section 5.6.1.2).
+/// For lists whose elements have no quoted strings.
 pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(trim).filter(|element| !element.is_empty())
 }

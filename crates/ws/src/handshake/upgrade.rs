@@ -60,8 +60,8 @@ pub struct Accept<'a> {
     /// Answers offers of permessage-deflate, if it is there.
     #[cfg(feature = "deflate")]
     pub deflate: Option<&'a DeflateConfig>,
-    /// Further headers. The handshake's own (Upgrade, Connection, Sec-WebSocket-*), and those that speak of a body, are
-    /// refused.
+    /// Further headers. The handshake's own (Upgrade, Connection, Sec-WebSocket-*), and those that
+    /// speak of a body, are refused.
     pub headers: &'a [(&'a str, &'a str)],
 }
 
@@ -191,8 +191,8 @@ impl<'a> Upgrade<'a> {
         Protocols { headers: self.request.headers, value: &[] }
     }
 
-    /// The origin of the page that opens the connection. Browsers always send it, and a server that trusts cookies must
-    /// look at it (RFC 6455 section 10.2).
+    /// The origin of the page that opens the connection. Browsers always send it, and a server that
+    /// trusts cookies must look at it (RFC 6455 section 10.2).
     #[must_use]
     pub fn origin(&self) -> Option<&'a str> {
         self.request.header("Origin")
@@ -258,7 +258,8 @@ fn start(accept: &[u8; key::ACCEPT_LEN]) -> [u8; START.len() + key::ACCEPT_LEN +
 const START: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ";
 
-/// Whether one of the headers of this name lists `wanted`, which is in small letters, whatever the case of its letters.
+/// Whether one of the headers of this name lists `wanted`, which is in small letters, whatever the
+/// case of its letters.
 #[inline]
 pub(super) fn lists<const LEN: usize>(
     headers: &Headers<'_>,
@@ -266,7 +267,8 @@ pub(super) fn lists<const LEN: usize>(
     wanted: &[u8; LEN],
 ) -> bool {
     debug_assert!(wanted.iter().all(u8::is_ascii_lowercase));
-    // Mostly there is one header with one element. The bit that is set here is what sets a small letter apart from a large one, and no other byte becomes one by it.
+    // Mostly there is one header with one element. The bit that is set here is what sets a small
+    // letter apart from a large one, and no other byte becomes one by it.
     let is_it = |value: &[u8; LEN]| {
         value.iter().zip(wanted).fold(true, |all, (byte, other)| all & (byte | 0x20 == *other))
     };
@@ -279,7 +281,8 @@ fn is_among(headers: &Headers<'_>, name: Known, wanted: &[u8]) -> bool {
     headers.all(name).flat_map(elements).any(|element| element.eq_ignore_ascii_case(wanted))
 }
 
-/// RFC 6455 section 4.1, item 10: at least one where the header is there, each a token, no two the same.
+/// RFC 6455 section 4.1, item 10: at least one where the header is there, each a token, no two the
+/// same.
 fn check_protocols(headers: &Headers<'_>) -> Result<(), Rejection> {
     if headers.get(const { Known::of("Sec-WebSocket-Protocol") }).is_none() {
         return Ok(());

@@ -1,7 +1,8 @@
 //! Heads that have come whole and are as most are: found, checked and taken apart in one go.
 //!
-//! What is accepted here is what the [`Scanner`](super::head::Scanner) and [`Headers::check`] accept, which are asked where this says no: because the head has not come whole, because something in
-//! it is wrong, or because it has what heads seldom have.
+//! What is accepted here is what the [`Scanner`](super::head::Scanner) and [`Headers::check`]
+//! accept, which are asked where this says no: because the head has not come whole, because
+//! something in it is wrong, or because it has what heads seldom have.
 
 use super::fields::{Headers, Names, known};
 use super::head::{HeadLimits, first_line_max};
@@ -69,8 +70,9 @@ const fn eight(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
-/// How many bytes come before the first one whose top bit is set in the mask of its eight. Eight bytes are looked at in one number: what is carried over from a byte changes only those after it, and the first
-/// one that is found counts.
+/// How many bytes come before the first one whose top bit is set in the mask of its eight. Eight
+/// bytes are looked at in one number: what is carried over from a byte changes only those after it,
+/// and the first one that is found counts.
 #[inline(always)]
 fn len_before(bytes: &[u8], mask: impl Fn(u64) -> u64, is_it: impl Fn(u8) -> bool) -> usize {
     let mut at = 0;

@@ -7,7 +7,8 @@ use std::{fs, path::PathBuf};
 /// Fewer files than this, and the corpus has been lost.
 const FILES_MIN: usize = 10;
 
-/// Runs a target with every file of its corpus, in order; a panic is preceded by the name of its file.
+/// Runs a target with every file of its corpus, in order; a panic is preceded by the name of its
+/// file.
 fn replay(name: &str) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
     let entries =

@@ -221,7 +221,8 @@ proptest! {
     }
 }
 
-/// What is compressed for many is read by whoever has agreed to it, in any order and in between messages of his own.
+/// What is compressed for many is read by whoever has agreed to it, in any order and in between
+/// messages of his own.
 #[test]
 fn a_message_compressed_for_many_is_read_by_each() {
     let config = DeflateConfig::DEFAULT;

@@ -59,7 +59,8 @@ pub(crate) fn deflate_pair(
         .map(|role| Engine::with_deflate(&Arc::new(role), agreement, config))
 }
 
-/// Each side says its part, in turns of a few messages; what is under way goes over in pieces of the sizes given. One side echoes, then both close.
+/// Each side says its part, in turns of a few messages; what is under way goes over in pieces of
+/// the sizes given. One side echoes, then both close.
 pub(crate) fn talk(
     engines: [Engine; 2],
     parts: [&[Said]; 2],

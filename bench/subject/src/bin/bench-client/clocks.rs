@@ -29,9 +29,10 @@ impl ServerClock {
         }
     }
 
-    /// Has the kernel bring the clock up to date: of a process that runs it is as old as the last tick (`read_sum_exec_runtime` in the
-    /// kernel's `kernel/sched/cputime.c`), some milliseconds. A change of policy or priority takes the process out of the queue and puts it
-    /// back, for which its time is taken; to a process that has a processor to itself they are all the same.
+    /// Has the kernel bring the clock up to date: of a process that runs it is as old as the last
+    /// tick (`read_sum_exec_runtime` in the kernel's `kernel/sched/cputime.c`), some milliseconds.
+    /// A change of policy or priority takes the process out of the queue and puts it back, for
+    /// which its time is taken; to a process that has a processor to itself they are all the same.
     fn refresh(self) {
         // SAFETY: it takes a number.
         let policy = unsafe { libc::sched_getscheduler(self.process) };
@@ -41,7 +42,8 @@ impl ServerClock {
         };
         for (policy, priority) in both {
             let parameters = libc::sched_param { sched_priority: priority };
-            // SAFETY: the parameters are readable for the length of the call. Where it is refused the clock stays as it is.
+            // SAFETY: the parameters are readable for the length of the call. Where it is refused
+            // the clock stays as it is.
             unsafe { libc::sched_setscheduler(self.process, policy, &raw const parameters) };
         }
     }
@@ -49,7 +51,8 @@ impl ServerClock {
     fn ns(self) -> u64 {
         self.refresh();
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the time is writable for the length of the call; of a process that has ended it stays zero.
+        // SAFETY: the time is writable for the length of the call; of a process that has ended it
+        // stays zero.
         unsafe { libc::clock_gettime(self.clock, &raw mut time) };
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
@@ -71,7 +74,8 @@ impl Moment {
     }
 }
 
-/// The measured part of a slice: it begins when so many rounds have warmed everything up, and ends before the last are waited for.
+/// The measured part of a slice: it begins when so many rounds have warmed everything up, and ends
+/// before the last are waited for.
 #[derive(Debug)]
 pub(crate) struct Window {
     clock: ServerClock,

@@ -9,8 +9,8 @@ use crate::clocks::{ServerClock, Window};
 use crate::lap::{Kind, Lap, Place, split};
 use crate::socket::{self, Poll, RECEIVE_BYTES, Taken, Writes};
 
-/// Messages of each connection, in runs of its depth, that warm a slice. After an idle gap TCP acknowledges at once for some
-/// sixteen segments.
+/// Messages of each connection, in runs of its depth, that warm a slice. After an idle gap TCP
+/// acknowledges at once for some sixteen segments.
 const WARM_RUNS: u64 = 24;
 
 /// All connections of a case.
@@ -81,7 +81,8 @@ impl Exchange {
         Ok(Self { poll, connections: open, shared, clock: ServerClock::of(server.process)? })
     }
 
-    /// Exchanges messages until so many have been measured, and waits for those that are still under way.
+    /// Exchanges messages until so many have been measured, and waits for those that are still
+    /// under way.
     fn run(&mut self, window: &mut Window) -> Result<(), Error> {
         let Self { poll, connections, shared, .. } = self;
         for connection in connections.iter_mut() {
@@ -155,8 +156,9 @@ impl Connection {
     }
 }
 
-/// Has each message answered once, looks whether the answer is the message, and takes it for what must come from now on: without
-/// context takeover the same message is compressed in the same way each time.
+/// Has each message answered once, looks whether the answer is the message, and takes it for what
+/// must come from now on: without context takeover the same message is compressed in the same way
+/// each time.
 fn learn(
     socket: &TcpStream,
     kind: Kind,

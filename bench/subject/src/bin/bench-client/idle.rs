@@ -9,7 +9,8 @@ use crate::exchange::ask;
 use crate::lap::Kind;
 use crate::socket;
 
-/// Connections that are there before: what a server sets up with its first ones is no part of what another one costs.
+/// Connections that are there before: what a server sets up with its first ones is no part of what
+/// another one costs.
 const BEFORE: usize = 20;
 
 const KIND: Kind = Kind { content: Content::Binary, bytes: 64, deflate: false };
@@ -49,7 +50,8 @@ impl Idle {
         Ok(())
     }
 
-    /// What the server has resident: by the kind of count that is exact, which walks its page tables.
+    /// What the server has resident: by the kind of count that is exact, which walks its page
+    /// tables.
     fn resident(&self) -> Result<Resident, Error> {
         let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.process))?;
         let bytes = |field: &'static str| -> Result<u64, Error> {
@@ -64,7 +66,8 @@ impl Idle {
     }
 }
 
-/// Bytes in memory: all of them, and without those of files, which are the program's own text and differ by what of it the kernel has mapped ahead.
+/// Bytes in memory: all of them, and without those of files, which are the program's own text and
+/// differ by what of it the kernel has mapped ahead.
 struct Resident {
     all: u64,
     anonymous: u64,

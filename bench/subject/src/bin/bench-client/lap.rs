@@ -1,4 +1,5 @@
-//! What is sent and what must come back, made beforehand: some different messages that follow each other round and round.
+//! What is sent and what must come back, made beforehand: some different messages that follow each
+//! other round and round.
 
 use windlass_bench_driver::Error;
 use windlass_bench_driver::payload;
@@ -13,7 +14,8 @@ pub(crate) struct Kind {
     pub(crate) deflate: bool,
 }
 
-/// Bytes of the messages of a lap, so that they stay in the nearest caches, as a server's only buffer does.
+/// Bytes of the messages of a lap, so that they stay in the nearest caches, as a server's only
+/// buffer does.
 const LAP_BYTES: usize = 32 * 1024;
 
 /// Different messages of a lap: enough to notice one that is lost or out of order.
@@ -116,7 +118,8 @@ fn inflated(compressed: &[u8], length: usize) -> Result<Vec<u8>, Error> {
     Ok(plain)
 }
 
-/// Frames that follow each other round and round, with some of the first again at the end, so that several lie in one piece.
+/// Frames that follow each other round and round, with some of the first again at the end, so that
+/// several lie in one piece.
 #[derive(Debug)]
 pub(crate) struct Lap {
     bytes: Vec<u8>,
@@ -162,7 +165,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Compares what came with what must come, and says how many frames it ends; `None` if a byte is wrong.
+    /// Compares what came with what must come, and says how many frames it ends; `None` if a byte
+    /// is wrong.
     pub(crate) fn advance(&mut self, lap: &Lap, mut received: &[u8]) -> Option<u64> {
         let mut ended = 0;
         loop {

@@ -1,8 +1,10 @@
-//! The client of the suites `echo`, `broadcast`, `handshake` and `memory`: one program for all servers.
+//! The client of the suites `echo`, `broadcast`, `handshake` and `memory`: one program for all
+//! servers.
 //!
-//! It is spoken to in lines of JSON, as every measured program is, and told which server to connect to. It must be cheap, or it
-//! would be what is measured: what it sends is made beforehand, and what it receives is compared with what was made beforehand, for a
-//! server's frames without a mask can be written in one way only. Every byte is compared.
+//! It is spoken to in lines of JSON, as every measured program is, and told which server to connect
+//! to. It must be cheap, or it would be what is measured: what it sends is made beforehand, and
+//! what it receives is compared with what was made beforehand, for a server's frames without a mask
+//! can be written in one way only. Every byte is compared.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Messages of one connection that a server sends to all others. So many are under way until all receivers have them.
+//! Messages of one connection that a server sends to all others. So many are under way until all
+//! receivers have them.
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
@@ -50,7 +51,8 @@ impl Flight {
         self.lacking.extend(std::iter::repeat_n(receivers as u32, count));
     }
 
-    /// A receiver has got those of these numbers; returns how many nobody lacks any more. `None` if one was never sent.
+    /// A receiver has got those of these numbers; returns how many nobody lacks any more. `None` if
+    /// one was never sent.
     fn got(&mut self, numbers: std::ops::Range<u64>) -> Option<usize> {
         for number in numbers {
             *self.lacking.get_mut((number - self.first) as usize)? -= 1;
@@ -99,8 +101,8 @@ impl Publish {
             buffer: vec![0; RECEIVE_BYTES],
             clock: ServerClock::of(server.process)?,
         };
-        // sleep: whoever is upgraded need not have subscribed yet, and no server says when he has. What comes too early is noticed: it
-        // does not reach everyone.
+        // sleep: whoever is upgraded need not have subscribed yet, and no server says when he has.
+        // What comes too early is noticed: it does not reach everyone.
         std::thread::sleep(std::time::Duration::from_millis(100));
         publish.run(&mut Window::new(publish.clock, 0, 0))?;
         Ok(publish)
@@ -112,7 +114,8 @@ impl Publish {
             for index in 0..self.poll.wait()? {
                 let number = self.poll.ready(index);
                 let receiver = &mut self.receivers[number];
-                // All that may be under way fits into the buffer, so one read takes all that there is.
+                // All that may be under way fits into the buffer, so one read takes all that there
+                // is.
                 let Taken::Bytes(count) = socket::receive(&receiver.socket, &mut self.buffer)?
                 else {
                     continue;
@@ -131,7 +134,8 @@ impl Publish {
         Ok(())
     }
 
-    /// Sends the next messages. There is room for those that may be under way: the server has read all before them.
+    /// Sends the next messages. There is room for those that may be under way: the server has read
+    /// all before them.
     fn publish(&mut self, count: usize) -> Result<(), Error> {
         self.flight.begin(count, self.receivers.len());
         let run = self.requests.run(self.next, count);

@@ -131,8 +131,9 @@ impl Poll {
         })
     }
 
-    /// Watches a socket's edges: what is told of once is not looked at again in the next wait, which is what a client can do to be cheap.
-    /// It must be read from until less has come than there was room for.
+    /// Watches a socket's edges: what is told of once is not looked at again in the next wait,
+    /// which is what a client can do to be cheap. It must be read from until less has come than
+    /// there was room for.
     pub(crate) fn add(
         &self,
         socket: impl AsFd,
@@ -161,7 +162,8 @@ impl Poll {
         }
     }
 
-    /// The number of one that is ready: something has come, or there is room again for what the kernel would not take.
+    /// The number of one that is ready: something has come, or there is room again for what the
+    /// kernel would not take.
     pub(crate) fn ready(&self, index: usize) -> usize {
         self.events[index].data.u64() as usize
     }

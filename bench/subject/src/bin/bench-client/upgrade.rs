@@ -12,7 +12,8 @@ use windlass_bench_driver::{Error, Measured};
 use crate::clocks::{ServerClock, Window};
 use crate::socket::{self, Poll, Taken, Writes, is_upgraded};
 
-/// Connections that warm a slice, or as many as are measured if those are fewer: a slice whose instructions are counted in steps is short.
+/// Connections that warm a slice, or as many as are measured if those are fewer: a slice whose
+/// instructions are counted in steps is short.
 const WARM: u64 = 200;
 
 pub(crate) struct Upgrade {
@@ -44,7 +45,8 @@ impl Upgrade {
         })
     }
 
-    /// Begins a connection. To this very host it is there at once, before the server has accepted it.
+    /// Begins a connection. To this very host it is there at once, before the server has accepted
+    /// it.
     fn begin(&mut self, number: usize) -> Result<(), Error> {
         let flags = SocketFlags::CLOEXEC;
         let socket =
@@ -86,14 +88,16 @@ impl Upgrade {
     }
 }
 
-/// Where a connection comes from: a different address of this host each time. Who closes first keeps the port for a minute, and with
-/// one address the search for another one would soon be all that the client does.
+/// Where a connection comes from: a different address of this host each time. Who closes first
+/// keeps the port for a minute, and with one address the search for another one would soon be all
+/// that the client does.
 fn source(number: u32) -> Ipv4Addr {
     let [_, _, high, low] = (1 + number % 50_000).to_be_bytes();
     Ipv4Addr::new(127, 1, high, low)
 }
 
-/// Has the port chosen in connect(2), which knows both ends, rather than in bind(2) (ip(7), IP_BIND_ADDRESS_NO_PORT).
+/// Has the port chosen in connect(2), which knows both ends, rather than in bind(2) (ip(7),
+/// IP_BIND_ADDRESS_NO_PORT).
 fn leave_port_to_connect(socket: &OwnedFd) -> std::io::Result<()> {
     let on: libc::c_int = 1;
     let (level, option) = (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT);

@@ -1,7 +1,9 @@
-//! The least that a server can do on an io_uring(7): the floor of the other directory, with receives that repeat by themselves and sends that go out with the wait.
+//! The least that a server can do on an io_uring(7): the floor of the other directory, with
+//! receives that repeat by themselves and sends that go out with the wait.
 //!
-//! One receive for each connection, which takes buffers from a row; a lone frame is answered from where it was received, what else is sent from an arena. All that a wait has brought
-//! is answered with the next one, and then the buffers go back.
+//! One receive for each connection, which takes buffers from a row; a lone frame is answered from
+//! where it was received, what else is sent from an arena. All that a wait has brought is answered
+//! with the next one, and then the buffers go back.
 
 #![deny(unsafe_code)]
 
@@ -44,7 +46,8 @@ struct Floor {
     mode: Mode,
     ring: Ring,
     table: Table,
-    /// By descriptor: in which batch it was sent to last. Two sends at a time would mix their bytes.
+    /// By descriptor: in which batch it was sent to last. Two sends at a time would mix their
+    /// bytes.
     sent_in: Vec<u64>,
     batch: u64,
     /// What came before the end of a frame, with the end.

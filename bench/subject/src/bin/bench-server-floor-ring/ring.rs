@@ -1,4 +1,5 @@
-//! The ring: one io_uring_enter(2) that submits and waits, a row of buffers, an arena of what is sent.
+//! The ring: one io_uring_enter(2) that submits and waits, a row of buffers, an arena of what is
+//! sent.
 
 #![allow(
     unsafe_code,
@@ -69,7 +70,8 @@ pub(crate) struct Ring {
     starved: Vec<usize>,
     /// Completions that were met on the way to those of sends.
     kept: VecDeque<(u64, i32, u32)>,
-    /// It runs under valgrind, which delivers no signal in io_uring_enter(2): the one that ends it must come between two waits.
+    /// It runs under valgrind, which delivers no signal in io_uring_enter(2): the one that ends it
+    /// must come between two waits.
     is_counted: bool,
 }
 
@@ -127,7 +129,8 @@ impl Ring {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: what an entry names lives as long as the process, and its bytes are kept until the batch is over.
+        // SAFETY: what an entry names lives as long as the process, and its bytes are kept until
+        // the batch is over.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
             let _ = self.ring.submit();
         }
@@ -196,7 +199,8 @@ impl Ring {
     pub(crate) fn bytes(&mut self, buffer: u16, len: usize) -> &mut [u8] {
         assert!(buffer < BUFFERS && len <= BUFFER_BYTES, "as the kernel says");
         let start = self.buffers.wrapping_add(usize::from(buffer) * BUFFER_BYTES);
-        // SAFETY: the kernel has handed them over and gets them back by `recycle` alone, and the caller looks at one at a time.
+        // SAFETY: the kernel has handed them over and gets them back by `recycle` alone, and the
+        // caller looks at one at a time.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 
@@ -269,7 +273,8 @@ impl Ring {
                     as u64;
             let entry = self.row.cast::<Entry>().wrapping_add(place);
             // The tail of the row lies in the first entry, so the fields are written one by one.
-            // SAFETY: the place is one of the row, which the kernel reads when the tail has passed it.
+            // SAFETY: the place is one of the row, which the kernel reads when the tail has passed
+            // it.
             unsafe { (*entry).address = address };
             // SAFETY: as above.
             unsafe { (*entry).len = BUFFER_BYTES as u32 };
@@ -278,7 +283,8 @@ impl Ring {
             self.tail = self.tail.wrapping_add(1);
         }
         let tail = self.row.cast::<u16>().wrapping_add(std::mem::offset_of!(Entry, tail) / 2);
-        // SAFETY: the first entry's last field, which is aligned, and which only this thread writes.
+        // SAFETY: the first entry's last field, which is aligned, and which only this thread
+        // writes.
         let tail = unsafe { AtomicU16::from_ptr(tail) };
         tail.store(self.tail, Ordering::Release);
         while let Some(fd) = self.starved.pop() {

@@ -78,7 +78,8 @@ impl Out {
         Self { room: vec![0; bytes].into(), length: 0 }
     }
 
-    /// The next bytes, in two parts. There is room: what is sent for a read is shorter than what was read.
+    /// The next bytes, in two parts. There is room: what is sent for a read is shorter than what
+    /// was read.
     #[inline]
     fn take(&mut self, first: usize, second: usize) -> (&mut [u8], &mut [u8]) {
         let start = self.length;

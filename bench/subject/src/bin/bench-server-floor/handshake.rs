@@ -11,7 +11,8 @@ use crate::table::{Connection, Role};
 /// RFC 6455 section 4.2.2.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Appends the answer to a whole request, and says how much of what came it is; 0 if its end has not come.
+/// Appends the answer to a whole request, and says how much of what came it is; 0 if its end has
+/// not come.
 pub(crate) fn answer(
     connection: &mut Connection,
     mode: Mode,

@@ -1,8 +1,9 @@
-//! The least that a server can do: it waits, reads, unmasks and writes back. It validates nothing, knows no limits, closes nobody
-//! with a reason, and takes for granted that its client is well-behaved. What is above it in a real server is the server's own.
+//! The least that a server can do: it waits, reads, unmasks and writes back. It validates nothing,
+//! knows no limits, closes nobody with a reason, and takes for granted that its client is
+//! well-behaved. What is above it in a real server is the server's own.
 //!
-//! Frames of one read are answered in one write. A lone one is answered from where it was received. What is published is encoded
-//! once a read and written to each receiver in one call.
+//! Frames of one read are answered in one write. A lone one is answered from where it was received.
+//! What is published is encoded once a read and written to each receiver in one call.
 
 #![deny(unsafe_code)]
 

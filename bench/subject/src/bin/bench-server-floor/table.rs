@@ -18,7 +18,8 @@ pub(crate) enum Role {
 pub(crate) struct Connection {
     pub(crate) socket: OwnedFd,
     pub(crate) role: Role,
-    /// The beginning of a frame whose end has not come. It has its memory to itself while it is there and no longer.
+    /// The beginning of a frame whose end has not come. It has its memory to itself while it is
+    /// there and no longer.
     kept: Option<Box<[u8]>>,
     /// What the kernel would not take yet.
     pub(crate) unsent: Option<Vec<u8>>,

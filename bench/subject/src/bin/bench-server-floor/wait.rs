@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::event::epoll;
 use windlass_bench_driver::Error;
 
-/// epoll_wait(2) as libc has it: rustix makes epoll_pwait2(2) of it, which valgrind 3.19 does not know.
+/// epoll_wait(2) as libc has it: rustix makes epoll_pwait2(2) of it, which valgrind 3.19 does not
+/// know.
 pub(crate) fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>) -> Result<(), Error> {
     events.clear();
     let room = events.spare_capacity_mut();

@@ -1,4 +1,5 @@
-//! The servers of windlass for the suites of `windlass-bench` that measure servers: written as its users write theirs.
+//! The servers of windlass for the suites of `windlass-bench` that measure servers: written as its
+//! users write theirs.
 
 #![deny(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! windlass under the workload of `windlass-bench`: events and timers, what other threads have to do with it, and the
-//! WebSocket protocol.
+//! windlass under the workload of `windlass-bench`: events and timers, what other threads have to
+//! do with it, and the WebSocket protocol.
 
 #![deny(unsafe_code)]
 

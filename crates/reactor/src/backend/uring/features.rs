@@ -21,17 +21,19 @@ pub struct RingFeatures(u32);
 impl RingFeatures {
     /// The queue of submissions without an array of indices (`IORING_SETUP_NO_SQARRAY`, Linux 6.6).
     pub const NO_SQARRAY: Self = Self(1);
-    /// Completions are made ready when the owner asks for them and not whenever he is in the kernel (`IORING_SETUP_DEFER_TASKRUN`, 6.1).
-    /// It needs [`SINGLE_ISSUER`](Self::SINGLE_ISSUER).
+    /// Completions are made ready when the owner asks for them and not whenever he is in the kernel
+    /// (`IORING_SETUP_DEFER_TASKRUN`, 6.1). It needs [`SINGLE_ISSUER`](Self::SINGLE_ISSUER).
     pub const DEFER_TASKRUN: Self = Self(1 << 1);
     /// One thread submits, so the kernel need not lock (`IORING_SETUP_SINGLE_ISSUER`, 6.0).
     pub const SINGLE_ISSUER: Self = Self(1 << 2);
-    /// A flag in memory says that completions can be made ready (`IORING_SETUP_TASKRUN_FLAG`, 5.19): asking for nothing costs no system
-    /// call. Only with [`DEFER_TASKRUN`](Self::DEFER_TASKRUN) here; without that, completions come by themselves.
+    /// A flag in memory says that completions can be made ready (`IORING_SETUP_TASKRUN_FLAG`,
+    /// 5.19): asking for nothing costs no system call. Only with
+    /// [`DEFER_TASKRUN`](Self::DEFER_TASKRUN) here; without that, completions come by themselves.
     pub const TASKRUN_FLAG: Self = Self(1 << 3);
     /// Submitting goes on after an entry that is refused (`IORING_SETUP_SUBMIT_ALL`, 5.18).
     pub const SUBMIT_ALL: Self = Self(1 << 4);
-    /// The ring is named by an index, which spares looking up its descriptor (`IORING_REGISTER_RING_FDS`, 5.18).
+    /// The ring is named by an index, which spares looking up its descriptor
+    /// (`IORING_REGISTER_RING_FDS`, 5.18).
     pub const REGISTERED: Self = Self(1 << 5);
     /// Cancellations that succeed are silent (`IORING_FEAT_CQE_SKIP`, 5.17).
     pub const SKIP_SUCCESS: Self = Self(1 << 6);
@@ -97,13 +99,15 @@ impl fmt::Display for RingFeature {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RingError {
-    /// Rings are forbidden or absent: by a container's seccomp filter (`EPERM` or `ENOSYS`), by the sysctl `kernel.io_uring_disabled` (`EPERM`), by a
-    /// security module (`EACCES`), or because the kernel was built without them (`ENOSYS`).
+    /// Rings are forbidden or absent: by a container's seccomp filter (`EPERM` or `ENOSYS`), by the
+    /// sysctl `kernel.io_uring_disabled` (`EPERM`), by a security module (`EACCES`), or because the
+    /// kernel was built without them (`ENOSYS`).
     Forbidden(Errno),
     /// The kernel is too old: its rings lack this.
     Missing(RingFeature),
-    /// Any other error of the kernel. `ENOMEM` most often means the limit of locked memory (`RLIMIT_MEMLOCK`): without `CAP_IPC_LOCK` the queues
-    /// of rings count against it, for all processes of a user together. (Linux 5.12 to 6.13 do not count them.)
+    /// Any other error of the kernel. `ENOMEM` most often means the limit of locked memory
+    /// (`RLIMIT_MEMLOCK`): without `CAP_IPC_LOCK` the queues of rings count against it, for all
+    /// processes of a user together. (Linux 5.12 to 6.13 do not count them.)
     Os(Errno),
 }
 
@@ -149,7 +153,8 @@ impl From<RingError> for io::Error {
 pub(crate) struct RingSettings {
     /// Entries that can wait to be submitted; a power of two.
     pub(crate) submissions: u32,
-    /// Completions that can wait in memory that we see; a power of two, and at least as many. More wait in the kernel's.
+    /// Completions that can wait in memory that we see; a power of two, and at least as many. More
+    /// wait in the kernel's.
     pub(crate) completions: u32,
     /// What is asked for.
     pub(crate) features: RingFeatures,
@@ -157,15 +162,17 @@ pub(crate) struct RingSettings {
     pub(crate) buffers: Option<PoolSize>,
     /// How many microseconds a wait may last for more than one completion, where the kernel can.
     pub(crate) patience: u32,
-    /// So many of the first system calls with entries to submit take none: for tests, as if the kernel had no memory for them.
+    /// So many of the first system calls with entries to submit take none: for tests, as if the
+    /// kernel had no memory for them.
     pub(crate) stalls: u32,
     /// What to call missing: for tests, as if the kernel were older.
     pub(crate) missing: Option<RingFeature>,
 }
 
 impl RingSettings {
-    /// 8 KiB for submissions, since a turn of streams has some twenty of them; what finds no room is submitted by a call of its own. 64 KiB for
-    /// completions: the kernel has a hash bucket for every 32 of them, and walks through one to find what is to be cancelled.
+    /// 8 KiB for submissions, since a turn of streams has some twenty of them; what finds no room
+    /// is submitted by a call of its own. 64 KiB for completions: the kernel has a hash bucket for
+    /// every 32 of them, and walks through one to find what is to be cancelled.
     pub(crate) const DEFAULT: Self = Self {
         submissions: 128,
         completions: 4096,
@@ -180,12 +187,14 @@ impl RingSettings {
 /// Sizes of the queues where little memory may be locked: three pages, with the kernel's own.
 const SMALL: (u32, u32) = (64, 256);
 
-/// The kernel gives back what a closed ring has locked when it has taken the ring apart, 20 to 60 ms later. Whoever builds one meanwhile and is
-/// refused waits no longer than this after the last one was closed.
+/// The kernel gives back what a closed ring has locked when it has taken the ring apart, 20 to 60
+/// ms later. Whoever builds one meanwhile and is refused waits no longer than this after the last
+/// one was closed.
 const RELEASE_MAX: Duration = Duration::from_millis(200);
 const RELEASE_STEP: Duration = Duration::from_millis(2);
 
-/// When a ring of this process was closed last, in milliseconds since [`epoch`], and one more; zero if none was.
+/// When a ring of this process was closed last, in milliseconds since [`epoch`], and one more; zero
+/// if none was.
 static CLOSED: AtomicU64 = AtomicU64::new(0);
 
 /// A moment before any ring was closed.
@@ -206,9 +215,11 @@ fn is_releasing() -> bool {
     closed > 0 && epoch().elapsed() < Duration::from_millis(closed) + RELEASE_MAX
 }
 
-/// Sets a ring up with what the settings ask for, or with less where the kernel refuses. Says what it has.
+/// Sets a ring up with what the settings ask for, or with less where the kernel refuses. Says what
+/// it has.
 ///
-/// Where the limit of locked memory is reached, it waits for rings that this process has closed, and then does with smaller queues.
+/// Where the limit of locked memory is reached, it waits for rings that this process has closed,
+/// and then does with smaller queues.
 pub(super) fn set_up(mut settings: RingSettings) -> Result<(IoUring, RingFeatures), RingError> {
     loop {
         match try_set_up(settings) {

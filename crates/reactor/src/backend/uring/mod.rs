@@ -1,25 +1,37 @@
-//! io_uring(7): polls in place of epoll's entries, and one io_uring_enter(2) per turn that submits and waits.
+//! io_uring(7): polls in place of epoll's entries, and one io_uring_enter(2) per turn that submits
+//! and waits.
 //!
-//! A level-triggered registration is a one-shot poll that is armed again before the next wait; an edge-triggered one is a multishot poll, which the
-//! kernel ends when it has no room for a completion: then it is armed again, told by the flag and not by the sign of its result. What is added, changed or has fired is
-//! noted in a list, and its poll is queued when the next wait begins. So the changes of a turn are merged, a registration that comes and goes within one costs nothing,
-//! and between waits the queue holds no poll that names a number (rule 14).
+//! A level-triggered registration is a one-shot poll that is armed again before the next wait; an
+//! edge-triggered one is a multishot poll, which the kernel ends when it has no room for a
+//! completion: then it is armed again, told by the flag and not by the sign of its result. What is
+//! added, changed or has fired is noted in a list, and its poll is queued when the next wait
+//! begins. So the changes of a turn are merged, a registration that comes and goes within one costs
+//! nothing, and between waits the queue holds no poll that names a number (rule 14).
 //!
-//! A poll carries the cell's address and, in the low bits, a generation. To change or delete a registration, its poll is cancelled by what it carries, and what it may
-//! report until its final completion, which always comes, is of an old generation and nobody's. So nothing is ever reported of a file that was closed or replaced
-//! under its number, and there are no ghosts on a ring (rule 7).
+//! A poll carries the cell's address and, in the low bits, a generation. To change or delete a
+//! registration, its poll is cancelled by what it carries, and what it may report until its final
+//! completion, which always comes, is of an old generation and nobody's. So nothing is ever
+//! reported of a file that was closed or replaced under its number, and there are no ghosts on a
+//! ring (rule 7).
 //!
-//! The kernel adds a hang-up of the peer's writing to every poll. Where that is all that holds and nobody asked for it, a level-triggered poll would complete for ever: such
-//! a cell is [`QUIET`](Flags::QUIET), watched by a multishot poll until something else comes.
+//! The kernel adds a hang-up of the peer's writing to every poll. Where that is all that holds and
+//! nobody asked for it, a level-triggered poll would complete for ever: such a cell is
+//! [`QUIET`](Flags::QUIET), watched by a multishot poll until something else comes.
 //!
 //! # The protocol of this module
 //!
-//! 1. A cell's address is with the kernel from the moment when its poll is queued until the completion that says it is the last (`!F_MORE`), and in `listed` while
-//!    [`Flags::LISTED`] is set. Header and block stay for as long as [`CellPtr::owed`] says either, or [`Uring::holds_events`] does: `graves.rs` asks for both (rule 2).
-//! 2. Every completion is taken note of once, when it leaves the queue ([`Uring::reap`]), in a cell that is owed it, hence allocated.
-//! 3. A completion in `backlog` is noted and not yet reported. What is noted of a poll there is discarded when the poll is cancelled. None names a deleted cell: a deletion waits
-//!    for the cell's final completions, and strikes out its address there. Where the kernel lets it wait in vain, `is_unsettled` says so, and dead cells stay while any completion waits.
-//! 4. In a child of fork(2) nothing but the guard is looked at: the queues' memory is the parent's too.
+//! 1. A cell's address is with the kernel from the moment when its poll is queued until the
+//!    completion that says it is the last (`!F_MORE`), and in `listed` while [`Flags::LISTED`] is
+//!    set. Header and block stay for as long as [`CellPtr::owed`] says either, or
+//!    [`Uring::holds_events`] does: `graves.rs` asks for both (rule 2).
+//! 2. Every completion is taken note of once, when it leaves the queue ([`Uring::reap`]), in a cell
+//!    that is owed it, hence allocated.
+//! 3. A completion in `backlog` is noted and not yet reported. What is noted of a poll there is
+//!    discarded when the poll is cancelled. None names a deleted cell: a deletion waits for the
+//!    cell's final completions, and strikes out its address there. Where the kernel lets it wait in
+//!    vain, `is_unsettled` says so, and dead cells stay while any completion waits.
+//! 4. In a child of fork(2) nothing but the guard is looked at: the queues' memory is the parent's
+//!    too.
 
 #![allow(unsafe_code, reason = "completions carry the addresses of cells; the protocol above")]
 
@@ -61,7 +73,8 @@ use crate::{
 
 type Cell = CellPtr<Reactor>;
 
-/// What stands in the low bits of what a request carries. Below [`OUT_POLL`](tag::OUT_POLL) it is a poll's generation.
+/// What stands in the low bits of what a request carries. Below [`OUT_POLL`](tag::OUT_POLL) it is a
+/// poll's generation.
 pub(crate) mod tag {
     pub(crate) const MASK: u64 = 7;
     /// A poll for writing alone, beside the present one.
@@ -75,13 +88,16 @@ pub(crate) mod tag {
 /// The conditions that an interest can name.
 const CONDITIONS: u32 = IN | PRI | OUT | ERR | HUP | RDHUP;
 
-/// Among so many completions that wait an earlier one of the same poll is looked for. What is not found is an event more than there need be.
+/// Among so many completions that wait an earlier one of the same poll is looked for. What is not
+/// found is an event more than there need be.
 const MERGED_MAX: usize = 64;
 
-/// How long to wait for requests to end that were cancelled. They do so at once unless something is very wrong.
+/// How long to wait for requests to end that were cancelled. They do so at once unless something is
+/// very wrong.
 const CANCEL_MAX: Duration = Duration::from_secs(1);
 
-/// For so many registrations the list of what is to be armed keeps its memory; for more only while a turn needs one in [`LISTED_SPARE`] of its places.
+/// For so many registrations the list of what is to be armed keeps its memory; for more only while
+/// a turn needs one in [`LISTED_SPARE`] of its places.
 const LISTED_KEPT: usize = 1024;
 const LISTED_SPARE: usize = 16;
 
@@ -115,7 +131,8 @@ pub(crate) struct Uring {
     fork: ForkGuard,
 }
 
-/// Which numbers are named by what waits to be submitted: a set of their lowest bits, which may say yes where it should say no.
+/// Which numbers are named by what waits to be submitted: a set of their lowest bits, which may say
+/// yes where it should say no.
 #[derive(Default)]
 struct Named([u64; 4]);
 
@@ -186,12 +203,14 @@ impl Uring {
         self.ring.features()
     }
 
-    /// Whether completions wait that may name a deleted cell: dead ones stay meanwhile (protocol 1).
+    /// Whether completions wait that may name a deleted cell: dead ones stay meanwhile (protocol
+    /// 1).
     pub(crate) fn holds_events(&self) -> bool {
         self.is_unsettled && !self.backlog.is_empty()
     }
 
-    /// The kernel has not taken all that is queued, for want of memory say: it is offered again, for a bounded time.
+    /// The kernel has not taken all that is queued, for want of memory say: it is offered again,
+    /// for a bounded time.
     #[cold]
     fn insist(&mut self) {
         let end = Instant::now() + CANCEL_MAX;
@@ -201,7 +220,8 @@ impl Uring {
         }
     }
 
-    /// Submits and reaps while something is so and requests are under way. False when it has lasted too long.
+    /// Submits and reaps while something is so and requests are under way. False when it has lasted
+    /// too long.
     fn settle_while(&mut self, mut is_so: impl FnMut(&Self) -> bool) -> bool {
         if self.fork.is_child() {
             return false;
@@ -214,7 +234,8 @@ impl Uring {
                 return false;
             }
             let patience = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-            // A signal, the end of the patience: it is tried again. So is anything else, for as long as there is time.
+            // A signal, the end of the patience: it is tried again. So is anything else, for as
+            // long as there is time.
             let _ = self.enter(true, Some(&patience));
             self.reap();
         }
@@ -260,7 +281,8 @@ impl Uring {
         }
     }
 
-    /// Adds what a poll has found to what it has found before, if that waits: one edge after another is one event, as epoll's is.
+    /// Adds what a poll has found to what it has found before, if that waits: one edge after
+    /// another is one event, as epoll's is.
     fn is_merged(&mut self, completion: Completion) -> bool {
         if completion.user_data & tag::MASK >= tag::RECEIVE {
             return false;
@@ -289,7 +311,8 @@ impl Uring {
             completion.user_data = cell.unwrap_or(0) | tag::SEND;
             return cell.is_some();
         }
-        // SAFETY: the kernel hands back what it was given with a request of the cell's, and the cell is owed this completion (protocol 1).
+        // SAFETY: the kernel hands back what it was given with a request of the cell's, and the
+        // cell is owed this completion (protocol 1).
         let cell = unsafe { Cell::from_exposed(completion.user_data & !tag::MASK) };
         let is_poll = tag < tag::RECEIVE;
         let own_flag = if tag == tag::OUT_POLL { Flags::OUT_IN_FLIGHT } else { Flags::IN_FLIGHT };
@@ -310,13 +333,15 @@ impl Uring {
         !is_poll || is_present
     }
 
-    /// Leaves the ring as another loop needs it to be, before that sleeps: all is submitted, and what is there already is told of by `true`.
+    /// Leaves the ring as another loop needs it to be, before that sleeps: all is submitted, and
+    /// what is there already is told of by `true`.
     pub(crate) fn settle(&mut self) -> Result<bool, Errno> {
         self.fork.check()?;
         self.arm_listed();
         self.push_sends();
         if let Some(shadow) = &self.shadow {
-            // First this, then the queues: what comes between is told of twice, and nothing is missed.
+            // First this, then the queues: what comes between is told of twice, and nothing is
+            // missed.
             shadow.quiet()?;
         }
         if self.ring.wants_enter() {
@@ -331,7 +356,8 @@ impl Uring {
         Ok(has_more || self.ring.has_completions())
     }
 
-    /// The set by which another loop can wait, and the ring's serial. The first time, all watched cells are to be [told of](Self::tell_host_of).
+    /// The set by which another loop can wait, and the ring's serial. The first time, all watched
+    /// cells are to be [told of](Self::tell_host_of).
     pub(crate) fn watchable(&mut self) -> Result<(BorrowedFd<'_>, u64), Errno> {
         // Or the parent's ring would write to an eventfd of the child's.
         self.fork.check()?;
@@ -347,7 +373,8 @@ impl Uring {
         Ok((shadow.set(), self.serial))
     }
 
-    /// No other loop waits any more: the kernel need not write to an eventfd for each completion, nor changes be told to the set.
+    /// No other loop waits any more: the kernel need not write to an eventfd for each completion,
+    /// nor changes be told to the set.
     pub(crate) fn leave_host(&mut self) {
         if self.shadow.is_some() && !self.fork.is_child() && self.ring.notify_no_more().is_ok() {
             self.shadow = None;
@@ -362,7 +389,8 @@ impl Uring {
         self.shadow.as_mut().map_or(Ok(()), |shadow| shadow.watch(fd))
     }
 
-    /// After all watches have [ended](Self::end): what the kernel has not ended in time is owed for ever.
+    /// After all watches have [ended](Self::end): what the kernel has not ended in time is owed for
+    /// ever.
     pub(crate) fn close(&mut self) {
         self.backlog.clear();
         self.done.clear();

@@ -1,11 +1,14 @@
-//! When answers that are queued are submitted while a turn still handles completions: they must not wait for a long turn.
+//! When answers that are queued are submitted while a turn still handles completions: they must not
+//! wait for a long turn.
 //!
-//! Each look at the clock costs as much as a small message's books, so it is looked at only after some completions, and after each where handlers take long.
+//! Each look at the clock costs as much as a small message's books, so it is looked at only after
+//! some completions, and after each where handlers take long.
 
 use core::time::Duration;
 use std::time::Instant;
 
-/// After so many completions that were handled, queued answers are submitted: as many as the kernel makes ready in one call, so that most turns submit theirs with the wait.
+/// After so many completions that were handled, queued answers are submitted: as many as the kernel
+/// makes ready in one call, so that most turns submit theirs with the wait.
 const HANDLED_MAX: u32 = super::waits::AT_ONCE as u32;
 
 /// The same after so long. A call costs some hundred nanoseconds.
@@ -37,7 +40,8 @@ impl Pace {
         (self.left, self.handled, self.since) = (self.stride, 0, None);
     }
 
-    /// Whether it is time to look whether what is queued is due. To be asked before a completion is handled.
+    /// Whether it is time to look whether what is queued is due. To be asked before a completion is
+    /// handled.
     #[inline]
     pub(super) fn looks(&mut self) -> bool {
         self.left -= 1;
@@ -76,7 +80,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// So many completions of one turn, each handled for so long: how many were handled whenever answers were submitted.
+    /// So many completions of one turn, each handled for so long: how many were handled whenever
+    /// answers were submitted.
     fn turn(pace: &mut Pace, count: u32, each: Duration) -> Vec<u32> {
         let start = Instant::now();
         pace.begin();

@@ -1,8 +1,11 @@
-//! How many completions a wait waits for, where it may be patient: a few at a time cost less each than one by one, if they come soon.
+//! How many completions a wait waits for, where it may be patient: a few at a time cost less each
+//! than one by one, if they come soon.
 //!
-//! A patient wait lasts until so many completions have come, or until the patience is over and there is one. How many have a chance to come is not known, so it is tried: the
-//! number grows while waits end by it, and falls to half of what has come when one has ended by its time. Then it does not grow above that for [`CALM`] waits:
-//! a wait that ends by its time is time that nobody has, so it must be rare.
+//! A patient wait lasts until so many completions have come, or until the patience is over and
+//! there is one. How many have a chance to come is not known, so it is tried: the number grows
+//! while waits end by it, and falls to half of what has come when one has ended by its time. Then
+//! it does not grow above that for [`CALM`] waits: a wait that ends by its time is time that nobody
+//! has, so it must be rare.
 
 /// The most completions that are waited for.
 const BATCH_MAX: u32 = 16;

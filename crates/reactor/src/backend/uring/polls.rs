@@ -1,10 +1,14 @@
 //! Registrations as polls: when they are armed, what they find, and how they end.
 //!
-//! A level-triggered interest that grows or shrinks cancels nothing, for the kernel finds what is to be cancelled by walking through a hash bucket of all that is polled. What is
-//! in flight for more than is asked finds it once, in vain; where writing is asked beside what is in flight, a poll for that alone is armed beside it.
+//! A level-triggered interest that grows or shrinks cancels nothing, for the kernel finds what is
+//! to be cancelled by walking through a hash bucket of all that is polled. What is in flight for
+//! more than is asked finds it once, in vain; where writing is asked beside what is in flight, a
+//! poll for that alone is armed beside it.
 //!
-//! A poll of the kernel's is not woken for priority alone (`IO_ASYNC_POLL_COMMON` in io_uring/poll.c takes it for a mark), and tells of it by what the waker said, which for sockets is
-//! both for either. So reading is asked for beside it, and priority is believed when poll(2) says so too.
+//! A poll of the kernel's is not woken for priority alone (`IO_ASYNC_POLL_COMMON` in
+//! io_uring/poll.c takes it for a mark), and tells of it by what the waker said, which for sockets
+//! is both for either. So reading is asked for beside it, and priority is believed when poll(2)
+//! says so too.
 
 #![allow(unsafe_code, reason = "lists carry the addresses of cells; see mod.rs")]
 
@@ -43,7 +47,8 @@ impl Uring {
         Ok(())
     }
 
-    /// Ends the watch. The kernel has let go of the file when this returns, unless it has not done so for a second.
+    /// Ends the watch. The kernel has let go of the file when this returns, unless it has not done
+    /// so for a second.
     pub(crate) fn delete(&mut self, cell: Cell) {
         cell.set_flag(Flags::DROPPED, true);
         if self.fork.is_child() {
@@ -51,7 +56,8 @@ impl Uring {
         }
         self.withdraw(cell);
         if cell.has_flag(Flags::LISTED) && self.listed.last() == Some(&cell.expose()) {
-            // Added and deleted within one turn: without this its block would wait for the next wait.
+            // Added and deleted within one turn: without this its block would wait for the next
+            // wait.
             self.listed.pop();
             cell.set_flag(Flags::LISTED, false);
         }
@@ -85,7 +91,8 @@ impl Uring {
         }
     }
 
-    /// Ends all watches at once, those that were armed last first: they stand first in the kernel's buckets. For the reactor's own end.
+    /// Ends all watches at once, those that were armed last first: they stand first in the kernel's
+    /// buckets. For the reactor's own end.
     pub(crate) fn end(&mut self, cells: impl Iterator<Item = Cell>) {
         if self.fork.is_child() {
             cells.for_each(|cell| cell.set_flag(Flags::DROPPED, true));
@@ -158,7 +165,8 @@ impl Uring {
                 self.arm(cell);
             }
         }
-        // What was listed meanwhile waits for the next time; the larger memory is kept (rule 12), unless many have been added at once and few fire.
+        // What was listed meanwhile waits for the next time; the larger memory is kept (rule 12),
+        // unless many have been added at once and few fire.
         if is_far_too_large && listed.capacity() > LISTED_KEPT {
             listed.shrink_to(LISTED_KEPT);
         }
@@ -194,7 +202,8 @@ impl Uring {
         self.outstanding += 1;
     }
 
-    /// The interest of a cell whose poll is in flight has changed, or what it has beside it has fired: what is missing is armed beside it, or all of it anew.
+    /// The interest of a cell whose poll is in flight has changed, or what it has beside it has
+    /// fired: what is missing is armed beside it, or all of it anew.
     #[cold]
     fn top_up(&mut self, cell: Cell) {
         if cell.has_flag(Flags::QUIET) {
@@ -248,11 +257,13 @@ impl Uring {
         ready
     }
 
-    /// A poll has completed. It is quiet from here on if it would complete again at once, and in vain.
+    /// A poll has completed. It is quiet from here on if it would complete again at once, and in
+    /// vain.
     #[inline]
     fn set_quiet(&mut self, cell: Cell, ready: u32, found: u32) {
         let mask = cell.armed_mask();
-        // What the kernel tells of unasked, or data that priority alone does not ask for. Reading and writing may have been asked for before.
+        // What the kernel tells of unasked, or data that priority alone does not ask for. Reading
+        // and writing may have been asked for before.
         let is_unasked = found & !(IN | OUT) != 0 || found == 0 || mask & PRI != 0;
         let is_quiet = ready == 0 && is_unasked && mask & (ET | ONESHOT) != ET;
         if is_quiet {
@@ -284,7 +295,8 @@ impl Uring {
             self.list(cell);
             return 0;
         }
-        // As for a change that epoll refuses at the flush: one error event, and it is absent until it is changed again.
+        // As for a change that epoll refuses at the flush: one error event, and it is absent until
+        // it is changed again.
         cell.set_flag(Flags::ABSENT, true);
         ERR
     }

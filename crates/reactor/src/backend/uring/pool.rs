@@ -1,20 +1,29 @@
-//! The memory that streams receive into on a ring: buffers that the kernel takes from a row of its own, one pool for all streams of a reactor.
+//! The memory that streams receive into on a ring: buffers that the kernel takes from a row of its
+//! own, one pool for all streams of a reactor.
 //!
-//! The kernel fills a buffer, says which, and has it no more. With `IOU_PBUF_RING_INC` it fills one buffer bit by bit, and says when it has done with it. A buffer is
-//! free again when the kernel has done with it and nobody looks at a part of it: no handler, and no answer that is to be sent from there.
+//! The kernel fills a buffer, says which, and has it no more. With `IOU_PBUF_RING_INC` it fills one
+//! buffer bit by bit, and says when it has done with it. A buffer is free again when the kernel has
+//! done with it and nobody looks at a part of it: no handler, and no answer that is to be sent from
+//! there.
 //!
-//! The row is kept short, and what was freed last goes back to it first: so a few buffers are used over and over, and are in the processor's cache. When a receive finds none, the row
-//! becomes twice as long, up to all that there are.
+//! The row is kept short, and what was freed last goes back to it first: so a few buffers are used
+//! over and over, and are in the processor's cache. When a receive finds none, the row becomes
+//! twice as long, up to all that there are.
 //!
 //! # The protocol of this module
 //!
-//! 1. Buffers and row are mapped when the pool is made and unmapped when the last [`Lent`] and the pool are gone; whoever closes a ring that may still write to them
+//! 1. Buffers and row are mapped when the pool is made and unmapped when the last [`Lent`] and the
+//!    pool are gone; whoever closes a ring that may still write to them
 //!    [keeps](Pool::keep_for_ever) them.
-//! 2. Of each buffer, the bytes before `taken` have been handed over by the kernel, in parts that do not overlap: one for each [`Pool::claim`]. The kernel
-//!    writes to the rest while it [`is out`](Slot::is_out). A part is lent while a [`Lent`] has it; the buffer goes back to the kernel when nothing of it is lent and it is not out.
-//! 3. Of one part there may be two [`Lent`]s: the one that a handler reads and changes, and one by which an answer is sent, whose bytes nobody changes any more, since the handler has given
-//!    up its [`Input`](crate::stream::Input) for it. Only the first is turned into a slice.
-//! 4. The row is written by this thread alone: an entry first, then the tail, with a barrier between them. The kernel reads both and writes neither.
+//! 2. Of each buffer, the bytes before `taken` have been handed over by the kernel, in parts that
+//!    do not overlap: one for each [`Pool::claim`]. The kernel writes to the rest while it
+//!    [`is out`](Slot::is_out). A part is lent while a [`Lent`] has it; the buffer goes back to the
+//!    kernel when nothing of it is lent and it is not out.
+//! 3. Of one part there may be two [`Lent`]s: the one that a handler reads and changes, and one by
+//!    which an answer is sent, whose bytes nobody changes any more, since the handler has given up
+//!    its [`Input`](crate::stream::Input) for it. Only the first is turned into a slice.
+//! 4. The row is written by this thread alone: an entry first, then the tail, with a barrier
+//!    between them. The kernel reads both and writes neither.
 
 #![allow(
     unsafe_code,
@@ -37,8 +46,10 @@ const CQE_F_BUFFER: u32 = 1;
 const CQE_F_BUF_MORE: u32 = 1 << 4;
 const CQE_BUFFER_SHIFT: u32 = 16;
 
-/// How many buffers the kernel has at first, of those that it fills bit by bit: room for what one call makes ready, twenty receives of up to 25 KiB each. All of them would be more than fits into the
-/// processor's cache, and since the kernel takes the oldest, each receive would write to the coldest memory there is.
+/// How many buffers the kernel has at first, of those that it fills bit by bit: room for what one
+/// call makes ready, twenty receives of up to 25 KiB each. All of them would be more than fits into
+/// the processor's cache, and since the kernel takes the oldest, each receive would write to the
+/// coldest memory there is.
 const ROW_INCREMENTAL: u16 = 3;
 
 /// The same where each receive takes a buffer of its own.
@@ -54,7 +65,8 @@ pub(crate) struct PoolSize {
 }
 
 impl PoolSize {
-    /// Where a buffer is filled bit by bit. A message that crosses the end of one comes in two parts and has to be put together: of those of 16 KiB, one in sixteen.
+    /// Where a buffer is filled bit by bit. A message that crosses the end of one comes in two
+    /// parts and has to be put together: of those of 16 KiB, one in sixteen.
     pub(crate) const INCREMENTAL: Self = Self { count: 16, size: 256 << 10 };
     /// Where each receive takes a buffer of its own.
     pub(crate) const PLAIN: Self = Self { count: 256, size: 16 << 10 };
@@ -104,7 +116,8 @@ struct Slot {
     is_out: Cell<bool>,
 }
 
-/// Zeroed memory that begins at a page, as the kernel wants the row to. A page of it takes memory only when it has been written to.
+/// Zeroed memory that begins at a page, as the kernel wants the row to. A page of it takes memory
+/// only when it has been written to.
 struct Mapping {
     start: NonNull<u8>,
     len: usize,
@@ -118,8 +131,8 @@ impl Mapping {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
         let start = unsafe { mmap_anonymous(core::ptr::null_mut(), len, protection, flags) }?;
-        // A huge page would take memory for buffers that nothing is received into. A kernel without those refuses, and has none.
-        // SAFETY: the advice changes no contents.
+        // A huge page would take memory for buffers that nothing is received into. A kernel without
+        // those refuses, and has none. SAFETY: the advice changes no contents.
         let _ = unsafe { madvise(start, len, Advice::LinuxNoHugepage) };
         Ok(Self { start: NonNull::new(start.cast()).ok_or(Errno::NOMEM)?, len })
     }
@@ -128,7 +141,8 @@ impl Mapping {
 #[cfg(not(miri))]
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, of this length, and nobody has a part of it (protocol 1). It cannot fail for a whole mapping of ours.
+        // SAFETY: the mapping is ours, of this length, and nobody has a part of it (protocol 1). It
+        // cannot fail for a whole mapping of ours.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -149,7 +163,8 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         let layout =
             core::alloc::Layout::from_size_align(self.len, 4096).expect("it was one in `new`");
-        // SAFETY: it was allocated with this layout in `new`, and nobody has a part of it (protocol 1).
+        // SAFETY: it was allocated with this layout in `new`, and nobody has a part of it (protocol
+        // 1).
         unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) };
     }
 }
@@ -162,7 +177,8 @@ struct Memory {
     tail: Cell<u16>,
     /// How many buffers the kernel has.
     out: Cell<u16>,
-    /// How many it is to have, if there are enough: with few of them the same memory is used again while it is in the processor's cache.
+    /// How many it is to have, if there are enough: with few of them the same memory is used again
+    /// while it is in the processor's cache.
     row_len: Cell<u16>,
     /// Buffers that the kernel need not have now. The one that was used last comes first.
     spares: RefCell<Vec<u16>>,
@@ -182,10 +198,11 @@ impl Memory {
         // SAFETY: the place is below the count of entries (protocol 1).
         let entry = unsafe { self.row.start.cast::<Entry>().add(place) };
         let address = self.at(buffer, 0).as_ptr().expose_provenance() as u64;
-        // SAFETY: the entry is the kernel's to read when the tail has passed it, and nobody's reference.
+        // SAFETY: the entry is the kernel's to read when the tail has passed it, and nobody's
+        // reference.
         unsafe { entry.cast::<u64>().write(address) };
-        // The length and the buffer's number, one by one: the tail lies behind the first entry's number, and is not to be written here.
-        // SAFETY: inside the entry, as are the others.
+        // The length and the buffer's number, one by one: the tail lies behind the first entry's
+        // number, and is not to be written here. SAFETY: inside the entry, as are the others.
         let len = unsafe { entry.byte_add(offset_of!(Entry, len)) };
         // SAFETY: as above.
         unsafe { len.cast::<u32>().write(self.size.size) };
@@ -304,7 +321,8 @@ impl Pool {
             - memory.spares.borrow().len()
     }
 
-    /// What a completion has brought, by its result and flags; nothing if it names no buffer. To be called for every completion once, in their order.
+    /// What a completion has brought, by its result and flags; nothing if it names no buffer. To be
+    /// called for every completion once, in their order.
     #[inline]
     pub(crate) fn claim(&self, result: i32, flags: u32) -> Option<Lent> {
         if flags & CQE_F_BUFFER == 0 {
@@ -324,7 +342,8 @@ impl Pool {
         (len > 0).then_some(lent)
     }
 
-    /// Another hold of lent bytes, to send them from where they are; none if they are not of this pool.
+    /// Another hold of lent bytes, to send them from where they are; none if they are not of this
+    /// pool.
     #[inline]
     pub(crate) fn lend_again(&self, bytes: &[u8]) -> Option<Lent> {
         let memory = &self.0;
@@ -358,8 +377,9 @@ impl Lent {
     /// The bytes, for the handler that has received them.
     #[inline]
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the kernel has handed these bytes over, and to nobody else, and gets them back only when this is dropped (protocol 2); the memory lives as long (protocol 1). Who has another
-        // hold of them makes no slice of it (protocol 3).
+        // SAFETY: the kernel has handed these bytes over, and to nobody else, and gets them back
+        // only when this is dropped (protocol 2); the memory lives as long (protocol 1). Who has
+        // another hold of them makes no slice of it (protocol 3).
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len as usize) }
     }
 
@@ -503,7 +523,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 128 }, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever is received and whenever it is let go: no two parts overlap, and in the end the kernel has every buffer again.
+        /// Whatever is received and whenever it is let go: no two parts overlap, and in the end the
+        /// kernel has every buffer again.
         #[test]
         fn buffers_are_neither_lost_nor_lent_twice(is_incremental: bool, count in 1u16..8, steps in prop::collection::vec((0u32..400, 0usize..4), 1..60)) {
             let pool = Pool::new(PoolSize::of(count, 256), is_incremental).unwrap();

@@ -2,12 +2,16 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. The thread that made the ring is the only one that touches it, and the process that made it: a child of fork(2) shares the queues'
-//!    memory with its parent, so the caller asks the [`ForkGuard`](crate::backend::fork::ForkGuard) first.
-//! 2. Memory that a pushed entry names stays valid until the entry has completed for good. [`Ring::push`] is `unsafe` for that reason;
-//!    [`poll`](Ring::poll) and [`cancel`](Ring::cancel) name none.
-//! 3. An entry that finds no room waits in `spill`, behind which all later ones wait too: the kernel gets them in the order in which they were pushed.
-//! 4. The index under which the ring is registered belongs to this thread and is given back before the ring is closed: it keeps the ring alive.
+//! 1. The thread that made the ring is the only one that touches it, and the process that made it:
+//!    a child of fork(2) shares the queues' memory with its parent, so the caller asks the
+//!    [`ForkGuard`](crate::backend::fork::ForkGuard) first.
+//! 2. Memory that a pushed entry names stays valid until the entry has completed for good.
+//!    [`Ring::push`] is `unsafe` for that reason; [`poll`](Ring::poll) and [`cancel`](Ring::cancel)
+//!    name none.
+//! 3. An entry that finds no room waits in `spill`, behind which all later ones wait too: the
+//!    kernel gets them in the order in which they were pushed.
+//! 4. The index under which the ring is registered belongs to this thread and is given back before
+//!    the ring is closed: it keeps the ring alive.
 
 #![allow(
     unsafe_code,
@@ -41,7 +45,8 @@ use crate::backend::last_errno;
 const IORING_REGISTER_RING_FDS: u32 = 20;
 const IORING_UNREGISTER_RING_FDS: u32 = 21;
 
-/// How long a wait lasts at most while the kernel does not take what was submitted, for want of memory say. Then it is offered again.
+/// How long a wait lasts at most while the kernel does not take what was submitted, for want of
+/// memory say. Then it is offered again.
 const STALLED: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// `struct io_uring_rsrc_update`, as `IORING_REGISTER_RING_FDS` takes it.
@@ -78,13 +83,15 @@ impl Completion {
 pub(crate) struct Ring {
     ring: IoUring,
     features: RingFeatures,
-    /// Whether the queue of completions is empty, at the price of two loads. It looks at the ring's memory, so it is not used after the ring.
+    /// Whether the queue of completions is empty, at the price of two loads. It looks at the ring's
+    /// memory, so it is not used after the ring.
     arrived: CompletionStatus,
     /// What names the ring in io_uring_enter(2): an index, or its descriptor.
     name: RawFd,
     /// `IORING_ENTER_REGISTERED_RING`, where the name is an index.
     name_flag: Enter,
-    /// Entries in the queue that the kernel has not taken: it takes some in a call of ours and at no other time.
+    /// Entries in the queue that the kernel has not taken: it takes some in a call of ours and at
+    /// no other time.
     untaken: u32,
     /// Entries that found no room in the queue (protocol 3).
     spill: VecDeque<squeue::Entry>,
@@ -126,8 +133,8 @@ impl Ring {
         self.features
     }
 
-    /// Has the kernel name the ring by an index. Where it refuses (a kernel before 5.18, or 16 rings of this thread are registered),
-    /// the descriptor does.
+    /// Has the kernel name the ring by an index. Where it refuses (a kernel before 5.18, or 16
+    /// rings of this thread are registered), the descriptor does.
     fn register(&mut self) {
         let mut update = RingUpdate { offset: u32::MAX, reserved: 0, data: 0 };
         update.data = u64::try_from(self.ring.as_raw_fd()).unwrap_or(u64::MAX);
@@ -192,7 +199,8 @@ impl Ring {
         outcome.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
 
-    /// Queues an entry. It goes to the kernel with the next [`enter`](Self::enter) or [`submit`](Self::submit), or now if the queue is full.
+    /// Queues an entry. It goes to the kernel with the next [`enter`](Self::enter) or
+    /// [`submit`](Self::submit), or now if the queue is full.
     ///
     /// # Safety
     /// Protocol 2, for the memory that the entry names.
@@ -229,7 +237,8 @@ impl Ring {
         }
     }
 
-    /// Queues a poll of a descriptor, by its number: once, or for every change until it is cancelled.
+    /// Queues a poll of a descriptor, by its number: once, or for every change until it is
+    /// cancelled.
     #[inline]
     pub(crate) fn poll(&mut self, fd: i32, mask: u32, is_multishot: bool, user_data: u64) {
         let entry = opcode::PollAdd::new(types::Fd(fd), mask)
@@ -240,7 +249,8 @@ impl Ring {
         unsafe { self.push(&entry) };
     }
 
-    /// Queues the end of a request. That it succeeds is told by the request's own final completion alone, where the kernel can be silent.
+    /// Queues the end of a request. That it succeeds is told by the request's own final completion
+    /// alone, where the kernel can be silent.
     pub(crate) fn cancel(&mut self, user_data: u64, control: u64) {
         let mut entry = opcode::AsyncCancel::new(user_data).build().user_data(control);
         if self.features.has(RingFeatures::SKIP_SUCCESS) {
@@ -267,7 +277,8 @@ impl Ring {
         !self.arrived.is_empty()
     }
 
-    /// Whether the kernel must be entered for what is due: entries to submit, completions to be made ready, or kept for want of room.
+    /// Whether the kernel must be entered for what is due: entries to submit, completions to be
+    /// made ready, or kept for want of room.
     #[inline(always)]
     pub(crate) fn wants_enter(&mut self) -> bool {
         if self.queued() > 0 {
@@ -283,7 +294,8 @@ impl Ring {
         }
     }
 
-    /// Whether the kernel has completions that it has not put into the queue, as far as it says so. It makes at most twenty ready at a time.
+    /// Whether the kernel has completions that it has not put into the queue, as far as it says so.
+    /// It makes at most twenty ready at a time.
     #[inline]
     pub(crate) fn holds_more(&mut self) -> bool {
         let is_told = self.features.has(RingFeatures::TASKRUN_FLAG);
@@ -291,7 +303,8 @@ impl Ring {
         queue.cq_overflow() || is_told && queue.taskrun()
     }
 
-    /// Whether the kernel can wait for several completions and be content with fewer after a time (`IORING_FEAT_MIN_TIMEOUT`, Linux 6.12).
+    /// Whether the kernel can wait for several completions and be content with fewer after a time
+    /// (`IORING_FEAT_MIN_TIMEOUT`, Linux 6.12).
     pub(crate) fn can_be_patient(&self) -> bool {
         self.ring.params().is_feature_min_timeout()
     }
@@ -310,7 +323,8 @@ impl Ring {
         group: u16,
         flags: u16,
     ) -> Result<(), Errno> {
-        // SAFETY: the caller keeps row and buffers for as long as a request may take from them: the pool's first protocol.
+        // SAFETY: the caller keeps row and buffers for as long as a request may take from them: the
+        // pool's first protocol.
         let outcome =
             unsafe { self.ring.submitter().register_buf_ring_with_flags(row, count, group, flags) };
         outcome.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
@@ -327,7 +341,8 @@ impl Ring {
         })
     }
 
-    /// Submits what is queued, as far as the kernel takes it, and neither waits nor asks for completions.
+    /// Submits what is queued, as far as the kernel takes it, and neither waits nor asks for
+    /// completions.
     ///
     /// # Errors
     /// What io_uring_enter(2) says; what was not taken stays queued.
@@ -346,11 +361,13 @@ impl Ring {
         }
     }
 
-    /// Submits what is queued, makes completions ready, and waits for one if `waits`: until `timeout` is over (`None`: for ever).
+    /// Submits what is queued, makes completions ready, and waits for one if `waits`: until
+    /// `timeout` is over (`None`: for ever).
     ///
     /// # Errors
-    /// What io_uring_enter(2) says: `ETIME` when the time is over, `EINTR` when a signal came. It is `Ok` also where a signal or the end of the time came after something was
-    /// submitted, and where the kernel has not taken all that was queued.
+    /// What io_uring_enter(2) says: `ETIME` when the time is over, `EINTR` when a signal came. It
+    /// is `Ok` also where a signal or the end of the time came after something was submitted, and
+    /// where the kernel has not taken all that was queued.
     #[inline]
     pub(crate) fn enter(&mut self, waits: bool, timeout: Option<&Timespec>) -> Result<(), Errno> {
         if self.queued() == 0 {
@@ -359,7 +376,8 @@ impl Ring {
         self.enter_for(u32::from(waits), 0, timeout)
     }
 
-    /// As [`enter`](Self::enter), and waits for so many completions, if there are some, no longer than `patience` microseconds.
+    /// As [`enter`](Self::enter), and waits for so many completions, if there are some, no longer
+    /// than `patience` microseconds.
     #[inline(never)]
     pub(crate) fn enter_for(
         &mut self,
@@ -388,7 +406,8 @@ impl Ring {
         if least > 0 { self.wait_stalled(timeout) } else { Ok(()) }
     }
 
-    /// Where the kernel has not taken all, it has not waited either. What it does not take now it may take later.
+    /// Where the kernel has not taken all, it has not waited either. What it does not take now it
+    /// may take later.
     #[cold]
     fn wait_stalled(&mut self, timeout: Option<&Timespec>) -> Result<(), Errno> {
         if self.has_completions() {
@@ -433,7 +452,8 @@ impl Ring {
         flags: Enter,
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
-        // SAFETY: it is lent for the call below, which looks the ring up under it: the ring is open, or registered under the index by this thread. Neither number is -1.
+        // SAFETY: it is lent for the call below, which looks the ring up under it: the ring is
+        // open, or registered under the index by this thread. Neither number is -1.
         let name = unsafe { BorrowedFd::borrow_raw(self.name) };
         let flags = flags | self.name_flag;
         let taken = if timeout.is_none() && patience == 0 {
@@ -448,7 +468,8 @@ impl Ring {
                     timeout.map_or(ptr::null_mut(), |time| ptr::from_ref(time).cast_mut().cast()),
                 ),
             };
-            // SAFETY: as above; the argument and the time live through the call, which only reads them, and no mask of signals is given.
+            // SAFETY: as above; the argument and the time live through the call, which only reads
+            // them, and no mask of signals is given.
             unsafe {
                 io_uring_enter_arg(name, submit, least, flags | Enter::EXT_ARG, Some(&argument))
             }

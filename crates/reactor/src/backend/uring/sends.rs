@@ -1,13 +1,18 @@
-//! What is to be sent with the next io_uring_enter(2): at most one send for each stream, with what keeps its bytes.
+//! What is to be sent with the next io_uring_enter(2): at most one send for each stream, with what
+//! keeps its bytes.
 //!
-//! Every send is `MSG_DONTWAIT | MSG_WAITALL`, and silent where it succeeds. So it runs inside the call that submits it, and when that has returned and the queue of completions has been
-//! looked at, every send whose completion was not there has sent all of its bytes. One that has not is [`Failed`]: its rest is the stream's again.
+//! Every send is `MSG_DONTWAIT | MSG_WAITALL`, and silent where it succeeds. So it runs inside the
+//! call that submits it, and when that has returned and the queue of completions has been looked
+//! at, every send whose completion was not there has sent all of its bytes. One that has not is
+//! [`Failed`]: its rest is the stream's again.
 //!
 //! # The protocol of this module
 //!
-//! 1. A send's bytes are not changed and not freed before [`Sends::finish`], or before its [`Failed`] has been made: they are lent from the pool, kept by an [`Arc`], or copied to `copies`, whose
-//!    chunks are not moved.
-//! 2. [`Sends::finish`] is called when nothing of it is in the ring's queue any more and every completion that was there then has been given to [`Sends::fail`].
+//! 1. A send's bytes are not changed and not freed before [`Sends::finish`], or before its
+//!    [`Failed`] has been made: they are lent from the pool, kept by an [`Arc`], or copied to
+//!    `copies`, whose chunks are not moved.
+//! 2. [`Sends::finish`] is called when nothing of it is in the ring's queue any more and every
+//!    completion that was there then has been given to [`Sends::fail`].
 //! 3. A send that is in the queue, [`pushed`](Sends::pushed), is not taken back.
 
 #![allow(unsafe_code, reason = "bytes are read by where they are; the protocol above")]
@@ -27,10 +32,13 @@ const CHUNK: usize = 64 << 10;
 /// How many chunks are kept to be used again.
 const CHUNKS_KEPT: usize = 16;
 
-/// The most bytes of an answer that are sent by the ring from where they lie. Longer ones are sent at once, while they are in the processor's cache, and their buffer is free for what is received next.
+/// The most bytes of an answer that are sent by the ring from where they lie. Longer ones are sent
+/// at once, while they are in the processor's cache, and their buffer is free for what is received
+/// next.
 pub(crate) const LENT_MAX: usize = 8 << 10;
 
-/// The most bytes that are copied in order to be sent by the ring. To copy more costs about what the call does that is spared.
+/// The most bytes that are copied in order to be sent by the ring. To copy more costs about what
+/// the call does that is spared.
 pub(crate) const COPIED_MAX: usize = 4 << 10;
 
 /// The most bytes that are copied once for several streams.
@@ -115,7 +123,8 @@ pub(crate) struct Sends {
 
 impl Send {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the bytes are kept for as long as the send is there, and nobody changes them (protocol 1).
+        // SAFETY: the bytes are kept for as long as the send is there, and nobody changes them
+        // (protocol 1).
         unsafe { slice::from_raw_parts(self.start, self.len as usize) }
     }
 
@@ -152,7 +161,8 @@ impl Sends {
         !self.sends.is_empty() && self.place_of(index).is_some()
     }
 
-    /// From now on a stream may have sends. Its cell is there until it is [forgotten](Self::forget).
+    /// From now on a stream may have sends. Its cell is there until it is
+    /// [forgotten](Self::forget).
     pub(crate) fn enroll(&mut self, index: u32, fd: i32, cell: u64) {
         if self.rows.len() <= index as usize {
             self.rows.resize(index as usize + 1, Row::default());
@@ -172,7 +182,8 @@ impl Sends {
     pub(crate) fn add(&mut self, index: u32, source: Source<'_>) {
         debug_assert!(self.is_free(index), "two sends at a time would mix their bytes");
         let (start, len, hold) = match source {
-            // By the reference that the handler has given up: his frame is on the stack still, and has the bytes for itself and what comes from it.
+            // By the reference that the handler has given up: his frame is on the stack still, and
+            // has the bytes for itself and what comes from it.
             Source::Lent(lent, bytes) => (bytes.as_ptr(), bytes.len(), Hold::Lent(lent)),
             Source::Shared(bytes) => (bytes.as_ptr(), bytes.len(), Hold::Shared(Arc::clone(bytes))),
             Source::Copied(bytes) => (self.copies.keep(bytes), bytes.len(), Hold::Copied),
@@ -210,7 +221,8 @@ impl Sends {
             let number = self.first.wrapping_add(self.pushed as u32);
             self.pushed += 1;
             if let Some(send) = send {
-                // One that is not in the queue yet is its stream's: who forgets a stream takes it back first, or has it submitted.
+                // One that is not in the queue yet is its stream's: who forgets a stream takes it
+                // back first, or has it submitted.
                 let row = self.rows.get(send.index as usize)?;
                 return Some(Entry { number, fd: row.fd, start: send.start, len: send.len });
             }
@@ -218,7 +230,8 @@ impl Sends {
         None
     }
 
-    /// Takes a stream's send back and gives its bytes to `keep`, and what they can be kept by. False if it is in the ring's queue already (protocol 3).
+    /// Takes a stream's send back and gives its bytes to `keep`, and what they can be kept by.
+    /// False if it is in the ring's queue already (protocol 3).
     pub(crate) fn take_back(
         &mut self,
         index: u32,
@@ -231,7 +244,8 @@ impl Sends {
         true
     }
 
-    /// The stream is gone: nobody is to be told of its send. One that is not in the queue yet is not made.
+    /// The stream is gone: nobody is to be told of its send. One that is not in the queue yet is
+    /// not made.
     pub(crate) fn forget(&mut self, index: u32) {
         if let Some(place) = self.place_of(index) {
             if place >= self.pushed {
@@ -271,7 +285,8 @@ impl Sends {
 
 /// Copies of bytes, which stay where they are until all are given up.
 struct Copies {
-    /// Boxes of [`CHUNK`] bytes, by raw pointers: a box that is moved or borrowed anew would make the sends' pointers into it worthless.
+    /// Boxes of [`CHUNK`] bytes, by raw pointers: a box that is moved or borrowed anew would make
+    /// the sends' pointers into it worthless.
     chunks: Vec<NonNull<[u8; CHUNK]>>,
     /// The chunk that is in use, and how much of it.
     chunk: usize,
@@ -329,10 +344,12 @@ impl Copies {
             };
             self.chunks.push(NonNull::from(Box::leak(chunk)));
         }
-        // SAFETY: `used` and the bytes together are no more than the chunk has, which is allocated until `let_go`.
+        // SAFETY: `used` and the bytes together are no more than the chunk has, which is allocated
+        // until `let_go`.
         let place = unsafe { self.chunks[self.chunk].cast::<u8>().add(self.used) };
         self.used += bytes.len();
-        // SAFETY: the place has room for the bytes, which lie elsewhere: nobody but this writes to a chunk, and what was given out before lies before it.
+        // SAFETY: the place has room for the bytes, which lie elsewhere: nobody but this writes to
+        // a chunk, and what was given out before lies before it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place.as_ptr(), bytes.len()) };
         place.as_ptr()
     }
@@ -348,7 +365,8 @@ impl Copies {
     /// Frees all chunks but so many.
     fn let_go(&mut self, kept: usize) {
         for chunk in self.chunks.drain(kept.min(self.chunks.len())..) {
-            // SAFETY: it came from a box of this type and is in the list no more; no send has a pointer into it (protocol 1).
+            // SAFETY: it came from a box of this type and is in the list no more; no send has a
+            // pointer into it (protocol 1).
             drop(unsafe { Box::from_raw(chunk.as_ptr()) });
         }
     }

@@ -1,12 +1,16 @@
-//! How another loop hears of an embedded ring: an epoll set over the eventfd that the kernel writes to for the ring, and over some of the watched descriptors.
+//! How another loop hears of an embedded ring: an epoll set over the eventfd that the kernel writes
+//! to for the ring, and over some of the watched descriptors.
 //!
-//! A ring that defers its completions does not wake an epoll set that watches the ring's own descriptor, so the kernel is asked to write to an eventfd. But where the
-//! poll that completes is woken by a write to another eventfd, the kernel must not write to a second one then and there: it waits until RCU's grace period is over, which takes
-//! milliseconds, and as of Linux 6.18 it does so only once (io_uring/eventfd.c does not clear `io_ev_fd::ops`). So eventfds, and whatever else has no
-//! place in a file system and may be one inside, are in the set themselves: edge-triggered, with no payload, and only to wake the host. What they
-//! mean the ring tells.
+//! A ring that defers its completions does not wake an epoll set that watches the ring's own
+//! descriptor, so the kernel is asked to write to an eventfd. But where the poll that completes is
+//! woken by a write to another eventfd, the kernel must not write to a second one then and there:
+//! it waits until RCU's grace period is over, which takes milliseconds, and as of Linux 6.18 it
+//! does so only once (io_uring/eventfd.c does not clear `io_ev_fd::ops`). So eventfds, and whatever
+//! else has no place in a file system and may be one inside, are in the set themselves:
+//! edge-triggered, with no payload, and only to wake the host. What they mean the ring tells.
 //!
-//! What is closed or replaced behind the reactor's back may stay in the set and wake the host for nothing. It carries no address.
+//! What is closed or replaced behind the reactor's back may stay in the set and wake the host for
+//! nothing. It carries no address.
 
 #![allow(unsafe_code, reason = "fstat(2) and epoll_ctl(2) by numbers, which may be closed")]
 
@@ -90,7 +94,8 @@ impl Shadow {
 
     fn control(&self, operation: i32, fd: i32, mask: u32) -> Result<(), Errno> {
         let mut event = libc::epoll_event { events: mask | ET, u64: 0 };
-        // SAFETY: the set is open, and the event lives through the call, which writes no memory of ours.
+        // SAFETY: the set is open, and the event lives through the call, which writes no memory of
+        // ours.
         let outcome =
             unsafe { libc::epoll_ctl(self.set.as_raw_fd(), operation, fd, &raw mut event) };
         if outcome == 0 { Ok(()) } else { Err(last_errno()) }
@@ -111,10 +116,12 @@ impl Shadow {
     }
 }
 
-/// Whether a descriptor is of the kind that eventfds are: neither a socket nor a pipe, nor of any file system.
+/// Whether a descriptor is of the kind that eventfds are: neither a socket nor a pipe, nor of any
+/// file system.
 fn is_of_no_file_system(fd: i32) -> bool {
     let mut status = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the kernel writes one `struct stat` to memory of that size, or refuses a closed number.
+    // SAFETY: the kernel writes one `struct stat` to memory of that size, or refuses a closed
+    // number.
     let outcome = unsafe { libc::fstat(fd, status.as_mut_ptr()) };
     // SAFETY: where the call was successful, the status is written.
     outcome == 0 && unsafe { status.assume_init() }.st_mode & libc::S_IFMT == 0

@@ -1,16 +1,23 @@
-//! Streams by completion: receives that the kernel repeats by itself, and sends that go out with the wait.
+//! Streams by completion: receives that the kernel repeats by itself, and sends that go out with
+//! the wait.
 //!
-//! A stream has one multishot receive under way, which takes buffers from the [`Pool`]. What it brings stands in [`Uring::done`] for as long as the batch has the event that
-//! tells of it. A receive that finds no buffer is armed again when the sends of the turn are gone, and with them their buffers; no more of them at a time than there are buffers.
+//! A stream has one multishot receive under way, which takes buffers from the [`Pool`]. What it
+//! brings stands in [`Uring::done`] for as long as the batch has the event that tells of it. A
+//! receive that finds no buffer is armed again when the sends of the turn are gone, and with them
+//! their buffers; no more of them at a time than there are buffers.
 //!
-//! A turn's sends are put into the queue when the next wait begins, and go out in the call that waits ([`Sends`](super::sends::Sends)).
+//! A turn's sends are put into the queue when the next wait begins, and go out in the call that
+//! waits ([`Sends`](super::sends::Sends)).
 //!
 //! # The protocol of this module
 //!
-//! 1. Memory that the kernel writes to is the pool's, which is not freed while a receive may be under way: [`Uring::close`] waits for their end, or keeps the pool for ever.
-//! 2. Memory that a send names is kept by [`Sends`](super::sends::Sends) until `settle_sends` has seen the queue of submissions empty and the queue of completions empty after it, none being kept
-//!    back by the kernel.
-//! 3. A receive is counted among the cell's requests from the moment when it is queued, or waits in `starved`, until its final completion was noted. A cell of `starved` is allocated therefore.
+//! 1. Memory that the kernel writes to is the pool's, which is not freed while a receive may be
+//!    under way: [`Uring::close`] waits for their end, or keeps the pool for ever.
+//! 2. Memory that a send names is kept by [`Sends`](super::sends::Sends) until `settle_sends` has
+//!    seen the queue of submissions empty and the queue of completions empty after it, none being
+//!    kept back by the kernel.
+//! 3. A receive is counted among the cell's requests from the moment when it is queued, or waits in
+//!    `starved`, until its final completion was noted. A cell of `starved` is allocated therefore.
 
 #![allow(unsafe_code, reason = "queue entries that name memory; the protocol above")]
 
@@ -34,10 +41,12 @@ const GROUP: u16 = 0;
 /// linux/io_uring.h.
 const IOU_PBUF_RING_INC: u16 = 2;
 
-/// How a send is made: at once and whole, or it tells what is left. See [`Sends`](super::sends::Sends).
+/// How a send is made: at once and whole, or it tells what is left. See
+/// [`Sends`](super::sends::Sends).
 const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 
-/// In an event's conditions, beside [`COMPLETION`]: it is a receive that goes on and has brought bytes, no more at a time than handlers are told to expect.
+/// In an event's conditions, beside [`COMPLETION`]: it is a receive that goes on and has brought
+/// bytes, no more at a time than handlers are told to expect.
 const GOES_ON: u32 = COMPLETION >> 1;
 
 /// Both.
@@ -99,7 +108,8 @@ impl Uring {
     }
 
     fn make_pool(&self) -> Option<Pool> {
-        // Multishot receives came with the same kernel as rings for one thread, and no flag tells of them.
+        // Multishot receives came with the same kernel as rings for one thread, and no flag tells
+        // of them.
         let needed = [RingFeatures::SINGLE_ISSUER, RingFeatures::SKIP_SUCCESS];
         if !needed.iter().all(|feature| self.features().has(*feature)) || self.fork.is_child() {
             return None;
@@ -117,7 +127,8 @@ impl Uring {
         })
     }
 
-    /// Has what the cell's socket receives put into the pool, until it [ends](Self::end_receive) or the kernel ends it.
+    /// Has what the cell's socket receives put into the pool, until it [ends](Self::end_receive) or
+    /// the kernel ends it.
     pub(crate) fn receive(&mut self, cell: Cell) {
         if self.fork.is_child() {
             return;
@@ -199,9 +210,11 @@ impl Uring {
         COMPLETION | index | if is_brought { GOES_ON } else { 0 }
     }
 
-    /// What an event with these conditions is about, once; nothing when it is sends that have failed.
+    /// What an event with these conditions is about, once; nothing when it is sends that have
+    /// failed.
     ///
-    /// It is asked before the completion is handled: answers of those before it are submitted if they have waited for long enough.
+    /// It is asked before the completion is handled: answers of those before it are submitted if
+    /// they have waited for long enough.
     #[inline]
     pub(crate) fn take_done(&mut self, ready: u32) -> Option<Done> {
         if self.sends.wait() && self.pace.looks() {
@@ -210,7 +223,8 @@ impl Uring {
         self.done.get_mut((ready & FAILED) as usize)?.take()
     }
 
-    /// Submits answers in the middle of a turn, if they are due. Receives are not asked for: what is there is handled first.
+    /// Submits answers in the middle of a turn, if they are due. Receives are not asked for: what
+    /// is there is handled first.
     #[cold]
     fn submit_due(&mut self) {
         if self.pace.is_due(Instant::now()) {
@@ -246,9 +260,11 @@ impl Uring {
         self.sends.enroll(index, cell.fd(), cell.expose());
     }
 
-    /// Queues an answer, or a short output, to be sent with the next wait. False when the bytes are not for the ring, or the stream has others there: the caller sends them.
+    /// Queues an answer, or a short output, to be sent with the next wait. False when the bytes are
+    /// not for the ring, or the stream has others there: the caller sends them.
     ///
-    /// The choice between a send by the ring and one at once is made here and in [`queue_shared`](Self::queue_shared): see [`LENT_MAX`] and [`COPIED_MAX`].
+    /// The choice between a send by the ring and one at once is made here and in
+    /// [`queue_shared`](Self::queue_shared): see [`LENT_MAX`] and [`COPIED_MAX`].
     #[inline]
     pub(crate) fn queue_send(&mut self, index: u32, bytes: &[u8]) -> bool {
         let Streams::By(pool) = &self.streams else { return false };
@@ -264,9 +280,11 @@ impl Uring {
         true
     }
 
-    /// As [`queue_send`](Self::queue_send), for bytes that others may be sent too: they are copied once a turn.
+    /// As [`queue_send`](Self::queue_send), for bytes that others may be sent too: they are copied
+    /// once a turn.
     ///
-    /// A handler may still have the input that they lie in, and change it, so they are not sent from there.
+    /// A handler may still have the input that they lie in, and change it, so they are not sent
+    /// from there.
     #[inline]
     pub(crate) fn queue_shared(&mut self, index: u32, shared: &Shared<'_>) -> bool {
         if !self.sends.is_free(index) {
@@ -291,8 +309,9 @@ impl Uring {
         true
     }
 
-    /// Takes a stream's send back, if it has one, and gives its bytes to `keep`, and what they can be kept by. One that is in the kernel's hands already is seen through:
-    /// then it may have [failed](Self::failed).
+    /// Takes a stream's send back, if it has one, and gives its bytes to `keep`, and what they can
+    /// be kept by. One that is in the kernel's hands already is seen through: then it may have
+    /// [failed](Self::failed).
     pub(crate) fn take_send_back(
         &mut self,
         index: u32,
@@ -341,7 +360,8 @@ impl Uring {
         }
     }
 
-    /// After a call that has submitted sends: notes those that have failed, and lets go of the bytes of the others.
+    /// After a call that has submitted sends: notes those that have failed, and lets go of the
+    /// bytes of the others.
     #[inline]
     pub(super) fn settle_sends(&mut self) {
         self.reap();
@@ -357,7 +377,8 @@ impl Uring {
         }
     }
 
-    /// Submits all that is queued and notes what becomes of it, without a wait: for a turn after which the next wait may be long in coming.
+    /// Submits all that is queued and notes what becomes of it, without a wait: for a turn after
+    /// which the next wait may be long in coming.
     pub(crate) fn hurry(&mut self) {
         if self.fork.is_child() {
             return;

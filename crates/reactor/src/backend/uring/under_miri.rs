@@ -1,4 +1,5 @@
-//! Stands in for a ring under Miri, which has none: it cannot be had, and so nothing is ever asked of it.
+//! Stands in for a ring under Miri, which has none: it cannot be had, and so nothing is ever asked
+//! of it.
 
 use core::mem::MaybeUninit;
 use std::{os::fd::BorrowedFd, sync::Arc};

@@ -1,7 +1,8 @@
 //! Waits: what goes to the kernel before them, and what comes of them.
 //!
-//! A wait that has seen as many completions as the kernel makes ready in one call asks for more, unless there are receives among them: those are handled first, while their
-//! memory is in the processor's cache, and so that answers do not wait for the handlers of all that is ready.
+//! A wait that has seen as many completions as the kernel makes ready in one call asks for more,
+//! unless there are receives among them: those are handled first, while their memory is in the
+//! processor's cache, and so that answers do not wait for the handlers of all that is ready.
 
 #![allow(unsafe_code, reason = "completions carry the addresses of cells; see mod.rs")]
 
@@ -20,8 +21,9 @@ use crate::{
     interest::{ERR, HUP, PRI},
 };
 
-/// So many completions the kernel makes ready in one call (`IO_LOCAL_TW_DEFAULT_MAX`, io_uring/io_uring.c): who has seen as many asks for more, so that a turn
-/// fetches all that is ready, as epoll's does.
+/// So many completions the kernel makes ready in one call (`IO_LOCAL_TW_DEFAULT_MAX`,
+/// io_uring/io_uring.c): who has seen as many asks for more, so that a turn fetches all that is
+/// ready, as epoll's does.
 pub(super) const AT_ONCE: usize = 20;
 
 /// What has come of looking for completions once.
@@ -140,7 +142,8 @@ impl Uring {
         Round { outcome, events, seen }
     }
 
-    /// What comes after the first round: more of them, where the kernel may have more, and what the wait says.
+    /// What comes after the first round: more of them, where the kernel may have more, and what the
+    /// wait says.
     #[inline(never)]
     fn conclude(
         &mut self,
@@ -166,14 +169,17 @@ impl Uring {
             } else {
                 match round.outcome {
                     Err(Errno::TIME) => return Ok(0),
-                    // The kernel makes a few completions ready at a time: all have been looked at only when it has no more. What it says is true only as
-                    // long as it makes some: who wakes a poll sets the flag after he has queued the work, which may be done by then.
+                    // The kernel makes a few completions ready at a time: all have been looked at
+                    // only when it has no more. What it says is true only as long as it makes some:
+                    // who wakes a poll sets the flag after he has queued the work, which may be
+                    // done by then.
                     Ok(()) if !may_block(timeout) => {
                         if round.seen == 0 || !self.ring.holds_more() {
                             return Ok(0);
                         }
                     }
-                    // All that came was nobody's, or the end of the time or a signal has come after something was submitted.
+                    // All that came was nobody's, or the end of the time or a signal has come after
+                    // something was submitted.
                     Ok(()) => return Err(Errno::INTR),
                     Err(errno) => return Err(errno),
                 }
@@ -207,7 +213,8 @@ impl Uring {
         count
     }
 
-    /// Moves completions from the queue to the room, as far as it goes. Says how many events they were, and how many completions.
+    /// Moves completions from the queue to the room, as far as it goes. Says how many events they
+    /// were, and how many completions.
     #[inline]
     fn harvest(&mut self, room: &mut [MaybeUninit<RawEvent>]) -> (usize, usize) {
         let (mut count, mut seen) = (0, 0);
@@ -240,14 +247,17 @@ impl Uring {
         outcome
     }
 
-    /// The event that a completion is: a cell's address, and conditions, which are zero if it is none. It is taken note of.
+    /// The event that a completion is: a cell's address, and conditions, which are zero if it is
+    /// none. It is taken note of.
     #[inline(always)]
     fn event_of(&mut self, completion: Completion) -> (u64, u32) {
         let tag = completion.user_data & tag::MASK;
-        // What a multishot poll has found, and nothing more: the rest is for `note` and `report`, which would say the same.
+        // What a multishot poll has found, and nothing more: the rest is for `note` and `report`,
+        // which would say the same.
         if tag < tag::RECEIVE && completion.has_more() {
             let address = completion.user_data & !tag::MASK;
-            // SAFETY: the kernel hands back what it was given with a poll of the cell's, and the cell is owed more of it (protocol 1).
+            // SAFETY: the kernel hands back what it was given with a poll of the cell's, and the
+            // cell is owed more of it (protocol 1).
             let cell = unsafe { Cell::from_exposed(address) };
             if tag == u64::from(cell.generation())
                 && cell.armed_bits() & (Flags::QUIET.bits() | PRI) == 0

@@ -1,14 +1,18 @@
-//! Random hostile programs: groups, timers, hooks, deletions in every order, panics everywhere, replaced descriptors.
+//! Random hostile programs: groups, timers, hooks, deletions in every order, panics everywhere,
+//! replaced descriptors.
 //!
-//! Checked are: every value is dropped once, and not used after; nothing that was deleted fires; a state is lent once at a time; no
-//! panic comes out but those that were put in; another loop is woken when there is something to do. The sanitizers see the rest.
+//! Checked are: every value is dropped once, and not used after; nothing that was deleted fires; a
+//! state is lent once at a time; no panic comes out but those that were put in; another loop is
+//! woken when there is something to do. The sanitizers see the rest.
 //!
-//! A program is made from a seed and runs in a time of its own, so that a seed that fails does so again. Only the descriptors' numbers are
-//! not its own; with `--test-threads=1` they are the same each time.
+//! A program is made from a seed and runs in a time of its own, so that a seed that fails does so
+//! again. Only the descriptors' numbers are not its own; with `--test-threads=1` they are the same
+//! each time.
 //!
 //! - `WINDLASS_HOSTILE_SEEDS`: how many programs each test runs;
 //! - `WINDLASS_HOSTILE_FIRST`: the first one's seed;
-//! - `WINDLASS_HOSTILE_SHOW`: if set, each seed is told before it runs, for failures that end the process.
+//! - `WINDLASS_HOSTILE_SHOW`: if set, each seed is told before it runs, for failures that end the
+//!   process.
 
 mod acts;
 mod world;
@@ -82,7 +86,8 @@ impl Host {
                 reactor.run_once(Duration::ZERO).unwrap();
             }
             Self::Embedded(guest) => {
-                // A hook may add something before the wait, and a panic of the clock's may have come between the work and the wake.
+                // A hook may add something before the wait, and a panic of the clock's may have
+                // come between the work and the wake.
                 let may_be_late = !world.hooks.borrow().is_empty() || world.clock_failed.take();
                 let is_woken = is_readable(&*guest) || may_be_late;
                 let count = guest.run_once(Duration::ZERO).unwrap();

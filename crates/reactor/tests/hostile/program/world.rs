@@ -35,7 +35,8 @@ pub(crate) struct KnownGroup {
     pub(crate) is_gone: Rc<Cell<bool>>,
 }
 
-/// What all parts of a program share. The lists have stale entries, and members of either kind in both of the first two.
+/// What all parts of a program share. The lists have stale entries, and members of either kind in
+/// both of the first two.
 pub(crate) struct World {
     random: Cell<u64>,
     passed_ns: Cell<u64>,
@@ -176,7 +177,8 @@ impl World {
     }
 }
 
-/// A value whose drop is counted. What it writes into its box shows a sanitizer that the box is there, and a second drop without one.
+/// A value whose drop is counted. What it writes into its box shows a sanitizer that the box is
+/// there, and a second drop without one.
 pub(crate) struct Canary(Rc<World>, Box<u64>);
 
 const ALIVE: u64 = 0xfeed;
@@ -209,7 +211,8 @@ impl Drop for Canary {
             !self.0.must_not_drop.get(),
             "a destructor runs in a call of an unwinding handler",
         );
-        // A panic of a local's, which the program drops itself while it unwinds, would be the program's own fault.
+        // A panic of a local's, which the program drops itself while it unwinds, would be the
+        // program's own fault.
         if !panicking() {
             self.0.panic_one_in(9);
         }
@@ -230,7 +233,8 @@ impl State {
     }
 }
 
-/// An eventfd that its handler replaces by others, and that may panic when it is asked for its number.
+/// An eventfd that its handler replaces by others, and that may panic when it is asked for its
+/// number.
 pub(crate) struct File {
     fd: OwnedFd,
     pub(crate) canary: Canary,
@@ -256,8 +260,8 @@ impl File {
         let _ = rustix::io::read(&self.fd, &mut [0; 8]);
     }
 
-    /// Puts another file under the number, or one that was there or elsewhere before. The number stays ours all the while, so
-    /// that no other test of the process gets it.
+    /// Puts another file under the number, or one that was there or elsewhere before. The number
+    /// stays ours all the while, so that no other test of the process gets it.
     pub(crate) fn replace(&mut self) {
         if cfg!(miri) {
             return;

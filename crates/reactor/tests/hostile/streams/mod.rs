@@ -1,8 +1,10 @@
-//! Random programs of streams: every call in every callback, of its own stream and of others, with peers that read, write, end and reset at random.
+//! Random programs of streams: every call in every callback, of its own stream and of others, with
+//! peers that read, write, end and reset at random.
 //!
-//! Checked are: bytes arrive in order and unharmed, both ways; what was taken to be sent arrives if the stream ends in order; callbacks come in the order that the
-//! trait promises, none inside another, none after the end; every handler is dropped once and every socket closed; the loop comes to rest, and no stream stays
-//! for ever. Seeds are set as for the other programs.
+//! Checked are: bytes arrive in order and unharmed, both ways; what was taken to be sent arrives if
+//! the stream ends in order; callbacks come in the order that the trait promises, none inside
+//! another, none after the end; every handler is dropped once and every socket closed; the loop
+//! comes to rest, and no stream stays for ever. Seeds are set as for the other programs.
 
 mod acts;
 mod world;

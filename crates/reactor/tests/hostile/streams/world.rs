@@ -308,7 +308,8 @@ impl World {
         }
     }
 
-    /// What must hold of every stream when all have been closed in order and their peers have read to the end.
+    /// What must hold of every stream when all have been closed in order and their peers have read
+    /// to the end.
     pub(crate) fn verdict(&self) {
         for (id, record) in self.records.borrow().iter().enumerate() {
             assert!(record.dropped, "the handler of stream {id}: {record:?}");

@@ -13,18 +13,20 @@ use std::{
 
 use windlass::stream::Address;
 
-/// Counters are spread over so many locks. Taking one is only contended when two workers accept at the same moment.
+/// Counters are spread over so many locks. Taking one is only contended when two workers accept at
+/// the same moment.
 const SHARDS: usize = 16;
 
 /// Tables that have been larger than this give memory back.
 const KEPT: usize = 64;
 
-/// What counts as one address: all of an IPv4 address, and the first 64 bits of an IPv6 address, because a subscriber is usually given so many
-/// that the other half is free to choose (RFC 4291 section 2.5.4, RIPE-690). An IPv4 address written as IPv6 is the IPv4 address.
+/// What counts as one address: all of an IPv4 address, and the first 64 bits of an IPv6 address,
+/// because a subscriber is usually given so many that the other half is free to choose (RFC 4291
+/// section 2.5.4, RIPE-690). An IPv4 address written as IPv6 is the IPv4 address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AddressKey(
-    /// The complement of the network, so that an absent key takes no room. IPv4 is put where IPv6 has multicast (`ffff:ffff::/32`), which no
-    /// connection comes from.
+    /// The complement of the network, so that an absent key takes no room. IPv4 is put where IPv6
+    /// has multicast (`ffff:ffff::/32`), which no connection comes from.
     NonZeroU64,
 );
 
@@ -80,7 +82,8 @@ impl core::error::Error for NoPlace {}
 
 type Table = HashMap<AddressKey, usize, Hasher>;
 
-/// Keys that come from peers are hashed with the process' own secret, so that nobody can choose addresses that collide.
+/// Keys that come from peers are hashed with the process' own secret, so that nobody can choose
+/// addresses that collide.
 type Hasher = RandomState;
 
 /// Counts connections for all workers, and says when there are enough.
@@ -95,7 +98,8 @@ pub struct PlaceCounter {
 }
 
 impl PlaceCounter {
-    /// A counter that gives `places_max` places, and `address_max` of them to one address; `None` is without a limit.
+    /// A counter that gives `places_max` places, and `address_max` of them to one address; `None`
+    /// is without a limit.
     #[must_use]
     pub fn new(places_max: Option<usize>, address_max: Option<usize>) -> Arc<Self> {
         let hasher = Hasher::new();

@@ -1,4 +1,5 @@
-//! What counts as one address, and that places are given, refused and given back as a naive count says.
+//! What counts as one address, and that places are given, refused and given back as a naive count
+//! says.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, thread};
 
@@ -209,7 +210,8 @@ proptest! {
         }
     }
 
-    /// The rule in other words: two addresses share a key if they are the same IPv4 address, or IPv6 in the same /64.
+    /// The rule in other words: two addresses share a key if they are the same IPv4 address, or
+    /// IPv6 in the same /64.
     #[test]
     fn keys_are_equal_as_the_networks_are(a in any::<u128>(), b in any::<u128>(), same in 0..129_u32, v4 in any::<bool>()) {
         // The second one has the first `same` bits of the first one.

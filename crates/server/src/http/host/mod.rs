@@ -33,7 +33,8 @@ pub enum Hosts {
     Local,
     /// Every host.
     Any,
-    /// These hosts. On a loopback address and on a Unix socket `localhost` and loopback addresses too.
+    /// These hosts. On a loopback address and on a Unix socket `localhost` and loopback addresses
+    /// too.
     List(Vec<HostName>),
 }
 
@@ -129,7 +130,8 @@ impl Hosts {
         if self.lists(host, door) { Ok(()) } else { Err(refusal(host)) }
     }
 
-    /// The same for servers that have read the request themselves: the host and port that it is for, if it says so.
+    /// The same for servers that have read the request themselves: the host and port that it is
+    /// for, if it says so.
     #[must_use]
     pub fn allow(&self, host: Option<&str>, listening: &Address) -> bool {
         let door = Door::of(listening);

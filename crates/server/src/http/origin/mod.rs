@@ -7,16 +7,19 @@ use windlass_ws::handshake::Request;
 
 use super::Refusal;
 
-/// Which pages may connect. A browser sends the cookies of a server with every connection to it, whichever page opens it; what keeps other
-/// people's pages away is this check alone.
+/// Which pages may connect. A browser sends the cookies of a server with every connection to it,
+/// whichever page opens it; what keeps other people's pages away is this check alone.
 ///
-/// A request without an Origin is allowed in each case: no browser sends one, and other programs can write what they like.
+/// A request without an Origin is allowed in each case: no browser sends one, and other programs
+/// can write what they like.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origins {
-    /// Pages that this server has served: the host and port of the origin are those that the request is for. The schemes are not compared, because
-    /// a proxy may have taken TLS away; a port that is not written is the default one of the origin's scheme.
+    /// Pages that this server has served: the host and port of the origin are those that the
+    /// request is for. The schemes are not compared, because a proxy may have taken TLS away; a
+    /// port that is not written is the default one of the origin's scheme.
     ///
-    /// It cannot see that a page's name was made to resolve to this server (DNS rebinding): [`Hosts`](super::Hosts) can.
+    /// It cannot see that a page's name was made to resolve to this server (DNS rebinding):
+    /// [`Hosts`](super::Hosts) can.
     #[default]
     Same,
     /// All pages.
@@ -27,10 +30,11 @@ pub enum Origins {
     SameOr(Vec<Origin>),
 }
 
-/// A scheme, a host and a port, for instance `https://example.com` or `http://localhost:8080`; or `null`, which is the origin of
-/// sandboxed and some local documents.
+/// A scheme, a host and a port, for instance `https://example.com` or `http://localhost:8080`; or
+/// `null`, which is the origin of sandboxed and some local documents.
 ///
-/// The letters' case counts neither in the scheme nor in the host, and the port is the scheme's default where it is not written.
+/// The letters' case counts neither in the scheme nor in the host, and the port is the scheme's
+/// default where it is not written.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// As browsers write it: lower case, IPv6 shortened, no default port.
@@ -70,7 +74,8 @@ pub struct OriginsError {
 }
 
 impl Origins {
-    /// Reads `any`, or a list of origins, in which `same` stands for the server's own. An empty list is `same`.
+    /// Reads `any`, or a list of origins, in which `same` stands for the server's own. An empty
+    /// list is `same`.
     ///
     /// # Errors
     /// [`OriginsError`] says which element is wrong.
@@ -117,8 +122,8 @@ impl Origins {
         }))
     }
 
-    /// The same for hosts that have read the request themselves: the value of the Origin header if there is one, and the host and port that the
-    /// request is for.
+    /// The same for hosts that have read the request themselves: the value of the Origin header if
+    /// there is one, and the host and port that the request is for.
     #[must_use]
     pub fn allow(&self, origin: Option<&[u8]>, host: Option<&str>) -> bool {
         let Some(origin) = origin else { return true };

@@ -12,8 +12,9 @@ use super::{Page, page::Prepared, response};
 
 /// Where upgrades are taken, and which pages there are.
 ///
-/// Paths are compared as they come, byte by byte: nothing is decoded, and `.` and `..` are names like others, so that no two programs on the way
-/// can read a path differently. The query is left out.
+/// Paths are compared as they come, byte by byte: nothing is decoded, and `.` and `..` are names
+/// like others, so that no two programs on the way can read a path differently. The query is left
+/// out.
 ///
 /// | request | answer |
 /// |---|---|
@@ -25,8 +26,9 @@ use super::{Page, page::Prepared, response};
 /// | `OPTIONS *` | 204, with the methods that there are |
 /// | anything else | 404 |
 ///
-/// A connection of HTTP/1.1 is kept for the next request unless the client wants it closed; but not after a request with a body, which is never
-/// read, nor after [`requests_max`](Self::requests_max) requests. HTTP/1.0 gets one answer.
+/// A connection of HTTP/1.1 is kept for the next request unless the client wants it closed; but not
+/// after a request with a body, which is never read, nor after [`requests_max`](Self::requests_max)
+/// requests. HTTP/1.0 gets one answer.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Routes {
@@ -65,7 +67,8 @@ pub enum Next<'a> {
     Upgrade(Upgrade<'a>),
     /// The request was answered, and another one may follow.
     Request,
-    /// The request was answered. Whatever follows it is not to be read as a request, and the connection is to be closed once the answer is sent.
+    /// The request was answered. Whatever follows it is not to be read as a request, and the
+    /// connection is to be closed once the answer is sent.
     Close,
 }
 
@@ -98,11 +101,12 @@ impl Routes {
         routes
     }
 
-    /// The same with upgrades on this path (`/echo`), on those that it is the beginning of (`/chat/*`: `/chat/` too, `/chat` not), or on all (`*`). The path
-    /// may be a page as well.
+    /// The same with upgrades on this path (`/echo`), on those that it is the beginning of
+    /// (`/chat/*`: `/chat/` too, `/chat` not), or on all (`*`). The path may be a page as well.
     ///
     /// # Panics
-    /// When it is none of these: it has a `*` elsewhere, does not begin with a slash, or has a character that no path has.
+    /// When it is none of these: it has a `*` elsewhere, does not begin with a slash, or has a
+    /// character that no path has.
     pub fn upgrade(mut self, pattern: &str) -> Self {
         let is_prefix = pattern.ends_with("/*");
         let path = if is_prefix { &pattern[..pattern.len() - 1] } else { pattern };
@@ -120,11 +124,13 @@ impl Routes {
         self
     }
 
-    /// The same with a page at this path, or at those that it is the beginning of (`/room/*`: `/room/` too, `/room`
-    /// not), in place of the one that was there. A path of its own goes before a beginning, a longer one before a shorter.
+    /// The same with a page at this path, or at those that it is the beginning of (`/room/*`:
+    /// `/room/` too, `/room` not), in place of the one that was there. A path of its own goes
+    /// before a beginning, a longer one before a shorter.
     ///
     /// # Panics
-    /// When the path does not begin with a slash or has a character that no path has; when a header of the page cannot be sent.
+    /// When the path does not begin with a slash or has a character that no path has; when a header
+    /// of the page cannot be sent.
     pub fn page(mut self, path: &str, page: Page) -> Self {
         assert!(
             is_path(path),
@@ -143,7 +149,8 @@ impl Routes {
         self
     }
 
-    /// The same with another text for a 404, which says where there is something, for instance. A line's end is added.
+    /// The same with another text for a 404, which says where there is something, for instance. A
+    /// line's end is added.
     pub fn not_found(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.not_found = text.into();
         self
@@ -161,8 +168,9 @@ impl Routes {
         self
     }
 
-    /// The same with so many bytes of answers that may wait to be sent before a request is the connection's last: who sends requests and
-    /// does not read makes the server hold at most so many, and one page. Default: 256 KiB.
+    /// The same with so many bytes of answers that may wait to be sent before a request is the
+    /// connection's last: who sends requests and does not read makes the server hold at most so
+    /// many, and one page. Default: 256 KiB.
     pub const fn waiting_bytes_max(mut self, bytes: usize) -> Self {
         self.waiting_bytes_max = bytes;
         self
@@ -176,7 +184,8 @@ impl Routes {
             || self.prefixes.iter().any(|prefix| path.starts_with(&**prefix))
     }
 
-    /// The request as an upgrade, if it is one as it must be, to a path where upgrades are taken. Others are to be [answered](Self::answer).
+    /// The request as an upgrade, if it is one as it must be, to a path where upgrades are taken.
+    /// Others are to be [answered](Self::answer).
     #[inline]
     pub(crate) fn upgrade_of<'a>(&self, request: &Request<'a>) -> Option<Upgrade<'a>> {
         if self.takes_upgrades(request.path()) { request.upgrade().ok() } else { None }
@@ -214,7 +223,8 @@ impl Routes {
         if !matches!(request.method(), "GET" | "HEAD") {
             return self.text(405, "only GET and HEAD are allowed", request, served, false, out);
         }
-        // It has no meaning, and is how a second request is hidden from a proxy (RFC 9110 section 9.3.1).
+        // It has no meaning, and is how a second request is hidden from a proxy (RFC 9110 section
+        // 9.3.1).
         if request.body() != handshake::Body::None {
             return self.text(400, "a request for a page has no body", request, served, true, out);
         }
@@ -223,7 +233,8 @@ impl Routes {
         if is_last { Next::Close } else { Next::Request }
     }
 
-    /// Answers `OPTIONS *`, which asks for what the server can (RFC 9110 section 9.3.7). No other request has that target.
+    /// Answers `OPTIONS *`, which asks for what the server can (RFC 9110 section 9.3.7). No other
+    /// request has that target.
     fn options<'a>(&self, request: &Request<'_>, served: &Served, out: &mut Vec<u8>) -> Next<'a> {
         let is_last = self.is_last(request, served);
         response::start(204, served.now, out);
@@ -267,7 +278,8 @@ impl Routes {
 
 const NOT_FOUND: &str = "there is nothing here";
 
-/// Whether the request asks for a WebSocket, though not as it must. HTTP/1.0 cannot ask (RFC 9110 section 7.8).
+/// Whether the request asks for a WebSocket, though not as it must. HTTP/1.0 cannot ask (RFC 9110
+/// section 7.8).
 const fn is_of_an_upgrade(rejection: Rejection) -> bool {
     use Rejection::{HttpVersion, MethodNotAllowed, NotAnUpgrade, UnknownMethod};
     !matches!(rejection, NotAnUpgrade | MethodNotAllowed | UnknownMethod | HttpVersion)

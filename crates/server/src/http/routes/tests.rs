@@ -1,4 +1,5 @@
-//! Every combination of what a request can be, against the rules in plain words; and connections with several requests.
+//! Every combination of what a request can be, against the rules in plain words; and connections
+//! with several requests.
 
 use proptest::prelude::*;
 use windlass_ws::handshake::{HeadLimits, HeadReader};
@@ -72,7 +73,8 @@ impl Case {
         head + "\r\n"
     }
 
-    /// The status, 101 for an upgrade, and whether the connection ends, by the rules of the table in the documentation.
+    /// The status, 101 for an upgrade, and whether the connection ends, by the rules of the table
+    /// in the documentation.
     fn expected(&self, served: &Served) -> (u16, bool) {
         let is_page = ["/", "/both", "/both?q"].contains(&self.path);
         let takes_upgrades =
@@ -391,7 +393,8 @@ fn connection(routes: &Routes, bytes: &[u8], cut: usize) -> (Vec<u8>, bool) {
 }
 
 proptest! {
-    /// Pipelined requests are answered one by one, in order, however they come, and none is after the last one.
+    /// Pipelined requests are answered one by one, in order, however they come, and none is after
+    /// the last one.
     #[test]
     fn pipelined_requests_are_answered_in_order(
         chosen in proptest::collection::vec((0..4_usize, 0..3_usize, any::<bool>(), 0..20_u8), 1..15),

@@ -1,5 +1,5 @@
-//! permessage-deflate: what one side compresses the other reads, whoever shares what, and nothing that a peer makes up does
-//! harm.
+//! permessage-deflate: what one side compresses the other reads, whoever shares what, and nothing
+//! that a peer makes up does harm.
 
 use windlass_ws::Violation;
 use windlass_ws::deflate::{Agreement, Codec, Compressor, DeflateConfig, Shared};
@@ -76,7 +76,8 @@ struct Pair {
     client: Codec,
 }
 
-/// Messages of several connections, in both directions and any order, each over the threads' shared state.
+/// Messages of several connections, in both directions and any order, each over the threads' shared
+/// state.
 fn round_trips(input: &mut Input<'_>) {
     let mut pairs: Vec<Pair> = (0..1 + input.byte() % 3)
         .map(|_| {

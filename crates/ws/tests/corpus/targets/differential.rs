@@ -85,12 +85,13 @@ impl Verdict {
 
 /// Panics unless both agree. These are the differences that are meant:
 ///
-/// 1. Tungstenite looks at a frame when all of it has come, we at each byte: where it still waits, we may have found a fault, and we may
-///    report the first fault of a frame where it reports another.
-/// 2. It takes lengths in more bytes than they need (RFC 6455 section 5.2 forbids them), those of control frames too, so after one of
-///    those nothing can be compared.
-/// 3. A Close frame with a code that must not travel is a Close frame with code 1002 to it, and a violation with code 1002 to us.
-///    Or one with a bad reason, which it looks at first.
+/// 1. Tungstenite looks at a frame when all of it has come, we at each byte: where it still waits,
+///    we may have found a fault, and we may report the first fault of a frame where it reports
+///    another.
+/// 2. It takes lengths in more bytes than they need (RFC 6455 section 5.2 forbids them), those of
+///    control frames too, so after one of those nothing can be compared.
+/// 3. A Close frame with a code that must not travel is a Close frame with code 1002 to it, and a
+///    violation with code 1002 to us. Or one with a bad reason, which it looks at first.
 /// 4. Code 1014 was registered after it was written, and counts as one that must not travel there.
 fn agree(ours: &[Seen], our_verdict: Verdict, theirs: &[Seen], their_verdict: Verdict) {
     let told = || {

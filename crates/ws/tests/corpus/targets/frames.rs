@@ -14,7 +14,8 @@ pub(crate) fn run(data: &[u8]) {
     }
 }
 
-/// What parses is written back as it was, and is awaited at every shorter length; what is refused stays refused.
+/// What parses is written back as it was, and is awaited at every shorter length; what is refused
+/// stays refused.
 fn header(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(HEADER_LEN_MAX)];
     match FrameHeader::parse(bytes) {
@@ -59,8 +60,8 @@ fn masking(input: &mut Input<'_>) {
     assert_eq!(masked, original);
 }
 
-/// The same verdict as the standard library's, in pieces, and never later than with the piece whose end cannot be the
-/// beginning of anything valid.
+/// The same verdict as the standard library's, in pieces, and never later than with the piece whose
+/// end cannot be the beginning of anything valid.
 fn utf8(input: &mut Input<'_>) {
     let mut cuts = Cuts::new(input);
     let text = if input.byte() % 2 == 0 { input.rest().to_vec() } else { input.payload() };

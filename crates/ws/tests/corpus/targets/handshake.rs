@@ -1,4 +1,5 @@
-//! Heads of requests and responses: read at once and in pieces, beside httparse, and from one end to the other.
+//! Heads of requests and responses: read at once and in pieces, beside httparse, and from one end
+//! to the other.
 
 use windlass_ws::{
     deflate::{Compressor, DeflateConfig},
@@ -130,7 +131,8 @@ fn request(bytes: &[u8], cuts: &mut Cuts) {
     }
 }
 
-/// Feeds a reader with pieces until something comes out, and tells how many bytes had gone in before the last one.
+/// Feeds a reader with pieces until something comes out, and tells how many bytes had gone in
+/// before the last one.
 fn in_pieces<T, E>(
     bytes: &[u8],
     cuts: &mut Cuts,
@@ -149,7 +151,8 @@ fn in_pieces<T, E>(
     Ok(None)
 }
 
-/// Versions 1.2 to 1.9 are read as 1.1 (RFC 9110 section 2.5), which httparse does not do: for it they are changed.
+/// Versions 1.2 to 1.9 are read as 1.1 (RFC 9110 section 2.5), which httparse does not do: for it
+/// they are changed.
 fn as_1_1(head: &[u8]) -> Vec<u8> {
     let mut head = head.to_vec();
     let start =
@@ -159,7 +162,8 @@ fn as_1_1(head: &[u8]) -> Vec<u8> {
     head
 }
 
-/// What is accepted has no second reading: httparse sees the same, and no value has anything that ends a line.
+/// What is accepted has no second reading: httparse sees the same, and no value has anything that
+/// ends a line.
 fn good_request(request: &Request<'_>, head: &[u8]) {
     let head = &as_1_1(head)[..];
     let mut slots = [httparse::EMPTY_HEADER; 64];
@@ -197,7 +201,8 @@ fn good_request(request: &Request<'_>, head: &[u8]) {
     assert_eq!(response.header("sec-websocket-protocol"), protocol);
 }
 
-/// The answer to what is refused is a whole response, with a body as long as it says, after which the connection ends.
+/// The answer to what is refused is a whole response, with a body as long as it says, after which
+/// the connection ends.
 fn rejected(rejection: Rejection) {
     let mut answer = Vec::new();
     rejection.write(&mut answer);
@@ -251,7 +256,8 @@ fn wishes(input: &mut Input<'_>) -> DeflateConfig {
     config
 }
 
-/// Our client and our server: whatever each of them wants, they understand each other and agree on the same.
+/// Our client and our server: whatever each of them wants, they understand each other and agree on
+/// the same.
 fn round_trip(input: &mut Input<'_>) {
     let what = input.byte();
     let (of_client, of_server) = (wishes(input), wishes(input));

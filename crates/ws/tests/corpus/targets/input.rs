@@ -1,7 +1,7 @@
 //! Operations out of bytes.
 //!
-//! The fuzzer changes bytes; programs are made of them here, in a way that is ours to keep: a corpus that is committed must mean the same next year.
-//! Where the bytes end, everything is zero.
+//! The fuzzer changes bytes; programs are made of them here, in a way that is ours to keep: a
+//! corpus that is committed must mean the same next year. Where the bytes end, everything is zero.
 
 /// What is left of a fuzzer's input.
 #[derive(Debug)]
@@ -51,7 +51,8 @@ impl<'a> Input<'a> {
         match kind % 4 {
             0 => self.bytes(count).to_vec(),
             1 => vec![b'a' + kind % 16; count],
-            // Text in which every place can be told from its neighbours, and pieces end within characters.
+            // Text in which every place can be told from its neighbours, and pieces end within
+            // characters.
             2 => "aé€😀-"
                 .bytes()
                 .cycle()

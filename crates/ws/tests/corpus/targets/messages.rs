@@ -71,7 +71,8 @@ fn check_buffer(endpoint: &Endpoint, config: &Config) {
     assert!(endpoint.engine.buffered() <= most, "{} bytes are held", endpoint.engine.buffered());
 }
 
-/// What a server sends is whole frames, unmasked, none of them in fragments, and nothing after a Close; every ping before it was answered.
+/// What a server sends is whole frames, unmasked, none of them in fragments, and nothing after a
+/// Close; every ping before it was answered.
 fn check_output(endpoint: &Endpoint) {
     let mut rest = &endpoint.sent[..];
     let mut pongs = Vec::new();

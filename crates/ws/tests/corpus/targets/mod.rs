@@ -1,6 +1,7 @@
 //! The fuzz targets: functions from bytes that panic when something is wrong.
 //!
-//! The workspace `fuzz` runs them under libFuzzer, the test program `corpus` with every file of the committed corpora.
+//! The workspace `fuzz` runs them under libFuzzer, the test program `corpus` with every file of the
+//! committed corpora.
 
 mod deflate;
 mod differential;

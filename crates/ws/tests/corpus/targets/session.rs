@@ -1,5 +1,6 @@
-//! Two engines in memory: a client and a server send, answer, ping and close, while the bytes between them come in pieces of
-//! any length. What one says the other hears, in order, up to the end.
+//! Two engines in memory: a client and a server send, answer, ping and close, while the bytes
+//! between them come in pieces of any length. What one says the other hears, in order, up to the
+//! end.
 
 use std::{collections::VecDeque, sync::Arc};
 

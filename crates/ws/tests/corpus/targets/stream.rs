@@ -7,7 +7,8 @@ use super::input::Input;
 /// The most bytes of a stream, so that one input takes a millisecond and no second.
 const LEN_MAX: usize = 1 << 20;
 
-/// Bytes as a client sends them after the handshake. The first byte says whether they stand in the input as they are.
+/// Bytes as a client sends them after the handshake. The first byte says whether they stand in the
+/// input as they are.
 pub(crate) fn client_bytes(input: &mut Input<'_>) -> Vec<u8> {
     if input.byte() % 4 == 0 {
         return input.rest().to_vec();
@@ -46,7 +47,8 @@ fn push_frame(input: &mut Input<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&head[..len]);
     out.extend(payload.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key));
-    // One frame in eight is touched afterwards, which is how those come about that no encoder makes.
+    // One frame in eight is touched afterwards, which is how those come about that no encoder
+    // makes.
     if what >> 5 == 7 {
         damage(input, &mut out[start..], len);
     }
