@@ -24,7 +24,7 @@ use windlass_flow::{Bounds, Latch, Mailbox, Sender as Inlet, weighed_mailbox};
 use windlass_server::{
     CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Running, Sender,
     SenderError, Server,
-    http::{Refusal, UpgradeRequest, Welcome},
+    http::{Reject, UpgradeRequest, Accept},
 };
 
 /// Everybody listens to it.
@@ -47,8 +47,8 @@ struct Carrier {
 impl Handler for Carrier {
     type Data = ();
 
-    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
-        Ok(Welcome::new(()))
+    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+        Ok(Accept::new(()))
     }
 
     fn on_open(&self, connection: &mut Connection<'_>, _: &mut ()) {

@@ -27,7 +27,7 @@ use windlass::{Reactor, Stop, Turn, interest};
 use windlass_flow::{Bounds, Latch, Mailbox, Sender, mailbox};
 use windlass_server::{
     Connection, Handler, Message, Options, Service, Upgraded,
-    http::{Origins, Refusal, UpgradeRequest, Welcome},
+    http::{Origins, Reject, UpgradeRequest, Accept},
 };
 use windlass_ws::{
     deflate::{Agreement, DeflateConfig},
@@ -57,8 +57,8 @@ impl Handler for Echo {
     type Data = ();
 
     /// Nobody asks: hyper answers all requests.
-    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
-        Err(Refusal::status(404))
+    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+        Err(Reject::status(404))
     }
 
     fn on_message(&self, connection: &mut Connection<'_>, _: &mut (), message: Message<'_>) {

@@ -27,7 +27,7 @@ const LOW: usize = 64 << 10;
 const HIGH: usize = 256 << 10;
 
 fn options() -> StreamOptions {
-    StreamOptions::new().marks(LOW, HIGH)
+    StreamOptions::new().watermarks(LOW, HIGH)
 }
 
 /// The keys of a connection's two sides, which both handlers have.

@@ -135,7 +135,7 @@ fn read_more(socket: &mut TcpStream, received: &mut Vec<u8>) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::{net::TcpListener, thread};
-    use windlass_ws::handshake::{Accept, HeadReader};
+    use windlass_ws::handshake::{AcceptOptions, HeadReader};
 
     /// A server for one connection, which sends every message back and a ping before it.
     fn serve(
@@ -152,7 +152,7 @@ mod tests {
                 assert_eq!(used, count, "the client waits for the answer");
                 break request
                     .upgrade()?
-                    .accept(&Accept::DEFAULT.deflate(compression), &mut answer)?
+                    .accept(&AcceptOptions::DEFAULT.deflate(compression), &mut answer)?
                     .deflate;
             }
         };

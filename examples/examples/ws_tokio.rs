@@ -12,7 +12,7 @@ use tokio::{
 use windlass_ws::{
     Config, Engine, Event, Scratch,
     deflate::DeflateConfig,
-    handshake::{Accept, HeadLimits, HeadReader},
+    handshake::{AcceptOptions, HeadLimits, HeadReader},
 };
 
 /// How much is read at a time.
@@ -111,7 +111,7 @@ async fn handshake(
             Ok(None) => continue,
             Ok(Some((request, used))) => request.upgrade().map(|upgrade| {
                 let accepted =
-                    upgrade.accept(&Accept::DEFAULT.deflate(Some(&compression)), &mut answer);
+                    upgrade.accept(&AcceptOptions::DEFAULT.deflate(Some(&compression)), &mut answer);
                 (accepted.expect("it has nothing of ours in it").deflate, used)
             }),
             Err(rejection) => Err(rejection),

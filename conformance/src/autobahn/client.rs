@@ -222,7 +222,7 @@ mod tests {
             head.request(&buffer[..count]).expect("it is right").expect("it is whole");
         let mut answer = Vec::new();
         let upgrade = request.upgrade().expect("it is an upgrade");
-        upgrade.accept(&Accept::DEFAULT, &mut answer).expect("nothing is chosen");
+        upgrade.accept(&AcceptOptions::DEFAULT, &mut answer).expect("nothing is chosen");
         // The first frames come with the response.
         answer.extend_from_slice(b"\x81\x05hello\x88\x02\x03\xe8");
         socket.write_all(&answer).expect("the client reads");

@@ -303,7 +303,7 @@ impl Reactor {
         self.graves.free(&self.batch, &self.driver);
         self.batch.clear();
         self.push_faults();
-        self.push_nudges();
+        self.push_notifications();
         let has_work = !self.batch.is_empty()
             || !self.deferred.is_empty()
             || self.timers_left

@@ -304,7 +304,7 @@ impl Hall {
                 if !member.flags.any(Flags::CLOSING) {
                     member.heard = self.tick.get();
                 }
-                stream.nudge();
+                stream.notify();
             }
         }
     }

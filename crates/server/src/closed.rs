@@ -23,7 +23,7 @@ pub enum CloseReason {
     Idle,
     /// It was open for [`lifetime_max`](crate::Options::lifetime_max).
     Lifetime,
-    /// It did not read what was sent ([`Slow::Evict`](crate::Slow::Evict)).
+    /// It did not read what was sent ([`SlowConsumerPolicy::Evict`](crate::SlowConsumerPolicy::Evict)).
     Evicted,
     /// It took none of the output for [`write_stall_timeout`](crate::Options::write_stall_timeout).
     WriteStall,

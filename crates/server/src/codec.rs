@@ -306,7 +306,7 @@ impl Hall {
         let books = &mut *self.books.borrow_mut();
         for member in books.waiting.members.values().take(CALLED_PER_TURN) {
             if let Ok(mut stream) = turn.stream(books.roster.at(*member).stream) {
-                stream.nudge();
+                stream.notify();
             }
         }
     }

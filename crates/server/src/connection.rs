@@ -7,7 +7,7 @@ use windlass::{Turn, stream::Address};
 use windlass_ws::{CloseCode, Outbox};
 
 use crate::{
-    CloseReason, ConnectionId, ControlError, Hub, Message, OutMessage, Prepared, SendError, Slow,
+    CloseReason, ConnectionId, ControlError, Hub, Message, OutMessage, Prepared, SendError, SlowConsumerPolicy,
     hall::{Alert, SharedHall},
     options::SPENT_MAX,
     roster::Flags,
@@ -83,7 +83,7 @@ pub(crate) const HAS_DEFLATE: u16 = 1 << 6;
 /// ```
 /// use windlass_server::{
 ///     CloseCode, Connection, Handler, Message, Options, Server,
-///     http::{Refusal, UpgradeRequest, Welcome},
+///     http::{Reject, UpgradeRequest, Accept},
 /// };
 ///
 /// /// A room. `echo ..` comes back to the sender alone, `bye` ends the connection, everything else goes to all others.
@@ -92,8 +92,8 @@ pub(crate) const HAS_DEFLATE: u16 = 1 << 6;
 /// impl Handler for Room {
 ///     type Data = ();
 ///
-///     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
-///         Ok(Welcome::new(()))
+///     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+///         Ok(Accept::new(()))
 ///     }
 ///
 ///     fn on_open(&self, connection: &mut Connection<'_>, _: &mut ()) {
@@ -440,13 +440,13 @@ impl Connection<'_> {
 
     /// There is no room for a message of its own.
     fn refuse(&mut self) -> Result<bool, SendError> {
-        if self.hall.options.slow == Slow::DropOldest {
+        if self.hall.options.slow == SlowConsumerPolicy::DropOldest {
             return Ok(true);
         }
         self.hall.stats.dropped.add(1);
         // Where nothing waits, it is not the peer who is slow: this callback sends more at once
         // than may wait.
-        if self.hall.options.slow == Slow::Evict
+        if self.hall.options.slow == SlowConsumerPolicy::Evict
             && self.hall.still_waiting(&mut self.turn, self.seat.member) > 0
         {
             self.hall.stats.evicted.add(1);
@@ -456,7 +456,7 @@ impl Connection<'_> {
             let member = books.roster.at(self.seat.member);
             member.flags.add(Flags::CLOSING | Flags::WANTS_EVICTION);
             if let Ok(mut stream) = self.turn.stream(member.stream) {
-                stream.nudge();
+                stream.notify();
             }
         }
         Err(SendError::Full)

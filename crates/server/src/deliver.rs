@@ -12,7 +12,7 @@ use windlass::{
 };
 
 use crate::{
-    ConnectionId, OutMessage, Prepared, SendError, Slow,
+    ConnectionId, OutMessage, Prepared, SendError, SlowConsumerPolicy,
     hall::{Alert, Books, Hall, SharedHall},
     log::Log,
     roster::{Flags, Member, NOBODY, Roster},
@@ -257,7 +257,7 @@ fn note_waiting(hall: &Hall, member: &mut Member, stream: &mut Stream<'_>, waiti
         // Its own answers might not fit beside that. Its driver comes in the next turn, and reads
         // on if there is room.
         stream.pause();
-        stream.nudge();
+        stream.notify();
     }
 }
 
@@ -266,7 +266,7 @@ impl Post<'_> {
     /// oldest are to go it has half, or one message.
     fn stream_max(&self, waiting: usize) -> usize {
         let max = self.hall.options.receiver_buffer_max;
-        if self.hall.options.slow == Slow::DropOldest && waiting > 0 { max / 2 } else { max }
+        if self.hall.options.slow == SlowConsumerPolicy::DropOldest && waiting > 0 { max / 2 } else { max }
     }
 
     /// Gives a run of publications to a receiver for whom there is something to be thought of.
@@ -343,16 +343,16 @@ impl Post<'_> {
             if !is_beside {
                 member.flags.add(Flags::SIDE);
                 hall.raise(Alert::SIDES);
-                stream.nudge();
+                stream.notify();
             }
             return Ok(());
         }
         if is_too_much {
             hall.stats.dropped.add(1);
-            if hall.options.slow == Slow::Evict {
+            if hall.options.slow == SlowConsumerPolicy::Evict {
                 hall.stats.evicted.add(1);
                 member.flags.add(Flags::CLOSING | Flags::WANTS_EVICTION);
-                stream.nudge();
+                stream.notify();
             }
             return Err(SendError::Full);
         }

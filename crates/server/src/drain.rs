@@ -42,13 +42,13 @@ impl Hall {
             let Some(member) = roster.taken(index) else { continue };
             member.flags.add(wants);
             if let Ok(mut stream) = turn.stream(member.stream) {
-                stream.nudge();
+                stream.notify();
             }
         }
     }
 
     /// Whatever a connection is at, it ends: one whose stream is closed already and lingers hears
-    /// no nudge.
+    /// no notify.
     fn abort_all(&self, turn: &mut Turn<'_>) {
         let mut books = self.books.borrow_mut();
         for index in 0..books.roster.places() {

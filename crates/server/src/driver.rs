@@ -40,7 +40,7 @@ pub(crate) enum State<D> {
         place: Option<Place>,
         /// Through what it has come, which says for which hosts it may ask.
         door: Door,
-        /// The output is above its high mark, as the stream has told.
+        /// The output is above its high watermark, as the stream has told.
         is_full: bool,
     },
     Open(Open<D>),
@@ -210,7 +210,7 @@ impl<H: Handler> StreamHandler for Driver<H> {
         stream.abort();
     }
 
-    fn on_nudge(&mut self, stream: &mut Stream<'_>) {
+    fn on_notify(&mut self, stream: &mut Stream<'_>) {
         self.obey(stream);
     }
 
@@ -485,7 +485,7 @@ impl<D: 'static> Open<D> {
         self.keep(hall, stream, rest);
         if !self.seat.told_full {
             // Nobody else would come back to it.
-            stream.nudge();
+            stream.notify();
         }
     }
 
@@ -507,7 +507,7 @@ impl<D: 'static> Open<D> {
         if stream.is_full() && !self.seat.told_full {
             self.stop_waiting(hall, stream);
             // It is about to be told, or the peer reads again before that.
-            return stream.nudge();
+            return stream.notify();
         }
         if self.seat.told_full
             || self.seat.halt & HALT_PAUSED != 0

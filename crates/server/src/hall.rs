@@ -375,7 +375,7 @@ impl Hall {
             self.remove_side(books, member);
         } else if !is_told_full && !stream.wait_for_low_mark() {
             // Nobody else would come back to it.
-            stream.nudge();
+            stream.notify();
         }
     }
 

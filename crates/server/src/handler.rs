@@ -2,7 +2,7 @@
 
 use crate::{
     Closed, Connection, Hub, Message, Refused,
-    http::{Refusal, UpgradeRequest, Welcome},
+    http::{Reject, UpgradeRequest, Accept},
 };
 use windlass_ws::CloseCode;
 
@@ -25,7 +25,7 @@ use windlass_ws::CloseCode;
 /// ```
 /// use windlass_server::{
 ///     Closed, Connection, Handler, Hub, Message, Options, Server,
-///     http::{Refusal, UpgradeRequest, Welcome},
+///     http::{Reject, UpgradeRequest, Accept},
 /// };
 ///
 /// /// Numbers the messages of each connection.
@@ -35,11 +35,11 @@ use windlass_ws::CloseCode;
 ///     /// How many messages a connection has sent.
 ///     type Data = u32;
 ///
-///     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<u32>, Refusal> {
+///     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<u32>, Reject> {
 ///         if request.path() != "/numbers" {
-///             return Err(Refusal::status(404));
+///             return Err(Reject::status(404));
 ///         }
-///         Ok(Welcome::new(0))
+///         Ok(Accept::new(0))
 ///     }
 ///
 ///     fn on_message(&self, connection: &mut Connection<'_>, count: &mut u32, message: Message<'_>) {
@@ -81,8 +81,8 @@ pub trait Handler: Sized + 'static {
     /// and its host and origin are allowed. The answer is sent when this has returned.
     ///
     /// # Errors
-    /// With a [`Refusal`] the client is sent that instead, and the connection is closed.
-    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<Self::Data>, Refusal>;
+    /// With a [`Reject`] the client is sent that instead, and the connection is closed.
+    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<Self::Data>, Reject>;
 
     /// A connection did not come to be: its upgrade was refused, by
     /// [`on_upgrade`](Self::on_upgrade) or before it came there, its request was malformed or did

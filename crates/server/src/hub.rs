@@ -111,7 +111,7 @@ impl Hub<'_> {
     }
 
     /// How many bytes wait for a connection, those of messages that [could be
-    /// dropped](crate::Slow::DropOldest) included; 0 if it is gone.
+    /// dropped](crate::SlowConsumerPolicy::DropOldest) included; 0 if it is gone.
     pub fn buffered(&mut self, id: ConnectionId) -> usize {
         self.hall.find(id).map_or(0, |member| self.hall.buffered(&mut self.turn, member))
     }
@@ -185,7 +185,7 @@ impl crate::hall::Hall {
         let member = books.roster.at(member);
         member.flags.add(Flags::CLOSING | Flags::WANTS_CLOSE);
         if let Ok(mut stream) = turn.stream(member.stream) {
-            stream.nudge();
+            stream.notify();
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ impl crate::hall::Hall {
         if let Ok(mut stream) = turn.stream(member.stream) {
             // What has come by the next turn is not read before the driver knows.
             stream.pause();
-            stream.nudge();
+            stream.notify();
         }
         true
     }
@@ -217,7 +217,7 @@ impl crate::hall::Hall {
         // Its silence begins anew.
         member.heard = self.tick.get();
         if let Ok(mut stream) = turn.stream(member.stream) {
-            stream.nudge();
+            stream.notify();
         }
         true
     }

@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use windlass_server::{Connection, Handler, Message, Options, Server, http::{Refusal, UpgradeRequest, Welcome}};
+//! use windlass_server::{Connection, Handler, Message, Options, Server, http::{Reject, UpgradeRequest, Accept}};
 //!
 //! /// Each path is a room, and a message goes to everybody else in it.
 //! struct Chat;
@@ -14,8 +14,8 @@
 //!     /// What a connection has of its own: its room.
 //!     type Data = String;
 //!
-//!     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<String>, Refusal> {
-//!         Ok(Welcome::new(request.path().to_owned()))
+//!     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<String>, Reject> {
+//!         Ok(Accept::new(request.path().to_owned()))
 //!     }
 //!
 //!     fn on_open(&self, connection: &mut Connection<'_>, room: &mut String) {
@@ -41,7 +41,7 @@
 //! - [`Connection`] is a connection in its own callbacks, [`Hub`] the service in any handler of the
 //!   reactor, [`Sender`] the same on any thread.
 //! - [`Options`]: limits, timeouts, compression, what becomes of messages for those who do not read
-//!   ([`Slow`]).
+//!   ([`SlowConsumerPolicy`]).
 //! - [`http`]: what is decided before a connection is a WebSocket: pages, origins, refusals.
 //! - [`Service::adopt`] takes over sockets whose upgrade somebody else has answered.
 //! - [`Prepared`] is a message that is encoded once.
@@ -88,7 +88,7 @@ pub use handler::Handler;
 pub use hub::Hub;
 pub use id::ConnectionId;
 pub use message::{Message, OutMessage};
-pub use options::{Options, OptionsError, Slow};
+pub use options::{Options, OptionsError, SlowConsumerPolicy};
 pub use prepared::Prepared;
 pub use refused::Refused;
 pub use sender::{Sender, SenderError};

@@ -15,7 +15,7 @@ use crate::{
     driver::{Driver, First, Open, Source, State},
     hall::Hall,
     http::{
-        Door, LazyPeer, Next, Opened, Place, Refusal, Served, UpgradeRequest, Welcome, reject,
+        Door, LazyPeer, Next, Opened, Place, Reject, Served, UpgradeRequest, Accept, reject,
         without_body,
     },
     roster::Flags,
@@ -210,7 +210,7 @@ impl<H: Handler> Inner<H> {
             return self.refuse(&refusal, request, out);
         }
         if hall.budget.is_exhausted() {
-            return self.refuse(&Refusal::status(503).text(OUT_OF_MEMORY), request, out);
+            return self.refuse(&Reject::status(503).text(OUT_OF_MEMORY), request, out);
         }
         let Some(upgrade) = hall.options.routes.upgrade_of(request) else {
             return self.answer_other(request, before, stream, out);
@@ -222,7 +222,7 @@ impl<H: Handler> Inner<H> {
     }
 
     #[cold]
-    fn refuse(&self, refusal: &Refusal, request: &Request<'_>, out: &mut Vec<u8>) -> Step<H::Data> {
+    fn refuse(&self, refusal: &Reject, request: &Request<'_>, out: &mut Vec<u8>) -> Step<H::Data> {
         self.hall.stats.refused.add(1);
         let start = out.len();
         // A header that cannot be sent was answered with a 500.
@@ -254,19 +254,19 @@ impl<H: Handler> Inner<H> {
         upgrade: &Upgrade<'_>,
         stream: &Stream<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step<H::Data>, Refusal> {
+    ) -> Result<Step<H::Data>, Reject> {
         let hall = &self.hall;
         if hall.is_draining.get() {
-            return Err(Refusal::status(503));
+            return Err(Reject::status(503));
         }
         hall.options.origins.check(upgrade.request())?;
         let ask = || stream.peer_addr().unwrap_or(Address::Unix(None));
         let peer = LazyPeer::new(&ask);
-        let welcome: Welcome<H::Data> =
+        let welcome: Accept<H::Data> =
             self.handler.on_upgrade(&UpgradeRequest::lazy(upgrade, &peer))?;
         let deflate = hall.options.deflate.as_ref();
         let Opened { data, protocol, deflate: agreement, .. } =
-            welcome.accept(upgrade, deflate, out).map_err(|_| Refusal::status(500))?;
+            welcome.accept(upgrade, deflate, out).map_err(|_| Reject::status(500))?;
         let engine = hall.engine(agreement.as_ref());
         let is_packed = hall.takes_packed(agreement.as_ref());
         Ok(Step::Open { engine, is_packed, data, protocol })

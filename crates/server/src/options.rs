@@ -14,7 +14,7 @@ use crate::http::{Hosts, Origins, Routes};
 /// Control frames are never dropped. What a connection sends itself stops its own reading first,
 /// and is refused only where one callback sends more than may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Slow {
+pub enum SlowConsumerPolicy {
     /// It is dropped, and the sender is told so.
     #[default]
     DropNewest,
@@ -31,13 +31,13 @@ pub enum Slow {
 ///
 /// ```
 /// use std::time::Duration;
-/// use windlass_server::{Options, Server, Slow};
-/// # use windlass_server::{Connection, Handler, Message, http::{Refusal, UpgradeRequest, Welcome}};
+/// use windlass_server::{Options, Server, SlowConsumerPolicy};
+/// # use windlass_server::{Connection, Handler, Message, http::{Reject, UpgradeRequest, Accept}};
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #     type Data = ();
-/// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
-/// #         Ok(Welcome::new(()))
+/// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+/// #         Ok(Accept::new(()))
 /// #     }
 /// #     fn on_message(&self, connection: &mut Connection<'_>, _: &mut (), message: Message<'_>) {
 /// #         let _ = connection.reply_in_place(message);
@@ -53,7 +53,7 @@ pub enum Slow {
 /// options.connections_max = 1000;
 /// options.connections_per_address_max = Some(10);
 /// // Whoever does not read is closed: its messages are of no use later.
-/// options.slow = Slow::Evict;
+/// options.slow = SlowConsumerPolicy::Evict;
 /// let server = Server::new(options, |_worker| Echo).listen("127.0.0.1:0".parse()?).start()?;
 /// # let mut client = connect(&server, "/");
 /// # let fits = vec![7; 64 << 10];
@@ -103,7 +103,7 @@ pub struct Options {
     /// [`Server`](crate::Server) and all its workers: output, received bytes that are held,
     /// messages and requests that have come in part. What waits for several receivers counts once a
     /// worker. Above four fifths of it the connections that hold the most are not read from. Above
-    /// all of it the largest are closed, as [`Slow::Evict`] does it, and new requests get 503 for
+    /// all of it the largest are closed, as [`SlowConsumerPolicy::Evict`] does it, and new requests get 503 for
     /// up to a second. `None`: a quarter of the memory limit of the process' cgroup, or of the
     /// machine's memory if that is less. Default: `None`.
     ///
@@ -112,8 +112,8 @@ pub struct Options {
     /// pass it, for each worker by up to `receiver_buffer_max`. What else a server needs is in its
     /// `ARCHITECTURE.md`.
     pub memory_max: Option<usize>,
-    /// What becomes of what is more. Default: [`Slow::DropNewest`].
-    pub slow: Slow,
+    /// What becomes of what is more. Default: [`SlowConsumerPolicy::DropNewest`].
+    pub slow: SlowConsumerPolicy,
     /// After how long without a byte from the peer it is sent a ping, and again and again. `None`:
     /// never. Default: 30 s.
     pub ping_interval: Option<Duration>,
@@ -227,7 +227,7 @@ impl Options {
             deflate: None,
             receiver_buffer_max: 2 << 20,
             memory_max: None,
-            slow: Slow::DropNewest,
+            slow: SlowConsumerPolicy::DropNewest,
             ping_interval: Some(Duration::from_secs(30)),
             idle_timeout: Some(Duration::from_secs(75)),
             lifetime_max: None,
@@ -278,7 +278,7 @@ impl Options {
     /// [`listener`](Self::listener).
     pub fn stream(&self) -> StreamOptions {
         StreamOptions::new()
-            .marks(self.high_mark() / 4, self.high_mark())
+            .watermarks(self.high_mark() / 4, self.high_mark())
             // What may wait is decided before it comes to the stream, where a control frame must
             // not be refused.
             .output_max(usize::MAX)

@@ -42,7 +42,7 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::read;
-    use crate::http::Refusal;
+    use crate::http::Reject;
 
     #[test]
     fn an_answer_says_why() {
@@ -50,17 +50,17 @@ mod tests {
         windlass_ws::handshake::Rejection::BadHost.write(&mut answer);
         let (status, reason) = read(&answer).unwrap();
         assert!(status == 400 && reason.contains("Host"), "{status} {reason}");
-        let answer_of = |refusal: Refusal| {
+        let answer_of = |refusal: Reject| {
             let mut answer = Vec::new();
             refusal.write(UNIX_EPOCH, &mut answer).unwrap();
             answer
         };
         assert_eq!(
-            read(&answer_of(Refusal::status(401).text("who are you?"))),
+            read(&answer_of(Reject::status(401).text("who are you?"))),
             Some((401, "who are you?"))
         );
         // A line of the log is one line.
-        assert_eq!(read(&answer_of(Refusal::status(401).text("two\nlines"))), Some((401, "two")));
+        assert_eq!(read(&answer_of(Reject::status(401).text("two\nlines"))), Some((401, "two")));
         assert_eq!(read(b"HTTP/1.1 200 OK\r\n\r\n"), None);
         assert_eq!(read(b""), None);
     }

@@ -18,13 +18,13 @@ use crate::{ConnectionId, OutMessage, Prepared, inbox::Command};
 /// What is sent waits in a bounded queue for each worker
 /// ([`sender_bounds`](crate::Options::sender_bounds)): where it is full, the calls without `try`
 /// wait for room. What one thread sends comes in the order of its calls. A message for a connection
-/// that is gone is dropped, and so is one for which [too much waits](crate::Slow).
+/// that is gone is dropped, and so is one for which [too much waits](crate::SlowConsumerPolicy).
 ///
 /// ```
 /// use std::{sync::mpsc, thread};
 /// use windlass_server::{
 ///     Connection, ConnectionId, Handler, Message, Options, Server,
-///     http::{Refusal, UpgradeRequest, Welcome},
+///     http::{Reject, UpgradeRequest, Accept},
 /// };
 ///
 /// /// Has the answers made by another thread, which may take its time for them.
@@ -35,8 +35,8 @@ use crate::{ConnectionId, OutMessage, Prepared, inbox::Command};
 /// impl Handler for Clerk {
 ///     type Data = ();
 ///
-///     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
-///         Ok(Welcome::new(()))
+///     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+///         Ok(Accept::new(()))
 ///     }
 ///
 ///     fn on_open(&self, connection: &mut Connection<'_>, _: &mut ()) {

@@ -41,15 +41,15 @@ const OTHER_SUBSCRIBERS: usize = 1024;
 ///
 /// ```
 /// use std::time::Duration;
-/// use windlass_server::{Connection, Handler, Message, Options, Server, http::{Refusal, UpgradeRequest, Welcome}};
+/// use windlass_server::{Connection, Handler, Message, Options, Server, http::{Reject, UpgradeRequest, Accept}};
 ///
 /// struct Echo;
 ///
 /// impl Handler for Echo {
 ///     type Data = ();
 ///
-///     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
-///         Ok(Welcome::new(()))
+///     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+///         Ok(Accept::new(()))
 ///     }
 ///
 ///     fn on_message(&self, connection: &mut Connection<'_>, _: &mut (), message: Message<'_>) {

@@ -1,5 +1,5 @@
 //! Messages for receivers that do not keep up, kept apart so that the oldest can be dropped
-//! ([`Slow::DropOldest`](crate::Slow::DropOldest)).
+//! ([`SlowConsumerPolicy::DropOldest`](crate::SlowConsumerPolicy::DropOldest)).
 
 use std::{
     cell::Cell,

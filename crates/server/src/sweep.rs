@@ -1,7 +1,7 @@
 //! Timeouts, without a timer for each connection: one beat looks at all of them, now and then.
 //!
 //! Events write the sweep's tick into the roster, at most once per tick and connection. What is due
-//! is a bit of the member and a nudge of its stream.
+//! is a bit of the member and a notification of its stream.
 
 use std::{
     cell::Cell,
@@ -240,7 +240,7 @@ impl Sweep {
                 let _ = stream.send(&PING);
             } else {
                 member.flags.add(wants);
-                stream.nudge();
+                stream.notify();
             }
         }
         (round.next, round.is_under_way) = (end, end < roster.places());
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
     use crate::{
         Connection, Handler, Message, Service, Upgraded,
-        http::{Refusal, UpgradeRequest, Welcome},
+        http::{Reject, UpgradeRequest, Accept},
     };
 
     #[derive(Clone)]
@@ -281,8 +281,8 @@ mod tests {
     impl Handler for Silent {
         type Data = ();
 
-        fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
-            Ok(Welcome::new(()))
+        fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+            Ok(Accept::new(()))
         }
 
         fn on_message(&self, _: &mut Connection<'_>, (): &mut (), _: Message<'_>) {}

@@ -19,7 +19,7 @@ use std::{
 use windlass::{Backend, Reactor};
 use windlass_server::{
     Connection, Handler, Message, Options, Prepared, Service,
-    http::{Refusal, UpgradeRequest, Welcome},
+    http::{Reject, UpgradeRequest, Accept},
 };
 
 struct Counting;
@@ -60,8 +60,8 @@ struct Acts(Prepared);
 impl Handler for Acts {
     type Data = ();
 
-    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
-        Ok(Welcome::new(()))
+    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+        Ok(Accept::new(()))
     }
 
     fn on_open(&self, connection: &mut Connection<'_>, (): &mut ()) {

@@ -23,7 +23,7 @@ use std::{
 use windlass::Backend;
 use windlass_server::{
     Connection, Handler, Message, Options, Server,
-    http::{Refusal, UpgradeRequest, Welcome},
+    http::{Reject, UpgradeRequest, Accept},
 };
 
 /// In the environment of the process that serves.
@@ -131,8 +131,8 @@ struct Echo;
 impl Handler for Echo {
     type Data = ();
 
-    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
-        Ok(Welcome::new(()))
+    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+        Ok(Accept::new(()))
     }
 
     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {

@@ -2,7 +2,7 @@
 //! are cut.
 
 use proptest::prelude::*;
-use windlass_ws::handshake::{Accept, Body, HeadLimits, HeadReader, Rejection, Request, Upgrade};
+use windlass_ws::handshake::{AcceptOptions, Body, HeadLimits, HeadReader, Rejection, Request, Upgrade};
 
 #[path = "handshake/client.rs"]
 mod client;
@@ -44,7 +44,7 @@ fn judge(bytes: &[u8]) -> Result<Upgrade<'_>, Rejection> {
     }
 }
 
-fn accepted(bytes: &[u8], accept: &Accept<'_>) -> String {
+fn accepted(bytes: &[u8], accept: &AcceptOptions<'_>) -> String {
     let mut out = Vec::new();
     judge(bytes).unwrap().accept(accept, &mut out).unwrap();
     String::from_utf8(out).unwrap()
@@ -60,7 +60,7 @@ fn the_handshake_of_the_rfc_is_accepted() {
     assert_eq!(
         accepted(
             &bytes,
-            &Accept::DEFAULT.protocol(Some("chat")).headers(&[("X-A", "b c"), ("Set-Cookie", "")])
+            &AcceptOptions::DEFAULT.protocol(Some("chat")).headers(&[("X-A", "b c"), ("Set-Cookie", "")])
         ),
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: chat\r\nX-A: b c\r\n\
@@ -388,12 +388,12 @@ fn what_the_application_adds_cannot_break_out() {
     ] {
         let mut out = vec![1];
         let headers = [("Y", "fine"), (name, value)];
-        let result = upgrade.accept(&Accept::DEFAULT.headers(&headers), &mut out);
+        let result = upgrade.accept(&AcceptOptions::DEFAULT.headers(&headers), &mut out);
         assert_eq!((result, &out[..]), (Err(expected), &[1][..]), "{name}: {value}");
     }
     for protocol in ["other", "Chat", "", "chat, superchat"] {
         let mut out = Vec::new();
-        let result = upgrade.accept(&Accept::DEFAULT.protocol(Some(protocol)), &mut out);
+        let result = upgrade.accept(&AcceptOptions::DEFAULT.protocol(Some(protocol)), &mut out);
         assert_eq!((result, out.len()), (Err(ProtocolNotOffered), 0), "{protocol}");
     }
 }
@@ -544,7 +544,7 @@ proptest! {
                 if let Ok(upgrade) = request.upgrade() {
                     prop_assert_eq!(in_pieces.1, len);
                     let mut out = Vec::new();
-                    upgrade.accept(&Accept::DEFAULT.protocol(upgrade.protocols().last()), &mut out).unwrap();
+                    upgrade.accept(&AcceptOptions::DEFAULT.protocol(upgrade.protocols().last()), &mut out).unwrap();
                     prop_assert!(out.ends_with(b"\r\n\r\n"));
                 }
             }

@@ -80,8 +80,8 @@ pub(crate) struct Args {
     pub(crate) memory: Option<u64>,
 
     /// What becomes of messages for a client that does not read them fast enough
-    #[arg(long, value_enum, default_value_t = Slow::DropNewest)]
-    pub(crate) slow: Slow,
+    #[arg(long, value_enum, default_value_t = SlowConsumerPolicy::DropNewest)]
+    pub(crate) slow: SlowConsumerPolicy,
 
     /// Longest message, in bytes, before and after decompression
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
@@ -155,7 +155,7 @@ pub(crate) enum Mode {
 
 /// What becomes of messages for a client that does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Slow {
+pub(crate) enum SlowConsumerPolicy {
     /// It misses new ones until it has read
     DropNewest,
     /// It misses the oldest of those that wait
@@ -204,8 +204,8 @@ impl Args {
     pub(crate) fn stream_options(&self) -> StreamOptions {
         let high = self.buffer as usize;
         StreamOptions::new()
-            .marks(high / 4, high)
-            // One receive's echo more than the high mark: it is the last that is read.
+            .watermarks(high / 4, high)
+            // One receive's echo more than the high watermark: it is the last that is read.
             .output_max(high + (1 << 20))
             .idle_timeout(seconds(self.idle_timeout))
             .write_stall_timeout(seconds(self.write_timeout))

@@ -5,7 +5,7 @@ use std::fmt;
 use tracing::debug;
 use windlass_server::{
     Closed, Connection, Handler, Hub, Message, Refused,
-    http::{Refusal, UpgradeRequest, Welcome},
+    http::{Reject, UpgradeRequest, Accept},
 };
 
 use super::refusals::Refusals;
@@ -48,15 +48,15 @@ impl fmt::Display for Purpose {
 impl Handler for Rooms {
     type Data = Purpose;
 
-    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<Purpose>, Refusal> {
+    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<Purpose>, Reject> {
         let path = request.path();
         if self.echoes || path == ECHO_PATH {
-            return Ok(Welcome::new(Purpose::Echo));
+            return Ok(Accept::new(Purpose::Echo));
         }
         if ROOMS.strip_suffix('*') == Some(path) {
-            return Err(Refusal::status(404).text("a room has a name: /room/NAME"));
+            return Err(Reject::status(404).text("a room has a name: /room/NAME"));
         }
-        Ok(Welcome::new(Purpose::Room(path.into())))
+        Ok(Accept::new(Purpose::Room(path.into())))
     }
 
     fn on_refused(&self, refused: &Refused<'_>) {

@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use anyhow::{Context as _, ensure};
 use windlass::Backend;
 use windlass_server::{
-    Options, OptionsError, Running as RunningServer, Server, Slow,
+    Options, OptionsError, Running as RunningServer, Server, SlowConsumerPolicy,
     http::{Hosts, Origins, Page, Routes},
 };
 
@@ -104,9 +104,9 @@ impl Args {
         options.receiver_buffer_max = self.buffer as usize;
         options.memory_max = self.memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         options.slow = match self.slow {
-            args::Slow::DropNewest => Slow::DropNewest,
-            args::Slow::DropOldest => Slow::DropOldest,
-            args::Slow::Evict => Slow::Evict,
+            args::SlowConsumerPolicy::DropNewest => SlowConsumerPolicy::DropNewest,
+            args::SlowConsumerPolicy::DropOldest => SlowConsumerPolicy::DropOldest,
+            args::SlowConsumerPolicy::Evict => SlowConsumerPolicy::Evict,
         };
         options.ping_interval = seconds(self.ping_interval());
         options.idle_timeout = seconds(self.idle_timeout);

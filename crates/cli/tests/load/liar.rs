@@ -10,7 +10,7 @@ use std::{
 use rustix::net::sockopt;
 use windlass_ws::{
     CloseCode, Config, Engine, Event, Message, Scratch,
-    handshake::{Accept, HeadLimits, HeadReader},
+    handshake::{AcceptOptions, HeadLimits, HeadReader},
 };
 
 use crate::harness::PATIENCE;
@@ -127,7 +127,7 @@ impl Ears {
                 assert_eq!(used, count, "the client waits for the answer");
                 let upgrade = request.upgrade().expect("it asks for an upgrade");
                 upgrade
-                    .accept(&Accept::DEFAULT, &mut answer)
+                    .accept(&AcceptOptions::DEFAULT, &mut answer)
                     .expect("there is nothing of ours in it");
                 break;
             }

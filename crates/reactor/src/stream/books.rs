@@ -159,7 +159,7 @@ impl Reactor {
             streams.prefixes.insert(index, VecDeque::from([prefix]));
         }
         streams.cores.insert(core);
-        self.nudge_stream(index);
+        self.notify_stream(index);
     }
 
     /// Takes a stream out of all books. Its socket is still open: rule 14 has been kept, and the
@@ -196,13 +196,13 @@ impl Reactor {
     }
 
     /// Its driver is called in the next turn, with an event of no readiness.
-    pub(super) fn nudge_stream(&mut self, index: u32) {
+    pub(super) fn notify_stream(&mut self, index: u32) {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let core = streams.core(index);
-        if !core.flags.any(Flags::NUDGED) {
-            core.flags |= Flags::NUDGED;
+        if !core.flags.any(Flags::NOTIFIED) {
+            core.flags |= Flags::NOTIFIED;
             let cell = core.cell;
-            streams.nudges.push(cell);
+            streams.notifications.push(cell);
             self.attention |= attention::FAULTS;
         }
     }
@@ -235,7 +235,7 @@ impl Reactor {
             self.flush_stream(index);
             self.sync_stream(index);
             if self.stream_core(index).needs_driver() {
-                self.nudge_stream(index);
+                self.notify_stream(index);
             }
         }
         // Nothing was touched meanwhile. The list keeps its memory (rule 12).
@@ -249,14 +249,14 @@ impl Reactor {
     pub(crate) fn survey_streams(&self) -> (bool, bool) {
         self.streams
             .as_deref()
-            .map_or((false, false), |s| (!s.nudges.is_empty(), !s.touched.is_empty()))
+            .map_or((false, false), |s| (!s.notifications.is_empty(), !s.touched.is_empty()))
     }
 
-    /// Puts the events of nudged streams into the batch; those for which there is no room stay.
-    pub(crate) fn push_nudges(&mut self) {
+    /// Puts the events of notified streams into the batch; those for which there is no room stay.
+    pub(crate) fn push_notifications(&mut self) {
         let Some(streams) = self.streams.as_deref_mut() else { return };
         let mut pushed = 0;
-        for key in &streams.nudges {
+        for key in &streams.notifications {
             if let Some(cell) = self.registry.find(*key) {
                 if !self.batch.push(cell.expose(), 0) {
                     self.attention |= attention::FAULTS;
@@ -265,7 +265,7 @@ impl Reactor {
             }
             pushed += 1;
         }
-        streams.nudges.drain(..pushed);
+        streams.notifications.drain(..pushed);
     }
 
     /// Asks the kernel for what the stream wants to hear of. A refusal is the stream's end.

@@ -83,7 +83,7 @@ impl<'r> Frame<'r> {
     fn enter(reactor: &'r mut Reactor, index: u32, ready: u32) -> (Self, bool) {
         let core = reactor.stream_core(index);
         core.flags |= Flags::RUNNING;
-        core.flags.clear(Flags::NUDGED);
+        core.flags.clear(Flags::NOTIFIED);
         let is_plain = ready == IN && core.flags.is_plain();
         (Self { reactor, index, scratch: None, is_open: true }, is_plain)
     }
@@ -196,7 +196,7 @@ impl<'r> Frame<'r> {
             self.deliver_prefix(handler);
         }
         if self.core().flags.take(Flags::CALLED) && !self.has(Flags::CLOSING | Flags::DEAD) {
-            self.call(|stream| handler.on_nudge(stream));
+            self.call(|stream| handler.on_notify(stream));
         }
         if self.has(Flags::RING) {
             self.look_at_poll(ready);
@@ -406,7 +406,7 @@ impl<'r> Frame<'r> {
         }
         self.core().flags.clear(Flags::RUNNING);
         if self.core().needs_driver() {
-            self.reactor.nudge_stream(index);
+            self.reactor.notify_stream(index);
         }
         self.end();
     }

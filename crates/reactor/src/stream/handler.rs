@@ -16,7 +16,7 @@ use crate::{Errno, Key, Turn, error::plain_error};
 /// call on a [`Stream`] causes comes after the handler that made the call has returned (rule 13).
 ///
 /// The order of a stream's life is `on_open`, then any of `on_data`, `on_full`, `on_drained`,
-/// `on_timeout`, `on_nudge` and, once, `on_end`, then `on_close`, once and last. A
+/// `on_timeout`, `on_notify` and, once, `on_end`, then `on_close`, once and last. A
 /// [`Connector`](super::Connector)'s stream that never opened has `on_close` alone. A handler that
 /// panics is not called again, not even for `on_close`: its connection is reset and it is dropped.
 /// So are the handlers of a reactor that is dropped, their connections closed as close(2) does.
@@ -40,19 +40,19 @@ pub trait StreamHandler: 'static {
         stream.close();
     }
 
-    /// More output waits than the high mark says, for the peer does not read as fast as the stream
+    /// More output waits than the high watermark says, for the peer does not read as fast as the stream
     /// is sent to.
     fn on_full(&mut self, stream: &mut Stream<'_>) {
         let _ = stream;
     }
 
-    /// The output that waits has sunk to the low mark. Comes after `on_full`, in turns with it.
+    /// The output that waits has sunk to the low watermark. Comes after `on_full`, in turns with it.
     fn on_drained(&mut self, stream: &mut Stream<'_>) {
         let _ = stream;
     }
 
-    /// Somebody has called [`Stream::nudge`]. However often he did, it is called once.
-    fn on_nudge(&mut self, stream: &mut Stream<'_>) {
+    /// Somebody has called [`Stream::notify`]. However often he did, it is called once.
+    fn on_notify(&mut self, stream: &mut Stream<'_>) {
         let _ = stream;
     }
 

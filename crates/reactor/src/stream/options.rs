@@ -50,7 +50,7 @@ impl StreamOptions {
     /// [`on_full`](StreamHandler::on_full), at or below `low` after that
     /// [`on_drained`](StreamHandler::on_drained). A `low` above `high` counts as `high`. Default:
     /// 64 KiB and 256 KiB.
-    pub const fn marks(mut self, low: usize, high: usize) -> Self {
+    pub const fn watermarks(mut self, low: usize, high: usize) -> Self {
         self.low_mark = if low < high { low } else { high };
         self.high_mark = high;
         self

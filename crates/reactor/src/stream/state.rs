@@ -52,14 +52,14 @@ impl Flags {
     pub(super) const RESET: Self = Self(1 << 8);
     /// The socket takes no more output until it is writable.
     pub(super) const BLOCKED: Self = Self(1 << 9);
-    /// The output is above the high mark, or has been and is not at the low one yet.
+    /// The output is above the high watermark, or has been and is not at the low one yet.
     pub(super) const FULL: Self = Self(1 << 10);
     /// What the handler was told last: `on_full`, and not yet `on_drained`.
     pub(super) const TOLD_FULL: Self = Self(1 << 11);
     /// A frame of its driver is on the stack, which will look after all of this when it ends.
     pub(super) const RUNNING: Self = Self(1 << 12);
     /// Its driver will be called in the next turn.
-    pub(super) const NUDGED: Self = Self(1 << 13);
+    pub(super) const NOTIFIED: Self = Self(1 << 13);
     /// Others have changed it: it is to be looked after at the end of the turn.
     pub(super) const TOUCHED: Self = Self(1 << 14);
     /// Bytes of an adoption wait to be delivered.
@@ -287,7 +287,7 @@ pub(crate) struct Streams {
     /// Streams to be looked after at the end of the turn.
     pub(super) touched: Vec<Key>,
     /// Cells of streams whose driver is to be called in the next turn.
-    pub(super) nudges: Vec<Key>,
+    pub(super) notifications: Vec<Key>,
     /// The bytes of adoptions, by the stream's index, until they are delivered; on a ring also what
     /// was received while the stream was paused, an empty row being the peer's end.
     pub(super) prefixes: BTreeMap<u32, VecDeque<Undelivered>>,
@@ -311,7 +311,7 @@ impl Streams {
             scratch: None,
             spares: Vec::new(),
             touched: Vec::new(),
-            nudges: Vec::new(),
+            notifications: Vec::new(),
             prefixes: BTreeMap::new(),
             ledger: Rc::default(),
             options: Rc::new(StreamOptions::new()),

@@ -125,10 +125,10 @@ impl Stream<'_> {
         self.noted(sent)
     }
 
-    /// Has the handler's [`on_nudge`](super::StreamHandler::on_nudge) called in the next turn,
+    /// Has the handler's [`on_notify`](super::StreamHandler::on_notify) called in the next turn,
     /// which does not wait. A stream that is not open yet hears of it when it is; one that is
     /// closed does not.
-    pub fn nudge(&mut self) {
+    pub fn notify(&mut self) {
         self.core().flags |= Flags::CALLED;
         self.touch();
     }
@@ -200,15 +200,15 @@ impl Stream<'_> {
         output + undelivered.map_or(0, |row| row.iter().map(|piece| piece.bytes.capacity()).sum())
     }
 
-    /// Whether the output has passed the high mark, and has not sunk to the low one since.
+    /// Whether the output has passed the high watermark, and has not sunk to the low one since.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.seen().0.flags.any(Flags::FULL)
     }
 
-    /// Counts the output as above the high mark, whatever it is, so that
+    /// Counts the output as above the high watermark, whatever it is, so that
     /// [`on_drained`](super::StreamHandler::on_drained) tells when it has sunk to the low one.
-    /// False if that would not come: the output is at the low mark, or the socket may take it yet.
+    /// False if that would not come: the output is at the low watermark, or the socket may take it yet.
     pub fn wait_for_low_mark(&mut self) -> bool {
         let core = self.core();
         let may_wait = core.flags.any(Flags::BLOCKED) && core.buffered() > core.options.low_mark;
@@ -311,9 +311,9 @@ impl Stream<'_> {
         *self.seen().0.options
     }
 
-    /// See [`StreamOptions::marks`].
-    pub fn set_marks(&mut self, low: usize, high: usize) {
-        self.set_options(|options| options.marks(low, high));
+    /// See [`StreamOptions::watermarks`].
+    pub fn set_watermarks(&mut self, low: usize, high: usize) {
+        self.set_options(|options| options.watermarks(low, high));
     }
 
     /// See [`StreamOptions::idle_timeout`]. It begins anew.

@@ -151,7 +151,7 @@ impl Reactor {
             match core.next_wait() {
                 Some(wait) if wait.deadline_ns() <= now => {
                     core.run_out(wait);
-                    self.nudge_stream(index);
+                    self.notify_stream(index);
                 }
                 Some(wait) => streams.deadlines.insert(index, wait.deadline_ns()),
                 None => {}

@@ -88,7 +88,7 @@ fn a_stream_is_asked_through_a_shared_reference(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     let (ours, _peer) = tcp();
-    let options = StreamOptions::new().marks(1, 10);
+    let options = StreamOptions::new().watermarks(1, 10);
     let script = Script::new(&log).on_open(move |stream| {
         assert_eq!(facts(stream), (0, false, false, options));
         stream.send(b"twelve bytes").unwrap();

@@ -27,7 +27,7 @@ pub(crate) enum Said {
     Full,
     Drained,
     Timeout(Timeout),
-    Nudge,
+    Notify,
     Close(CloseReason),
     Dropped,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Script {
     on_full: Option<On>,
     on_drained: Option<On>,
     on_timeout: Option<On>,
-    on_nudge: Option<On>,
+    on_notify: Option<On>,
     on_close: Option<OnClose>,
 }
 
@@ -82,7 +82,7 @@ impl Script {
             on_full: None,
             on_drained: None,
             on_timeout: None,
-            on_nudge: None,
+            on_notify: None,
             on_close: None,
         }
     }
@@ -92,7 +92,7 @@ impl Script {
         Self::new(log).on_data(|stream, input| stream.reply(input, ..).unwrap())
     }
 
-    orders!(on_open, on_end, on_full, on_drained, on_timeout, on_nudge);
+    orders!(on_open, on_end, on_full, on_drained, on_timeout, on_notify);
 
     pub(crate) fn on_data(mut self, act: impl FnMut(&mut Stream<'_>, Input<'_>) + 'static) -> Self {
         self.on_data = Some(Box::new(act));
@@ -165,9 +165,9 @@ impl StreamHandler for Script {
         }
     }
 
-    fn on_nudge(&mut self, stream: &mut Stream<'_>) {
-        let _entered = self.enter(Said::Nudge);
-        run(&mut self.on_nudge, stream);
+    fn on_notify(&mut self, stream: &mut Stream<'_>) {
+        let _entered = self.enter(Said::Notify);
+        run(&mut self.on_notify, stream);
     }
 
     fn on_close(&mut self, _: Key, reason: CloseReason, turn: Turn<'_>) {

@@ -138,7 +138,7 @@ fn fill(stream: &mut windlass::stream::Stream<'_>, bytes: usize) {
     }
 }
 
-const MARKS: StreamOptions = StreamOptions::new().marks(64 << 10, 1 << 20).output_max(32 << 20);
+const MARKS: StreamOptions = StreamOptions::new().watermarks(64 << 10, 1 << 20).output_max(32 << 20);
 
 fn crossing_a_mark_is_told_once_and_after_the_handler(build: Build) {
     for (ours, mut peer) in both_families() {
@@ -182,10 +182,10 @@ fn output_that_the_socket_takes_crosses_no_mark(build: Build) {
     let script = Script::new(&log).on_data(|stream, _| {
         stream.send(&[1; 100]).unwrap();
         assert!(!stream.is_full(), "it is only gathered");
-        stream.set_marks(0, 20);
+        stream.set_watermarks(0, 20);
         assert!(!stream.is_full());
     });
-    open(&mut reactor, PLAIN.marks(0, 10), ours, script);
+    open(&mut reactor, PLAIN.watermarks(0, 10), ours, script);
     peer.write(b"?");
     run_dry(&mut reactor);
     assert_eq!((log.take(), peer.read_all().len()), (vec![Said::Open, Said::data(b"?")], 100));
@@ -464,7 +464,7 @@ fn a_socket_left_blocking_does_not_block_the_loop(build: Build) {
 fn an_echo_that_pauses_when_it_is_full_has_one_receive_above_the_mark_at_most(build: Build) {
     const RECEIVED_MAX: usize = 64 << 10;
     let options =
-        StreamOptions::new().marks(64 << 10, 256 << 10).output_max((256 << 10) + RECEIVED_MAX);
+        StreamOptions::new().watermarks(64 << 10, 256 << 10).output_max((256 << 10) + RECEIVED_MAX);
     let bytes: Vec<u8> = (0..12_000_000u32).map(|at| (at / 7 % 251) as u8).collect();
     for (ours, mut peer) in both_families() {
         let mut reactor = build().build().unwrap();

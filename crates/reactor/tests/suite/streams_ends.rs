@@ -562,7 +562,7 @@ fn panics() -> Vec<Panic> {
         },
         Panic {
             name: "drained",
-            options: PLAIN.marks(0, 10),
+            options: PLAIN.watermarks(0, 10),
             script: |s| {
                 s.on_data(|stream, _| assert!(stuff(stream) > 0)).on_drained(|_| panic!("drained"))
             },

@@ -56,7 +56,7 @@ fn act(world: &mut World, at: usize, stream: &mut Stream<'_>) {
         6..=9 => stream.resume(),
         10 => {
             let high = usize::try_from(world.dice.roll(100_000)).unwrap();
-            stream.set_marks(high / 2, high);
+            stream.set_watermarks(high / 2, high);
         }
         sort => {
             let longest = if sort > 20 { 300_000 } else { 3_000 };
@@ -138,7 +138,7 @@ fn check(said: &[Said], end: &End, taken: usize) {
             Said::Close(_) => assert_eq!(place + 2, said.len(), "last but for the destructor"),
             Said::Dropped => assert_eq!(place + 1, said.len()),
             Said::Timeout(_) => panic!("no timeout was set"),
-            Said::Nudge => panic!("nobody has nudged it"),
+            Said::Notify => panic!("nobody has notified it"),
         }
     }
     assert!(
@@ -160,7 +160,7 @@ pub(crate) fn program(build: Build, seed: u64) {
         keys: Vec::new(),
         taken: Vec::new(),
     }));
-    let options = StreamOptions::new().marks(1_000, 30_000).output_max(1 << 20);
+    let options = StreamOptions::new().watermarks(1_000, 30_000).output_max(1 << 20);
     let depth = Rc::default();
     for (socket, peer) in both_families().into_iter().chain(both_families()) {
         let log = Log::new();

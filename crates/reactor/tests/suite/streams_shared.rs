@@ -119,14 +119,14 @@ fn a_nudge_calls_the_handler_once_in_the_next_turn(build: Build) {
     log.take();
     reactor
         .after(NOW, move |mut turn: windlass::Turn<'_>| {
-            turn.stream(key).unwrap().nudge();
-            turn.stream(key).unwrap().nudge();
+            turn.stream(key).unwrap().notify();
+            turn.stream(key).unwrap().notify();
         })
         .unwrap();
     turn(&mut reactor);
     assert_eq!(log.take(), [], "not in the turn that asks for it");
     turn(&mut reactor);
-    assert_eq!(log.take(), [Said::Nudge]);
+    assert_eq!(log.take(), [Said::Notify]);
     turn(&mut reactor);
     assert_eq!(log.take(), [], "once");
 }
@@ -136,13 +136,13 @@ fn a_handler_that_nudges_itself_is_called_after_it_has_returned(build: Build) {
     let log = Log::new();
     let (ours, mut peer) = tcp();
     let script = Script::new(&log)
-        .on_data(|stream, _| stream.nudge())
-        .on_nudge(|stream| stream.send(b"!").unwrap());
+        .on_data(|stream, _| stream.notify())
+        .on_notify(|stream| stream.send(b"!").unwrap());
     open(&mut reactor, PLAIN, ours, script);
     log.take();
     peer.write(b"?");
     until(&mut reactor, &log, 2);
-    assert_eq!(log.take(), [Said::data(b"?"), Said::Nudge]);
+    assert_eq!(log.take(), [Said::data(b"?"), Said::Notify]);
     assert_eq!(peer.read_all(), b"!");
 }
 
@@ -151,11 +151,11 @@ fn a_nudge_waits_for_the_stream_to_open_and_a_closed_one_has_none(build: Build) 
     let log = Log::new();
     let (ours, _peer) = tcp();
     let key = PLAIN.register(ours, Script::new(&log), &mut reactor).unwrap();
-    reactor.stream(key).unwrap().nudge();
+    reactor.stream(key).unwrap().notify();
     until(&mut reactor, &log, 2);
-    assert_eq!(log.take(), [Said::Open, Said::Nudge]);
+    assert_eq!(log.take(), [Said::Open, Said::Notify]);
     let mut stream = reactor.stream(key).unwrap();
-    stream.nudge();
+    stream.notify();
     stream.abort();
     until(&mut reactor, &log, 1);
     assert_eq!(log.take()[0], Said::Close(CloseReason::Aborted));

@@ -7,8 +7,8 @@
 //!
 //! The order in which a request meets them: [`PlaceCounter`] when the connection is accepted,
 //! [`Hosts`] and [`Routes`] when its head is complete, [`Origins`] where it is an upgrade, the
-//! application's `on_upgrade` with an [`UpgradeRequest`], which answers with a [`Welcome`] or a
-//! [`Refusal`].
+//! application's `on_upgrade` with an [`UpgradeRequest`], which answers with a [`Accept`] or a
+//! [`Reject`].
 
 mod address;
 mod date;
@@ -16,7 +16,7 @@ mod header;
 mod host;
 mod origin;
 mod page;
-mod refusal;
+mod reject;
 mod response;
 mod routes;
 mod upgrade;
@@ -26,8 +26,8 @@ pub(crate) use host::Door;
 pub use host::{HostError, HostName, Hosts, HostsError};
 pub use origin::{Origin, OriginError, Origins, OriginsError};
 pub use page::{Body, Page};
-pub use refusal::Refusal;
+pub use reject::Reject;
 pub(crate) use response::{reject, without_body};
 pub use routes::{Next, Routes, Served};
 pub(crate) use upgrade::LazyPeer;
-pub use upgrade::{Opened, UpgradeRequest, Welcome};
+pub use upgrade::{Opened, UpgradeRequest, Accept};

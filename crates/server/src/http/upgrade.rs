@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use windlass::stream::Address;
 use windlass_ws::{
     deflate::{Agreement, DeflateConfig},
-    handshake::{Accept, AcceptError, Headers, Protocols, Upgrade},
+    handshake::{AcceptOptions, AcceptError, Headers, Protocols, Upgrade},
 };
 
 use super::header::OwnHeaders;
@@ -97,7 +97,7 @@ impl<'a> UpgradeRequest<'a> {
         self.upgrade.protocols()
     }
 
-    /// The first of the client's subprotocols that is among these, for [`Welcome::protocol`].
+    /// The first of the client's subprotocols that is among these, for [`Accept::protocol`].
     #[must_use]
     pub fn choose<'p>(&self, supported: &[&'p str]) -> Option<&'p str> {
         self.protocols()
@@ -118,20 +118,20 @@ impl<'a> UpgradeRequest<'a> {
 /// handshake.
 ///
 /// ```
-/// use windlass_server::http::Welcome;
+/// use windlass_server::http::Accept;
 ///
 /// struct Player { name: String }
-/// let welcome = Welcome::new(Player { name: "Ada".into() }).protocol("chess").header("Set-Cookie", "seen=1");
+/// let welcome = Accept::new(Player { name: "Ada".into() }).protocol("chess").header("Set-Cookie", "seen=1");
 /// ```
 #[derive(Debug)]
 #[must_use]
-pub struct Welcome<D> {
+pub struct Accept<D> {
     data: D,
     protocol: Option<Cow<'static, str>>,
     headers: OwnHeaders,
 }
 
-/// What has become of a [`Welcome`] whose response was written.
+/// What has become of a [`Accept`] whose response was written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Opened<D> {
@@ -143,7 +143,7 @@ pub struct Opened<D> {
     pub deflate: Option<Agreement>,
 }
 
-impl<D> Welcome<D> {
+impl<D> Accept<D> {
     /// Takes the upgrade without a subprotocol and without further headers.
     pub fn new(data: D) -> Self {
         Self { data, protocol: None, headers: OwnHeaders::default() }
@@ -181,7 +181,7 @@ impl<D> Welcome<D> {
         self.headers.check(&[])?;
         let headers = self.headers.pairs();
         let accept =
-            Accept::DEFAULT.protocol(self.protocol.as_deref()).deflate(deflate).headers(&headers);
+            AcceptOptions::DEFAULT.protocol(self.protocol.as_deref()).deflate(deflate).headers(&headers);
         let accepted = upgrade.accept(&accept, out)?;
         Ok(Opened { data: self.data, protocol: self.protocol, deflate: accepted.deflate })
     }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_welcome_says_what_was_agreed() {
         let welcome =
-            Welcome::new(7).protocol("chat.v2").header("Set-Cookie", "a=b").header("X-A", "c");
+            Accept::new(7).protocol("chat.v2").header("Set-Cookie", "a=b").header("X-A", "c");
         let mut out = b"kept".to_vec();
         let opened = welcome.accept(&upgrade(), Some(&DeflateConfig::DEFAULT), &mut out).unwrap();
         assert_eq!(
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_plain_welcome_agrees_on_nothing() {
         let mut out = Vec::new();
-        let opened = Welcome::new(()).accept(&upgrade(), None, &mut out).unwrap();
+        let opened = Accept::new(()).accept(&upgrade(), None, &mut out).unwrap();
         assert!(opened.protocol.is_none() && opened.deflate.is_none());
         let text = String::from_utf8(out).unwrap();
         assert!(!text.contains("Protocol:") && !text.contains("Extensions"), "{text}");
@@ -274,15 +274,15 @@ mod tests {
     fn a_mistaken_welcome_appends_nothing_and_drops_the_data() {
         let data = Rc::new(());
         for (welcome, error) in [
-            (Welcome::new(Rc::clone(&data)).protocol("chat.v9"), AcceptError::ProtocolNotOffered),
-            (Welcome::new(Rc::clone(&data)).protocol(""), AcceptError::ProtocolNotOffered),
-            (Welcome::new(Rc::clone(&data)).header("X", "a\r\nb"), AcceptError::HeaderValue),
-            (Welcome::new(Rc::clone(&data)).header("X Y", "a"), AcceptError::HeaderName),
+            (Accept::new(Rc::clone(&data)).protocol("chat.v9"), AcceptError::ProtocolNotOffered),
+            (Accept::new(Rc::clone(&data)).protocol(""), AcceptError::ProtocolNotOffered),
+            (Accept::new(Rc::clone(&data)).header("X", "a\r\nb"), AcceptError::HeaderValue),
+            (Accept::new(Rc::clone(&data)).header("X Y", "a"), AcceptError::HeaderName),
             (
-                Welcome::new(Rc::clone(&data)).header("Sec-WebSocket-Protocol", "a"),
+                Accept::new(Rc::clone(&data)).header("Sec-WebSocket-Protocol", "a"),
                 AcceptError::ReservedHeader,
             ),
-            (Welcome::new(Rc::clone(&data)).header("Keep-Alive", "a"), AcceptError::ReservedHeader),
+            (Accept::new(Rc::clone(&data)).header("Keep-Alive", "a"), AcceptError::ReservedHeader),
         ] {
             let mut out = Vec::new();
             assert_eq!(welcome.accept(&upgrade(), None, &mut out).unwrap_err(), error);

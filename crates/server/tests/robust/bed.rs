@@ -11,7 +11,7 @@ use windlass::{Clock, Reactor, Turn, stream::ListenerKey};
 use windlass_server::{
     CloseCode, CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message, Options,
     Service, Stats,
-    http::{Refusal, UpgradeRequest, Welcome},
+    http::{Reject, UpgradeRequest, Accept},
 };
 
 use crate::peer::{Frame, Peer, upgrade};
@@ -98,18 +98,18 @@ pub(crate) struct Subject(pub(crate) Rc<Log>);
 impl Handler for Subject {
     type Data = Data;
 
-    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<Data>, Refusal> {
+    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<Data>, Reject> {
         let role = match request.path() {
             "/echo" => Role::Echo,
             "/room" => Role::Room,
             "/amplify" => Role::Amplify,
             "/bye" => Role::Bye,
             "/panic" => Role::Panic,
-            "/forbidden" => return Err(Refusal::status(403).text("not you")),
+            "/forbidden" => return Err(Reject::status(403).text("not you")),
             _ => Role::Sink,
         };
         self.0.alive.set(self.0.alive.get() + 1);
-        Ok(Welcome::new(Data { role, log: Rc::clone(&self.0) }))
+        Ok(Accept::new(Data { role, log: Rc::clone(&self.0) }))
     }
 
     fn on_open(&self, connection: &mut Connection<'_>, data: &mut Data) {

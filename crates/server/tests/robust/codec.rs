@@ -16,7 +16,7 @@ use windlass::{Clock, Reactor, Turn};
 use windlass_server::{
     CloseCode, CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message, Options,
     Prepared, Service, Stats, Upgraded,
-    http::{Refusal, UpgradeRequest, Welcome},
+    http::{Reject, UpgradeRequest, Accept},
 };
 use windlass_ws::deflate::{Agreement, Codec, DeflateConfig, Shared};
 
@@ -56,7 +56,7 @@ struct Subject(Rc<Trace>);
 impl Handler for Subject {
     type Data = (usize, Role);
 
-    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<Self::Data>, Refusal> {
+    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<Self::Data>, Reject> {
         unreachable!("all are adopted")
     }
 

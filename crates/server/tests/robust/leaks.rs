@@ -1,6 +1,6 @@
 //! What is left when everybody has gone: nothing.
 
-use windlass_server::Slow;
+use windlass_server::SlowConsumerPolicy;
 use windlass_ws::deflate::DeflateConfig;
 
 use crate::{
@@ -72,7 +72,7 @@ fn round(bed: &mut Bed, seed: u64) {
 }
 
 /// With a policy for slow receivers: chaos, and then what is left.
-fn leaves_nothing(slow: Slow, test: &str) {
+fn leaves_nothing(slow: SlowConsumerPolicy, test: &str) {
     if !is_own_process(test) {
         return;
     }
@@ -92,7 +92,7 @@ fn leaves_nothing(slow: Slow, test: &str) {
     }
     let stats = bed.stats();
     let (dropped, evicted) = (stats.dropped > 0, stats.evicted > 0);
-    assert_eq!((dropped, evicted), (true, slow == Slow::Evict), "the policy was needed: {stats:?}");
+    assert_eq!((dropped, evicted), (true, slow == SlowConsumerPolicy::Evict), "the policy was needed: {stats:?}");
     // Which buffers are kept, and how large, depends on how the kernel has cut the bytes. That each
     // connection gives back every byte of its own is shown by five thousand of them (`many`); this
     // is about messages, of which each round has sent tens of megabytes.
@@ -106,7 +106,7 @@ fn leaves_nothing(slow: Slow, test: &str) {
 #[test]
 fn chaos_with_drop_newest_leaves_no_descriptor_and_no_memory_behind() {
     leaves_nothing(
-        Slow::DropNewest,
+        SlowConsumerPolicy::DropNewest,
         "leaks::chaos_with_drop_newest_leaves_no_descriptor_and_no_memory_behind",
     );
 }
@@ -114,7 +114,7 @@ fn chaos_with_drop_newest_leaves_no_descriptor_and_no_memory_behind() {
 #[test]
 fn chaos_with_drop_oldest_leaves_no_descriptor_and_no_memory_behind() {
     leaves_nothing(
-        Slow::DropOldest,
+        SlowConsumerPolicy::DropOldest,
         "leaks::chaos_with_drop_oldest_leaves_no_descriptor_and_no_memory_behind",
     );
 }
@@ -122,7 +122,7 @@ fn chaos_with_drop_oldest_leaves_no_descriptor_and_no_memory_behind() {
 #[test]
 fn chaos_with_evict_leaves_no_descriptor_and_no_memory_behind() {
     leaves_nothing(
-        Slow::Evict,
+        SlowConsumerPolicy::Evict,
         "leaks::chaos_with_evict_leaves_no_descriptor_and_no_memory_behind",
     );
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_server::{CloseReason, Options, Slow};
+use windlass_server::{CloseReason, Options, SlowConsumerPolicy};
 
 use crate::{
     bed::{Bed, options},
@@ -228,7 +228,7 @@ fn what_is_kept_to_be_used_again_is_freed_by_a_beat_without_messages() {
 /// One publication that waits for many counts once, with each policy.
 #[test]
 fn what_many_wait_for_counts_once() {
-    for slow in [Slow::DropNewest, Slow::DropOldest] {
+    for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
         let mut options = with(16 * MIB);
         options.slow = slow;
         let mut bed = Bed::new(&options);
@@ -258,7 +258,7 @@ fn what_many_wait_for_counts_once() {
 #[test]
 fn large_answers_to_those_who_do_not_read_are_bounded() {
     let mut options = with(16 * MIB);
-    options.slow = Slow::DropNewest;
+    options.slow = SlowConsumerPolicy::DropNewest;
     let mut bed = Bed::new(&options);
     let mut peers = Vec::new();
     for _ in 0..60 {

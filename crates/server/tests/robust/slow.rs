@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_server::{CloseReason, Options, Slow};
+use windlass_server::{CloseReason, Options, SlowConsumerPolicy};
 use windlass_ws::CloseCode;
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 const SIZE: usize = 8 << 10;
 const BUFFER: usize = 64 << 10;
 
-fn with(slow: Slow) -> Options {
+fn with(slow: SlowConsumerPolicy) -> Options {
     let mut options = options();
     options.slow = slow;
     options.receiver_buffer_max = BUFFER;
@@ -48,7 +48,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(slow: Slow) -> Self {
+    fn new(slow: SlowConsumerPolicy) -> Self {
         let mut bed = Bed::new(&with(slow));
         let speaker = bed.open("/room");
         let reader = bed.open("/room");
@@ -92,7 +92,7 @@ impl Scene {
 
 #[test]
 fn drop_newest_gives_a_slow_receiver_all_up_to_a_point_whole_and_in_order() {
-    let mut scene = Scene::new(Slow::DropNewest);
+    let mut scene = Scene::new(SlowConsumerPolicy::DropNewest);
     scene.say_until(|bed| bed.stats().dropped >= 100);
     assert!(scene.waiting() <= BUFFER, "{}", scene.waiting());
     let dropped = scene.bed.stats().dropped;
@@ -108,7 +108,7 @@ fn drop_newest_gives_a_slow_receiver_all_up_to_a_point_whole_and_in_order() {
 
 #[test]
 fn drop_oldest_gives_a_slow_receiver_the_newest_whole_and_in_order() {
-    let mut scene = Scene::new(Slow::DropOldest);
+    let mut scene = Scene::new(SlowConsumerPolicy::DropOldest);
     scene.say_until(|bed| bed.stats().dropped >= 100);
     assert!(scene.waiting() <= BUFFER, "{}", scene.waiting());
     let heard = scene.catch_up(scene.said - 1);
@@ -135,7 +135,7 @@ fn drop_oldest_gives_a_slow_receiver_the_newest_whole_and_in_order() {
 
 #[test]
 fn evict_ends_a_slow_receiver_and_nobody_else() {
-    let mut scene = Scene::new(Slow::Evict);
+    let mut scene = Scene::new(SlowConsumerPolicy::Evict);
     let id = scene.bed.last_opened();
     scene.say_until(|bed| bed.stats().evicted > 0);
     scene.bed.until_connections(2);
@@ -165,7 +165,7 @@ fn evict_ends_a_slow_receiver_and_nobody_else() {
 
 #[test]
 fn control_frames_are_not_dropped_where_messages_are() {
-    for policy in [Slow::DropNewest, Slow::DropOldest] {
+    for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
         let mut scene = Scene::new(policy);
         scene.say_until(|bed| bed.stats().dropped >= 10);
         let id = scene.bed.last_opened();
@@ -190,7 +190,7 @@ fn control_frames_are_not_dropped_where_messages_are() {
             }
         };
         assert_eq!((close.close_code(), &close.payload[2..]), (1001, &b"bye"[..]));
-        if policy == Slow::DropOldest {
+        if policy == SlowConsumerPolicy::DropOldest {
             assert_eq!(
                 last,
                 Some(scene.said - 1),
@@ -212,7 +212,7 @@ fn control_frames_are_not_dropped_where_messages_are() {
 
 #[test]
 fn every_ping_of_a_slow_receiver_is_answered_once_it_reads() {
-    for policy in [Slow::DropNewest, Slow::DropOldest] {
+    for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
         let mut scene = Scene::new(policy);
         scene.say_until(|bed| bed.stats().dropped >= 10);
         for number in 0..20_u8 {
@@ -232,7 +232,7 @@ fn every_ping_of_a_slow_receiver_is_answered_once_it_reads() {
 
 #[test]
 fn an_echo_client_that_does_not_read_is_held_back_and_loses_nothing() {
-    for policy in [Slow::DropNewest, Slow::DropOldest, Slow::Evict] {
+    for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict] {
         let mut bed = Bed::new(&with(policy));
         let peer = Peer::with_small_window(bed.address);
         let mut peer = bed.shake(peer, "/echo");
@@ -269,7 +269,7 @@ fn an_echo_client_that_does_not_read_is_held_back_and_loses_nothing() {
 
 #[test]
 fn a_receiver_that_takes_nothing_is_ended_by_the_write_stall_timeout() {
-    let mut options = with(Slow::DropNewest);
+    let mut options = with(SlowConsumerPolicy::DropNewest);
     options.write_stall_timeout = Some(Duration::from_secs(10));
     let mut bed = Bed::new(&options);
     let peer = Peer::with_small_window(bed.address);
@@ -291,7 +291,7 @@ fn a_receiver_that_takes_nothing_is_ended_by_the_write_stall_timeout() {
 
 #[test]
 fn a_receiver_that_takes_a_little_now_and_then_is_not_stalled() {
-    let mut options = with(Slow::DropNewest);
+    let mut options = with(SlowConsumerPolicy::DropNewest);
     options.write_stall_timeout = Some(Duration::from_secs(10));
     let mut bed = Bed::new(&options);
     let peer = Peer::with_small_window(bed.address);
@@ -314,7 +314,7 @@ fn a_receiver_that_takes_a_little_now_and_then_is_not_stalled() {
 
 #[test]
 fn a_slow_receiver_that_leaves_takes_what_waits_for_it_along() {
-    for policy in [Slow::DropNewest, Slow::DropOldest] {
+    for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
         let mut scene = Scene::new(policy);
         scene.say_until(|bed| bed.stats().dropped >= 10);
         scene.slow.reset();
@@ -334,7 +334,7 @@ fn a_slow_receiver_that_leaves_takes_what_waits_for_it_along() {
 #[test]
 fn answers_that_are_longer_than_their_questions_are_bounded_and_none_is_lost() {
     const COUNT: u64 = 2000;
-    for policy in [Slow::DropNewest, Slow::DropOldest, Slow::Evict] {
+    for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict] {
         let mut bed = Bed::new(&with(policy));
         let peer = Peer::with_small_window(bed.address);
         let mut peer = bed.shake(peer, "/amplify");
@@ -367,7 +367,7 @@ fn answers_that_are_longer_than_their_questions_are_bounded_and_none_is_lost() {
 
 #[test]
 fn drop_oldest_keeps_the_order_for_a_receiver_that_reads_a_little_now_and_then() {
-    let mut scene = Scene::new(Slow::DropOldest);
+    let mut scene = Scene::new(SlowConsumerPolicy::DropOldest);
     scene.say_until(|bed| bed.stats().dropped >= 10);
     let mut heard = Vec::new();
     for round in 0..300 {
@@ -387,7 +387,7 @@ fn drop_oldest_keeps_the_order_for_a_receiver_that_reads_a_little_now_and_then()
 
 /// A scene where the kernel's buffers are full, and next to nothing waits here.
 fn barely_slow() -> Scene {
-    let mut scene = Scene::new(Slow::DropOldest);
+    let mut scene = Scene::new(SlowConsumerPolicy::DropOldest);
     while scene.waiting() == 0 {
         scene.say();
     }
@@ -422,7 +422,7 @@ fn drop_oldest_lets_no_small_message_overtake_a_large_one() {
 
 #[test]
 fn what_was_held_back_of_one_that_has_left_is_nobody_elses() {
-    let mut bed = Bed::new(&with(Slow::DropNewest));
+    let mut bed = Bed::new(&with(SlowConsumerPolicy::DropNewest));
     // Each has the place of the one before.
     for round in 0..3_u8 {
         let peer = Peer::with_small_window(bed.address);

@@ -18,7 +18,7 @@ use std::{
 use rustix::event::{PollFd, PollFlags, poll};
 use windlass_server::{
     Connection, Handler, Message, Options, Server,
-    http::{Refusal, UpgradeRequest, Welcome},
+    http::{Reject, UpgradeRequest, Accept},
 };
 use windlass_ws::deflate::{Agreement, Codec, DeflateConfig, Shared};
 
@@ -39,8 +39,8 @@ struct Echo;
 impl Handler for Echo {
     type Data = ();
 
-    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
-        Ok(Welcome::new(()))
+    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+        Ok(Accept::new(()))
     }
 
     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {

@@ -6,7 +6,7 @@ use windlass::AddReason;
 use windlass_server::Upgraded;
 use windlass_ws::{
     deflate::DeflateConfig,
-    handshake::{Accept, HeadLimits, Request},
+    handshake::{AcceptOptions, HeadLimits, Request},
 };
 
 use crate::bed::{Acts, Bed, Client, Data, Got, text};
@@ -43,7 +43,7 @@ fn what_was_read_already_comes_after_the_opening() {
     }
     let (request, used) = Request::parse(&received[..len], &HeadLimits::DEFAULT).unwrap().unwrap();
     let mut answer = Vec::new();
-    request.upgrade().unwrap().accept(&Accept::DEFAULT, &mut answer).unwrap();
+    request.upgrade().unwrap().accept(&AcceptOptions::DEFAULT, &mut answer).unwrap();
     std::io::Write::write_all(&mut &server, &answer).unwrap();
     let prefix = received[used..len].to_vec();
     let upgraded = Upgraded::new(data("/adopted")).protocol("chess");
@@ -94,7 +94,7 @@ fn what_was_agreed_elsewhere_is_compressed() {
     let len = std::io::Read::read(&mut &server, &mut received).unwrap();
     let (request, _) = Request::parse(&received[..len], &HeadLimits::DEFAULT).unwrap().unwrap();
     let mut answer = Vec::new();
-    let accept = Accept::DEFAULT.deflate(Some(&config));
+    let accept = AcceptOptions::DEFAULT.deflate(Some(&config));
     let accepted = request.upgrade().unwrap().accept(&accept, &mut answer).unwrap();
     std::io::Write::write_all(&mut &server, &answer).unwrap();
     let upgraded = Upgraded::new(data("/")).deflate(accepted.deflate);

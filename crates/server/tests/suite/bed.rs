@@ -15,7 +15,7 @@ use std::{
 use windlass::{Reactor, Turn, stream::Address};
 use windlass_server::{
     CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Refused, Service,
-    http::{Refusal, UpgradeRequest, Welcome},
+    http::{Reject, UpgradeRequest, Accept},
 };
 use windlass_ws::{
     Config, Engine, Event, Limits, Scratch,
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 type OnEvent = Box<dyn Fn(&mut Connection<'_>, &mut Data)>;
 type OnMessage = Box<dyn Fn(&mut Connection<'_>, &mut Data, Message<'_>)>;
 type OnClose = Box<dyn Fn(&mut Hub<'_>, &mut Data, &Closed<'_>)>;
-type OnUpgrade = Box<dyn Fn(&UpgradeRequest<'_>) -> Result<Welcome<Data>, Refusal>>;
+type OnUpgrade = Box<dyn Fn(&UpgradeRequest<'_>) -> Result<Accept<Data>, Reject>>;
 
 /// The data of a test's connections.
 #[derive(Default)]
@@ -104,7 +104,7 @@ impl Acts {
 
     pub(crate) fn on_upgrade(
         mut self,
-        act: impl Fn(&UpgradeRequest<'_>) -> Result<Welcome<Data>, Refusal> + 'static,
+        act: impl Fn(&UpgradeRequest<'_>) -> Result<Accept<Data>, Reject> + 'static,
     ) -> Self {
         self.upgrade = Some(Box::new(act));
         self
@@ -118,10 +118,10 @@ impl Acts {
 impl Handler for Acts {
     type Data = Data;
 
-    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<Data>, Refusal> {
+    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<Data>, Reject> {
         match &self.upgrade {
             Some(act) => act(request),
-            None => Ok(Welcome::new(Data { path: request.path().to_owned(), on_drop: None })),
+            None => Ok(Accept::new(Data { path: request.path().to_owned(), on_drop: None })),
         }
     }
 

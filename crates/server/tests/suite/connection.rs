@@ -5,7 +5,7 @@ use std::{
     net::{Shutdown, TcpStream},
 };
 
-use windlass_server::{CloseCode, ControlError, Prepared, SendError, http::Welcome};
+use windlass_server::{CloseCode, ControlError, Prepared, SendError, http::Accept};
 use windlass_ws::deflate::DeflateConfig;
 
 use crate::bed::{Acts, Bed, Client, Data, Got, text};
@@ -253,7 +253,7 @@ fn a_connection_knows_its_peer_and_its_protocol() {
     .on_upgrade(|request| {
         let chosen = request.choose(&["chess", "go"]).unwrap().to_owned();
         assert!(request.peer().ip().unwrap().is_loopback());
-        Ok(Welcome::new(Data::default()).protocol(chosen))
+        Ok(Accept::new(Data::default()).protocol(chosen))
     });
     let mut bed = Bed::new(acts);
     for protocol in ["chess", "go", "go"] {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use windlass_server::{CloseCode, ConnectionId, OutMessage, Service, http::Welcome};
+use windlass_server::{CloseCode, ConnectionId, OutMessage, Service, http::Accept};
 
 use crate::bed::{Acts, Bed, Client, Data, Got, text};
 
@@ -71,7 +71,7 @@ fn fragile() -> Acts {
         assert!(request.path() != "/upgrade", "at /upgrade");
         let on_drop: Option<Box<dyn FnOnce()>> =
             (request.path() == "/drop").then(|| Box::new(dropped) as Box<dyn FnOnce()>);
-        Ok(Welcome::new(Data { path: request.path().to_owned(), on_drop }))
+        Ok(Accept::new(Data { path: request.path().to_owned(), on_drop }))
     })
 }
 
@@ -288,7 +288,7 @@ fn a_reactor_that_is_dropped_drops_the_data() {
     let acts = Acts::echo().on_upgrade(move |_| {
         let count = Rc::clone(&count);
         let on_drop: Box<dyn FnOnce()> = Box::new(move || count.set(count.get() + 1));
-        Ok(Welcome::new(Data { path: String::new(), on_drop: Some(on_drop) }))
+        Ok(Accept::new(Data { path: String::new(), on_drop: Some(on_drop) }))
     });
     let mut bed = Bed::new(acts);
     let clients = [(); 3].map(|()| bed.connect("/"));

@@ -2,7 +2,7 @@
 
 use std::{io::Write, net::TcpStream, rc::Rc, time::Duration};
 
-use windlass_server::http::{Hosts, Page, Refusal, Routes, Welcome};
+use windlass_server::http::{Hosts, Page, Reject, Routes, Accept};
 
 use crate::bed::{Acts, Bed, Client, Data};
 
@@ -20,7 +20,7 @@ const UPGRADE: &str = "Host: localhost\r\nUpgrade: websocket\r\nConnection: Upgr
 fn a_refusal_is_what_the_client_is_told() {
     let acts = Acts::echo().on_upgrade(|request| {
         assert_eq!((request.path(), request.query()), ("/room", Some("x=1")));
-        Err(Refusal::status(401).text("who are you?").header("WWW-Authenticate", "Bearer"))
+        Err(Reject::status(401).text("who are you?").header("WWW-Authenticate", "Bearer"))
     });
     let mut bed = Bed::new(acts);
     let answer = ask(&mut bed, &format!("GET /room?x=1 HTTP/1.1\r\n{UPGRADE}\r\n"));
@@ -144,8 +144,8 @@ fn more_connections_than_may_be_wait() {
 #[test]
 fn what_is_refused_is_told_with_its_peer_and_the_reason() {
     let acts = Acts::echo().on_upgrade(|request| match request.path() {
-        "/secret" => Err(Refusal::status(401).text("who are you?")),
-        _ => Ok(Welcome::new(Data::default())),
+        "/secret" => Err(Reject::status(401).text("who are you?")),
+        _ => Ok(Accept::new(Data::default())),
     });
     let refused = Rc::clone(&acts.refused);
     let mut bed = Bed::with(acts, |options| {

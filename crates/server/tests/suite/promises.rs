@@ -9,8 +9,8 @@ use std::{
 };
 
 use windlass_server::{
-    CloseCode, Options, Server, Slow,
-    http::{Page, Refusal, Routes, UpgradeRequest, Welcome},
+    CloseCode, Options, Server, SlowConsumerPolicy,
+    http::{Page, Reject, Routes, UpgradeRequest, Accept},
 };
 
 use crate::backend::chosen;
@@ -53,7 +53,7 @@ const UPGRADE: &[u8] =
     b"GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
-/// Who asks for pages, does not read them, and upgrades then, has an output above its high mark
+/// Who asks for pages, does not read them, and upgrades then, has an output above its high watermark
 /// when it opens: it must be held back as any other.
 #[test]
 fn an_upgrade_behind_pages_that_nobody_reads_is_held_back() {
@@ -170,7 +170,7 @@ fn a_message_as_long_as_the_buffer_is_shared_by_those_who_wait_for_it() {
 /// What the socket would take does not wait for a receiver.
 #[test]
 fn a_burst_to_one_who_reads_is_not_dropped() {
-    for slow in [Slow::DropNewest, Slow::Evict] {
+    for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::Evict] {
         let mut bed = Bed::with(Acts::echo(), |options| {
             options.receiver_buffer_max = 64 << 10;
             options.slow = slow;
@@ -200,7 +200,7 @@ fn one_who_reads_is_not_evicted_for_what_its_own_callback_sends() {
     });
     let mut bed = Bed::with(acts, |options| {
         options.receiver_buffer_max = 64 << 10;
-        options.slow = Slow::Evict;
+        options.slow = SlowConsumerPolicy::Evict;
     });
     let _client = bed.connect("/");
     run(&mut bed, 5);
@@ -379,8 +379,8 @@ fn the_longest_message_goes_from_worker_to_worker() {
     struct Room;
     impl windlass_server::Handler for Room {
         type Data = ();
-        fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
-            Ok(Welcome::new(()))
+        fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+            Ok(Accept::new(()))
         }
         fn on_message(
             &self,

@@ -13,7 +13,7 @@ use std::{
 use crate::backend::chosen;
 use windlass_server::{
     CloseCode, Connection, ConnectionId, Handler, Message, Options, Running, Sender, Server,
-    http::{Refusal, UpgradeRequest, Welcome},
+    http::{Reject, UpgradeRequest, Accept},
 };
 
 /// A chat in one room, that notes who is there.
@@ -24,8 +24,8 @@ struct Chat {
 impl Handler for Chat {
     type Data = ();
 
-    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
-        Ok(Welcome::new(()))
+    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+        Ok(Accept::new(()))
     }
 
     fn on_open(&self, connection: &mut Connection<'_>, (): &mut ()) {

@@ -1,12 +1,12 @@
 //! Receivers that do not read: what they get, and what becomes of the rest.
 
-use windlass_server::{SendError, Slow};
+use windlass_server::{SendError, SlowConsumerPolicy};
 
 use crate::bed::{Acts, Bed, Client, Got};
 
 const LEN: usize = 64 << 10;
 
-fn bed(slow: Slow) -> (Bed, Client) {
+fn bed(slow: SlowConsumerPolicy) -> (Bed, Client) {
     let mut bed = Bed::with(Acts::on_message(|_, _, _| {}), |options| {
         options.slow = slow;
         options.receiver_buffer_max = 4 * LEN;
@@ -58,7 +58,7 @@ fn numbers(bed: &mut Bed, client: &mut Client) -> Vec<u32> {
 
 #[test]
 fn the_newest_are_dropped_and_the_oldest_arrive() {
-    let (mut bed, mut client) = bed(Slow::DropNewest);
+    let (mut bed, mut client) = bed(SlowConsumerPolicy::DropNewest);
     let id = bed.ids()[0];
     let published = publish_until_dropped(&mut bed, 10);
     assert_eq!(bed.act(move |hub| hub.send(id, &message(0)[..])), Err(SendError::Full));
@@ -75,7 +75,7 @@ fn the_newest_are_dropped_and_the_oldest_arrive() {
 
 #[test]
 fn the_oldest_make_way_and_the_newest_arrive() {
-    let (mut bed, mut client) = bed(Slow::DropOldest);
+    let (mut bed, mut client) = bed(SlowConsumerPolicy::DropOldest);
     let id = bed.ids()[0];
     let published = publish_until_dropped(&mut bed, 50);
     assert_eq!(bed.act(move |hub| hub.send(id, &message(published)[..])), Ok(()));
@@ -99,7 +99,7 @@ fn the_oldest_make_way_and_the_newest_arrive() {
 
 #[test]
 fn who_must_not_miss_anything_is_sent_away() {
-    let (mut bed, mut client) = bed(Slow::Evict);
+    let (mut bed, mut client) = bed(SlowConsumerPolicy::Evict);
     let mut other = bed.connect("/other");
     let ids = bed.ids();
     bed.act(move |hub| assert!(hub.subscribe(ids[1], "u")));
@@ -125,7 +125,7 @@ fn who_must_not_miss_anything_is_sent_away() {
 /// A message of `receiver_buffer_max` with its header is the longest that is taken (issue 13).
 #[test]
 fn a_frame_that_does_not_fit_is_refused_even_when_nothing_waits() {
-    for slow in [Slow::DropNewest, Slow::DropOldest] {
+    for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
         let (mut bed, mut client) = bed(slow);
         let id = bed.ids()[0];
         bed.act(move |hub| {
@@ -148,7 +148,7 @@ fn a_frame_that_does_not_fit_is_refused_even_when_nothing_waits() {
 
 #[test]
 fn a_frame_that_does_not_fit_evicts_where_nothing_may_be_missed() {
-    let (mut bed, mut client) = bed(Slow::Evict);
+    let (mut bed, mut client) = bed(SlowConsumerPolicy::Evict);
     let id = bed.ids()[0];
     assert_eq!(bed.act(move |hub| hub.send(id, &vec![3; 4 * LEN][..])), Err(SendError::Full));
     bed.until_noted("close / Evicted");
@@ -159,7 +159,7 @@ fn a_frame_that_does_not_fit_evicts_where_nothing_may_be_missed() {
 /// What a connection sends itself is refused, too: nothing is slow, so it is not evicted.
 #[test]
 fn a_connections_own_message_that_does_not_fit_is_refused() {
-    for slow in [Slow::DropNewest, Slow::DropOldest, Slow::Evict] {
+    for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict] {
         let acts = Acts::on_message(|connection, _, _| {
             assert_eq!(connection.send(&vec![1; 4 * LEN][..]), Err(SendError::Full));
             connection.send("and goes on").unwrap();
@@ -204,13 +204,13 @@ fn a_buffer_that_cannot_hold_the_longest_message_is_refused_at_start() {
 #[test]
 fn what_waits_at_the_side_does_not_keep_the_loop_awake() {
     let mut bed = Bed::with(Acts::echo(), |options| {
-        options.slow = Slow::DropOldest;
+        options.slow = SlowConsumerPolicy::DropOldest;
         options.receiver_buffer_max = 8 * LEN;
         options.limits.message_max = LEN;
     });
     let mut client = bed.connect("/");
     let id = bed.ids()[0];
-    // Until something waits that is more than the low mark and less than the high one.
+    // Until something waits that is more than the low watermark and less than the high one.
     let (mut sent, large) = (0, vec![7; 3 * LEN]);
     while bed.act(move |hub| hub.buffered(id)) < 2 * LEN {
         bed.act(move |hub| hub.send(id, &message(sent)[..])).unwrap();
@@ -238,7 +238,7 @@ fn what_waits_at_the_side_does_not_keep_the_loop_awake() {
 #[test]
 fn what_waits_never_passes_the_buffer() {
     const MAX: usize = 64 << 10;
-    for slow in [Slow::DropNewest, Slow::DropOldest] {
+    for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
         let mut bed = Bed::with(Acts::echo(), |options| {
             options.slow = slow;
             options.receiver_buffer_max = MAX;
@@ -304,7 +304,7 @@ fn what_was_read_waits_when_its_answers_do() {
         let _ = connection.send(&message(number)[..]);
     })
     .on_upgrade(|_| {
-        Ok(windlass_server::http::Welcome::new(crate::bed::Data {
+        Ok(windlass_server::http::Accept::new(crate::bed::Data {
             path: "0".into(),
             on_drop: None,
         }))
@@ -323,7 +323,7 @@ fn what_was_read_waits_when_its_answers_do() {
 
 #[test]
 fn nothing_overtakes_what_waits_at_the_side() {
-    let (mut bed, mut client) = bed(Slow::DropOldest);
+    let (mut bed, mut client) = bed(SlowConsumerPolicy::DropOldest);
     let id = bed.ids()[0];
     let mut published = publish_until_dropped(&mut bed, 10);
     let mut got = Vec::new();

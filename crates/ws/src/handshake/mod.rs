@@ -12,7 +12,7 @@
 //! transfer coding exclude each other.
 //!
 //! ```
-//! use windlass_ws::handshake::{Accept, HeadLimits, Request};
+//! use windlass_ws::handshake::{AcceptOptions, HeadLimits, Request};
 //!
 //! let received = b"GET /chat HTTP/1.1\r\nHost: example.com\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
 //!     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n\x81";
@@ -23,7 +23,7 @@
 //!         assert_eq!(request.path(), "/chat");
 //!         assert_eq!(received[len..], [0x81]); // The first byte of the first frame.
 //!         match request.upgrade() {
-//!             Ok(upgrade) => { upgrade.accept(&Accept::DEFAULT, &mut answer)?; }
+//!             Ok(upgrade) => { upgrade.accept(&AcceptOptions::DEFAULT, &mut answer)?; }
 //!             Err(rejection) => rejection.write(&mut answer),
 //!         }
 //!     }
@@ -63,7 +63,7 @@ pub use reader::HeadReader;
 pub use rejection::Rejection;
 pub use request::{Body, Request};
 pub use response::Response;
-pub use upgrade::{Accept, AcceptError, Accepted, Protocols, Upgrade};
+pub use upgrade::{AcceptOptions, AcceptError, Accepted, Protocols, Upgrade};
 
 /// The most subprotocols in one request: each is compared with all others.
 pub const PROTOCOLS_MAX: usize = 64;

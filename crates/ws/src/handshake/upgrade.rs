@@ -54,7 +54,7 @@ fn is_protocol_header(header: &super::Header<'_>) -> bool {
 /// What a server answers with.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Accept<'a> {
+pub struct AcceptOptions<'a> {
     /// One of the subprotocols that the client offers, or none.
     pub protocol: Option<&'a str>,
     /// Answers offers of permessage-deflate, if it is there.
@@ -65,7 +65,7 @@ pub struct Accept<'a> {
     pub headers: &'a [(&'a str, &'a str)],
 }
 
-impl<'a> Accept<'a> {
+impl<'a> AcceptOptions<'a> {
     /// No subprotocol, no extension, no further headers.
     pub const DEFAULT: Self = Self {
         protocol: None,
@@ -94,7 +94,7 @@ impl<'a> Accept<'a> {
     }
 }
 
-impl Default for Accept<'_> {
+impl Default for AcceptOptions<'_> {
     fn default() -> Self {
         Self::DEFAULT
     }
@@ -203,7 +203,7 @@ impl<'a> Upgrade<'a> {
     /// # Errors
     ///
     /// [`AcceptError`]; nothing was appended then.
-    pub fn accept(&self, accept: &Accept<'_>, out: &mut Vec<u8>) -> Result<Accepted, AcceptError> {
+    pub fn accept(&self, accept: &AcceptOptions<'_>, out: &mut Vec<u8>) -> Result<Accepted, AcceptError> {
         if let Some(protocol) = accept.protocol {
             if !self.protocols().any(|offered| offered == protocol) {
                 return Err(AcceptError::ProtocolNotOffered);

@@ -1,7 +1,7 @@
 //! permessage-deflate in the handshake (RFC 7692 section 7.1).
 
 use windlass_ws::deflate::{Agreement, Compressor, DeflateConfig};
-use windlass_ws::handshake::{Accept, ClientRequest, HandshakeError, HeadLimits, Request};
+use windlass_ws::handshake::{AcceptOptions, ClientRequest, HandshakeError, HeadLimits, Request};
 
 /// Dedicated compressors, or context would never be taken over.
 const BASE: DeflateConfig = {
@@ -47,7 +47,7 @@ fn answer(config: Option<&DeflateConfig>, offers: &[&str]) -> Option<(String, Ag
     let bytes = super::head(&format!("{}{lines}", super::GOOD));
     let upgrade = super::judge(&bytes).unwrap();
     let mut out = Vec::new();
-    let accepted = upgrade.accept(&Accept::DEFAULT.deflate(config), &mut out).unwrap();
+    let accepted = upgrade.accept(&AcceptOptions::DEFAULT.deflate(config), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let header = text
         .lines()
@@ -283,7 +283,7 @@ fn both_sides_come_to_the_same_agreement() {
         for server in &configs {
             let mut answer = Vec::new();
             let accepted =
-                upgrade.accept(&Accept::DEFAULT.deflate(Some(server)), &mut answer).unwrap();
+                upgrade.accept(&AcceptOptions::DEFAULT.deflate(Some(server)), &mut answer).unwrap();
             let (upgraded, _) =
                 request.read_response(&answer, &HeadLimits::DEFAULT).unwrap().unwrap();
             assert_eq!(upgraded.deflate, accepted.deflate);

@@ -12,7 +12,7 @@ use windlass_bench_driver::Error;
 use windlass_bench_driver::server::{
     ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, TOPIC, announce,
 };
-use windlass_server::http::{Refusal, UpgradeRequest, Welcome};
+use windlass_server::http::{Reject, UpgradeRequest, Accept};
 use windlass_server::{Connection, Handler, Message, Options, Service};
 use windlass_ws::deflate::DeflateConfig;
 
@@ -58,8 +58,8 @@ struct Echo;
 impl Handler for Echo {
     type Data = ();
 
-    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Welcome<()>, Refusal> {
-        Ok(Welcome::new(()))
+    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+        Ok(Accept::new(()))
     }
 
     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
@@ -75,8 +75,8 @@ impl Handler for Broadcast {
     /// Whether it publishes.
     type Data = bool;
 
-    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Welcome<bool>, Refusal> {
-        Ok(Welcome::new(request.path() == PUBLISHER))
+    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<bool>, Reject> {
+        Ok(Accept::new(request.path() == PUBLISHER))
     }
 
     fn on_open(&self, connection: &mut Connection<'_>, is_publisher: &mut bool) {

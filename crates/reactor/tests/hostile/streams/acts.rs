@@ -27,7 +27,7 @@ pub(crate) fn options(world: &World) -> StreamOptions {
     let mut options = StreamOptions::new().linger(Duration::from_secs(3600));
     if world.one_in(2) {
         options = options
-            .marks(world.index(20_000), world.index(60_000))
+            .watermarks(world.index(20_000), world.index(60_000))
             .output_max(1 + world.index(200_000));
     }
     if world.one_in(3) {
@@ -95,7 +95,7 @@ pub(crate) fn reply_all(world: &World, stream: &mut Stream<'_>, id: usize, mut i
 /// Something with this stream.
 pub(crate) fn poke(world: &World, stream: &mut Stream<'_>, id: usize) {
     match world.index(25) {
-        24 => stream.nudge(),
+        24 => stream.notify(),
         0..=7 => send(world, stream, id, world.index(400)),
         8..=10 => send(world, stream, id, world.index(60_000)),
         11 | 12 => {
@@ -118,7 +118,7 @@ pub(crate) fn poke(world: &World, stream: &mut Stream<'_>, id: usize) {
             stream.abort();
             world.with(id, |record| (record.closing, record.aborted) = (true, true));
         }
-        20 => stream.set_marks(world.index(20_000), world.index(60_000)),
+        20 => stream.set_watermarks(world.index(20_000), world.index(60_000)),
         21 => stream.set_idle_timeout(world.one_in(2).then(|| milliseconds(world, 300))),
         22 => stream.set_write_stall_timeout(world.one_in(2).then(|| milliseconds(world, 300))),
         23 if world.one_in(4) => {

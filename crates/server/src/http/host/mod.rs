@@ -10,7 +10,7 @@ use windlass::stream::Address;
 use windlass_ws::handshake::Request;
 
 use super::{
-    Refusal,
+    Reject,
     origin::{self, authority},
 };
 
@@ -116,13 +116,13 @@ impl Hosts {
     /// Whether this request may be answered by a server that listens at this address.
     ///
     /// # Errors
-    /// A [`Refusal`] with status 421, whose text says how to allow the host.
-    pub fn check(&self, request: &Request<'_>, listening: &Address) -> Result<(), Refusal> {
+    /// A [`Reject`] with status 421, whose text says how to allow the host.
+    pub fn check(&self, request: &Request<'_>, listening: &Address) -> Result<(), Reject> {
         self.check_at(request, Door::of(listening))
     }
 
     #[inline]
-    pub(crate) fn check_at(&self, request: &Request<'_>, door: Door) -> Result<(), Refusal> {
+    pub(crate) fn check_at(&self, request: &Request<'_>, door: Door) -> Result<(), Reject> {
         if matches!((self, door), (Self::Any, _) | (Self::Local, Door::Unix | Door::Network)) {
             return Ok(());
         }
@@ -178,7 +178,7 @@ fn asked_for(host: &str) -> Option<Asked<'_>> {
 }
 
 #[cold]
-fn refusal(host: &str) -> Refusal {
+fn refusal(host: &str) -> Reject {
     let text = match asked_for(host) {
         // What has been read as a host has no character that could do harm in a text.
         Some(host) => {
@@ -193,7 +193,7 @@ fn refusal(host: &str) -> Refusal {
         }
         None => Cow::Borrowed("the Host header is neither a name nor an address"),
     };
-    Refusal::status(421).text(text)
+    Reject::status(421).text(text)
 }
 
 impl FromStr for HostName {

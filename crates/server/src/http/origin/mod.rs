@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 
 use windlass_ws::handshake::Request;
 
-use super::Refusal;
+use super::Reject;
 
 /// Which pages may connect. A browser sends the cookies of a server with every connection to it,
 /// whichever page opens it; what keeps other people's pages away is this check alone.
@@ -104,8 +104,8 @@ impl Origins {
     /// Whether the page that sends this request may connect.
     ///
     /// # Errors
-    /// A [`Refusal`] with status 403, whose text says how to allow the page.
-    pub fn check(&self, request: &Request<'_>) -> Result<(), Refusal> {
+    /// A [`Reject`] with status 403, whose text says how to allow the page.
+    pub fn check(&self, request: &Request<'_>) -> Result<(), Reject> {
         // The bytes, because a value that is no text would look like none at all.
         let Some(origin) = request.header_bytes("Origin") else { return Ok(()) };
         if self.allow(Some(origin), request.host()) {
@@ -113,7 +113,7 @@ impl Origins {
         }
         // What has been read as an origin has no character that could do harm in a text.
         let known = core::str::from_utf8(origin).ok().and_then(|origin| origin.parse().ok());
-        Err(Refusal::status(403).text(match known {
+        Err(Reject::status(403).text(match known {
             Some(Origin { text }) => {
                 format!("pages of {text} may not connect; to allow them, add {text} to the server's list of origins")
                     .into()

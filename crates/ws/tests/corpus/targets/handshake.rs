@@ -4,7 +4,7 @@
 use windlass_ws::{
     deflate::{Compressor, DeflateConfig},
     handshake::{
-        Accept, Body, ClientRequest, HandshakeError, HeadLimits, HeadReader, Rejection, Request,
+        AcceptOptions, Body, ClientRequest, HandshakeError, HeadLimits, HeadReader, Rejection, Request,
         Response,
     },
 };
@@ -193,7 +193,7 @@ fn good_request(request: &Request<'_>, head: &[u8]) {
     let config = DeflateConfig::DEFAULT;
     let protocol = upgrade.protocols().last();
     let mut answer = Vec::new();
-    let options = Accept::DEFAULT.deflate(Some(&config)).protocol(protocol);
+    let options = AcceptOptions::DEFAULT.deflate(Some(&config)).protocol(protocol);
     upgrade.accept(&options, &mut answer).expect("the protocol is one of the client's");
     let (response, len) =
         Response::parse(&answer, &HeadLimits::DEFAULT).expect("it is right").expect("it is whole");
@@ -296,7 +296,7 @@ fn round_trip(input: &mut Input<'_>) {
     let chosen = upgrade.protocols().nth(usize::from(what >> 6));
     let deflate = (what & 16 != 0).then_some(&of_server);
     let mut answer = Vec::new();
-    let options = Accept::DEFAULT.deflate(deflate).protocol(chosen).headers(&[("X-Server", "yes")]);
+    let options = AcceptOptions::DEFAULT.deflate(deflate).protocol(chosen).headers(&[("X-Server", "yes")]);
     let accepted = upgrade.accept(&options, &mut answer).expect("nothing of it is wrong");
 
     let read = request.read_response(&answer, &limits).expect("it is the answer to the request");

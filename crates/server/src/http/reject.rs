@@ -12,19 +12,19 @@ use super::{header::OwnHeaders, response};
 /// Browsers show none of it to the page; it is for developer tools, logs and other clients.
 ///
 /// ```
-/// use windlass_server::http::Refusal;
+/// use windlass_server::http::Reject;
 ///
-/// let refusal = Refusal::status(401).text("who are you?").header("WWW-Authenticate", "Bearer");
+/// let refusal = Reject::status(401).text("who are you?").header("WWW-Authenticate", "Bearer");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Refusal {
+pub struct Reject {
     status: u16,
     text: Cow<'static, str>,
     headers: OwnHeaders,
 }
 
-impl Refusal {
+impl Reject {
     /// A refusal with this status, whose text is the status' own phrase.
     ///
     /// # Panics
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    fn written(refusal: &Refusal) -> (String, Result<(), AcceptError>) {
+    fn written(refusal: &Reject) -> (String, Result<(), AcceptError>) {
         let mut out = Vec::new();
         let result = refusal.write(UNIX_EPOCH, &mut out);
         (String::from_utf8(out).unwrap(), result)
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn the_whole_response() {
         let refusal =
-            Refusal::status(401).text("who are you?").header("WWW-Authenticate", "Bearer");
+            Reject::status(401).text("who are you?").header("WWW-Authenticate", "Bearer");
         let (text, result) = written(&refusal);
         assert_eq!(result, Ok(()));
         assert_eq!(
@@ -119,11 +119,11 @@ mod tests {
     #[test]
     fn without_a_text_it_is_the_phrase() {
         assert!(
-            written(&Refusal::status(403))
+            written(&Reject::status(403))
                 .0
                 .ends_with("Content-Length: 10\r\nConnection: close\r\n\r\nForbidden\n")
         );
-        let (unknown, _) = written(&Refusal::status(599));
+        let (unknown, _) = written(&Reject::status(599));
         assert!(
             unknown.starts_with("HTTP/1.1 599 \r\n") && unknown.ends_with("\r\n\r\nrefused\n"),
             "{unknown}"
@@ -138,7 +138,7 @@ mod tests {
             ("content-length", "0", AcceptError::ReservedHeader),
             ("Content-Type", "text/html", AcceptError::ReservedHeader),
         ] {
-            let (text, result) = written(&Refusal::status(403).header(name, value));
+            let (text, result) = written(&Reject::status(403).header(name, value));
             assert_eq!(result, Err(error));
             assert!(text.starts_with("HTTP/1.1 500 Internal Server Error\r\n"), "{text}");
             assert!(!text.contains("Set-Cookie") && !text.contains("text/html"), "{text}");
@@ -148,10 +148,10 @@ mod tests {
     #[test]
     fn a_status_that_does_not_refuse_is_a_mistake() {
         for status in [0, 101, 200, 204, 299, 600] {
-            let panic = std::panic::catch_unwind(|| Refusal::status(status)).unwrap_err();
+            let panic = std::panic::catch_unwind(|| Reject::status(status)).unwrap_err();
             let message = panic.downcast_ref::<String>().unwrap();
             assert!(message.starts_with("the status of a refusal is 300 to 599"), "{message}");
         }
-        assert_eq!((Refusal::status(300).code(), Refusal::status(599).code()), (300, 599));
+        assert_eq!((Reject::status(300).code(), Reject::status(599).code()), (300, 599));
     }
 }
