@@ -24,7 +24,7 @@ use windlass_flow::{Bounds, Latch, Mailbox, Sender as Inlet, weighed_mailbox};
 use windlass_server::{
     CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Running, Sender,
     SenderError, Server,
-    http::{Reject, UpgradeRequest, Accept},
+    http::{Accept, Reject, UpgradeRequest},
 };
 
 /// Everybody listens to it.

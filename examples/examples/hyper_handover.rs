@@ -27,7 +27,7 @@ use windlass::{Reactor, Stop, Turn, interest};
 use windlass_flow::{Bounds, Latch, Mailbox, Sender, mailbox};
 use windlass_server::{
     Connection, Handler, Message, Options, Service, Upgraded,
-    http::{Origins, Reject, UpgradeRequest, Accept},
+    http::{Accept, Origins, Reject, UpgradeRequest},
 };
 use windlass_ws::{
     deflate::{Agreement, DeflateConfig},

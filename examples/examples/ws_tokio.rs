@@ -110,8 +110,8 @@ async fn handshake(
         let upgraded = match head.request(&buffer[..count]) {
             Ok(None) => continue,
             Ok(Some((request, used))) => request.upgrade().map(|upgrade| {
-                let accepted =
-                    upgrade.accept(&AcceptOptions::DEFAULT.deflate(Some(&compression)), &mut answer);
+                let accepted = upgrade
+                    .accept(&AcceptOptions::DEFAULT.deflate(Some(&compression)), &mut answer);
                 (accepted.expect("it has nothing of ours in it").deflate, used)
             }),
             Err(rejection) => Err(rejection),

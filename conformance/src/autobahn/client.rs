@@ -209,7 +209,7 @@ fn entropy(bytes: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_ws::handshake::Accept;
+    use windlass_ws::handshake::AcceptOptions;
 
     /// A server for one connection, which sends a message and a Close frame and returns what it
     /// received.

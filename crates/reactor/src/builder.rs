@@ -8,9 +8,9 @@ use std::{
 
 use crate::{
     AddError, Event, Interest, Key, Reactor, Remote, RemoteAddError, Subscription, Turn,
-    calm::Calm,
-    inject::HandlerFn,
+    handler_fn::HandlerFn,
     turn::{ReactorOps, Subscriber, Token, add, sealed::Sealed},
+    unwind_safe_drop::UnwindSafeDrop,
 };
 
 /// An [`Interest`] that has its descriptor and wants a handler.
@@ -30,13 +30,13 @@ pub struct WithHandler<F> {
 /// When that fails it comes back inside the error, to be tried again or taken apart.
 pub struct Registration<Fd, F> {
     interest: Interest,
-    fd: Calm<Fd>,
-    handler: Calm<F>,
+    fd: UnwindSafeDrop<Fd>,
+    handler: UnwindSafeDrop<F>,
 }
 
 impl<Fd, F> Registration<Fd, F> {
     const fn new(interest: Interest, fd: Fd, handler: F) -> Self {
-        Self { interest, fd: Calm::new(fd), handler: Calm::new(handler) }
+        Self { interest, fd: UnwindSafeDrop::new(fd), handler: UnwindSafeDrop::new(handler) }
     }
 }
 
@@ -82,8 +82,8 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
     where
         F: HandlerFn<Fd, G::Ops, Args>,
     {
-        let built = Built::<Fd, F, Args>::new(self);
-        target.with_ops(Token(()), |ops| add(ops, built)).map_err(|e| e.map(Built::unbuild))
+        let built = FdSubscriber::<Fd, F, Args>::new(self);
+        target.with_ops(Token(()), |ops| add(ops, built)).map_err(|e| e.map(FdSubscriber::unbuild))
     }
 
     /// Registers it with a reactor of another thread, and waits for its key. See [`Remote::add`].
@@ -99,7 +99,7 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
         Fd: Send,
         F: HandlerFn<Fd, Reactor, Args> + Send,
     {
-        remote.add(Built::<Fd, F, Args>::new(self)).map_err(|e| e.map(Built::unbuild))
+        remote.add(FdSubscriber::<Fd, F, Args>::new(self)).map_err(|e| e.map(FdSubscriber::unbuild))
     }
 
     /// The registration as an erased subscriber.
@@ -107,7 +107,7 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
     where
         F: HandlerFn<Fd, R, Args>,
     {
-        Subscription::new(Built::<Fd, F, Args>::new(self))
+        Subscription::new(FdSubscriber::<Fd, F, Args>::new(self))
     }
 
     /// Takes it apart.
@@ -128,14 +128,14 @@ macro_rules! opaque_debug {
 opaque_debug!(WithFd<Fd>, WithHandler<F>, Registration<Fd, F>);
 
 /// A registration as a subscriber. `Args` says which of a handler's signatures it is.
-struct Built<Fd, F, Args> {
-    handler: Calm<F>,
-    fd: Calm<Fd>,
+struct FdSubscriber<Fd, F, Args> {
+    handler: UnwindSafeDrop<F>,
+    fd: UnwindSafeDrop<Fd>,
     interest: Interest,
     args: PhantomData<fn(Args)>,
 }
 
-impl<Fd, F, Args> Built<Fd, F, Args> {
+impl<Fd, F, Args> FdSubscriber<Fd, F, Args> {
     fn new(registration: Registration<Fd, F>) -> Self {
         let Registration { interest, fd, handler } = registration;
         Self { handler, fd, interest, args: PhantomData }
@@ -146,7 +146,7 @@ impl<Fd, F, Args> Built<Fd, F, Args> {
     }
 }
 
-impl<R, Fd, F, Args> Subscriber<R> for Built<Fd, F, Args>
+impl<R, Fd, F, Args> Subscriber<R> for FdSubscriber<Fd, F, Args>
 where
     R: ReactorOps,
     Fd: AsFd + 'static,

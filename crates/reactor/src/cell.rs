@@ -37,14 +37,15 @@ use core::{
 use std::alloc;
 
 use crate::{
-    Event, Interest, Key, ReactorOps, Ready, Subscriber, Turn, calm::Panics, owed, turn::Token,
+    Event, Interest, Key, ReactorOps, Ready, Subscriber, Turn, inflight, turn::Token,
+    unwind_safe_drop::Panics,
 };
 
 /// What a ready descriptor costs: a load of the header's address, a load of this, and a call of it.
 ///
 /// # Safety
 /// The header is that of a block whose value is alive and not borrowed, unless the function does
-/// not touch it (see [`tombstone`]), and the reactor is the one that the block is registered with,
+/// not touch it (see [`noop_dispatch`]), and the reactor is the one that the block is registered with,
 /// not borrowed otherwise.
 pub(crate) type DispatchFn<R> = unsafe fn(*mut Header<R>, u32, *mut R);
 
@@ -53,7 +54,7 @@ pub(crate) type DispatchFn<R> = unsafe fn(*mut Header<R>, u32, *mut R);
 pub(crate) struct Header<R: 'static> {
     /// First, so that the address in the event is the address of the function to call.
     dispatch: DispatchFn<R>,
-    table: &'static Table<R>,
+    vtable: &'static VTable<R>,
     /// The descriptor's number at registration (rule 6).
     fd: i32,
     /// What the user asked for. Here and not in the value, so that `modify` of oneself aliases
@@ -97,7 +98,7 @@ impl Flags {
     pub(crate) const IN_FLIGHT: Self = Self(1 << 26);
     /// On a ring: the cell is in the list of those that a poll is to be armed for. The list has its
     /// address.
-    pub(crate) const LISTED: Self = Self(1 << 27);
+    pub(crate) const TO_ARM: Self = Self(1 << 27);
     /// On a ring: it is watched for changes, since what holds now is nothing that was asked for.
     pub(crate) const QUIET: Self = Self(1 << 14);
     /// On a ring: it is not watched any more.
@@ -107,8 +108,8 @@ impl Flags {
     /// On a ring: what the present poll waits for, while it is in flight.
     pub(crate) const AWAITS_IN: Self = Self(1 << 9);
     pub(crate) const AWAITS_OUT: Self = Self(1 << 10);
-    /// All of them, and the counts of `owed.rs`.
-    const ALL: u32 = 0xff << 16 | 0b11 << 26 | 0b11 << 14 | 1 << 7 | 0b11 << 9 | owed::COUNTS;
+    /// All of them, and the counts of `inflight.rs`.
+    const ALL: u32 = 0xff << 16 | 0b11 << 26 | 0b11 << 14 | 1 << 7 | 0b11 << 9 | inflight::COUNTS;
 
     pub(crate) const fn bits(self) -> u32 {
         self.0
@@ -116,7 +117,7 @@ impl Flags {
 }
 
 /// The functions that know the value's type.
-pub(crate) struct Table<R: 'static> {
+pub(crate) struct VTable<R: 'static> {
     layout: Layout,
     dispatch: DispatchFn<R>,
     dispatch_one_shot: DispatchFn<R>,
@@ -131,11 +132,11 @@ struct Block<T, R: 'static> {
     value: ManuallyDrop<T>,
 }
 
-/// Carries the table of one type as a constant.
-struct TableOf<T, R>(PhantomData<(T, R)>);
+/// Carries the vtable of one type as a constant.
+struct VTableOf<T, R>(PhantomData<(T, R)>);
 
-impl<T: Subscriber<R>, R: ReactorOps> TableOf<T, R> {
-    const TABLE: &'static Table<R> = &Table {
+impl<T: Subscriber<R>, R: ReactorOps> VTableOf<T, R> {
+    const VTABLE: &'static VTable<R> = &VTable {
         layout: Layout::new::<Block<T, R>>(),
         dispatch: dispatch::<T, R>,
         dispatch_one_shot: dispatch_one_shot::<T, R>,
@@ -185,17 +186,17 @@ unsafe fn dispatch_one_shot<T: Subscriber<R>, R: ReactorOps>(
 
 /// The function of a dead cell: nothing. A deleted subscriber does not fire again (rule 9), without
 /// a branch in the loop.
-fn tombstone<R>(_: *mut Header<R>, _: u32, _: *mut R) {}
+fn noop_dispatch<R>(_: *mut Header<R>, _: u32, _: *mut R) {}
 
 /// The function of a quarantined cell (rule 7): the kernel still hands its address out, so the set
 /// must be rebuilt.
 ///
 /// # Safety
 /// The reactor is live and not borrowed otherwise.
-unsafe fn ghost<R: ReactorOps>(_: *mut Header<R>, _: u32, reactor: *mut R) {
+unsafe fn stale_dispatch<R: ReactorOps>(_: *mut Header<R>, _: u32, reactor: *mut R) {
     // SAFETY: the caller's promise.
     let reactor = unsafe { &mut *reactor };
-    reactor.ghost_fired(Token(()));
+    reactor.stale_entry_fired(Token(()));
 }
 
 /// # Safety
@@ -278,9 +279,9 @@ impl<R: ReactorOps> CellPtr<R> {
         unsafe { (*self.0.as_ptr()).dispatch = to }
     }
 
-    fn table(self) -> &'static Table<R> {
+    fn vtable(self) -> &'static VTable<R> {
         // SAFETY: the header is allocated (protocol 1).
-        unsafe { (*self.0.as_ptr()).table }
+        unsafe { (*self.0.as_ptr()).vtable }
     }
 
     pub(crate) fn interest(self) -> Interest {
@@ -290,11 +291,11 @@ impl<R: ReactorOps> CellPtr<R> {
     /// Notes what the user wants, and picks the trampoline that goes with it.
     pub(crate) fn set_interest(self, interest: Interest) {
         self.set_interest_bits(interest.bits());
-        let table = self.table();
+        let vtable = self.vtable();
         self.set_dispatch_fn(if interest.has_one_shot() {
-            table.dispatch_one_shot
+            vtable.dispatch_one_shot
         } else {
-            table.dispatch
+            vtable.dispatch
         });
     }
 
@@ -317,13 +318,13 @@ impl<R: ReactorOps> CellPtr<R> {
     }
 
     /// From now on an event for this cell does nothing (rule 9).
-    pub(crate) fn entomb(self) {
-        self.set_dispatch_fn(tombstone);
+    pub(crate) fn disarm(self) {
+        self.set_dispatch_fn(noop_dispatch);
     }
 
     /// From now on an event for this cell asks for a rebuild of the epoll set (rule 7).
-    pub(crate) fn haunt(self) {
-        self.set_dispatch_fn(ghost::<R>);
+    pub(crate) fn disarm_stale(self) {
+        self.set_dispatch_fn(stale_dispatch::<R>);
     }
 
     /// The number that the kernel carries for this cell (rule 11).
@@ -356,7 +357,7 @@ impl<R: ReactorOps> CellPtr<R> {
         // SAFETY: the function is the first field and the header is allocated (protocol 1).
         let dispatch = unsafe { *self.0.as_ptr().cast::<DispatchFn<R>>() };
         // SAFETY: a function other than the trampoline touches no value; the trampoline stands
-        // there only while the value is alive, for `entomb` and `haunt` come before `drop_value`
+        // there only while the value is alive, for `disarm` and `disarm_stale` come before `drop_value`
         // and its likes. (A cell that has deleted itself keeps the trampoline until its handler has
         // returned, and the batch is halted meanwhile.) The rest is the caller's promise.
         unsafe { dispatch(self.0.as_ptr(), ready, reactor) }
@@ -368,8 +369,8 @@ impl<R: ReactorOps> CellPtr<R> {
     /// # Safety
     /// The value is alive.
     unsafe fn value(self) -> *mut dyn Subscriber<R> {
-        // SAFETY: the table was made for the type of the value in this block.
-        unsafe { (self.table().value)(self.0) }
+        // SAFETY: the vtable was made for the type of the value in this block.
+        unsafe { (self.vtable().value)(self.0) }
     }
 
     /// Looks at the value.
@@ -400,8 +401,8 @@ impl<R: ReactorOps> CellPtr<R> {
     /// # Safety
     /// As [`drop_value`](Self::drop_value).
     pub(crate) unsafe fn take_boxed(self) -> Box<dyn Subscriber<R>> {
-        // SAFETY: the table was made for the type of the value; the rest is the caller's promise.
-        unsafe { (self.table().unbox)(self.0) }
+        // SAFETY: the vtable was made for the type of the value; the rest is the caller's promise.
+        unsafe { (self.vtable().unbox)(self.0) }
     }
 
     /// Moves the value out where its type is known; the block stays.
@@ -423,7 +424,7 @@ impl<R: ReactorOps> CellPtr<R> {
     /// The value is gone, nobody uses a copy of this pointer again, and the kernel cannot hand the
     /// address back (rule 2).
     pub(crate) unsafe fn free(self) {
-        let layout = self.table().layout;
+        let layout = self.vtable().layout;
         // SAFETY: the block was allocated with this layout in `Subscription::new`, and nobody uses
         // it again.
         unsafe { alloc::dealloc(self.0.as_ptr().cast(), layout) }
@@ -442,10 +443,10 @@ impl<R: ReactorOps> Subscription<R> {
     /// Moves a subscriber into a block of its own.
     #[must_use]
     pub fn new<T: Subscriber<R>>(subscriber: T) -> Self {
-        let table = TableOf::<T, R>::TABLE;
+        let vtable = VTableOf::<T, R>::VTABLE;
         let header = Header {
-            dispatch: table.dispatch,
-            table,
+            dispatch: vtable.dispatch,
+            vtable,
             fd: -1,
             interest: 0,
             key: Key::UNREGISTERED,
@@ -453,8 +454,8 @@ impl<R: ReactorOps> Subscription<R> {
             armed: 0,
         };
         // SAFETY: a block holds a header, so its layout is not of size zero.
-        let memory = unsafe { alloc::alloc(table.layout) }.cast::<Block<T, R>>();
-        let Some(block) = NonNull::new(memory) else { alloc::handle_alloc_error(table.layout) };
+        let memory = unsafe { alloc::alloc(vtable.layout) }.cast::<Block<T, R>>();
+        let Some(block) = NonNull::new(memory) else { alloc::handle_alloc_error(vtable.layout) };
         // SAFETY: the memory is fresh and has the block's layout.
         unsafe { block.write(Block { header, value: ManuallyDrop::new(subscriber) }) };
         Self { cell: CellPtr(block.cast()) }
@@ -563,7 +564,7 @@ impl<R: ReactorOps> Drop for FreeOnDrop<R> {
 
 const _: () = {
     // A registration costs at most 64 bytes beside its value: this header, 16 bytes of a slot and 4
-    // of the descriptor table, the last two with an eighth of room to grow.
+    // of the descriptor vtable, the last two with an eighth of room to grow.
     assert!(mem::size_of::<Header<crate::Reactor>>() == 40);
     assert!(mem::offset_of!(Header<crate::Reactor>, dispatch) == 0);
     assert!(mem::offset_of!(Block<u64, crate::Reactor>, header) == 0);

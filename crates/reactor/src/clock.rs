@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::Timespec;
 
-use crate::calm::Calm;
+use crate::unwind_safe_drop::UnwindSafeDrop;
 
 /// A source of time for a reactor's timers; `Fn() -> Instant` is one.
 ///
@@ -25,7 +25,7 @@ impl<F: Fn() -> Instant + 'static> Clock for F {
 /// Time as the reactor counts it: nanoseconds since it was built.
 pub(crate) struct Time {
     /// `None` for the system's monotonic clock.
-    custom: Option<Calm<Box<dyn Clock>>>,
+    custom: Option<UnwindSafeDrop<Box<dyn Clock>>>,
     epoch: Instant,
     /// The largest reading so far.
     latest_ns: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Time {
 }
 
 impl Time {
-    pub(crate) fn new(custom: Option<Calm<Box<dyn Clock>>>) -> Self {
+    pub(crate) fn new(custom: Option<UnwindSafeDrop<Box<dyn Clock>>>) -> Self {
         let epoch = custom.as_ref().map_or_else(Instant::now, |clock| clock.now());
         Self { custom, epoch, latest_ns: 0, turn_ns: None }
     }
@@ -81,7 +81,7 @@ impl Time {
     }
 
     /// Gives the custom clock up, to be dropped with care.
-    pub(crate) fn take_custom(&mut self) -> Option<Calm<Box<dyn Clock>>> {
+    pub(crate) fn take_custom(&mut self) -> Option<UnwindSafeDrop<Box<dyn Clock>>> {
         self.custom.take()
     }
 }
@@ -111,7 +111,7 @@ mod tests {
             let by = Duration::from_nanos(seen.get().unsigned_abs().into());
             if seen.get() < 0 { base - by } else { base + by }
         };
-        let mut time = Time::new(Some(Calm::new(Box::new(clock))));
+        let mut time = Time::new(Some(UnwindSafeDrop::new(Box::new(clock))));
         offset.set(50);
         assert_eq!(time.read_ns(), 50);
         offset.set(-20);

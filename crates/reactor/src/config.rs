@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::{
     Backend, BuildError, Capacity, Clock, Reactor,
     backend::{PoolSize, RingSettings},
-    calm::Calm,
     registry::MAX_INDEX,
+    unwind_safe_drop::UnwindSafeDrop,
 };
 
 /// The kernel's own limit to the events of one wait (`EP_MAX_EVENTS`, fs/eventpoll.c).
@@ -32,7 +32,7 @@ pub(crate) struct Limits {
 pub struct Builder {
     pub(crate) backend: Backend,
     pub(crate) limits: Limits,
-    pub(crate) clock: Option<Calm<Box<dyn Clock>>>,
+    pub(crate) clock: Option<UnwindSafeDrop<Box<dyn Clock>>>,
     pub(crate) busy_poll: Duration,
     pub(crate) watchdog: bool,
     pub(crate) ring: RingSettings,
@@ -131,7 +131,7 @@ impl Builder {
 
     /// The clock of timers. Default: the system's monotonic clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Some(Calm::new(Box::new(clock)));
+        self.clock = Some(UnwindSafeDrop::new(Box::new(clock)));
         self
     }
 
@@ -173,9 +173,9 @@ impl Builder {
     ///
     /// Some tens of microseconds spare processor time where many connections are busy, and add up
     /// to as much to the latency.
-    pub const fn ring_patience(mut self, longest: Duration) -> Self {
+    pub const fn ring_wait_batch(mut self, longest: Duration) -> Self {
         let micros = longest.as_micros();
-        self.ring.patience = if micros > 1_000_000 { 1_000_000 } else { micros as u32 };
+        self.ring.batch_wait_us = if micros > 1_000_000 { 1_000_000 } else { micros as u32 };
         self
     }
 

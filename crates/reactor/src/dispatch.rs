@@ -12,7 +12,7 @@
 //! 5. timers that are due, remote calls, deferred closures, hooks after the turn;
 //! 6. blocks of deleted cells are freed, if the batch is empty (rule 2).
 //!
-//! Where nothing but events can be due (`attention` is zero) only the wait and the events remain of
+//! Where nothing but events can be due (`pending_work` is zero) only the wait and the events remain of
 //! it, and with a `Remote` the latch.
 //!
 //! # How the loop sleeps
@@ -43,11 +43,12 @@ use std::{
 use rustix::{io::Errno, time::Timespec};
 
 use crate::{
-    Reactor, Tick, Turn, attention,
+    Reactor, Tick, Turn,
     cell::{CellPtr, Flags, NO_GROUP},
     clock::timespec,
     hook::Moment,
     interest::ERR,
+    pending_work,
     reactor::Phase,
     timer::{Due, TimerCall},
 };
@@ -129,10 +130,10 @@ impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
         let reactor = &mut *self.reactor;
         // The latch's wake was taken, and a panic came before the inbox was looked at.
-        reactor.calls_left |= reactor.attention & attention::CALLS != 0;
+        reactor.calls_left |= reactor.pending_work & pending_work::CALLS != 0;
         // The value of a cell that has deleted itself and panicked: its destructor runs in the next
         // turn.
-        reactor.dig_leaving();
+        reactor.retire_self_deleted();
         reactor.phase = Phase::Idle;
         reactor.woken = 0;
         reactor.is_deferring = false;
@@ -141,11 +142,11 @@ impl Drop for TurnGuard<'_> {
             reactor.counters.events -= reactor.batch.len() as u64;
         }
         reactor.time.end_turn();
-        if reactor.attention & attention::QUEUED != 0 || std::thread::panicking() {
+        if reactor.pending_work & pending_work::QUEUED != 0 || std::thread::panicking() {
             // The next wait may be long in coming, and peers wait for what was sent.
-            reactor.driver.hurry();
+            reactor.driver.submit_now();
         }
-        reactor.survey();
+        reactor.recompute_pending();
     }
 }
 
@@ -168,8 +169,8 @@ impl Reactor {
     #[inline(always)]
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
         match timeout.into() {
-            None if self.attention == 0 => self.short_turn::<false, false>(),
-            Some(Duration::ZERO) if self.attention == 0 => self.short_turn::<true, false>(),
+            None if self.pending_work == 0 => self.short_turn::<false, false>(),
+            Some(Duration::ZERO) if self.pending_work == 0 => self.short_turn::<true, false>(),
             timeout => self.longer_turn(timeout),
         }
     }
@@ -179,8 +180,8 @@ impl Reactor {
     #[inline(never)]
     fn longer_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         match timeout {
-            None if self.attention == attention::REMOTE => self.short_turn::<false, true>(),
-            Some(Duration::ZERO) if self.attention == attention::REMOTE => {
+            None if self.pending_work == pending_work::REMOTE => self.short_turn::<false, true>(),
+            Some(Duration::ZERO) if self.pending_work == pending_work::REMOTE => {
                 self.short_turn::<true, true>()
             }
             timeout => self.turn(timeout),
@@ -209,8 +210,8 @@ impl Reactor {
         // SAFETY: the guard is not used during the call, and no handler runs: this is not called
         // from one (rule 4).
         unsafe { dispatch_events(guard.reactor) };
-        let usual = if REMOTE { attention::REMOTE } else { 0 };
-        if guard.reactor.attention != usual {
+        let usual = if REMOTE { pending_work::REMOTE } else { 0 };
+        if guard.reactor.pending_work != usual {
             return Ok(guard.finish_short(count));
         }
         guard.reactor.phase = Phase::Idle;
@@ -222,7 +223,7 @@ impl Reactor {
     #[inline]
     fn wake_up(&mut self) {
         if self.stop.latch().awake() {
-            self.attention |= attention::CALLS;
+            self.pending_work |= pending_work::CALLS;
         }
     }
 
@@ -237,7 +238,7 @@ impl Reactor {
         let ends = guard.reactor.prepare();
         let timeout = match timeout {
             _ if ends => Some(Duration::ZERO),
-            timeout if guard.reactor.attention & attention::DEAF == 0 => timeout,
+            timeout if guard.reactor.pending_work & pending_work::DEAF == 0 => timeout,
             timeout => Some(timeout.map_or(DEAF_WAIT_MAX, |timeout| timeout.min(DEAF_WAIT_MAX))),
         };
         // Before the batch is filled, which may name what was added until now (`Reactor::is_new`).
@@ -281,17 +282,17 @@ impl Reactor {
     fn prepare(&mut self) -> bool {
         // Rule 14, then rule 8.
         self.flush();
-        self.bury_all();
-        if self.attention & attention::REBUILD != 0 && self.batch.is_empty() {
+        self.drop_all_waiting();
+        if self.pending_work & pending_work::REBUILD != 0 && self.batch.is_empty() {
             self.rebuild();
-        } else if self.attention & attention::DEAF != 0 {
+        } else if self.pending_work & pending_work::DEAF != 0 {
             self.listen_again();
         }
         self.phase = Phase::Calls;
         let was_asked = self.stop.is_asked();
         self.run_hooks(Moment::BeforeWait);
         self.time.end_turn();
-        if self.attention & attention::STREAMS != 0 {
+        if self.pending_work & pending_work::STREAMS != 0 {
             self.tend_streams();
         }
         self.flush();
@@ -300,7 +301,7 @@ impl Reactor {
 
     /// Fills the empty batch: with error events that are owed, then from the kernel.
     fn fetch(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.graves.free(&self.batch, &self.driver);
+        self.reclaim.free(&self.batch, &self.driver);
         self.batch.clear();
         self.push_faults();
         self.push_notifications();
@@ -310,7 +311,7 @@ impl Reactor {
             || self.calls_left;
         let timeout = if has_work { Some(Duration::ZERO) } else { timeout };
         self.wait(timeout)?;
-        if self.attention & attention::REMOTE != 0 {
+        if self.pending_work & pending_work::REMOTE != 0 {
             self.wake_up();
         }
         if let Some(fetched) = &mut self.watch {
@@ -320,7 +321,7 @@ impl Reactor {
     }
 
     fn push_faults(&mut self) {
-        self.attention &= !attention::FAULTS;
+        self.pending_work &= !pending_work::FAULTS;
         let faults = mem::take(&mut self.faults);
         for (place, key) in faults.iter().enumerate() {
             let Some(cell) = self.registry.find(*key) else {
@@ -328,7 +329,7 @@ impl Reactor {
             };
             if !self.batch.push(cell.expose(), ERR) {
                 self.faults.extend_from_slice(&faults[place..]);
-                self.attention |= attention::FAULTS;
+                self.pending_work |= pending_work::FAULTS;
                 return;
             }
             cell.set_flag(Flags::FAULTY, false);
@@ -347,7 +348,8 @@ impl Reactor {
                 return Ok(());
             }
         }
-        let waits = waits && (self.attention & attention::REMOTE == 0 || self.stop.latch().sleep());
+        let waits =
+            waits && (self.pending_work & pending_work::REMOTE == 0 || self.stop.latch().sleep());
         loop {
             let timer = if waits && has_timers { self.until_next_timer() } else { None };
             let until_deadline =
@@ -395,7 +397,7 @@ impl Reactor {
             (Some(end), Some(deadline)) => Some(end.min(deadline)),
             (end, deadline) => end.or(deadline),
         };
-        let has_remote = self.attention & attention::REMOTE != 0;
+        let has_remote = self.pending_work & pending_work::REMOTE != 0;
         loop {
             // The latch is awake, so who queues a call makes no system call, and it is seen here.
             if has_remote && self.stop.latch().is_woken() {
@@ -440,10 +442,10 @@ impl Reactor {
                 // SAFETY: the same.
                 Some(fetched) => unsafe { dispatch_watched(this, fetched) },
             }
-            if self.attention & attention::LEAVING == 0 {
+            if self.pending_work & pending_work::SELF_DELETED == 0 {
                 return;
             }
-            self.bury_leaving();
+            self.drop_self_deleted();
         }
     }
 
@@ -494,26 +496,26 @@ impl Reactor {
         self.counters.note_handler(fetched, start);
     }
 
-    /// Sets the bits of `attention` to what there is to do.
-    pub(crate) fn survey(&mut self) {
-        let mut bits = self.attention & attention::LASTING;
-        let (has_nudges, has_touched) = self.survey_streams();
+    /// Sets the bits of `pending_work` to what there is to do.
+    pub(crate) fn recompute_pending(&mut self) {
+        let mut bits = self.pending_work & pending_work::LASTING;
+        let (has_nudges, has_touched) = self.recompute_pending_streams();
         for (bit, is_so) in [
-            (attention::KEPT, !self.batch.is_empty()),
-            (attention::TIMERS, self.timers.len() > 0),
+            (pending_work::KEPT, !self.batch.is_empty()),
+            (pending_work::TIMERS, self.timers.len() > 0),
             (
-                attention::DEFERRED,
+                pending_work::DEFERRED,
                 !self.deferred.is_empty() || !self.deferred_later.is_empty() || self.timers_left,
             ),
-            (attention::CALLS, self.calls_left),
-            (attention::DIRTY, !self.dirty.is_empty()),
-            (attention::FAULTS, !self.faults.is_empty() || has_nudges),
-            (attention::STREAMS, has_touched),
-            (attention::GRAVES, self.graves.has_waiting() || self.graves.has_dead()),
+            (pending_work::CALLS, self.calls_left),
+            (pending_work::DIRTY, !self.dirty.is_empty()),
+            (pending_work::FAULTS, !self.faults.is_empty() || has_nudges),
+            (pending_work::STREAMS, has_touched),
+            (pending_work::RECLAIM, self.reclaim.has_waiting() || self.reclaim.has_dead()),
         ] {
             bits |= if is_so { bit } else { 0 };
         }
-        self.attention = bits;
+        self.pending_work = bits;
     }
 }
 
@@ -522,8 +524,8 @@ impl TurnGuard<'_> {
     #[cold]
     #[inline(never)]
     fn finish_short(self, count: usize) -> usize {
-        if self.reactor.attention & attention::LEAVING != 0 {
-            self.reactor.bury_leaving();
+        if self.reactor.pending_work & pending_work::SELF_DELETED != 0 {
+            self.reactor.drop_self_deleted();
             self.reactor.run_events();
         }
         self.finish(count, 0, 0)
@@ -534,17 +536,17 @@ impl TurnGuard<'_> {
     fn finish(self, count: usize, deferred: usize, called: usize) -> usize {
         let reactor = &mut *self.reactor;
         reactor.phase = Phase::Calls;
-        if reactor.attention & attention::CALLS != 0 {
+        if reactor.pending_work & pending_work::CALLS != 0 {
             reactor.run_calls(reactor.limits.calls_per_turn - called);
         }
         let waiting = reactor.deferred.len().min(reactor.limits.deferred_per_turn - deferred);
         reactor.run_deferred(waiting);
         reactor.run_hooks(Moment::AfterTurn);
-        if reactor.attention & attention::STREAMS != 0 {
+        if reactor.pending_work & pending_work::STREAMS != 0 {
             reactor.tend_streams();
         }
         let count = count - reactor.woken;
-        reactor.graves.free(&reactor.batch, &reactor.driver);
+        reactor.reclaim.free(&reactor.batch, &reactor.driver);
         count
     }
 }
@@ -566,10 +568,10 @@ impl Drop for Firing<'_> {
         if ended.group != NO_GROUP {
             reactor.leave_group(ended.group, self.key);
         }
-        let mark = reactor.graves.waiting();
+        let mark = reactor.reclaim.waiting();
         if let Some(call) = ended.call {
-            reactor.graves.dig_timer(call);
+            reactor.reclaim.retire_timer(call);
         }
-        reactor.bury_down_to(mark);
+        reactor.drop_waiting_down_to(mark);
     }
 }

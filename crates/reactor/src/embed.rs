@@ -26,9 +26,10 @@ use rustix::{
 };
 
 use crate::{
-    Backend, Errno, Reactor, attention, backend,
+    Backend, Errno, Reactor, backend,
     builder::Registrar,
     clock::timespec,
+    pending_work,
     turn::{Token, sealed::Sealed},
 };
 
@@ -153,7 +154,7 @@ impl Reactor {
 
     /// Whether the next turn has something to do that no descriptor and no timer tells of.
     fn has_work(&self) -> bool {
-        self.attention & attention::WORK != 0
+        self.pending_work & pending_work::WORK != 0
     }
 }
 
@@ -213,8 +214,8 @@ impl Embedded {
         let settled = self.reactor.driver.settle();
         // Asleep before the host sleeps; what was queued before that is work. Before the timer,
         // which asks the user's clock, and that may panic.
-        let is_woken =
-            self.reactor.attention & attention::REMOTE != 0 && !self.reactor.stop.latch().sleep();
+        let is_woken = self.reactor.pending_work & pending_work::REMOTE != 0
+            && !self.reactor.stop.latch().sleep();
         self.raise_work(watched.is_err() || is_woken || settled != Ok(false))?;
         self.arm_timer().or_else(|errno| self.raise_work(true).and(Err(errno)))?;
         watched.and(settled.map(drop))

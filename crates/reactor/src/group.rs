@@ -28,12 +28,12 @@ use crate::{
     AddReason, Event, Interest, Key, NotFound, Reactor, SignalSet, Subscription, Tick, TimerReason,
     Turn,
     builder::Registrar,
-    calm::Calm,
     error::carrying_error,
-    inject::{MemberFn, MemberTimerFn},
+    handler_fn::{MemberFn, MemberTimerFn},
     interest,
     timer::{Schedule, Timer, TimerCall},
     turn::{ReactorOps, Subscriber, Token},
+    unwind_safe_drop::UnwindSafeDrop,
 };
 
 /// The key of a group whose state is an `S`. `Copy`, and stale once the group's last member is
@@ -78,7 +78,7 @@ impl<S> fmt::Debug for GroupKey<S> {
 
 /// The state, as all members hold it.
 struct Shared<S> {
-    state: UnsafeCell<Calm<S>>,
+    state: UnsafeCell<UnwindSafeDrop<S>>,
 }
 
 impl<S> Shared<S> {
@@ -100,7 +100,7 @@ impl GroupState {
     /// A state as a reactor would keep it, to be given out by a mock's `group_state`.
     #[must_use]
     pub fn new<S: 'static>(state: S) -> Self {
-        Self(Rc::new(Shared { state: UnsafeCell::new(Calm::new(state)) }))
+        Self(Rc::new(Shared { state: UnsafeCell::new(UnwindSafeDrop::new(state)) }))
     }
 
     fn typed<S: 'static>(&self) -> Option<Rc<Shared<S>>> {
@@ -282,7 +282,7 @@ impl<S, R: ReactorOps> fmt::Debug for Group<S, R> {
 impl<S: 'static, R: ReactorOps> Group<S, R> {
     /// A group without members yet.
     pub fn new(state: S) -> Self {
-        let state = Rc::new(Shared { state: UnsafeCell::new(Calm::new(state)) });
+        let state = Rc::new(Shared { state: UnsafeCell::new(UnwindSafeDrop::new(state)) });
         Self { state, members: Vec::new(), joins: None }
     }
 
@@ -303,7 +303,8 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
     where
         H: MemberFn<S, Fd, R, Args>,
     {
-        let (handler, fd, shared) = (Calm::new(handler), Calm::new(fd), Rc::clone(&self.state));
+        let (handler, fd, shared) =
+            (UnwindSafeDrop::new(handler), UnwindSafeDrop::new(fd), Rc::clone(&self.state));
         let member = DescriptorMember { handler, fd, interest, shared, args: PhantomData };
         self.members.push(Member::Descriptor(Subscription::new(member)));
         self
@@ -351,7 +352,7 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
         schedule: Schedule,
         handler: H,
     ) -> Self {
-        let (handler, shared) = (Calm::new(handler), Rc::clone(&self.state));
+        let (handler, shared) = (UnwindSafeDrop::new(handler), Rc::clone(&self.state));
         let call = Box::new(TimerMember { handler, shared, args: PhantomData });
         self.members.push(Member::Timer(Timer { schedule, call }));
         self
@@ -380,8 +381,8 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
 }
 
 struct DescriptorMember<S, Fd, H, Args> {
-    handler: Calm<H>,
-    fd: Calm<Fd>,
+    handler: UnwindSafeDrop<H>,
+    fd: UnwindSafeDrop<Fd>,
     interest: Interest,
     /// Last, so that what the member owns is gone before the state can go.
     shared: Rc<Shared<S>>,
@@ -416,7 +417,7 @@ where
 }
 
 struct TimerMember<S, H, Args> {
-    handler: Calm<H>,
+    handler: UnwindSafeDrop<H>,
     shared: Rc<Shared<S>>,
     args: PhantomData<fn(Args)>,
 }

@@ -2,9 +2,10 @@
 
 use crate::{
     AddReason, GroupError, GroupReason, GroupState, Interest, Key, NotFound, Reactor, Subscription,
-    TimerError, TimerReason, attention,
+    TimerError, TimerReason,
     cell::NO_GROUP,
     group::{ErasedGroup, Member},
+    pending_work,
     registry::{Kind, MAX_INDEX},
     timer::{Schedule, Timer},
 };
@@ -168,11 +169,11 @@ impl Reactor {
         match joined {
             Joined::Descriptor(key) => {
                 let cell = self.registry.get(*key).expect("registered in this call");
-                let ghost = self.unwatch(cell);
-                let early = !ghost && self.is_new(cell);
+                let is_stale = self.unwatch(cell);
+                let early = !is_stale && self.is_new(cell);
                 self.registry.remove(cell, false);
                 // In a block of its own again: the old one may be quarantined.
-                let value = self.exhume(early, |graves| graves.rob_boxed(cell, ghost));
+                let value = self.take_with(early, |reclaim| reclaim.take_boxed(cell, is_stale));
                 Member::Descriptor(Subscription::from_boxed(value))
             }
             Joined::Timer(key, schedule) => {
@@ -198,26 +199,26 @@ impl Reactor {
         }
     }
 
-    pub(crate) fn strike_group(&mut self, group: Key) -> Result<(), NotFound> {
+    pub(crate) fn deregister_group(&mut self, group: Key) -> Result<(), NotFound> {
         let (index, generation) = group.parts(Kind::Group).ok_or(NotFound)?;
         let GroupRecord { state, members } =
             self.groups.remove(index, generation).ok_or(NotFound)?;
-        let mark = self.graves.waiting();
-        // The last member goes to the graves first, for what came last is buried first.
+        let mark = self.reclaim.waiting();
+        // The last member goes to the reclaim queue first, for what came last is buried first.
         for key in members.into_iter().rev() {
             if let Some(cell) = self.registry.get(key) {
                 cell.set_group(NO_GROUP);
-                self.strike(cell);
+                self.deregister(cell);
             } else if let Some(ended) = self.timers.remove(key) {
                 if let Some(call) = ended.call {
-                    self.graves.dig_timer(call);
+                    self.reclaim.retire_timer(call);
                 }
             }
         }
-        // Not the last reference: the members in the graves, or a running one, have others.
+        // Not the last reference: the members in the reclaim queue, or a running one, have others.
         drop(state);
-        self.attention |= attention::GRAVES;
-        self.bury_down_to(mark);
+        self.pending_work |= pending_work::RECLAIM;
+        self.drop_waiting_down_to(mark);
         Ok(())
     }
 }

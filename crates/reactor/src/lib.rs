@@ -48,9 +48,7 @@ compile_error!("windlass is for 64-bit targets: an event carries a pointer in 64
 mod arena;
 mod backend;
 mod batch;
-mod books;
 mod builder;
-mod calm;
 mod cell;
 mod clock;
 mod config;
@@ -59,26 +57,28 @@ mod embed;
 mod error;
 mod event;
 mod generations;
-mod graves;
 mod group;
 mod groups;
+mod handler_fn;
 mod hook;
-mod inject;
+mod inflight;
+mod inline_closure;
 mod interest;
 #[cfg(feature = "mock")]
 mod mock;
-mod owed;
 mod reactor;
+mod reclaim;
+mod registration;
 mod registry;
 mod remote;
 mod signal;
-mod small;
 mod stats;
 mod stop;
 pub mod stream;
 mod thread_bound;
 mod timer;
 mod turn;
+mod unwind_safe_drop;
 mod wheel;
 
 #[doc = include_str!("../../../docs/technical.md")]
@@ -98,13 +98,13 @@ pub use error::{
 };
 pub use event::Event;
 pub use group::{ErasedGroup, Group, GroupError, GroupKey, GroupReason, GroupState, Registered};
+pub use handler_fn::{HandlerFn, MemberFn, MemberTimerFn, TimerFn};
 pub use hook::{HOOKS_MAX, HookKey};
-pub use inject::{HandlerFn, MemberFn, MemberTimerFn, TimerFn};
 pub use interest::{Interest, Ready, interest};
 #[cfg(feature = "mock")]
 pub use mock::{MockReactor, mock_turn};
 pub use reactor::Reactor;
-use reactor::attention;
+use reactor::pending_work;
 pub use registry::Key;
 pub use remote::{CallError, CallFuture, PostError, PostReason, Remote, RemoteAddError};
 pub use signal::{Received, Signal, SignalSet};

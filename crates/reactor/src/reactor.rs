@@ -12,15 +12,14 @@ use crate::{
     arena::Arena,
     backend::Driver,
     batch::Batch,
-    calm::Panics,
     cell::{CellPtr, Flags},
     clock::Time,
     config::Limits,
-    graves::Graves,
     groups::GroupRecord,
+    handler_fn::TimerFn,
     hook::{HookCall, Hooks, Moment},
-    inject::TimerFn,
     interest::interest,
+    reclaim::ReclaimQueue,
     registry::Registry,
     remote::Inbox,
     stats::Counters,
@@ -28,6 +27,7 @@ use crate::{
     stream::Streams,
     timer::{DeferredQueue, Schedule, Timers},
     turn::{self, ReactorOps, sealed::Sealed},
+    unwind_safe_drop::Panics,
 };
 
 /// An event loop: descriptors, timers and closures, and one thread that serves them.
@@ -38,7 +38,7 @@ pub struct Reactor {
     /// What the loop reads for every event comes first.
     pub(crate) batch: Batch,
     /// What a turn must look at beside its events; zero on the shortest path.
-    pub(crate) attention: u32,
+    pub(crate) pending_work: u32,
     pub(crate) phase: Phase,
     pub(crate) counters: Counters,
     pub(crate) driver: Driver,
@@ -56,10 +56,10 @@ pub struct Reactor {
     pub(crate) inbox: Option<Inbox>,
     /// The last turn has left calls in the inbox: they go first in the next.
     pub(crate) calls_left: bool,
-    pub(crate) graves: Graves<Self>,
+    pub(crate) reclaim: ReclaimQueue<Self>,
     /// The running cell, if it has deleted itself: its value goes when the handler has returned
     /// (rule 1).
-    pub(crate) leaving: Option<Leaving>,
+    pub(crate) self_deleted: Option<SelfDeleted>,
     /// Registrations with a merged `modify` that the kernel has not heard of.
     pub(crate) dirty: Vec<Key>,
     /// Registrations that are owed an error event.
@@ -92,9 +92,9 @@ pub(crate) enum Phase {
 
 /// A cell that has deleted itself in its handler.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct SelfDeleted {
     pub(crate) cell: CellPtr<Reactor>,
-    pub(crate) ghost: bool,
+    pub(crate) is_stale: bool,
 }
 
 /// A reactor stays on its thread: a ring has one submitter, and handlers may hold what is not
@@ -111,21 +111,21 @@ const _: fn() = || {
     let _ = <Reactor as Ambiguous<_>>::chosen;
 };
 
-/// Bits of [`Reactor::attention`].
-pub(crate) mod attention {
+/// Bits of [`Reactor::pending_work`].
+pub(crate) mod pending_work {
     /// The batch has events left over from a turn that panicked.
     pub(crate) const KEPT: u32 = 1;
     pub(crate) const TIMERS: u32 = 1 << 1;
     pub(crate) const DEFERRED: u32 = 1 << 2;
     pub(crate) const DIRTY: u32 = 1 << 3;
     pub(crate) const FAULTS: u32 = 1 << 4;
-    pub(crate) const GRAVES: u32 = 1 << 5;
+    pub(crate) const RECLAIM: u32 = 1 << 5;
     pub(crate) const REBUILD: u32 = 1 << 6;
     pub(crate) const HOOKS: u32 = 1 << 7;
     pub(crate) const WATCHDOG: u32 = 1 << 8;
     pub(crate) const BUSY_POLL: u32 = 1 << 9;
     pub(crate) const WOKEN: u32 = 1 << 10;
-    pub(crate) const LEAVING: u32 = 1 << 11;
+    pub(crate) const SELF_DELETED: u32 = 1 << 11;
     /// The turn's clock has been read.
     pub(crate) const CLOCK: u32 = 1 << 12;
     /// There is a [`Remote`](crate::Remote): the latch is told when the loop sleeps.
@@ -144,7 +144,8 @@ pub(crate) mod attention {
     /// Bits that say how the reactor was built, or hold until somebody clears them.
     pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE | DEAF;
     /// Bits of work that a host of an embedded reactor must come back for at once.
-    pub(crate) const WORK: u32 = KEPT | DEFERRED | DIRTY | FAULTS | GRAVES | CALLS | STREAMS | DEAF;
+    pub(crate) const WORK: u32 =
+        KEPT | DEFERRED | DIRTY | FAULTS | RECLAIM | CALLS | STREAMS | DEAF;
 }
 
 impl Reactor {
@@ -166,8 +167,8 @@ impl Reactor {
         let driver = Driver::new(backend, ring)?;
         let mut reactor = Self {
             batch: Batch::new(limits.events_per_turn),
-            attention: if watchdog { attention::WATCHDOG } else { 0 }
-                | if busy_poll.is_zero() { 0 } else { attention::BUSY_POLL },
+            pending_work: if watchdog { pending_work::WATCHDOG } else { 0 }
+                | if busy_poll.is_zero() { 0 } else { pending_work::BUSY_POLL },
             phase: Phase::Idle,
             counters: Counters::default(),
             driver,
@@ -180,8 +181,8 @@ impl Reactor {
             timers_left: false,
             inbox: None,
             calls_left: false,
-            graves: Graves::new(),
-            leaving: None,
+            reclaim: ReclaimQueue::new(),
+            self_deleted: None,
             dirty: Vec::new(),
             faults: Vec::new(),
             streams: None,
@@ -213,7 +214,7 @@ impl Reactor {
         impl Drop for Submit<'_> {
             fn drop(&mut self) {
                 self.0.keeps_queue = false;
-                self.0.driver.hurry();
+                self.0.driver.submit_now();
             }
         }
         self.keeps_queue = true;
@@ -430,7 +431,7 @@ impl Reactor {
 
     fn add_hook(&mut self, moment: Moment, call: HookCall) -> Result<HookKey, HookError> {
         let key = self.hooks.add(moment, call)?;
-        self.attention |= attention::HOOKS;
+        self.pending_work |= pending_work::HOOKS;
         Ok(key)
     }
 
@@ -441,7 +442,7 @@ impl Reactor {
     pub fn remove_hook(&mut self, key: HookKey) -> Result<(), NotFound> {
         let hook = self.hooks.remove(key)?;
         if self.hooks.is_empty() {
-            self.attention &= !attention::HOOKS;
+            self.pending_work &= !pending_work::HOOKS;
         }
         drop(hook);
         Ok(())
@@ -460,7 +461,7 @@ impl Reactor {
             rebuilds: counters.rebuilds,
             subscribers: self.subscribers(),
             timers: self.timers.len(),
-            quarantined: self.graves.quarantined(),
+            quarantined: self.reclaim.quarantined(),
             handler_max: counters.handler_max,
             lag_max: counters.lag_max,
             backend: self.backend(),
@@ -491,10 +492,10 @@ impl Reactor {
     pub(crate) fn note_wake(&mut self) {
         self.counters.wakes += 1;
         self.woken += 1;
-        self.attention |= attention::WOKEN;
+        self.pending_work |= pending_work::WOKEN;
         // Without a remote, turns do not touch the latch: what woke us was a stop, which has left
         // its own mark.
-        if self.attention & attention::REMOTE == 0 {
+        if self.pending_work & pending_work::REMOTE == 0 {
             fall_asleep(self.stop.latch());
         }
     }
@@ -523,7 +524,7 @@ impl Drop for Reactor {
             }
         }
         // Before descriptors are closed (rule 14): what was sent goes out.
-        self.driver.hurry();
+        self.driver.submit_now();
         // What the kernel still owes for longer than it should is leaked (rule 2).
         self.driver.end(self.registry.iter());
         self.driver.close();
@@ -531,13 +532,13 @@ impl Drop for Reactor {
         // value is dropped (rule 3).
         while let Some(cell) = self.registry.pop() {
             cell.set_flag(Flags::ABSENT, true);
-            self.graves.dig(cell, false, false);
+            self.reclaim.retire(cell, false, false);
         }
         while let Some(call) = self.timers.pop() {
             panics.catch(|| drop(call));
         }
-        while self.graves.has_waiting() {
-            panics.catch(|| self.graves.bury_next());
+        while self.reclaim.has_waiting() {
+            panics.catch(|| self.reclaim.drop_next());
         }
         self.deferred.append(&mut self.deferred_later);
         while let Some(closure) = self.deferred.pop_front() {
@@ -554,11 +555,11 @@ impl Drop for Reactor {
         }
         // Nobody waits on the epoll set again, so no address comes back (rule 2).
         self.batch.clear();
-        self.graves.forgive();
+        self.reclaim.release_quarantine();
         if is_owner {
-            self.graves.free(&self.batch, &self.driver);
+            self.reclaim.free(&self.batch, &self.driver);
         } else {
-            self.graves.free_in_child();
+            self.reclaim.free_in_child();
         }
         panics.resume();
     }

@@ -9,11 +9,11 @@ use std::{
 use crate::{
     Key, TimerError, Turn,
     arena::Arena,
-    calm::Calm,
-    inject::TimerFn,
+    handler_fn::TimerFn,
+    inline_closure::{InlineClosure, Once},
     registry::{Kind, MAX_INDEX},
-    small::{Once, Small},
     turn::ReactorOps,
+    unwind_safe_drop::UnwindSafeDrop,
     wheel::Wheel,
 };
 
@@ -47,7 +47,7 @@ pub(crate) trait TimerCall<R: ReactorOps>: Any {
 }
 
 /// A handler with the name of its parameter list.
-struct Plain<H, Args>(Calm<H>, PhantomData<fn(Args)>);
+struct Plain<H, Args>(UnwindSafeDrop<H>, PhantomData<fn(Args)>);
 
 impl<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static> TimerCall<R> for Plain<H, Args> {
     fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
@@ -67,7 +67,7 @@ pub struct Timer<R: ReactorOps> {
 
 impl<R: ReactorOps> Timer<R> {
     pub(crate) fn new<H: TimerFn<R, Args>, Args: 'static>(schedule: Schedule, handler: H) -> Self {
-        Self { schedule, call: Box::new(Plain(Calm::new(handler), PhantomData)) }
+        Self { schedule, call: Box::new(Plain(UnwindSafeDrop::new(handler), PhantomData)) }
     }
 
     /// When it is to fire.
@@ -101,7 +101,7 @@ pub(crate) fn typed_timer_error<R: ReactorOps, H: TimerFn<R, Args>, Args: 'stati
     TimerError { reason, handler: plain.0.into_inner() }
 }
 
-impl<R: ReactorOps, F: FnOnce(Turn<'_, R>) + 'static> Once<R> for Calm<F> {
+impl<R: ReactorOps, F: FnOnce(Turn<'_, R>) + 'static> Once<R> for UnwindSafeDrop<F> {
     fn once(self, turn: Turn<'_, R>) {
         self.into_inner()(turn);
     }
@@ -109,15 +109,15 @@ impl<R: ReactorOps, F: FnOnce(Turn<'_, R>) + 'static> Once<R> for Calm<F> {
 
 /// An erased closure on its way to the end of a turn. One that captures no more than four words
 /// needs no memory elsewhere.
-pub struct Deferred<R: ReactorOps>(Small<R>);
+pub struct Deferred<R: ReactorOps>(InlineClosure<R>);
 
 impl<R: ReactorOps> Deferred<R> {
     pub(crate) fn new<F: FnOnce(Turn<'_, R>) + 'static>(closure: F) -> Self {
-        Self(Small::new(Calm::new(closure)))
+        Self(InlineClosure::new(UnwindSafeDrop::new(closure)))
     }
 
     pub(crate) fn into_inner<F: FnOnce(Turn<'_, R>) + 'static>(self) -> F {
-        match self.0.into_inner::<Calm<F>>() {
+        match self.0.into_inner::<UnwindSafeDrop<F>>() {
             Some(closure) => closure.into_inner(),
             None => panic!(
                 "defer_boxed gave back another closure than it was given: a mock's expectation is wrong"

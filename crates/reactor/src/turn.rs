@@ -12,7 +12,7 @@ use crate::{
     AddError, DeferError, Event, GroupKey, Interest, Key, ModifyError, NotFound, Reactor, Stats,
     Subscription, TimerError,
     group::{ErasedGroup, Group, GroupError, GroupState},
-    inject::TimerFn,
+    handler_fn::TimerFn,
     timer::{Deferred, Schedule, Timer, typed_timer_error},
 };
 
@@ -150,7 +150,7 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     fn now(&mut self) -> Instant;
 
     #[doc(hidden)]
-    fn ghost_fired(&mut self, _: Token) {}
+    fn stale_entry_fired(&mut self, _: Token) {}
 }
 
 /// What one handler may do, for the time of one call.

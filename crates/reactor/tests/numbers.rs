@@ -218,7 +218,7 @@ fn a_cell_added_under_a_tainted_number_is_quarantined_whatever_the_kernel_says()
     );
     let number = at(dup(&b), first.number);
     fire(&b);
-    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "the ghost fires");
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "the is_stale fires");
     quiet(&mut reactor);
     assert_eq!((reactor.stats().quarantined, reactor.stats().rebuilds), (0, 1));
     assert_eq!((first.fired.get(), second.fired.get()), (1, 1));
@@ -286,7 +286,7 @@ fn a_live_registration_keeps_its_number_even_when_its_file_is_gone() {
     refused.subscriber.register_into(&mut reactor).unwrap();
 }
 
-/// Makes a ghost that is ready, so that the next turn but one rebuilds the set.
+/// Makes a stale entry that is ready, so that the next turn but one rebuilds the set.
 fn make_ghost(reactor: &mut Reactor) -> OwnedFd {
     let a = ready();
     let subject = Subject::new(reactor, dup(&a), interest().read());
@@ -304,9 +304,9 @@ fn a_rebuild_loses_no_edge_and_arms_no_fired_one_shot() {
     let edges = Subject::new(&mut reactor, dup(&edge), interest().read().edge_triggered());
     reactor.run_once(Duration::ZERO).unwrap();
     assert_eq!((one_shot.fired.get(), edges.fired.get()), (1, 1));
-    let ghost = make_ghost(&mut reactor);
-    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "the ghost");
-    drop(ghost);
+    let is_stale = make_ghost(&mut reactor);
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "the is_stale");
+    drop(is_stale);
     assert_eq!(
         reactor.run_once(Duration::ZERO).unwrap(),
         1,
@@ -326,7 +326,7 @@ fn a_rebuild_loses_no_edge_and_arms_no_fired_one_shot() {
 fn a_one_shot_armed_again_before_its_fetched_event_came_is_armed_after_a_rebuild() {
     let _alone = alone();
     let mut reactor = builder().build().unwrap();
-    let ghost = make_ghost(&mut reactor);
+    let is_stale = make_ghost(&mut reactor);
     let (fired, target) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None::<Key>)));
     // Ready before the one-shot, so reported before it.
     let (count, armed) = (fired.clone(), target.clone());
@@ -346,7 +346,7 @@ fn a_one_shot_armed_again_before_its_fetched_event_came_is_armed_after_a_rebuild
     target.set(Some(one_shot.register_into(&mut reactor).unwrap()));
     assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 3);
     assert_eq!(fired.get(), 1, "by the event that was fetched before it was armed again");
-    drop(ghost);
+    drop(is_stale);
     reactor.run_once(Duration::ZERO).unwrap();
     assert_eq!((fired.get(), reactor.stats().rebuilds), (2, 1));
     assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "and now it has fired");
@@ -357,14 +357,14 @@ fn a_cell_that_cannot_be_added_to_the_new_set_gets_one_error_event() {
     let _alone = alone();
     let mut reactor = builder().build().unwrap();
     let broken = Subject::new(&mut reactor, ready(), interest().read());
-    let ghost = make_ghost(&mut reactor);
+    let is_stale = make_ghost(&mut reactor);
     // Last, so that nothing else has the number when the new set is made; that one may take it, and
     // is no file to add to itself.
     broken.close(&mut reactor);
     for _ in 0..4 {
         reactor.run_once(Duration::ZERO).unwrap();
     }
-    drop(ghost);
+    drop(is_stale);
     assert_eq!((broken.errors.get(), reactor.stats().rebuilds), (1, 1));
     reactor.delete(broken.key).unwrap();
     assert_eq!(reactor.stats().quarantined, 0, "the new set never had it");
@@ -454,8 +454,8 @@ fn a_reactor_whose_wake_descriptor_is_refused_does_not_wait_and_hears_again() {
         let before = eventfds();
         let mut reactor = builder().build().unwrap();
         let deaf = Deaf::new(&before);
-        let ghost = make_ghost(&mut reactor);
-        assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "the ghost");
+        let is_stale = make_ghost(&mut reactor);
+        assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1, "the is_stale");
         assert_eq!(reactor.run_once(None).unwrap(), 0, "the turn that rebuilds");
         for _ in 0..3 {
             assert_eq!(reactor.run_once(None).unwrap(), 0, "and those after it");
@@ -469,7 +469,7 @@ fn a_reactor_whose_wake_descriptor_is_refused_does_not_wait_and_hears_again() {
         let stop = reactor.stop_handle();
         std::thread::spawn(move || stop.stop()).join().unwrap();
         reactor.run().unwrap();
-        drop((deaf, ghost));
+        drop((deaf, is_stale));
         // It hears again, and sleeps until it does.
         let stop = reactor.stop_handle();
         let remote = reactor.remote();
@@ -499,7 +499,7 @@ fn an_embedded_reactor_whose_wake_descriptor_is_refused_keeps_its_host_awake() {
     let before = eventfds();
     let mut reactor = builder().build().unwrap();
     let deaf = Deaf::new(&before);
-    let ghost = make_ghost(&mut reactor);
+    let is_stale = make_ghost(&mut reactor);
     quiet(&mut reactor);
     let mut embedded = reactor.embed().unwrap();
     let is_readable = |embedded: &windlass::Embedded| {
@@ -510,7 +510,7 @@ fn an_embedded_reactor_whose_wake_descriptor_is_refused_keeps_its_host_awake() {
         assert!(is_readable(&embedded));
         assert_eq!(embedded.run_once(Duration::ZERO).unwrap(), 0);
     }
-    drop((deaf, ghost));
+    drop((deaf, is_stale));
     while is_readable(&embedded) {
         embedded.run_once(Duration::ZERO).unwrap();
     }
@@ -541,10 +541,10 @@ fn without_a_descriptor_for_a_new_set_the_old_one_stays_and_it_is_tried_again() 
 fn a_descriptor_for_a_new_set_is_held_from_the_moment_when_there_is_a_ghost() {
     let _alone = alone();
     let mut reactor = builder().build().unwrap();
-    let ghost = make_ghost(&mut reactor);
+    let is_stale = make_ghost(&mut reactor);
     let exhausted = Exhausted::new();
     reactor.run_once(Duration::ZERO).unwrap();
     reactor.run_once(Duration::ZERO).unwrap();
     assert_eq!((reactor.stats().rebuilds, reactor.stats().quarantined), (1, 0));
-    drop((exhausted, ghost));
+    drop((exhausted, is_stale));
 }

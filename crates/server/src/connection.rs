@@ -7,7 +7,8 @@ use windlass::{Turn, stream::Address};
 use windlass_ws::{CloseCode, Outbox};
 
 use crate::{
-    CloseReason, ConnectionId, ControlError, Hub, Message, OutMessage, Prepared, SendError, SlowConsumerPolicy,
+    CloseReason, ConnectionId, ControlError, Hub, Message, OutMessage, Prepared, SendError,
+    SlowConsumerPolicy,
     hall::{Alert, SharedHall},
     options::SPENT_MAX,
     roster::Flags,

@@ -266,7 +266,11 @@ impl Post<'_> {
     /// oldest are to go it has half, or one message.
     fn stream_max(&self, waiting: usize) -> usize {
         let max = self.hall.options.receiver_buffer_max;
-        if self.hall.options.slow == SlowConsumerPolicy::DropOldest && waiting > 0 { max / 2 } else { max }
+        if self.hall.options.slow == SlowConsumerPolicy::DropOldest && waiting > 0 {
+            max / 2
+        } else {
+            max
+        }
     }
 
     /// Gives a run of publications to a receiver for whom there is something to be thought of.

@@ -2,7 +2,7 @@
 
 use crate::{
     Closed, Connection, Hub, Message, Refused,
-    http::{Reject, UpgradeRequest, Accept},
+    http::{Accept, Reject, UpgradeRequest},
 };
 use windlass_ws::CloseCode;
 

@@ -15,7 +15,7 @@ use crate::{
     driver::{Driver, First, Open, Source, State},
     hall::Hall,
     http::{
-        Door, LazyPeer, Next, Opened, Place, Reject, Served, UpgradeRequest, Accept, reject,
+        Accept, Door, LazyPeer, Next, Opened, Place, Reject, Served, UpgradeRequest, reject,
         without_body,
     },
     roster::Flags,

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
     use crate::{
         Connection, Handler, Message, Service, Upgraded,
-        http::{Reject, UpgradeRequest, Accept},
+        http::{Accept, Reject, UpgradeRequest},
     };
 
     #[derive(Clone)]

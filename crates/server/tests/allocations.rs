@@ -19,7 +19,7 @@ use std::{
 use windlass::{Backend, Reactor};
 use windlass_server::{
     Connection, Handler, Message, Options, Prepared, Service,
-    http::{Reject, UpgradeRequest, Accept},
+    http::{Accept, Reject, UpgradeRequest},
 };
 
 struct Counting;

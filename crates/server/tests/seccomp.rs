@@ -23,7 +23,7 @@ use std::{
 use windlass::Backend;
 use windlass_server::{
     Connection, Handler, Message, Options, Server,
-    http::{Reject, UpgradeRequest, Accept},
+    http::{Accept, Reject, UpgradeRequest},
 };
 
 /// In the environment of the process that serves.

@@ -2,7 +2,9 @@
 //! are cut.
 
 use proptest::prelude::*;
-use windlass_ws::handshake::{AcceptOptions, Body, HeadLimits, HeadReader, Rejection, Request, Upgrade};
+use windlass_ws::handshake::{
+    AcceptOptions, Body, HeadLimits, HeadReader, Rejection, Request, Upgrade,
+};
 
 #[path = "handshake/client.rs"]
 mod client;
@@ -60,7 +62,9 @@ fn the_handshake_of_the_rfc_is_accepted() {
     assert_eq!(
         accepted(
             &bytes,
-            &AcceptOptions::DEFAULT.protocol(Some("chat")).headers(&[("X-A", "b c"), ("Set-Cookie", "")])
+            &AcceptOptions::DEFAULT
+                .protocol(Some("chat"))
+                .headers(&[("X-A", "b c"), ("Set-Cookie", "")])
         ),
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: chat\r\nX-A: b c\r\n\

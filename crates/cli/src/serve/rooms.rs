@@ -5,7 +5,7 @@ use std::fmt;
 use tracing::debug;
 use windlass_server::{
     Closed, Connection, Handler, Hub, Message, Refused,
-    http::{Reject, UpgradeRequest, Accept},
+    http::{Accept, Reject, UpgradeRequest},
 };
 
 use super::refusals::Refusals;

@@ -330,7 +330,7 @@ impl Driver {
     pub(crate) fn replace(&mut self) -> Result<(), Errno> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.replace(),
-            // Without ghosts nobody asks for it.
+            // Without stale entries nobody asks for it.
             Self::Uring(_) | Self::Poll(_) => Err(Errno::OPNOTSUPP),
         }
     }
@@ -376,10 +376,10 @@ impl Driver {
     }
 
     /// Submits what was queued: for a turn that does not end in a wait.
-    pub(crate) fn hurry(&mut self) {
+    pub(crate) fn submit_now(&mut self) {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => {}
-            Self::Uring(uring) => uring.hurry(),
+            Self::Uring(uring) => uring.submit_now(),
         }
     }
 

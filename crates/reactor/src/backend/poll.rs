@@ -2,7 +2,7 @@
 //!
 //! The plainest thing that keeps the contract, for sandboxes that have neither epoll nor rings, and
 //! the twin that the other backends are compared with. The kernel keeps nothing between two waits,
-//! so nothing can disagree: there are no ghosts (rule 7), and `delete` never fails.
+//! so nothing can disagree: there are no stale entries (rule 7), and `delete` never fails.
 //!
 //! # The table
 //!

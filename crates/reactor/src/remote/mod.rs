@@ -20,7 +20,7 @@ use windlass_flow::{
     Bounds, Latch, Mailbox, PushError, PushReason, Sender, mailbox, panics::Panics,
 };
 
-use crate::{AddError, Key, Reactor, Stop, Subscriber, Turn, attention, small::Posted};
+use crate::{AddError, Key, Reactor, Stop, Subscriber, Turn, inline_closure::Posted, pending_work};
 use call::{Call, Job, Place, harmless};
 
 /// What other threads may ask of a reactor. `Clone`, `Send` and `Sync`; all clones share one queue.
@@ -340,7 +340,7 @@ impl Reactor {
     #[must_use]
     pub fn remote(&mut self) -> Remote {
         let inbox = self.inbox.get_or_insert_with(|| {
-            self.attention |= attention::REMOTE;
+            self.pending_work |= pending_work::REMOTE;
             // It has slept all the time; a stop that woke it has rung the descriptor.
             self.stop.latch().awake();
             Inbox::new(self.limits.remote_max, self.stop.clone(), self.busy_poll)
@@ -360,7 +360,7 @@ impl Reactor {
             }
         }
 
-        self.attention &= !attention::CALLS;
+        self.pending_work &= !pending_work::CALLS;
         // Stays so if a post panics (rule 8).
         self.calls_left = true;
         let inbox = self.inbox.take();

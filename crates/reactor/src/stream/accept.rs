@@ -18,10 +18,10 @@ use super::{
 };
 use crate::{
     AddError, AddReason, Errno, Event, Interest, Key, NotFound, Reactor, Subscriber, Subscription,
-    Turn, attention,
+    Turn,
     cell::{Flags as CellFlags, NO_GROUP},
     clock::nanoseconds,
-    interest,
+    interest, pending_work,
     timer::{Schedule, Timer},
 };
 
@@ -408,7 +408,7 @@ impl Reactor {
         let (cell, timer, retry) =
             (book.cell, book.timer, book.options.retry.max(Duration::from_millis(1)));
         let deadline_ns = now.saturating_add(nanoseconds(retry));
-        self.attention |= attention::TIMERS;
+        self.pending_work |= pending_work::TIMERS;
         // The last rest may have ended before its time, with a stream of the listener's.
         if timer.is_some_and(|key| self.timers.reset(key, deadline_ns)) {
             return;
@@ -467,12 +467,12 @@ impl Reactor {
             // It may have fired. Its closure is not the user's.
             drop(self.timers.remove(timer));
         }
-        let mark = self.graves.waiting();
+        let mark = self.reclaim.waiting();
         if let Some(cell) = self.registry.find(key) {
-            self.strike(cell);
+            self.deregister(cell);
         }
         drop(socket);
-        self.bury_down_to(mark);
+        self.drop_waiting_down_to(mark);
     }
 }
 

@@ -18,9 +18,9 @@ use super::{
     state::{Core, Flags, NO_LISTENER, Streams, no_core},
 };
 use crate::{
-    AddError, Errno, Interest, Key, ModifyError, NotFound, Reactor, Subscription, Turn, attention,
+    AddError, Errno, Interest, Key, ModifyError, NotFound, Reactor, Subscription, Turn,
     cell::Flags as CellFlags,
-    interest,
+    interest, pending_work,
     registry::{Kind, MAX_INDEX},
 };
 
@@ -166,7 +166,7 @@ impl Reactor {
     /// caller closes it.
     ///
     /// No code of the user's runs: the handler waits for the frame of its driver to end (rule 1).
-    pub(super) fn strike_stream(&mut self, index: u32) -> (OwnedFd, CloseReason) {
+    pub(super) fn deregister_stream(&mut self, index: u32) -> (OwnedFd, CloseReason) {
         if self.stream_core(index).flags.any(Flags::RING) {
             self.leave_ring(index);
         }
@@ -187,7 +187,7 @@ impl Reactor {
             let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
         if let Some(cell) = self.registry.find(cell) {
-            self.strike(cell);
+            self.deregister(cell);
         }
         if listener != NO_LISTENER {
             self.leave_listener(listener);
@@ -203,7 +203,7 @@ impl Reactor {
             core.flags |= Flags::NOTIFIED;
             let cell = core.cell;
             streams.notifications.push(cell);
-            self.attention |= attention::FAULTS;
+            self.pending_work |= pending_work::FAULTS;
         }
     }
 
@@ -217,7 +217,7 @@ impl Reactor {
         core.flags |= Flags::TOUCHED;
         let key = Key::new(Kind::Stream, (index, streams.cores.generation(index)));
         streams.touched.push(key);
-        self.attention |= attention::STREAMS;
+        self.pending_work |= pending_work::STREAMS;
     }
 
     /// Looks after the streams that others than their drivers have changed: one write for each,
@@ -225,7 +225,7 @@ impl Reactor {
     #[cold]
     #[inline(never)]
     pub(crate) fn tend_streams(&mut self) {
-        self.attention &= !attention::STREAMS;
+        self.pending_work &= !pending_work::STREAMS;
         let Some(streams) = self.streams.as_deref_mut() else { return };
         let mut touched = core::mem::take(&mut streams.touched);
         for key in touched.drain(..) {
@@ -246,7 +246,7 @@ impl Reactor {
 
     /// Whether a stream's driver is to be called without an event from the kernel, or one is to be
     /// looked after.
-    pub(crate) fn survey_streams(&self) -> (bool, bool) {
+    pub(crate) fn recompute_pending_streams(&self) -> (bool, bool) {
         self.streams
             .as_deref()
             .map_or((false, false), |s| (!s.notifications.is_empty(), !s.touched.is_empty()))
@@ -259,7 +259,7 @@ impl Reactor {
         for key in &streams.notifications {
             if let Some(cell) = self.registry.find(*key) {
                 if !self.batch.push(cell.expose(), 0) {
-                    self.attention |= attention::FAULTS;
+                    self.pending_work |= pending_work::FAULTS;
                     break;
                 }
             }

@@ -416,7 +416,7 @@ impl<'r> Frame<'r> {
     #[cold]
     fn close(&mut self, handler: &mut dyn StreamHandler) {
         let key = Stream { reactor: self.reactor, index: self.index }.key();
-        let (socket, reason) = self.reactor.strike_stream(self.index);
+        let (socket, reason) = self.reactor.deregister_stream(self.index);
         self.end();
         handler.on_close(key, reason, Turn::new(self.reactor));
         drop(socket);
@@ -441,7 +441,7 @@ impl Frame<'_> {
     #[inline(never)]
     fn break_off(&mut self) {
         self.core().flags |= Flags::RESET;
-        drop(self.reactor.strike_stream(self.index));
+        drop(self.reactor.deregister_stream(self.index));
         self.end();
     }
 }

@@ -19,11 +19,12 @@ use super::{
     state::{Core, Flags, SCRATCH_LEN},
 };
 use crate::{
-    Errno, ModifyError, Reactor, attention,
+    Errno, ModifyError, Reactor,
     backend::{BROUGHT, Done, Failed, Lent, NO_BUFFER, Rest, Uring},
     cell::{CellPtr, Flags as CellFlags},
     interest,
     interest::{ERR, HUP},
+    pending_work,
     reactor::Phase,
 };
 
@@ -74,7 +75,7 @@ impl Reactor {
     fn queue(&mut self, queue: impl FnOnce(&mut Uring) -> bool) -> bool {
         let is_queued = self.driver.ring().is_some_and(queue);
         if is_queued && !self.keeps_queue {
-            self.attention |= attention::QUEUED;
+            self.pending_work |= pending_work::QUEUED;
         }
         is_queued
     }

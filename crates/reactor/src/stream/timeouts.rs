@@ -13,7 +13,9 @@ use super::{
     CloseReason,
     state::{Core, Flags},
 };
-use crate::{Reactor, Tick, Turn, attention, cell::NO_GROUP, clock::nanoseconds, timer::TimerCall};
+use crate::{
+    Reactor, Tick, Turn, cell::NO_GROUP, clock::nanoseconds, pending_work, timer::TimerCall,
+};
 
 /// How much later than asked a stream's timeout may come, beside the turn's own delay. It never
 /// comes early by the turn's clock.
@@ -139,7 +141,7 @@ impl Reactor {
                 streams.timer = Some((key, deadline_ns));
             }
         }
-        self.attention |= attention::TIMERS;
+        self.pending_work |= pending_work::TIMERS;
     }
 
     fn look_at_deadlines(&mut self) {

@@ -87,7 +87,7 @@ fn rule_6_a_descriptor_that_changes_its_mind_is_asked_once(build: Build) {
     reactor.modify(key, interest().read().write()).unwrap();
     reactor.delete(key).unwrap();
     // The number that was noted is free again; had another been asked for, this would be
-    // AlreadyExists or a ghost.
+    // AlreadyExists or a stale entry.
     assert_eq!(reactor.stats().quarantined, 0);
 }
 

@@ -41,7 +41,7 @@ fn unix() -> (OwnedFd, Peer) {
 
 /// Waits for several completions where they may come.
 fn patient() -> Builder {
-    ring().ring_patience(std::time::Duration::from_micros(50))
+    ring().ring_wait_batch(std::time::Duration::from_micros(50))
 }
 
 /// An echo, the peer's side.
@@ -133,7 +133,7 @@ fn nobody_sleeps_while_receives_wait_for_buffers() {
 
 /// A wait for more completions than come is over after its time, and a timeout is kept.
 fn a_patient_ring_waits_neither_for_ever_nor_beyond_a_timeout() {
-    let mut reactor = ring().ring_patience(std::time::Duration::from_millis(20)).build().unwrap();
+    let mut reactor = ring().ring_wait_batch(std::time::Duration::from_millis(20)).build().unwrap();
     let (mut client, _) = Client::open(&mut reactor, tcp());
     let start = std::time::Instant::now();
     for _ in 0..100 {

@@ -138,7 +138,8 @@ fn fill(stream: &mut windlass::stream::Stream<'_>, bytes: usize) {
     }
 }
 
-const MARKS: StreamOptions = StreamOptions::new().watermarks(64 << 10, 1 << 20).output_max(32 << 20);
+const MARKS: StreamOptions =
+    StreamOptions::new().watermarks(64 << 10, 1 << 20).output_max(32 << 20);
 
 fn crossing_a_mark_is_told_once_and_after_the_handler(build: Build) {
     for (ours, mut peer) in both_families() {

@@ -380,8 +380,10 @@ fn a_socket_that_listens_already_is_taken(build: Build) {
 fn streams_have_the_listeners_settings(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
-    let stream =
-        StreamOptions::new().nodelay(false).keepalive(Some(Duration::from_secs(77))).watermarks(1, 2);
+    let stream = StreamOptions::new()
+        .nodelay(false)
+        .keepalive(Some(Duration::from_secs(77)))
+        .watermarks(1, 2);
     let listener = ListenOptions::new().stream(stream).tcp(anywhere()).unwrap();
     let to = address(&listener);
     let noted = log.clone();

@@ -30,4 +30,4 @@ pub use reject::Reject;
 pub(crate) use response::{reject, without_body};
 pub use routes::{Next, Routes, Served};
 pub(crate) use upgrade::LazyPeer;
-pub use upgrade::{Opened, UpgradeRequest, Accept};
+pub use upgrade::{Accept, Opened, UpgradeRequest};

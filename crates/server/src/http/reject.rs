@@ -104,8 +104,7 @@ mod tests {
 
     #[test]
     fn the_whole_response() {
-        let refusal =
-            Reject::status(401).text("who are you?").header("WWW-Authenticate", "Bearer");
+        let refusal = Reject::status(401).text("who are you?").header("WWW-Authenticate", "Bearer");
         let (text, result) = written(&refusal);
         assert_eq!(result, Ok(()));
         assert_eq!(

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use windlass::stream::Address;
 use windlass_ws::{
     deflate::{Agreement, DeflateConfig},
-    handshake::{AcceptOptions, AcceptError, Headers, Protocols, Upgrade},
+    handshake::{AcceptError, AcceptOptions, Headers, Protocols, Upgrade},
 };
 
 use super::header::OwnHeaders;
@@ -180,8 +180,10 @@ impl<D> Accept<D> {
     ) -> Result<Opened<D>, AcceptError> {
         self.headers.check(&[])?;
         let headers = self.headers.pairs();
-        let accept =
-            AcceptOptions::DEFAULT.protocol(self.protocol.as_deref()).deflate(deflate).headers(&headers);
+        let accept = AcceptOptions::DEFAULT
+            .protocol(self.protocol.as_deref())
+            .deflate(deflate)
+            .headers(&headers);
         let accepted = upgrade.accept(&accept, out)?;
         Ok(Opened { data: self.data, protocol: self.protocol, deflate: accepted.deflate })
     }

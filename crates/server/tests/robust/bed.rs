@@ -11,7 +11,7 @@ use windlass::{Clock, Reactor, Turn, stream::ListenerKey};
 use windlass_server::{
     CloseCode, CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message, Options,
     Service, Stats,
-    http::{Reject, UpgradeRequest, Accept},
+    http::{Accept, Reject, UpgradeRequest},
 };
 
 use crate::peer::{Frame, Peer, upgrade};

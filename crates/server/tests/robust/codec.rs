@@ -16,7 +16,7 @@ use windlass::{Clock, Reactor, Turn};
 use windlass_server::{
     CloseCode, CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message, Options,
     Prepared, Service, Stats, Upgraded,
-    http::{Reject, UpgradeRequest, Accept},
+    http::{Accept, Reject, UpgradeRequest},
 };
 use windlass_ws::deflate::{Agreement, Codec, DeflateConfig, Shared};
 

@@ -55,7 +55,9 @@ fn who_does_not_go_is_sent_away_at_the_deadline() {
 
 #[test]
 fn a_slow_receiver_gets_what_waits_for_it_before_the_goodbye() {
-    for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict] {
+    for policy in
+        [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict]
+    {
         let mut options = options();
         options.slow = policy;
         let mut bed = Bed::new(&options);

@@ -92,7 +92,11 @@ fn leaves_nothing(slow: SlowConsumerPolicy, test: &str) {
     }
     let stats = bed.stats();
     let (dropped, evicted) = (stats.dropped > 0, stats.evicted > 0);
-    assert_eq!((dropped, evicted), (true, slow == SlowConsumerPolicy::Evict), "the policy was needed: {stats:?}");
+    assert_eq!(
+        (dropped, evicted),
+        (true, slow == SlowConsumerPolicy::Evict),
+        "the policy was needed: {stats:?}"
+    );
     // Which buffers are kept, and how large, depends on how the kernel has cut the bytes. That each
     // connection gives back every byte of its own is shown by five thousand of them (`many`); this
     // is about messages, of which each round has sent tens of megabytes.

@@ -232,7 +232,9 @@ fn every_ping_of_a_slow_receiver_is_answered_once_it_reads() {
 
 #[test]
 fn an_echo_client_that_does_not_read_is_held_back_and_loses_nothing() {
-    for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict] {
+    for policy in
+        [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict]
+    {
         let mut bed = Bed::new(&with(policy));
         let peer = Peer::with_small_window(bed.address);
         let mut peer = bed.shake(peer, "/echo");
@@ -334,7 +336,9 @@ fn a_slow_receiver_that_leaves_takes_what_waits_for_it_along() {
 #[test]
 fn answers_that_are_longer_than_their_questions_are_bounded_and_none_is_lost() {
     const COUNT: u64 = 2000;
-    for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict] {
+    for policy in
+        [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict]
+    {
         let mut bed = Bed::new(&with(policy));
         let peer = Peer::with_small_window(bed.address);
         let mut peer = bed.shake(peer, "/amplify");

@@ -18,7 +18,7 @@ use std::{
 use rustix::event::{PollFd, PollFlags, poll};
 use windlass_server::{
     Connection, Handler, Message, Options, Server,
-    http::{Reject, UpgradeRequest, Accept},
+    http::{Accept, Reject, UpgradeRequest},
 };
 use windlass_ws::deflate::{Agreement, Codec, DeflateConfig, Shared};
 

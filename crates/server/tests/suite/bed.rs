@@ -15,7 +15,7 @@ use std::{
 use windlass::{Reactor, Turn, stream::Address};
 use windlass_server::{
     CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Refused, Service,
-    http::{Reject, UpgradeRequest, Accept},
+    http::{Accept, Reject, UpgradeRequest},
 };
 use windlass_ws::{
     Config, Engine, Event, Limits, Scratch,

@@ -2,7 +2,7 @@
 
 use std::{io::Write, net::TcpStream, rc::Rc, time::Duration};
 
-use windlass_server::http::{Hosts, Page, Reject, Routes, Accept};
+use windlass_server::http::{Accept, Hosts, Page, Reject, Routes};
 
 use crate::bed::{Acts, Bed, Client, Data};
 

@@ -10,7 +10,7 @@ use std::{
 
 use windlass_server::{
     CloseCode, Options, Server, SlowConsumerPolicy,
-    http::{Page, Reject, Routes, UpgradeRequest, Accept},
+    http::{Accept, Page, Reject, Routes, UpgradeRequest},
 };
 
 use crate::backend::chosen;

@@ -13,7 +13,7 @@ use std::{
 use crate::backend::chosen;
 use windlass_server::{
     CloseCode, Connection, ConnectionId, Handler, Message, Options, Running, Sender, Server,
-    http::{Reject, UpgradeRequest, Accept},
+    http::{Accept, Reject, UpgradeRequest},
 };
 
 /// A chat in one room, that notes who is there.

@@ -159,7 +159,9 @@ fn a_frame_that_does_not_fit_evicts_where_nothing_may_be_missed() {
 /// What a connection sends itself is refused, too: nothing is slow, so it is not evicted.
 #[test]
 fn a_connections_own_message_that_does_not_fit_is_refused() {
-    for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict] {
+    for slow in
+        [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict]
+    {
         let acts = Acts::on_message(|connection, _, _| {
             assert_eq!(connection.send(&vec![1; 4 * LEN][..]), Err(SendError::Full));
             connection.send("and goes on").unwrap();
@@ -304,10 +306,7 @@ fn what_was_read_waits_when_its_answers_do() {
         let _ = connection.send(&message(number)[..]);
     })
     .on_upgrade(|_| {
-        Ok(windlass_server::http::Accept::new(crate::bed::Data {
-            path: "0".into(),
-            on_drop: None,
-        }))
+        Ok(windlass_server::http::Accept::new(crate::bed::Data { path: "0".into(), on_drop: None }))
     });
     let mut bed = Bed::with(acts, |options| options.receiver_buffer_max = 16 << 20);
     let mut client = bed.connect("/");

@@ -63,7 +63,7 @@ pub use reader::HeadReader;
 pub use rejection::Rejection;
 pub use request::{Body, Request};
 pub use response::Response;
-pub use upgrade::{AcceptOptions, AcceptError, Accepted, Protocols, Upgrade};
+pub use upgrade::{AcceptError, AcceptOptions, Accepted, Protocols, Upgrade};
 
 /// The most subprotocols in one request: each is compared with all others.
 pub const PROTOCOLS_MAX: usize = 64;

@@ -203,7 +203,11 @@ impl<'a> Upgrade<'a> {
     /// # Errors
     ///
     /// [`AcceptError`]; nothing was appended then.
-    pub fn accept(&self, accept: &AcceptOptions<'_>, out: &mut Vec<u8>) -> Result<Accepted, AcceptError> {
+    pub fn accept(
+        &self,
+        accept: &AcceptOptions<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Accepted, AcceptError> {
         if let Some(protocol) = accept.protocol {
             if !self.protocols().any(|offered| offered == protocol) {
                 return Err(AcceptError::ProtocolNotOffered);

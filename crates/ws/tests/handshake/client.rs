@@ -1,8 +1,8 @@
 //! The client's side.
 
 use windlass_ws::handshake::{
-    Accept, ClientRequest, HandshakeError, HeadLimits, HeadReader, Request, RequestError, Response,
-    Upgraded,
+    AcceptOptions, ClientRequest, HandshakeError, HeadLimits, HeadReader, Request, RequestError,
+    Response, Upgraded,
 };
 
 const KEY: [u8; 16] = *b"the sample nonce";
@@ -233,7 +233,7 @@ fn client_and_server_understand_each_other() {
             (Some("null"), Some("server.example.com:8080"))
         );
         let mut answer = Vec::new();
-        upgrade.accept(&Accept::DEFAULT.protocol(protocol), &mut answer).unwrap();
+        upgrade.accept(&AcceptOptions::DEFAULT.protocol(protocol), &mut answer).unwrap();
         assert_eq!(read(&request, &answer).unwrap().protocol, protocol);
         let other = ClientRequest::new("a", "/", [1; 16]).protocol("chat").protocol("superchat");
         assert_eq!(

@@ -12,7 +12,7 @@ use windlass_bench_driver::Error;
 use windlass_bench_driver::server::{
     ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, TOPIC, announce,
 };
-use windlass_server::http::{Reject, UpgradeRequest, Accept};
+use windlass_server::http::{Accept, Reject, UpgradeRequest};
 use windlass_server::{Connection, Handler, Message, Options, Service};
 use windlass_ws::deflate::DeflateConfig;
 

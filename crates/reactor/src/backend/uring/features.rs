@@ -161,7 +161,7 @@ pub(crate) struct RingSettings {
     /// The buffers that streams receive into; as fits the kernel, if nothing is said.
     pub(crate) buffers: Option<PoolSize>,
     /// How many microseconds a wait may last for more than one completion, where the kernel can.
-    pub(crate) patience: u32,
+    pub(crate) batch_wait_us: u32,
     /// So many of the first system calls with entries to submit take none: for tests, as if the
     /// kernel had no memory for them.
     pub(crate) stalls: u32,
@@ -180,7 +180,7 @@ impl RingSettings {
         stalls: 0,
         missing: None,
         buffers: None,
-        patience: 0,
+        batch_wait_us: 0,
     };
 }
 

@@ -11,7 +11,7 @@
 //! A poll carries the cell's address and, in the low bits, a generation. To change or delete a
 //! registration, its poll is cancelled by what it carries, and what it may report until its final
 //! completion, which always comes, is of an old generation and nobody's. So nothing is ever
-//! reported of a file that was closed or replaced under its number, and there are no ghosts on a
+//! reported of a file that was closed or replaced under its number, and there are no stale entries on a
 //! ring (rule 7).
 //!
 //! The kernel adds a hang-up of the peer's writing to every poll. Where that is all that holds and
@@ -21,9 +21,9 @@
 //! # The protocol of this module
 //!
 //! 1. A cell's address is with the kernel from the moment when its poll is queued until the
-//!    completion that says it is the last (`!F_MORE`), and in `listed` while [`Flags::LISTED`] is
+//!    completion that says it is the last (`!F_MORE`), and in `listed` while [`Flags::TO_ARM`] is
 //!    set. Header and block stay for as long as [`CellPtr::owed`] says either, or
-//!    [`Uring::holds_events`] does: `graves.rs` asks for both (rule 2).
+//!    [`Uring::holds_events`] does: `reclaim.rs` asks for both (rule 2).
 //! 2. Every completion is taken note of once, when it leaves the queue ([`Uring::reap`]), in a cell
 //!    that is owed it, hence allocated.
 //! 3. A completion in `backlog` is noted and not yet reported. What is noted of a poll there is
@@ -36,14 +36,14 @@
 #![allow(unsafe_code, reason = "completions carry the addresses of cells; the protocol above")]
 
 mod features;
+mod host_epoll;
 mod pace;
-mod patience;
 mod polls;
 mod pool;
 mod ring;
 mod sends;
-mod shadow;
 mod streams;
+mod wait_batch;
 mod waits;
 
 use std::{
@@ -56,13 +56,13 @@ use rustix::{io::Errno, time::Timespec};
 
 pub(crate) use features::RingSettings;
 pub use features::{RingError, RingFeature, RingFeatures};
-use patience::Patience;
+use host_epoll::HostEpoll;
 pub(crate) use pool::{Lent, PoolSize};
 use ring::{Completion, Ring};
 use sends::Sends;
 pub(crate) use sends::{Copied, Failed, Rest};
-use shadow::Shadow;
 pub(crate) use streams::{BROUGHT, Done, NO_BUFFER};
+use wait_batch::WaitBatch;
 
 use crate::{
     Reactor,
@@ -97,14 +97,14 @@ const MERGED_MAX: usize = 64;
 const CANCEL_MAX: Duration = Duration::from_secs(1);
 
 /// For so many registrations the list of what is to be armed keeps its memory; for more only while
-/// a turn needs one in [`LISTED_SPARE`] of its places.
-const LISTED_KEPT: usize = 1024;
-const LISTED_SPARE: usize = 16;
+/// a turn needs one in [`TO_ARM_SPARE`] of its places.
+const TO_ARM_KEPT: usize = 1024;
+const TO_ARM_SPARE: usize = 16;
 
 pub(crate) struct Uring {
     ring: Ring,
     /// Addresses of cells that a poll is to be armed for when the next wait begins.
-    listed: Vec<u64>,
+    to_arm: Vec<u64>,
     /// Completions that were taken from the queue while nobody waited (protocol 3).
     backlog: VecDeque<Completion>,
     /// Completions of streams in the present batch, by the index that their events carry.
@@ -112,10 +112,10 @@ pub(crate) struct Uring {
     streams: streams::Streams,
     sends: Sends,
     /// Addresses of cells whose receive has found no buffer.
-    starved: VecDeque<u64>,
+    awaiting_buffer: VecDeque<u64>,
     settings: RingSettings,
     /// How many completions a wait waits for; `None` for one.
-    patience: Option<Patience>,
+    wait_batch: Option<WaitBatch>,
     pace: pace::Pace,
     /// Numbers that entries in the queue name, by their lowest bits.
     named: Named,
@@ -126,7 +126,7 @@ pub(crate) struct Uring {
     /// Requests that have not completed for good.
     outstanding: usize,
     /// How an outer loop hears of the ring, once there is one.
-    shadow: Option<Shadow>,
+    host_epoll: Option<HostEpoll>,
     serial: u64,
     fork: ForkGuard,
 }
@@ -169,21 +169,22 @@ impl Uring {
     pub(crate) fn new(settings: RingSettings) -> Result<Self, RingError> {
         let ring = Ring::new(settings)?;
         Ok(Self {
-            patience: (settings.patience > 0 && ring.can_be_patient()).then(Patience::new),
+            wait_batch: (settings.batch_wait_us > 0 && ring.can_wait_for_batch())
+                .then(WaitBatch::new),
             ring,
-            listed: Vec::new(),
+            to_arm: Vec::new(),
             backlog: VecDeque::with_capacity(MERGED_MAX),
             done: Vec::new(),
             streams: streams::Streams::default(),
             sends: Sends::default(),
-            starved: VecDeque::new(),
+            awaiting_buffer: VecDeque::new(),
             settings,
             pace: pace::Pace::new(),
             named: Named::default(),
             is_unsettled: false,
             is_ending: false,
             outstanding: 0,
-            shadow: None,
+            host_epoll: None,
             serial: next_serial(),
             fork: ForkGuard::new().map_err(RingError::Os)?,
         })
@@ -212,7 +213,7 @@ impl Uring {
     /// The kernel has not taken all that is queued, for want of memory say: it is offered again,
     /// for a bounded time.
     #[cold]
-    fn insist(&mut self) {
+    fn retry_submit(&mut self) {
         let end = Instant::now() + CANCEL_MAX;
         while self.ring.queued() > 0 && Instant::now() < end {
             let _ = self.enter(false, None);
@@ -233,10 +234,10 @@ impl Uring {
             if now >= *end.get_or_insert(now + CANCEL_MAX) {
                 return false;
             }
-            let patience = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-            // A signal, the end of the patience: it is tried again. So is anything else, for as
+            let limit = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+            // A signal, the end of the limit: it is tried again. So is anything else, for as
             // long as there is time.
-            let _ = self.enter(true, Some(&patience));
+            let _ = self.enter(true, Some(&limit));
             self.reap();
         }
         true
@@ -244,8 +245,8 @@ impl Uring {
 
     /// Submits what is queued and waits for so many completions, for a bounded time.
     fn enter_for(&mut self, count: usize) {
-        let patience = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-        let _ = self.ring.enter_for(u32::try_from(count).unwrap_or(u32::MAX), 0, Some(&patience));
+        let limit = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+        let _ = self.ring.enter_for(u32::try_from(count).unwrap_or(u32::MAX), 0, Some(&limit));
         self.forget_names();
     }
 
@@ -337,12 +338,12 @@ impl Uring {
     /// what is there already is told of by `true`.
     pub(crate) fn settle(&mut self) -> Result<bool, Errno> {
         self.fork.check()?;
-        self.arm_listed();
+        self.arm_all();
         self.push_sends();
-        if let Some(shadow) = &self.shadow {
+        if let Some(host_epoll) = &self.host_epoll {
             // First this, then the queues: what comes between is told of twice, and nothing is
             // missed.
-            shadow.quiet()?;
+            host_epoll.quiet()?;
         }
         if self.ring.wants_enter() {
             // What the kernel says to have and does not bring now will be told of when it comes.
@@ -352,7 +353,7 @@ impl Uring {
             self.settle_sends();
         }
         let has_more =
-            !self.listed.is_empty() || !self.backlog.is_empty() || !self.starved.is_empty();
+            !self.to_arm.is_empty() || !self.backlog.is_empty() || !self.awaiting_buffer.is_empty();
         Ok(has_more || self.ring.has_completions())
     }
 
@@ -361,32 +362,33 @@ impl Uring {
     pub(crate) fn watchable(&mut self) -> Result<(BorrowedFd<'_>, u64), Errno> {
         // Or the parent's ring would write to an eventfd of the child's.
         self.fork.check()?;
-        let shadow = match self.shadow.take() {
-            Some(shadow) => shadow,
+        let host_epoll = match self.host_epoll.take() {
+            Some(host_epoll) => host_epoll,
             None => {
-                let shadow = Shadow::new()?;
-                self.ring.notify(shadow.notifier())?;
-                shadow
+                let host_epoll = HostEpoll::new()?;
+                self.ring.notify(host_epoll.notifier())?;
+                host_epoll
             }
         };
-        let shadow: &Shadow = self.shadow.insert(shadow);
-        Ok((shadow.set(), self.serial))
+        let host_epoll: &HostEpoll = self.host_epoll.insert(host_epoll);
+        Ok((host_epoll.set(), self.serial))
     }
 
     /// No other loop waits any more: the kernel need not write to an eventfd for each completion,
     /// nor changes be told to the set.
     pub(crate) fn leave_host(&mut self) {
-        if self.shadow.is_some() && !self.fork.is_child() && self.ring.notify_no_more().is_ok() {
-            self.shadow = None;
+        if self.host_epoll.is_some() && !self.fork.is_child() && self.ring.notify_no_more().is_ok()
+        {
+            self.host_epoll = None;
         }
     }
 
     /// Makes sure that another loop hears of what comes for a number.
     ///
     /// # Errors
-    /// See [`Shadow::watch`].
+    /// See [`HostEpoll::watch`].
     pub(crate) fn tell_host_of(&mut self, fd: i32) -> Result<(), Errno> {
-        self.shadow.as_mut().map_or(Ok(()), |shadow| shadow.watch(fd))
+        self.host_epoll.as_mut().map_or(Ok(()), |host_epoll| host_epoll.watch(fd))
     }
 
     /// After all watches have [ended](Self::end): what the kernel has not ended in time is owed for
@@ -394,9 +396,9 @@ impl Uring {
     pub(crate) fn close(&mut self) {
         self.backlog.clear();
         self.done.clear();
-        for address in self.listed.drain(..) {
+        for address in self.to_arm.drain(..) {
             // SAFETY: a listed cell is owed, so its block is allocated (protocol 1).
-            unsafe { Cell::from_exposed(address) }.set_flag(Flags::LISTED, false);
+            unsafe { Cell::from_exposed(address) }.set_flag(Flags::TO_ARM, false);
         }
         // In a child it is a copy, to which the kernel does not write.
         if self.outstanding > 0 && !self.fork.is_child() {

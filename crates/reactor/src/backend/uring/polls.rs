@@ -16,7 +16,7 @@ use core::mem;
 
 use rustix::io::Errno;
 
-use super::{CONDITIONS, Cell, Completion, LISTED_KEPT, LISTED_SPARE, Uring, tag};
+use super::{CONDITIONS, Cell, Completion, TO_ARM_KEPT, TO_ARM_SPARE, Uring, tag};
 use crate::{
     backend::pollable,
     cell::Flags,
@@ -55,14 +55,14 @@ impl Uring {
             return;
         }
         self.withdraw(cell);
-        if cell.has_flag(Flags::LISTED) && self.listed.last() == Some(&cell.expose()) {
+        if cell.has_flag(Flags::TO_ARM) && self.to_arm.last() == Some(&cell.expose()) {
             // Added and deleted within one turn: without this its block would wait for the next
             // wait.
-            self.listed.pop();
-            cell.set_flag(Flags::LISTED, false);
+            self.to_arm.pop();
+            cell.set_flag(Flags::TO_ARM, false);
         }
-        if let Some(shadow) = &mut self.shadow {
-            shadow.forget(cell.fd());
+        if let Some(host_epoll) = &mut self.host_epoll {
+            host_epoll.forget(cell.fd());
         }
         let _ = self.end_receive(cell);
         if cell.has_requests() {
@@ -72,7 +72,7 @@ impl Uring {
         if self.named.may_have(cell.fd()) {
             self.submit();
             if self.ring.queued() > 0 {
-                self.insist();
+                self.retry_submit();
             }
         }
     }
@@ -98,7 +98,7 @@ impl Uring {
             cells.for_each(|cell| cell.set_flag(Flags::DROPPED, true));
             return;
         }
-        self.hurry();
+        self.submit_now();
         self.is_ending = true;
         self.backlog.clear();
         self.done.clear();
@@ -106,8 +106,8 @@ impl Uring {
         while let Some(cell) = cells.pop() {
             cell.set_flag(Flags::DROPPED, true);
             self.withdraw(cell);
-            if let Some(shadow) = &mut self.shadow {
-                shadow.forget(cell.fd());
+            if let Some(host_epoll) = &mut self.host_epoll {
+                host_epoll.forget(cell.fd());
             }
             let _ = self.end_receive(cell);
             let queued = self.ring.queued();
@@ -141,20 +141,20 @@ impl Uring {
     /// Notes that a poll is to be armed for the cell.
     #[inline]
     pub(super) fn list(&mut self, cell: Cell) {
-        if !cell.has_flag(Flags::LISTED) {
-            cell.set_flag(Flags::LISTED, true);
-            self.listed.push(cell.expose());
+        if !cell.has_flag(Flags::TO_ARM) {
+            cell.set_flag(Flags::TO_ARM, true);
+            self.to_arm.push(cell.expose());
         }
     }
 
     /// Queues the polls that are to be armed.
-    pub(super) fn arm_listed(&mut self) {
-        let mut listed = mem::take(&mut self.listed);
-        let is_far_too_large = listed.len() < listed.capacity() / LISTED_SPARE;
+    pub(super) fn arm_all(&mut self) {
+        let mut listed = mem::take(&mut self.to_arm);
+        let is_far_too_large = listed.len() < listed.capacity() / TO_ARM_SPARE;
         for address in listed.drain(..) {
             // SAFETY: a listed cell is owed, so its block is allocated (protocol 1).
             let cell = unsafe { Cell::from_exposed(address) };
-            cell.set_flag(Flags::LISTED, false);
+            cell.set_flag(Flags::TO_ARM, false);
             if cell.has_flag(Flags::DROPPED) {
                 continue;
             }
@@ -167,11 +167,11 @@ impl Uring {
         }
         // What was listed meanwhile waits for the next time; the larger memory is kept (rule 12),
         // unless many have been added at once and few fire.
-        if is_far_too_large && listed.capacity() > LISTED_KEPT {
-            listed.shrink_to(LISTED_KEPT);
+        if is_far_too_large && listed.capacity() > TO_ARM_KEPT {
+            listed.shrink_to(TO_ARM_KEPT);
         }
-        listed.append(&mut self.listed);
-        self.listed = listed;
+        listed.append(&mut self.to_arm);
+        self.to_arm = listed;
     }
 
     fn arm(&mut self, cell: Cell) {

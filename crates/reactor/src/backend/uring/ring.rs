@@ -305,7 +305,7 @@ impl Ring {
 
     /// Whether the kernel can wait for several completions and be content with fewer after a time
     /// (`IORING_FEAT_MIN_TIMEOUT`, Linux 6.12).
-    pub(crate) fn can_be_patient(&self) -> bool {
+    pub(crate) fn can_wait_for_batch(&self) -> bool {
         self.ring.params().is_feature_min_timeout()
     }
 
@@ -377,19 +377,19 @@ impl Ring {
     }
 
     /// As [`enter`](Self::enter), and waits for so many completions, if there are some, no longer
-    /// than `patience` microseconds.
+    /// than `batch_wait_us` microseconds.
     #[inline(never)]
     pub(crate) fn enter_for(
         &mut self,
         least: u32,
-        patience: u32,
+        batch_wait_us: u32,
         timeout: Option<&Timespec>,
     ) -> Result<(), Errno> {
         loop {
             let queued = self.queued();
             // What has found no room must be submitted before anybody waits for it.
             let least = if self.spill.is_empty() { least } else { 0 };
-            let taken = match self.enter_once(least, patience, Enter::GETEVENTS, timeout) {
+            let taken = match self.enter_once(least, batch_wait_us, Enter::GETEVENTS, timeout) {
                 Ok(taken) => taken,
                 // No memory for a request, or for completions that it keeps.
                 Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) if queued > 0 => 0,
@@ -426,18 +426,18 @@ impl Ring {
     fn enter_once(
         &mut self,
         least: u32,
-        patience: u32,
+        batch_wait_us: u32,
         flags: Enter,
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
         if self.untaken == 0 {
-            return self.call(0, least, patience, flags, timeout);
+            return self.call(0, least, batch_wait_us, flags, timeout);
         }
         if self.stalls > 0 {
             self.stalls -= 1;
             return Ok(0);
         }
-        let outcome = self.call(self.untaken, least, patience, flags, timeout);
+        let outcome = self.call(self.untaken, least, batch_wait_us, flags, timeout);
         self.untaken = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
         outcome
     }
@@ -448,7 +448,7 @@ impl Ring {
         &self,
         submit: u32,
         least: u32,
-        patience: u32,
+        batch_wait_us: u32,
         flags: Enter,
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
@@ -456,14 +456,14 @@ impl Ring {
         // open, or registered under the index by this thread. Neither number is -1.
         let name = unsafe { BorrowedFd::borrow_raw(self.name) };
         let flags = flags | self.name_flag;
-        let taken = if timeout.is_none() && patience == 0 {
+        let taken = if timeout.is_none() && batch_wait_us == 0 {
             // SAFETY: the entries' memory is valid (protocol 2), and the flags name no argument.
             unsafe { io_uring_enter(name, submit, least, flags) }
         } else {
             let argument = GetEvents {
                 sigmask: io_uring_ptr::null(),
                 sigmask_sz: 0,
-                min_wait_usec: patience,
+                min_wait_usec: batch_wait_us,
                 ts: io_uring_ptr::from(
                     timeout.map_or(ptr::null_mut(), |time| ptr::from_ref(time).cast_mut().cast()),
                 ),

@@ -17,7 +17,7 @@
 //!    seen the queue of submissions empty and the queue of completions empty after it, none being
 //!    kept back by the kernel.
 //! 3. A receive is counted among the cell's requests from the moment when it is queued, or waits in
-//!    `starved`, until its final completion was noted. A cell of `starved` is allocated therefore.
+//!    `awaiting_buffer`, until its final completion was noted. A cell of `awaiting_buffer` is allocated therefore.
 
 #![allow(unsafe_code, reason = "queue entries that name memory; the protocol above")]
 
@@ -152,7 +152,7 @@ impl Uring {
     pub(crate) fn receive_later(&mut self, cell: Cell) {
         if !self.fork.is_child() {
             cell.request_begins();
-            self.starved.push_back(cell.expose());
+            self.awaiting_buffer.push_back(cell.expose());
         }
     }
 
@@ -163,8 +163,10 @@ impl Uring {
             return self.fork.is_child();
         }
         let address = cell.expose();
-        if let Some(place) = self.starved.iter().position(|starved| *starved == address) {
-            self.starved.remove(place);
+        if let Some(place) =
+            self.awaiting_buffer.iter().position(|awaiting_buffer| *awaiting_buffer == address)
+        {
+            self.awaiting_buffer.remove(place);
             cell.request_ends();
             return true;
         }
@@ -174,7 +176,7 @@ impl Uring {
 
     /// Arms receives that have found no buffer.
     #[cold]
-    pub(super) fn feed_starved(&mut self) {
+    pub(super) fn rearm_awaiting_buffer(&mut self) {
         if self.sends.any() {
             // Buffers that hold answers are free when these are out.
             self.push_sends();
@@ -183,10 +185,10 @@ impl Uring {
         }
         let Some(pool) = self.pool() else { return };
         pool.grow();
-        let count = pool.out().min(self.starved.len());
+        let count = pool.out().min(self.awaiting_buffer.len());
         for _ in 0..count {
-            let Some(address) = self.starved.pop_front() else { break };
-            // SAFETY: a starved cell is owed a request, so its block is allocated (protocol 3).
+            let Some(address) = self.awaiting_buffer.pop_front() else { break };
+            // SAFETY: a awaiting_buffer cell is owed a request, so its block is allocated (protocol 3).
             let cell = unsafe { Cell::from_exposed(address) };
             self.queue_receive(cell);
         }
@@ -242,7 +244,7 @@ impl Uring {
             self.reap();
         }
         let address = cell.expose();
-        self.starved.contains(&address)
+        self.awaiting_buffer.contains(&address)
             || self.backlog.iter().any(|kept| kept.user_data == address | tag::RECEIVE)
     }
 
@@ -324,7 +326,7 @@ impl Uring {
 
     #[cold]
     fn see_sends_through(&mut self) {
-        self.insist();
+        self.retry_submit();
         self.settle_sends();
     }
 
@@ -379,7 +381,7 @@ impl Uring {
 
     /// Submits all that is queued and notes what becomes of it, without a wait: for a turn after
     /// which the next wait may be long in coming.
-    pub(crate) fn hurry(&mut self) {
+    pub(crate) fn submit_now(&mut self) {
         if self.fork.is_child() {
             return;
         }

@@ -103,7 +103,7 @@ impl Uring {
         match *self {}
     }
 
-    pub(crate) fn hurry(&mut self) {
+    pub(crate) fn submit_now(&mut self) {
         match *self {}
     }
 

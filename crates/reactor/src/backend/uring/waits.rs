@@ -58,7 +58,8 @@ impl Uring {
         if self.keeps_something() {
             self.prepare();
         }
-        let is_usual = may_block(timeout) && self.patience.is_none() && self.starved.is_empty();
+        let is_usual =
+            may_block(timeout) && self.wait_batch.is_none() && self.awaiting_buffer.is_empty();
         if !is_usual || !self.backlog.is_empty() || self.ring.has_completions() {
             return self.wait_otherwise(room, timeout);
         }
@@ -80,22 +81,22 @@ impl Uring {
     /// Whether a wait has more to look after than the queues.
     #[inline]
     fn keeps_something(&self) -> bool {
-        self.listed.len() | self.backlog.len() | self.done.len() | self.starved.len() != 0
+        self.to_arm.len() | self.backlog.len() | self.done.len() | self.awaiting_buffer.len() != 0
             || self.sends.any()
     }
 
     /// What comes before the wait: it puts into the queue what is to go out.
     #[inline(never)]
     fn prepare(&mut self) {
-        if !self.listed.is_empty() {
-            self.arm_listed();
+        if !self.to_arm.is_empty() {
+            self.arm_all();
         }
         if !self.done.is_empty() {
             // What nobody has taken goes back to the pool.
             self.done.clear();
         }
-        if !self.starved.is_empty() {
-            self.feed_starved();
+        if !self.awaiting_buffer.is_empty() {
+            self.rearm_awaiting_buffer();
         }
         if self.sends.wait() {
             self.push_sends();
@@ -117,7 +118,8 @@ impl Uring {
                 return Ok(count);
             }
         }
-        let blocks = may_block(timeout) && !self.ring.has_completions() && self.starved.is_empty();
+        let blocks =
+            may_block(timeout) && !self.ring.has_completions() && self.awaiting_buffer.is_empty();
         let round = self.round(room, blocks, timeout);
         self.conclude(room, timeout, round)
     }
@@ -131,13 +133,13 @@ impl Uring {
     ) -> Round {
         let mut outcome = Ok(());
         if blocks {
-            outcome = self.enter_patiently(timeout);
+            outcome = self.enter_for_batch(timeout);
         } else if self.ring.wants_enter() {
             outcome = self.enter(false, None);
         }
         let (events, seen) = self.harvest(room);
-        if let Some(patience) = self.patience.as_mut().filter(|_| blocks) {
-            patience.learn(seen);
+        if let Some(wait_batch) = self.wait_batch.as_mut().filter(|_| blocks) {
+            wait_batch.learn(seen);
         }
         Round { outcome, events, seen }
     }
@@ -232,17 +234,18 @@ impl Uring {
 
     /// Waits for a completion, or for some if the settings say so.
     #[inline]
-    fn enter_patiently(&mut self, timeout: Option<&Timespec>) -> Result<(), Errno> {
-        if self.patience.is_none() {
+    fn enter_for_batch(&mut self, timeout: Option<&Timespec>) -> Result<(), Errno> {
+        if self.wait_batch.is_none() {
             return self.enter(true, timeout);
         }
-        let longest = i64::from(self.settings.patience) * 1_000;
+        let longest = i64::from(self.settings.batch_wait_us) * 1_000;
         let is_short = timeout.is_some_and(|time| time.tv_sec == 0 && time.tv_nsec <= longest);
-        let Some(patience) = self.patience.filter(|patience| patience.batch() > 1 && !is_short)
+        let Some(wait_batch) =
+            self.wait_batch.filter(|wait_batch| wait_batch.batch() > 1 && !is_short)
         else {
             return self.enter(true, timeout);
         };
-        let outcome = self.ring.enter_for(patience.batch(), self.settings.patience, timeout);
+        let outcome = self.ring.enter_for(wait_batch.batch(), self.settings.batch_wait_us, timeout);
         self.forget_names();
         outcome
     }

@@ -191,7 +191,7 @@ fn run(build: Build, mode: Mode, seeds: u64) {
     );
     // One program alone may well do nothing of a kind.
     let is_idle = sum.events == 0 || sum.ticks == 0 || (sum.panics > 0) != mode.panics;
-    // The others have no ghosts.
+    // The others have no stale entries.
     let is_epoll = build().build().unwrap().backend() == Backend::Epoll;
     let is_still = (sum.rebuilds > 0) != is_epoll && !cfg!(miri);
     assert!(count < 20 && !cfg!(miri) || !is_idle && !is_still, "the programs do nothing");

@@ -4,8 +4,8 @@
 use windlass_ws::{
     deflate::{Compressor, DeflateConfig},
     handshake::{
-        AcceptOptions, Body, ClientRequest, HandshakeError, HeadLimits, HeadReader, Rejection, Request,
-        Response,
+        AcceptOptions, Body, ClientRequest, HandshakeError, HeadLimits, HeadReader, Rejection,
+        Request, Response,
     },
 };
 
@@ -296,7 +296,8 @@ fn round_trip(input: &mut Input<'_>) {
     let chosen = upgrade.protocols().nth(usize::from(what >> 6));
     let deflate = (what & 16 != 0).then_some(&of_server);
     let mut answer = Vec::new();
-    let options = AcceptOptions::DEFAULT.deflate(deflate).protocol(chosen).headers(&[("X-Server", "yes")]);
+    let options =
+        AcceptOptions::DEFAULT.deflate(deflate).protocol(chosen).headers(&[("X-Server", "yes")]);
     let accepted = upgrade.accept(&options, &mut answer).expect("nothing of it is wrong");
 
     let read = request.read_response(&answer, &limits).expect("it is the answer to the request");

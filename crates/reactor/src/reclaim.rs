@@ -3,8 +3,8 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. A cell comes here by [`Graves::dig`] once: struck from the registry, its function swapped for
-//!    one that touches no value, its handler not running. From here on the graves alone hold its
+//! 1. A cell comes here by [`ReclaimQueue::retire`] once: struck from the registry, its function swapped for
+//!    one that touches no value, its handler not running. From here on the reclaim queue alone hold its
 //!    pointer, beside the batch and the kernel, which have only its address.
 //! 2. It is `waiting` until its value has been dropped or taken; then it is `dead`, or
 //!    `quarantined` if the epoll set may still have its address. Being moved on precedes the
@@ -22,41 +22,42 @@ use core::any::TypeId;
 use std::collections::VecDeque;
 
 use crate::{
-    Reactor, Subscriber, attention,
+    Reactor, Subscriber,
     backend::Driver,
     batch::Batch,
     cell::CellPtr,
-    reactor::{Leaving, Phase},
+    pending_work,
+    reactor::{Phase, SelfDeleted},
     timer::TimerCall,
     turn::ReactorOps,
 };
 
 /// Something with a destructor of the user's that has yet to run.
 enum Waiting<R: ReactorOps> {
-    Cell { cell: CellPtr<R>, ghost: bool, early: bool },
+    Cell { cell: CellPtr<R>, is_stale: bool, early: bool },
     Timer(Box<dyn TimerCall<R>>),
 }
 
-pub(crate) struct Graves<R: ReactorOps> {
+pub(crate) struct ReclaimQueue<R: ReactorOps> {
     waiting: VecDeque<Waiting<R>>,
     dead: Vec<CellPtr<R>>,
     quarantine: Vec<CellPtr<R>>,
 }
 
-impl<R: ReactorOps> Graves<R> {
+impl<R: ReactorOps> ReclaimQueue<R> {
     pub(crate) const fn new() -> Self {
         Self { waiting: VecDeque::new(), dead: Vec::new(), quarantine: Vec::new() }
     }
 
     /// Takes a cell that has been struck from the books and whose handler is not running (protocol
     /// 1). `early` says that protocol 4 may apply.
-    pub(crate) fn dig(&mut self, cell: CellPtr<R>, ghost: bool, early: bool) {
-        seal(cell, ghost);
-        self.waiting.push_back(Waiting::Cell { cell, ghost, early });
+    pub(crate) fn retire(&mut self, cell: CellPtr<R>, is_stale: bool, early: bool) {
+        disarm(cell, is_stale);
+        self.waiting.push_back(Waiting::Cell { cell, is_stale, early });
     }
 
     /// Takes a timer's handler that is not running.
-    pub(crate) fn dig_timer(&mut self, call: Box<dyn TimerCall<R>>) {
+    pub(crate) fn retire_timer(&mut self, call: Box<dyn TimerCall<R>>) {
         self.waiting.push_back(Waiting::Timer(call));
     }
 
@@ -77,27 +78,27 @@ impl<R: ReactorOps> Graves<R> {
     }
 
     /// Runs the destructor that waits longest.
-    pub(crate) fn bury_next(&mut self) {
+    pub(crate) fn drop_next(&mut self) {
         if let Some(next) = self.waiting.pop_front() {
-            self.bury(next);
+            self.drop_waiting(next);
         }
     }
 
     /// Runs the destructor that came last. True if [`free_early`](Self::free_early) may free its
     /// block.
-    pub(crate) fn bury_last(&mut self) -> bool {
-        self.waiting.pop_back().is_some_and(|last| self.bury(last))
+    pub(crate) fn drop_last(&mut self) -> bool {
+        self.waiting.pop_back().is_some_and(|last| self.drop_waiting(last))
     }
 
-    fn bury(&mut self, waiting: Waiting<R>) -> bool {
+    fn drop_waiting(&mut self, waiting: Waiting<R>) -> bool {
         match waiting {
-            Waiting::Cell { cell, ghost, early } => {
-                self.lay(cell, ghost);
+            Waiting::Cell { cell, is_stale, early } => {
+                self.await_free(cell, is_stale);
                 // SAFETY: a waiting cell's value is alive, its handler does not run and its
                 // function is not the trampoline (protocol 1); it is not waiting any more, so
                 // nobody drops it again.
                 unsafe { cell.drop_value() };
-                early && !ghost
+                early && !is_stale
             }
             Waiting::Timer(call) => {
                 drop(call);
@@ -108,9 +109,13 @@ impl<R: ReactorOps> Graves<R> {
 
     /// Takes the value of a cell that has been struck from the books and whose handler is not
     /// running, instead of dropping it.
-    pub(crate) fn rob_boxed(&mut self, cell: CellPtr<R>, ghost: bool) -> Box<dyn Subscriber<R>> {
-        seal(cell, ghost);
-        self.lay(cell, ghost);
+    pub(crate) fn take_boxed(
+        &mut self,
+        cell: CellPtr<R>,
+        is_stale: bool,
+    ) -> Box<dyn Subscriber<R>> {
+        disarm(cell, is_stale);
+        self.await_free(cell, is_stale);
         // SAFETY: the value is alive: it was registered until now, and the cell was never waiting.
         // Its handler does not run.
         unsafe { cell.take_boxed() }
@@ -120,29 +125,29 @@ impl<R: ReactorOps> Graves<R> {
     ///
     /// # Panics
     /// When it is not a `T`.
-    pub(crate) fn rob<T: Subscriber<R>>(&mut self, cell: CellPtr<R>, ghost: bool) -> T {
-        // SAFETY: the value is alive and its handler does not run, as in `rob_boxed`.
+    pub(crate) fn take<T: Subscriber<R>>(&mut self, cell: CellPtr<R>, is_stale: bool) -> T {
+        // SAFETY: the value is alive and its handler does not run, as in `take_boxed`.
         let is_t = unsafe { cell.with_value(|value| value.type_id() == TypeId::of::<T>()) };
         assert!(is_t, "the caller has compared the types");
-        seal(cell, ghost);
-        self.lay(cell, ghost);
+        disarm(cell, is_stale);
+        self.await_free(cell, is_stale);
         // SAFETY: as above, and it is a `T`.
         unsafe { cell.take_as() }
     }
 
     /// The cell's block waits to be freed.
-    fn lay(&mut self, cell: CellPtr<R>, ghost: bool) {
-        if ghost { &mut self.quarantine } else { &mut self.dead }.push(cell);
+    fn await_free(&mut self, cell: CellPtr<R>, is_stale: bool) {
+        if is_stale { &mut self.quarantine } else { &mut self.dead }.push(cell);
     }
 
     /// The epoll set has been replaced: what was quarantined is merely dead.
-    pub(crate) fn forgive(&mut self) {
+    pub(crate) fn release_quarantine(&mut self) {
         self.dead.append(&mut self.quarantine);
         for waiting in &mut self.waiting {
-            if let Waiting::Cell { ghost, early, .. } = waiting {
+            if let Waiting::Cell { is_stale, early, .. } = waiting {
                 // Batches were fetched while the old set still had its address.
-                *early &= !*ghost;
-                *ghost = false;
+                *early &= !*is_stale;
+                *is_stale = false;
             }
         }
     }
@@ -151,14 +156,14 @@ impl<R: ReactorOps> Graves<R> {
     /// name it (protocol 4). For a cell that was [new](Reactor::is_new) when it was deleted.
     pub(crate) fn free_early(&mut self, batch: &Batch, driver: &Driver) {
         let Some(&cell) = self.dead.last() else { return };
-        if cell.owed() || driver.holds_events() || batch.names(cell.expose()) {
+        if cell.has_inflight() || driver.holds_events() || batch.names(cell.expose()) {
             return;
         }
         self.dead.pop();
         // SAFETY: its value is gone (protocol 2) and the registry has no copy (protocol 1). No
         // event that waits in the batch or in the driver names it (tested above), and events that
         // were dispatched are not read again. The kernel does not have it: it was deleted from the
-        // epoll set and is no ghost, or a ring has no request that carries it (tested above).
+        // epoll set and is no stale entry, or a ring has no request that carries it (tested above).
         unsafe { cell.free() };
     }
 
@@ -169,7 +174,7 @@ impl<R: ReactorOps> Graves<R> {
             return;
         }
         self.dead.retain(|cell| {
-            if cell.owed() {
+            if cell.has_inflight() {
                 return true;
             }
             // SAFETY: its value is gone (protocol 2), the registry has no copy (protocol 1), no
@@ -182,7 +187,7 @@ impl<R: ReactorOps> Graves<R> {
     }
 }
 
-impl<R: ReactorOps> Graves<R> {
+impl<R: ReactorOps> ReclaimQueue<R> {
     /// Frees the blocks of all the dead at the end of a reactor in a child of fork(2), those that
     /// the kernel owes something too: it owes it to the parent.
     pub(crate) fn free_in_child(&mut self) {
@@ -196,73 +201,77 @@ impl<R: ReactorOps> Graves<R> {
 }
 
 /// The cell's function touches no value from here on.
-fn seal<R: ReactorOps>(cell: CellPtr<R>, ghost: bool) {
-    if ghost {
-        cell.haunt();
+fn disarm<R: ReactorOps>(cell: CellPtr<R>, is_stale: bool) {
+    if is_stale {
+        cell.disarm_stale();
     } else {
-        cell.entomb();
+        cell.disarm();
     }
 }
 
 impl Reactor {
-    /// Runs the destructors of all that has come to the graves since there were `mark`, the last
+    /// Runs the destructors of all that has come to the reclaim queue since there were `mark`, the last
     /// first.
     ///
     /// A panic comes out; the rest waits for the next turn. So does all of it while a panic is
     /// under way already: a second one would abort (rule 8).
-    pub(crate) fn bury_down_to(&mut self, mark: usize) {
-        self.attention |= attention::GRAVES;
-        while self.graves.waiting() > mark && !std::thread::panicking() {
-            if self.graves.bury_last() {
-                self.graves.free_early(&self.batch, &self.driver);
+    pub(crate) fn drop_waiting_down_to(&mut self, mark: usize) {
+        self.pending_work |= pending_work::RECLAIM;
+        while self.reclaim.waiting() > mark && !std::thread::panicking() {
+            if self.reclaim.drop_last() {
+                self.reclaim.free_early(&self.batch, &self.driver);
             }
         }
         self.free_if_idle();
     }
 
     /// Runs the destructors that a panic has left behind (rule 8).
-    pub(crate) fn bury_all(&mut self) {
-        while self.graves.has_waiting() {
-            self.graves.bury_next();
+    pub(crate) fn drop_all_waiting(&mut self) {
+        while self.reclaim.has_waiting() {
+            self.reclaim.drop_next();
         }
     }
 
     fn free_if_idle(&mut self) {
         if self.phase == Phase::Idle {
-            self.graves.free(&self.batch, &self.driver);
-            self.survey();
+            self.reclaim.free(&self.batch, &self.driver);
+            self.recompute_pending();
         }
     }
 
     /// The handler that has deleted itself has returned: its value's destructor runs now (rule 1).
-    pub(crate) fn bury_leaving(&mut self) {
+    pub(crate) fn drop_self_deleted(&mut self) {
         // Rule 14: what the handler has changed after it deleted itself.
         self.flush();
-        let mark = self.graves.waiting();
-        self.dig_leaving();
-        self.bury_down_to(mark);
+        let mark = self.reclaim.waiting();
+        self.retire_self_deleted();
+        self.drop_waiting_down_to(mark);
     }
 
-    /// Moves the cell that was leaving to the graves, and lets the batch go on. Runs no code of the
+    /// Moves the cell that was leaving to the reclaim queue, and lets the batch go on. Runs no code of the
     /// user's.
-    pub(crate) fn dig_leaving(&mut self) {
-        self.attention &= !attention::LEAVING;
-        if let Some(Leaving { cell, ghost }) = self.leaving.take() {
+    pub(crate) fn retire_self_deleted(&mut self) {
+        self.pending_work &= !pending_work::SELF_DELETED;
+        if let Some(SelfDeleted { cell, is_stale }) = self.self_deleted.take() {
             self.batch.resume();
             self.registry.release_number(cell.fd());
             // It was in the batch.
-            self.graves.dig(cell, ghost, false);
-            self.attention |= attention::GRAVES;
+            self.reclaim.retire(cell, is_stale, false);
+            self.pending_work |= pending_work::RECLAIM;
         }
     }
 
     /// Takes a struck cell's value out. `early` says that protocol 4 may apply.
-    pub(crate) fn exhume<T>(&mut self, early: bool, rob: impl FnOnce(&mut Graves<Self>) -> T) -> T {
-        let value = rob(&mut self.graves);
+    pub(crate) fn take_with<T>(
+        &mut self,
+        early: bool,
+        take: impl FnOnce(&mut ReclaimQueue<Self>) -> T,
+    ) -> T {
+        let value = take(&mut self.reclaim);
         if early {
-            self.graves.free_early(&self.batch, &self.driver);
+            self.reclaim.free_early(&self.batch, &self.driver);
         }
-        self.attention |= attention::GRAVES;
+        self.pending_work |= pending_work::RECLAIM;
         self.free_if_idle();
         value
     }

@@ -3,7 +3,7 @@
 //! One live cell has a descriptor's number, as our own table says before the kernel is asked. What
 //! the kernel has is keyed by (file, number) and may disagree as soon as somebody closes or
 //! replaces a registered descriptor. Then an entry may stay behind that carries a cell's address:
-//! such a cell is a *ghost*, its block is quarantined and its number tainted, until the epoll set
+//! such a cell is a *stale entry*, its block is quarantined and its number tainted, until the epoll set
 //! is built anew (rule 7).
 
 use core::any::TypeId;
@@ -12,15 +12,16 @@ use std::time::Instant;
 use crate::{
     AddError, AddReason, Backend, DeferError, Errno, GroupError, GroupState, Interest, Key,
     ModifyError, NotFound, Reactor, Stats, Subscriber, Subscription, TakeError, TimerError,
-    TimerReason, attention,
-    calm::Panics,
+    TimerReason,
     cell::{CellPtr, Flags, NO_GROUP},
     clock::nanoseconds,
     group::ErasedGroup,
     interest::{ET, EXCLUSIVE, ONESHOT},
-    reactor::{Leaving, Phase},
+    pending_work,
+    reactor::{Phase, SelfDeleted},
     timer::{Deferred, Schedule, Timer},
     turn::{ReactorOps, Token},
+    unwind_safe_drop::Panics,
 };
 
 type Cell = CellPtr<Reactor>;
@@ -51,7 +52,7 @@ impl Reactor {
         cell.set_armed_bits(mask);
         self.driver.add(cell, mask)?;
         cell.set_key(key);
-        // Rule 7: what is added under a tainted number is a ghost when it is deleted, whatever the
+        // Rule 7: what is added under a tainted number is a stale entry when it is deleted, whatever the
         // kernel says.
         cell.set_flag(Flags::TAINTED, self.registry.is_tainted(fd));
         self.registry.insert(cell, self.turn_mark());
@@ -120,7 +121,7 @@ impl Reactor {
             if !cell.has_flag(Flags::DIRTY) {
                 cell.set_flag(Flags::DIRTY, true);
                 self.dirty.push(cell.key());
-                self.attention |= attention::DIRTY;
+                self.pending_work |= pending_work::DIRTY;
             }
             return Ok(());
         }
@@ -177,29 +178,29 @@ impl Reactor {
     /// address.
     fn delete_from_set(&mut self, cell: Cell) -> bool {
         // Under a tainted number a DEL that succeeds may have hit another's entry.
-        let ghost = self.driver.delete(cell).is_err() || cell.has_flag(Flags::TAINTED);
-        if ghost {
+        let is_stale = self.driver.delete(cell).is_err() || cell.has_flag(Flags::TAINTED);
+        if is_stale {
             self.registry.taint(cell.fd());
             cell.set_flag(Flags::TAINTED, true);
-            // While there is a descriptor to be had: a ghost that cannot be laid would keep the
+            // While there is a descriptor to be had: a stale entry that cannot be laid would keep the
             // loop awake.
             self.driver.reserve();
         }
-        ghost
+        is_stale
     }
 
-    /// Ends the watch of a cell; true when it is a ghost now.
+    /// Ends the watch of a cell; true when it is a stale entry now.
     pub(crate) fn unwatch(&mut self, cell: Cell) -> bool {
-        let ghost = if cell.has_flag(Flags::ABSENT) {
+        let is_stale = if cell.has_flag(Flags::ABSENT) {
             self.driver.let_go(cell);
             cell.has_flag(Flags::TAINTED)
         } else {
             self.delete_from_set(cell)
         };
-        if ghost && self.graves.quarantined() >= self.limits.quarantine_max {
-            self.attention |= attention::REBUILD;
+        if is_stale && self.reclaim.quarantined() >= self.limits.quarantine_max {
+            self.pending_work |= pending_work::REBUILD;
         }
-        ghost
+        is_stale
     }
 
     /// The number of the turn, modulo 2^32.
@@ -212,31 +213,31 @@ impl Reactor {
     /// freed as soon as the cell is deleted.
     ///
     /// This is a hint, which errs every 2^32 turns:
-    /// [`Graves::free_early`](crate::graves::Graves::free_early) looks into the batch itself. False
+    /// [`ReclaimQueue::free_early`](crate::reclaim queue::ReclaimQueue::free_early) looks into the batch itself. False
     /// for streams on a ring, whose addresses are in more lists than the header tells.
     pub(crate) fn is_new(&self, cell: Cell) -> bool {
         let is_streams = cell.has_flag(Flags::HIDDEN) && self.backend() == Backend::Uring;
         self.registry.mark(cell) == self.turn_mark() && !is_streams
     }
 
-    /// Takes a cell out of all books. Its value goes to the graves, or waits for its handler to
+    /// Takes a cell out of all books. Its value goes to the reclaim queue, or waits for its handler to
     /// return. No code of the user's runs.
-    pub(crate) fn strike(&mut self, cell: Cell) {
+    pub(crate) fn deregister(&mut self, cell: Cell) {
         cell.set_flag(Flags::DIRTY, false);
         // Rule 14: the destructor may close descriptors that merged changes still name.
         self.flush();
-        let ghost = self.unwatch(cell);
+        let is_stale = self.unwatch(cell);
         let leaving = self.is_running(cell);
-        let early = !ghost && self.is_new(cell);
+        let early = !is_stale && self.is_new(cell);
         self.registry.remove(cell, leaving);
         if leaving {
             // Rule 1. The number stays taken, and the loop ends after the handler, without a test
             // for this per event.
-            self.leaving = Some(Leaving { cell, ghost });
-            self.attention |= attention::LEAVING;
+            self.self_deleted = Some(SelfDeleted { cell, is_stale });
+            self.pending_work |= pending_work::SELF_DELETED;
             self.batch.halt();
         } else {
-            self.graves.dig(cell, ghost, early);
+            self.reclaim.retire(cell, is_stale, early);
         }
     }
 
@@ -246,7 +247,7 @@ impl Reactor {
 
     /// Tells the kernel of the merged changes. A refusal becomes an error event.
     pub(crate) fn flush(&mut self) {
-        self.attention &= !attention::DIRTY;
+        self.pending_work &= !pending_work::DIRTY;
         let mut dirty = core::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
             let Some(cell) = self.registry.find(key) else {
@@ -270,11 +271,11 @@ impl Reactor {
         if !cell.has_flag(Flags::FAULTY) {
             cell.set_flag(Flags::FAULTY, true);
             self.faults.push(cell.key());
-            self.attention |= attention::FAULTS;
+            self.pending_work |= pending_work::FAULTS;
         }
     }
 
-    /// Builds the epoll set anew, without its ghosts (rule 7). Where the kernel has no descriptor
+    /// Builds the epoll set anew, without its stale entries (rule 7). Where the kernel has no descriptor
     /// or memory for it, the old set stays and the next turn tries again.
     ///
     /// The batch must be empty: events that were fetched from the old set would be reported again
@@ -284,7 +285,7 @@ impl Reactor {
         if self.driver.replace().is_err() {
             return;
         }
-        self.attention &= !attention::REBUILD;
+        self.pending_work &= !pending_work::REBUILD;
         self.counters.rebuilds += 1;
         self.registry.cleanse();
         let is_own = |cell: &Cell| cell.has_flag(Flags::INTERNAL);
@@ -305,21 +306,21 @@ impl Reactor {
                 self.owe_error(cell);
             }
         }
-        self.graves.forgive();
-        self.graves.free(&self.batch, &self.driver);
+        self.reclaim.release_quarantine();
+        self.reclaim.free(&self.batch, &self.driver);
     }
 
     /// Adds the reactor's own wake descriptor to the epoll set if it is not there. If the kernel
     /// refuses it, the next turn tries again, and no turn waits longer than `DEAF_WAIT_MAX` until
     /// then.
     pub(crate) fn listen_again(&mut self) {
-        self.attention &= !attention::DEAF;
+        self.pending_work &= !pending_work::DEAF;
         let is_missing =
             |cell: &Cell| cell.has_flag(Flags::INTERNAL) && cell.has_flag(Flags::ABSENT);
         for cell in self.registry.iter().filter(is_missing) {
             match self.driver.add(cell, cell.armed_mask()) {
                 Ok(()) => cell.set_flag(Flags::ABSENT, false),
-                Err(_) => self.attention |= attention::DEAF,
+                Err(_) => self.pending_work |= pending_work::DEAF,
             }
         }
     }
@@ -329,8 +330,9 @@ impl Reactor {
     /// # Errors
     /// See [`TakeError`]; what is not taken stays registered.
     pub fn take<T: Subscriber<Self>>(&mut self, key: Key) -> Result<T, TakeError> {
-        let (cell, ghost) = self.withdraw_if(key, |value| value.type_id() == TypeId::of::<T>())?;
-        Ok(self.exhume(false, |graves| graves.rob(cell, ghost)))
+        let (cell, is_stale) =
+            self.withdraw_if(key, |value| value.type_id() == TypeId::of::<T>())?;
+        Ok(self.take_with(false, |reclaim| reclaim.take(cell, is_stale)))
     }
 
     /// Takes a subscriber out and gives its descriptor back: for those made by `with_fd` and
@@ -339,10 +341,10 @@ impl Reactor {
     /// # Errors
     /// See [`TakeError`]; what is not taken stays registered.
     pub fn take_fd<Fd: 'static>(&mut self, key: Key) -> Result<Fd, TakeError> {
-        let (cell, ghost) =
+        let (cell, is_stale) =
             self.withdraw_if(key, |value| value.fd_type(Token(())) == Some(TypeId::of::<Fd>()))?;
         let fd = self
-            .exhume(false, |graves| graves.rob_boxed(cell, ghost))
+            .take_with(false, |reclaim| reclaim.take_boxed(cell, is_stale))
             .into_fd(Token(()))
             .expect("the type was compared before");
         match fd.downcast::<Fd>() {
@@ -356,8 +358,8 @@ impl Reactor {
     /// # Errors
     /// See [`TakeError`]; what is not taken stays registered.
     pub fn take_boxed(&mut self, key: Key) -> Result<Box<dyn Subscriber<Self>>, TakeError> {
-        let (cell, ghost) = self.withdraw_if(key, |_| true)?;
-        Ok(self.exhume(false, |graves| graves.rob_boxed(cell, ghost)))
+        let (cell, is_stale) = self.withdraw_if(key, |_| true)?;
+        Ok(self.take_with(false, |reclaim| reclaim.take_boxed(cell, is_stale)))
     }
 
     /// Takes a cell out of all books, if its subscriber is the one that is wanted.
@@ -374,9 +376,9 @@ impl Reactor {
             return Err(TakeError::WrongType);
         }
         self.flush();
-        let ghost = self.unwatch(cell);
+        let is_stale = self.unwatch(cell);
         self.registry.remove(cell, false);
-        Ok((cell, ghost))
+        Ok((cell, is_stale))
     }
 
     /// Takes the reactor apart: every subscriber with the key it had. Members of groups are dropped
@@ -407,7 +409,7 @@ impl Reactor {
             return self.time.read_ns();
         }
         // The end of the turn must forget the reading.
-        self.attention |= attention::CLOCK;
+        self.pending_work |= pending_work::CLOCK;
         self.time.turn_ns()
     }
 
@@ -441,7 +443,7 @@ impl Reactor {
             return Err(TimerError { reason: TimerReason::LimitReached, handler: timer });
         }
         let deadline_ns = self.deadline(now, timer.schedule);
-        self.attention |= attention::TIMERS;
+        self.pending_work |= pending_work::TIMERS;
         Ok(self.timers.start(timer.call, deadline_ns, period_ns, NO_GROUP))
     }
 }
@@ -475,12 +477,12 @@ impl ReactorOps for Reactor {
 
     fn delete(&mut self, key: Key) -> Result<(), NotFound> {
         let cell = self.registry.get(key).ok_or(NotFound)?;
-        let mark = self.graves.waiting();
-        self.strike(cell);
+        let mark = self.reclaim.waiting();
+        self.deregister(cell);
         if cell.group() != NO_GROUP {
             self.leave_group(cell.group(), key);
         }
-        self.bury_down_to(mark);
+        self.drop_waiting_down_to(mark);
         Ok(())
     }
 
@@ -496,7 +498,7 @@ impl ReactorOps for Reactor {
     }
 
     fn delete_group_erased(&mut self, group: Key) -> Result<(), NotFound> {
-        self.strike_group(group)
+        self.deregister_group(group)
     }
 
     fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>> {
@@ -509,13 +511,13 @@ impl ReactorOps for Reactor {
         if ended.group != NO_GROUP {
             self.leave_group(ended.group, key);
         }
-        let mark = self.graves.waiting();
+        let mark = self.reclaim.waiting();
         // Without a call it is the running one's, which goes when its handler has returned (rule
         // 1).
         if let Some(call) = ended.call {
-            self.graves.dig_timer(call);
+            self.reclaim.retire_timer(call);
         }
-        self.bury_down_to(mark);
+        self.drop_waiting_down_to(mark);
         Ok(())
     }
 
@@ -526,7 +528,7 @@ impl ReactorOps for Reactor {
         let now = self.now_ns();
         let deadline_ns = self.deadline(now, schedule);
         self.timers.reset(key, deadline_ns);
-        self.attention |= attention::TIMERS;
+        self.pending_work |= pending_work::TIMERS;
         Ok(())
     }
 
@@ -536,7 +538,7 @@ impl ReactorOps for Reactor {
         }
         let queue = if self.is_deferring { &mut self.deferred_later } else { &mut self.deferred };
         queue.push_back(closure);
-        self.attention |= attention::DEFERRED;
+        self.pending_work |= pending_work::DEFERRED;
         Ok(())
     }
 
@@ -553,7 +555,7 @@ impl ReactorOps for Reactor {
         self.time.instant(ns)
     }
 
-    fn ghost_fired(&mut self, _: Token) {
-        self.attention |= attention::REBUILD;
+    fn stale_entry_fired(&mut self, _: Token) {
+        self.pending_work |= pending_work::REBUILD;
     }
 }

@@ -36,14 +36,14 @@ use crate::{
 /// The eventfds and sets of one turn that are told of at once; more take another call.
 const AT_ONCE: usize = 16;
 
-pub(super) struct Shadow {
+pub(super) struct HostEpoll {
     set: OwnedFd,
     notifier: OwnedFd,
     /// By number: it is in the set.
     watched: Vec<bool>,
 }
 
-impl Shadow {
+impl HostEpoll {
     /// The set, and in it the eventfd that is to be registered with the ring.
     pub(super) fn new() -> Result<Self, Errno> {
         let set = epoll::create(CreateFlags::CLOEXEC)?;

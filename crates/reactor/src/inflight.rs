@@ -62,9 +62,9 @@ impl<R: ReactorOps> CellPtr<R> {
     /// Whether anything has the cell's address: a request in the kernel or queued for it, or the
     /// ring's list (rule 2).
     #[inline]
-    pub(crate) fn owed(self) -> bool {
+    pub(crate) fn has_inflight(self) -> bool {
         let word = self.armed_bits();
-        word & (POLLS.mask() | REQUESTS.mask()) != 0 || self.has_flag(Flags::LISTED)
+        word & (POLLS.mask() | REQUESTS.mask()) != 0 || self.has_flag(Flags::TO_ARM)
     }
 
     /// Whether a request in the kernel, or queued for it, has the cell's address.
@@ -176,9 +176,9 @@ mod tests {
         let mask =
             Interest::from_bits(0x2001).one_shot().edge_triggered().exclusive().wakeup().bits();
         cell.set_armed_mask(mask);
-        assert!(!cell.owed());
-        cell.set_flag(Flags::LISTED, true);
-        assert!(cell.owed() && !cell.has_requests());
+        assert!(!cell.has_inflight());
+        cell.set_flag(Flags::TO_ARM, true);
+        assert!(cell.has_inflight() && !cell.has_requests());
         cell.poll_begins(IN);
         cell.next_generation();
         cell.poll_begins(IN);
@@ -192,7 +192,7 @@ mod tests {
         );
         assert!(
             cell.has_flag(Flags::IN_FLIGHT)
-                && cell.has_flag(Flags::LISTED)
+                && cell.has_flag(Flags::TO_ARM)
                 && !cell.has_flag(Flags::DIRTY)
         );
         (0..2).for_each(|_| cell.poll_ends());
@@ -203,7 +203,7 @@ mod tests {
             (0, 0, 0),
             "four generations come round"
         );
-        cell.set_flag(Flags::LISTED, false);
-        assert!(!cell.owed());
+        cell.set_flag(Flags::TO_ARM, false);
+        assert!(!cell.has_inflight());
     }
 }

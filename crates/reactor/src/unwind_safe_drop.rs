@@ -2,7 +2,7 @@
 
 #![allow(
     unsafe_code,
-    reason = "ManuallyDrop has no safe way out by reference, and `Calm` has a destructor"
+    reason = "ManuallyDrop has no safe way out by reference, and `UnwindSafeDrop` has a destructor"
 )]
 
 use core::{
@@ -22,9 +22,9 @@ use windlass_flow::panics::discard_panic;
 /// When the parts of a struct are dropped and the destructor of one panics, the others are dropped
 /// on the way; a second panic there would abort. A calm part catches its own while the thread is
 /// unwinding already.
-pub(crate) struct Calm<T>(ManuallyDrop<T>);
+pub(crate) struct UnwindSafeDrop<T>(ManuallyDrop<T>);
 
-impl<T> Calm<T> {
+impl<T> UnwindSafeDrop<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self(ManuallyDrop::new(value))
     }
@@ -45,7 +45,7 @@ unsafe fn take<T>(part: &mut ManuallyDrop<T>) -> T {
     unsafe { ManuallyDrop::take(part) }
 }
 
-impl<T> Deref for Calm<T> {
+impl<T> Deref for UnwindSafeDrop<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -53,14 +53,14 @@ impl<T> Deref for Calm<T> {
     }
 }
 
-impl<T> DerefMut for Calm<T> {
+impl<T> DerefMut for UnwindSafeDrop<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0
     }
 }
 
-impl<T> Drop for Calm<T> {
+impl<T> Drop for UnwindSafeDrop<T> {
     fn drop(&mut self) {
         // SAFETY: the last use of it.
         let value = unsafe { take(&mut self.0) };
@@ -88,11 +88,14 @@ mod tests {
     #[test]
     fn two_parts_that_panic_are_both_dropped_and_one_panic_comes_out() {
         struct Pair(
-            #[expect(dead_code, reason = "dropped")] Calm<Bomb>,
-            #[expect(dead_code, reason = "dropped")] Calm<Bomb>,
+            #[expect(dead_code, reason = "dropped")] UnwindSafeDrop<Bomb>,
+            #[expect(dead_code, reason = "dropped")] UnwindSafeDrop<Bomb>,
         );
         let count = Rc::new(Cell::new(0));
-        let pair = Pair(Calm::new(Bomb(count.clone())), Calm::new(Bomb(count.clone())));
+        let pair = Pair(
+            UnwindSafeDrop::new(Bomb(count.clone())),
+            UnwindSafeDrop::new(Bomb(count.clone())),
+        );
         assert!(catch_unwind(AssertUnwindSafe(|| drop(pair))).is_err());
         assert_eq!(count.get(), 2);
     }

@@ -7,9 +7,9 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. While a [`Small`] lives, `data` begins with a live value of one type, the one that `table`
+//! 1. While a [`InlineClosure`] lives, `data` begins with a live value of one type, the one that `vtable`
 //!    was made for. It fits there by size and alignment.
-//! 2. Whoever moves the value out forgets the `Small`.
+//! 2. Whoever moves the value out forgets the `InlineClosure`.
 
 #![allow(unsafe_code, reason = "the closure's type is erased without a box; the protocol above")]
 
@@ -36,7 +36,7 @@ impl<R: ReactorOps, O: Once<R>> Once<R> for Box<O> {
 }
 
 /// What is done with a value whose type only this knows.
-struct Table<R: ReactorOps> {
+struct VTable<R: ReactorOps> {
     /// Moves the value out of its place and calls it. It must be there; it is gone afterwards.
     run: unsafe fn(*mut Data, Turn<'_, R>),
     /// Drops the value in its place. It must be there; it is gone afterwards.
@@ -45,9 +45,9 @@ struct Table<R: ReactorOps> {
 }
 
 /// Something of any type that is called once, or dropped.
-pub(crate) struct Small<R: ReactorOps> {
+pub(crate) struct InlineClosure<R: ReactorOps> {
     data: Data,
-    table: &'static Table<R>,
+    vtable: &'static VTable<R>,
     /// It owns a value that may be neither `Send` nor `Sync` nor `Unpin`.
     value: PhantomData<*mut R>,
 }
@@ -56,7 +56,7 @@ const fn fits<F>() -> bool {
     size_of::<F>() <= size_of::<Data>() && align_of::<F>() <= align_of::<Data>()
 }
 
-impl<R: ReactorOps + 'static> Small<R> {
+impl<R: ReactorOps + 'static> InlineClosure<R> {
     pub(crate) fn new<F: Once<R>>(value: F) -> Self {
         if fits::<F>() { Self::store(value) } else { Self::store(Box::new(value)) }
     }
@@ -73,13 +73,13 @@ impl<R: ReactorOps + 'static> Small<R> {
         // SAFETY: the place is large enough and aligned for the value (asserted above), and nothing
         // is in it.
         unsafe { data.as_mut_ptr().cast::<F>().write(value) };
-        let table =
-            const { &Table { run: run::<R, F>, drop: drop::<F>, type_id: TypeId::of::<F> } };
-        Self { data, table, value: PhantomData }
+        let vtable =
+            const { &VTable { run: run::<R, F>, drop: drop::<F>, type_id: TypeId::of::<F> } };
+        Self { data, vtable, value: PhantomData }
     }
 
     fn take<F: 'static>(self) -> Option<F> {
-        if (self.table.type_id)() != TypeId::of::<F>() {
+        if (self.vtable.type_id)() != TypeId::of::<F>() {
             return None;
         }
         let mut this = ManuallyDrop::new(self);
@@ -90,16 +90,16 @@ impl<R: ReactorOps + 'static> Small<R> {
 
     pub(crate) fn run(self, turn: Turn<'_, R>) {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: the value is there, and of the table's type (protocol 1); `this` is forgotten
+        // SAFETY: the value is there, and of the vtable's type (protocol 1); `this` is forgotten
         // (protocol 2).
-        unsafe { (this.table.run)(&raw mut this.data, turn) };
+        unsafe { (this.vtable.run)(&raw mut this.data, turn) };
     }
 }
 
-impl<R: ReactorOps> Drop for Small<R> {
+impl<R: ReactorOps> Drop for InlineClosure<R> {
     fn drop(&mut self) {
-        // SAFETY: the value is there, and of the table's type (protocol 1); this is the end of it.
-        unsafe { (self.table.drop)(&raw mut self.data) };
+        // SAFETY: the value is there, and of the vtable's type (protocol 1); this is the end of it.
+        unsafe { (self.vtable.drop)(&raw mut self.data) };
     }
 }
 
@@ -119,7 +119,7 @@ unsafe fn drop<F>(data: *mut Data) {
 }
 
 /// A closure that another thread has posted.
-pub(crate) struct Posted(Small<Reactor>);
+pub(crate) struct Posted(InlineClosure<Reactor>);
 
 // SAFETY: what is in it is `Send`: `new` asks for that.
 unsafe impl Send for Posted {}
@@ -135,7 +135,7 @@ impl<F: FnOnce(Turn<'_>) + 'static> Once<Reactor> for Plain<F> {
 
 impl Posted {
     pub(crate) fn new<F: FnOnce(Turn<'_>) + Send + 'static>(closure: F) -> Self {
-        Self(Small::new(Plain(closure)))
+        Self(InlineClosure::new(Plain(closure)))
     }
 
     /// What [`new`](Self::new) was given.
