@@ -65,9 +65,10 @@ impl Uring {
             host_epoll.forget(cell.fd());
         }
         let _ = self.end_receive(cell);
-        if cell.has_requests() {
-            self.release(cell);
+        if cell.has_requests() && !self.settle_while(|_| cell.has_requests()) {
+            self.is_unsettled = true;
         }
+        self.strike_out(cell.expose());
         // Rule 14: the number may be given away now.
         if self.named.may_have(cell.fd()) {
             self.submit();
@@ -77,13 +78,8 @@ impl Uring {
         }
     }
 
-    /// Waits for the final completions of a deleted cell, for a bounded time.
-    fn release(&mut self, cell: Cell) {
-        if !self.settle_while(|_| cell.has_requests()) {
-            self.is_unsettled = true;
-        }
-        // What it has received is nobody's from here on; the buffers go back in their turn.
-        let address = cell.expose();
+    /// What a deleted cell has received, and what waits to be reported, is nobody's from here on; the buffers go back in their turn (protocol 3).
+    fn strike_out(&mut self, address: u64) {
         for kept in &mut self.backlog {
             if kept.user_data & !tag::MASK == address {
                 kept.user_data &= tag::MASK;
