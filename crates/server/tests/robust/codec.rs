@@ -482,7 +482,7 @@ fn a_drain_and_time_are_not_in_the_way_of_those_who_wait() {
     });
     let mut peers: Vec<UnixStream> = (0..CLIENTS).map(|_| bed.open(Role::Sink, true)).collect();
     for peer in &mut peers {
-        peer.write_all(&bomb().repeat(5)).expect("the kernel takes it");
+        peer.write_all(&bomb().repeat(8)).expect("the kernel takes it");
     }
     bed.until(|bed| {
         // Between two of its messages each waits for longer than anybody may be silent.
