@@ -45,8 +45,8 @@ use crate::{
 ///
 /// # Safety
 /// The header is that of a block whose value is alive and not borrowed, unless the function does
-/// not touch it (see [`noop_dispatch`]), and the reactor is the one that the block is registered with,
-/// not borrowed otherwise.
+/// not touch it (see [`noop_dispatch`]), and the reactor is the one that the block is registered
+/// with, not borrowed otherwise.
 pub(crate) type DispatchFn<R> = unsafe fn(*mut Header<R>, u32, *mut R);
 
 /// What the reactor knows of a registration, next to the value.
@@ -357,9 +357,10 @@ impl<R: ReactorOps> CellPtr<R> {
         // SAFETY: the function is the first field and the header is allocated (protocol 1).
         let dispatch = unsafe { *self.0.as_ptr().cast::<DispatchFn<R>>() };
         // SAFETY: a function other than the trampoline touches no value; the trampoline stands
-        // there only while the value is alive, for `disarm` and `disarm_stale` come before `drop_value`
-        // and its likes. (A cell that has deleted itself keeps the trampoline until its handler has
-        // returned, and the batch is halted meanwhile.) The rest is the caller's promise.
+        // there only while the value is alive, for `disarm` and `disarm_stale` come before
+        // `drop_value` and its likes. (A cell that has deleted itself keeps the trampoline until
+        // its handler has returned, and the batch is halted meanwhile.) The rest is the caller's
+        // promise.
         unsafe { dispatch(self.0.as_ptr(), ready, reactor) }
     }
 

@@ -12,8 +12,8 @@
 //! 5. timers that are due, remote calls, deferred closures, hooks after the turn;
 //! 6. blocks of deleted cells are freed, if the batch is empty (rule 2).
 //!
-//! Where nothing but events can be due (`pending_work` is zero) only the wait and the events remain of
-//! it, and with a `Remote` the latch.
+//! Where nothing but events can be due (`pending_work` is zero) only the wait and the events remain
+//! of it, and with a `Remote` the latch.
 //!
 //! # How the loop sleeps
 //!

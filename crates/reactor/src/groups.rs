@@ -204,7 +204,7 @@ impl Reactor {
         let GroupRecord { state, members } =
             self.groups.remove(index, generation).ok_or(NotFound)?;
         let mark = self.reclaim.waiting();
-        // The last member goes to the reclaim queue first, for what came last is buried first.
+        // The last member is retired first, since the queue drops the latest first.
         for key in members.into_iter().rev() {
             if let Some(cell) = self.registry.get(key) {
                 cell.set_group(NO_GROUP);

@@ -7,8 +7,8 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. While a [`InlineClosure`] lives, `data` begins with a live value of one type, the one that `vtable`
-//!    was made for. It fits there by size and alignment.
+//! 1. While a [`InlineClosure`] lives, `data` begins with a live value of one type, the one that
+//!    `vtable` was made for. It fits there by size and alignment.
 //! 2. Whoever moves the value out forgets the `InlineClosure`.
 
 #![allow(unsafe_code, reason = "the closure's type is erased without a box; the protocol above")]

@@ -3,9 +3,9 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. A cell comes here by [`ReclaimQueue::retire`] once: struck from the registry, its function swapped for
-//!    one that touches no value, its handler not running. From here on the reclaim queue alone hold its
-//!    pointer, beside the batch and the kernel, which have only its address.
+//! 1. A cell comes here by [`ReclaimQueue::retire`] once: struck from the registry, its function
+//!    swapped for one that touches no value, its handler not running. From here on the queue alone
+//!    holds its pointer, beside the batch and the kernel, which have only its address.
 //! 2. It is `waiting` until its value has been dropped or taken; then it is `dead`, or
 //!    `quarantined` if the epoll set may still have its address. Being moved on precedes the
 //!    destructor, which may panic (rule 3).
@@ -210,7 +210,7 @@ fn disarm<R: ReactorOps>(cell: CellPtr<R>, is_stale: bool) {
 }
 
 impl Reactor {
-    /// Runs the destructors of all that has come to the reclaim queue since there were `mark`, the last
+    /// Runs the destructors of all that has come to the queue since there were `mark`, the last
     /// first.
     ///
     /// A panic comes out; the rest waits for the next turn. So does all of it while a panic is
@@ -248,7 +248,7 @@ impl Reactor {
         self.drop_waiting_down_to(mark);
     }
 
-    /// Moves the cell that was leaving to the reclaim queue, and lets the batch go on. Runs no code of the
+    /// Retires the cell that has deleted itself, and lets the batch go on. Runs no code of the
     /// user's.
     pub(crate) fn retire_self_deleted(&mut self) {
         self.pending_work &= !pending_work::SELF_DELETED;

@@ -3,8 +3,8 @@
 //! One live cell has a descriptor's number, as our own table says before the kernel is asked. What
 //! the kernel has is keyed by (file, number) and may disagree as soon as somebody closes or
 //! replaces a registered descriptor. Then an entry may stay behind that carries a cell's address:
-//! such a cell is a *stale entry*, its block is quarantined and its number tainted, until the epoll set
-//! is built anew (rule 7).
+//! such a cell is a *stale entry*, its block is quarantined and its number tainted, until the epoll
+//! set is built anew (rule 7).
 
 use core::any::TypeId;
 use std::time::Instant;
@@ -52,8 +52,8 @@ impl Reactor {
         cell.set_armed_bits(mask);
         self.driver.add(cell, mask)?;
         cell.set_key(key);
-        // Rule 7: what is added under a tainted number is a stale entry when it is deleted, whatever the
-        // kernel says.
+        // Rule 7: what is added under a tainted number is a stale entry when it is deleted,
+        // whatever the kernel says.
         cell.set_flag(Flags::TAINTED, self.registry.is_tainted(fd));
         self.registry.insert(cell, self.turn_mark());
         Ok(key)
@@ -182,8 +182,8 @@ impl Reactor {
         if is_stale {
             self.registry.taint(cell.fd());
             cell.set_flag(Flags::TAINTED, true);
-            // While there is a descriptor to be had: a stale entry that cannot be laid would keep the
-            // loop awake.
+            // While there is a descriptor to be had: a stale entry that cannot be removed would
+            // keep the loop awake.
             self.driver.reserve();
         }
         is_stale
@@ -213,15 +213,16 @@ impl Reactor {
     /// freed as soon as the cell is deleted.
     ///
     /// This is a hint, which errs every 2^32 turns:
-    /// [`ReclaimQueue::free_early`](crate::reclaim queue::ReclaimQueue::free_early) looks into the batch itself. False
-    /// for streams on a ring, whose addresses are in more lists than the header tells.
+    /// [`ReclaimQueue::free_early`](crate::reclaim::ReclaimQueue::free_early) looks into the batch
+    /// itself. False for streams on a ring, whose addresses are in more lists than the header
+    /// tells.
     pub(crate) fn is_new(&self, cell: Cell) -> bool {
         let is_streams = cell.has_flag(Flags::HIDDEN) && self.backend() == Backend::Uring;
         self.registry.mark(cell) == self.turn_mark() && !is_streams
     }
 
-    /// Takes a cell out of all books. Its value goes to the reclaim queue, or waits for its handler to
-    /// return. No code of the user's runs.
+    /// Takes a cell out of all books. Its value goes to the reclaim queue, or waits for its handler
+    /// to return. No code of the user's runs.
     pub(crate) fn deregister(&mut self, cell: Cell) {
         cell.set_flag(Flags::DIRTY, false);
         // Rule 14: the destructor may close descriptors that merged changes still name.
@@ -275,8 +276,8 @@ impl Reactor {
         }
     }
 
-    /// Builds the epoll set anew, without its stale entries (rule 7). Where the kernel has no descriptor
-    /// or memory for it, the old set stays and the next turn tries again.
+    /// Builds the epoll set anew, without its stale entries (rule 7). Where the kernel has no
+    /// descriptor or memory for it, the old set stays and the next turn tries again.
     ///
     /// The batch must be empty: events that were fetched from the old set would be reported again
     /// by the new one, except one-shot ones, which would be lost.

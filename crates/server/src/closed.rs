@@ -23,7 +23,8 @@ pub enum CloseReason {
     Idle,
     /// It was open for [`lifetime_max`](crate::Options::lifetime_max).
     Lifetime,
-    /// It did not read what was sent ([`SlowConsumerPolicy::Evict`](crate::SlowConsumerPolicy::Evict)).
+    /// It did not read what was sent
+    /// ([`SlowConsumerPolicy::Evict`](crate::SlowConsumerPolicy::Evict)).
     Evicted,
     /// It took none of the output for [`write_stall_timeout`](crate::Options::write_stall_timeout).
     WriteStall,
@@ -40,14 +41,14 @@ impl fmt::Display for CloseReason {
         match self {
             Self::Peer => f.write_str("closed by the peer"),
             Self::Local => f.write_str("closed by this side"),
-            Self::Violation(violation) => write!(f, "the peer has broken a rule: {violation}"),
-            Self::Idle => f.write_str("nothing was heard for too long"),
-            Self::Lifetime => f.write_str("open for as long as may be"),
-            Self::Evicted => f.write_str("the peer does not read"),
-            Self::WriteStall => f.write_str("the peer took no output in time"),
-            Self::Lost => f.write_str("ended by the peer without a close"),
+            Self::Violation(violation) => write!(f, "protocol violation: {violation}"),
+            Self::Idle => f.write_str("idle timeout: no data received"),
+            Self::Lifetime => f.write_str("connection lifetime exceeded"),
+            Self::Evicted => f.write_str("evicted: the peer reads too slowly"),
+            Self::WriteStall => f.write_str("write timeout: the peer read no output"),
+            Self::Lost => f.write_str("closed by the peer without a Close frame"),
             Self::Failed(errno) => write!(f, "failed: {errno}"),
-            Self::Drained => f.write_str("still open when the server ended"),
+            Self::Drained => f.write_str("still open at the end of the graceful shutdown"),
         }
     }
 }

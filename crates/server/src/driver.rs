@@ -553,7 +553,7 @@ impl<D: 'static> Open<D> {
             }
         }
         if wants.any(Flags::WANTS_IDLE_END) {
-            let text = "nothing was heard for too long";
+            let text = "idle timeout: no data received";
             self.say_goodbye(&service.hall, stream, CloseCode::GOING_AWAY, text, CloseReason::Idle);
             // Who has not been heard for so long is not waited for.
             self.stop_waiting(&service.hall, stream);
@@ -564,7 +564,7 @@ impl<D: 'static> Open<D> {
                 &service.hall,
                 stream,
                 CloseCode::GOING_AWAY,
-                "open for as long as may be",
+                "connection lifetime exceeded",
                 CloseReason::Lifetime,
             );
         }

@@ -103,9 +103,9 @@ pub struct Options {
     /// [`Server`](crate::Server) and all its workers: output, received bytes that are held,
     /// messages and requests that have come in part. What waits for several receivers counts once a
     /// worker. Above four fifths of it the connections that hold the most are not read from. Above
-    /// all of it the largest are closed, as [`SlowConsumerPolicy::Evict`] does it, and new requests get 503 for
-    /// up to a second. `None`: a quarter of the memory limit of the process' cgroup, or of the
-    /// machine's memory if that is less. Default: `None`.
+    /// all of it the largest are closed, as [`SlowConsumerPolicy::Evict`] does it, and new requests
+    /// get 503 for up to a second. `None`: a quarter of the memory limit of the process' cgroup, or
+    /// of the machine's memory if that is less. Default: `None`.
     ///
     /// It is looked at after each pass over received bytes, after each message sent to one
     /// connection, and when a turn's publications have been given out: what is added in between may

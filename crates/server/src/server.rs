@@ -353,9 +353,9 @@ impl Running {
         self.sender.clone()
     }
 
-    /// Ends the server in peace: see [`Service::drain`]. The workers end when the last connection
-    /// has gone, or `deadline` is over. Does not wait: [`join`](Self::join) does. From any thread
-    /// by [`drainer`](Self::drainer).
+    /// Shuts the server down gracefully: see [`Service::drain`]. The workers end when the last
+    /// connection has gone, or `deadline` is over. Does not wait: [`join`](Self::join) does. From
+    /// any thread by [`drainer`](Self::drainer).
     pub fn drain(&self, deadline: Duration) {
         self.drainer().drain(deadline);
     }

@@ -145,10 +145,10 @@ impl<H: Handler> Service<H> {
         }
     }
 
-    /// Ends the service in peace: nobody comes any more, requests under way are refused, each
-    /// connection hears [`on_drain`](Handler::on_drain), and those that are still there after
-    /// `deadline` are reset. When the last one has gone, `then` is called, at the end of a turn: to
-    /// stop the reactor, say.
+    /// Shuts the service down gracefully: no connection is accepted any more, requests under way
+    /// are refused, each connection hears [`on_drain`](Handler::on_drain), and those that are still
+    /// there after `deadline` are reset. When the last one has gone, `then` is called, at the end
+    /// of a turn: to stop the reactor, say.
     ///
     /// The listeners are closed at once, so another process can listen in their place.
     pub fn drain(

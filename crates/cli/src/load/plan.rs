@@ -24,69 +24,66 @@ const RATE_MAX: f64 = 1e9;
 /// What `windlass load` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to: ws://HOST:PORT/PATH, ws+unix:SOCKET:/PATH, or without WebSocket tcp://HOST:PORT,
-    /// unix:SOCKET. It must be a server that sends each message back, as `windlass serve` does at
-    /// /echo
+    /// Target: ws://HOST:PORT/PATH or ws+unix:SOCKET:/PATH, or without WebSocket tcp://HOST:PORT or
+    /// unix:SOCKET. The server must echo each message, as `windlass serve` does at /echo
     #[arg(value_name = "URL")]
     pub(crate) target: Target,
 
-    /// Connections, all open at the same time
+    /// Number of connections, all open at the same time
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
 
-    /// What the event loops run on: epoll, io_uring, or poll(2) where neither is to be had; `auto`
-    /// is epoll
+    /// Backend of the event loops: epoll, io_uring or poll(2); `auto` is epoll
     #[arg(long, value_name = "NAME", default_value_t = Backend::Auto, value_parser = backend::parser())]
     pub(crate) backend: Backend,
 
-    /// Bytes of each message's payload
+    /// Payload length of each message in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=64 << 20))]
     pub(crate) size: u32,
 
-    /// Messages of a connection that may be unanswered at a time
+    /// Messages in flight per connection
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=PERIOD as i64 / 2))]
     pub(crate) depth: u32,
 
-    /// Seconds to send for [default: 10]
+    /// Duration of the measurement in seconds [default: 10]
     #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, conflicts_with = "messages")]
     duration: Option<Duration>,
 
-    /// Messages to send, over all connections, instead of a duration
+    /// Number of messages to send over all connections, instead of a duration
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) messages: Option<u64>,
 
-    /// Messages per second, over all connections; latency counts from the moment at which a message
-    /// should have been sent [default: as many as can be]
+    /// Messages per second over all connections; latency is measured from the moment at which each
+    /// message was due (corrected for coordinated omission) [default: full speed]
     #[arg(long, value_name = "MSG_PER_S", value_parser = rate)]
     pub(crate) rate: Option<f64>,
 
-    /// Send text [default: binary]
+    /// Send text messages [default: binary]
     #[arg(long, value_enum)]
     pub(crate) text: Option<Text>,
 
-    /// Demand permessage-deflate, and send what can be compressed
+    /// Require permessage-deflate and send compressible messages
     #[arg(long)]
     pub(crate) deflate: bool,
 
-    /// Threads, each with an event loop and its share of the connections
+    /// Worker threads; each runs an event loop with a share of the connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,
 
-    /// Seconds to send for before anything is measured
+    /// Warm-up in seconds before the measurement
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     pub(crate) warm_up: Duration,
 
-    /// Seconds to wait for a connection, an answer or the end of a connection before it counts as
-    /// failed
+    /// Time limit in seconds for a connection, an answer and a close
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = positive_seconds)]
     pub(crate) timeout: Duration,
 
-    /// Write the results as JSON to a file, or to the output (-); the report then goes to standard
-    /// error
+    /// Write the results as JSON to a file, or to standard output (-); the report then goes to
+    /// standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Show no progress and no report, only what went wrong
+    /// Print errors only, no progress and no report
     #[arg(long)]
     pub(crate) quiet: bool,
 }

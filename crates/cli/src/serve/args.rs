@@ -15,8 +15,8 @@ use crate::backend;
 /// What `windlass serve` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// IP address and port to listen on; port 0 takes a free one [default: 127.0.0.1:9001, unless
-    /// there is a Unix socket or one from the service manager]
+    /// IP address and port to listen on; port 0 picks a free port [default: 127.0.0.1:9001, unless
+    /// --unix or the service manager provides a socket]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
 
@@ -24,119 +24,120 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     pub(crate) unix: Option<PathBuf>,
 
-    /// What to do with what clients send
+    /// What the server does with messages
     #[arg(long, value_enum, default_value_t = Mode::Chat)]
     pub(crate) mode: Mode,
 
-    /// A file of options in TOML, by the names they have here; what is given here goes before it
+    /// TOML file with options, by their long names; options on the command line take precedence
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Threads that serve, each with an event loop and its share of the connections
+    /// Worker threads; each runs an event loop and serves a share of the connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,
 
-    /// What the event loops run on: epoll, io_uring, or poll(2) where neither is to be had; `auto`
-    /// is epoll
+    /// Backend of the event loops: epoll, io_uring or poll(2); `auto` is epoll
     #[arg(long, value_name = "NAME", default_value_t = Backend::Auto, value_parser = backend::parser())]
     pub(crate) backend: Backend,
 
-    /// Bind each worker to a processor
+    /// Pin each worker to a processor
     #[arg(long)]
     pub(crate) pin: bool,
 
-    /// Pages that may open a WebSocket: `same` (of this very host) or an origin like
-    /// https://example.com, which may be given several times and together, or `any`
+    /// Allowed origins of pages that open a WebSocket: `same` (the page's host is this one), an
+    /// origin such as https://example.com, or `any`; may be repeated
     #[arg(long, value_name = "ORIGIN", default_value = "same")]
     pub(crate) origin: Vec<String>,
 
-    /// A host that clients may ask for by the Host header, without a port: a name or an address,
-    /// which may be given several times, or `any` [default: on a loopback address `localhost` and
-    /// loopback addresses, elsewhere any]
+    /// Allowed value of the Host header, without a port: a name, an address or `any`; may be
+    /// repeated [default: `localhost` and loopback addresses when listening on loopback, else
+    /// `any`]
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
 
-    /// Most connections at once, of all places to listen at and all workers together; further ones
-    /// wait [default: 10000, or fewer if so many files cannot be open]
+    /// Maximum number of connections, over all listeners and workers; further ones wait in the
+    /// backlog [default: 10000, or less if the limit of open files is lower]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: Option<u32>,
 
-    /// Most connections at once of one address (of IPv6, one /64), further ones are closed
-    /// [default: no limit]
+    /// Maximum number of connections of one address (IPv6: one /64); further ones are closed
+    /// [default: unlimited]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections_per_address: Option<u32>,
 
-    /// Bytes of output that may wait for a client that does not read; a message that does not fit
-    /// comes to what --slow says. It must hold the longest message (--message-max) and a header of
-    /// 10 bytes, but in mode raw
+    /// Maximum output buffered for one client, in bytes; --slow decides what happens to a message
+    /// that does not fit. Must hold the longest message (--message-max) and a header of 10 bytes,
+    /// except in mode raw
     #[arg(long, value_name = "BYTES", default_value_t = 2 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(crate) buffer: u32,
 
-    /// Bytes of memory that may wait for all clients together: output, and messages that have come
-    /// in part. Above four fifths of it those that hold the most are not read from, above all of it
-    /// they are closed and new requests get 503; not in mode raw [default: a quarter of the
-    /// cgroup's memory limit, or of the machine's memory]
+    /// Memory budget over all clients, in bytes: buffered output and partial messages. Above 80 %
+    /// the clients that hold the most are not read from; at 100 % they are closed and new requests
+    /// get
+    /// 503. Not in mode raw [default: a quarter of the cgroup's memory limit or of the machine's
+    /// memory]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) memory: Option<u64>,
 
-    /// What becomes of messages for a client that does not read them fast enough
+    /// What happens to messages for a client that reads too slowly
     #[arg(long, value_enum, default_value_t = SlowConsumerPolicy::DropNewest)]
     pub(crate) slow: SlowConsumerPolicy,
 
-    /// Longest message, in bytes, before and after decompression
+    /// Maximum length of a message in bytes, compressed and decompressed
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(crate) message_max: u32,
 
-    /// How many times as long a compressed message longer than 256 KiB may become; 0 sets no limit
+    /// Maximum compression ratio of a message that decompresses to more than 256 KiB (0 =
+    /// unlimited)
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) inflate_ratio_max: u32,
 
-    /// Bytes that a worker decompresses in one turn of its loop; further messages wait for the next
-    /// turn
+    /// Bytes that a worker decompresses per turn of its event loop; further messages wait for the
+    /// next turn
     #[arg(long, value_name = "BYTES", default_value_t = 2 << 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) inflate_per_turn: u32,
 
-    /// Bytes that a worker compresses in one turn of its loop; further messages wait for the next
-    /// turn
+    /// Bytes that a worker compresses per turn of its event loop; further messages wait for the
+    /// next turn
     #[arg(long, value_name = "BYTES", default_value_t = 256 << 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) deflate_per_turn: u32,
 
-    /// Compression of messages (permessage-deflate): one compressor for all connections of a
-    /// worker, or one for each
+    /// Message compression (permessage-deflate): one compressor per worker (shared) or per
+    /// connection (dedicated)
     #[arg(long, value_enum, default_value_t = Deflate::Shared)]
     pub(crate) deflate: Deflate,
 
-    /// Seconds that a client has for its handshake
+    /// Time limit of a handshake in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(crate) handshake_timeout: u32,
 
-    /// Seconds without a byte from a client after which it is sent a ping; 0 sends none [default:
-    /// 30, or half of the idle timeout if that is less]
+    /// Ping a client after so many seconds without a byte from it (0 = never) [default: 30, or half
+    /// of --idle-timeout if that is less]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) ping_interval: Option<u32>,
 
-    /// Seconds without a byte from a client after which its connection is closed; 0 waits for ever
+    /// Close a connection after so many seconds without a byte from its client (0 = never)
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub(crate) idle_timeout: u32,
 
-    /// Seconds after which a connection is closed whatever it does; 0 does not
+    /// Maximum connection lifetime in seconds (0 = unlimited)
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) lifetime_max: u32,
 
-    /// Seconds without a client's taking any of the output that waits for it, after which its
-    /// connection is closed; 0 waits for ever
+    /// Close a connection after so many seconds in which its client read none of the buffered
+    /// output (0 = never)
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) write_timeout: u32,
 
-    /// Seconds that connections have to end after SIGINT, SIGTERM or SIGHUP
+    /// Time limit of a graceful shutdown in seconds, after SIGINT, SIGTERM or SIGHUP
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub(crate) drain_timeout: u32,
 
-    /// How the log on standard error is written
+    /// Format of the log on standard error
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = log::Format::Text)]
     pub(crate) log: log::Format,
 
-    /// How much is logged
+    /// Lowest level that is logged
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = log::Level::Info)]
     pub(crate) log_level: log::Level,
 }
@@ -144,23 +145,23 @@ pub(crate) struct Args {
 /// What the server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
-    /// Chat rooms at /room/NAME: a message goes to everyone else in the room. /echo sends back;
-    /// browsers get a page at / and for each room
+    /// Chat rooms at /room/NAME: a message goes to everyone else in the room. /echo echoes.
+    /// Browsers get a page at / and for each room
     Chat,
-    /// WebSocket on every path: each message comes back
+    /// WebSocket echo on every path
     Echo,
-    /// Bytes without WebSocket: each comes back as it is
+    /// Echo of bytes over TCP, without WebSocket
     Raw,
 }
 
 /// What becomes of messages for a client that does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SlowConsumerPolicy {
-    /// It misses new ones until it has read
+    /// Drop new messages until it has read
     DropNewest,
-    /// It misses the oldest of those that wait
+    /// Drop the oldest buffered messages
     DropOldest,
-    /// Its connection is closed
+    /// Close its connection
     Evict,
 }
 

@@ -45,8 +45,8 @@ impl StreamHandler for Raw {
         let length = input.len();
         match stream.reply(input, ..) {
             Ok(()) => add(&self.counts.bytes, length as u64),
-            // Nothing more is read above the high watermark, so it never comes to this. Bytes must not
-            // be lost in silence.
+            // Nothing more is read above the high watermark, so it never comes to this. Bytes must
+            // not be lost in silence.
             Err(_) => stream.abort(),
         }
     }

@@ -38,7 +38,7 @@ impl Running for Site {
         let (drainer, drain_timeout) = (self.server.drainer(), self.drain_timeout);
         let stops = self.server.stops().to_vec();
         Box::new(move |manner| match manner {
-            Manner::Peace => drainer.drain(drain_timeout),
+            Manner::Graceful => drainer.drain(drain_timeout),
             Manner::Once => stops.iter().for_each(windlass::Stop::stop),
         })
     }

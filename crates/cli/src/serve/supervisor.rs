@@ -21,7 +21,7 @@ pub(crate) trait Running: Send {
     /// What it counts.
     fn report(&self) -> Report;
 
-    /// Asks it to end: the first call in peace, further ones at once.
+    /// Asks it to end: the first call gracefully, further ones at once.
     fn ender(&self) -> Box<dyn Fn(Manner)>;
 
     /// Waits until it has ended.
@@ -32,7 +32,7 @@ pub(crate) trait Running: Send {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// No new connections; those that are there are told, and have some time.
-    Peace,
+    Graceful,
     /// Now.
     Once,
 }
@@ -41,7 +41,7 @@ impl Manner {
     /// What a signal asks for, after the first that has come, if it asks for anything.
     fn asked_for(first: Option<Signal>, signal: Signal) -> Option<Self> {
         match first {
-            None => Some(Self::Peace),
+            None => Some(Self::Graceful),
             // A terminal that is closed sends it more than once: the kernel does, and the shell.
             Some(_) if signal == Signal::HUP => None,
             Some(_) => Some(Self::Once),
@@ -50,7 +50,7 @@ impl Manner {
 
     const fn name(self) -> &'static str {
         match self {
-            Self::Peace => "graceful",
+            Self::Graceful => "graceful",
             Self::Once => "immediate",
         }
     }
@@ -215,7 +215,9 @@ mod tests {
     #[test]
     fn the_second_signal_ends_it_at_once_unless_it_is_a_hang_up() {
         let all = [Signal::INT, Signal::TERM, Signal::HUP];
-        assert!(all.iter().all(|signal| Manner::asked_for(None, *signal) == Some(Manner::Peace)));
+        assert!(
+            all.iter().all(|signal| Manner::asked_for(None, *signal) == Some(Manner::Graceful))
+        );
         for first in all.map(Some) {
             assert_eq!(
                 all.map(|signal| Manner::asked_for(first, signal)),

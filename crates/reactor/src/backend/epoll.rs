@@ -78,8 +78,8 @@ impl Epoll {
     pub(crate) fn add(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
         self.check_owner()?;
         match self.control(libc::EPOLL_CTL_ADD, fd, mask, address) {
-            // The number is free in our table, so the entry is a stale entry's, whose file has come back
-            // under the number (rule 7). DEL names exactly it: (file, number).
+            // The number is free in our table, so the entry is a stale one, whose file has come
+            // back under the number (rule 7). DEL names exactly it: (file, number).
             Err(Errno::EXIST) => {
                 self.delete(fd)?;
                 self.control(libc::EPOLL_CTL_ADD, fd, mask, address)

@@ -40,13 +40,14 @@ pub trait StreamHandler: 'static {
         stream.close();
     }
 
-    /// More output waits than the high watermark says, for the peer does not read as fast as the stream
-    /// is sent to.
+    /// More output waits than the high watermark says, for the peer does not read as fast as the
+    /// stream is sent to.
     fn on_full(&mut self, stream: &mut Stream<'_>) {
         let _ = stream;
     }
 
-    /// The output that waits has sunk to the low watermark. Comes after `on_full`, in turns with it.
+    /// The output that waits has sunk to the low watermark. Comes after `on_full`, in turns with
+    /// it.
     fn on_drained(&mut self, stream: &mut Stream<'_>) {
         let _ = stream;
     }
@@ -112,7 +113,7 @@ impl fmt::Display for CloseReason {
             Self::Closed => f.write_str("closed"),
             Self::Aborted => f.write_str("aborted"),
             Self::IdleTimeout => f.write_str("nothing was received in time"),
-            Self::WriteStall => f.write_str("the peer took no output in time"),
+            Self::WriteStall => f.write_str("write timeout: the peer read no output"),
             Self::Error(errno) => write!(f, "failed: {errno}"),
             Self::Connect(errno) => write!(f, "not connected: {errno}"),
             Self::ConnectTimeout => f.write_str("not connected in time"),

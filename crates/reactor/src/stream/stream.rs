@@ -208,7 +208,8 @@ impl Stream<'_> {
 
     /// Counts the output as above the high watermark, whatever it is, so that
     /// [`on_drained`](super::StreamHandler::on_drained) tells when it has sunk to the low one.
-    /// False if that would not come: the output is at the low watermark, or the socket may take it yet.
+    /// False if that would not come: the output is at the low watermark, or the socket may take it
+    /// yet.
     pub fn wait_for_low_mark(&mut self) -> bool {
         let core = self.core();
         let may_wait = core.flags.any(Flags::BLOCKED) && core.buffered() > core.options.low_mark;

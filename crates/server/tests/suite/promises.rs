@@ -53,8 +53,8 @@ const UPGRADE: &[u8] =
     b"GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
-/// Who asks for pages, does not read them, and upgrades then, has an output above its high watermark
-/// when it opens: it must be held back as any other.
+/// Who asks for pages, does not read them, and upgrades then, has an output above its high
+/// watermark when it opens: it must be held back as any other.
 #[test]
 fn an_upgrade_behind_pages_that_nobody_reads_is_held_back() {
     const MAX: usize = 64 << 10;

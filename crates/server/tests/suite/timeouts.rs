@@ -102,7 +102,7 @@ fn a_peer_that_does_not_answer_is_given_up() {
     bed.pass(4 * SECOND);
     assert_eq!(
         bed.next(&mut client),
-        Got::Close(Some(1001), "nothing was heard for too long".into())
+        Got::Close(Some(1001), "idle timeout: no data received".into())
     );
     assert_eq!(bed.next(&mut client), Got::End(None));
     drop(client);
@@ -134,9 +134,12 @@ fn a_life_has_an_end() {
         assert_eq!(bed.next(&mut client), text("still here"));
     }
     bed.pass(9 * SECOND);
-    assert_eq!(bed.next(&mut client), Got::Close(Some(1001), "open for as long as may be".into()));
+    assert_eq!(
+        bed.next(&mut client),
+        Got::Close(Some(1001), "connection lifetime exceeded".into())
+    );
     drop(client);
-    bed.until_noted("close / Lifetime 1001 \"open for as long as may be\"");
+    bed.until_noted("close / Lifetime 1001 \"connection lifetime exceeded\"");
 }
 
 #[test]

@@ -11,8 +11,8 @@
 //! A poll carries the cell's address and, in the low bits, a generation. To change or delete a
 //! registration, its poll is cancelled by what it carries, and what it may report until its final
 //! completion, which always comes, is of an old generation and nobody's. So nothing is ever
-//! reported of a file that was closed or replaced under its number, and there are no stale entries on a
-//! ring (rule 7).
+//! reported of a file that was closed or replaced under its number, and there are no stale entries
+//! on a ring (rule 7).
 //!
 //! The kernel adds a hang-up of the peer's writing to every poll. Where that is all that holds and
 //! nobody asked for it, a level-triggered poll would complete for ever: such a cell is

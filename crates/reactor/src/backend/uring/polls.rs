@@ -78,7 +78,8 @@ impl Uring {
         }
     }
 
-    /// What a deleted cell has received, and what waits to be reported, is nobody's from here on; the buffers go back in their turn (protocol 3).
+    /// What a deleted cell has received, and what waits to be reported, is nobody's from here on;
+    /// the buffers go back in their turn (protocol 3).
     fn strike_out(&mut self, address: u64) {
         for kept in &mut self.backlog {
             if kept.user_data & !tag::MASK == address {

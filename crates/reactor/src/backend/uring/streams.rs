@@ -17,7 +17,8 @@
 //!    seen the queue of submissions empty and the queue of completions empty after it, none being
 //!    kept back by the kernel.
 //! 3. A receive is counted among the cell's requests from the moment when it is queued, or waits in
-//!    `awaiting_buffer`, until its final completion was noted. A cell of `awaiting_buffer` is allocated therefore.
+//!    `awaiting_buffer`, until its final completion was noted. A cell of `awaiting_buffer` is
+//!    allocated therefore.
 
 #![allow(unsafe_code, reason = "queue entries that name memory; the protocol above")]
 
@@ -188,7 +189,8 @@ impl Uring {
         let count = pool.out().min(self.awaiting_buffer.len());
         for _ in 0..count {
             let Some(address) = self.awaiting_buffer.pop_front() else { break };
-            // SAFETY: a awaiting_buffer cell is owed a request, so its block is allocated (protocol 3).
+            // SAFETY: a cell of `awaiting_buffer` is owed a request, so its block is allocated
+            // (protocol 3).
             let cell = unsafe { Cell::from_exposed(address) };
             self.queue_receive(cell);
         }

@@ -1,5 +1,5 @@
-//! How many completions a wait waits for, where `Builder::ring_wait_batch` is set: a few at a time cost less each
-//! than one by one, if they come soon.
+//! How many completions a wait waits for, where `Builder::ring_wait_batch` is set: a few at a time
+//! cost less each than one by one, if they come soon.
 //!
 //! Such a wait lasts until so many completions have come, or until its time limit is over and
 //! there is one. How many have a chance to come is not known, so it is tried: the number grows
