@@ -23,7 +23,17 @@ const PACKAGES: &[&str] = &["windlass", "windlass-server", "windlass-cli", "wind
 const INDIFFERENT: &[(&str, &[&str])] = &[
     (
         "windlass",
-        &["allocations", "compile_fail", "inherited", "model", "numbers", "ring", "rules", "suite"],
+        &[
+            "allocations",
+            "compile_fail",
+            "fork",
+            "inherited",
+            "model",
+            "numbers",
+            "ring",
+            "rules",
+            "suite",
+        ],
     ),
     ("windlass-server", &["seccomp"]),
     ("windlass-examples", &["asm_probe", "first", "readme"]),
