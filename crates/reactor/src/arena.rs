@@ -201,6 +201,8 @@ impl<T> Arena<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, PoisonError};
+
     use super::*;
 
     const MAX: u32 = u32::MAX - 1;
@@ -211,9 +213,13 @@ mod tests {
         name
     }
 
-    /// Arenas that share generations with nobody else.
+    /// Generations for the arenas of one test. They are reachable until the process ends, so that
+    /// leak checkers do not report them.
     fn generations() -> &'static Generations {
-        Box::leak(Box::new(Generations::new()))
+        static KEPT: Mutex<Vec<&'static Generations>> = Mutex::new(Vec::new());
+        let generations = Box::leak(Box::new(Generations::new()));
+        KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(generations);
+        generations
     }
 
     #[test]
