@@ -1,28 +1,27 @@
-//! A growing array whose places are named by index and generation, so that a stale name finds
-//! nothing.
+//! A growing array whose slots are named by index and generation. A stale name finds nothing.
 
 use crate::generations::{BLOCK, Generations, PROCESS};
 
-/// The next free place, where there is none.
+/// The end of the free list.
 const NONE: u32 = u32::MAX;
 
-/// Capacity grows by an eighth: a registration's share of it stays small (the 64-byte bound of a
-/// registration).
+/// Capacity grows by an eighth, to keep the unused share of each registration small (a registration
+/// is bounded by 64 bytes).
 const GROWTH_DIVISOR: usize = 8;
 
-/// A table of [`LARGE`] elements that has come to this many bytes is about to have [`PAGES`].
+/// From this many bytes on, a table of [`LARGE`] elements grows to [`PAGES`] at once.
 const MANY: usize = 32 << 10;
 
-/// From so many bytes on the common allocators give a block pages of its own (glibc:
-/// `M_MMAP_THRESHOLD`, mallopt(3)): those that nothing was written to are not resident, and to grow
-/// is to map more of them, not to copy. Below it each growth leaves a hole behind, and by several
-/// thousand streams the holes were a tenth of what all of them had resident.
+/// From this size on, common allocators give a block its own pages (glibc: `M_MMAP_THRESHOLD`,
+/// mallopt(3)). Untouched pages are not resident, and growing maps more pages without copying.
+/// Below this size each growth leaves a hole in the heap. With several thousand streams, the holes
+/// were a tenth of their resident memory.
 const PAGES: usize = 128 << 10;
 
-/// Elements of this size make up most of what a registration has in tables.
+/// Elements of at least this size make up most of a registration's table memory.
 const LARGE: usize = 32;
 
-/// Makes room for one more element and, when it must grow, for an eighth more, or up to where
+/// Makes room for one more element. A full table grows by an eighth, or up to the size where
 /// growing is cheap.
 pub(crate) fn reserve_one<T>(vec: &mut Vec<T>) {
     if vec.len() == vec.capacity() {
@@ -43,25 +42,24 @@ fn grow<T>(vec: &mut Vec<T>) {
 
 /// Values that are found by index and generation.
 ///
-/// A place's generation rises when it is vacated. Generations are drawn for the whole process, so
-/// no name comes twice, neither in this arena nor in another one. A place that gets no more of them
-/// is retired.
+/// A slot's generation rises when the slot is vacated. Generations are drawn for the whole process,
+/// so no name is ever reused, in this arena or another. A slot without generations left is retired.
 #[derive(Debug)]
 pub(crate) struct Arena<T> {
     places: Vec<Place<T>>,
     free: u32,
     len: usize,
     generations: &'static Generations,
-    /// The first generation of new places.
+    /// The first generation of new slots.
     fresh: u32,
-    /// The block of indices that `fresh` was drawn for; `NONE` before the first.
+    /// The block of indices that `fresh` was drawn for; `NONE` before the first draw.
     fresh_block: u32,
 }
 
 #[derive(Debug)]
 struct Place<T> {
     generation: u32,
-    /// While the place is free, the next free one. While it is taken, the note of its value.
+    /// The next free slot while this slot is free, otherwise the note of its value.
     link: u32,
     value: Option<T>,
 }
@@ -75,15 +73,15 @@ impl<T> Arena<T> {
         Self { places: Vec::new(), free: NONE, len: 0, generations, fresh: 0, fresh_block: NONE }
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The index and the generation that the next [`insert`](Self::insert) will give.
+    /// The index and the generation that the next [`insert`](Self::insert) will use.
     ///
     /// # Panics
-    /// After `max_index` places: the callers bound their number far below.
+    /// After `max_index` slots. The callers' own limits are far below.
     pub(crate) fn next(&mut self, max_index: u32) -> (u32, u32) {
         match self.places.get(self.free as usize) {
             Some(place) => (self.free, place.generation),
@@ -95,7 +93,7 @@ impl<T> Arena<T> {
         }
     }
 
-    /// The index of a new place, whose generation is then in `fresh`.
+    /// The index of a new slot. Its generation is then in `fresh`.
     fn fresh_place(&mut self) -> u32 {
         loop {
             let index = u32::try_from(self.places.len()).unwrap_or(NONE);
@@ -106,7 +104,7 @@ impl<T> Arena<T> {
             self.fresh_block = block;
             match self.generations.draw(index) {
                 Some(generation) => self.fresh = generation,
-                // There are none left for these indices: the block stays empty.
+                // No generations are left for these indices, so the block stays empty.
                 None => self.places.extend((0..BLOCK).map(|_| Place {
                     generation: 0,
                     link: NONE,
@@ -116,12 +114,12 @@ impl<T> Arena<T> {
         }
     }
 
-    /// Stores a value at the place that [`next`](Self::next) told.
+    /// Stores a value in the slot that [`next`](Self::next) returned.
     pub(crate) fn insert(&mut self, value: T) {
         self.insert_noted(value, 0);
     }
 
-    /// The same, with a number that [`note`](Self::note) tells as long as the value is there.
+    /// The same, with a number that [`note`](Self::note) returns while the value exists.
     pub(crate) fn insert_noted(&mut self, value: T, note: u32) {
         self.len += 1;
         if let Some(place) = self.places.get_mut(self.free as usize) {
@@ -134,7 +132,7 @@ impl<T> Arena<T> {
         }
     }
 
-    /// What was noted with a value.
+    /// The number stored with a value.
     pub(crate) fn note(&self, index: u32, generation: u32) -> Option<u32> {
         self.get(index, generation).map(|_| self.places[index as usize].link)
     }
@@ -149,12 +147,12 @@ impl<T> Arena<T> {
         if place.generation == generation { place.value.as_mut() } else { None }
     }
 
-    /// The value at an index that is known to be taken.
+    /// The value at an index that is known to be occupied.
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut T> {
         self.places.get_mut(index as usize)?.value.as_mut()
     }
 
-    /// The generation of an index that is known to be taken.
+    /// The generation of an index that is known to be occupied.
     pub(crate) fn generation(&self, index: u32) -> u32 {
         self.places[index as usize].generation
     }
@@ -178,14 +176,14 @@ impl<T> Arena<T> {
         Some(value)
     }
 
-    /// Index, generation and value of each place that is taken, by index.
+    /// Index, generation and value of each occupied slot, by index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32, &T)> {
         (0u32..)
             .zip(&self.places)
             .filter_map(|(i, place)| Some((i, place.generation, place.value.as_ref()?)))
     }
 
-    /// Takes the last value of the array, if there is one; for taking everything apart.
+    /// Removes the last value of the array, if any, when everything is taken apart.
     pub(crate) fn pop(&mut self) -> Option<(u32, u32, T)> {
         while let Some(place) = self.places.pop() {
             if let Some(value) = place.value {
@@ -255,8 +253,8 @@ mod tests {
         assert_eq!((other.0, arena.note(other.0, other.1)), (index, Some(0)));
     }
 
-    /// Reactors once began at offsets of their own. Those of two reactors that 10,945 others came
-    /// between met after 82,466 reuses of a place.
+    /// In an earlier version, reactors started at offsets of their own. The names of two reactors,
+    /// with 10,945 others created between them, met after 82,466 reuses of a slot.
     #[test]
     fn a_name_of_another_arena_finds_nothing_however_often_a_place_is_used_again() {
         let generations = generations();
@@ -271,7 +269,7 @@ mod tests {
         for _ in 0..if cfg!(miri) { 600 } else { 100_000 } {
             for (arena, own, other) in [(&mut first, theirs, ours), (&mut last, ours, theirs)] {
                 assert_eq!(arena.get(other.0, other.1), None);
-                // The second place is used again and again, so it is not the other's own.
+                // The second slot is reused repeatedly, so it differs from the other arena's own.
                 let name = put(arena, 3);
                 assert!(seen.insert(name), "{name:?} comes twice");
                 arena.remove(name.0, name.1);
@@ -286,7 +284,7 @@ mod tests {
         let mut arena = Arena::of(generations);
         let first = put(&mut arena, 1);
         generations.use_up(0);
-        // What is left of the range that it has.
+        // Uses the rest of the range that the slot already has.
         let mut name = first;
         let mut count = 0;
         while name.0 == first.0 {
@@ -302,7 +300,7 @@ mod tests {
         let stale =
             (0..=256).filter(|step| arena.get(first.0, first.1.wrapping_add(*step)).is_some());
         assert_eq!(stale.count(), 0);
-        // A new arena has no place in that block at all.
+        // A new arena has no slot in that block at all.
         let mut other = Arena::of(generations);
         let names: Vec<_> = (0..3).map(|value| put(&mut other, value)).collect();
         assert_eq!(

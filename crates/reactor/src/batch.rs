@@ -1,14 +1,14 @@
-//! The events of one wait, and how far they have been dispatched.
+//! The events of one wait, and how many of them have been dispatched.
 //!
-//! The cursor is in memory and not in a register of the loop: so a handler's calls can tell which
-//! cell is running, a deletion of oneself can stop the loop without a test per event, and a panic
-//! leaves the rest in place (rule 8).
+//! The cursor is in memory and not in a register of the loop, for three reasons. A handler's calls
+//! can find the running cell. A cell that deletes itself can stop the loop without a check per
+//! event. A panic leaves the rest of the batch in place (rule 8).
 //!
 //! # The protocol of this module
 //!
-//! 1. `start <= cursor <= end <= true end <= start + capacity`, all of one allocation that `drop`
-//!    frees. The true end is `end`, or `resume` while the batch is halted: so a turn that nobody
-//!    halts writes one pointer less.
+//! 1. `start <= cursor <= end <= true end <= start + capacity`, all within one allocation that
+//!    `drop` frees. The true end is `end`, or `resume` while the batch is halted. So a turn without
+//!    a halt writes one pointer less.
 //! 2. Every event in `start..true end` has been written, by the kernel or by [`Batch::push`].
 
 #![allow(
@@ -31,7 +31,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Room for `capacity` events, at least one.
+    /// Allocates room for `capacity` events, at least one.
     pub(crate) fn new(capacity: usize) -> Self {
         let room: Box<[MaybeUninit<RawEvent>]> = Box::new_uninit_slice(capacity);
         let start = Box::into_raw(room).cast::<RawEvent>();
@@ -49,60 +49,59 @@ impl Batch {
         if self.resume.is_null() { self.end } else { self.resume }
     }
 
-    /// How many events wait.
+    /// The number of events not dispatched yet.
     pub(crate) fn len(&self) -> usize {
         (self.true_end().addr() - self.cursor.addr()) / size_of::<RawEvent>()
     }
 
-    /// The next event's address of a cell and conditions; none at the end, or while halted.
+    /// The next event's cell address and conditions. `None` at the end, or while halted.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<(u64, u32)> {
         let event = self.cursor;
         if event == self.end {
             return None;
         }
-        // SAFETY: `cursor < end`, so one further is inside the allocation or one past it (protocol
-        // 1).
+        // SAFETY: `cursor < end`, so `cursor + 1` is inside the allocation or one past it
+        // (protocol 1).
         self.cursor = unsafe { event.add(1) };
-        // SAFETY: the event before `end` has been written (protocol 2), and only this batch has
-        // access to it.
+        // SAFETY: the event before `end` has been written (protocol 2), and only this batch can
+        // access it.
         let RawEvent { flags, data } = unsafe { *event };
         Some((data.u64(), flags.bits()))
     }
 
-    /// The address of the cell whose event was given out last, if one was since the batch was
-    /// filled.
+    /// The cell address of the event returned last, if any since the batch was filled.
     pub(crate) fn running(&self) -> Option<u64> {
         if self.cursor == self.start {
             return None;
         }
-        // SAFETY: `cursor > start`, so one before is inside the allocation (protocol 1).
+        // SAFETY: `cursor > start`, so `cursor - 1` is inside the allocation (protocol 1).
         let event = unsafe { self.cursor.sub(1) };
-        // SAFETY: what lies before the cursor has been written (protocol 2).
+        // SAFETY: events before the cursor have been written (protocol 2).
         Some(unsafe { (*event).data }.u64())
     }
 
-    /// Whether an event of this cell waits to be dispatched.
+    /// Whether an undispatched event names this cell.
     pub(crate) fn names(&self, address: u64) -> bool {
         // SAFETY: the events from the cursor to the true end have been written (protocol 2), and
-        // nobody writes to them while `self` is borrowed.
+        // nothing writes to them while `self` is borrowed.
         let waiting = unsafe { slice::from_raw_parts(self.cursor, self.len()) };
         waiting.iter().any(|event| { event.data }.u64() == address)
     }
 
-    /// Ends the loop after the running handler; the rest stays.
+    /// Ends the loop after the running handler. The remaining events stay.
     pub(crate) fn halt(&mut self) {
         self.resume = self.true_end();
         self.end = self.cursor;
     }
 
-    /// Lets the loop go on after [`halt`](Self::halt).
+    /// Lets the loop continue after [`halt`](Self::halt).
     pub(crate) fn resume(&mut self) {
         self.end = self.true_end();
         self.resume = ptr::null_mut();
     }
 
-    /// Makes the batch ready to be filled. What was left in it is discarded.
+    /// Prepares the batch to be filled. Remaining events are discarded.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.cursor = self.start;
@@ -110,18 +109,18 @@ impl Batch {
         self.resume = ptr::null_mut();
     }
 
-    /// The room behind the events that are there.
+    /// The free room after the events in the batch.
     #[inline]
     pub(crate) fn room(&mut self) -> &mut [MaybeUninit<RawEvent>] {
         let end = self.true_end();
         let used = (end.addr() - self.start.addr()) / size_of::<RawEvent>();
-        // SAFETY: the true end lies in the allocation and `capacity - used` elements follow it
-        // (protocol 1). The slice is borrowed from `self`, so nothing else uses the memory
+        // SAFETY: the true end lies in the allocation, and `capacity - used` elements follow it
+        // (protocol 1). The slice is borrowed from `self`, so nothing else accesses the memory
         // meanwhile.
         unsafe { slice::from_raw_parts_mut(end.cast(), self.capacity - used) }
     }
 
-    /// The room of an empty batch: all of it.
+    /// The room of an empty batch: the whole allocation.
     #[inline]
     pub(crate) fn whole_room(&mut self) -> &mut [MaybeUninit<RawEvent>] {
         debug_assert!(
@@ -129,14 +128,14 @@ impl Batch {
             "events that were not dispatched would be lost"
         );
         // SAFETY: the allocation has `capacity` elements (protocol 1). The slice is borrowed from
-        // `self`, so nothing else uses the memory meanwhile.
+        // `self`, so nothing else accesses the memory meanwhile.
         unsafe { slice::from_raw_parts_mut(self.start.cast(), self.capacity) }
     }
 
-    /// Takes over events that were written to the [`whole_room`](Self::whole_room).
+    /// Adopts events that were written to the [`whole_room`](Self::whole_room).
     ///
     /// # Safety
-    /// The first `count` elements of the room have been written, and `count` is not more than its
+    /// The first `count` elements of the room have been written, and `count` is not larger than its
     /// length.
     #[inline]
     pub(crate) unsafe fn refilled(&mut self, count: usize) {
@@ -145,13 +144,13 @@ impl Batch {
         self.end = unsafe { self.start.add(count) };
     }
 
-    /// Takes over events that were written to the [`room`](Self::room).
+    /// Adopts events that were written to the [`room`](Self::room).
     ///
     /// # Panics
-    /// While the batch is halted: the halt would be lost.
+    /// If the batch is halted, because the halt would be lost.
     ///
     /// # Safety
-    /// The first `count` elements of the room have been written, and `count` is not more than its
+    /// The first `count` elements of the room have been written, and `count` is not larger than its
     /// length.
     #[inline]
     pub(crate) unsafe fn filled(&mut self, count: usize) {
@@ -161,7 +160,7 @@ impl Batch {
         self.end = unsafe { self.end.add(count) };
     }
 
-    /// Adds an event of the reactor's own; false when there is no room.
+    /// Adds an event of the reactor's own. False if there is no room.
     pub(crate) fn push(&mut self, address: u64, ready: u32) -> bool {
         let Some(room) = self.room().first_mut() else {
             return false;
@@ -182,7 +181,7 @@ impl Drop for Batch {
             self.start.cast::<MaybeUninit<RawEvent>>(),
             self.capacity,
         );
-        // SAFETY: `start` and `capacity` are those of the box that `new` gave up. Events have no
+        // SAFETY: `start` and `capacity` come from the box that `new` gave up. Events have no
         // destructor.
         drop(unsafe { Box::from_raw(room) });
     }

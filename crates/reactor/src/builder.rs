@@ -1,4 +1,5 @@
-//! `interest() → with_fd → with_handler → register_into`, the middle two in either order.
+//! The registration builder: `interest() → with_fd → with_handler → register_into`. The middle two
+//! may come in either order.
 
 use core::{any::Any, fmt, marker::PhantomData};
 use std::{
@@ -13,21 +14,21 @@ use crate::{
     unwind_safe_drop::UnwindSafeDrop,
 };
 
-/// An [`Interest`] that has its descriptor and wants a handler.
+/// An [`Interest`] with a descriptor, without a handler yet.
 pub struct WithFd<Fd> {
     interest: Interest,
     fd: Fd,
 }
 
-/// An [`Interest`] that has its handler and wants a descriptor.
+/// An [`Interest`] with a handler, without a descriptor yet.
 pub struct WithHandler<F> {
     interest: Interest,
     handler: F,
 }
 
-/// A descriptor, its handler and what it waits for: ready to be registered.
+/// A descriptor, its handler and its interest, ready to be registered.
 ///
-/// When that fails it comes back inside the error, to be tried again or taken apart.
+/// If registering fails, the error returns the registration. The caller can retry or take it apart.
 pub struct Registration<Fd, F> {
     interest: Interest,
     fd: UnwindSafeDrop<Fd>,
@@ -41,14 +42,13 @@ impl<Fd, F> Registration<Fd, F> {
 }
 
 impl Interest {
-    /// Says which descriptor to wait for. The registration owns it, and closes it when it is
-    /// deleted.
+    /// Sets the descriptor to wait for. The registration owns it and closes it when it is deleted.
     pub const fn with_fd<Fd: AsFd + 'static>(self, fd: Fd) -> WithFd<Fd> {
         WithFd { interest: self, fd }
     }
 
-    /// Says what to call: a function or closure of any ordered subset of `&mut Fd`, [`Event`],
-    /// [`Interest`] and [`Turn`].
+    /// Sets the handler: a function or closure that takes any ordered subset of `&mut Fd`,
+    /// [`Event`], [`Interest`] and [`Turn`].
     pub const fn with_handler<F>(self, handler: F) -> WithHandler<F> {
         WithHandler { interest: self, handler }
     }
@@ -69,11 +69,12 @@ impl<F> WithHandler<F> {
 }
 
 impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
-    /// Registers it with a [`Reactor`], a [`Turn`] (where it does not fire in that turn, rule 9),
-    /// an [`Embedded`](crate::Embedded) reactor or a mock.
+    /// Registers with a [`Reactor`], a [`Turn`], an [`Embedded`](crate::Embedded) reactor or a
+    /// mock. If registered through a turn, it does not fire in that turn (rule 9).
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason); the registration comes back, the descriptor open.
+    /// See [`AddReason`](crate::AddReason); the error returns the registration with its descriptor
+    /// open.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register_into<G: Registrar, Args: 'static>(
         self,
@@ -86,10 +87,10 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
         target.with_ops(Token(()), |ops| add(ops, built)).map_err(|e| e.map(FdSubscriber::unbuild))
     }
 
-    /// Registers it with a reactor of another thread, and waits for its key. See [`Remote::add`].
+    /// Registers with a reactor on another thread and waits for the key. See [`Remote::add`].
     ///
     /// # Errors
-    /// See [`RemoteAddError`]; the registration comes back, the descriptor open.
+    /// See [`RemoteAddError`]; the error returns the registration with its descriptor open.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register_remotely<Args: 'static>(
         self,
@@ -102,7 +103,7 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
         remote.add(FdSubscriber::<Fd, F, Args>::new(self)).map_err(|e| e.map(FdSubscriber::unbuild))
     }
 
-    /// The registration as an erased subscriber.
+    /// Converts the registration into a type-erased subscriber.
     pub fn into_subscription<R: ReactorOps, Args: 'static>(self) -> Subscription<R>
     where
         F: HandlerFn<Fd, R, Args>,
@@ -110,7 +111,7 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
         Subscription::new(FdSubscriber::<Fd, F, Args>::new(self))
     }
 
-    /// Takes it apart.
+    /// Returns the interest, the descriptor and the handler.
     pub fn into_parts(self) -> (Interest, Fd, F) {
         (self.interest, self.fd.into_inner(), self.handler.into_inner())
     }
@@ -127,7 +128,7 @@ macro_rules! opaque_debug {
 }
 opaque_debug!(WithFd<Fd>, WithHandler<F>, Registration<Fd, F>);
 
-/// A registration as a subscriber. `Args` says which of a handler's signatures it is.
+/// A registration as a subscriber. `Args` names the handler's signature.
 struct FdSubscriber<Fd, F, Args> {
     handler: UnwindSafeDrop<F>,
     fd: UnwindSafeDrop<Fd>,
@@ -172,19 +173,18 @@ where
 
     fn into_fd(self: Box<Self>, _: Token) -> Option<Box<dyn Any>> {
         let Self { handler, fd, .. } = *self;
-        // While the descriptor is a local of its own: should this panic, it is closed.
+        // `fd` is a separate local here, so it is closed if this drop panics.
         drop(handler);
         Some(Box::new(fd.into_inner()))
     }
 }
 
-/// Where things can be registered: a reactor, a turn, an embedded reactor or a mock.
+/// A target for registrations: a reactor, a turn, an embedded reactor or a mock.
 pub trait Registrar: Sealed {
-    /// The reactor behind it, of which handlers get a turn.
+    /// The underlying reactor type. Handlers receive a turn of it.
     type Ops: ReactorOps;
 
-    /// For this crate alone: a token cannot be had elsewhere, so that no handler gets at its
-    /// reactor (rule 4).
+    /// Internal. Other crates cannot make a token, so no handler can reach its reactor (rule 4).
     #[doc(hidden)]
     fn with_ops<T>(&mut self, _: Token, run: impl FnOnce(&mut Self::Ops) -> T) -> T;
 }

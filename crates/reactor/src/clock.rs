@@ -6,13 +6,12 @@ use rustix::time::Timespec;
 
 use crate::unwind_safe_drop::UnwindSafeDrop;
 
-/// A source of time for a reactor's timers; `Fn() -> Instant` is one.
+/// A source of time for a reactor's timers. Any `Fn() -> Instant` is one.
 ///
-/// It must not go back; a reading before an earlier one counts as that. The waits themselves are
-/// the kernel's and take real time: a clock that stands still keeps timers from firing, not
-/// `run_once` from returning.
+/// The clock must not go back. If it does, the previous reading is used instead. Waits use the
+/// kernel's time: with a clock that stands still, timers do not fire, but `run_once` still returns.
 pub trait Clock: 'static {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Instant;
 }
 
@@ -22,14 +21,14 @@ impl<F: Fn() -> Instant + 'static> Clock for F {
     }
 }
 
-/// Time as the reactor counts it: nanoseconds since it was built.
+/// The reactor's time, in nanoseconds since it was built.
 pub(crate) struct Time {
     /// `None` for the system's monotonic clock.
     custom: Option<UnwindSafeDrop<Box<dyn Clock>>>,
     epoch: Instant,
     /// The largest reading so far.
     latest_ns: u64,
-    /// The reading that stands for the whole turn, once somebody has asked.
+    /// The reading used for the whole turn, once it was requested.
     turn_ns: Option<u64>,
 }
 
@@ -50,13 +49,13 @@ impl Time {
         self.latest_ns
     }
 
-    /// Reads the clock, but no clock of the user's while a panic is under way: then the last
-    /// reading stands.
+    /// Reads the clock, except for a custom clock during a panic. In that case it returns the last
+    /// reading.
     pub(crate) fn read_calm_ns(&mut self) -> u64 {
         if self.is_custom() && std::thread::panicking() { self.latest_ns } else { self.read_ns() }
     }
 
-    /// The turn's time, read when it is first asked for.
+    /// The turn's time. The clock is read on the first call of a turn.
     pub(crate) fn turn_ns(&mut self) -> u64 {
         if let Some(ns) = self.turn_ns {
             return ns;
@@ -66,12 +65,13 @@ impl Time {
         ns
     }
 
-    /// The next question for the turn's time reads the clock again.
+    /// Makes the next [`turn_ns`](Self::turn_ns) read the clock again.
     pub(crate) fn end_turn(&mut self) {
         self.turn_ns = None;
     }
 
-    /// A moment in the reactor's count; before its epoch it is 0, beyond 64 bits the end of time.
+    /// An instant in the reactor's count. Instants before its epoch give 0; values beyond 64 bits
+    /// saturate.
     pub(crate) fn since_epoch_ns(&self, moment: Instant) -> u64 {
         nanoseconds(moment.saturating_duration_since(self.epoch))
     }
@@ -80,18 +80,18 @@ impl Time {
         self.epoch.checked_add(Duration::from_nanos(ns)).unwrap_or(self.epoch)
     }
 
-    /// Gives the custom clock up, to be dropped with care.
+    /// Removes the custom clock, for the caller to drop.
     pub(crate) fn take_custom(&mut self) -> Option<UnwindSafeDrop<Box<dyn Clock>>> {
         self.custom.take()
     }
 }
 
-/// A duration in nanoseconds; what is longer than 64 bits of them is the end of time.
+/// A duration in nanoseconds; saturates at 64 bits.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A duration as the kernel takes it; one beyond its seconds is cut to them.
+/// A duration as the kernel takes it; saturates at the kernel's maximum seconds.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     Timespec { tv_sec, tv_nsec: duration.subsec_nanos().into() }

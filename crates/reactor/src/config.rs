@@ -1,4 +1,4 @@
-//! A reactor's settings, each bounded and with a default.
+//! The settings of a reactor. Each has a bound and a default.
 
 use core::fmt;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::{
     unwind_safe_drop::UnwindSafeDrop,
 };
 
-/// The kernel's own limit to the events of one wait (`EP_MAX_EVENTS`, fs/eventpoll.c).
+/// The kernel's limit on the events of one wait (`EP_MAX_EVENTS`, fs/eventpoll.c).
 const KERNEL_EVENTS_MAX: usize = i32::MAX as usize / 16;
 
-/// How much a reactor does in one turn and how much it keeps.
+/// The limits on work per turn and on stored objects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) events_per_turn: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Limits {
     pub(crate) quarantine_max: usize,
 }
 
-/// Settings of a [`Reactor`]; each method says its default.
+/// Settings of a [`Reactor`]. Each method states its default.
 #[must_use]
 pub struct Builder {
     pub(crate) backend: Backend,
@@ -82,104 +82,110 @@ impl Builder {
         }
     }
 
-    /// What tells of readiness. Default: [`Backend::Auto`].
+    /// The readiness backend. Default: [`Backend::Auto`].
     pub const fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
     }
 
     limit!(
-        /// The most events that one turn fetches; at least 1. Default: 1024.
+        /// Maximum events fetched per turn; at least 1. Default: 1024.
         events_per_turn
     );
     limit!(
-        /// The most timers that one turn fires; at least 1. Default: 1024.
+        /// Maximum timers fired per turn; at least 1. Default: 1024.
         timers_per_turn
     );
     limit!(
-        /// The most deferred closures that one turn runs; at least 1. Default: 1024.
+        /// Maximum deferred closures run per turn; at least 1. Default: 1024.
         deferred_per_turn
     );
     limit!(
-        /// The most calls and posts of a [`Remote`](crate::Remote) that one turn runs; at least 1.
+        /// Maximum calls and posts of a [`Remote`](crate::Remote) run per turn; at least 1.
         /// Default: 1024.
         calls_per_turn
     );
     limit!(
-        /// The most subscribers; at least 1. Default: 1,048,576. Groups are bounded by the same
-        /// number.
+        /// Maximum registered subscribers; at least 1. Default: 1,048,576. The same number limits
+        /// groups.
         subscribers_max
     );
     limit!(
-        /// The most timers. Default: 16,777,216.
+        /// Maximum timers. Default: 16,777,216.
         timers_max
     );
     limit!(
-        /// The most closures that wait to be run by `defer`. Default: 65,536.
+        /// Maximum closures queued by `defer`. Default: 65,536.
         deferred_max
     );
     limit!(
-        /// The most calls and posts of a [`Remote`](crate::Remote) that are queued or run at a
+        /// Maximum calls and posts of a [`Remote`](crate::Remote) that are queued or running at one
         /// time; at least 1. Default: 1024.
         remote_max
     );
     limit!(
-        /// The most cells whose memory is kept because the kernel may still hand out their address
-        /// (rule 7) before the epoll set is built anew. Default: 256.
+        /// Maximum quarantined cells before the epoll set is rebuilt. The memory of a quarantined
+        /// cell is kept because the kernel may still return its address (rule 7). Default: 256.
         quarantine_max
     );
 
-    /// The clock of timers. Default: the system's monotonic clock.
+    /// The clock used for timers. Default: the system's monotonic clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(UnwindSafeDrop::new(Box::new(clock)));
         self
     }
 
-    /// How long to ask again and again before the thread sleeps. Default: zero, sleep at once. With
+    /// How long to poll before the thread sleeps. Default: zero, sleep at once. With
     /// [`Duration::MAX`] the thread never sleeps.
     ///
-    /// Spinning pays if it is longer than the gap between events, and takes a core.
+    /// Busy polling reduces latency if it lasts longer than the gap between events. It occupies one
+    /// core.
     pub const fn busy_poll(mut self, spin: Duration) -> Self {
         self.busy_poll = spin;
         self
     }
 
-    /// Whether to time every handler, for [`Stats::handler_max`](crate::Stats::handler_max) and
-    /// [`Stats::lag_max`](crate::Stats::lag_max). Default: no, since it reads the clock twice per
+    /// Whether to measure the time of every handler, for
+    /// [`Stats::handler_max`](crate::Stats::handler_max) and
+    /// [`Stats::lag_max`](crate::Stats::lag_max). Default: no, because it reads the clock twice per
     /// event.
     pub const fn watchdog(mut self, on: bool) -> Self {
         self.watchdog = on;
         self
     }
 
-    /// How many buffers streams receive into on a ring, and of how many bytes each. The count is
-    /// rounded up to a power of two, at least 2 and at most 32,768; the size is at least 256 and at
-    /// most 1,048,576. Default: 16 of 256 KiB where the kernel fills them bit by bit (Linux 6.12),
-    /// or else 256 of 16 KiB: 4 MiB, mapped with the first stream. A few of them are in use as long
-    /// as these are enough, and the others take no memory.
+    /// The number and size in bytes of the buffers that streams receive into on a ring.
     ///
-    /// A buffer holds received bytes for no longer than the turn that handles them, so few are
-    /// enough for many streams; they are fast while there are more than streams that receive at the
-    /// same time.
+    /// The count is rounded up to a power of two, at least 2 and at most 32,768. The size is at
+    /// least 256 and at most 1,048,576. The default is 16 buffers of 256 KiB if the kernel fills
+    /// buffers incrementally (Linux 6.12), otherwise 256 buffers of 16 KiB. Both are 4 MiB, mapped
+    /// with the first stream. The kernel uses only a few buffers as long as these suffice, and
+    /// unused buffers take no memory.
+    ///
+    /// A buffer holds received bytes only during the turn that handles them, so a few buffers serve
+    /// many streams. Receiving is fast while there are more buffers than streams that receive at
+    /// the same time.
     pub const fn ring_buffers(mut self, count: u16, bytes: u32) -> Self {
         self.ring.buffers = Some(PoolSize::of(count, bytes));
         self
     }
 
-    /// How long a wait on a ring may last for more than one completion, to the microsecond: a few
-    /// at a time cost less each. How many are waited for, up to 16, is found out at run time: half
-    /// of what has a chance to come in that time. Default: zero, the first one ends the wait.
-    /// Without effect before Linux 6.12 and on other backends.
+    /// How long a wait on a ring may last to collect more than one completion, in whole
+    /// microseconds. Collecting several lowers the cost of each.
     ///
-    /// Some tens of microseconds spare processor time where many connections are busy, and add up
-    /// to as much to the latency.
+    /// The number to wait for, up to 16, is determined at run time: half of the completions likely
+    /// to arrive in that time. Default: zero, the first completion ends the wait. Without effect
+    /// before Linux 6.12 and on other backends.
+    ///
+    /// A few tens of microseconds save processor time if many connections are busy, and add up to
+    /// that much latency.
     pub const fn ring_wait_batch(mut self, longest: Duration) -> Self {
         let micros = longest.as_micros();
         self.ring.batch_wait_us = if micros > 1_000_000 { 1_000_000 } else { micros as u32 };
         self
     }
 
-    /// The sizes of a ring's queues, powers of two: for tests, which want them to be full.
+    /// The sizes of a ring's queues, powers of two. For tests that need full queues.
     #[doc(hidden)]
     pub const fn ring_entries(mut self, submissions: u32, completions: u32) -> Self {
         self.ring.submissions = submissions;
@@ -187,15 +193,15 @@ impl Builder {
         self
     }
 
-    /// So many of the first system calls of a ring submit nothing: for tests, as if the kernel had
-    /// no memory.
+    /// The first `count` system calls of a ring submit nothing. For tests that simulate a kernel
+    /// without memory.
     #[doc(hidden)]
     pub const fn ring_stalls(mut self, count: u32) -> Self {
         self.ring.stalls = count;
         self
     }
 
-    /// What a ring is asked for: for tests, as if the kernel were older.
+    /// The features requested of a ring. For tests that simulate an older kernel.
     #[cfg(windlass_force_ring)]
     #[doc(hidden)]
     pub const fn ring_features(

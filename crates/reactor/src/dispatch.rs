@@ -1,34 +1,37 @@
-//! The loop: wait, dispatch, and what else a turn has to do.
+//! The event loop: wait, dispatch, and the other work of a turn.
 //!
 //! One turn ([`Reactor::run_once`]):
 //!
-//! 1. destructors that a panic has left behind, a rebuild of the epoll set if one was asked for,
-//!    hooks before the wait, merged changes;
-//! 2. the wait, unless events are left over from a turn that panicked: those go first, and nothing
-//!    is fetched beside them (rules 8, 9);
-//! 3. what the last turn left over: deferred closures, remote calls, due timers (rule 10; timers
-//!    after events that are left over, too);
-//! 4. the events;
-//! 5. timers that are due, remote calls, deferred closures, hooks after the turn;
-//! 6. blocks of deleted cells are freed, if the batch is empty (rule 2).
+//! 1. Run destructors left by a panic. Rebuild the epoll set if requested. Run the hooks before the
+//!    wait. Flush merged changes.
+//! 2. Wait. If events are left over from a turn that panicked, they go first, and the turn neither
+//!    waits nor fetches events (rules 8, 9).
+//! 3. Run work left over by the last turn: deferred closures, remote calls, due timers (rule 10).
+//!    If events are left over too, these timers come after them.
+//! 4. Dispatch the events.
+//! 5. Fire due timers. Run remote calls, deferred closures, and the hooks after the turn.
+//! 6. Free the blocks of deleted cells, if the batch is empty (rule 2).
 //!
-//! Where nothing but events can be due (`pending_work` is zero) only the wait and the events remain
-//! of it, and with a `Remote` the latch.
+//! If only events can be due (`pending_work` is zero), a turn is the wait and the events. With a
+//! `Remote` it also updates the latch.
 //!
 //! # How the loop sleeps
 //!
-//! With a `Remote`, the latch is put to sleep right before a wait that may last, and awake right
-//! after any. If it will not sleep, somebody has woken it since: then the wait only asks. If it was
-//! woken when it is put awake, the inbox is looked at in this turn, or first in the next if a panic
-//! comes between. Who has pushed to the inbox wakes the latch after, so what came before the latch
-//! fell asleep is seen, and what comes after rings the descriptor. Without a `Remote` the latch
-//! sleeps all the time, and a stop rings the descriptor always.
+//! 1. With a `Remote`, the latch is put to sleep right before a wait that may block, and awake
+//!    right after any wait.
+//! 2. If the latch does not go to sleep, another thread has woken it since. The wait then returns
+//!    at once.
+//! 3. If the latch was woken when it is put awake, the inbox is checked in this turn. If a panic
+//!    comes first, it is checked at the start of the next turn.
+//! 4. A thread that pushes to the inbox wakes the latch afterwards. If the push came before the
+//!    latch fell asleep, the loop sees it. If it came after, it writes to the wake descriptor.
+//! 5. Without a `Remote`, the latch always sleeps, and a stop always writes to the wake descriptor.
 //!
 //! # The protocol of this module
 //!
-//! While the loop runs it reaches the reactor by one raw pointer, made from the `&mut self` of
-//! `run_once`; a trampoline turns it into the handler's [`Turn`] for the time of a call. No
-//! reference to the reactor is alive in the loop at that time.
+//! While the loop runs, it accesses the reactor through one raw pointer, made from the `&mut self`
+//! of `run_once`. A trampoline turns it into the handler's [`Turn`] during a call. No reference to
+//! the reactor is alive in the loop at that time.
 
 #![allow(
     unsafe_code,
@@ -55,25 +58,26 @@ use crate::{
 
 const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// The longest wait that is asked of the kernel at once; a longer one is asked again. epoll_wait(2)
-/// takes 31 bits of milliseconds, some days more than this.
+/// The longest single wait. Longer waits are repeated. epoll_wait(2) takes 31 bits of milliseconds,
+/// which is some days more than this.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 
-/// The longest wait while no other thread can wake the loop. It looks this often for what they ask.
+/// The longest wait while no other thread can wake the loop, so that requests of other threads are
+/// still noticed.
 const DEAF_WAIT_MAX: Duration = Duration::from_millis(10);
 
-/// Gives the events of the batch to their cells, until the batch ends or is halted. The whole cost
-/// of an event is here and in the trampoline.
+/// Dispatches the events of the batch to their cells, until the batch ends or is halted. The whole
+/// cost of an event is here and in the trampoline.
 ///
 /// # Safety
-/// `reactor` is live and not borrowed otherwise, and no handler runs.
+/// `reactor` is live and not borrowed elsewhere, and no handler runs.
 #[inline(never)]
 unsafe fn dispatch_batch(reactor: *mut Reactor) {
-    // SAFETY: the caller's promise is the same.
+    // SAFETY: the caller's promise covers this call.
     unsafe { dispatch_events(reactor) }
 }
 
-/// [`dispatch_batch`], for the one place where the call would cost as much as an event.
+/// [`dispatch_batch`], inlined where the call would cost as much as an event.
 ///
 /// # Safety
 /// As [`dispatch_batch`].
@@ -84,22 +88,23 @@ unsafe fn dispatch_events(reactor: *mut Reactor) {
     if next.is_none() {
         return;
     }
-    // The test stands at the end, or an inlined loop has a jump more for each event.
+    // The check is at the end, because an inlined loop would otherwise need one more jump per
+    // event.
     loop {
         let Some((address, ready)) = next else { return };
-        // SAFETY: what an event carries is the address of a cell, for nobody else can add to the
-        // set (rule 11); its block is not freed before the batch is empty, or while the set may
+        // SAFETY: an event carries the address of a cell, because no other code can add to the set
+        // (rule 11). The cell's block is not freed before the batch is empty, or while the set may
         // have the address (rule 2).
         let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
-        // SAFETY: no handler runs, and the cell is registered here or a dead one of here, which
-        // touches nothing.
+        // SAFETY: no handler runs. The cell is registered with this reactor, or is a dead cell of
+        // it, whose function does nothing.
         unsafe { cell.call(ready, reactor) };
-        // SAFETY: the handler has returned, so as above.
+        // SAFETY: the handler has returned, so this borrow is again the only one.
         next = unsafe { &mut (*reactor).batch }.next();
     }
 }
 
-/// The same, with the time of every handler taken.
+/// The same, with the time of every handler measured.
 ///
 /// # Safety
 /// As [`dispatch_batch`].
@@ -118,32 +123,31 @@ unsafe fn dispatch_watched(reactor: *mut Reactor, fetched: Instant) {
     }
 }
 
-/// Ends a turn, also by a panic: then what the books need is made right, and nothing of the user's
-/// runs (rule 8).
+/// Ends a turn, also after a panic. It then restores the reactor's state and runs no user code
+/// (rule 8).
 struct TurnGuard<'r> {
     reactor: &'r mut Reactor,
-    /// The batch's events have been counted as dispatched.
+    /// True if the batch's events have been counted as dispatched.
     counted: bool,
 }
 
 impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
         let reactor = &mut *self.reactor;
-        // The latch's wake was taken, and a panic came before the inbox was looked at.
+        // The latch's wake was consumed, but a panic came before the inbox was checked.
         reactor.calls_left |= reactor.pending_work & pending_work::CALLS != 0;
-        // The value of a cell that has deleted itself and panicked: its destructor runs in the next
-        // turn.
+        // A cell that deleted itself and panicked: its value's destructor runs in the next turn.
         reactor.retire_self_deleted();
         reactor.phase = Phase::Idle;
         reactor.woken = 0;
         reactor.is_deferring = false;
-        // Events left over are counted when they are dispatched.
+        // Left-over events are counted when they are dispatched.
         if self.counted {
             reactor.counters.events -= reactor.batch.len() as u64;
         }
         reactor.time.end_turn();
         if reactor.pending_work & pending_work::QUEUED != 0 || std::thread::panicking() {
-            // The next wait may be long in coming, and peers wait for what was sent.
+            // The next wait may be far off, and peers wait for the sent data.
             reactor.driver.submit_now();
         }
         reactor.recompute_pending();
@@ -151,21 +155,23 @@ impl Drop for TurnGuard<'_> {
 }
 
 impl Reactor {
-    /// Waits until something is due, or `timeout` is over (`None`: for ever), and runs one turn.
-    /// Says how many events were dispatched; timers, closures and wake-ups are not counted.
+    /// Waits until something is due or `timeout` has passed (`None`: no limit), and runs one turn.
+    /// Returns the number of dispatched events, without timers, closures and wake-ups.
     ///
-    /// A timeout of zero asks and returns. Others are exact to the nanosecond where the kernel is
-    /// (`epoll_pwait2`, since Linux 5.11), rounded up to a millisecond where it is not, and never
-    /// shorter than asked, unless something is due. `EINTR` neither ends nor stretches them. It
-    /// returns early with 0 when timers, closures or a wake-up were all that came.
+    /// With a timeout of zero, the call does not block. Other timeouts are exact to the nanosecond
+    /// if the kernel supports it (`epoll_pwait2`, since Linux 5.11). Otherwise they are rounded up
+    /// to a millisecond. A wait is never shorter than the timeout unless something is due. `EINTR`
+    /// neither ends nor extends it. The call returns early with 0 if only timers, closures or a
+    /// wake-up were due.
     ///
     /// # Errors
-    /// What epoll_wait(2) or io_uring_enter(2) says; that takes a hostile hand at the descriptor.
-    /// `ESTALE` in a child of fork(2): the reactor is its parent's.
+    /// The errors of epoll_wait(2) or io_uring_enter(2), which occur only if other code tampers
+    /// with the descriptor. `ESTALE` in a child of fork(2), because the reactor belongs to the
+    /// parent.
     ///
     /// # Panics
-    /// With the panic of a handler or destructor. The reactor stays usable: the rest of the batch
-    /// comes first in the next turn, which does not wait (rule 8).
+    /// Resumes the panic of a handler or destructor. The reactor stays usable. The rest of the
+    /// batch comes first in the next turn, which does not wait (rule 8).
     #[inline(always)]
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
         match timeout.into() {
@@ -175,7 +181,7 @@ impl Reactor {
         }
     }
 
-    /// A turn in which more than events may be due: calls alone, or anything.
+    /// A turn in which other work may be due: only remote calls, or anything.
     #[cold]
     #[inline(never)]
     fn longer_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
@@ -188,7 +194,7 @@ impl Reactor {
         }
     }
 
-    /// A turn in which nothing but events can be due, and calls if there is a remote.
+    /// A turn in which only events can be due, and remote calls if there is a remote.
     #[inline(always)]
     fn short_turn<const AT_ONCE: bool, const REMOTE: bool>(&mut self) -> io::Result<usize> {
         let at_once = AT_ONCE || (REMOTE && !self.stop.latch().sleep());
@@ -207,8 +213,8 @@ impl Reactor {
         self.counters.events += count as u64;
         self.phase = Phase::Events;
         let guard = TurnGuard { reactor: self, counted: true };
-        // SAFETY: the guard is not used during the call, and no handler runs: this is not called
-        // from one (rule 4).
+        // SAFETY: the guard is not used during the call. No handler runs, because this is not
+        // called from one (rule 4).
         unsafe { dispatch_events(guard.reactor) };
         let usual = if REMOTE { pending_work::REMOTE } else { 0 };
         if guard.reactor.pending_work != usual {
@@ -219,7 +225,7 @@ impl Reactor {
         Ok(count)
     }
 
-    /// The loop does not sleep any more: if it was woken, the inbox is to be looked at.
+    /// Puts the latch awake. If it was woken, the inbox must be checked.
     #[inline]
     fn wake_up(&mut self) {
         if self.stop.latch().awake() {
@@ -227,7 +233,7 @@ impl Reactor {
         }
     }
 
-    /// A turn with everything in it.
+    /// A turn with all steps.
     #[cold]
     #[inline(never)]
     fn turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
@@ -241,7 +247,8 @@ impl Reactor {
             timeout if guard.reactor.pending_work & pending_work::DEAF == 0 => timeout,
             timeout => Some(timeout.map_or(DEAF_WAIT_MAX, |timeout| timeout.min(DEAF_WAIT_MAX))),
         };
-        // Before the batch is filled, which may name what was added until now (`Reactor::is_new`).
+        // Before the batch is filled, so that it may name only cells added before
+        // (`Reactor::is_new`).
         guard.reactor.counters.turns += 1;
         let has_kept = !guard.reactor.batch.is_empty();
         if !has_kept {
@@ -251,15 +258,15 @@ impl Reactor {
         let reactor = &mut *guard.reactor;
         let count = reactor.batch.len();
         reactor.counters.events += count as u64;
-        // Timers that are started in this turn do not fire in it (rule 9): where none waits now,
-        // none can be due.
+        // Timers started in this turn do not fire in it (rule 9). If none waits now, none can
+        // become due.
         let has_timers = reactor.timers.waiting() > 0;
-        // After kept events, or a timer that panics in each turn would keep those from coming.
+        // After kept events. Otherwise a timer that panics in every turn would delay them for ever.
         let timers_first = mem::take(&mut reactor.timers_left) && !has_kept;
         if has_timers {
             let now = reactor.time.turn_ns();
-            // Until they have fired: if anything panics before, they come first in the next turn
-            // (rule 8).
+            // Set until they have fired. If anything panics before that, they come first in the
+            // next turn (rule 8).
             reactor.timers_left = reactor.timers.may_be_due(now);
         }
         reactor.phase = Phase::Calls;
@@ -277,8 +284,8 @@ impl Reactor {
         Ok(guard.finish(count, left, called))
     }
 
-    /// What comes before the wait; true when a hook has asked for the end, which nothing would wake
-    /// the wait for.
+    /// The steps before the wait. True if a hook has requested a stop, because nothing would wake
+    /// the wait.
     fn prepare(&mut self) -> bool {
         // Rule 14, then rule 8.
         self.flush();
@@ -299,7 +306,7 @@ impl Reactor {
         !was_asked && self.stop.is_asked()
     }
 
-    /// Fills the empty batch: with error events that are owed, then from the kernel.
+    /// Fills the empty batch: first with pending error events, then from the kernel.
     fn fetch(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.reclaim.free(&self.batch, &self.driver);
         self.batch.clear();
@@ -336,9 +343,9 @@ impl Reactor {
         }
     }
 
-    /// Waits into the rest of the batch, until the timeout or the next timer.
+    /// Waits for events into the rest of the batch, until the timeout or the next timer.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        // A deadline needs a clock: for a finite timeout and for timers, and for nothing else.
+        // The clock is read only for a finite timeout and for timers.
         let waits = timeout != Some(Duration::ZERO);
         let has_timers = self.timers.waiting() > 0;
         let start = (waits && (timeout.is_some() || !self.busy_poll.is_zero())).then(Instant::now);
@@ -360,7 +367,7 @@ impl Reactor {
             match self.wait_once(span) {
                 Ok(0) => {}
                 Ok(_) => return Ok(()),
-                // The signal's handler has run; what is left of the time is waited for.
+                // A signal handler has run. Wait for the remaining time.
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
             }
@@ -368,8 +375,8 @@ impl Reactor {
             if !timed_out {
                 continue;
             }
-            // A timer that was cancelled has left its deadline behind: then nothing is due, and the
-            // wait goes on.
+            // A cancelled timer has left its deadline behind. Nothing is due, so the wait
+            // continues.
             let in_vain = by_timer
                 && !self.time.is_custom()
                 && self.until_next_timer() != Some(Duration::ZERO);
@@ -379,27 +386,28 @@ impl Reactor {
         }
     }
 
-    /// How long until the next timer is due, as far as the wheel knows when it has looked.
+    /// The time until the next timer is due, after the wheel has advanced to now.
     fn until_next_timer(&mut self) -> Option<Duration> {
         let now = self.time.read_ns();
         let next = self.timers.next_deadline_after_advance(now)?;
         Some(Duration::from_nanos(next.saturating_sub(now)))
     }
 
-    /// Asks again and again for as long as `busy_poll` says; true when events came.
+    /// Polls for as long as `busy_poll` allows. True if events or calls came.
     fn spin(&mut self, start: Instant, deadline: Option<Instant>) -> io::Result<bool> {
         let mut span = self.busy_poll;
         if self.timers.waiting() > 0 {
             span = span.min(self.until_next_timer().unwrap_or(span));
         }
-        // A span too long to be added has no end: then only the caller's deadline ends the spin.
+        // If the sum overflows, only the caller's deadline ends the spin.
         let end = match (start.checked_add(span), deadline) {
             (Some(end), Some(deadline)) => Some(end.min(deadline)),
             (end, deadline) => end.or(deadline),
         };
         let has_remote = self.pending_work & pending_work::REMOTE != 0;
         loop {
-            // The latch is awake, so who queues a call makes no system call, and it is seen here.
+            // The latch is awake, so a thread that queues a call makes no system call. The call is
+            // noticed here.
             if has_remote && self.stop.latch().is_woken() {
                 return Ok(true);
             }
@@ -414,12 +422,12 @@ impl Reactor {
         }
     }
 
-    /// One wait of the kernel's, into the rest of the batch.
+    /// One kernel wait, into the rest of the batch.
     fn wait_once(&mut self, span: Option<Duration>) -> Result<usize, Errno> {
         let time = span.map(|span| timespec(span.min(WAIT_MAX)));
         let room = self.batch.room();
         if room.is_empty() {
-            // Error events have taken all of it. The kernel's wait for the next turn.
+            // Error events have filled the batch. The kernel's events wait for the next turn.
             return Ok(0);
         }
         let count = self.driver.wait(room, time.as_ref())?;
@@ -436,10 +444,10 @@ impl Reactor {
             let watch = self.watch;
             let this: *mut Self = self;
             match watch {
-                // SAFETY: `self` is not used during the call, and no handler runs: this is not
+                // SAFETY: `self` is not used during the call. No handler runs, because this is not
                 // called from one (rule 4).
                 None => unsafe { dispatch_batch(this) },
-                // SAFETY: the same.
+                // SAFETY: as above.
                 Some(fetched) => unsafe { dispatch_watched(this, fetched) },
             }
             if self.pending_work & pending_work::SELF_DELETED == 0 {
@@ -449,11 +457,11 @@ impl Reactor {
         }
     }
 
-    /// Fires the timers that are due, as many as one turn may.
+    /// Fires due timers, up to the limit of one turn.
     fn fire_timers(&mut self) {
         let now = self.time.turn_ns();
         for _ in 0..self.limits.timers_per_turn {
-            // A timer that panics leaves the other due ones for the next turn (rule 8).
+            // If a timer panics, the other due timers fire in the next turn (rule 8).
             self.timers_left = true;
             let Some(due) = self.timers.take_due(now) else {
                 self.timers_left = false;
@@ -476,7 +484,7 @@ impl Reactor {
         drop(firing);
     }
 
-    /// Runs deferred closures, the oldest first. What they defer waits for the next turn.
+    /// Runs deferred closures, the oldest first. Closures that they defer wait for the next turn.
     fn run_deferred(&mut self, count: usize) {
         self.is_deferring = true;
         for _ in 0..count {
@@ -486,7 +494,7 @@ impl Reactor {
         self.is_deferring = false;
     }
 
-    /// Takes the time of a call, if the watchdog is on.
+    /// Measures the time of a call, if the watchdog is on.
     pub(crate) fn timed(&mut self, call: impl FnOnce(&mut Self)) {
         let Some(fetched) = self.watch else {
             return call(self);
@@ -496,7 +504,7 @@ impl Reactor {
         self.counters.note_handler(fetched, start);
     }
 
-    /// Sets the bits of `pending_work` to what there is to do.
+    /// Recomputes the bits of `pending_work` from the reactor's state.
     pub(crate) fn recompute_pending(&mut self) {
         let mut bits = self.pending_work & pending_work::LASTING;
         let (has_nudges, has_touched) = self.recompute_pending_streams();
@@ -520,7 +528,7 @@ impl Reactor {
 }
 
 impl TurnGuard<'_> {
-    /// What comes after events that have left something to do.
+    /// The steps after events that have left other work.
     #[cold]
     #[inline(never)]
     fn finish_short(self, count: usize) -> usize {
@@ -531,8 +539,8 @@ impl TurnGuard<'_> {
         self.finish(count, 0, 0)
     }
 
-    /// What comes after the events and timers, and the count of the user's events. So many deferred
-    /// closures and calls have run already.
+    /// The steps after events and timers. Returns the count of the user's events. `deferred` and
+    /// `called` are the deferred closures and calls that this turn has run already.
     fn finish(self, count: usize, deferred: usize, called: usize) -> usize {
         let reactor = &mut *self.reactor;
         reactor.phase = Phase::Calls;
@@ -551,7 +559,7 @@ impl TurnGuard<'_> {
     }
 }
 
-/// A timer whose handler runs. Dropping it settles what becomes of it, by a panic too.
+/// A timer whose handler runs. Its drop reschedules or removes the timer, even after a panic.
 struct Firing<'r> {
     reactor: &'r mut Reactor,
     key: crate::Key,

@@ -1,10 +1,10 @@
-//! Life inside another loop: one descriptor that is readable whenever the reactor has something to
-//! do.
+//! Embedding in another event loop, through one descriptor that is readable when the reactor has
+//! work.
 //!
-//! The descriptor is an outer epoll set over three things: the reactor's own set, an eventfd for
-//! work that no descriptor tells of (events kept after a panic, deferred closures and the like),
-//! and a timerfd for the next timer. Nobody trusts what the outer set's events carry, so it may be
-//! shown; the inner one may not (rule 11).
+//! The descriptor is an outer epoll set over three descriptors: the reactor's own set, an eventfd,
+//! and a timerfd for the next timer. The eventfd signals work without a descriptor, such as events
+//! kept after a panic and deferred closures. The data in the outer set's events is never used, so
+//! the outer set may be exposed. The inner set must not be exposed (rule 11).
 
 use core::fmt;
 use std::{
@@ -33,17 +33,19 @@ use crate::{
     turn::{Token, sealed::Sealed},
 };
 
-/// A reactor that lives inside another loop.
+/// A reactor embedded in another event loop.
 ///
-/// Watch it for reading, level-triggered, and call [`run_once`](Self::run_once) with a timeout of
-/// zero when it is readable: then something is due, an event, a timer, or work left over. It is a
-/// subscriber's descriptor like any other, in another reactor too.
+/// Watch it for reading, level-triggered. When it is readable, call [`run_once`](Self::run_once)
+/// with a timeout of zero: an event, a timer or left-over work is due. It can be registered like
+/// any other descriptor, also with another reactor.
 ///
-/// A loop that registers edge-triggered, as tokio's `AsyncFd` does, takes it for ready until it is
-/// not readable any more: a turn may leave something over. The example `in_tokio` shows that.
+/// A turn may leave work over. Therefore a loop that registers the descriptor edge-triggered, as
+/// tokio's `AsyncFd` does, must treat it as ready until it is no longer readable. The example
+/// `in_tokio` shows this.
 ///
-/// Chains of epoll sets end at five (epoll_ctl(2), `ELOOP`), and an embedded reactor takes two of
-/// them: one embedded reactor inside another one inside a host is as deep as it goes.
+/// The kernel limits chains of epoll sets to five (epoll_ctl(2), `ELOOP`), and an embedded reactor
+/// uses two of them. The deepest nesting is therefore one embedded reactor inside another inside a
+/// host.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -65,22 +67,22 @@ pub struct Embedded {
     outer: OwnedFd,
     work: OwnedFd,
     timer: OwnedFd,
-    /// The inner set that the outer one watches: its serial, and its number.
+    /// The inner set that the outer one watches: its serial, and its descriptor number.
     watched: Option<(u64, RawFd)>,
     /// Whether `work` is readable.
     raised: bool,
-    /// When `timer` expires, in the reactor's count.
+    /// When `timer` expires, in nanoseconds since the reactor's epoch.
     armed: Option<u64>,
-    /// The kernel has refused to keep the descriptors up to date; the next `run_once` says so.
+    /// An error from updating the descriptors. The next `run_once` returns it.
     trouble: Option<Errno>,
 }
 
-/// A reactor that could not be embedded, and why.
+/// A reactor that could not be embedded, and the reason.
 pub struct EmbedError {
-    /// What the kernel said: `EMFILE` when the process has no descriptor left, say. `EOPNOTSUPP`
-    /// where the [`Backend`] has no descriptor that another loop could wait for.
+    /// The kernel's error, for example `EMFILE` if the process has no descriptor left. `EOPNOTSUPP`
+    /// if the [`Backend`] has no descriptor that another loop could wait for.
     pub errno: Errno,
-    /// The reactor, unharmed.
+    /// The reactor, unchanged.
     pub reactor: Box<Reactor>,
 }
 
@@ -108,10 +110,10 @@ impl From<EmbedError> for io::Error {
 }
 
 impl Reactor {
-    /// Makes the reactor live inside another loop.
+    /// Embeds the reactor in another event loop.
     ///
     /// # Errors
-    /// [`EmbedError`], with the reactor in it.
+    /// [`EmbedError`], which returns the reactor.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn embed(self) -> Result<Embedded, EmbedError> {
         if self.backend() == Backend::Poll {
@@ -152,21 +154,21 @@ impl Reactor {
         }
     }
 
-    /// Whether the next turn has something to do that no descriptor and no timer tells of.
+    /// Whether the next turn has work that no descriptor and no timer signals.
     fn has_work(&self) -> bool {
         self.pending_work & pending_work::WORK != 0
     }
 }
 
 impl Embedded {
-    /// Runs one turn; see [`Reactor::run_once`]. The host gives a timeout of zero.
+    /// Runs one turn. See [`Reactor::run_once`]. The host passes a timeout of zero.
     ///
     /// # Errors
-    /// What [`Reactor::run_once`] says, and what the kernel said when the descriptors could not be
-    /// kept up to date.
+    /// The errors of [`Reactor::run_once`], and an error of the kernel from updating the
+    /// descriptors.
     ///
     /// # Panics
-    /// With the panic of a handler or destructor; what is left over makes the descriptor readable.
+    /// Resumes the panic of a handler or destructor. Left-over work makes the descriptor readable.
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
         let timeout = timeout.into();
         let count = self.with(|reactor| reactor.run_once(timeout))?;
@@ -176,9 +178,9 @@ impl Embedded {
         }
     }
 
-    /// Lends the reactor, and brings the descriptor up to date afterwards.
+    /// Lends the reactor, then updates the descriptor.
     pub fn with<T>(&mut self, run: impl FnOnce(&mut Reactor) -> T) -> T {
-        /// Settles also when `run` panics: what was kept must wake the host.
+        /// Updates the descriptors even if `run` panics, because kept events must wake the host.
         struct Settle<'e>(&'e mut Embedded);
         impl Drop for Settle<'_> {
             fn drop(&mut self) {
@@ -189,7 +191,7 @@ impl Embedded {
         run(&mut settle.0.reactor)
     }
 
-    /// Gives the reactor back; the descriptor is closed.
+    /// Returns the reactor and closes the descriptor.
     #[must_use]
     pub fn into_reactor(mut self) -> Reactor {
         self.reactor.driver.leave_host();
@@ -202,18 +204,18 @@ impl Embedded {
         }
     }
 
-    /// Does all of it although a part fails: what is not watched must not keep the rest from waking
-    /// the host.
+    /// Completes all steps even if one fails, so that one failure does not keep the others from
+    /// waking the host.
     fn try_settle(&mut self) -> Result<(), Errno> {
-        // A child of fork(2) shares the descriptors with the parent, whose host would sleep through
-        // his timer.
+        // A child of fork(2) shares the descriptors with the parent. Changing the timerfd here
+        // would make the parent's host miss its timer.
         self.reactor.driver.check_owner()?;
         self.reactor.flush();
-        // The descriptor first: it tells of what comes after it is there.
+        // The descriptor first: it reports only events that arrive after it is added.
         let watched = self.watch_inner();
         let settled = self.reactor.driver.settle();
-        // Asleep before the host sleeps; what was queued before that is work. Before the timer,
-        // which asks the user's clock, and that may panic.
+        // The latch must sleep before the host sleeps; calls queued earlier count as work. This
+        // comes before the timer, because reading a custom clock may panic.
         let is_woken = self.reactor.pending_work & pending_work::REMOTE != 0
             && !self.reactor.stop.latch().sleep();
         self.raise_work(watched.is_err() || is_woken || settled != Ok(false))?;
@@ -234,14 +236,14 @@ impl Embedded {
         Ok(())
     }
 
-    /// The inner set is another one after a rebuild (rule 7), when it has left the outer set by
-    /// being closed; and when the owner has put another reactor in this one's place, where it must
-    /// be made to leave.
+    /// Watches the current inner set. It differs from the watched one in two cases. After a rebuild
+    /// (rule 7), the old set was closed and thereby left the outer set. If the owner replaced the
+    /// reactor by another one, the old set must be removed here.
     fn watch_inner(&mut self) -> Result<(), Errno> {
         let (inner, serial) = match self.reactor.driver.watchable() {
             Ok(watchable) => watchable,
             Err(errno) => {
-                // What was in its place before has nothing to do here any more.
+                // The previous inner set must no longer be watched.
                 if let Some((_, number)) = self.watched.take() {
                     backend::forget(self.outer.as_fd(), number);
                 }
@@ -268,13 +270,13 @@ impl Embedded {
     fn arm_timer(&mut self) -> Result<(), Errno> {
         let next = self.reactor.timers.next_deadline();
         let is_custom = self.reactor.time.is_custom();
-        // A clock of the owner's may run as it likes, so the span to the same deadline is another
-        // one each time.
+        // A custom clock may run at any speed, so the time to the same deadline must be computed
+        // again.
         if next == self.armed && (next.is_none() || !is_custom) {
             return Ok(());
         }
-        // All zeros disarm a timerfd, so what is due already is due in a nanosecond; where the
-        // clock may stand still, in a millisecond, or the host would spin.
+        // All zeros disarm a timerfd, so a timer that is due gets one nanosecond. With a custom
+        // clock, which may stand still, it gets one millisecond; otherwise the host would spin.
         let least = if is_custom { 1_000_000 } else { 1 };
         let span =
             next.map(|next| next.saturating_sub(self.reactor.time.read_calm_ns()).max(least));
@@ -294,8 +296,8 @@ impl AsFd for Embedded {
 }
 
 impl AsRawFd for Embedded {
-    /// The number of the same, for loops that ask for it: tokio's `AsyncFd`, say. It stays the
-    /// same, and open, until the `Embedded` is dropped or [taken apart](Self::into_reactor).
+    /// The descriptor number, for loops that need it, such as tokio's `AsyncFd`. It stays the same,
+    /// and open, until the `Embedded` is dropped or [taken apart](Self::into_reactor).
     fn as_raw_fd(&self) -> RawFd {
         self.outer.as_raw_fd()
     }

@@ -1,5 +1,4 @@
-//! What can go wrong, one small type for each operation. Each turns into an [`io::Error`], so that
-//! `?` works.
+//! Error types, one for each operation. Each converts into an [`io::Error`], so `?` works.
 
 use core::fmt;
 use std::io;
@@ -8,8 +7,8 @@ pub use rustix::io::Errno;
 
 use crate::RingError;
 
-/// The key names nothing: it is stale, of another reactor, of another kind (timer, descriptor,
-/// group) or made up.
+/// The key names nothing. It is stale, made up, from another reactor, or of another kind (timer,
+/// descriptor, group).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotFound;
 
@@ -17,23 +16,24 @@ pub struct NotFound;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddReason {
-    /// The descriptor's number is registered already, or its subscriber has deleted itself and is
-    /// still in its handler.
+    /// The descriptor's number is registered already, or its subscriber has deleted itself and its
+    /// handler has not returned yet.
     AlreadyExists,
-    /// As many subscribers as the builder's `subscribers_max` are registered.
+    /// The limit `subscribers_max` is reached.
     LimitReached,
-    /// The kernel takes [`exclusive`](crate::Interest::exclusive) with a few conditions only.
+    /// [`exclusive`](crate::Interest::exclusive) is combined with a condition or mode that the
+    /// kernel rejects.
     InvalidInterest,
-    /// The reactor's backend does not have this manner of interest: [`Backend`](crate::Backend)
-    /// says which has what.
+    /// The reactor's backend does not support this interest. [`Backend`](crate::Backend) lists the
+    /// supported ones.
     Unsupported,
     /// The descriptor is not open (`EBADF`).
     BadDescriptor,
-    /// The descriptor cannot be polled: a regular file or a directory, say (`EPERM`).
+    /// The descriptor cannot be polled, for example a regular file or a directory (`EPERM`).
     NotPollable,
-    /// Epoll sets are nested deeper than the kernel allows, or in a circle (`ELOOP`).
+    /// Epoll sets are nested deeper than the kernel allows, or form a cycle (`ELOOP`).
     NestedTooDeep,
-    /// Any other error of the kernel, out of memory or of watches say.
+    /// Any other error of the kernel, for example out of memory or out of watches.
     Os(Errno),
 }
 
@@ -48,15 +48,15 @@ impl From<Errno> for AddReason {
     }
 }
 
-/// A subscriber that was not registered, and why.
+/// A subscriber that was not registered, and the reason.
 ///
-/// `?` turns it into an [`io::Error`], whatever the subscriber is.
+/// `?` converts it into an [`io::Error`] for any subscriber type.
 ///
 /// # In `anyhow`
-/// Errors that give something back are `Send` and `Sync` only if that is, and `anyhow::Error` wants
-/// both. A handler that holds an `Rc` is neither, nor is a [`Group`](crate::Group) or a
-/// [`Reactor`](crate::Reactor). Make an [`io::Error`] of the error first, which drops what came
-/// back:
+/// An error that returns a value is `Send` and `Sync` only if the value is, and `anyhow::Error`
+/// requires both. A handler that holds an `Rc` is neither. The same is true of a
+/// [`Group`](crate::Group) and a [`Reactor`](crate::Reactor). Convert the error into an
+/// [`io::Error`] first, which drops the returned value:
 ///
 /// ```
 /// use std::{io, net::TcpListener, rc::Rc, time::Duration};
@@ -81,9 +81,9 @@ impl From<Errno> for AddReason {
 /// }
 /// ```
 ///
-/// The same goes for [`TimerError`], [`DeferError`], [`GroupError`](crate::GroupError),
-/// [`EmbedError`](crate::EmbedError), and those of a [`Remote`](crate::Remote). Without the
-/// conversion the compiler refuses it:
+/// The same applies to [`TimerError`], [`DeferError`], [`GroupError`](crate::GroupError),
+/// [`EmbedError`](crate::EmbedError), and the errors of a [`Remote`](crate::Remote). Without the
+/// conversion, compilation fails:
 ///
 /// ```compile_fail,E0277
 /// use std::{rc::Rc, time::Duration};
@@ -96,38 +96,39 @@ impl From<Errno> for AddReason {
 /// }
 /// ```
 pub struct AddError<S> {
-    /// Why.
+    /// The reason.
     pub reason: AddReason,
-    /// The subscriber, unharmed: its descriptor is still open.
+    /// The subscriber, unchanged. Its descriptor is still open.
     pub subscriber: S,
 }
 
 impl<S> AddError<S> {
-    /// The error of a subscriber.
+    /// Makes the error for a subscriber.
     #[must_use]
     pub const fn new(reason: AddReason, subscriber: S) -> Self {
         Self { reason, subscriber }
     }
 
-    /// The same error of something made from the subscriber.
+    /// Converts the subscriber and keeps the reason.
     pub fn map<T>(self, f: impl FnOnce(S) -> T) -> AddError<T> {
         AddError { reason: self.reason, subscriber: f(self.subscriber) }
     }
 }
 
-/// Why an interest was not changed. The old one stays in force.
+/// Why an interest was not changed. The old interest stays in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModifyError {
     /// The key names no registered descriptor.
     NotFound,
-    /// The kernel takes [`exclusive`](crate::Interest::exclusive) with a few conditions only.
+    /// [`exclusive`](crate::Interest::exclusive) is combined with a condition or mode that the
+    /// kernel rejects.
     InvalidInterest,
-    /// The reactor's backend does not have this manner of interest: [`Backend`](crate::Backend)
-    /// says which has what.
+    /// The reactor's backend does not support this interest. [`Backend`](crate::Backend) lists the
+    /// supported ones.
     Unsupported,
-    /// An error of the kernel: `ENOENT` or `EBADF` when the descriptor was closed or replaced
-    /// behind the reactor's back.
+    /// An error of the kernel. `ENOENT` or `EBADF` means that the descriptor was closed or replaced
+    /// without telling the reactor.
     Os(Errno),
 }
 
@@ -137,9 +138,9 @@ pub enum ModifyError {
 pub enum TakeError {
     /// The key names no registered descriptor.
     NotFound,
-    /// The subscriber, or its descriptor, is of another type than asked for.
+    /// The subscriber, or its descriptor, is not of the requested type.
     WrongType,
-    /// The subscriber belongs to a group, which is left by deleting.
+    /// The subscriber belongs to a group. Members leave a group only by being deleted.
     InGroup,
 }
 
@@ -147,31 +148,31 @@ pub enum TakeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TimerReason {
-    /// As many timers as the builder's `timers_max` are running.
+    /// The limit `timers_max` is reached.
     LimitReached,
-    /// A period of nothing would be due without end.
+    /// The period is zero, so the timer would always be due.
     ZeroPeriod,
 }
 
-/// A timer that was not started, and why.
+/// A timer that was not started, and the reason.
 pub struct TimerError<H> {
-    /// Why.
+    /// The reason.
     pub reason: TimerReason,
-    /// The handler, unharmed.
+    /// The handler, unchanged.
     pub handler: H,
 }
 
-/// A closure that was not deferred: as many as the builder's `deferred_max` wait already.
+/// A closure that was not deferred because `deferred_max` closures are queued.
 pub struct DeferError<F> {
-    /// The closure, unharmed.
+    /// The closure, unchanged.
     pub closure: F,
 }
 
-/// As many hooks as the reactor takes ([`HOOKS_MAX`](crate::HOOKS_MAX)) are there already.
+/// The limit [`HOOKS_MAX`](crate::HOOKS_MAX) is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookError;
 
-/// Which of the builder's numbers was zero where nothing would work with it.
+/// The builder setting that a [`BuildError`] refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Capacity {
@@ -209,13 +210,13 @@ impl fmt::Display for Capacity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A capacity is zero.
+    /// A setting is zero that must be at least one.
     ZeroCapacity(Capacity),
-    /// A capacity is beyond what the kernel or an index can express.
+    /// A setting is larger than the kernel or an index can represent.
     CapacityTooLarge(Capacity),
-    /// An error of the kernel: `EMFILE` when the process has no descriptor left, say.
+    /// An error of the kernel, for example `EMFILE` if the process has no descriptor left.
     Os(Errno),
-    /// The ring that was asked for ([`Backend::Uring`](crate::Backend::Uring)) cannot be had.
+    /// The requested ring ([`Backend::Uring`](crate::Backend::Uring)) is not available.
     Ring(RingError),
 }
 
@@ -223,7 +224,8 @@ pub enum BuildError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownBackend;
 
-/// Writes `Display`, `Error` and the way into [`io::Error`] for a type without parameters.
+/// Implements `Display`, `Error` and the conversion into [`io::Error`] for a type without
+/// parameters.
 macro_rules! plain_error {
     ($type:ident, |$e:ident| $text:expr, $kind:expr) => {
         plain_error!($type, |$e| $text, $kind, None::<Errno>);
@@ -257,7 +259,7 @@ macro_rules! plain_error {
 
 pub(crate) use plain_error;
 
-/// The same for an error that carries something back, whatever that is.
+/// The same for an error that returns a value of any type.
 macro_rules! carrying_error {
     ($type:ident<$p:ident>, |$e:ident| $plain:expr) => {
         impl<$p> fmt::Debug for $type<$p> {
@@ -370,7 +372,7 @@ plain_error!(
     Err(io::ErrorKind::QuotaExceeded)
 );
 
-/// What is the same in every [`DeferError`].
+/// The part that every [`DeferError`] shares.
 #[derive(Debug)]
 struct DeferredFull;
 plain_error!(
@@ -391,7 +393,7 @@ plain_error!(
         BuildError::ZeroCapacity(_) | BuildError::CapacityTooLarge(_) =>
             Err(io::ErrorKind::InvalidInput),
         BuildError::Os(errno) => Ok(*errno),
-        // With the words, which name what is missing.
+        // With the message, which names the missing feature.
         BuildError::Ring(why) => Err(io::Error::from(why.errno()).kind()),
     },
     match e {

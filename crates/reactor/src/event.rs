@@ -1,12 +1,12 @@
-//! What a handler is told: which conditions came, for whom, and what was asked.
+//! The event passed to a handler: its registration, the reported conditions, and the interest.
 
 use crate::{Interest, Key, Ready};
 
-/// One event of one registration. `Copy`, and valid for as long as one likes to keep it.
+/// One event of one registration. `Copy`, and valid indefinitely.
 ///
 /// The conditions are those that the kernel reported when the batch was fetched. An earlier handler
-/// of the same batch may have used them up, so a handler treats them as a hint and `WouldBlock` as
-/// an answer.
+/// of the same batch may have consumed them. A handler must treat them as a hint and expect
+/// `WouldBlock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     key: Key,
@@ -15,28 +15,28 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event as a reactor would report it, for unit tests of handlers.
+    /// Makes an event as a reactor would report it, for unit tests of handlers.
     #[must_use]
     #[inline]
     pub const fn new(key: Key, interest: Interest, ready: Ready) -> Self {
         Self { key, ready, interest }
     }
 
-    /// The registration that the event belongs to: what `modify` and `delete` take.
+    /// The registration that the event belongs to. Pass it to `modify` or `delete`.
     #[must_use]
     #[inline]
     pub const fn key(&self) -> Key {
         self.key
     }
 
-    /// The conditions that came.
+    /// The reported conditions.
     #[must_use]
     #[inline]
     pub const fn ready(&self) -> Ready {
         self.ready
     }
 
-    /// The interest in force when the handler was called.
+    /// The interest at the time the handler was called.
     #[must_use]
     #[inline]
     pub const fn interest(&self) -> Interest {
@@ -71,8 +71,8 @@ impl Event {
         self.ready.has_read_hangup()
     }
 
-    /// There is an error to fetch (`SO_ERROR`), or the reactor could not keep up the registration
-    /// (see `modify`).
+    /// There is an error to fetch (`SO_ERROR`), or the kernel rejected the registration when the
+    /// reactor changed it or added it again (see `modify`).
     #[must_use]
     #[inline]
     pub const fn has_error(&self) -> bool {

@@ -1,14 +1,15 @@
 //! Generations of keys, drawn for the whole process.
 //!
-//! A key is an index and a generation of 32 bits. An index stands for one place in each table of
-//! each reactor. The 2^32 generations of an index are divided into ranges of 256, and each range is
-//! drawn once in the life of the process. So a key names one registration of one reactor, for ever.
+//! A key consists of an index and a 32-bit generation. An index stands for one slot in each table
+//! of each reactor. The 2^32 generations of an index are divided into ranges of 256. Each range is
+//! drawn once in the lifetime of the process. Therefore a key never names a second registration, in
+//! any reactor.
 //!
-//! 1. Indices are counted in blocks. A block has one count of the ranges that were drawn for it.
-//! 2. A new place draws a range, which it shares with the new places of its block: their indices
-//!    differ, so their keys do.
-//! 3. A place that has used its range up draws another one for itself.
-//! 4. When a block has no range left, its places are retired one by one, and new tables leave the
+//! 1. Indices are grouped in blocks. Each block counts the ranges that were drawn for it.
+//! 2. A new slot draws a range and shares it with the new slots of its block. Their indices differ,
+//!    so their keys differ.
+//! 3. A slot that has used up its range draws another one for itself.
+//! 4. When a block has no range left, its slots are retired one by one, and new tables leave the
 //!    block empty.
 
 use core::{
@@ -17,26 +18,26 @@ use core::{
 };
 use std::sync::OnceLock;
 
-/// How many generations are drawn at a time.
+/// The number of generations drawn at a time.
 const RANGE: u32 = 256;
 
-/// How many ranges a block has: all generations of 32 bits.
+/// The number of ranges of a block: all 32-bit generations.
 const RANGES: u32 = 1 << 24;
 
-/// How many indices make a block. A count of four bytes costs each registration an eighth of a
+/// The number of indices in a block. A count of four bytes costs each registration an eighth of a
 /// byte.
 pub(crate) const BLOCK: u32 = 32;
 
-/// Blocks in the first segment of the counts; each further one has twice as many.
+/// Blocks in the first segment of the counts. Each later segment has twice as many.
 const FIRST: u32 = 32;
 
 /// Enough for all indices of 30 bits.
 const SEGMENTS: usize = 21;
 
-/// The first range that is drawn. It is not zero, so that small numbers are not keys.
+/// The first range that is drawn. Not zero, so that small numbers are not keys.
 const SALT: u32 = 0x5e_ed01;
 
-/// The counts of the ranges that were drawn, by block. They grow with the largest table.
+/// The counts of drawn ranges, by block. They grow with the largest table.
 pub(crate) struct Generations {
     segments: [OnceLock<Box<[AtomicU32]>>; SEGMENTS],
 }
@@ -55,23 +56,23 @@ impl Generations {
         Self { segments: [const { OnceLock::new() }; SEGMENTS] }
     }
 
-    /// Draws a range for the block of an index, and returns its first generation. `None` when the
+    /// Draws a range for the block of an index and returns its first generation. `None` if the
     /// block has none left.
     pub(crate) fn draw(&self, index: u32) -> Option<u32> {
-        // Relaxed: the count itself is all that threads share here.
+        // Relaxed is enough: threads share only the count itself.
         let drawn = self.count(index).fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
             (count < RANGES).then_some(count.wrapping_add(1))
         });
         drawn.ok().map(|count| (count ^ SALT) * RANGE)
     }
 
-    /// Whether a generation begins a range. The one before it was the last of its own, so a new
-    /// range has to be drawn.
+    /// Whether a generation begins a range. The generation before it was the last of its range, so
+    /// a new range must be drawn.
     pub(crate) const fn begins_range(generation: u32) -> bool {
         generation % RANGE == 0
     }
 
-    /// As if all ranges of an index had been drawn.
+    /// Behaves as if all ranges of an index had been drawn.
     #[cfg(test)]
     pub(crate) fn use_up(&self, index: u32) {
         self.count(index).store(RANGES, Ordering::Relaxed);

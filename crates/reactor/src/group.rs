@@ -2,15 +2,16 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. Each member holds the [`Shared`] state by a counted reference, so the state lives until the
-//!    last member is dropped. A running member is dropped only after its handler has returned (rule
-//!    1), so the state outlives the handler, whatever was deleted in it.
-//! 2. The state is borrowed in [`Shared::with`] alone: by a member's trampoline while its handler
-//!    runs, and by [`Reactor::group_mut`], which needs the reactor itself and so cannot be called
-//!    while a handler runs. The dispatcher runs one handler at a time and no handler can make it
-//!    run another (rule 4), so there is one borrow at a time.
-//! 3. A group belongs to one reactor: the reference is not `Send`, and a state that was registered
-//!    is joined only through the reactor that has it.
+//! 1. Each member holds a counted reference to the [`Shared`] state, so the state lives until the
+//!    last member is dropped. A running member is dropped only after its handler has returned
+//!    (rule 1). Therefore the state outlives the handler, whatever the handler deletes.
+//! 2. The state is borrowed in two places only. A member's trampoline borrows it in
+//!    [`Shared::with`] while its handler runs. [`Reactor::group_mut`] borrows it through the
+//!    reactor itself, so it cannot be called while a handler runs. The dispatcher runs one handler
+//!    at a time, and no handler can make it run another (rule 4). Therefore only one borrow exists
+//!    at a time.
+//! 3. A group belongs to one reactor. The reference is not `Send`, and a registered state can be
+//!    joined only through its own reactor.
 
 #![allow(
     unsafe_code,
@@ -36,16 +37,16 @@ use crate::{
     unwind_safe_drop::UnwindSafeDrop,
 };
 
-/// The key of a group whose state is an `S`. `Copy`, and stale once the group's last member is
-/// gone.
+/// The key of a group whose state is an `S`. `Copy`. It becomes stale when the group's last member
+/// is deleted.
 pub struct GroupKey<S> {
     key: Key,
     state: PhantomData<fn() -> S>,
 }
 
 impl<S> GroupKey<S> {
-    /// A key of a state that is said to be an `S`: one that names nothing, or a state of another
-    /// type, is `NotFound`.
+    /// Adds the state type `S` to a key. If the key names nothing, or a state of another type,
+    /// later calls return `NotFound`.
     #[must_use]
     pub const fn from_key(key: Key) -> Self {
         Self { key, state: PhantomData }
@@ -76,28 +77,28 @@ impl<S> fmt::Debug for GroupKey<S> {
     }
 }
 
-/// The state, as all members hold it.
+/// The state that all members share.
 struct Shared<S> {
     state: UnsafeCell<UnwindSafeDrop<S>>,
 }
 
 impl<S> Shared<S> {
-    /// Borrows the state for the time of a call.
+    /// Borrows the state during a call.
     ///
     /// # Safety
-    /// No other borrow of the state is alive, and none is made during the call.
+    /// No other borrow of the state is alive, and no other borrow is made during the call.
     #[inline(always)]
     unsafe fn with<T>(&self, run: impl FnOnce(&mut S) -> T) -> T {
-        // SAFETY: the only borrow (the caller's promise).
+        // SAFETY: this is the only borrow (the caller's promise).
         run(unsafe { &mut *self.state.get() })
     }
 }
 
-/// The erased state of a group, as the reactor keeps it.
+/// The type-erased state of a group, as the reactor stores it.
 pub struct GroupState(Rc<dyn Any>);
 
 impl GroupState {
-    /// A state as a reactor would keep it, to be given out by a mock's `group_state`.
+    /// Makes a state as a reactor would store it, for a mock's `group_state` to return.
     #[must_use]
     pub fn new<S: 'static>(state: S) -> Self {
         Self(Rc::new(Shared { state: UnsafeCell::new(UnwindSafeDrop::new(state)) }))
@@ -107,7 +108,7 @@ impl GroupState {
         Rc::clone(&self.0).downcast().ok()
     }
 
-    /// Whether both are the very same state.
+    /// Whether both refer to the same state.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }
@@ -118,13 +119,13 @@ impl GroupState {
 }
 
 impl Reactor {
-    /// Borrows the state of a group for as long as the reactor is borrowed.
+    /// Borrows the state of a group for the lifetime of the reactor's borrow.
     pub(crate) fn borrow_state<S: 'static>(&mut self, group: GroupKey<S>) -> Option<&mut S> {
         let shared = self.group_state_of(group.key)?.typed::<S>()?;
         let state = shared.state.get();
-        // SAFETY: the group is this reactor's, and the reactor is mutably borrowed for as long as
-        // the result lives: no handler runs (protocol 2) and no member is deleted, so the state is
-        // alive and not borrowed otherwise.
+        // SAFETY: the group belongs to this reactor, and the reactor is mutably borrowed as long as
+        // the result lives. During that time no handler runs (protocol 2) and no member is deleted.
+        // Therefore the state is alive and not borrowed elsewhere.
         Some(unsafe { &mut *state })
     }
 }
@@ -135,29 +136,29 @@ impl fmt::Debug for GroupState {
     }
 }
 
-/// A member on its way into a reactor or back.
+/// A member, passed into a reactor or returned by it.
 #[derive(Debug)]
 pub(crate) enum Member<R: ReactorOps> {
     Descriptor(Subscription<R>),
     Timer(Timer<R>),
 }
 
-/// A group with its members erased, on its way into a reactor or back.
+/// A group with type-erased members, passed into a reactor or returned by it.
 pub struct ErasedGroup<R: ReactorOps> {
     pub(crate) state: GroupState,
     pub(crate) members: Vec<Member<R>>,
-    /// The registered group that the members are to join, if it is not a new one.
+    /// The registered group that the members join; `None` for a new group.
     pub(crate) joins: Option<Key>,
 }
 
 impl<R: ReactorOps> ErasedGroup<R> {
-    /// How many members it has, or adds.
+    /// The number of members that it has or adds.
     #[must_use]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether it has no members, which no reactor takes.
+    /// Whether it has no members. Reactors reject such a group.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
@@ -174,15 +175,15 @@ impl<R: ReactorOps> fmt::Debug for ErasedGroup<R> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GroupReason {
-    /// A group without members would be gone at once.
+    /// The group has no members, so it would be deleted at once.
     Empty,
-    /// The group to be joined is gone, or is another reactor's.
+    /// The group to join no longer exists, or belongs to another reactor.
     NotFound,
-    /// As many groups as there can be subscribers are registered.
+    /// The number of groups has reached `subscribers_max`.
     LimitReached,
-    /// A member with a descriptor was refused: its place in the group, from 0, and why.
+    /// A descriptor member was rejected: its position in the group, from 0, and the reason.
     Descriptor(usize, AddReason),
-    /// A timer was refused: its place in the group, from 0, and why.
+    /// A timer was rejected: its position in the group, from 0, and the reason.
     Timer(usize, TimerReason),
 }
 
@@ -212,21 +213,21 @@ impl From<GroupReason> for std::io::Error {
     }
 }
 
-/// A group that was not registered, and why. None of its members is.
+/// A group that was not registered, and the reason. None of its members is registered.
 pub struct GroupError<G> {
-    /// Why.
+    /// The reason.
     pub reason: GroupReason,
-    /// The group, unharmed.
+    /// The group, unchanged.
     pub group: G,
 }
 carrying_error!(GroupError<G>, |e| e.reason);
 
-/// What a registered group is known by.
+/// The keys of a registered group.
 pub struct Registered<S> {
-    /// The group.
+    /// The group's key.
     pub group: GroupKey<S>,
-    /// The keys of the members, in the order in which they were given: for `modify` and `delete`,
-    /// or `cancel` and `reset`.
+    /// The keys of the members, in the order they were added. Use them for `modify` and `delete`,
+    /// or for `cancel` and `reset`.
     pub members: Vec<Key>,
 }
 
@@ -239,12 +240,12 @@ impl<S> fmt::Debug for Registered<S> {
     }
 }
 
-/// One state, and members that share it: a device with its queues, a connection with its timeouts,
-/// the two ends of a proxy.
+/// One state and the members that share it. For example, a device with its queues, a connection
+/// with its timeouts, or the two ends of a proxy.
 ///
-/// Every handler gets `&mut State` first, without a lock. Deleting a member drops that member,
-/// deleting the group all; the state goes with the last of them. While a member's handler runs the
-/// state stays, whatever the handler deletes.
+/// Every handler gets `&mut State` as its first argument, without a lock. Deleting a member drops
+/// that member. Deleting the group drops all members. The state is dropped with the last member. It
+/// stays alive while a member's handler runs, whatever the handler deletes.
 ///
 /// ```no_run
 /// use std::{net::TcpStream, time::Duration};
@@ -280,7 +281,7 @@ impl<S, R: ReactorOps> fmt::Debug for Group<S, R> {
 }
 
 impl<S: 'static, R: ReactorOps> Group<S, R> {
-    /// A group without members yet.
+    /// A group without members.
     pub fn new(state: S) -> Self {
         let state = Rc::new(Shared { state: UnsafeCell::new(UnwindSafeDrop::new(state)) });
         Self { state, members: Vec::new(), joins: None }
@@ -292,8 +293,8 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
         Ok(Self { state, members: Vec::new(), joins: Some(group.key) })
     }
 
-    /// Adds a descriptor with its handler: `&mut State`, then any ordered subset of `&mut Fd`,
-    /// [`Event`], [`Interest`] and [`Turn`].
+    /// Adds a descriptor with its handler. The handler takes `&mut State`, then any ordered subset
+    /// of `&mut Fd`, [`Event`], [`Interest`] and [`Turn`].
     pub fn fd<Fd: AsFd + 'static, H, Args: 'static>(
         mut self,
         interest: Interest,
@@ -310,7 +311,7 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
         self
     }
 
-    /// Adds signals with their handler: [`fd`](Self::fd) of a [`SignalSet`].
+    /// Adds signals with their handler. Same as [`fd`](Self::fd) with a [`SignalSet`].
     pub fn signals<H: MemberFn<S, SignalSet, R, Args>, Args: 'static>(
         self,
         signals: SignalSet,
@@ -319,8 +320,9 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
         self.fd(interest().read(), signals, handler)
     }
 
-    /// Adds a timer that fires once, `delay` after the registration: `&mut State`, then any ordered
-    /// subset of [`Tick`] and [`Turn`].
+    /// Adds a timer that fires once, `delay` after the registration.
+    ///
+    /// The handler takes `&mut State`, then any ordered subset of [`Tick`] and [`Turn`].
     pub fn after<H: MemberTimerFn<S, R, Args>, Args: 'static>(
         self,
         delay: Duration,
@@ -358,10 +360,10 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
         self
     }
 
-    /// Registers all members, or none.
+    /// Registers all members, or none of them.
     ///
     /// # Errors
-    /// See [`GroupReason`]; the group comes back with all its members.
+    /// See [`GroupReason`]; the error returns the group with all its members.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register_into<G: Registrar<Ops = R>>(
         self,
@@ -384,7 +386,7 @@ struct DescriptorMember<S, Fd, H, Args> {
     handler: UnwindSafeDrop<H>,
     fd: UnwindSafeDrop<Fd>,
     interest: Interest,
-    /// Last, so that what the member owns is gone before the state can go.
+    /// Last, so that the member's own fields are dropped before the state can be dropped.
     shared: Rc<Shared<S>>,
     args: PhantomData<fn(Args)>,
 }
@@ -408,10 +410,10 @@ where
     #[inline(always)]
     fn handle(&mut self, event: Event, turn: Turn<'_, R>) {
         let Self { handler, fd, shared, .. } = self;
-        // SAFETY: `handle` is called by the dispatcher alone, one at a time, and the turn leads to
-        // no other borrow of the state (protocol 2). Nobody else has a member to call: the type is
-        // private, an `ErasedGroup` gives none away, and no registered member can be taken out of
-        // the reactor (`TakeError::InGroup`).
+        // SAFETY: only the dispatcher calls `handle`, one handler at a time, and the turn gives no
+        // other access to the state (protocol 2). No other code can obtain a member to call: the
+        // type is private, an `ErasedGroup` does not expose its members, and no registered member
+        // can be taken out of the reactor (`TakeError::InGroup`).
         unsafe { shared.with(|state| handler.call(state, fd, event, turn)) };
     }
 }
@@ -445,7 +447,7 @@ mod tests {
     use super::*;
     use crate::{GroupReason, Turn};
 
-    /// A key that is made up may name a group: with it, members of two reactors could share a
+    /// A made-up key may name a group. If that were accepted, members of two reactors could share a
     /// state.
     #[test]
     fn joining_a_group_by_a_key_that_names_another_one_is_refused() {

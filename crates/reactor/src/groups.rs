@@ -1,4 +1,4 @@
-//! The reactor's books of groups: who belongs to which.
+//! The reactor's table of groups and their members.
 
 use crate::{
     AddReason, GroupError, GroupReason, GroupState, Interest, Key, NotFound, Reactor, Subscription,
@@ -10,19 +10,19 @@ use crate::{
     timer::{Schedule, Timer},
 };
 
-/// A registered group: its state, which the members hold too, and their keys.
+/// A registered group: its state, which the members also hold, and the members' keys.
 pub(crate) struct GroupRecord {
     state: GroupState,
     members: Vec<Key>,
 }
 
-/// A member that has been registered, and how to give it back if a later one cannot be.
+/// A registered member, and the data needed to withdraw it if a later one is rejected.
 enum Joined {
     Descriptor(Key),
     Timer(Key, Schedule),
 }
 
-/// Why a member was refused.
+/// Why a member was rejected.
 enum Refused {
     Descriptor(AddReason),
     Timer(TimerReason),
@@ -38,7 +38,7 @@ impl Refused {
 }
 
 impl Member<Reactor> {
-    /// Asks a descriptor's member for its number and interest.
+    /// Reads a descriptor member's number and interest.
     fn ask(&self) -> Option<(i32, Interest)> {
         match self {
             Self::Descriptor(subscription) => Some((subscription.fd(), subscription.interest())),
@@ -61,7 +61,7 @@ impl Reactor {
         self.groups.get(index, generation).map(|record| record.state.share())
     }
 
-    /// Registers the members of a group, all or none.
+    /// Registers all members of a group, or none of them.
     pub(crate) fn admit_group(
         &mut self,
         group: ErasedGroup<Self>,
@@ -70,7 +70,7 @@ impl Reactor {
             Ok(place) => place,
             Err(reason) => return Err(GroupError { reason, group }),
         };
-        // All calls of the user's code, which may panic, before anything is written down (rule 3).
+        // All calls of user code, which may panic, come before any state changes (rule 3).
         let now = self.now_ns();
         let asked: Vec<_> = group.members.iter().map(Member::ask).collect();
         let ErasedGroup { state, members, joins } = group;
@@ -104,7 +104,7 @@ impl Reactor {
         Ok((Key::new(Kind::Group, (index, generation)), keys))
     }
 
-    /// Where the group stands or is to stand.
+    /// The slot that the group has or will get.
     fn place_for(&mut self, group: &ErasedGroup<Self>) -> Result<(u32, u32), GroupReason> {
         if group.members.is_empty() {
             return Err(GroupReason::Empty);
@@ -117,8 +117,8 @@ impl Reactor {
             Some(key) => {
                 let (index, generation) = key.parts(Kind::Group).ok_or(GroupReason::NotFound)?;
                 let record = self.groups.get(index, generation).ok_or(GroupReason::NotFound)?;
-                // The key may be made up. Members of two reactors with one state could run at once,
-                // one's handler inside the other's.
+                // The key may be made up. If two reactors shared a state, a handler of one could
+                // run inside a handler of the other.
                 if record.state.is(&group.state) {
                     Ok((index, generation))
                 } else {
@@ -163,8 +163,7 @@ impl Reactor {
         }
     }
 
-    /// Takes a member back that has been registered in this very call, before anything else could
-    /// happen.
+    /// Withdraws a member that was registered earlier in the same call.
     fn withdraw(&mut self, joined: &Joined) -> Member<Self> {
         match joined {
             Joined::Descriptor(key) => {
@@ -172,7 +171,7 @@ impl Reactor {
                 let is_stale = self.unwatch(cell);
                 let early = !is_stale && self.is_new(cell);
                 self.registry.remove(cell, false);
-                // In a block of its own again: the old one may be quarantined.
+                // In a new block, because the old one may be quarantined.
                 let value = self.take_with(early, |reclaim| reclaim.take_boxed(cell, is_stale));
                 Member::Descriptor(Subscription::from_boxed(value))
             }
@@ -184,8 +183,8 @@ impl Reactor {
         }
     }
 
-    /// Strikes a member from its group, and the group with its last one. Runs no code of the
-    /// user's: the member still holds the state.
+    /// Removes a member from its group, and the group with its last member. Runs no user code,
+    /// because the member still holds the state.
     pub(crate) fn leave_group(&mut self, group: u32, member: Key) {
         let Some(record) = self.groups.at_mut(group) else {
             return;
@@ -204,7 +203,7 @@ impl Reactor {
         let GroupRecord { state, members } =
             self.groups.remove(index, generation).ok_or(NotFound)?;
         let mark = self.reclaim.waiting();
-        // The last member is retired first, since the queue drops the latest first.
+        // The last member is retired first, because the queue drops the most recent first.
         for key in members.into_iter().rev() {
             if let Some(cell) = self.registry.get(key) {
                 cell.set_group(NO_GROUP);
@@ -215,7 +214,8 @@ impl Reactor {
                 }
             }
         }
-        // Not the last reference: the members in the reclaim queue, or a running one, have others.
+        // This is not the last reference: members in the reclaim queue, or a running one, have
+        // others.
         drop(state);
         self.pending_work |= pending_work::RECLAIM;
         self.drop_waiting_down_to(mark);

@@ -1,10 +1,10 @@
-//! Handlers with the parameters they need: any ordered subset of what there is.
+//! Handlers that take only the parameters they need: any ordered subset of those available.
 //!
-//! For a descriptor that is `&mut Fd`, [`Event`], [`Interest`] and [`Turn`]: 1 + 4 + 12 + 24 + 24 =
-//! 65 signatures; in a group the state comes before them. For a timer it is [`Tick`] and [`Turn`]:
-//! 5. One macro walks the subsets.
+//! For a descriptor, these are `&mut Fd`, [`Event`], [`Interest`] and [`Turn`]: 1 + 4 + 12 + 24 +
+//! 24 = 65 signatures. In a group the state comes first. For a timer, they are [`Tick`] and
+//! [`Turn`]: 5 signatures. One macro generates the subsets.
 //!
-//! Rust lets one type implement `FnMut` for several argument lists, so each trait here has a
+//! Rust lets one type implement `FnMut` for several argument lists. Therefore each trait here has a
 //! parameter `Args` that names the list (a tuple of the markers in [`arg`]) and keeps the
 //! implementations apart. The compiler infers it.
 
@@ -32,8 +32,8 @@ pub trait HandlerFn<Fd, R: ReactorOps, Args>: 'static {
     fn call(&mut self, fd: &mut Fd, event: Event, turn: Turn<'_, R>);
 }
 
-/// A function or closure that handles the events of a group's member: the state, then any ordered
-/// subset of the rest.
+/// A function or closure that handles the events of a group's member. It takes the state, then any
+/// ordered subset of the other parameters.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler for a member with a descriptor of type `{Fd}` in a group of state `{S}`",
     label = "not a member's handler",
@@ -57,8 +57,8 @@ pub trait TimerFn<R: ReactorOps, Args>: 'static {
     fn call(&mut self, tick: Tick, turn: Turn<'_, R>);
 }
 
-/// A function or closure that a group's timer calls: the state, then any ordered subset of the
-/// rest.
+/// A function or closure that a group's timer calls. It takes the state, then any ordered subset of
+/// the other parameters.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a timer's handler in a group of state `{S}`",
     label = "not a member's timer handler",

@@ -1,13 +1,13 @@
-//! Closures around every turn.
+//! Hooks: closures that run before every wait or after every turn.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{HookError, NotFound, Reactor, Turn};
 
-/// How many hooks a reactor takes, of both kinds together.
+/// The most hooks that a reactor accepts, of both kinds together.
 pub const HOOKS_MAX: usize = 64;
 
-/// The name of a hook: what [`Reactor::remove_hook`] takes.
+/// The key of a hook. Pass it to [`Reactor::remove_hook`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HookKey(u64);
 
@@ -43,7 +43,7 @@ impl Hooks {
         if self.list.len() >= HOOKS_MAX {
             return Err(HookError);
         }
-        // One count for the process, of 64 bits: a key of one reactor names nothing in another.
+        // One 64-bit counter for the process, so a key of one reactor names nothing in another.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let key = HookKey(NEXT.fetch_add(1, Ordering::Relaxed));
         self.list.push(Hook { key, moment, call });
@@ -61,10 +61,10 @@ impl Hooks {
 }
 
 impl Reactor {
-    /// Runs the hooks of one moment. They are out of the reactor meanwhile, which no turn notices:
-    /// a turn reaches no hooks.
+    /// Runs the hooks of one moment. They are moved out of the reactor meanwhile, which is not
+    /// observable because a turn cannot access hooks.
     pub(crate) fn run_hooks(&mut self, moment: Moment) {
-        /// Puts the hooks back, also when one panics.
+        /// Puts the hooks back, even if one panics.
         struct Restore<'r>(&'r mut Reactor, Vec<Hook>);
         impl Drop for Restore<'_> {
             fn drop(&mut self) {

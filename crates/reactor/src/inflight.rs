@@ -1,8 +1,8 @@
-//! What a ring still owes a cell: requests that carry its address and have not completed for good
-//! (rule 2).
+//! Requests in flight of a cell on a ring. They carry the cell's address and have not posted their
+//! final completion (rule 2).
 //!
-//! The counts stand in the header's `armed` word, in bits that epoll's masks and [`Flags`] leave
-//! free, and are zero on the other backends.
+//! The counts are in the header's `armed` word, in bits that epoll's masks and [`Flags`] leave
+//! free. They are zero on the other backends.
 
 use crate::{
     cell::{CellPtr, Flags},
@@ -10,29 +10,27 @@ use crate::{
     turn::ReactorOps,
 };
 
-/// Polls that have not completed for good, up to [`POLLS_MAX`].
+/// Polls in flight, up to [`POLLS_MAX`].
 const POLLS: Count = Count { shift: 5, bits: 2 };
-/// Other requests that have not completed for good: receives.
+/// Other requests in flight: receives.
 const REQUESTS: Count = Count { shift: 8, bits: 1 };
-/// How many generations ago the oldest poll may have been armed that has not completed for good, up
-/// to [`AGE_MAX`].
+/// The age, in generations, of the oldest poll that may be in flight, up to [`AGE_MAX`].
 const AGE: Count = Count { shift: 11, bits: 2 };
-/// The poll generation, which is part of what a poll carries: a completion of another generation is
-/// nobody's.
+/// The poll generation, which each poll carries. A completion of another generation is ignored.
 const GENERATION: Count = Count { shift: 24, bits: 2 };
 
 /// All bits of the counts.
 pub(crate) const COUNTS: u32 = POLLS.mask() | REQUESTS.mask() | AGE.mask() | GENERATION.mask();
 
-/// So many generations later no poll is armed before the older ones have completed for good: four
-/// generations come round. Polls do not complete in the order in which they were armed, so to count
-/// them would not do.
+/// At this age no poll is armed until the older ones have completed, because there are only four
+/// generations. Polls do not complete in the order in which they were armed, so counting them is
+/// not enough.
 const AGE_MAX: u32 = 3;
 
-/// As many polls of one cell may be under way: this one, and those that were cancelled.
+/// The most polls of one cell in flight: the current one, and cancelled ones.
 const POLLS_MAX: u32 = AGE_MAX;
 
-/// The most requests beside polls that can be counted.
+/// The most other requests that can be counted.
 pub(crate) const REQUESTS_MAX: u32 = REQUESTS.mask() >> REQUESTS.shift;
 
 /// A number in some bits of a word.
@@ -59,36 +57,34 @@ impl Count {
 }
 
 impl<R: ReactorOps> CellPtr<R> {
-    /// Whether anything has the cell's address: a request in the kernel or queued for it, or the
-    /// ring's list (rule 2).
+    /// Whether a request in flight or queued, or the ring's list, has the cell's address (rule 2).
     #[inline]
     pub(crate) fn has_inflight(self) -> bool {
         let word = self.armed_bits();
         word & (POLLS.mask() | REQUESTS.mask()) != 0 || self.has_flag(Flags::TO_ARM)
     }
 
-    /// Whether a request in the kernel, or queued for it, has the cell's address.
+    /// Whether a request in flight or queued has the cell's address.
     pub(crate) fn has_requests(self) -> bool {
         self.armed_bits() & (POLLS.mask() | REQUESTS.mask()) != 0
     }
 
-    /// How many polls have not completed for good, cancelled ones included.
+    /// The number of polls in flight, including cancelled ones.
     #[inline]
     pub(crate) fn polls(self) -> u32 {
         POLLS.get(self.armed_bits())
     }
 
-    /// Whether no poll may be armed now: it could be taken for one that was cancelled and has not
-    /// completed for good, or there are as many as can be counted. The present poll is not in
-    /// flight.
+    /// True if no poll may be armed now. The new poll could be mistaken for a cancelled one in
+    /// flight, or the count is at its maximum. The current poll must not be in flight.
     #[inline]
     pub(crate) fn is_too_old(self) -> bool {
         let cancelled = self.polls() - u32::from(self.has_flag(Flags::OUT_IN_FLIGHT));
         cancelled > 0 && (AGE.get(self.armed_bits()) >= AGE_MAX || self.polls() >= POLLS_MAX)
     }
 
-    /// Notes that a poll of the present generation is queued, and which of reading and writing it
-    /// waits for, if it does so once.
+    /// Records that a poll of the current generation is queued. For a single-shot poll, also
+    /// records whether it waits for reading or writing.
     #[inline]
     pub(crate) fn poll_begins(self, mask: u32) {
         debug_assert!(self.polls() < POLLS_MAX, "the generations do not tell so many polls apart");
@@ -98,7 +94,7 @@ impl<R: ReactorOps> CellPtr<R> {
         self.set_armed_bits(POLLS.add(word, 1) | Flags::IN_FLIGHT.bits() | reads | writes);
     }
 
-    /// Notes that a poll beside the present one is queued, for writing alone.
+    /// Records that a second poll, for writing only, is queued.
     pub(crate) fn out_poll_begins(self) {
         debug_assert!(
             self.polls() < POLLS_MAX && !self.has_flag(Flags::OUT_IN_FLIGHT),
@@ -107,41 +103,41 @@ impl<R: ReactorOps> CellPtr<R> {
         self.set_armed_bits(POLLS.add(self.armed_bits(), 1) | Flags::OUT_IN_FLIGHT.bits());
     }
 
-    /// Notes a poll's final completion.
+    /// Records a poll's final completion.
     #[inline]
     pub(crate) fn poll_ends(self) {
         debug_assert!(self.polls() > 0, "a poll ended that never began");
         self.set_armed_bits(POLLS.add(self.armed_bits(), u32::MAX));
     }
 
-    /// How many requests beside polls have not completed for good.
+    /// The number of other requests in flight.
     pub(crate) fn requests(self) -> u32 {
         REQUESTS.get(self.armed_bits())
     }
 
-    /// Notes that a request beside polls is queued.
+    /// Records that another request is queued.
     pub(crate) fn request_begins(self) {
         assert!(self.requests() < REQUESTS_MAX, "a cell has no more than a few requests under way");
         self.set_armed_bits(REQUESTS.add(self.armed_bits(), 1));
     }
 
-    /// Notes the final completion of a request beside polls.
+    /// Records the final completion of another request.
     #[inline]
     pub(crate) fn request_ends(self) {
         debug_assert!(self.requests() > 0, "a request ended that never began");
         self.set_armed_bits(REQUESTS.add(self.armed_bits(), u32::MAX));
     }
 
-    /// What the present poll carries beside the address.
+    /// The generation that the current poll carries beside the address.
     #[inline]
     pub(crate) fn generation(self) -> u32 {
         GENERATION.get(self.armed_bits())
     }
 
-    /// What polls that were armed until now report is nobody's from here on.
+    /// Starts a new generation. Completions of earlier polls are ignored from here on.
     pub(crate) fn next_generation(self) {
         let word = GENERATION.add(self.armed_bits(), 1);
-        // Where there is but the poll of until now, it is the oldest.
+        // If only the current poll is in flight, it is the oldest.
         let age = if self.polls() <= 1 { 1 } else { (AGE.get(word) + 1).min(AGE_MAX) };
         self.set_armed_bits(word & !AGE.mask() | age << AGE.shift);
         self.set_flag(Flags::IN_FLIGHT, false);

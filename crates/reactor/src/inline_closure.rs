@@ -1,15 +1,15 @@
-//! A closure that will be called once: in place if it is small, in a box if not.
+//! A closure that is called once. A small closure is stored in place, a large one in a box.
 //!
-//! A box that is made by one thread and freed by another is what a post cost most: the allocator's
-//! locks took two fifths of its time, and a cache line more travelled between the processors
-//! (2026-11, glibc 2.36). And who defers something in every turn should not allocate in every turn
-//! (rule 12).
+//! A box that one thread allocates and another frees was the largest cost of a post. The
+//! allocator's locks took two fifths of its time, and one more cache line moved between the
+//! processors (2026-11, glibc 2.36). Code that defers a closure in every turn should not allocate
+//! in every turn either (rule 12).
 //!
 //! # The protocol of this module
 //!
-//! 1. While a [`InlineClosure`] lives, `data` begins with a live value of one type, the one that
-//!    `vtable` was made for. It fits there by size and alignment.
-//! 2. Whoever moves the value out forgets the `InlineClosure`.
+//! 1. While an [`InlineClosure`] is alive, `data` begins with a live value of one type, the type
+//!    that `vtable` was made for. The value fits by size and alignment.
+//! 2. Code that moves the value out forgets the `InlineClosure`.
 
 #![allow(unsafe_code, reason = "the closure's type is erased without a box; the protocol above")]
 
@@ -21,10 +21,10 @@ use core::{
 
 use crate::{Reactor, Turn, turn::ReactorOps};
 
-/// Room for a closure with a few words: a shared pointer, a key and two numbers, say.
+/// Room for a closure with a few words, for example a shared pointer, a key and two numbers.
 type Data = [MaybeUninit<*const ()>; 4];
 
-/// What is called once. A closure is, and so is one in a wrapper that minds its destructor.
+/// A value that is called once: a closure, or a wrapper that isolates its destructor.
 pub(crate) trait Once<R: ReactorOps>: 'static {
     fn once(self, turn: Turn<'_, R>);
 }
@@ -35,20 +35,21 @@ impl<R: ReactorOps, O: Once<R>> Once<R> for Box<O> {
     }
 }
 
-/// What is done with a value whose type only this knows.
+/// The operations on a value of erased type.
 struct VTable<R: ReactorOps> {
-    /// Moves the value out of its place and calls it. It must be there; it is gone afterwards.
+    /// Moves the value out of its place and calls it. The value must be alive, and is gone
+    /// afterwards.
     run: unsafe fn(*mut Data, Turn<'_, R>),
-    /// Drops the value in its place. It must be there; it is gone afterwards.
+    /// Drops the value in its place. The value must be alive, and is gone afterwards.
     drop: unsafe fn(*mut Data),
     type_id: fn() -> TypeId,
 }
 
-/// Something of any type that is called once, or dropped.
+/// A value of any type that is called once, or dropped.
 pub(crate) struct InlineClosure<R: ReactorOps> {
     data: Data,
     vtable: &'static VTable<R>,
-    /// It owns a value that may be neither `Send` nor `Sync` nor `Unpin`.
+    /// The value may be neither `Send` nor `Sync` nor `Unpin`.
     value: PhantomData<*mut R>,
 }
 
@@ -61,7 +62,7 @@ impl<R: ReactorOps + 'static> InlineClosure<R> {
         if fits::<F>() { Self::store(value) } else { Self::store(Box::new(value)) }
     }
 
-    /// What [`new`](Self::new) was given; `None` if that was of another type.
+    /// Returns the value passed to [`new`](Self::new), or `None` if it has another type.
     pub(crate) fn into_inner<F: Once<R>>(self) -> Option<F> {
         if fits::<F>() { self.take() } else { self.take::<Box<F>>().map(|value| *value) }
     }
@@ -70,8 +71,8 @@ impl<R: ReactorOps + 'static> InlineClosure<R> {
         const { assert!(fits::<Box<F>>()) };
         assert!(fits::<F>(), "what does not fit is boxed");
         let mut data: Data = [MaybeUninit::uninit(); 4];
-        // SAFETY: the place is large enough and aligned for the value (asserted above), and nothing
-        // is in it.
+        // SAFETY: the place is large enough and aligned for the value (asserted above), and it is
+        // empty.
         unsafe { data.as_mut_ptr().cast::<F>().write(value) };
         let vtable =
             const { &VTable { run: run::<R, F>, drop: drop::<F>, type_id: TypeId::of::<F> } };
@@ -83,28 +84,29 @@ impl<R: ReactorOps + 'static> InlineClosure<R> {
             return None;
         }
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: a value of this very type is there (protocol 1), and `this` is forgotten
+        // SAFETY: the place holds a value of this type (protocol 1), and `this` is forgotten
         // (protocol 2).
         Some(unsafe { this.data.as_mut_ptr().cast::<F>().read() })
     }
 
     pub(crate) fn run(self, turn: Turn<'_, R>) {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: the value is there, and of the vtable's type (protocol 1); `this` is forgotten
-        // (protocol 2).
+        // SAFETY: the place holds a value of the vtable's type (protocol 1), and `this` is
+        // forgotten (protocol 2).
         unsafe { (this.vtable.run)(&raw mut this.data, turn) };
     }
 }
 
 impl<R: ReactorOps> Drop for InlineClosure<R> {
     fn drop(&mut self) {
-        // SAFETY: the value is there, and of the vtable's type (protocol 1); this is the end of it.
+        // SAFETY: the place holds a value of the vtable's type (protocol 1), and it is not used
+        // again.
         unsafe { (self.vtable.drop)(&raw mut self.data) };
     }
 }
 
 /// # Safety
-/// An `F` is there, and is not used again.
+/// The place holds an `F`, which is not used again.
 unsafe fn run<R: ReactorOps, F: Once<R>>(data: *mut Data, turn: Turn<'_, R>) {
     // SAFETY: the caller's promise.
     let value = unsafe { data.cast::<F>().read() };
@@ -112,19 +114,19 @@ unsafe fn run<R: ReactorOps, F: Once<R>>(data: *mut Data, turn: Turn<'_, R>) {
 }
 
 /// # Safety
-/// An `F` is there, and is not used again.
+/// The place holds an `F`, which is not used again.
 unsafe fn drop<F>(data: *mut Data) {
     // SAFETY: the caller's promise.
     unsafe { data.cast::<F>().drop_in_place() };
 }
 
-/// A closure that another thread has posted.
+/// A closure posted by another thread.
 pub(crate) struct Posted(InlineClosure<Reactor>);
 
-// SAFETY: what is in it is `Send`: `new` asks for that.
+// SAFETY: the value inside is `Send`, because `new` requires it.
 unsafe impl Send for Posted {}
 
-/// A closure as it is.
+/// A closure without a wrapper.
 struct Plain<F>(F);
 
 impl<F: FnOnce(Turn<'_>) + 'static> Once<Reactor> for Plain<F> {
@@ -138,10 +140,10 @@ impl Posted {
         Self(InlineClosure::new(Plain(closure)))
     }
 
-    /// What [`new`](Self::new) was given.
+    /// Returns the value passed to [`new`](Self::new).
     ///
     /// # Panics
-    /// If that was of another type.
+    /// If it has another type.
     pub(crate) fn into_inner<F: FnOnce(Turn<'_>) + Send + 'static>(self) -> F {
         self.0.into_inner::<Plain<F>>().expect("what comes back is what was posted").0
     }
@@ -160,7 +162,7 @@ mod tests {
         atomic::{AtomicU32, Ordering},
     };
 
-    /// Counts its drops; as large as one likes.
+    /// Counts its drops. `WORDS` sets its size.
     struct Load<const WORDS: usize>(Arc<AtomicU32>, [u64; WORDS]);
     impl<const WORDS: usize> Drop for Load<WORDS> {
         fn drop(&mut self) {

@@ -1,6 +1,7 @@
-//! What a subscriber waits for ([`Interest`]) and what came ([`Ready`]).
+//! The conditions a subscriber waits for ([`Interest`]) and the conditions that an event reports
+//! ([`Ready`]).
 //!
-//! Both are sets of the kernel's own bits (epoll_ctl(2)), so that nothing is translated on the way.
+//! Both use the kernel's own bits (epoll_ctl(2)), so no translation is needed.
 
 use core::fmt;
 
@@ -38,7 +39,7 @@ macro_rules! bit {
     };
 }
 
-/// Declares the six conditions that can be asked for and can come.
+/// Declares the six conditions that can be requested and reported.
 macro_rules! conditions {
     () => {
         bit!(
@@ -62,24 +63,26 @@ macro_rules! conditions {
             read_hangup, without_read_hangup, has_read_hangup, RDHUP
         );
         bit!(
-            /// An error condition (`EPOLLERR`). The kernel reports it whether asked for or not.
+            /// An error condition (`EPOLLERR`). The kernel always reports it, even if not
+            /// requested.
             #[doc(alias = "EPOLLERR")]
             error, without_error, has_error, ERR
         );
         bit!(
-            /// Both halves are closed (`EPOLLHUP`). The kernel reports it whether asked for or not.
+            /// Both halves are closed (`EPOLLHUP`). The kernel always reports it, even if not
+            /// requested.
             #[doc(alias = "EPOLLHUP")]
             hangup, without_hangup, has_hangup, HUP
         );
     };
 }
 
-/// The conditions a subscriber waits for, and how it wants to hear of them.
+/// The conditions a subscriber waits for, and how they are reported.
 ///
-/// Level-triggered unless [`edge_triggered`](Self::edge_triggered) is asked for. A set without any
-/// condition hears of an error or a hang-up once; a set that names [`error`](Self::error) or
-/// [`hangup`](Self::hangup) hears of it as long as it lasts. Spurious events are allowed: a handler
-/// reads until `WouldBlock` or takes one portion.
+/// Level-triggered unless [`edge_triggered`](Self::edge_triggered) is set. A set without any
+/// condition reports an error or a hang-up once. A set that includes [`error`](Self::error) or
+/// [`hangup`](Self::hangup) reports it for as long as it lasts. Spurious wake-ups are possible: a
+/// handler reads until `WouldBlock` or reads once and returns.
 ///
 /// ```
 /// use windlass::interest;
@@ -92,7 +95,7 @@ macro_rules! conditions {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Interest(u32);
 
-/// The empty [`Interest`], to build upon.
+/// The empty [`Interest`], to start from.
 #[must_use]
 pub const fn interest() -> Interest {
     Interest(0)
@@ -101,32 +104,33 @@ pub const fn interest() -> Interest {
 impl Interest {
     conditions!();
     bit!(
-        /// Report a change once instead of a state for as long as it lasts (`EPOLLET`).
+        /// Report each change once, instead of a condition for as long as it lasts (`EPOLLET`).
         #[doc(alias = "EPOLLET")]
         edge_triggered, without_edge_triggered, has_edge_triggered, ET
     );
     bit!(
-        /// Report one event, then nothing until `modify` or `rearm` (`EPOLLONESHOT`).
+        /// Report one event, then none until `modify` or `rearm` (`EPOLLONESHOT`).
         #[doc(alias = "EPOLLONESHOT")]
         one_shot, without_one_shot, has_one_shot, ONESHOT
     );
     bit!(
-        /// Wake one of the epoll sets that watch the same file rather than all (`EPOLLEXCLUSIVE`).
+        /// Wake only one of the epoll sets that watch the same file (`EPOLLEXCLUSIVE`).
         ///
-        /// Goes with read, write, error, hang-up, edge-triggered and wakeup only; anything else is
-        /// refused. The kernel cannot modify such a registration, so `modify` deletes and adds it.
+        /// It can be combined only with read, write, error, hang-up, edge-triggered and wakeup.
+        /// Other combinations are rejected. The kernel cannot modify such a registration, so
+        /// `modify` deletes it and adds it again.
         #[doc(alias = "EPOLLEXCLUSIVE")]
         exclusive, without_exclusive, has_exclusive, EXCLUSIVE
     );
     bit!(
         /// Keep the system from suspending while the event is handled (`EPOLLWAKEUP`).
         ///
-        /// Silently without effect for a process without `CAP_BLOCK_SUSPEND`.
+        /// The kernel silently ignores this for a process without `CAP_BLOCK_SUSPEND`.
         #[doc(alias = "EPOLLWAKEUP")]
         wakeup, without_wakeup, has_wakeup, WAKEUP
     );
 
-    /// Whether no condition is asked for; the manner (edge-triggered and so on) does not count.
+    /// Whether no condition is requested. Modes such as edge-triggered are ignored.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 & (IN | PRI | OUT | RDHUP | ERR | HUP) == 0
@@ -142,26 +146,27 @@ impl Interest {
         Self(bits)
     }
 
-    /// The mask that is handed to the kernel.
+    /// The mask passed to the kernel.
     pub(crate) const fn kernel_mask(self) -> u32 {
-        // The kernel adds error and hang-up to every mask. Level-triggered, a closed peer would
-        // then wake a loop that asked for nothing for ever; edge-triggered it does so once.
+        // The kernel adds error and hang-up to every mask. If an empty interest were
+        // level-triggered, a closed peer would wake the loop for ever. Edge-triggered, it wakes the
+        // loop once.
         if self.is_empty() { self.0 | ET } else { self.0 }
     }
 
-    /// Whether the kernel takes the combination (epoll_ctl(2), `EPOLLEXCLUSIVE`).
+    /// Whether the kernel accepts the combination (epoll_ctl(2), `EPOLLEXCLUSIVE`).
     pub(crate) const fn is_valid(self) -> bool {
         !self.has_exclusive() || self.0 & !(IN | OUT | ERR | HUP | ET | WAKEUP | EXCLUSIVE) == 0
     }
 
-    /// Whether a `modify` to this interest can be merged with others: a level-triggered change has
-    /// no effect of its own, an edge-triggered or one-shot one re-arms.
+    /// Whether a `modify` to this interest can be merged with others. A level-triggered change has
+    /// no side effect. An edge-triggered or one-shot change re-arms the registration.
     pub(crate) const fn is_mergeable(self) -> bool {
         self.kernel_mask() & (ET | ONESHOT | EXCLUSIVE) == 0
     }
 }
 
-/// The conditions that hold for a descriptor, as an event reports them.
+/// The conditions reported by an event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Ready(u32);
 
@@ -232,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_bits_are_the_kernels() {
-        // Compared with libc's, which come from the kernel's headers.
+        // libc takes its values from the kernel's headers.
         let all = [
             (interest().read(), libc::EPOLLIN),
             (interest().write(), libc::EPOLLOUT),

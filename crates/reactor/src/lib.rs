@@ -1,4 +1,5 @@
-//! A Linux event reactor: a ready descriptor costs one pointer load and one indirect call.
+//! A Linux event reactor. Dispatching a ready descriptor costs one pointer load and one indirect
+//! call.
 //!
 //! ```no_run
 //! use std::net::TcpListener;
@@ -22,20 +23,20 @@
 //! }
 //! ```
 //!
-//! - [`interest()`] begins a registration; [`Reactor::add`] takes a hand-written [`Subscriber`].
-//! - [`Turn`] is what a handler may do: register, modify, delete (itself too), start timers, defer,
-//!   stop.
-//! - [`Group`] is one state with several descriptors, timers and signals.
-//! - [`Reactor::after_with`], [`every_with`](Reactor::every_with) and their like start timers.
+//! - [`interest()`] begins a registration. [`Reactor::add`] takes a hand-written [`Subscriber`].
+//! - [`Turn`] is the handle that a handler receives. With it, the handler registers, modifies and
+//!   deletes (itself too), starts timers, defers closures, and stops the loop.
+//! - [`Group`] is one state shared by several descriptors, timers and signals.
+//! - [`Reactor::after_with`], [`every_with`](Reactor::every_with) and similar methods start timers.
 //! - [`stream`]: TCP and Unix byte streams, with listeners and connectors.
-//! - [`Remote`] runs closures on the loop's thread from any other, in a bounded queue; [`Stop`]
-//!   ends the loop from there.
-//! - [`SignalSet`], [`Reactor::embed`]: signals, life inside another loop.
-//! - Errors give back what was refused, and turn into an [`io::Error`](std::io::Error) by `?`. Into
-//!   `anyhow` they go by `.map_err(io::Error::from)?`: [`AddError`] says why.
+//! - [`Remote`] runs closures on the loop's thread from any other thread, through a bounded queue.
+//!   [`Stop`] stops the loop from any thread.
+//! - [`SignalSet`] receives signals. [`Reactor::embed`] runs the reactor inside another event loop.
+//! - Errors return the rejected value, and `?` converts them into an [`io::Error`](std::io::Error).
+//!   For `anyhow`, use `.map_err(io::Error::from)?`; [`AddError`] explains why.
 //! - Feature `mock`: `MockReactor` and `turn!`, to test handlers without a reactor.
 //!
-//! How one event travels, and why it is safe: [`technical`].
+//! For the path of one event, and the safety argument, see [`technical`].
 
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,4 +1,4 @@
-//! A reactor of expectations, to test handlers without a kernel.
+//! A mock reactor with expectations, to test handlers without a kernel.
 
 use std::time::Instant;
 
@@ -9,12 +9,12 @@ use crate::{
 };
 
 mockall::mock! {
-    /// A mock of [`ReactorOps`]: say what a handler is expected to do with its turn, then call it
-    /// with [`turn!`](macro@crate::turn).
+    /// A mock of [`ReactorOps`]. Set the calls that a handler is expected to make, then call the
+    /// handler with [`turn!`](macro@crate::turn).
     ///
-    /// Subscribers, timers and closures arrive erased: [`Subscription::into_inner`] tells what one
-    /// is; `into_boxed().handle(event, turn!(mock))`, [`Timer::fire`] and [`Deferred::run`] run it.
-    /// Expectations whose closures hold an `Rc` are set by `returning_st`.
+    /// Subscribers, timers and closures arrive type-erased. [`Subscription::into_inner`] returns
+    /// the typed value. `into_boxed().handle(event, turn!(mock))`, [`Timer::fire`] and
+    /// [`Deferred::run`] run it. Use `returning_st` for expectations whose closures hold an `Rc`.
     pub Reactor {}
 
     impl ReactorOps for Reactor {
@@ -37,12 +37,12 @@ mockall::mock! {
 
 impl Sealed for MockReactor {}
 
-/// What [`turn!`](macro@crate::turn) calls: a turn on a mock, and on nothing else.
+/// The function behind [`turn!`](macro@crate::turn): makes a turn on a mock.
 pub fn mock_turn(mock: &mut MockReactor) -> Turn<'_, MockReactor> {
     Turn::new(mock)
 }
 
-/// Makes a [`Turn`] on a [`MockReactor`], to call a handler with.
+/// Makes a [`Turn`] on a [`MockReactor`], to pass to a handler.
 ///
 /// ```
 /// use windlass::{MockReactor, ReactorOps, Turn, turn};

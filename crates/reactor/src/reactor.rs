@@ -1,4 +1,4 @@
-//! The reactor: what it is made of, and what its owner may do with it outside a turn.
+//! The [`Reactor`]: its fields, and the methods its owner may call outside a turn.
 
 use core::fmt;
 use std::{
@@ -30,14 +30,15 @@ use crate::{
     unwind_safe_drop::Panics,
 };
 
-/// An event loop: descriptors, timers and closures, and one thread that serves them.
+/// An event loop that serves descriptors, timers and closures on one thread.
 ///
-/// It is one concrete type, not `Send`, and may be moved between turns. It owns its subscribers:
-/// dropping it drops them, each one's panic caught and the first resumed (rule 8).
+/// The reactor is one concrete type. It is not `Send`, and may be moved in memory between turns. It
+/// owns its subscribers: dropping the reactor drops them all, catches each panic, and resumes the
+/// first one (rule 8).
 pub struct Reactor {
-    /// What the loop reads for every event comes first.
+    /// First, because the loop reads it for every event.
     pub(crate) batch: Batch,
-    /// What a turn must look at beside its events; zero on the shortest path.
+    /// The [`pending_work`] bits: work beside events. Zero on the shortest path.
     pub(crate) pending_work: u32,
     pub(crate) phase: Phase,
     pub(crate) counters: Counters,
@@ -46,23 +47,23 @@ pub struct Reactor {
     pub(crate) groups: Arena<GroupRecord>,
     pub(crate) timers: Timers<Self>,
     pub(crate) deferred: DeferredQueue<Self>,
-    /// What deferred closures have deferred: it joins the others when the next turn begins.
+    /// Closures deferred by deferred closures. They join `deferred` when the next turn begins.
     pub(crate) deferred_later: DeferredQueue<Self>,
-    /// A deferred closure runs.
+    /// True while a deferred closure runs.
     pub(crate) is_deferring: bool,
-    /// Timers were due when the turn had fired as many as it may: they go first in the next.
+    /// `timers_per_turn` was reached while timers were still due. They fire first in the next turn.
     pub(crate) timers_left: bool,
-    /// What other threads have queued; `None` before the first [`Remote`](crate::Remote).
+    /// Closures queued by other threads; `None` before the first [`Remote`](crate::Remote).
     pub(crate) inbox: Option<Inbox>,
-    /// The last turn has left calls in the inbox: they go first in the next.
+    /// The last turn left calls in the inbox. They run first in the next turn.
     pub(crate) calls_left: bool,
     pub(crate) reclaim: ReclaimQueue<Self>,
-    /// The running cell, if it has deleted itself: its value goes when the handler has returned
-    /// (rule 1).
+    /// The running cell, if it has deleted itself. Its value is dropped after its handler has
+    /// returned (rule 1).
     pub(crate) self_deleted: Option<SelfDeleted>,
-    /// Registrations with a merged `modify` that the kernel has not heard of.
+    /// Registrations with a merged `modify` that the kernel does not have yet.
     pub(crate) dirty: Vec<Key>,
-    /// Registrations that are owed an error event.
+    /// Registrations whose error event is pending.
     pub(crate) faults: Vec<Key>,
     /// `None` before the first stream or listener.
     pub(crate) streams: Option<Box<Streams>>,
@@ -71,34 +72,35 @@ pub struct Reactor {
     pub(crate) stop: Stop,
     pub(crate) limits: Limits,
     pub(crate) busy_poll: Duration,
-    /// When the wait ended, while the watchdog is on.
+    /// The end of the last wait, if the watchdog is on.
     pub(crate) watch: Option<Instant>,
-    /// Wake-ups among this turn's events: not the user's, so not counted for him.
+    /// Internal wake-up events of this turn, which are excluded from the user's event count.
     pub(crate) woken: usize,
-    /// The next wait follows at once, and will submit what is queued with a ring.
+    /// The next wait follows at once and submits the ring's queued requests.
     pub(crate) keeps_queue: bool,
 }
 
-/// What the dispatcher is doing.
+/// The kind of callback that the dispatcher is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Nothing: the owner has the reactor.
+    /// Nothing: the owner has control.
     Idle,
-    /// It runs the handlers of the batch; the running one is the last that the batch gave out.
+    /// The handlers of the batch. The running one is the last that the batch returned.
     Events,
-    /// It runs a timer, a deferred closure or a hook.
+    /// A timer, a deferred closure or a hook.
     Calls,
 }
 
-/// A cell that has deleted itself in its handler.
+/// A cell that deleted itself in its handler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SelfDeleted {
     pub(crate) cell: CellPtr<Reactor>,
     pub(crate) is_stale: bool,
 }
 
-/// A reactor stays on its thread: a ring has one submitter, and handlers may hold what is not
-/// `Send`. Were it `Send` or `Sync`, two implementations would do here, and this would not compile.
+/// A reactor stays on its thread: a ring has one submitter, and handlers may hold values that are
+/// not `Send`. If `Reactor` were `Send` or `Sync`, two implementations would match here and
+/// compilation would fail.
 const _: fn() = || {
     struct IfSend;
     struct IfSync;
@@ -113,7 +115,7 @@ const _: fn() = || {
 
 /// Bits of [`Reactor::pending_work`].
 pub(crate) mod pending_work {
-    /// The batch has events left over from a turn that panicked.
+    /// The batch holds events that a panicking turn did not dispatch.
     pub(crate) const KEPT: u32 = 1;
     pub(crate) const TIMERS: u32 = 1 << 1;
     pub(crate) const DEFERRED: u32 = 1 << 2;
@@ -128,22 +130,22 @@ pub(crate) mod pending_work {
     pub(crate) const SELF_DELETED: u32 = 1 << 11;
     /// The turn's clock has been read.
     pub(crate) const CLOCK: u32 = 1 << 12;
-    /// There is a [`Remote`](crate::Remote): the latch is told when the loop sleeps.
+    /// A [`Remote`](crate::Remote) exists, so the loop reports to the latch when it sleeps.
     pub(crate) const REMOTE: u32 = 1 << 13;
-    /// The latch has been woken, or calls are left: the inbox is to be looked at, and has not been
-    /// yet.
+    /// The latch was woken or calls are left over, and the inbox has not been checked yet.
     pub(crate) const CALLS: u32 = 1 << 14;
-    /// Streams are to be looked after: others than their own handlers have sent to them, say.
+    /// Streams need service, for example because code other than their own handlers sent data to
+    /// them.
     pub(crate) const STREAMS: u32 = 1 << 15;
-    /// Something is queued with a ring, and the turn is not one of [`run`](super::Reactor::run)'s:
-    /// it is submitted when the turn ends.
+    /// The ring has queued requests and the turn is not part of [`run`](super::Reactor::run). They
+    /// are submitted when the turn ends.
     pub(crate) const QUEUED: u32 = 1 << 16;
-    /// The epoll set has refused the reactor's own wake descriptor: no other thread can wake the
+    /// The epoll set rejected the reactor's own wake descriptor, so other threads cannot wake the
     /// loop.
     pub(crate) const DEAF: u32 = 1 << 17;
-    /// Bits that say how the reactor was built, or hold until somebody clears them.
+    /// Bits that describe the reactor's configuration, or that stay set until cleared explicitly.
     pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE | DEAF;
-    /// Bits of work that a host of an embedded reactor must come back for at once.
+    /// Work that makes the host of an embedded reactor run another turn at once.
     pub(crate) const WORK: u32 =
         KEPT | DEFERRED | DIRTY | FAULTS | RECLAIM | CALLS | STREAMS | DEAF;
 }
@@ -157,7 +159,7 @@ impl Reactor {
         Self::builder().build()
     }
 
-    /// Settings to build a reactor from.
+    /// Returns a builder with the default settings.
     pub const fn builder() -> Builder {
         Builder::new()
     }
@@ -204,12 +206,12 @@ impl Reactor {
         Ok(reactor)
     }
 
-    /// Runs turns until a [`Stop`] or [`Turn::stop`] asks for the end.
+    /// Runs turns until [`Stop`] or [`Turn::stop`] is called.
     ///
     /// # Errors
-    /// What [`run_once`](Self::run_once) says.
+    /// The errors of [`run_once`](Self::run_once).
     pub fn run(&mut self) -> io::Result<()> {
-        /// Has what the last turn has queued submitted, also when it has panicked.
+        /// Submits the requests that the last turn queued, even after a panic.
         struct Submit<'r>(&'r mut Reactor);
         impl Drop for Submit<'_> {
             fn drop(&mut self) {
@@ -225,22 +227,21 @@ impl Reactor {
         Ok(())
     }
 
-    /// A handle that makes [`run`](Self::run) return, from any thread.
+    /// Returns a handle that makes [`run`](Self::run) return. It works from any thread.
     #[must_use]
     pub fn stop_handle(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// Whether timers and turns go by a clock of the user's
-    /// ([`Builder::clock`](crate::Builder::clock)) and not by the system's: for who would let the
-    /// kernel tell the time otherwise.
+    /// True if a custom clock is set ([`Builder::clock`](crate::Builder::clock)), so kernel timers
+    /// cannot be used.
     #[must_use]
     pub fn has_own_clock(&self) -> bool {
         self.time.is_custom()
     }
 
-    /// Whether a stop was asked for that no [`run`](Self::run) has consumed: for those who call
-    /// `run_once` themselves.
+    /// True if a stop is requested that no [`run`](Self::run) has consumed. For callers of
+    /// `run_once`.
     #[must_use]
     pub fn stop_requested(&self) -> bool {
         self.stop.is_asked()
@@ -249,7 +250,8 @@ impl Reactor {
     /// See [`Turn::add`].
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason); the subscriber comes back, its descriptor open.
+    /// See [`AddReason`](crate::AddReason); the error returns the subscriber with its descriptor
+    /// open.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn add<S: Subscriber<Self>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
         turn::add(self, subscriber)
@@ -271,11 +273,11 @@ impl Reactor {
         ReactorOps::rearm(self, key)
     }
 
-    /// Deletes a registration; its destructor runs at once, and its panic comes out here. See
-    /// [`Turn::delete`].
+    /// Deletes a registration. Its destructor runs at once, and its panic propagates from this
+    /// call. See [`Turn::delete`].
     ///
     /// # Errors
-    /// [`NotFound`] for a key that names no descriptor's registration.
+    /// [`NotFound`] if the key does not name a descriptor's registration.
     pub fn delete(&mut self, key: Key) -> Result<(), NotFound> {
         ReactorOps::delete(self, key)
     }
@@ -283,12 +285,12 @@ impl Reactor {
     /// Deletes a group with all its members. See [`Turn::delete_group`].
     ///
     /// # Errors
-    /// [`NotFound`] when the group is gone already.
+    /// [`NotFound`] if the group no longer exists.
     pub fn delete_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
         self.delete_group_erased(group.key())
     }
 
-    /// The state of a group, or `None` when it is gone.
+    /// The state of a group, or `None` if the group no longer exists.
     pub fn group_mut<S: 'static>(&mut self, group: GroupKey<S>) -> Option<&mut S> {
         self.borrow_state(group)
     }
@@ -296,7 +298,7 @@ impl Reactor {
     /// See [`Turn::after`].
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn after<H: TimerFn<Self, Args>, Args: 'static>(
         &mut self,
@@ -309,7 +311,7 @@ impl Reactor {
     /// See [`Turn::after_with`].
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the closure comes back.
+    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn after_with<F: FnMut(Turn<'_, Self>) + 'static>(
         &mut self,
@@ -322,7 +324,7 @@ impl Reactor {
     /// See [`Turn::at`].
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn at<H: TimerFn<Self, Args>, Args: 'static>(
         &mut self,
@@ -335,7 +337,7 @@ impl Reactor {
     /// See [`Turn::at_with`].
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the closure comes back.
+    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn at_with<F: FnMut(Turn<'_, Self>) + 'static>(
         &mut self,
@@ -348,7 +350,7 @@ impl Reactor {
     /// See [`Turn::every`].
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn every<H: TimerFn<Self, Args>, Args: 'static>(
         &mut self,
@@ -361,7 +363,7 @@ impl Reactor {
     /// See [`Turn::every_with`].
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the closure comes back.
+    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn every_with<F: FnMut(Turn<'_, Self>) + 'static>(
         &mut self,
@@ -374,7 +376,7 @@ impl Reactor {
     /// See [`Turn::cancel`].
     ///
     /// # Errors
-    /// [`NotFound`] for a key that names no timer.
+    /// [`NotFound`] if the key does not name a timer.
     pub fn cancel(&mut self, key: Key) -> Result<(), NotFound> {
         ReactorOps::cancel(self, key)
     }
@@ -382,7 +384,7 @@ impl Reactor {
     /// See [`Turn::reset`].
     ///
     /// # Errors
-    /// [`NotFound`] for a key that names no timer.
+    /// [`NotFound`] if the key does not name a timer.
     pub fn reset(&mut self, key: Key, delay: Duration) -> Result<(), NotFound> {
         self.reset_timer(key, Schedule::After(delay))
     }
@@ -390,15 +392,16 @@ impl Reactor {
     /// See [`Turn::reset_at`].
     ///
     /// # Errors
-    /// [`NotFound`] for a key that names no timer.
+    /// [`NotFound`] if the key does not name a timer.
     pub fn reset_at(&mut self, key: Key, deadline: Instant) -> Result<(), NotFound> {
         self.reset_timer(key, Schedule::At(deadline))
     }
 
-    /// Calls a closure first thing in the next turn, which then does not wait. See [`Turn::defer`].
+    /// Calls a closure at the start of the next turn, which then does not wait. See
+    /// [`Turn::defer`].
     ///
     /// # Errors
-    /// [`DeferError`] when `deferred_max` closures wait; the closure comes back.
+    /// [`DeferError`] if `deferred_max` closures are queued; the error returns the closure.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn defer<F: FnOnce(Turn<'_, Self>) + 'static>(
         &mut self,
@@ -407,10 +410,11 @@ impl Reactor {
         turn::defer(self, closure)
     }
 
-    /// Calls a closure before every wait. What it registers may fire in the turn that follows.
+    /// Calls a closure before every wait. Registrations made in it may fire in the turn that
+    /// follows.
     ///
     /// # Errors
-    /// [`HookError`] when [`HOOKS_MAX`](crate::HOOKS_MAX) are there already.
+    /// [`HookError`] if [`HOOKS_MAX`](crate::HOOKS_MAX) hooks are registered.
     pub fn before_wait(
         &mut self,
         hook: impl FnMut(Turn<'_, Self>) + 'static,
@@ -421,7 +425,7 @@ impl Reactor {
     /// Calls a closure at the end of every turn, after events, timers and deferred closures.
     ///
     /// # Errors
-    /// [`HookError`] when [`HOOKS_MAX`](crate::HOOKS_MAX) are there already.
+    /// [`HookError`] if [`HOOKS_MAX`](crate::HOOKS_MAX) hooks are registered.
     pub fn after_turn(
         &mut self,
         hook: impl FnMut(Turn<'_, Self>) + 'static,
@@ -435,10 +439,10 @@ impl Reactor {
         Ok(key)
     }
 
-    /// Removes a hook; its destructor runs at once.
+    /// Removes a hook. Its destructor runs at once.
     ///
     /// # Errors
-    /// [`NotFound`] when it is gone already.
+    /// [`NotFound`] if the hook was removed already.
     pub fn remove_hook(&mut self, key: HookKey) -> Result<(), NotFound> {
         let hook = self.hooks.remove(key)?;
         if self.hooks.is_empty() {
@@ -448,7 +452,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// The reactor's counts.
+    /// The reactor's counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let counters = &self.counters;
@@ -469,20 +473,20 @@ impl Reactor {
         }
     }
 
-    /// Whether the backend at work has this manner of interest; what it does not have is refused as
-    /// `Unsupported`. See [`Backend`].
+    /// Whether the active backend supports this interest. It rejects others as `Unsupported`. See
+    /// [`Backend`].
     #[must_use]
     pub fn supports(&self, interest: Interest) -> bool {
         self.driver.supports(interest)
     }
 
-    /// The backend at work: never [`Backend::Auto`].
+    /// The active backend; never [`Backend::Auto`].
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.driver.backend()
     }
 
-    /// What the ring has of what it was asked for: for tests and benchmarks.
+    /// The requested ring features that are available. For tests and benchmarks.
     #[doc(hidden)]
     #[must_use]
     pub fn ring_features(&self) -> Option<RingFeatures> {
@@ -493,8 +497,8 @@ impl Reactor {
         self.counters.wakes += 1;
         self.woken += 1;
         self.pending_work |= pending_work::WOKEN;
-        // Without a remote, turns do not touch the latch: what woke us was a stop, which has left
-        // its own mark.
+        // Without a remote, turns do not touch the latch. The wake-up came from a stop, which has
+        // set its own flag.
         if self.pending_work & pending_work::REMOTE == 0 {
             fall_asleep(self.stop.latch());
         }
@@ -513,23 +517,23 @@ impl Drop for Reactor {
     fn drop(&mut self) {
         let mut panics = Panics::default();
         let is_owner = self.driver.check_owner().is_ok();
-        // Nobody waits for an answer while destructors take their time.
+        // Callers waiting for an answer are released before destructors run.
         if let Some(inbox) = self.inbox.take() {
             if is_owner {
                 inbox.close(&mut panics);
             } else {
-                // In a child of fork(2) nobody waits, and another thread of the parent's may have
-                // held the queue's lock: it is never given back here.
+                // In a child of fork(2) no caller waits. Another thread of the parent may have held
+                // the queue's lock at the fork, and the child's copy is never unlocked.
                 core::mem::forget(inbox);
             }
         }
-        // Before descriptors are closed (rule 14): what was sent goes out.
+        // Rule 14: sent data is submitted before descriptors are closed.
         self.driver.submit_now();
-        // What the kernel still owes for longer than it should is leaked (rule 2).
+        // Cells with requests that do not complete in time are leaked (rule 2).
         self.driver.end(self.registry.iter());
         self.driver.close();
-        // Rule 8: every destructor runs although others panic. A cell leaves the books before its
-        // value is dropped (rule 3).
+        // Rule 8: every destructor runs, even if others panic. A cell leaves the registry before
+        // its value is dropped (rule 3).
         while let Some(cell) = self.registry.pop() {
             cell.set_flag(Flags::ABSENT, true);
             self.reclaim.retire(cell, false, false);
@@ -553,7 +557,7 @@ impl Drop for Reactor {
         if let Some(clock) = self.time.take_custom() {
             panics.catch(|| drop(clock));
         }
-        // Nobody waits on the epoll set again, so no address comes back (rule 2).
+        // No further wait on the epoll set happens, so the kernel returns no addresses (rule 2).
         self.batch.clear();
         self.reclaim.release_quarantine();
         if is_owner {

@@ -1,20 +1,21 @@
-//! What was deleted: values whose destructor has yet to run, and headers whose memory the kernel
-//! may still name.
+//! Deleted objects: values whose destructors have not run yet, and blocks whose addresses the
+//! kernel may still return.
 //!
 //! # The protocol of this module
 //!
-//! 1. A cell comes here by [`ReclaimQueue::retire`] once: struck from the registry, its function
-//!    swapped for one that touches no value, its handler not running. From here on the queue alone
-//!    holds its pointer, beside the batch and the kernel, which have only its address.
-//! 2. It is `waiting` until its value has been dropped or taken; then it is `dead`, or
-//!    `quarantined` if the epoll set may still have its address. Being moved on precedes the
-//!    destructor, which may panic (rule 3).
-//! 3. `dead` cells are freed when the batch is empty and the driver holds no events: every event
-//!    that was fetched has been dispatched; and when the cell is owed nothing: every request that
-//!    carries its address has completed for good (rule 2). Quarantined ones become dead when the
-//!    epoll set has been replaced (rule 7).
+//! 1. A cell is passed to [`ReclaimQueue::retire`] once. It is removed from the registry before,
+//!    and its handler is not running. `retire` replaces its dispatch function by one that does not
+//!    access the value. Afterwards only the queue holds its pointer. The batch and the kernel
+//!    have only its address.
+//! 2. A cell is `waiting` until its value has been dropped or taken. Then it is `dead`, or
+//!    `quarantined` if the epoll set may still have its address. The cell changes state before its
+//!    destructor runs, because the destructor may panic (rule 3).
+//! 3. `dead` cells are freed when two conditions hold. The batch is empty and the driver holds no
+//!    events, so every fetched event has been dispatched. The cell has no requests in flight, so
+//!    every request with its address has posted its final completion (rule 2). Quarantined cells
+//!    become dead when the epoll set has been replaced (rule 7).
 //! 4. A dead cell that was added after the batch was fetched is freed at once. The conditions are
-//!    those of 3, except that the batch need not be empty: it must not name the cell.
+//!    those of 3, with one change: the batch may hold events, but none of this cell.
 
 #![allow(unsafe_code, reason = "values and blocks end here; the protocol above")]
 
@@ -32,7 +33,7 @@ use crate::{
     turn::ReactorOps,
 };
 
-/// Something with a destructor of the user's that has yet to run.
+/// A value with a user's destructor that has not run yet.
 enum Waiting<R: ReactorOps> {
     Cell { cell: CellPtr<R>, is_stale: bool, early: bool },
     Timer(Box<dyn TimerCall<R>>),
@@ -49,14 +50,14 @@ impl<R: ReactorOps> ReclaimQueue<R> {
         Self { waiting: VecDeque::new(), dead: Vec::new(), quarantine: Vec::new() }
     }
 
-    /// Takes a cell that has been struck from the books and whose handler is not running (protocol
-    /// 1). `early` says that protocol 4 may apply.
+    /// Takes a cell that is removed from the registry and whose handler is not running
+    /// (protocol 1). `early` means that protocol 4 may apply.
     pub(crate) fn retire(&mut self, cell: CellPtr<R>, is_stale: bool, early: bool) {
         disarm(cell, is_stale);
         self.waiting.push_back(Waiting::Cell { cell, is_stale, early });
     }
 
-    /// Takes a timer's handler that is not running.
+    /// Takes the handler of a timer that is not running.
     pub(crate) fn retire_timer(&mut self, call: Box<dyn TimerCall<R>>) {
         self.waiting.push_back(Waiting::Timer(call));
     }
@@ -77,14 +78,14 @@ impl<R: ReactorOps> ReclaimQueue<R> {
         self.quarantine.len()
     }
 
-    /// Runs the destructor that waits longest.
+    /// Runs the destructor that has waited longest.
     pub(crate) fn drop_next(&mut self) {
         if let Some(next) = self.waiting.pop_front() {
             self.drop_waiting(next);
         }
     }
 
-    /// Runs the destructor that came last. True if [`free_early`](Self::free_early) may free its
+    /// Runs the most recent destructor. True if [`free_early`](Self::free_early) may free the
     /// block.
     pub(crate) fn drop_last(&mut self) -> bool {
         self.waiting.pop_back().is_some_and(|last| self.drop_waiting(last))
@@ -94,9 +95,9 @@ impl<R: ReactorOps> ReclaimQueue<R> {
         match waiting {
             Waiting::Cell { cell, is_stale, early } => {
                 self.await_free(cell, is_stale);
-                // SAFETY: a waiting cell's value is alive, its handler does not run and its
-                // function is not the trampoline (protocol 1); it is not waiting any more, so
-                // nobody drops it again.
+                // SAFETY: a waiting cell's value is alive, its handler does not run, and its
+                // dispatch function is not the trampoline (protocol 1). The cell is no longer in
+                // the queue, so nothing drops the value again.
                 unsafe { cell.drop_value() };
                 early && !is_stale
             }
@@ -107,8 +108,8 @@ impl<R: ReactorOps> ReclaimQueue<R> {
         }
     }
 
-    /// Takes the value of a cell that has been struck from the books and whose handler is not
-    /// running, instead of dropping it.
+    /// Takes out the value of a cell that is removed from the registry and whose handler is not
+    /// running. The value is returned and not dropped.
     pub(crate) fn take_boxed(
         &mut self,
         cell: CellPtr<R>,
@@ -116,36 +117,36 @@ impl<R: ReactorOps> ReclaimQueue<R> {
     ) -> Box<dyn Subscriber<R>> {
         disarm(cell, is_stale);
         self.await_free(cell, is_stale);
-        // SAFETY: the value is alive: it was registered until now, and the cell was never waiting.
-        // Its handler does not run.
+        // SAFETY: the value is alive, because the cell was registered until now and was never in
+        // `waiting`. Its handler does not run.
         unsafe { cell.take_boxed() }
     }
 
-    /// The same, where the type is known.
+    /// The same, if the type is known.
     ///
     /// # Panics
-    /// When it is not a `T`.
+    /// If the value is not a `T`.
     pub(crate) fn take<T: Subscriber<R>>(&mut self, cell: CellPtr<R>, is_stale: bool) -> T {
         // SAFETY: the value is alive and its handler does not run, as in `take_boxed`.
         let is_t = unsafe { cell.with_value(|value| value.type_id() == TypeId::of::<T>()) };
         assert!(is_t, "the caller has compared the types");
         disarm(cell, is_stale);
         self.await_free(cell, is_stale);
-        // SAFETY: as above, and it is a `T`.
+        // SAFETY: as above, and the value is a `T`.
         unsafe { cell.take_as() }
     }
 
-    /// The cell's block waits to be freed.
+    /// Queues the cell's block to be freed.
     fn await_free(&mut self, cell: CellPtr<R>, is_stale: bool) {
         if is_stale { &mut self.quarantine } else { &mut self.dead }.push(cell);
     }
 
-    /// The epoll set has been replaced: what was quarantined is merely dead.
+    /// Makes quarantined cells dead, because the epoll set has been replaced.
     pub(crate) fn release_quarantine(&mut self) {
         self.dead.append(&mut self.quarantine);
         for waiting in &mut self.waiting {
             if let Waiting::Cell { is_stale, early, .. } = waiting {
-                // Batches were fetched while the old set still had its address.
+                // Batches may have been fetched while the old set still had the cell's address.
                 *early &= !*is_stale;
                 *is_stale = false;
             }
@@ -160,15 +161,16 @@ impl<R: ReactorOps> ReclaimQueue<R> {
             return;
         }
         self.dead.pop();
-        // SAFETY: its value is gone (protocol 2) and the registry has no copy (protocol 1). No
-        // event that waits in the batch or in the driver names it (tested above), and events that
-        // were dispatched are not read again. The kernel does not have it: it was deleted from the
-        // epoll set and is no stale entry, or a ring has no request that carries it (tested above).
+        // SAFETY: the value is gone (protocol 2) and the registry has no copy of the pointer
+        // (protocol 1). No undelivered event in the batch or the driver names the cell (checked
+        // above), and dispatched events are not read again. The kernel does not have the address:
+        // the cell was deleted from the epoll set and is no stale entry, or the ring has no request
+        // with its address (checked above).
         unsafe { cell.free() };
     }
 
-    /// Frees the blocks of the dead, unless the batch, the driver or the kernel may still name one
-    /// (rule 2).
+    /// Frees the blocks of dead cells, unless the batch, the driver or the kernel may still name
+    /// them (rule 2).
     pub(crate) fn free(&mut self, batch: &Batch, driver: &Driver) {
         if !batch.is_empty() || driver.holds_events() {
             return;
@@ -177,10 +179,10 @@ impl<R: ReactorOps> ReclaimQueue<R> {
             if cell.has_inflight() {
                 return true;
             }
-            // SAFETY: its value is gone (protocol 2), the registry has no copy (protocol 1), no
-            // event that was fetched names it, and the kernel does not have it: it was deleted from
-            // the epoll set, or the set has been replaced, or the ring's requests for it have ended
-            // (protocol 3).
+            // SAFETY: the value is gone (protocol 2), the registry has no copy of the pointer
+            // (protocol 1), and no fetched event names the cell. The kernel does not have the
+            // address: the cell was deleted from the epoll set, or the set was replaced, or the
+            // ring's requests for it have ended (protocol 3).
             unsafe { cell.free() };
             false
         });
@@ -188,19 +190,20 @@ impl<R: ReactorOps> ReclaimQueue<R> {
 }
 
 impl<R: ReactorOps> ReclaimQueue<R> {
-    /// Frees the blocks of all the dead at the end of a reactor in a child of fork(2), those that
-    /// the kernel owes something too: it owes it to the parent.
+    /// Frees the blocks of all dead cells when a reactor is dropped in a child of fork(2). Cells
+    /// with requests in flight are included, because those requests belong to the parent.
     pub(crate) fn free_in_child(&mut self) {
         for cell in self.dead.drain(..) {
-            // SAFETY: its value is gone (protocol 2), the registry has no copy (protocol 1), and no
-            // event names it: the batch is empty, and every wait of the child's was refused. What a
-            // request that carries its address may still write is memory of the parent's.
+            // SAFETY: the value is gone (protocol 2), the registry has no copy of the pointer
+            // (protocol 1), and no event names the cell: the batch is empty, and every wait in the
+            // child was rejected. A request with the cell's address may still write, but only to
+            // the parent's memory.
             unsafe { cell.free() };
         }
     }
 }
 
-/// The cell's function touches no value from here on.
+/// Replaces the cell's dispatch function by one that does not access the value.
 fn disarm<R: ReactorOps>(cell: CellPtr<R>, is_stale: bool) {
     if is_stale {
         cell.disarm_stale();
@@ -210,11 +213,10 @@ fn disarm<R: ReactorOps>(cell: CellPtr<R>, is_stale: bool) {
 }
 
 impl Reactor {
-    /// Runs the destructors of all that has come to the queue since there were `mark`, the last
-    /// first.
+    /// Runs the most recent destructors until `mark` are left in the queue.
     ///
-    /// A panic comes out; the rest waits for the next turn. So does all of it while a panic is
-    /// under way already: a second one would abort (rule 8).
+    /// If one panics, the panic propagates and the rest waits for the next turn. If the thread is
+    /// panicking already, all wait, because a second panic would abort (rule 8).
     pub(crate) fn drop_waiting_down_to(&mut self, mark: usize) {
         self.pending_work |= pending_work::RECLAIM;
         while self.reclaim.waiting() > mark && !std::thread::panicking() {
@@ -225,7 +227,7 @@ impl Reactor {
         self.free_if_idle();
     }
 
-    /// Runs the destructors that a panic has left behind (rule 8).
+    /// Runs the destructors that a panicking turn left in the queue (rule 8).
     pub(crate) fn drop_all_waiting(&mut self) {
         while self.reclaim.has_waiting() {
             self.reclaim.drop_next();
@@ -239,29 +241,28 @@ impl Reactor {
         }
     }
 
-    /// The handler that has deleted itself has returned: its value's destructor runs now (rule 1).
+    /// Runs the destructor of the value whose handler deleted itself and has returned (rule 1).
     pub(crate) fn drop_self_deleted(&mut self) {
-        // Rule 14: what the handler has changed after it deleted itself.
+        // Rule 14: flush the changes that the handler made after it deleted itself.
         self.flush();
         let mark = self.reclaim.waiting();
         self.retire_self_deleted();
         self.drop_waiting_down_to(mark);
     }
 
-    /// Retires the cell that has deleted itself, and lets the batch go on. Runs no code of the
-    /// user's.
+    /// Retires the cell that has deleted itself and resumes the batch. Runs no user code.
     pub(crate) fn retire_self_deleted(&mut self) {
         self.pending_work &= !pending_work::SELF_DELETED;
         if let Some(SelfDeleted { cell, is_stale }) = self.self_deleted.take() {
             self.batch.resume();
             self.registry.release_number(cell.fd());
-            // It was in the batch.
+            // Not early: the cell's event was in the batch.
             self.reclaim.retire(cell, is_stale, false);
             self.pending_work |= pending_work::RECLAIM;
         }
     }
 
-    /// Takes a struck cell's value out. `early` says that protocol 4 may apply.
+    /// Takes the value out of a removed cell. `early` means that protocol 4 may apply.
     pub(crate) fn take_with<T>(
         &mut self,
         early: bool,
@@ -276,10 +277,10 @@ impl Reactor {
         value
     }
 
-    /// Looks at a registered subscriber, outside a turn.
+    /// Passes a registered subscriber to `look`, outside a turn.
     ///
     /// # Panics
-    /// In a turn: the subscriber may be running.
+    /// In a turn, because the subscriber may be running.
     pub(crate) fn look_at<T>(
         &self,
         cell: CellPtr<Self>,

@@ -1,10 +1,10 @@
-//! The reactor's books of descriptors: add, modify, delete, and what the epoll set knows of it.
+//! Registration of descriptors: add, modify, delete, and the state of the epoll set.
 //!
-//! One live cell has a descriptor's number, as our own table says before the kernel is asked. What
-//! the kernel has is keyed by (file, number) and may disagree as soon as somebody closes or
-//! replaces a registered descriptor. Then an entry may stay behind that carries a cell's address:
-//! such a cell is a *stale entry*, its block is quarantined and its number tainted, until the epoll
-//! set is built anew (rule 7).
+//! Each descriptor number has at most one live cell. The registry checks this before the kernel is
+//! called. The kernel's entries are keyed by (file, number), so they can disagree with the registry
+//! if other code closes or replaces a registered descriptor. An entry with a cell's address may
+//! then stay in the epoll set. Such a cell is a *stale entry*: its block is quarantined and its
+//! number tainted until the epoll set is rebuilt (rule 7).
 
 use core::any::TypeId;
 use std::time::Instant;
@@ -27,7 +27,7 @@ use crate::{
 type Cell = CellPtr<Reactor>;
 
 impl Reactor {
-    /// How many subscribers the user has registered: the reactor's own does not count.
+    /// The number of subscribers that the user has registered, without the reactor's own.
     pub(crate) fn subscribers(&self) -> usize {
         self.registry.len() - 1
     }
@@ -43,7 +43,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Enters a cell into the epoll set and the registry, or leaves it as it was.
+    /// Adds a cell to the epoll set and the registry. On error the cell is not registered.
     fn watch(&mut self, cell: Cell, fd: i32, interest: Interest) -> Result<Key, Errno> {
         let mask = interest.kernel_mask();
         let key = self.registry.next_key();
@@ -52,15 +52,14 @@ impl Reactor {
         cell.set_armed_bits(mask);
         self.driver.add(cell, mask)?;
         cell.set_key(key);
-        // Rule 7: what is added under a tainted number is a stale entry when it is deleted,
-        // whatever the kernel says.
+        // Rule 7: a cell added under a tainted number becomes a stale entry when it is deleted,
+        // even if the kernel reports success.
         cell.set_flag(Flags::TAINTED, self.registry.is_tainted(fd));
         self.registry.insert(cell, self.turn_mark());
         Ok(key)
     }
 
-    /// Registers a cell of the user's, whose descriptor and interest were asked for before (rule
-    /// 3).
+    /// Registers a user's cell. The caller has read its descriptor and interest before (rule 3).
     pub(crate) fn admit(
         &mut self,
         cell: Cell,
@@ -72,7 +71,7 @@ impl Reactor {
         Ok(self.watch(cell, fd, interest)?)
     }
 
-    /// Registers the cell of a stream or listener, whose socket is known to be one.
+    /// Registers the cell of a stream or listener. Its descriptor is known to be a socket.
     pub(crate) fn admit_socket(
         &mut self,
         cell: Cell,
@@ -99,7 +98,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Changes an interest, at once or merged with others.
+    /// Changes an interest, at once or merged with other changes.
     pub(crate) fn change(&mut self, cell: Cell, interest: Interest) -> Result<(), ModifyError> {
         if !interest.is_valid() {
             return Err(ModifyError::InvalidInterest);
@@ -107,8 +106,8 @@ impl Reactor {
         if !self.driver.supports(interest) {
             return Err(ModifyError::Unsupported);
         }
-        // What pauses a registration is edge-triggered for the kernel, but not for re-arming: who
-        // pauses himself at every hang-up would hear of it for ever.
+        // The mask of a paused registration is edge-triggered, but pausing again must not re-arm
+        // it. Otherwise a handler that pauses itself at every hang-up would be called for ever.
         let is_paused =
             cell.armed_mask() == interest.kernel_mask() && !cell.has_flag(Flags::ABSENT);
         if is_paused && interest == crate::interest() && cell.interest() == interest {
@@ -130,7 +129,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Tells the kernel of a mask, by the call that does it.
+    /// Sets the kernel's mask, by MOD, or by DEL and ADD.
     fn rearm_in_kernel(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
         let (fd, address) = (cell.fd(), cell.expose());
         let exclusive = (cell.armed_mask() | mask) & EXCLUSIVE != 0;
@@ -146,8 +145,8 @@ impl Reactor {
                 self.add_again(cell);
                 return Err(errno);
             }
-            // Whom the deletion has told to forget it. Where that fails, the ring itself tells of
-            // most.
+            // The deletion made the host forget the descriptor, so it is added there again. If that
+            // fails, the ring itself reports most events.
             let _ = self.driver.tell_host_of(fd);
         }
         cell.set_armed_mask(mask);
@@ -155,15 +154,15 @@ impl Reactor {
             cell.set_flag(flag, false);
         }
         cell.set_flag(Flags::REARMED, mask & ONESHOT != 0 && self.batch.names(address));
-        // Rule 7 wants what is modified under a tainted number to be tainted. It is: it was added
-        // under that number, or has tainted it itself just now.
+        // Rule 7 requires a cell modified under a tainted number to be tainted. This holds: it was
+        // added under that number, or has tainted it just now.
         debug_assert!(cell.has_flag(Flags::TAINTED) || !self.registry.is_tainted(fd));
         Ok(())
     }
 
-    /// Enters a cell as it was, after it was deleted for a change that the kernel then refused.
+    /// Adds a cell with its old mask, after it was deleted for a change that the kernel rejected.
     fn add_again(&mut self, cell: Cell) {
-        // To add a fired one-shot would arm it.
+        // Adding a fired one-shot would arm it.
         if cell.has_flag(Flags::FIRED) {
             return;
         }
@@ -174,22 +173,21 @@ impl Reactor {
         }
     }
 
-    /// Deletes a cell's entry from the epoll set, and says whether one may be left that has its
-    /// address.
+    /// Deletes a cell's entry from the epoll set. True if an entry with its address may remain.
     fn delete_from_set(&mut self, cell: Cell) -> bool {
-        // Under a tainted number a DEL that succeeds may have hit another's entry.
+        // Under a tainted number, a successful DEL may have deleted the entry of another file.
         let is_stale = self.driver.delete(cell).is_err() || cell.has_flag(Flags::TAINTED);
         if is_stale {
             self.registry.taint(cell.fd());
             cell.set_flag(Flags::TAINTED, true);
-            // While there is a descriptor to be had: a stale entry that cannot be removed would
-            // keep the loop awake.
+            // Reserve a descriptor for the rebuild while one is available. A stale entry that
+            // cannot be removed would keep the loop awake.
             self.driver.reserve();
         }
         is_stale
     }
 
-    /// Ends the watch of a cell; true when it is a stale entry now.
+    /// Stops watching a cell. True if it is a stale entry now.
     pub(crate) fn unwatch(&mut self, cell: Cell) -> bool {
         let is_stale = if cell.has_flag(Flags::ABSENT) {
             self.driver.let_go(cell);
@@ -203,7 +201,7 @@ impl Reactor {
         is_stale
     }
 
-    /// The number of the turn, modulo 2^32.
+    /// The turn number, modulo 2^32.
     #[expect(clippy::cast_possible_truncation, reason = "the low half of the count")]
     const fn turn_mark(&self) -> u32 {
         self.counters.turns as u32
@@ -212,17 +210,16 @@ impl Reactor {
     /// Whether a registered cell was added after the batch was fetched, so that its block may be
     /// freed as soon as the cell is deleted.
     ///
-    /// This is a hint, which errs every 2^32 turns:
-    /// [`ReclaimQueue::free_early`](crate::reclaim::ReclaimQueue::free_early) looks into the batch
-    /// itself. False for streams on a ring, whose addresses are in more lists than the header
-    /// tells.
+    /// This is a hint that is wrong once every 2^32 turns.
+    /// [`ReclaimQueue::free_early`](crate::reclaim::ReclaimQueue::free_early) checks the batch
+    /// itself. False for streams on a ring, because other lists also store their addresses.
     pub(crate) fn is_new(&self, cell: Cell) -> bool {
         let is_streams = cell.has_flag(Flags::HIDDEN) && self.backend() == Backend::Uring;
         self.registry.mark(cell) == self.turn_mark() && !is_streams
     }
 
-    /// Takes a cell out of all books. Its value goes to the reclaim queue, or waits for its handler
-    /// to return. No code of the user's runs.
+    /// Removes a cell from the epoll set and the registry. Its value goes to the reclaim queue, or
+    /// waits for its handler to return. Runs no user code.
     pub(crate) fn deregister(&mut self, cell: Cell) {
         cell.set_flag(Flags::DIRTY, false);
         // Rule 14: the destructor may close descriptors that merged changes still name.
@@ -232,8 +229,8 @@ impl Reactor {
         let early = !is_stale && self.is_new(cell);
         self.registry.remove(cell, leaving);
         if leaving {
-            // Rule 1. The number stays taken, and the loop ends after the handler, without a test
-            // for this per event.
+            // Rule 1. The number stays taken. Halting the batch ends the loop after the handler,
+            // without a check per event.
             self.self_deleted = Some(SelfDeleted { cell, is_stale });
             self.pending_work |= pending_work::SELF_DELETED;
             self.batch.halt();
@@ -246,7 +243,7 @@ impl Reactor {
         self.phase == Phase::Events && self.batch.running() == Some(cell.expose())
     }
 
-    /// Tells the kernel of the merged changes. A refusal becomes an error event.
+    /// Passes the merged changes to the kernel. A rejected change becomes an error event.
     pub(crate) fn flush(&mut self) {
         self.pending_work &= !pending_work::DIRTY;
         let mut dirty = core::mem::take(&mut self.dirty);
@@ -267,7 +264,7 @@ impl Reactor {
         self.dirty = dirty;
     }
 
-    /// The subscriber gets one error event, in the next turn.
+    /// Queues one error event for the subscriber, for the next turn.
     fn owe_error(&mut self, cell: Cell) {
         if !cell.has_flag(Flags::FAULTY) {
             cell.set_flag(Flags::FAULTY, true);
@@ -276,11 +273,11 @@ impl Reactor {
         }
     }
 
-    /// Builds the epoll set anew, without its stale entries (rule 7). Where the kernel has no
-    /// descriptor or memory for it, the old set stays and the next turn tries again.
+    /// Rebuilds the epoll set without its stale entries (rule 7). If the kernel has no descriptor
+    /// or memory for it, the old set stays and the next turn tries again.
     ///
-    /// The batch must be empty: events that were fetched from the old set would be reported again
-    /// by the new one, except one-shot ones, which would be lost.
+    /// The batch must be empty. The new set would report events fetched from the old set again,
+    /// except one-shot events, which would be lost.
     pub(crate) fn rebuild(&mut self) {
         debug_assert!(self.batch.is_empty(), "rule 7: no rebuild while events of the old set wait");
         if self.driver.replace().is_err() {
@@ -294,13 +291,13 @@ impl Reactor {
         own.iter().for_each(|cell| cell.set_flag(Flags::ABSENT, true));
         self.listen_again();
         for cell in cells {
-            // A fired one-shot is disabled in the kernel, and to add it would arm it.
+            // A fired one-shot is disabled in the kernel, and adding it would arm it.
             let absent = cell.has_flag(Flags::FIRED) || cell.has_flag(Flags::ABSENT);
             cell.set_flag(Flags::ABSENT, true);
             if absent {
                 continue;
             }
-            // Re-adding reports the readiness of now, so no edge is lost.
+            // Adding an entry reports the current readiness, so no edge is lost.
             if self.driver.add(cell, cell.armed_mask()).is_ok() {
                 cell.set_flag(Flags::ABSENT, false);
             } else {
@@ -311,9 +308,8 @@ impl Reactor {
         self.reclaim.free(&self.batch, &self.driver);
     }
 
-    /// Adds the reactor's own wake descriptor to the epoll set if it is not there. If the kernel
-    /// refuses it, the next turn tries again, and no turn waits longer than `DEAF_WAIT_MAX` until
-    /// then.
+    /// Adds the reactor's own wake descriptor to the epoll set if it is missing. If the kernel
+    /// rejects it, the next turn tries again. Until then no turn waits longer than `DEAF_WAIT_MAX`.
     pub(crate) fn listen_again(&mut self) {
         self.pending_work &= !pending_work::DEAF;
         let is_missing =
@@ -326,21 +322,21 @@ impl Reactor {
         }
     }
 
-    /// Takes a subscriber out and gives it back.
+    /// Removes a subscriber and returns it.
     ///
     /// # Errors
-    /// See [`TakeError`]; what is not taken stays registered.
+    /// See [`TakeError`]; on error the subscriber stays registered.
     pub fn take<T: Subscriber<Self>>(&mut self, key: Key) -> Result<T, TakeError> {
         let (cell, is_stale) =
             self.withdraw_if(key, |value| value.type_id() == TypeId::of::<T>())?;
         Ok(self.take_with(false, |reclaim| reclaim.take(cell, is_stale)))
     }
 
-    /// Takes a subscriber out and gives its descriptor back: for those made by `with_fd` and
-    /// `with_handler`, whose own type cannot be written.
+    /// Removes a subscriber and returns its descriptor. For subscribers made by `with_fd` and
+    /// `with_handler`, whose type cannot be named.
     ///
     /// # Errors
-    /// See [`TakeError`]; what is not taken stays registered.
+    /// See [`TakeError`]; on error the subscriber stays registered.
     pub fn take_fd<Fd: 'static>(&mut self, key: Key) -> Result<Fd, TakeError> {
         let (cell, is_stale) =
             self.withdraw_if(key, |value| value.fd_type(Token(())) == Some(TypeId::of::<Fd>()))?;
@@ -354,16 +350,17 @@ impl Reactor {
         }
     }
 
-    /// Takes a subscriber out and gives it back in a box: the one it came in, if it came in one.
+    /// Removes a subscriber and returns it in a box. If it was registered in a box, that box is
+    /// returned.
     ///
     /// # Errors
-    /// See [`TakeError`]; what is not taken stays registered.
+    /// See [`TakeError`]; on error the subscriber stays registered.
     pub fn take_boxed(&mut self, key: Key) -> Result<Box<dyn Subscriber<Self>>, TakeError> {
         let (cell, is_stale) = self.withdraw_if(key, |_| true)?;
         Ok(self.take_with(false, |reclaim| reclaim.take_boxed(cell, is_stale)))
     }
 
-    /// Takes a cell out of all books, if its subscriber is the one that is wanted.
+    /// Removes a cell from the epoll set and the registry if `wanted` accepts its subscriber.
     fn withdraw_if(
         &mut self,
         key: Key,
@@ -382,11 +379,11 @@ impl Reactor {
         Ok((cell, is_stale))
     }
 
-    /// Takes the reactor apart: every subscriber with the key it had. Members of groups are dropped
-    /// with their state, timers, closures and hooks as well.
+    /// Takes the reactor apart and returns every subscriber with the key it had. Members of groups
+    /// are dropped with their state. Timers, closures and hooks are dropped as well.
     ///
     /// # Panics
-    /// With the first panic of what is dropped; then the subscribers are dropped too.
+    /// Resumes the first panic of a destructor. In that case the subscribers are dropped too.
     #[must_use]
     pub fn into_subscribers(mut self) -> Vec<(Key, Box<dyn Subscriber<Self>>)> {
         let keys: Vec<Key> = self.registry.iter().map(CellPtr::key).collect();
@@ -395,7 +392,7 @@ impl Reactor {
         let mut panics = Panics::default();
         panics.catch(|| drop(self));
         if panics.any() {
-            // A panic must come out, so what was taken cannot be given back.
+            // The panic is resumed below, so the subscribers cannot be returned.
             while let Some(subscriber) = subscribers.pop() {
                 panics.catch(|| drop(subscriber));
             }
@@ -404,17 +401,18 @@ impl Reactor {
         subscribers
     }
 
-    /// The turn's clock; outside a turn, the clock.
+    /// The turn's time; outside a turn, the current time.
     pub(crate) fn now_ns(&mut self) -> u64 {
         if self.phase == Phase::Idle {
             return self.time.read_ns();
         }
-        // The end of the turn must forget the reading.
+        // The end of the turn must discard the reading.
         self.pending_work |= pending_work::CLOCK;
         self.time.turn_ns()
     }
 
-    /// When a timer is to fire, in the reactor's count. Never in the turn that asks (rule 9).
+    /// The deadline of a timer, in the reactor's count. In a turn, it lies after that turn's time
+    /// (rule 9).
     fn deadline(&self, now: u64, schedule: Schedule) -> u64 {
         let in_turn = self.phase != Phase::Idle;
         let deadline = match schedule {
@@ -426,8 +424,8 @@ impl Reactor {
         if in_turn { deadline.max(now.saturating_add(1)) } else { deadline }
     }
 
-    /// Starts a timer, with the clock's reading: the clock may be the user's, and is asked before
-    /// anything is written down.
+    /// Starts a timer, given the current time. The caller reads the clock, which may be custom,
+    /// before any state changes.
     pub(crate) fn place_timer(
         &mut self,
         now: u64,
@@ -454,8 +452,8 @@ impl ReactorOps for Reactor {
         &mut self,
         subscription: Subscription<Self>,
     ) -> Result<Key, AddError<Subscription<Self>>> {
-        // The only calls of the user's code, before anything is written down (rule 3). Rule 6:
-        // asked here, once.
+        // These are the only calls of user code, and they come before any state changes (rule 3).
+        // Rule 6: each is called once.
         let (fd, interest) = (subscription.fd(), subscription.interest());
         match self.admit(subscription.cell(), fd, interest) {
             Ok(key) => {
@@ -513,8 +511,8 @@ impl ReactorOps for Reactor {
             self.leave_group(ended.group, key);
         }
         let mark = self.reclaim.waiting();
-        // Without a call it is the running one's, which goes when its handler has returned (rule
-        // 1).
+        // The call is `None` if the timer is running. It is then dropped after its handler has
+        // returned (rule 1).
         if let Some(call) = ended.call {
             self.reclaim.retire_timer(call);
         }

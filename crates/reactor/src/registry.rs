@@ -1,4 +1,4 @@
-//! Who is registered: keys, and one live cell for each descriptor number.
+//! The registry: keys, and one live cell for each descriptor number.
 
 use core::fmt;
 
@@ -8,14 +8,15 @@ use crate::{
     turn::ReactorOps,
 };
 
-/// The name of one registration: a place and its generation.
+/// The key of one registration: an index and its generation.
 ///
-/// A descriptor's number comes again as soon as it is closed. A key does not, in any reactor of the
-/// process: one that is stale, of another reactor or of another kind finds nothing (`NotFound`).
+/// The kernel reuses a descriptor number as soon as it is closed. A key is never reused, in any
+/// reactor of the process. A key that is stale, from another reactor or of another kind gives
+/// `NotFound`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key(u64);
 
-/// What a key names. It stands in the upper two bits of the index.
+/// The kind of object a key names, stored in the upper two bits of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Descriptor = 0,
@@ -30,36 +31,36 @@ pub(crate) const MAX_INDEX: u32 = (1 << 30) - 2;
 const INDEX_BITS: u32 = (1 << 30) - 1;
 
 impl Key {
-    /// The key of a cell that is in no reactor.
+    /// The key of a cell that is not registered.
     pub(crate) const UNREGISTERED: Self = Self(u64::MAX);
 
     pub(crate) const fn new(kind: Kind, (index, generation): (u32, u32)) -> Self {
         Self((generation as u64) << 32 | (kind as u64) << 30 | index as u64)
     }
 
-    /// Index and generation, if the key is of this kind.
+    /// The index and the generation, if the key is of this kind.
     pub(crate) fn parts(self, kind: Kind) -> Option<(u32, u32)> {
         let [low, generation] =
             [self.0 & 0xffff_ffff, self.0 >> 32].map(|half| u32::try_from(half).unwrap_or(0));
         (low >> 30 == kind as u32).then_some((low & INDEX_BITS, generation))
     }
 
-    /// The key as a number, to carry it where only a number fits. Equal keys have equal numbers.
+    /// The key as a number, for places that store only a number. Equal keys have equal numbers.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// A key of a number from [`to_bits`](Self::to_bits), or any other: one that names nothing is
-    /// `NotFound` wherever it is used.
+    /// Makes a key from a number, normally one from [`to_bits`](Self::to_bits). A key that names
+    /// nothing gives `NotFound` wherever it is used.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 }
 
-/// What it names, its place, and the place's generation: `Key(timer 3 #7)`. The place is no
-/// descriptor's number.
+/// Prints the kind, the index and the generation: `Key(timer 3 #7)`. The index is not a descriptor
+/// number.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::UNREGISTERED {
@@ -79,21 +80,21 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What the table knows of a descriptor's number.
+/// The state of a descriptor number.
 #[derive(Clone, Copy, Default)]
 struct Number(u8);
 
 impl Number {
-    /// A live cell has the number, or one that has deleted itself and whose handler still runs.
+    /// A live cell has the number, or a cell that has deleted itself and whose handler still runs.
     const TAKEN: u8 = 1;
-    /// The epoll set may have an entry under this number that belongs to nobody (rule 7).
+    /// The epoll set may have an entry under this number that belongs to no cell (rule 7).
     const TAINTED: u8 = 2;
 }
 
 /// The cells of a reactor, by key and by descriptor number.
 pub(crate) struct Registry<R: ReactorOps> {
     cells: Arena<CellPtr<R>>,
-    /// By number (rule 7: one live cell a number, decided here before the kernel is asked).
+    /// By number (rule 7: one live cell for each number, checked before the kernel is called).
     numbers: Vec<Number>,
 }
 
@@ -119,12 +120,12 @@ impl<R: ReactorOps> Registry<R> {
         &mut self.numbers[index]
     }
 
-    /// Whether a live cell, or one that is just leaving, has the number.
+    /// Whether the number belongs to a live cell, or to one that deleted itself and still runs.
     pub(crate) fn is_taken(&self, fd: i32) -> bool {
         self.number(fd).0 & Number::TAKEN != 0
     }
 
-    /// Whether the epoll set may have an entry of nobody under the number.
+    /// Whether the epoll set may have an entry under the number that belongs to no cell.
     pub(crate) fn is_tainted(&self, fd: i32) -> bool {
         self.number(fd).0 & Number::TAINTED != 0
     }
@@ -133,7 +134,7 @@ impl<R: ReactorOps> Registry<R> {
         self.number_mut(fd).0 |= Number::TAINTED;
     }
 
-    /// The epoll set has been built anew: no number is tainted any more.
+    /// Clears all taint, because the epoll set has been rebuilt.
     pub(crate) fn cleanse(&mut self) {
         for number in &mut self.numbers {
             number.0 &= !Number::TAINTED;
@@ -143,37 +144,37 @@ impl<R: ReactorOps> Registry<R> {
         }
     }
 
-    /// The key that [`insert`](Self::insert) will give to the next cell.
+    /// The key that [`insert`](Self::insert) will assign to the next cell.
     pub(crate) fn next_key(&mut self) -> Key {
         Key::new(Kind::Descriptor, self.cells.next(MAX_INDEX))
     }
 
-    /// Enters a cell whose key, number and so on are set. The mark says when.
+    /// Adds a cell whose key, number and flags are set. `mark` is the current turn's mark.
     pub(crate) fn insert(&mut self, cell: CellPtr<R>, mark: u32) {
         self.number_mut(cell.fd()).0 |= Number::TAKEN;
         self.cells.insert_noted(cell, mark);
     }
 
-    /// The mark that a registered cell was entered with.
+    /// The mark that was passed when the cell was added.
     pub(crate) fn mark(&self, cell: CellPtr<R>) -> u32 {
         let (index, generation) =
             cell.key().parts(Kind::Descriptor).expect("a registered cell has a key");
         self.cells.note(index, generation).expect("a registered cell has a place")
     }
 
-    /// The cell that a key of the user's names.
+    /// The cell that a user's key names.
     pub(crate) fn get(&self, key: Key) -> Option<CellPtr<R>> {
         self.find(key).filter(|cell| !cell.has_flag(Flags::HIDDEN))
     }
 
-    /// The cell that a key of the user's or of the reactor's streams names.
+    /// The cell that a key of the user or of the reactor's streams names.
     pub(crate) fn find(&self, key: Key) -> Option<CellPtr<R>> {
         let (index, generation) = key.parts(Kind::Descriptor)?;
         let cell = *self.cells.get(index, generation)?;
         (!cell.has_flag(Flags::INTERNAL)).then_some(cell)
     }
 
-    /// Strikes a cell: its key is stale from here on. The number stays taken if the cell is
+    /// Removes a cell. Its key is stale afterwards. The number stays taken if the cell is
     /// `leaving`.
     pub(crate) fn remove(&mut self, cell: CellPtr<R>, leaving: bool) {
         let (index, generation) =
@@ -185,7 +186,7 @@ impl<R: ReactorOps> Registry<R> {
         }
     }
 
-    /// The handler of the cell that was leaving has returned.
+    /// Releases the number of a cell that was leaving and whose handler has returned.
     pub(crate) fn release_number(&mut self, fd: i32) {
         self.number_mut(fd).0 &= !Number::TAKEN;
     }
@@ -194,7 +195,7 @@ impl<R: ReactorOps> Registry<R> {
         self.cells.iter().map(|(_, _, cell)| *cell)
     }
 
-    /// Strikes any one cell; for taking the reactor apart.
+    /// Removes an arbitrary cell, when the reactor is dropped or taken apart.
     pub(crate) fn pop(&mut self) -> Option<CellPtr<R>> {
         self.cells.pop().map(|(_, _, cell)| cell)
     }

@@ -1,4 +1,4 @@
-//! Signals as readiness: signalfd(2).
+//! Signals as descriptor readiness (signalfd(2)).
 
 #![allow(unsafe_code, reason = "signalfd and the signal mask come from libc, which rustix lacks")]
 
@@ -10,21 +10,21 @@ use std::{
 
 use rustix::io::Errno;
 
-/// The largest signal number of Linux.
+/// The largest signal number on Linux.
 const LARGEST: usize = 64;
 
-/// The size of `struct signalfd_siginfo`; the number of the signal stands first in it.
+/// The size of `struct signalfd_siginfo`. Its first field is the signal number.
 const INFO_SIZE: usize = size_of::<libc::signalfd_siginfo>();
 
-/// The most signals that one [`SignalSet::read`] takes: somebody may send them faster than they are
-/// read.
+/// The most signals that one [`SignalSet::read`] takes. The bound is needed because signals may
+/// arrive faster than they are read.
 const READ_MAX: usize = 1024;
 
-/// The most pending signals that are discarded with a set: more than the kernel queues by default
-/// (`RLIMIT_SIGPENDING`).
+/// The most pending signals that dropping a set discards. It is more than the kernel queues by
+/// default (`RLIMIT_SIGPENDING`).
 const DISCARD_MAX: usize = 1 << 18;
 
-/// The number of a signal, signal(7).
+/// A signal number (signal(7)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Signal(u8);
 
@@ -65,7 +65,7 @@ signals!(
 );
 
 impl Signal {
-    /// A signal by its number, 1 to 64.
+    /// Makes a signal from its number, 1 to 64.
     #[must_use]
     pub fn from_raw(number: i32) -> Option<Self> {
         let number = u8::try_from(number).ok()?;
@@ -83,31 +83,31 @@ impl Signal {
     }
 }
 
-/// Which signals came, as a set: see [`SignalSet::read`].
+/// The set of signals that [`SignalSet::read`] returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received(u64);
 
 impl Received {
-    /// Whether this one came.
+    /// Whether this signal was received.
     #[must_use]
     pub const fn contains(self, signal: Signal) -> bool {
         self.0 & signal.bit() != 0
     }
 
-    /// Whether none came.
+    /// Whether no signal was received.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Those that came, by number.
+    /// The received signals, by number.
     pub fn iter(self) -> impl Iterator<Item = Signal> {
         (1..=64).map(Signal).filter(move |signal| self.contains(*signal))
     }
 }
 
 impl FromIterator<Signal> for Received {
-    /// Signals as if they had come, for unit tests of handlers.
+    /// Makes a set of received signals, for unit tests of handlers.
     fn from_iter<I: IntoIterator<Item = Signal>>(signals: I) -> Self {
         Self(signals.into_iter().fold(0, |bits, signal| bits | signal.bit()))
     }
@@ -116,28 +116,31 @@ impl FromIterator<Signal> for Received {
 thread_local! {
     /// How many sets of this thread hold each signal.
     static HOLDERS: Cell<[u32; LARGEST]> = const { Cell::new([0; LARGEST]) };
-    /// The signals that this module has blocked: those that were blocked before stay so.
+    /// The signals that this module has blocked. Signals that were blocked before stay blocked.
     static BLOCKED_HERE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Signals of this thread as a descriptor: readable when one has come. Register it for reading.
+/// A set of this thread's signals as a descriptor, readable when a signal is pending. Register it
+/// for reading.
 ///
-/// Making it blocks the signals for this thread, so that they wait to be read instead of
-/// interrupting. **A signal that is sent to the process goes to any thread that does not block
-/// it**, and then does what it always did: so make the set before other threads start, which
-/// inherit the mask, or block the signals in them too.
+/// Creating a set blocks its signals for this thread, so that they wait to be read and do not
+/// interrupt. **A signal sent to the process is delivered to any thread that does not block it**,
+/// with its usual effect. Therefore create the set before starting other threads, which inherit the
+/// mask, or block the signals in those threads too.
 ///
-/// When two threads hold a signal that is sent to the process, either may get it, or discard it by
-/// dropping its set.
+/// If two threads hold a signal that is sent to the process, either may receive it, or discard it
+/// by dropping its set.
 ///
-/// Equal signals that come before they are read are one (signal(7): standard signals do not queue):
-/// the set says which came, not how often. After `SIGCHLD`, wait for children until there are no
-/// more.
+/// Equal signals that arrive before they are read count as one (signal(7): standard signals do not
+/// queue). The set reports which signals came, not how often. After `SIGCHLD`, wait for children
+/// until there are no more.
 ///
-/// Sets of one thread may overlap; a signal that two of them hold goes to the one that reads first.
-/// When the last holder of a signal is dropped, pending ones are discarded, so that they do not
-/// strike as soon as it is unblocked; a signal that keeps coming in meanwhile stays blocked.
-/// `!Send`, for the mask is the thread's.
+/// Sets of one thread may overlap. A signal that two sets hold is returned by the first one that
+/// reads. When the last holder of a signal is dropped, pending instances are discarded, so that
+/// they are not delivered as soon as the signal is unblocked. If the signal keeps arriving
+/// meanwhile, it stays blocked.
+///
+/// `!Send`, because the mask belongs to the thread.
 pub struct SignalSet {
     fd: OwnedFd,
     signals: u64,
@@ -145,13 +148,12 @@ pub struct SignalSet {
 }
 
 impl SignalSet {
-    /// Blocks the signals for this thread and makes them readable. A signal named twice is named
-    /// once.
+    /// Blocks the signals for this thread and makes them readable. Duplicates are ignored.
     ///
     /// # Errors
-    /// `InvalidInput` for `SIGKILL`, `SIGSTOP` and the two that the C library keeps for itself (32
-    /// and 33), which cannot be caught; what signalfd(2) says, `EMFILE` say. The mask is then as it
-    /// was.
+    /// `InvalidInput` for signals that cannot be caught: `SIGKILL`, `SIGSTOP`, and the two reserved
+    /// by the C library (32 and 33). Otherwise the errors of signalfd(2), for example `EMFILE`. On
+    /// error the mask is unchanged.
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
         let Received(signals) = signals.into_iter().collect();
         let uncatchable = [libc::SIGKILL, libc::SIGSTOP, 32, 33];
@@ -163,23 +165,23 @@ impl SignalSet {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let set = kernel_set(signals);
-        // SAFETY: -1 asks for a new descriptor; the set is initialised and lives through the call.
+        // SAFETY: -1 requests a new descriptor. The set is initialised and lives through the call.
         let fd =
             unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: signalfd has just made it, and nobody else has it.
+        // SAFETY: signalfd has just created the descriptor, so nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         hold(signals);
         Ok(Self { fd, signals, not_send: PhantomData })
     }
 
-    /// Takes the signals that have come, without waiting: none if none has. At most 1024 are taken
-    /// at once; if more wait, the set stays readable.
+    /// Takes the pending signals without waiting. The result may be empty. One call takes at most
+    /// 1024; if more are pending, the set stays readable.
     ///
     /// # Errors
-    /// What read(2) says of a signalfd.
+    /// The errors of read(2) on a signalfd.
     pub fn read(&mut self) -> io::Result<Received> {
         let mut received = 0;
         let mut infos = [0u8; INFO_SIZE * 16];
@@ -225,7 +227,7 @@ fn each(signals: u64) -> impl Iterator<Item = (usize, u64)> {
     (0..LARGEST).map(|place| (place, 1 << place)).filter(move |(_, bit)| signals & bit != 0)
 }
 
-/// Counts the signals as held, and blocks those that are not blocked.
+/// Counts the signals as held, and blocks those that are not blocked yet.
 fn hold(signals: u64) {
     let mut holders = HOLDERS.get();
     for (place, _) in each(signals) {
@@ -236,8 +238,8 @@ fn hold(signals: u64) {
     BLOCKED_HERE.set(BLOCKED_HERE.get() | signals & !before);
 }
 
-/// Counts the signals as released; pending ones that nobody holds any more are discarded before
-/// they are unblocked.
+/// Counts the signals as released. Signals without a holder are unblocked, after pending instances
+/// are discarded.
 fn release(signals: u64) {
     let mut holders = HOLDERS.get();
     let mut free = 0;
@@ -248,7 +250,7 @@ fn release(signals: u64) {
         }
     }
     HOLDERS.set(holders);
-    // A signal that was blocked before the set was made is the owner's business.
+    // Signals that were blocked before the set was made stay blocked.
     let ours = free & BLOCKED_HERE.get();
     if discard_pending(ours) {
         BLOCKED_HERE.set(BLOCKED_HERE.get() & !ours);
@@ -256,8 +258,7 @@ fn release(signals: u64) {
     }
 }
 
-/// Whether none is pending any more. They are not when somebody sends them faster than they are
-/// taken.
+/// Discards pending signals. False if signals arrive faster than they are discarded.
 fn discard_pending(signals: u64) -> bool {
     if signals == 0 {
         return true;
@@ -265,10 +266,10 @@ fn discard_pending(signals: u64) -> bool {
     let set = kernel_set(signals);
     let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     for _ in 0..DISCARD_MAX {
-        // SAFETY: the set and the time are initialised and live through the call; no information is
-        // asked for.
+        // SAFETY: the set and the time are initialised and live through the call. The null pointer
+        // requests no signal information.
         let taken = unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const zero) };
-        // `EINTR`: the handler of a signal outside the set has run.
+        // `EINTR`: a handler for a signal outside the set has run.
         if taken < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
             return true;
         }
@@ -276,11 +277,11 @@ fn discard_pending(signals: u64) -> bool {
     false
 }
 
-/// Changes the thread's mask, and returns the one before.
+/// Changes the thread's mask and returns the previous one.
 fn change_mask(how: i32, signals: u64) -> u64 {
     let set = kernel_set(signals);
     let mut before = MaybeUninit::uninit();
-    // SAFETY: the set is initialised, and `before` has room for one.
+    // SAFETY: the set is initialised, and `before` has room for a set.
     let outcome = unsafe { libc::pthread_sigmask(how, &raw const set, before.as_mut_ptr()) };
     assert_eq!(outcome, 0, "pthread_sigmask(3) fails for a wrong `how` alone");
     // SAFETY: the call has succeeded, so it has written the mask.
@@ -298,12 +299,12 @@ fn is_member(set: &libc::sigset_t, signal: Signal) -> bool {
 
 fn kernel_set(signals: u64) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: there is room for a set.
+    // SAFETY: `set` has room for a set.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
     // SAFETY: sigemptyset(3) has initialised it.
     let mut set = unsafe { set.assume_init() };
     for signal in Received(signals).iter() {
-        // SAFETY: the set is initialised, and the number is one of a signal.
+        // SAFETY: the set is initialised, and the number is a valid signal number.
         unsafe { libc::sigaddset(&raw mut set, signal.as_raw()) };
     }
     set

@@ -1,48 +1,50 @@
-//! What the reactor counts about itself.
+//! The reactor's counters.
 
 use std::time::{Duration, Instant};
 
 use crate::Backend;
 
-/// A reactor's counts, since it was built. Copied out, so they do not change while one looks.
+/// A copy of a reactor's counters since it was built. It does not change after it was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Turns: returns from the wait, and those that had something left over and did not wait.
+    /// Turns: returns from a wait, and turns that did not wait because work was left over.
     pub turns: u64,
-    /// Events given to cells, those of cells deleted meanwhile included.
+    /// Events dispatched to cells, including those of cells that were deleted meanwhile.
     pub events: u64,
-    /// Times that a [`Remote`](crate::Remote) or a [`Stop`](crate::Stop) woke the loop out of its
-    /// sleep. What comes while it runs costs no wake.
+    /// Times that a [`Remote`](crate::Remote) or a [`Stop`](crate::Stop) woke the sleeping loop.
+    /// Requests made while the loop runs need no wake-up.
     pub wakes: u64,
     /// Timers fired.
     pub timers_fired: u64,
-    /// Calls and posts of [`Remote`](crate::Remote)s run, those whose caller had left included.
+    /// Calls and posts of [`Remote`](crate::Remote)s that ran, including those whose caller no
+    /// longer waits.
     pub calls: u64,
-    /// Epoll sets built anew because a descriptor was closed or replaced behind the reactor's back.
+    /// Rebuilds of the epoll set, needed when a descriptor was closed or replaced without telling
+    /// the reactor.
     pub rebuilds: u64,
-    /// Subscribers registered now.
+    /// Currently registered subscribers.
     pub subscribers: usize,
-    /// Timers that have a key now.
+    /// Timers that currently have a key.
     pub timers: usize,
-    /// Cells whose memory waits for the next rebuild.
+    /// Quarantined cells, whose memory is kept until the next rebuild.
     pub quarantined: usize,
-    /// The longest time that a handler has taken, while the watchdog is on.
+    /// The longest run of a handler, measured while the watchdog is on.
     pub handler_max: Duration,
-    /// The longest time between the end of a wait and the start of a handler of that turn, while
-    /// the watchdog is on.
+    /// The longest time between the end of a wait and the start of a handler of that turn, measured
+    /// while the watchdog is on.
     pub lag_max: Duration,
-    /// The backend at work: never [`Backend::Auto`].
+    /// The active backend; never [`Backend::Auto`].
     pub backend: Backend,
-    /// Bytes of the buffers that streams receive into on a ring. They are made with the first
-    /// stream; see [`Builder::ring_buffers`](crate::Builder::ring_buffers).
+    /// Bytes of the buffers that streams receive into on a ring. They are allocated with the first
+    /// stream. See [`Builder::ring_buffers`](crate::Builder::ring_buffers).
     pub buffer_bytes: usize,
 }
 
-/// The counts that only grow.
+/// The counters that only grow.
 ///
-/// In this order: were `turns` and `events` neighbours, the compiler would add to both in a vector
-/// register, which takes six instructions a turn in place of two.
+/// The order matters. If `turns` and `events` were adjacent, the compiler would add to both in a
+/// vector register, which takes six instructions a turn instead of two.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Counters {
@@ -57,7 +59,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// A handler that started then has returned now.
+    /// Records a handler that started at `start` and has just returned.
     pub(crate) fn note_handler(&mut self, fetched: Instant, start: Instant) {
         self.handler_max = self.handler_max.max(start.elapsed());
         self.lag_max = self.lag_max.max(start.saturating_duration_since(fetched));

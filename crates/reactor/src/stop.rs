@@ -1,4 +1,4 @@
-//! An end that anybody can ask for.
+//! The handle that stops a reactor from any thread.
 
 use core::{
     fmt,
@@ -15,8 +15,8 @@ use crate::{Errno, Event, Interest, Reactor, Subscriber, Turn, interest};
 
 /// Makes a reactor's [`run`](Reactor::run) return, from any thread. Cheap to clone.
 ///
-/// A stop that comes before `run` is not lost: that run returns at once. Each run consumes what was
-/// asked before it returned. After the reactor is gone a stop does nothing.
+/// A stop requested before `run` is not lost: that `run` returns at once. Each `run` consumes the
+/// requests made before it returns. After the reactor is dropped, a stop does nothing.
 #[derive(Clone)]
 pub struct Stop(Arc<Shared>);
 
@@ -26,23 +26,23 @@ struct Shared {
 }
 
 impl Stop {
-    /// The end of a reactor, and the latch that wakes it. The latch is asleep: every wake of a
-    /// reactor that has no other use for it is to be heard by the descriptor, so that turns need
-    /// not look.
+    /// Makes the stop flag and the latch that wakes the loop. The latch starts asleep. If the
+    /// reactor uses it for nothing else, every wake is reported by the descriptor, and turns need
+    /// not check the latch.
     pub(crate) fn new() -> Result<Self, Errno> {
         let latch = Arc::new(Latch::new()?);
         fall_asleep(&latch);
         Ok(Self(Arc::new(Shared { asked: AtomicBool::new(false), latch })))
     }
 
-    /// Asks for the end, and wakes the loop if it sleeps. Nothing is awaited.
+    /// Requests a stop and wakes the loop if it sleeps. Does not wait for the loop to end.
     pub fn stop(&self) {
         if !self.0.asked.swap(true, Ordering::AcqRel) {
             self.0.latch.wake();
         }
     }
 
-    /// Asks for the end from the loop's own thread, which is awake.
+    /// Requests a stop from the loop's own thread, which is awake.
     pub(crate) fn ask(&self) {
         self.0.asked.store(true, Ordering::Release);
     }
@@ -51,29 +51,29 @@ impl Stop {
         self.0.asked.load(Ordering::Acquire)
     }
 
-    /// Whether a stop was asked for since the last take.
+    /// Whether a stop was requested since the last `take`.
     pub(crate) fn take(&self) -> bool {
         self.0.asked.swap(false, Ordering::AcqRel)
     }
 
-    /// What wakes the loop.
+    /// The latch that wakes the loop.
     pub(crate) fn latch(&self) -> &Arc<Latch> {
         &self.0.latch
     }
 
-    /// The subscriber that notices the wake. Edge-triggered where that is to be had, and never
-    /// read: every write fires it again, which spares a read.
+    /// The subscriber that detects a wake. Edge-triggered if the backend supports it. Its
+    /// descriptor is never read: every write fires it again, which saves a read.
     pub(crate) fn edge_subscriber(&self) -> impl Subscriber<Reactor> + use<> {
         WakeSubscriber::<true>(Arc::clone(&self.0.latch))
     }
 
-    /// The same, level-triggered, which clears the latch.
+    /// The level-triggered variant, which clears the latch.
     pub(crate) fn level_subscriber(&self) -> impl Subscriber<Reactor> + use<> {
         WakeSubscriber::<false>(Arc::clone(&self.0.latch))
     }
 }
 
-/// Takes the wakes that have come and leaves the latch asleep.
+/// Consumes pending wakes and leaves the latch asleep.
 pub(crate) fn fall_asleep(latch: &Latch) {
     while !latch.sleep() {
         latch.awake();
@@ -99,10 +99,10 @@ impl<const EDGE: bool> Subscriber<Reactor> for WakeSubscriber<EDGE> {
 
     fn handle(&mut self, _: Event, mut turn: Turn<'_, Reactor>) {
         if !EDGE {
-            // No ring is lost by this. Who has rung found the latch asleep, so before the last wait
-            // ended: with a remote, the `awake` after that wait has taken the wake, for this comes
-            // before the next wait; without one, the latch is put to sleep anew below, after it was
-            // cleared.
+            // No wake is lost here. A caller that rang the descriptor found the latch asleep, so it
+            // did so before the last wait ended. With a remote, the `awake` after that wait
+            // consumed the wake, because this handler runs before the next wait. Without a remote,
+            // the latch is put to sleep again below, after it was cleared.
             self.0.clear();
         }
         turn.ops().note_wake();

@@ -1,11 +1,12 @@
-//! A reactor stays on its thread: what the compiler says to whoever moves one away.
+//! A reactor stays on its thread. This module makes the compiler's message clear if code moves one
+//! to another thread.
 //!
-//! [`Reactor`] is neither `Send` nor `Sync` by its fields alone. The compiler then reports each
-//! field that is to blame, in 15 errors of 500 lines. The two implementations below replace that by
-//! one error, with the words of [`MayLeaveItsThread`], because they decide without a look at the
+//! [`Reactor`] is already neither `Send` nor `Sync` because of its fields. The compiler would
+//! report each such field, in 15 errors of 500 lines. The two implementations below replace them by
+//! one error, with the message of [`MayLeaveItsThread`], because they decide without looking at the
 //! fields.
 //!
-//! 1. No type implements [`MayLeaveItsThread`], and nobody outside this crate can implement it for
+//! 1. No type implements [`MayLeaveItsThread`], and no other crate can implement it for
 //!    [`ReactorStaysOnItsThread`]: both belong to this crate.
 //! 2. Therefore the condition of the implementations never holds, and `Reactor` is neither `Send`
 //!    nor `Sync`. An assertion in `reactor.rs` fails to compile if it ever is.
@@ -27,8 +28,9 @@ pub trait MayLeaveItsThread {}
 #[derive(Debug)]
 pub struct ReactorStaysOnItsThread;
 
-// SAFETY: rule 2 of this module: the condition never holds. `for<'never>` is there because the
-// compiler refuses a condition that it knows to be false, unless it has a lifetime.
+// SAFETY: the condition never holds (rule 2 of this module), so this implementation never applies.
+// `for<'never>` is needed because the compiler rejects a condition that is known to be false,
+// unless it has a lifetime.
 unsafe impl Send for Reactor where for<'never> ReactorStaysOnItsThread: MayLeaveItsThread {}
 
 // SAFETY: as for `Send`.

@@ -1,4 +1,4 @@
-//! Timers: what is on a schedule, and what fires when.
+//! Timers: their public types, and the table that schedules and fires them.
 
 use core::{any::Any, fmt, marker::PhantomData};
 use std::{
@@ -20,11 +20,11 @@ use crate::{
 /// One firing of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
-    /// The timer: what `cancel` and `reset` take.
+    /// The timer's key. Pass it to `cancel` or `reset`.
     pub key: Key,
-    /// When it was due; it fires no earlier.
+    /// The time at which it was due. It does not fire earlier.
     pub deadline: Instant,
-    /// How many beats of a repeated timer were passed over since it fired last, because the loop
+    /// How many deadlines of a periodic timer were skipped since it last fired, because the loop
     /// was late.
     pub missed: u64,
 }
@@ -34,19 +34,19 @@ pub struct Tick {
 pub enum Schedule {
     /// Once, this long after the turn's clock.
     After(Duration),
-    /// Once, at this moment.
+    /// Once, at this instant.
     At(Instant),
-    /// Every so often, first one period after the turn's clock.
+    /// Periodically. The first firing is one period after the turn's clock.
     Every(Duration),
 }
 
-/// What a timer calls, erased.
+/// A timer's handler, type-erased.
 pub(crate) trait TimerCall<R: ReactorOps>: Any {
     fn fire(&mut self, tick: Tick, turn: Turn<'_, R>);
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
-/// A handler with the name of its parameter list.
+/// A handler together with the type of its parameter list.
 struct Plain<H, Args>(UnwindSafeDrop<H>, PhantomData<fn(Args)>);
 
 impl<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static> TimerCall<R> for Plain<H, Args> {
@@ -59,7 +59,7 @@ impl<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static> TimerCall<R> for Plain<H
     }
 }
 
-/// An erased timer on its way into a reactor or back.
+/// A type-erased timer, passed into a reactor or returned by it.
 pub struct Timer<R: ReactorOps> {
     pub(crate) schedule: Schedule,
     pub(crate) call: Box<dyn TimerCall<R>>,
@@ -70,13 +70,13 @@ impl<R: ReactorOps> Timer<R> {
         Self { schedule, call: Box::new(Plain(UnwindSafeDrop::new(handler), PhantomData)) }
     }
 
-    /// When it is to fire.
+    /// When the timer fires.
     #[must_use]
     pub fn schedule(&self) -> Schedule {
         self.schedule
     }
 
-    /// Fires it once by hand, as a reactor would: for tests that got it from a mock.
+    /// Fires the timer once, as a reactor would. For tests that got it from a mock.
     pub fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
         self.call.fire(tick, turn);
     }
@@ -88,7 +88,7 @@ impl<R: ReactorOps> fmt::Debug for Timer<R> {
     }
 }
 
-/// The handler of a timer that `start_timer` has refused.
+/// The handler inside a timer that `start_timer` rejected.
 pub(crate) fn typed_timer_error<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static>(
     e: TimerError<Timer<R>>,
 ) -> TimerError<H> {
@@ -107,8 +107,8 @@ impl<R: ReactorOps, F: FnOnce(Turn<'_, R>) + 'static> Once<R> for UnwindSafeDrop
     }
 }
 
-/// An erased closure on its way to the end of a turn. One that captures no more than four words
-/// needs no memory elsewhere.
+/// A type-erased closure to run at the end of a turn. A closure that captures at most four words
+/// needs no heap allocation.
 pub struct Deferred<R: ReactorOps>(InlineClosure<R>);
 
 impl<R: ReactorOps> Deferred<R> {
@@ -125,7 +125,7 @@ impl<R: ReactorOps> Deferred<R> {
         }
     }
 
-    /// Runs the closure, as a reactor would at the end of the turn: for tests that got it from a
+    /// Runs the closure, as a reactor would at the end of the turn. For tests that got it from a
     /// mock.
     pub fn run(self, turn: Turn<'_, R>) {
         self.0.run(turn);
@@ -138,16 +138,16 @@ impl<R: ReactorOps> fmt::Debug for Deferred<R> {
     }
 }
 
-/// A timer that has a key.
+/// A timer with a key.
 struct Entry<R: ReactorOps> {
-    /// `None` while it runs: then the dispatcher has it.
+    /// `None` while the handler runs, because the dispatcher owns it then.
     call: Option<Box<dyn TimerCall<R>>>,
     /// Zero for a timer that fires once.
     period_ns: u64,
     group: u32,
 }
 
-/// A timer that is due, taken out to be fired.
+/// A due timer, taken out to be fired.
 pub(crate) struct Due<R: ReactorOps> {
     pub(crate) key: Key,
     pub(crate) call: Box<dyn TimerCall<R>>,
@@ -155,9 +155,9 @@ pub(crate) struct Due<R: ReactorOps> {
     pub(crate) missed: u64,
 }
 
-/// A timer that is no more.
+/// A removed timer.
 pub(crate) struct Ended<R: ReactorOps> {
-    /// `None` when it is the running one, whose handler the dispatcher has.
+    /// `None` if the timer is running, because the dispatcher owns its handler.
     pub(crate) call: Option<Box<dyn TimerCall<R>>>,
     pub(crate) group: u32,
 }
@@ -173,12 +173,12 @@ impl<R: ReactorOps> Timers<R> {
         Self { entries: Arena::new(), wheel: Wheel::new() }
     }
 
-    /// How many have a key.
+    /// The number of timers with a key.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// How many wait for their time.
+    /// The number of timers in the wheel.
     pub(crate) fn waiting(&self) -> usize {
         self.wheel.len()
     }
@@ -201,7 +201,7 @@ impl<R: ReactorOps> Timers<R> {
             .is_some_and(|(index, generation)| self.entries.get(index, generation).is_some())
     }
 
-    /// Moves the next firing; false for a key that names no timer.
+    /// Moves the next firing. False if the key does not name a timer.
     pub(crate) fn reset(&mut self, key: Key, deadline_ns: u64) -> bool {
         let Some((index, generation)) = key.parts(Kind::Timer) else {
             return false;
@@ -214,7 +214,7 @@ impl<R: ReactorOps> Timers<R> {
         true
     }
 
-    /// Strikes a timer: its key is stale from here on.
+    /// Removes a timer. Its key is stale afterwards.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Ended<R>> {
         let (index, generation) = key.parts(Kind::Timer)?;
         let Entry { call, group, .. } = self.entries.remove(index, generation)?;
@@ -222,8 +222,8 @@ impl<R: ReactorOps> Timers<R> {
         Some(Ended { call, group })
     }
 
-    /// The next deadline, or a moment after `now` before which nothing is due. Brings the wheel up
-    /// to `now`, so that a cancelled timer's deadline, once passed, is forgotten.
+    /// The next deadline, or an instant after `now` before which nothing is due. Advances the wheel
+    /// to `now`, so that the past deadline of a cancelled timer is forgotten.
     pub(crate) fn next_deadline_after_advance(&mut self, now_ns: u64) -> Option<u64> {
         self.wheel.advance(now_ns);
         self.wheel.next_deadline()
@@ -234,20 +234,20 @@ impl<R: ReactorOps> Timers<R> {
         self.wheel.next_deadline()
     }
 
-    /// False if no timer is due at `now_ns`. True also where one was that has been cancelled.
+    /// False if no timer is due at `now_ns`. May be true if a cancelled timer was due.
     pub(crate) fn may_be_due(&self, now_ns: u64) -> bool {
         self.next_deadline().is_some_and(|next| next <= now_ns)
     }
 
-    /// Takes the next timer that is due. A repeated one is on its schedule again already, so that a
-    /// panic of its handler changes nothing (rule 3).
+    /// Takes the next due timer. A periodic timer is rescheduled before it fires, so a panic of its
+    /// handler changes nothing (rule 3).
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due<R>> {
         let (index, deadline_ns) = self.wheel.pop_due(now_ns)?;
         let generation = self.entries.generation(index);
         let entry = self.entries.at_mut(index).expect("what is in the wheel has an entry");
         let call =
             entry.call.take().expect("a timer that runs is not in the wheel before it is reset");
-        // A period of zero is a timer that fires once.
+        // A period of zero marks a timer that fires once.
         let missed = (now_ns - deadline_ns).checked_div(entry.period_ns);
         if let Some(missed) = missed {
             let beats = entry.period_ns.saturating_mul(missed.saturating_add(1));
@@ -257,12 +257,12 @@ impl<R: ReactorOps> Timers<R> {
         Some(Due { key: Key::new(Kind::Timer, (index, generation)), call, deadline_ns, missed })
     }
 
-    /// Gives a fired timer its handler back if it has another round. If not, the key is stale from
-    /// here on, and what is left comes back to be dropped.
+    /// Returns the handler to a fired timer that is scheduled again. Otherwise removes the timer:
+    /// its key is stale, and the result is for the caller to drop.
     pub(crate) fn settle(&mut self, key: Key, call: Box<dyn TimerCall<R>>) -> Option<Ended<R>> {
         let (index, generation) = key.parts(Kind::Timer)?;
         let Some(entry) = self.entries.get_mut(index, generation) else {
-            // It cancelled itself; the group was told then.
+            // The timer cancelled itself. Its group was updated at that time.
             return Some(Ended { call: Some(call), group: crate::cell::NO_GROUP });
         };
         if self.wheel.contains(index) {
@@ -274,12 +274,12 @@ impl<R: ReactorOps> Timers<R> {
         Some(ended)
     }
 
-    /// Strikes any one timer; for taking the reactor apart.
+    /// Removes an arbitrary timer, when the reactor is dropped or taken apart.
     pub(crate) fn pop(&mut self) -> Option<Option<Box<dyn TimerCall<R>>>> {
         self.entries.pop().map(|(_, _, entry)| entry.call)
     }
 
-    /// Whom the timer belongs to.
+    /// Sets the group that the timer belongs to.
     pub(crate) fn set_group(&mut self, key: Key, group: u32) {
         if let Some((index, generation)) = key.parts(Kind::Timer) {
             if let Some(entry) = self.entries.get_mut(index, generation) {
@@ -289,5 +289,5 @@ impl<R: ReactorOps> Timers<R> {
     }
 }
 
-/// The closures that wait for the end of a turn.
+/// The closures to run at the end of a turn.
 pub(crate) type DeferredQueue<R> = VecDeque<Deferred<R>>;

@@ -1,5 +1,5 @@
-//! What a handler may do: [`Turn`], and [`ReactorOps`], which the reactor and its mock have in
-//! common.
+//! The operations a handler may use: [`Turn`], and [`ReactorOps`], the trait that the reactor and
+//! its mock share.
 
 use core::{fmt, marker::PhantomData};
 use std::{
@@ -16,28 +16,27 @@ use crate::{
     timer::{Deferred, Schedule, Timer, typed_timer_error},
 };
 
-/// Proof that a call comes from this crate. Nobody else can name or make one.
+/// Proof that a call comes from this crate. Other crates can neither name nor construct it.
 #[derive(Debug)]
 pub struct Token(pub(crate) ());
 
 /// A value that waits for a descriptor and handles its events.
 ///
-/// Most are made by [`interest`](crate::interest())`().with_fd(..).with_handler(..)`; write one by
-/// hand where a type is its own subscriber. The value moves into a heap cell when it is registered
-/// and stays there until it is deleted or taken back.
+/// Most subscribers are made by [`interest`](crate::interest())`().with_fd(..).with_handler(..)`.
+/// Implement the trait by hand if a type should be its own subscriber. Registration moves the value
+/// into a heap cell. It stays there until it is deleted or taken back.
 pub trait Subscriber<R: ReactorOps = Reactor>: Any {
-    /// The descriptor to wait for. Asked once, at registration: what it says later is not trusted
-    /// (rule 6).
+    /// The descriptor to wait for. Called once, at registration; later values are ignored (rule 6).
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// What to wait for first. Asked once, at registration; `modify` changes it.
+    /// The initial interest. Called once, at registration; `modify` changes it later.
     fn interest(&self) -> Interest;
 
     /// Called when the descriptor is ready. Read until `WouldBlock` if the interest is
     /// edge-triggered.
     ///
-    /// A panic unwinds out of `run_once`; the reactor stays usable and goes on with the rest of the
-    /// batch (rule 8).
+    /// A panic unwinds out of `run_once`. The reactor stays usable, and the next turn continues
+    /// with the rest of the batch (rule 8).
     fn handle(&mut self, event: Event, turn: Turn<'_, R>);
 
     #[doc(hidden)]
@@ -74,20 +73,20 @@ impl<R: ReactorOps> Subscriber<R> for Box<dyn Subscriber<R>> {
 }
 
 pub(crate) mod sealed {
-    /// Only this crate's types are reactors.
+    /// Restricts [`ReactorOps`](super::ReactorOps) to types of this crate.
     pub trait Sealed {}
 }
 
-/// What [`Reactor`] and its mock can do for a handler, with subscribers, timers and closures
-/// erased.
+/// The operations that [`Reactor`] and its mock offer to handlers, with subscribers, timers and
+/// closures type-erased.
 ///
-/// Handlers are written for any `R: ReactorOps` (`turn: Turn<'_, impl ReactorOps>`), so that a unit
-/// test runs them with a mock. They call the methods of [`Turn`], which add the types again.
+/// Write handlers for any `R: ReactorOps` (`turn: Turn<'_, impl ReactorOps>`), so that unit tests
+/// can run them with a mock. Handlers call the typed methods of [`Turn`] instead of these.
 pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     /// Registers an erased subscriber; see [`Turn::add`].
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason); the subscription comes back.
+    /// See [`AddReason`](crate::AddReason); the error returns the subscription.
     fn add_cell(
         &mut self,
         subscription: Subscription<Self>,
@@ -110,7 +109,7 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     /// Registers an erased group; see [`Group::register_into`].
     ///
     /// # Errors
-    /// See [`GroupError`]; the group comes back.
+    /// See [`GroupError`]; the error returns the group.
     fn add_group(
         &mut self,
         group: ErasedGroup<Self>,
@@ -125,7 +124,7 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     /// Starts an erased timer; see [`Turn::after`].
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the timer comes back.
+    /// See [`TimerReason`](crate::TimerReason); the error returns the timer.
     fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>>;
     /// See [`Turn::cancel`].
     ///
@@ -140,7 +139,7 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     /// Defers an erased closure; see [`Turn::defer`].
     ///
     /// # Errors
-    /// [`DeferError`]; the closure comes back.
+    /// [`DeferError`]; the error returns the closure.
     fn defer_boxed(&mut self, closure: Deferred<Self>) -> Result<(), DeferError<Deferred<Self>>>;
     /// See [`Turn::stop`].
     fn stop(&mut self);
@@ -153,15 +152,14 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     fn stale_entry_fired(&mut self, _: Token) {}
 }
 
-/// What one handler may do, for the time of one call.
+/// A handler's access to the reactor, valid for one call.
 ///
-/// It leads to the reactor's books and to nothing else: there is no way to the [`Reactor`] itself,
-/// to its wait, or to the value that is running (rule 4). Calls that would run other callbacks
-/// queue them; the one exception is the destructor of a subscriber that another one deletes, which
-/// runs at once (rule 13).
+/// A turn gives no access to the [`Reactor`] itself, to its wait, or to the running value (rule 4).
+/// Calls that would run other callbacks queue them. There is one exception: if a handler deletes
+/// another subscriber, that subscriber's destructor runs at once (rule 13).
 ///
-/// `!Send`, `!Sync`, not `Clone`. A function for real reactors alone writes `Turn<'_>`, one that a
-/// mock can test `Turn<'_, impl ReactorOps>`, a closure `Turn<'_, _>`.
+/// `!Send`, `!Sync`, not `Clone`. Write `Turn<'_>` in a function for real reactors only. Write
+/// `Turn<'_, impl ReactorOps>` in a function that a mock can test, and `Turn<'_, _>` in a closure.
 pub struct Turn<'a, R: ReactorOps = Reactor> {
     reactor: &'a mut R,
     not_send: PhantomData<*mut ()>,
@@ -184,29 +182,33 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         self.reactor
     }
 
-    /// The same turn for a shorter time: for a type that has one inside and lends it.
+    /// Borrows the turn for a shorter time. For types that hold a turn and lend it.
     #[must_use]
     pub fn reborrow(&mut self) -> Turn<'_, R> {
         Turn::new(self.reactor)
     }
 
-    /// Registers a subscriber. It does not fire in this turn (rule 9).
+    /// Registers a subscriber. It does not fire in the current turn (rule 9).
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason); the subscriber comes back, its descriptor open.
+    /// See [`AddReason`](crate::AddReason); the error returns the subscriber with its descriptor
+    /// open.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn add<S: Subscriber<R>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
         add(self.reactor, subscriber)
     }
 
-    /// Changes what a registration waits for, be it one's own.
+    /// Changes the interest of a registration. A handler may change its own.
     ///
-    /// Edge-triggered and one-shot interests reach the kernel at once and re-arm, even if nothing
-    /// else changes. Level-triggered changes of one turn are merged into one system call before the
-    /// next wait; if the kernel refuses one then (the descriptor was closed meanwhile, say), the
-    /// subscriber gets an event with the error condition. An empty interest
-    /// ([`interest()`](crate::interest())) pauses a registration: it hears of an error or hang-up,
-    /// once, and of nothing else. An event that was fetched before the change may still come.
+    /// - Edge-triggered and one-shot interests reach the kernel at once. They re-arm the
+    ///   registration even if nothing else changes.
+    /// - Level-triggered changes of one turn are merged into one system call before the next wait.
+    ///   If the kernel rejects that call (for example, because the descriptor was closed
+    ///   meanwhile), the subscriber gets an event with the error condition.
+    /// - An empty interest ([`interest()`](crate::interest())) pauses a registration. It then
+    ///   reports an error or hang-up once, and nothing else.
+    ///
+    /// An event that was fetched before the change may still be delivered.
     ///
     /// # Errors
     /// See [`ModifyError`]; the old interest stays in force.
@@ -214,7 +216,7 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         self.reactor.modify(key, interest)
     }
 
-    /// Arms a one-shot registration again, with the interest it has.
+    /// Re-arms a one-shot registration with its current interest.
     ///
     /// # Errors
     /// See [`ModifyError`].
@@ -222,49 +224,50 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         self.reactor.rearm(key)
     }
 
-    /// Deletes a registration, one's own by `event.key()`. It does not fire again, not even for an
-    /// event fetched already (rule 9).
+    /// Deletes a registration. A handler may delete its own (`event.key()`). A deleted registration
+    /// does not fire again, even if an event was fetched already (rule 9).
     ///
-    /// Another's destructor runs at once, and its panic comes out here. One's own runs after the
-    /// handler has returned; until then its descriptor's number stays taken
-    /// ([`AlreadyExists`](crate::AddReason::AlreadyExists)).
+    /// The destructor of another subscriber runs at once, and its panic propagates from this call.
+    /// The running subscriber's own destructor runs after its handler has returned. Until then its
+    /// descriptor number stays taken ([`AlreadyExists`](crate::AddReason::AlreadyExists)).
     ///
     /// # Errors
-    /// [`NotFound`] for a key that names no descriptor's registration. Whatever the kernel says, a
-    /// key that was found is deleted.
+    /// [`NotFound`] if the key does not name a descriptor's registration. A registration that was
+    /// found is deleted even if the kernel reports an error.
     pub fn delete(&mut self, key: Key) -> Result<(), NotFound> {
         self.reactor.delete(key)
     }
 
-    /// Begins to add members to a group that is registered: finish with [`Group::register_into`].
+    /// Starts adding members to a registered group. Finish with [`Group::register_into`].
     ///
     /// # Errors
-    /// [`NotFound`] when the group is gone.
+    /// [`NotFound`] if the group no longer exists.
     pub fn group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<Group<S, R>, NotFound> {
         Group::joining(group, self.reactor)
     }
 
-    /// Deletes a group with all its members. If one of them is running, it and the state go after
-    /// its handler has returned.
+    /// Deletes a group with all its members. A running member and the state are dropped after the
+    /// member's handler has returned.
     ///
     /// # Errors
-    /// [`NotFound`] when the group is gone already.
+    /// [`NotFound`] if the group no longer exists.
     pub fn delete_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
         self.reactor.delete_group_erased(group.key())
     }
 
     /// Calls a handler once, when `delay` has passed since [`now`](Self::now).
     ///
-    /// Handlers take any ordered subset of [`Tick`](crate::Tick) and `Turn<'_, _>`. Nanoseconds
-    /// count; a delay too long for 64 bits of them never ends. The earliest moment is the next turn
-    /// (rule 9), by a later time than this turn's: a test's clock that stands still has to be
-    /// moved, be it by a nanosecond. The key lives until the handler has returned.
+    /// A handler takes any ordered subset of [`Tick`](crate::Tick) and `Turn<'_, _>`. The
+    /// resolution is one nanosecond. A delay that does not fit into 64 bits of nanoseconds never
+    /// expires. The timer fires in the next turn at the earliest (rule 9), and only if that turn's
+    /// time is later than this turn's. A test with a stopped clock must advance it by at least one
+    /// nanosecond. The key stays valid until the handler has returned.
     ///
-    /// A closure writes the types of its parameters here; `|turn| ..` without them goes to
+    /// A closure must name its parameter types here. For `|turn| ..` without types, use
     /// [`after_with`](Self::after_with).
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn after<H: TimerFn<R, Args>, Args: 'static>(
         &mut self,
@@ -274,13 +277,13 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         start(self.reactor, Schedule::After(delay), handler)
     }
 
-    /// [`after`](Self::after) for a closure that takes the turn, whose type need not be written.
+    /// [`after`](Self::after) for a closure that takes the turn, without naming its type.
     ///
-    /// `after` takes many kinds of handlers, so the compiler cannot tell what the parameter of
-    /// `|turn| ..` is; here it can.
+    /// `after` accepts many kinds of handlers, so the compiler cannot infer the parameter type of
+    /// `|turn| ..`. Here it can.
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the closure comes back.
+    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn after_with<F: FnMut(Turn<'_, R>) + 'static>(
         &mut self,
@@ -290,11 +293,11 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         start(self.reactor, Schedule::After(delay), closure)
     }
 
-    /// Calls a handler once, at `deadline`; in the next turn if that has passed. See
+    /// Calls a handler once, at `deadline`, or in the next turn if `deadline` has passed. See
     /// [`after`](Self::after).
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn at<H: TimerFn<R, Args>, Args: 'static>(
         &mut self,
@@ -307,7 +310,7 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// [`at`](Self::at) for a closure that takes the turn; see [`after_with`](Self::after_with).
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the closure comes back.
+    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn at_with<F: FnMut(Turn<'_, R>) + 'static>(
         &mut self,
@@ -317,13 +320,13 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         start(self.reactor, Schedule::At(deadline), closure)
     }
 
-    /// Calls a handler every `period`, first when one has passed, until it is cancelled.
+    /// Calls a handler every `period` until it is cancelled. It first fires after one period.
     ///
-    /// The beats keep their places: a late one does not shift the next. Beats that were missed
-    /// altogether are counted in [`Tick::missed`](crate::Tick::missed) instead of fired one by one.
+    /// A late firing does not shift the next deadline. Deadlines that were missed entirely do not
+    /// fire one by one; [`Tick::missed`](crate::Tick::missed) counts them.
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the handler comes back.
+    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn every<H: TimerFn<R, Args>, Args: 'static>(
         &mut self,
@@ -337,7 +340,7 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// [`after_with`](Self::after_with).
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the closure comes back.
+    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn every_with<F: FnMut(Turn<'_, R>) + 'static>(
         &mut self,
@@ -347,22 +350,22 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         start(self.reactor, Schedule::Every(period), closure)
     }
 
-    /// Ends a timer; its handler's destructor runs at once, or after the handler has returned if it
-    /// cancels itself.
+    /// Cancels a timer. The handler's destructor runs at once, or after the handler has returned if
+    /// it cancels itself.
     ///
     /// # Errors
-    /// [`NotFound`] for a key that names no timer: one that has fired, say.
+    /// [`NotFound`] if the key does not name a timer, for example because it has fired.
     pub fn cancel(&mut self, key: Key) -> Result<(), NotFound> {
         self.reactor.cancel(key)
     }
 
-    /// Moves a timer's next firing to `delay` from [`now`](Self::now); later beats of a repeated
-    /// one follow from there.
+    /// Moves a timer's next firing to `delay` from [`now`](Self::now). A periodic timer continues
+    /// from there.
     ///
-    /// In its own handler this gives a timer of [`after`](Self::after) another round.
+    /// If an [`after`](Self::after) timer calls this in its own handler, it fires once more.
     ///
     /// # Errors
-    /// [`NotFound`] for a key that names no timer.
+    /// [`NotFound`] if the key does not name a timer.
     pub fn reset(&mut self, key: Key, delay: Duration) -> Result<(), NotFound> {
         self.reactor.reset_timer(key, Schedule::After(delay))
     }
@@ -370,18 +373,18 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// Moves a timer's next firing to `deadline`; see [`reset`](Self::reset).
     ///
     /// # Errors
-    /// [`NotFound`] for a key that names no timer.
+    /// [`NotFound`] if the key does not name a timer.
     pub fn reset_at(&mut self, key: Key, deadline: Instant) -> Result<(), NotFound> {
         self.reactor.reset_timer(key, Schedule::At(deadline))
     }
 
     /// Calls a closure at the end of this turn, after its events and timers.
     ///
-    /// What a deferred closure defers, or is more than `deferred_per_turn`, goes first in the next
-    /// turn, which does not wait.
+    /// Two kinds of closures run first in the next turn, which does not wait: closures deferred by
+    /// a deferred closure, and those beyond `deferred_per_turn`.
     ///
     /// # Errors
-    /// [`DeferError`] when `deferred_max` closures wait; the closure comes back.
+    /// [`DeferError`] if `deferred_max` closures are queued; the error returns the closure.
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn defer<F: FnOnce(Turn<'_, R>) + 'static>(
         &mut self,
@@ -395,13 +398,14 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         self.reactor.stop();
     }
 
-    /// The reactor's counts.
+    /// The reactor's counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.reactor.stats()
     }
 
-    /// The turn's clock: read once, when it is first asked for, and the same for the whole turn.
+    /// The turn's time. The clock is read on the first call, and the value stays the same for the
+    /// whole turn.
     #[must_use]
     pub fn now(&mut self) -> Instant {
         self.reactor.now()
@@ -415,7 +419,7 @@ pub(crate) fn add<R: ReactorOps, S: Subscriber<R>>(
     reactor.add_cell(Subscription::new(subscriber)).map_err(|e| e.map(came_back))
 }
 
-/// The subscriber of a subscription that `add_cell` has refused.
+/// The subscriber inside a subscription that `add_cell` rejected.
 pub(crate) fn came_back<R: ReactorOps, S: Subscriber<R>>(subscription: Subscription<R>) -> S {
     subscription.into_inner().unwrap_or_else(|_| {
         panic!(

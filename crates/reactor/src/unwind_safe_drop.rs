@@ -1,4 +1,4 @@
-//! Destructors that may panic, where two panics at once would end the process.
+//! Isolates destructors that may panic, because two panics at once abort the process.
 
 #![allow(
     unsafe_code,
@@ -17,11 +17,10 @@ use std::{
 pub(crate) use windlass_flow::panics::Panics;
 use windlass_flow::panics::discard_panic;
 
-/// A part of a value, dropped so that a panic of its destructor cannot meet another one.
+/// A field whose destructor may panic while the thread is unwinding already.
 ///
-/// When the parts of a struct are dropped and the destructor of one panics, the others are dropped
-/// on the way; a second panic there would abort. A calm part catches its own while the thread is
-/// unwinding already.
+/// If one field's destructor panics, the other fields are dropped during unwinding, and a second
+/// panic there would abort. This wrapper catches its own panic while the thread is unwinding.
 pub(crate) struct UnwindSafeDrop<T>(ManuallyDrop<T>);
 
 impl<T> UnwindSafeDrop<T> {
@@ -31,15 +30,15 @@ impl<T> UnwindSafeDrop<T> {
 
     pub(crate) fn into_inner(self) -> T {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is neither used nor dropped after.
+        // SAFETY: `this` is neither used nor dropped afterwards.
         unsafe { take(&mut this.0) }
     }
 }
 
-/// Moves the value out of a part.
+/// Moves the value out of a field.
 ///
 /// # Safety
-/// The part is given up: its value is not used again.
+/// The caller gives up the field: its value is not used again.
 unsafe fn take<T>(part: &mut ManuallyDrop<T>) -> T {
     // SAFETY: the caller's promise.
     unsafe { ManuallyDrop::take(part) }
@@ -62,7 +61,7 @@ impl<T> DerefMut for UnwindSafeDrop<T> {
 
 impl<T> Drop for UnwindSafeDrop<T> {
     fn drop(&mut self) {
-        // SAFETY: the last use of it.
+        // SAFETY: this is the last use of the field.
         let value = unsafe { take(&mut self.0) };
         if thread::panicking() {
             discard_panic(catch_unwind(AssertUnwindSafe(|| drop(value))));

@@ -1,16 +1,16 @@
-//! A timing wheel in nanoseconds: which index is due next.
+//! A timing wheel in nanoseconds that finds the index due next.
 //!
-//! Eleven levels of 64 slots cover 64 bits. A deadline lies on the level of the highest group of
-//! six bits in which it differs from `elapsed`, in the slot of that group's value; so the lowest
-//! occupied slot of the lowest occupied level holds the next deadline. When time reaches a slot of
-//! a higher level, its entries move down. Insert and remove are O(1); an entry moves down at most
-//! ten times, and one that is removed before it is due usually never.
+//! Eleven levels of 64 slots cover 64 bits. Compare a deadline with `elapsed` in groups of six
+//! bits. The highest group that differs gives the level, and the group's value gives the slot. So
+//! the lowest occupied slot of the lowest occupied level holds the next deadline. When time reaches
+//! a slot of a higher level, its entries move down. Insert and remove are O(1). An entry moves down
+//! at most ten times. An entry that is removed before it is due usually never moves.
 //!
-//! Equal deadlines always share a slot, and slots are lists in order of insertion, moved down in
-//! order: what is due comes by deadline, then by insertion.
+//! Equal deadlines always share a slot. Slots are lists in insertion order, and entries move down
+//! in that order. Therefore due entries are ordered by deadline, then by insertion.
 //!
-//! Entries are indices that the caller gives out; the wheel keeps its links in an array by index,
-//! so nothing is allocated per entry once the array has grown.
+//! Entries are indices that the caller assigns. The wheel keeps its links in an array by index, so
+//! no entry needs an allocation once the array has grown.
 
 use crate::arena::reserve_one;
 
@@ -43,12 +43,12 @@ const EMPTY: Slot = Slot { head: NONE, tail: NONE, earliest: u64::MAX };
 /// The wheel. Times are nanoseconds since any fixed moment, up to `u64::MAX`.
 #[derive(Debug)]
 pub(crate) struct Wheel {
-    /// Every deadline in the wheel is at or after this.
+    /// Every deadline in the wheel is equal to or later than this.
     elapsed: u64,
     nodes: Vec<Node>,
-    /// One bit a slot: it is occupied.
+    /// One bit per slot: set if the slot is occupied.
     occupied: [u64; LEVELS],
-    /// Empty until the first insert: a reactor without timers does not pay for the table.
+    /// Empty until the first insert, so a reactor without timers needs no memory for the table.
     slots: Vec<Slot>,
     len: usize,
 }
@@ -58,7 +58,7 @@ impl Wheel {
         Self { elapsed: 0, nodes: Vec::new(), occupied: [0; LEVELS], slots: Vec::new(), len: 0 }
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -75,8 +75,8 @@ impl Wheel {
         (level as usize, usize::try_from(slot).unwrap_or(0))
     }
 
-    /// Adds an index that is not in the wheel. A deadline before what has fired already counts as
-    /// that moment.
+    /// Adds an index that is not in the wheel. A deadline earlier than `elapsed` is replaced by
+    /// `elapsed`.
     pub(crate) fn insert(&mut self, index: u32, deadline: u64) {
         if self.slots.is_empty() {
             self.slots.resize(LEVELS * SLOTS, EMPTY);
@@ -107,7 +107,7 @@ impl Wheel {
         self.nodes[index as usize] = Node { deadline, prev, next: NONE, place };
     }
 
-    /// Takes an index out, and says whether it was in.
+    /// Removes an index. True if it was in the wheel.
     pub(crate) fn remove(&mut self, index: u32) -> bool {
         let Some(&Node { prev, next, place, .. }) = self.nodes.get(index as usize) else {
             return false;
@@ -141,15 +141,15 @@ impl Wheel {
         Some((level, self.occupied[level].trailing_zeros() as usize))
     }
 
-    /// A time before which nothing is due: the next deadline, or an earlier moment if the next one
-    /// was removed.
+    /// An instant before which nothing is due: the next deadline, or an earlier instant if the next
+    /// one was removed.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let (level, slot) = self.first()?;
         Some(self.slots[level * SLOTS + slot].earliest)
     }
 
     /// Moves entries down until the first one is on the lowest level, or starts after `now`. `now`
-    /// must not go back.
+    /// must not decrease between calls.
     pub(crate) fn advance(&mut self, now: u64) {
         while let Some((level, slot)) = self.first() {
             let start = self.start_of(level, slot);
@@ -163,25 +163,27 @@ impl Wheel {
             }
             self.move_down(level * SLOTS + slot);
         }
-        // What is left starts after `now`, so its place is the same seen from `now`.
+        // The remaining entries start after `now`, so their places are the same relative to `now`.
         self.elapsed = self.elapsed.max(now);
     }
 
-    /// Takes the first entry that is due at `now`, with its deadline. `now` must not go back.
+    /// Takes the first entry due at `now`, with its deadline. `now` must not decrease between
+    /// calls.
     pub(crate) fn pop_due(&mut self, now: u64) -> Option<(u32, u64)> {
         loop {
             let (level, slot) = self.first()?;
             let start = self.start_of(level, slot);
             if start > now {
-                // What is left starts after `now`, so its place is the same seen from `now`.
+                // The remaining entries start after `now`, so their places are the same relative to
+                // `now`.
                 self.elapsed = self.elapsed.max(now);
                 return None;
             }
             self.elapsed = start;
             let place = level * SLOTS + slot;
             let Slot { head, tail, .. } = self.slots[place];
-            // All entries of a slot on the lowest level have one deadline, and one that is alone
-            // and due need not move down to be first.
+            // All entries of a slot on the lowest level have the same deadline. A single due entry
+            // need not move down first.
             if level == 0 || head == tail {
                 let deadline = self.nodes[head as usize].deadline;
                 if deadline <= now {
@@ -195,7 +197,7 @@ impl Wheel {
 
     fn start_of(&self, level: usize, slot: usize) -> u64 {
         let shift = u32::try_from(level).unwrap_or(0) * GROUP_BITS;
-        // The groups above the level are those of `elapsed`; there are none above the last one.
+        // The groups above the level come from `elapsed`. The last level has none above it.
         let above = u64::MAX.checked_shl(shift + GROUP_BITS).unwrap_or(0) & self.elapsed;
         above | (slot as u64) << shift
     }
@@ -266,7 +268,7 @@ mod tests {
     }
 
     fn op() -> impl Strategy<Value = Op> {
-        // Distances of every magnitude, so that every level is used.
+        // Distances of every magnitude, to use every level.
         let distance = (0u32..63, any::<u64>())
             .prop_map(|(bits, x)| x & ((1u64 << bits) | ((1u64 << bits) - 1)));
         prop_oneof![
@@ -279,7 +281,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 400 }, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Against a sorted list: the same entries in the same order, and no wake-up is missed.
+        /// Compares with a sorted list: the same entries in the same order, and no missed wake-up.
         #[test]
         fn agrees_with_a_sorted_list(ops in prop::collection::vec(op(), 1..200)) {
             let mut wheel = Wheel::new();
