@@ -1,15 +1,16 @@
-//! A wake that costs a system call only when somebody sleeps.
+//! A wake-up that makes a system call only if its receiver sleeps.
 //!
 //! # The protocol of this module
 //!
-//! 1. `state` is `AWAKE`, `ASLEEP` or `WOKEN`. Any thread swaps it to `WOKEN`; who finds `ASLEEP`
-//!    there, and nobody else, writes to the descriptor.
-//! 2. The owner alone moves it elsewhere: from `AWAKE` to `ASLEEP` before it waits, which fails if
-//!    a wake has come; to `AWAKE` after the wait, which says whether one has.
-//! 3. So a wake is never lost: it comes before the owner's step to `ASLEEP`, which then fails, or
-//!    after it, and then the descriptor is written.
-//! 4. Both sides of a step are `AcqRel`: what a waker did before the wake is seen by the owner that
-//!    takes it.
+//! 1. `state` is `AWAKE`, `ASLEEP` or `WOKEN`. Any thread swaps it to `WOKEN`. Only the thread that
+//!    finds `ASLEEP` there writes to the descriptor.
+//! 2. Only the owner sets the other states. It moves from `AWAKE` to `ASLEEP` before it waits,
+//!    which fails if a wake has arrived. It sets `AWAKE` after the wait, which returns whether a
+//!    wake has arrived.
+//! 3. So no wake is lost. If it arrives before the owner's step to `ASLEEP`, that step fails. If it
+//!    arrives after it, the descriptor is written.
+//! 4. Both sides of a step are `AcqRel`. The owner that takes a wake therefore sees everything that
+//!    the waker did before it.
 
 use core::fmt;
 use std::time::Duration;
@@ -27,17 +28,17 @@ const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 const WOKEN: u32 = 2;
 
-/// Wakes one owner from any thread; only the wake that finds the owner asleep makes a system call.
+/// Wakes one owner from any thread. Only a wake that finds the owner asleep makes a system call.
 ///
 /// The owner is a loop that waits for the latch's descriptor among others. It calls
-/// [`sleep`](Self::sleep) before it waits, does not wait if that says no, and calls
-/// [`awake`](Self::awake) after the wait; when that says yes it looks for what the wakers have
-/// left, a queue's items say. A wake between `awake` and `sleep` costs its caller one atomic
+/// [`sleep`](Self::sleep) before it waits, and does not wait if that returns false. It calls
+/// [`awake`](Self::awake) after the wait. If that returns true, it processes the wakers' data, for
+/// example the items of a queue. A wake between `awake` and `sleep` costs its caller one atomic
 /// operation.
 ///
-/// The descriptor is watched edge-triggered and never read, which spares a call: each write is a
-/// new edge. Where that is not to be had (poll(2)), [`clear`](Self::clear) it after the wait. A
-/// thread that has nothing else to wait for calls [`wait`](Self::wait).
+/// Watch the descriptor edge-triggered and never read it. This saves a system call, because each
+/// write is a new edge. If the loop cannot do this (poll(2)), [`clear`](Self::clear) the descriptor
+/// after the wait. A thread that waits for nothing else calls [`wait`](Self::wait).
 ///
 /// ```
 /// use windlass_flow::Latch;
@@ -57,15 +58,15 @@ pub struct Latch {
 }
 
 impl Latch {
-    /// A latch whose owner is awake.
+    /// Creates a latch whose owner is awake.
     ///
     /// # Errors
-    /// What eventfd(2) says: `EMFILE` when the process has no descriptor left, say.
+    /// The error of eventfd(2), for example `EMFILE` if the process has no descriptor left.
     pub fn new() -> Result<Self, Errno> {
         Ok(Self { state: AtomicU32::new(AWAKE), wake: EventFd::new()? })
     }
 
-    /// Wakes the owner, or keeps it from falling asleep. From any thread, the owner's too.
+    /// Wakes the owner, or prevents its next sleep. Any thread may call it, including the owner's.
     #[inline]
     pub fn wake(&self) {
         if self.state.swap(WOKEN, Ordering::AcqRel) == ASLEEP {
@@ -75,44 +76,45 @@ impl Latch {
 
     #[cold]
     fn ring(&self) {
-        // It is refused when 2^64 - 2 wakes were never cleared; then the descriptor is readable and
-        // its edge came long ago.
+        // The write fails after 2^64 - 2 wakes without a clear. The descriptor is readable then,
+        // and its edge came long ago.
         let _ = self.wake.write(1);
     }
 
-    /// The owner is about to wait. False when a wake has come since [`awake`](Self::awake): then it
-    /// must not wait, or not long.
+    /// Announces that the owner is about to wait. False if a wake has arrived since
+    /// [`awake`](Self::awake). The owner must then not wait, or only briefly.
     #[must_use = "when it says no, a wait could last for ever"]
     #[inline]
     pub fn sleep(&self) -> bool {
-        // An owner that is asleep already stays so: nobody has woken it.
+        // An owner that is already asleep stays so, because no wake has arrived.
         match self.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => true,
             Err(state) => state == ASLEEP,
         }
     }
 
-    /// Puts the latch to sleep, for an owner that its descriptor calls: one handler among others in
-    /// a loop. If a wake has come since [`awake`](Self::awake), the descriptor is rung, so that the
-    /// loop calls again: other handlers get their turn in between.
+    /// Puts the latch to sleep, for an owner that is one handler among others in a loop. If a wake
+    /// has arrived since [`awake`](Self::awake), it writes to the descriptor, so that the loop
+    /// calls the handler again. Other handlers get their turn in between.
     ///
-    /// Such an owner rearms before the descriptor is first watched, edge-triggered, and at the end
-    /// of each call; it begins each with `awake`.
+    /// Such an owner calls it before the descriptor is first watched, edge-triggered, and at the
+    /// end of each call. It begins each call with `awake`.
     pub fn rearm(&self) {
         if !self.sleep() {
             self.ring();
         }
     }
 
-    /// The owner does not wait any more. True when a wake has come, and is taken by this.
+    /// Announces that the owner has stopped waiting. True if a wake has arrived; this call takes
+    /// it.
     #[inline]
     pub fn awake(&self) -> bool {
-        // Awake and not woken is the only state that the swap would not change.
+        // `AWAKE` is the only state that the swap would not change.
         self.state.load(Ordering::Relaxed) != AWAKE
             && self.state.swap(AWAKE, Ordering::AcqRel) == WOKEN
     }
 
-    /// Whether a wake has come that no [`awake`](Self::awake) has taken. One load: for an owner
+    /// Whether a wake has arrived that no [`awake`](Self::awake) has taken. One load, for an owner
     /// that spins.
     #[must_use]
     #[inline]
@@ -120,24 +122,24 @@ impl Latch {
         self.state.load(Ordering::Acquire) == WOKEN
     }
 
-    /// Whether the owner sleeps, as far as the latch knows: then a wake will make a system call.
+    /// Whether the owner is asleep according to the latch. A wake would then make a system call.
     #[must_use]
     #[inline]
     pub fn is_asleep(&self) -> bool {
         self.state.load(Ordering::Relaxed) == ASLEEP
     }
 
-    /// Makes the descriptor unreadable, for an owner that does not watch it edge-triggered. Comes
+    /// Makes the descriptor unreadable, for an owner that does not watch it edge-triggered. Call it
     /// before [`awake`](Self::awake).
     pub fn clear(&self) {
         let _ = self.wake.read();
     }
 
-    /// Waits for a wake and takes it, or until the time is over (`None`: for ever). True when one
-    /// has come.
+    /// Waits for a wake and takes it, or until the timeout (`None`: no timeout). True if a wake has
+    /// arrived.
     ///
-    /// For an owner that waits for nothing else. The wait may end early, by a signal or by the late
-    /// ring of a wake that was taken long ago; so wait in a loop for what the wakers leave.
+    /// For an owner that waits for nothing else. The wait may end early, because of a signal or the
+    /// late write of a wake that was taken before. Call it in a loop that checks the wakers' data.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         if self.sleep() {
             self.wake.wait(timeout);
@@ -147,7 +149,7 @@ impl Latch {
     }
 }
 
-/// Readable from the wake that finds the owner asleep until [`clear`](Latch::clear).
+/// Readable from a wake that finds the owner asleep until [`clear`](Latch::clear).
 #[cfg(not(loom))]
 impl AsFd for Latch {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -155,16 +157,16 @@ impl AsFd for Latch {
     }
 }
 
-/// What a model sees of the descriptor.
+/// The descriptor as a loom model sees it.
 #[cfg(loom)]
 impl Latch {
-    /// How often a sleeper was rung.
+    /// How many times a sleeping owner was woken.
     #[doc(hidden)]
     pub fn model_rings(&self) -> u64 {
         self.wake.edges().0.into()
     }
 
-    /// Waits as an edge-triggered watch does, for more rings than `seen`; says how many there were.
+    /// Waits like an edge-triggered watch for more wakes than `seen`. Returns how many there were.
     #[doc(hidden)]
     pub fn model_edge(&self, seen: u64) -> u64 {
         self.wake.wait_readable_edge(u32::try_from(seen).expect("a model rings a few times"));
@@ -182,7 +184,7 @@ impl fmt::Debug for Latch {
 mod tests {
     use super::*;
 
-    /// Whether the descriptor is readable now; makes it unreadable.
+    /// Whether the descriptor is readable now. Makes it unreadable.
     fn rang(latch: &Latch) -> bool {
         latch.wake.read()
     }

@@ -1,12 +1,12 @@
-//! Flow control between threads and processes: what a fast sender meets when its receiver is slow.
+//! Flow control between threads and processes, for senders that are faster than their receiver.
 //!
-//! - [`EventCounter`] is an eventfd with a maximum: a writer that would reach it waits, and either
-//!   side can be polled.
-//! - [`Latch`] wakes a loop: only the wake that finds it asleep makes a system call.
+//! - [`EventCounter`] is an eventfd with a maximum. A writer that would reach it waits, and both
+//!   sides can be polled.
+//! - [`Latch`] wakes a loop. Only a wake that finds the loop asleep makes a system call.
 //! - [`Mailbox`] is a bounded queue from many threads to one, with a [`Latch`] to wake the
 //!   receiver.
 //!
-//! Nothing here needs the reactor; each is a descriptor for any loop.
+//! Nothing here needs the reactor. Each type has a descriptor that any loop can poll.
 
 #![deny(unsafe_code)]
 

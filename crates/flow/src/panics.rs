@@ -1,5 +1,5 @@
-//! Calls into the user's code one after another although some of them panic: two panics at once
-//! would end the process.
+//! Runs several pieces of user code although some of them panic. Two panics at once would abort the
+//! process.
 
 use core::any::Any;
 use std::{
@@ -7,8 +7,8 @@ use std::{
     thread,
 };
 
-/// Drops what a panic carried. That may panic in its turn, with a load that does so too: an endless
-/// chain of them is cut, and its last one leaked.
+/// Drops the payload of a panic. That may panic in turn, with another such payload. An endless
+/// chain is cut, and its last payload leaked.
 pub fn discard_panic(outcome: Result<(), Box<dyn Any + Send>>) {
     let Err(mut load) = outcome else { return };
     for _ in 0..8 {
@@ -20,12 +20,12 @@ pub fn discard_panic(outcome: Result<(), Box<dyn Any + Send>>) {
     core::mem::forget(load);
 }
 
-/// Runs the user's code piece by piece although it panics, and keeps the first panic.
+/// Runs pieces of user code, catches their panics and keeps the first one.
 #[derive(Debug, Default)]
 pub struct Panics(Option<Box<dyn Any + Send>>);
 
 impl Panics {
-    /// Runs a piece.
+    /// Runs one piece.
     pub fn catch(&mut self, run: impl FnOnce()) {
         let outcome = catch_unwind(AssertUnwindSafe(run));
         if self.0.is_none() {
@@ -35,13 +35,13 @@ impl Panics {
         }
     }
 
-    /// Whether one was caught.
+    /// Whether a panic was caught.
     #[must_use]
     pub fn any(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Lets the first panic go on, unless another one is under way.
+    /// Resumes the first panic, unless the thread is already panicking.
     pub fn resume(self) {
         if let Some(load) = self.0 {
             if thread::panicking() {

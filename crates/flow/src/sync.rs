@@ -1,5 +1,5 @@
-//! Atomics and locks: those of the standard library, or loom's, which run every interleaving of a
-//! model.
+//! Atomics and locks: those of the standard library, or loom's, which explore every interleaving of
+//! a model.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{

@@ -1,22 +1,22 @@
-//! The kernel's two ways to wait, as this crate uses them: eventfd(2) and futex(2), and their
-//! doubles under loom.
+//! The two kernel interfaces for waiting that this crate uses, eventfd(2) and futex(2), and their
+//! loom models.
 
 #[cfg(not(loom))]
 pub(crate) use kernel::{EventFd, Futex};
 #[cfg(loom)]
 pub(crate) use model::{EventFd, Futex};
 
-/// Who may wait for a futex: the kernel finds those of one process faster.
+/// Which threads may wait for a futex. The kernel handles those of one process faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// The threads of this process.
     Process,
-    /// Every process that maps the page.
+    /// Threads of every process that maps the page.
     System,
 }
 
-/// The system calls that this thread has made through this module: for tests of paths that make
-/// none, or make them in an order, and of what happens between two of them.
+/// Records the system calls that this thread makes through this module. Tests use it for paths that
+/// make none, for the order of calls, and for events between two calls.
 #[cfg(all(test, not(loom)))]
 pub(crate) mod calls {
     use std::{
@@ -40,27 +40,27 @@ pub(crate) mod calls {
         CALLS.with_borrow_mut(|calls| calls.push(fd));
     }
 
-    /// The calls of `f`, each by its descriptor, -1 for a futex.
+    /// The descriptors of the calls that `f` makes; -1 for a futex.
     pub(crate) fn of<T>(f: impl FnOnce() -> T) -> Vec<i32> {
         CALLS.take();
         f();
         CALLS.take()
     }
 
-    /// Runs `then` once, right before a call of this thread: after so many others.
+    /// Runs `then` once, right before a call of this thread, after `calls` other calls.
     pub(crate) fn after(calls: usize, then: impl FnOnce() + 'static) {
         THEN.set(Some((calls, Box::new(then))));
     }
 
     struct Death;
 
-    /// The process dies here.
+    /// Simulates the death of the process here.
     pub(crate) fn die() {
-        // No message: this is no panic that anybody wants to hear of.
+        // Without a message, because this panic is part of the test.
         resume_unwind(Box::new(Death));
     }
 
-    /// Runs `f`, as far as it gets. False when it lives.
+    /// Runs `f` until its simulated death. False if `f` survives.
     pub(crate) fn until_death<T>(f: impl FnOnce() -> T) -> bool {
         let ended = catch_unwind(AssertUnwindSafe(f));
         THEN.take();
@@ -102,30 +102,30 @@ mod kernel {
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
         }
 
-        /// Adds to it. False when it would pass the kernel's maximum, 2^64 - 2; then it is readable
-        /// anyhow.
+        /// Adds `n`. False if the sum would exceed the kernel's maximum, 2^64 - 2. The eventfd is
+        /// readable then anyway.
         pub(crate) fn write(&self, n: u64) -> bool {
             note(self.0.as_raw_fd());
             rustix::io::write(&self.0, &n.to_ne_bytes()).is_ok()
         }
 
-        /// Takes all of it; false when it was zero.
+        /// Resets it to zero. False if it was zero already.
         pub(crate) fn read(&self) -> bool {
             note(self.0.as_raw_fd());
             rustix::io::read(&self.0, &mut [0; 8]).is_ok()
         }
 
-        /// Whether poll(2) calls it writable: it is below the kernel's maximum.
+        /// Whether poll(2) reports it as writable, that is, below the kernel's maximum.
         pub(crate) fn is_writable(&self) -> bool {
             note(self.0.as_raw_fd());
             poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], Some(&Timespec::default())) == Ok(1)
         }
 
-        /// Waits until it is not zero, or the time is over (`None`: for ever). May return early.
+        /// Waits until it is not zero, or until the timeout (`None`: no timeout). May return early.
         pub(crate) fn wait(&self, timeout: Option<Duration>) {
             let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
             let mut set = [PollFd::new(&self.0, PollFlags::IN)];
-            // `EINTR` is an early return; no other error can come of one open descriptor.
+            // `EINTR` is an early return. No other error is possible for one open descriptor.
             let _ = poll(&mut set, timeout.as_ref());
         }
     }
@@ -136,8 +136,8 @@ mod kernel {
         }
     }
 
-    /// A futex(2) word that counts wakes: who has seen a number sleeps only while it is still the
-    /// number. May lie in a page that processes share.
+    /// A futex(2) word that counts wakes. A thread that has seen a number sleeps only while the
+    /// number is unchanged. The word may lie in a page that processes share.
     #[derive(Debug)]
     #[repr(transparent)]
     pub(crate) struct Futex(AtomicU32);
@@ -152,11 +152,11 @@ mod kernel {
         }
 
         /// Sleeps until the next [`wake_all`](Self::wake_all), if there was none since `seen`, or
-        /// until the time is over (`None`: for ever). May return early. False when the whole time
-        /// has passed.
+        /// until the timeout (`None`: no timeout). May return early. False if the whole time has
+        /// passed.
         pub(crate) fn wait(&self, seen: u32, scope: Scope, timeout: Option<Duration>) -> bool {
             note(-1);
-            // Beyond what the kernel can express is beyond everybody's patience.
+            // A timeout beyond the kernel's range counts as none.
             let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
             futex::wait(&self.0, flags(scope), seen, timeout.as_ref()) != Err(Errno::TIMEDOUT)
         }
@@ -164,7 +164,8 @@ mod kernel {
         pub(crate) fn wake_all(&self, scope: Scope) {
             self.0.fetch_add(1, Ordering::AcqRel);
             note(-1);
-            // The kernel's number is signed. It can only fail for an address that is not there.
+            // The kernel's number is signed. The call can fail only for an address that is not
+            // mapped.
             let _ = futex::wake(&self.0, flags(scope), i32::MAX.unsigned_abs());
         }
     }
@@ -186,15 +187,15 @@ mod model {
     use super::Scope;
     use crate::sync::{AtomicU32, Condvar, Mutex, Ordering};
 
-    /// The double of an eventfd: a count under a lock.
+    /// The loom model of an eventfd: a count under a lock.
     #[derive(Debug)]
     pub(crate) struct EventFd {
         count: Mutex<Count>,
         changed: Condvar,
     }
 
-    /// The count, and how often it has called those who poll for reading and for writing: what an
-    /// edge is to epoll(7).
+    /// The count, and how many edges pollers for reading and for writing have had, as epoll(7)
+    /// defines an edge.
     #[derive(Debug, Default)]
     struct Count {
         value: u64,
@@ -232,8 +233,8 @@ mod model {
             self.levels().1
         }
 
-        /// Waits until it is not zero. Time does not pass in a model, so a lost wake is a deadlock
-        /// that loom reports.
+        /// Waits until it is not zero. Time does not pass in a model, so loom reports a lost wake
+        /// as a deadlock.
         pub(crate) fn wait(&self, _: Option<Duration>) {
             let mut count = self.count.lock().unwrap();
             while count.value == 0 {
@@ -243,13 +244,13 @@ mod model {
     }
 
     impl EventFd {
-        /// What poll(2) says: (readable, writable).
+        /// The result of poll(2): (readable, writable).
         pub(crate) fn levels(&self) -> (bool, bool) {
             let count = self.count.lock().unwrap();
             (count.value > 0, count.value < u64::MAX - 1)
         }
 
-        /// Waits until it is writable, as [`wait`](Self::wait) does until it is readable.
+        /// Waits until it is writable, like [`wait`](Self::wait) for readable.
         pub(crate) fn wait_writable(&self) {
             let mut count = self.count.lock().unwrap();
             while count.value == u64::MAX - 1 {
@@ -257,13 +258,13 @@ mod model {
             }
         }
 
-        /// How many edges there were: (for reading, for writing).
+        /// The number of edges so far: (for reading, for writing).
         pub(crate) fn edges(&self) -> (u32, u32) {
             let count = self.count.lock().unwrap();
             (count.readable_edges, count.writable_edges)
         }
 
-        /// Waits for an edge for reading beyond those seen.
+        /// Waits for more edges for reading than `seen`.
         pub(crate) fn wait_readable_edge(&self, seen: u32) {
             let mut count = self.count.lock().unwrap();
             while count.readable_edges == seen {
@@ -280,8 +281,7 @@ mod model {
         }
     }
 
-    /// The double of a futex(2): the kernel compares and queues under one lock, and wakes under the
-    /// same.
+    /// The loom model of a futex(2). The kernel compares, queues and wakes under one lock.
     #[derive(Debug)]
     pub(crate) struct Futex {
         wakes: AtomicU32,

@@ -1,47 +1,48 @@
-//! How a connection says that it ends (RFC 6455 section 7.4).
+//! The contents of a Close frame (RFC 6455 section 7.4).
 
 use core::fmt;
 
 /// Why a connection is closed: the status code of a Close frame.
 ///
-/// Any number can be held; [`is_sendable`](Self::is_sendable) says which may travel.
+/// It can hold any number. [`is_sendable`](Self::is_sendable) says which codes a Close frame may
+/// carry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CloseCode(u16);
 
 impl CloseCode {
-    /// 1000: what the connection was for has been done.
+    /// 1000: the purpose of the connection is fulfilled.
     pub const NORMAL: Self = Self(1000);
-    /// 1001: the server goes down, or the page was left.
+    /// 1001: the server is shutting down, or the user left the page.
     pub const GOING_AWAY: Self = Self(1001);
     /// 1002: the peer has broken the protocol.
     pub const PROTOCOL_ERROR: Self = Self(1002);
-    /// 1003: a kind of data that is not taken here.
+    /// 1003: the endpoint does not accept this kind of data.
     pub const UNSUPPORTED: Self = Self(1003);
     /// 1005: the Close frame had no code. Never sent.
     pub const NO_STATUS: Self = Self(1005);
     /// 1006: the connection ended without a Close frame. Never sent.
     pub const ABNORMAL: Self = Self(1006);
-    /// 1007: the payload is not what the frame says: text that is not UTF-8, or compressed data
-    /// that is not DEFLATE.
+    /// 1007: the payload does not match the frame's type: text that is not UTF-8, or compressed
+    /// data that is not DEFLATE.
     pub const INVALID_PAYLOAD: Self = Self(1007);
-    /// 1008: the peer does what this endpoint does not allow.
+    /// 1008: the peer broke a policy of this endpoint.
     pub const POLICY_VIOLATION: Self = Self(1008);
     /// 1009: a message is too big to be processed.
     pub const TOO_BIG: Self = Self(1009);
-    /// 1010: a client misses an extension in the server's handshake.
+    /// 1010: the server's handshake lacks an extension that the client needs.
     pub const EXTENSION_MISSING: Self = Self(1010);
-    /// 1011: the server has met an error of its own.
+    /// 1011: the server met an internal error.
     pub const INTERNAL_ERROR: Self = Self(1011);
     /// 1012: the server restarts.
     pub const RESTART: Self = Self(1012);
-    /// 1013: the server has too much to do; try again later.
+    /// 1013: the server is overloaded; try again later.
     pub const TRY_AGAIN_LATER: Self = Self(1013);
-    /// 1014: a gateway got a bad answer.
+    /// 1014: a gateway got an invalid response.
     pub const BAD_GATEWAY: Self = Self(1014);
     /// 1015: the TLS handshake failed. Never sent.
     pub const TLS_FAILED: Self = Self(1015);
 
-    /// Any number.
+    /// A code with any number.
     #[must_use]
     pub const fn new(code: u16) -> Self {
         Self(code)
@@ -53,9 +54,10 @@ impl CloseCode {
         self.0
     }
 
-    /// Whether a Close frame may carry it: 1000 to 1003 and 1007 to 1014 (the IANA registry), 3000
-    /// to 4999 (libraries and applications). 1004 is reserved; 1005, 1006 and 1015 only tell what
-    /// did not travel; the rest is undefined (RFC 6455 section 7.4.2).
+    /// Whether a Close frame may carry this code. It may carry 1000 to 1003 and 1007 to 1014 (the
+    /// IANA registry), and 3000 to 4999 (libraries and applications). 1004 is reserved. 1005, 1006
+    /// and 1015 are for local use and are never sent. The rest is undefined (RFC 6455 section
+    /// 7.4.2).
     #[must_use]
     pub const fn is_sendable(self) -> bool {
         matches!(self.0, 1000..=1003 | 1007..=1014 | 3000..=4999)
@@ -74,12 +76,12 @@ impl fmt::Display for CloseCode {
     }
 }
 
-/// What a Close frame says.
+/// The contents of a Close frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Close<'a> {
-    /// The code; `None` where the frame is empty.
+    /// The code, or `None` if the frame is empty.
     pub code: Option<CloseCode>,
-    /// At most 123 bytes for people to read.
+    /// The reason, for people to read: at most 123 bytes.
     pub reason: &'a str,
 }
 

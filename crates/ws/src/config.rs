@@ -1,6 +1,6 @@
-//! What the connections of one endpoint have in common.
+//! The settings that all connections of one endpoint share.
 
-/// Which end of the connection this is. Clients mask what they send, servers do not (RFC 6455
+/// Which end of the connection this is. Clients mask the frames they send; servers do not (RFC 6455
 /// section 5.1).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -9,34 +9,34 @@ pub enum Role {
     Server,
     /// Opens connections.
     Client {
-        /// Fills a slice with bytes that nobody can predict, for the masking keys (RFC 6455 section
-        /// 10.3): `getrandom` or the like.
+        /// Fills a slice with unpredictable bytes for the masking keys (RFC 6455 section 10.3), for
+        /// example with `getrandom`.
         entropy: fn(&mut [u8]),
     },
 }
 
-/// What a peer may send.
+/// The limits on what a peer may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The longest payload of one frame, in bytes. 1 MiB unless said otherwise.
+    /// The longest payload of one frame, in bytes. Default: 1 MiB.
     pub frame_max: usize,
-    /// The longest message, in bytes, before and after decompression. 1 MiB unless said otherwise.
+    /// The longest message, in bytes, before and after decompression. Default: 1 MiB.
     pub message_max: usize,
-    /// The most frames of one message. 262 144 unless said otherwise: 16 MiB in frames of 64 bytes,
-    /// as the Autobahn TestSuite sends them.
+    /// The most frames in one message. Default: 262 144, which is 16 MiB in frames of 64 bytes, as
+    /// the Autobahn TestSuite sends them.
     pub fragments_max: u32,
-    /// The most control frames in one second, as far as the engine is told of seconds. 1000 unless
-    /// said otherwise.
+    /// The most control frames in one second. It applies only if the engine is told the current
+    /// second. Default: 1000.
     pub controls_per_second_max: u16,
-    /// How many times as long a compressed message may become when it is decompressed, once it is
-    /// longer than [`INFLATE_FREE`](Self::INFLATE_FREE). `None`: as much as DEFLATE can, some 1000
-    /// times. 100 unless said otherwise: text seldom reaches 20.
+    /// The highest ratio of decompressed to compressed length, for messages longer than
+    /// [`INFLATE_FREE`](Self::INFLATE_FREE). `None` allows about 1000, the
+    /// most that DEFLATE can reach. Default: 100; text seldom reaches 20.
     pub inflate_ratio_max: Option<u32>,
 }
 
 impl Limits {
-    /// The defaults, as the fields state them.
+    /// The defaults that the fields document.
     pub const DEFAULT: Self = Self {
         frame_max: 1 << 20,
         message_max: 1 << 20,
@@ -45,10 +45,10 @@ impl Limits {
         inflate_ratio_max: Some(100),
     };
 
-    /// A message that is not longer than this may have any compression ratio: 256 KiB.
+    /// Up to this length, a decompressed message may have any compression ratio: 256 KiB.
     pub const INFLATE_FREE: usize = 256 << 10;
 
-    /// How long a message of so many compressed bytes may become.
+    /// The longest message that `compressed_len` bytes may become.
     #[cfg(feature = "deflate")]
     pub(crate) fn inflated_max(&self, compressed_len: usize) -> usize {
         let Some(ratio) = self.inflate_ratio_max else { return self.message_max };
@@ -62,30 +62,30 @@ impl Default for Limits {
     }
 }
 
-/// What the connections of one endpoint have in common. Engines share it by reference count.
+/// The settings that all connections of one endpoint share. Engines share them by reference count.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Which end this is.
+    /// Which end of the connection this is.
     pub role: Role,
-    /// What the peer may send.
+    /// The limits on what the peer may send.
     pub limits: Limits,
 }
 
 impl Config {
-    /// A server's, with the default limits.
+    /// A server's configuration with the default limits.
     #[must_use]
     pub const fn server() -> Self {
         Self { role: Role::Server, limits: Limits::DEFAULT }
     }
 
-    /// A client's, with the default limits. See [`Role::Client`] for `entropy`.
+    /// A client's configuration with the default limits. See [`Role::Client`] for `entropy`.
     #[must_use]
     pub const fn client(entropy: fn(&mut [u8])) -> Self {
         Self { role: Role::Client { entropy }, limits: Limits::DEFAULT }
     }
 
-    /// The same with other limits.
+    /// The same configuration with other limits.
     #[must_use]
     pub const fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }

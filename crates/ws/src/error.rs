@@ -1,16 +1,16 @@
-//! Our own misuse; what peers do wrong is a [`Violation`](crate::Violation).
+//! Errors of the local caller. Errors of the peer are [`Violation`](crate::Violation)s.
 
 use core::fmt;
 
-/// Why a frame was not sent. Nothing of it was.
+/// Why a frame was not sent. No part of it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// This side has sent its Close frame: nothing may follow it (RFC 6455 section 5.5.1).
+    /// This side has sent its Close frame, and nothing may follow it (RFC 6455 section 5.5.1).
     Closed,
     /// A ping or pong with more than 125 bytes, or a close reason with more than 123 (section 5.5).
     TooLong,
-    /// A close code that may not be sent (section 7.4).
+    /// A close code that must not be sent (section 7.4).
     BadCloseCode,
 }
 

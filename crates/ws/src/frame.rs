@@ -2,33 +2,33 @@
 
 use crate::Violation;
 
-/// The longest header: two bytes, a length of eight and a key of four.
+/// The longest header: two bytes, a length of eight bytes and a key of four.
 pub const HEADER_LEN_MAX: usize = 14;
 
 /// The longest payload of a control frame (RFC 6455 section 5.5).
 pub(crate) const CONTROL_LEN_MAX: usize = 125;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
-    /// Goes on with the message that the last data frame left open.
+    /// Continues the message of the last data frame.
     Continuation = 0,
-    /// Begins a message of text.
+    /// Starts a text message.
     Text = 1,
-    /// Begins a message of bytes.
+    /// Starts a binary message.
     Binary = 2,
-    /// Ends the connection.
+    /// Closes the connection.
     Close = 8,
     /// Asks for a pong.
     Ping = 9,
-    /// Answers a ping, or comes by itself.
+    /// Answers a ping, or is unsolicited.
     Pong = 10,
 }
 
 impl Opcode {
-    /// From the low four bits of a frame's first byte; the others are not looked at. `None`:
-    /// reserved.
+    /// The opcode in the low four bits of a frame's first byte; the other bits are ignored. `None`
+    /// if it is reserved.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Option<Self> {
         Some(match bits & 0x0f {
@@ -42,15 +42,15 @@ impl Opcode {
         })
     }
 
-    /// Whether it is Close, Ping or Pong, which come whole, with at most 125 bytes, also between
-    /// the fragments of a message.
+    /// Whether this is a control frame: Close, Ping or Pong. Control frames are never fragmented,
+    /// have at most 125 bytes, and may come between the fragments of a message.
     #[must_use]
     pub const fn is_control(self) -> bool {
         self as u8 >= 8
     }
 }
 
-/// What stands before a frame's payload.
+/// The header of a frame.
 ///
 /// ```
 /// use windlass_ws::{FrameHeader, HEADER_LEN_MAX, Opcode};
@@ -64,39 +64,39 @@ impl Opcode {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// Whether the message ends with this frame.
+    /// Whether this is the last frame of its message.
     pub fin: bool,
-    /// RSV1: the message is compressed (RFC 7692 section 6). Only on its first frame.
+    /// RSV1: the message is compressed (RFC 7692 section 6). Only its first frame has the bit.
     pub compressed: bool,
-    /// What the frame is.
+    /// The kind of the frame.
     pub opcode: Opcode,
-    /// The masking key, if it is masked.
+    /// The masking key, if the frame is masked.
     pub key: Option<[u8; 4]>,
     /// The length of the payload in bytes, below 2^63.
     pub len: u64,
 }
 
 impl FrameHeader {
-    /// The header at the beginning of `bytes` and its length, which is at most [`HEADER_LEN_MAX`];
-    /// `None` if more bytes are needed.
+    /// Parses the header at the start of `bytes`. Returns it with its length, which is at most
+    /// [`HEADER_LEN_MAX`]. `None` means that more bytes are needed.
     ///
     /// # Errors
     ///
-    /// What no endpoint may send, as soon as it shows, which can be before the header is whole:
-    /// [`Violation::ReservedBits`], [`Violation::ReservedOpcode`],
-    /// [`Violation::FragmentedControl`], [`Violation::LongControl`], [`Violation::BadLength`].
+    /// Headers that no endpoint may send: [`Violation::ReservedBits`],
+    /// [`Violation::ReservedOpcode`], [`Violation::FragmentedControl`], [`Violation::LongControl`],
+    /// [`Violation::BadLength`]. The error can come before the header is complete.
     pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, Violation> {
         parse_with(bytes, None, |_| Ok(()))
     }
 
-    /// How many bytes the header takes: 2 to 14.
+    /// The length of the header in bytes: 2 to 14.
     #[must_use]
     #[inline]
     pub const fn encoded_len(&self) -> usize {
         plain_len(self.len) + if self.key.is_some() { 4 } else { 0 }
     }
 
-    /// Writes the header to the beginning of `out` and returns its length.
+    /// Writes the header to the start of `out` and returns its length.
     #[inline]
     pub fn encode(&self, out: &mut [u8; HEADER_LEN_MAX]) -> usize {
         out[0] = (u8::from(self.fin) << 7) | (u8::from(self.compressed) << 6) | self.opcode as u8;
@@ -133,8 +133,8 @@ pub(crate) const fn plain_len(payload_len: u64) -> usize {
     }
 }
 
-/// Fills `head`, whose length is [`plain_len`] of the payload's, with the unmasked header of a
-/// whole message, uncompressed.
+/// Fills `head` with the unmasked, uncompressed header of a complete message. The length of `head`
+/// must be [`plain_len`] of the payload's.
 #[inline]
 pub(crate) fn write_plain(head: &mut [u8], opcode: Opcode, payload_len: usize) {
     let first = 0x80 | opcode as u8;
@@ -157,7 +157,7 @@ fn write_plain_long(head: &mut [u8], first: u8, payload_len: usize) {
     }
 }
 
-/// What a frame's first byte says.
+/// The contents of a frame's first byte.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First {
     pub(crate) fin: bool,
@@ -181,9 +181,9 @@ impl First {
     }
 }
 
-/// [`FrameHeader::parse`] for an endpoint, which knows whether frames are to be masked, and which
-/// of them may come now. The checks go byte by byte, so that what is found does not depend on how
-/// many have come.
+/// [`FrameHeader::parse`] for an endpoint that knows whether frames must be masked and which ones
+/// are allowed now. It checks byte by byte, so the result does not depend on how many bytes have
+/// arrived.
 #[inline]
 pub(crate) fn parse_with(
     bytes: &[u8],

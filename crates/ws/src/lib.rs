@@ -1,12 +1,12 @@
 //! The WebSocket protocol without I/O, for both roles: RFC 6455, and permessage-deflate of RFC
 //! 7692.
 //!
-//! Bytes go in, events and bytes come out; who reads and writes them is nobody's business here. A
-//! message is unmasked where it was received, and a reply to it is built around the payload in
-//! those very bytes, so that an echo copies nothing.
+//! The caller does all I/O: it passes received bytes in, and gets events and bytes to send back.
+//! The engine unmasks a message in the receive buffer and builds the reply around the payload in
+//! the same bytes. An echo therefore copies nothing.
 //!
-//! `no_std` with `alloc`. Feature `std` (default) picks vector instructions at run time; feature
-//! `deflate` (default) brings permessage-deflate.
+//! `no_std` with `alloc`. Feature `std` (default) picks vector instructions at run time. Feature
+//! `deflate` (default) adds permessage-deflate.
 
 #![no_std]
 #![deny(unsafe_code)]

@@ -1,22 +1,22 @@
-//! Masking (RFC 6455 section 5.3): every byte a client sends is combined with one of the four bytes
+//! Masking (RFC 6455 section 5.3). A client combines every byte it sends with one of the four bytes
 //! of a key.
 //!
 //! # Protocol
 //!
-//! All of it is one transformation of `len` bytes from `src` to `dst`. Its rules:
+//! Every function here transforms `len` bytes from `src` to `dst`. The rules:
 //!
 //! 1. `src` is valid for reads, and `dst` for writes, of `len` bytes.
 //! 2. `dst` is not above `src`, or the two do not overlap.
-//! 3. The bytes go forward. What is loaded before the first store, the first and the last block, is
-//!    kept in registers; any other block is loaded before anything is stored at or above its own
-//!    place in `src`. By rule 2 a store to `dst + i` touches no byte of `src` from `i` plus the
-//!    block's size on, so no block is read after it was overwritten.
+//! 3. The bytes are processed in ascending order. The first and the last block are loaded before
+//!    the first store and kept in registers. Any other block is loaded before anything is stored at
+//!    or above its own place in `src`. By rule 2 a store to `dst + i` touches no byte of `src` from
+//!    `i` plus the block's size on, so no block is read after it was overwritten.
 //! 4. The first and last blocks overlap those in the middle. Both write the same values there, so
 //!    their order does not matter.
 //!
-//! There are no vector intrinsics here: a block is an array of words, and a function that may use
-//! AVX2 combines eight of them with one instruction and stores them with another. With SSE2 or NEON
-//! a block is four words.
+//! The code uses no vector intrinsics. A block is an array of words. A function compiled with AVX2
+//! combines and stores eight words with one instruction each. With SSE2 or NEON a block is four
+//! words.
 
 #![allow(
     unsafe_code,
@@ -25,31 +25,32 @@
 
 use alloc::vec::Vec;
 
-/// How many blocks one round takes: so many fit into registers, and the round's own instructions
-/// are few beside theirs.
+/// How many blocks one round processes. This many fit into registers, and the loop's overhead is
+/// small beside them.
 const UNROLLED: usize = 8;
 
-/// Up to here two overlapping blocks of 16 bytes do, or less.
+/// Up to this length, at most two overlapping blocks of 16 bytes are enough.
 const SMALL_MAX: usize = 32;
 
-/// Masks or unmasks `bytes`, the first of which belongs to the first byte of `key`.
+/// Masks or unmasks `bytes`. The first byte of `bytes` belongs to the first byte of `key`.
 ///
 /// Source: RFC 6455 section 5.3.
 #[inline]
 pub fn mask(bytes: &mut [u8], key: [u8; 4]) {
     let start = bytes.as_mut_ptr();
-    // SAFETY: rule 1: the slice is valid for both. Rule 2: source and destination are the same.
+    // SAFETY: rule 1: the slice is valid for reads and writes. Rule 2: source and destination are
+    // the same.
     unsafe { transform(start, start, bytes.len(), u32::from_ne_bytes(key)) }
 }
 
-/// The key for the bytes after the first `phase`.
+/// The key for the bytes after the first `phase` bytes.
 #[inline]
 pub(crate) const fn rotate(key: [u8; 4], phase: usize) -> [u8; 4] {
     rotate_word(u32::from_ne_bytes(key), phase).to_ne_bytes()
 }
 
-/// Unmasks the `len` bytes that begin `gap` bytes behind `at` of `buffer`, to `head` bytes behind
-/// `start`. Returns these `head` bytes and the payload, where it is now.
+/// Unmasks the `len` bytes that begin `gap` bytes behind `at` of `buffer`, and moves them to `head`
+/// bytes behind `start`. Returns these `head` bytes and the payload at its new place.
 ///
 /// # Panics
 ///
@@ -64,23 +65,23 @@ pub(crate) fn unmask_down(
     len: usize,
     key: [u8; 4],
 ) -> (&mut [u8], &mut [u8]) {
-    // Written like the checks that the caller has made already, so that the compiler sees that they
-    // are the same.
+    // Written like the checks in the callers, so that the compiler sees that they are the same and
+    // drops them.
     let fits = at <= buffer.len() && gap <= buffer.len() - at && len <= buffer.len() - at - gap;
     assert!(fits && head <= gap && start <= at, "a frame lies in its buffer");
     let base = buffer.as_mut_ptr();
     // SAFETY: `at + gap` is within the slice, as asserted.
     let from = unsafe { base.add(at + gap) };
-    // SAFETY: `start + head` is not above it, as asserted.
+    // SAFETY: `start + head` is not above `at + gap`, as asserted, so it is within the slice.
     let to = unsafe { base.add(start + head) };
-    // SAFETY: rule 1: `at + gap + len` is within the slice, as asserted, and so is
-    // `start + head + len`, for `start + head <= at + gap`; which is rule 2.
+    // SAFETY: rule 1: `at + gap + len` is within the slice, as asserted. `start + head + len` is
+    // too, because `start + head <= at + gap`. That inequality is also rule 2.
     unsafe { transform(from, to, len, u32::from_ne_bytes(key)) };
-    // SAFETY: `start` is not above `at`, as asserted.
+    // SAFETY: `start` is not above `at`, as asserted, so it is within the slice.
     let front = unsafe { base.add(start) };
-    // SAFETY: `start + head` is within the slice, which is borrowed for as long as what is
-    // returned; the payload is behind it. The checks of `split_at_mut` cost 8 of 70 instructions of
-    // an echo.
+    // SAFETY: `start + head` is within the slice. The slice is borrowed for as long as the returned
+    // parts, and the payload begins behind this part. The checks of `split_at_mut` would cost 8 of
+    // 70 instructions of an echo.
     let front = unsafe { core::slice::from_raw_parts_mut(front, head) };
     // SAFETY: `start + head + len` is within the slice too, and the other part ends where this one
     // begins.
@@ -93,21 +94,21 @@ pub(crate) fn copy_masked(bytes: &[u8], out: &mut Vec<u8>, key: [u8; 4]) {
     out.reserve(bytes.len());
     let filled = out.len();
     let room = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-    // SAFETY: rule 1: the slice is valid for reads, and `reserve` has made room for as much. Rule
-    // 2: nothing else points into the room of a vector that is borrowed mutably.
+    // SAFETY: rule 1: the slice is valid for reads, and `reserve` has made room for as many bytes.
+    // Rule 2: the vector is borrowed mutably, so nothing else points into its room.
     unsafe { transform(bytes.as_ptr(), room, bytes.len(), u32::from_ne_bytes(key)) };
-    // SAFETY: as many bytes have been written behind the old end, within the capacity.
+    // SAFETY: this many bytes have been written behind the old end, within the capacity.
     unsafe { out.set_len(filled + bytes.len()) };
 }
 
-/// The word whose bytes in memory are those of `key`, begun `phase` bytes later.
+/// The word whose bytes in memory are those of `key`, rotated by `phase` bytes.
 #[inline(always)]
 const fn rotate_word(key: u32, phase: usize) -> u32 {
     let bits = (phase as u32 & 3) * 8;
     if cfg!(target_endian = "little") { key.rotate_right(bits) } else { key.rotate_left(bits) }
 }
 
-/// The whole protocol.
+/// The whole transformation.
 ///
 /// # Safety
 ///
@@ -115,21 +116,21 @@ const fn rotate_word(key: u32, phase: usize) -> u32 {
 #[inline(always)]
 unsafe fn transform(src: *const u8, dst: *mut u8, len: usize, key: u32) {
     if len > SMALL_MAX {
-        // SAFETY: rules 1 and 2 are the caller's; there are more than 32 bytes.
+        // SAFETY: the caller guarantees rules 1 and 2; there are more than 32 bytes.
         unsafe { large(src, dst, len, key) }
     } else if len >= 16 {
-        // SAFETY: rules 1 and 2 are the caller's; there are 16 bytes or more, and not more than 32.
+        // SAFETY: the caller guarantees rules 1 and 2; there are at least 16 and at most 32 bytes.
         unsafe { ends::<4>(src, dst, len, key) }
     } else if len >= 8 {
-        // SAFETY: the same with 8 and 16.
+        // SAFETY: the caller guarantees rules 1 and 2; there are at least 8 and at most 16 bytes.
         unsafe { ends::<2>(src, dst, len, key) }
     } else {
-        // SAFETY: rules 1 and 2 are the caller's.
+        // SAFETY: the caller guarantees rules 1 and 2.
         unsafe { tiny(src, dst, len, key) }
     }
 }
 
-/// Fewer than eight bytes, one by one.
+/// Transforms fewer than eight bytes, one by one.
 ///
 /// # Safety
 ///
@@ -142,14 +143,15 @@ unsafe fn tiny(src: *const u8, dst: *mut u8, len: usize, key: u32) {
         let from = unsafe { src.add(at) };
         // SAFETY: the same.
         let to = unsafe { dst.add(at) };
-        // SAFETY: rule 1, and a byte is always aligned.
+        // SAFETY: rule 1 makes the byte valid for reads, and a byte is always aligned.
         let byte = unsafe { from.read() };
-        // SAFETY: the same. By rule 2 this is no byte that is yet to be read.
+        // SAFETY: rule 1 makes the byte valid for writes. By rule 2 the store does not touch a byte
+        // that is still to be read.
         unsafe { to.write(byte ^ key[at & 3]) };
     }
 }
 
-/// One to two blocks of `N` words: the first and the last, which may overlap.
+/// Transforms one to two blocks of `N` words: the first and the last, which may overlap.
 ///
 /// # Safety
 ///
@@ -157,17 +159,17 @@ unsafe fn tiny(src: *const u8, dst: *mut u8, len: usize, key: u32) {
 #[inline(always)]
 unsafe fn ends<const N: usize>(src: *const u8, dst: *mut u8, len: usize, key: u32) {
     let last = len - 4 * N;
-    // SAFETY: a block is within the `len` bytes.
+    // SAFETY: the block is within the `len` bytes.
     let first_block = unsafe { load::<N>(src, 0, key) };
-    // SAFETY: it ends where they end.
+    // SAFETY: the block ends at the end of the `len` bytes.
     let last_block = unsafe { load::<N>(src, last, rotate_word(key, last)) };
-    // SAFETY: as for the loads, which are done (rule 3).
+    // SAFETY: the block is within the `len` bytes. Both loads are done (rule 3).
     unsafe { store(dst, 0, first_block) };
-    // SAFETY: the same; where the blocks overlap, rule 4.
+    // SAFETY: the block is within the `len` bytes. Rule 4 covers the overlap.
     unsafe { store(dst, last, last_block) };
 }
 
-/// More than 32 bytes, with the widest blocks this processor has.
+/// Transforms more than 32 bytes, with the widest blocks of this processor.
 ///
 /// # Safety
 ///
@@ -176,14 +178,14 @@ unsafe fn ends<const N: usize>(src: *const u8, dst: *mut u8, len: usize, key: u3
 unsafe fn large(src: *const u8, dst: *mut u8, len: usize, key: u32) {
     #[cfg(target_arch = "x86_64")]
     if has_avx2() {
-        // SAFETY: AVX2 is there; the rest is the caller's.
+        // SAFETY: the processor has AVX2; the caller guarantees the rest.
         return unsafe { avx2(src, dst, len, key) };
     }
-    // SAFETY: rules 1 and 2 are the caller's, and 16 bytes there are.
+    // SAFETY: the caller guarantees rules 1 and 2, and at least 16 bytes.
     unsafe { blocks::<BASE_WORDS>(src, dst, len, key) }
 }
 
-/// The words of a block for which every processor of the target has instructions.
+/// The words of a block that every processor of the target supports.
 const BASE_WORDS: usize =
     if cfg!(any(target_feature = "sse2", target_feature = "neon", target_arch = "aarch64")) {
         4
@@ -191,8 +193,8 @@ const BASE_WORDS: usize =
         2
     };
 
-/// Whether AVX2 may be used: with `std` a look into what has been found out once, which is a load
-/// and a test; without it as the build says.
+/// Whether AVX2 may be used. With `std` this reads the cached result of the detection, which is a
+/// load and a test. Without `std` the build's target features decide.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn has_avx2() -> bool {
@@ -212,12 +214,12 @@ fn has_avx2() -> bool {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn avx2(src: *const u8, dst: *mut u8, len: usize, key: u32) {
-    // SAFETY: rules 1 and 2 and the length are the caller's.
+    // SAFETY: the caller guarantees rules 1 and 2 and the length.
     unsafe { blocks::<8>(src, dst, len, key) }
 }
 
-/// Blocks of `N` words. Those in the middle are stored where they are aligned: half of the stores
-/// would otherwise cross a cache line.
+/// Transforms blocks of `N` words. The stores of the middle blocks are aligned; half of them would
+/// otherwise cross a cache line.
 ///
 /// # Safety
 ///
@@ -226,15 +228,15 @@ unsafe fn avx2(src: *const u8, dst: *mut u8, len: usize, key: u32) {
 unsafe fn blocks<const N: usize>(src: *const u8, dst: *mut u8, len: usize, key: u32) {
     let size = 4 * N;
     let last = len - size;
-    // SAFETY: a block is within the `len` bytes.
+    // SAFETY: the block is within the `len` bytes.
     let first_block = unsafe { load::<N>(src, 0, key) };
-    // SAFETY: it ends where they end.
+    // SAFETY: the block ends at the end of the `len` bytes.
     let last_block = unsafe { load::<N>(src, last, rotate_word(key, last)) };
     let mut at = size - dst.addr() % size;
     let key = rotate_word(key, at);
     while at + UNROLLED * size <= len {
-        // SAFETY: as many blocks are left (rule 1), and nothing is stored at or above their place
-        // yet (rule 3).
+        // SAFETY: this many blocks are left (rule 1), and nothing has been stored at or above their
+        // place yet (rule 3).
         let blocks: [_; UNROLLED] =
             core::array::from_fn(|n| unsafe { load::<N>(src, at + n * size, key) });
         for (n, block) in blocks.into_iter().enumerate() {
@@ -245,16 +247,16 @@ unsafe fn blocks<const N: usize>(src: *const u8, dst: *mut u8, len: usize, key: 
         at += UNROLLED * size;
     }
     while at <= last {
-        // SAFETY: a block is left (rule 1), and nothing is stored at or above its place yet (rule
-        // 3).
+        // SAFETY: a block is left (rule 1), and nothing has been stored at or above its place yet
+        // (rule 3).
         let block = unsafe { load::<N>(src, at, key) };
-        // SAFETY: it is within the `len` bytes (rule 1).
+        // SAFETY: the block is within the `len` bytes (rule 1).
         unsafe { store(dst, at, block) };
         at += size;
     }
-    // SAFETY: the block's end is that of the `len` bytes; where it overlaps, rule 4.
+    // SAFETY: the block ends at the end of the `len` bytes. Rule 4 covers the overlap.
     unsafe { store(dst, last, last_block) };
-    // SAFETY: a block is within the `len` bytes; where it overlaps, rule 4.
+    // SAFETY: the block is within the `len` bytes. Rule 4 covers the overlap.
     unsafe { store(dst, 0, first_block) };
 }
 
@@ -265,10 +267,10 @@ unsafe fn blocks<const N: usize>(src: *const u8, dst: *mut u8, len: usize, key: 
 /// `4 * N` bytes from there are valid for reads.
 #[inline(always)]
 unsafe fn load<const N: usize>(src: *const u8, at: usize, key: u32) -> [u32; N] {
-    // SAFETY: the caller says that it is within the same bytes.
+    // SAFETY: the caller guarantees that this is within the same bytes.
     let from = unsafe { src.add(at) };
-    // SAFETY: the caller says that the bytes are valid; they need no alignment, and any bytes are
-    // words.
+    // SAFETY: the caller guarantees that the bytes are valid. They need no alignment, and any bytes
+    // are valid words.
     let mut block = unsafe { from.cast::<[u32; N]>().read_unaligned() };
     for word in &mut block {
         *word ^= key;
@@ -283,9 +285,9 @@ unsafe fn load<const N: usize>(src: *const u8, at: usize, key: u32) -> [u32; N] 
 /// `4 * N` bytes from there are valid for writes.
 #[inline(always)]
 unsafe fn store<const N: usize>(dst: *mut u8, at: usize, block: [u32; N]) {
-    // SAFETY: the caller says that it is within the same bytes.
+    // SAFETY: the caller guarantees that this is within the same bytes.
     let to = unsafe { dst.add(at) };
-    // SAFETY: the caller says that the bytes are valid; they need no alignment.
+    // SAFETY: the caller guarantees that the bytes are valid. They need no alignment.
     unsafe { to.cast::<[u32; N]>().write_unaligned(block) };
 }
 
@@ -390,7 +392,7 @@ mod tests {
                 let key = u32::from_ne_bytes(KEY);
                 let (src, dst) = (bytes.as_ptr(), out.as_mut_ptr());
                 match run {
-                    // SAFETY: two vectors of `len` bytes, which is 32 or more.
+                    // SAFETY: two separate vectors of `len` bytes, which is 32 or more.
                     0 => unsafe { blocks::<2>(src, dst, len, key) },
                     // SAFETY: the same.
                     1 => unsafe { blocks::<4>(src, dst, len, key) },

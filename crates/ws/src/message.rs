@@ -1,16 +1,16 @@
-//! What applications exchange.
+//! Messages to send.
 
 use alloc::{string::String, vec::Vec};
 
 use crate::{FrameHeader, HEADER_LEN_MAX, Opcode};
 
-/// A message to send. It is made of what it borrows: `Message::from(&string)` is text,
-/// `Message::from(&vector)` bytes.
+/// A message to send. It borrows its payload: `Message::from(&string)` is text,
+/// `Message::from(&vector)` is binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// Text: UTF-8.
+    /// A text message: UTF-8.
     Text(&'a str),
-    /// Bytes.
+    /// A binary message.
     Binary(&'a [u8]),
 }
 
@@ -31,8 +31,8 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Appends the frame that a server sends, not compressed, which is the same for every
-    /// connection: see [`Outbox::send_encoded`](crate::Outbox::send_encoded).
+    /// Appends the frame that a server sends for this message, uncompressed. The frame is the same
+    /// for every connection: see [`Outbox::send_encoded`](crate::Outbox::send_encoded).
     pub fn encode(self, out: &mut Vec<u8>) {
         let payload = self.as_bytes();
         let header = FrameHeader {
@@ -49,9 +49,10 @@ impl<'a> Message<'a> {
         out.extend_from_slice(payload);
     }
 
-    /// Appends the frame that a server sends, compressed, if that makes it shorter; `false`:
-    /// nothing was appended. The codec is one [for many](crate::deflate::Codec::for_many): its
-    /// messages can be read without what came before them.
+    /// Appends the frame that a server sends for this message, compressed, if that makes it
+    /// shorter. Returns `false` if nothing was appended. The codec must be one [for
+    /// many](crate::deflate::Codec::for_many), so that each message can be read without the earlier
+    /// ones.
     #[cfg(feature = "deflate")]
     pub fn encode_compressed(
         self,
@@ -72,7 +73,7 @@ impl<'a> Message<'a> {
             FrameHeader { fin: true, compressed: true, opcode: self.opcode(), key: None, len };
         let head = header.encode(&mut bytes);
         out[start..start + head].copy_from_slice(&bytes[..head]);
-        // The gap that a longer header would have taken.
+        // Removes the gap that was reserved for a longer header.
         out.drain(start + head..payload);
         true
     }

@@ -1,35 +1,34 @@
-//! What the connections of one thread have in common.
+//! The state that all connections of one thread share.
 
 use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 
 use crate::{Outcome, engine::Assembly, frame::CONTROL_LEN_MAX};
 
-/// The most buffers that wait for the next message in pieces.
+/// The most spare buffers for messages in pieces.
 const SPARES_MAX: usize = 32;
 
-/// The most bytes that they hold together.
+/// The most bytes that all spare buffers hold together.
 const SPARE_BYTES_MAX: usize = 4 << 20;
 
-/// The largest buffer that is kept for messages that are decompressed. There is one, as large as
-/// the longest of them so far.
+/// The largest buffer that is kept for decompression. There is one such buffer, as large as the
+/// longest decompressed message so far.
 const WARM_BYTES_MAX: usize = 16 << 20;
 
-/// The most bytes of room for copied output that are kept from one pass to the next.
+/// The most room for copied output that is kept from one pass to the next, in bytes.
 const LOCAL_KEPT_MAX: usize = 1 << 20;
 
-/// How many random bytes are fetched at a time, for masking keys of four.
+/// How many random bytes are fetched at a time. A masking key takes four.
 const KEY_BYTES: usize = 256;
 
-/// What the connections of one thread have in common: the output of the pass that runs, buffers for
-/// messages that come in pieces, masking keys for clients, compressors. A thread needs one of them,
-/// however many engines it has.
+/// The state that all connections of one thread share: the output of the current pass, buffers for
+/// messages in pieces, masking keys for clients, compressors. A thread needs one, however many
+/// engines it has.
 ///
-/// A new one holds no memory elsewhere. Spare buffers are at most 32, of 4 MiB together. Beside
-/// them one buffer is kept for decompression, as large as the longest message that was
-/// decompressed, but of 16 MiB at most: to decompress into fresh memory takes ten times as long.
-/// What a pass has put together, a decompressed message say, and its output stay until the next
-/// pass begins.
+/// A new one has allocated nothing. There are at most 32 spare buffers, of 4 MiB together. One more
+/// buffer is kept for decompression, as large as the longest decompressed message but at most 16
+/// MiB. Decompressing into fresh memory takes ten times as long. The output of a pass, and a
+/// message that it assembled or decompressed, stay until the next pass begins.
 ///
 /// ```
 /// let mut scratch = windlass_ws::Scratch::new();
@@ -40,18 +39,18 @@ pub struct Scratch {
     pub(crate) held: Held,
 }
 
-/// What is looked at and does not lie in the input.
+/// Data of the current event that does not lie in the input.
 pub(crate) struct Held {
-    /// The message that was put together.
+    /// The assembled message.
     pub(crate) message: Option<Box<Assembly>>,
-    /// The payload of the control frame that was put together.
+    /// The payload of the assembled control frame.
     pub(crate) control: [u8; CONTROL_LEN_MAX],
-    /// As [`Scratch::set_second`] was told, if it was.
+    /// The value of [`Scratch::set_second`], once it was called.
     pub(crate) second: Option<u32>,
 }
 
 impl Scratch {
-    /// An empty one.
+    /// An empty scratch.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -60,21 +59,21 @@ impl Scratch {
         }
     }
 
-    /// Tells which second it is, of any clock: control frames are counted per second, for
+    /// Sets the current second, of any clock. Control frames are counted per second for
     /// [`Limits::controls_per_second_max`](crate::Limits::controls_per_second_max). Before the
     /// first call they are not counted.
     pub fn set_second(&mut self, second: u32) {
         self.held.second = Some(second);
     }
 
-    /// What is to be sent, in order: the output of the pass that had this `outcome`, with the
-    /// `input` it was given. It stays until the next pass, or the next message sent with this
-    /// scratch, whichever engine's that is.
+    /// The bytes to send, in order: the output of the pass with this `outcome`. Pass the same
+    /// `input` as in that pass. The output stays until the next pass or message with this scratch,
+    /// of any engine.
     ///
     /// # Panics
     ///
-    /// If it is gone already: another connection's would be sent. If `input` is shorter than what
-    /// the pass was given.
+    /// If a later pass or message has replaced the output, because this would send data of another
+    /// connection. If `input` is shorter than the input of the pass.
     pub fn output<'a>(
         &'a self,
         outcome: &Outcome,
@@ -87,15 +86,15 @@ impl Scratch {
         self.out.pieces(input)
     }
 
-    /// How many bytes were compressed and decompressed with it, so that a loop can bound what one
-    /// turn of it spends on that.
+    /// How many bytes were compressed and decompressed with this scratch. A loop can use it to
+    /// bound the work of one turn.
     #[cfg(feature = "deflate")]
     #[must_use]
     pub const fn codec_bytes(&self) -> crate::deflate::CodecBytes {
         self.out.shared.bytes()
     }
 
-    /// Forgets the output of the last pass.
+    /// Discards the output of the last pass.
     #[inline]
     pub(crate) fn begin(&mut self) {
         (self.out.start, self.out.end) = (0, 0);
@@ -131,56 +130,55 @@ impl fmt::Debug for Scratch {
 /// A piece of the output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Segment {
-    /// Of the input.
+    /// A range of the input.
     Input { start: usize, end: usize },
-    /// Of the copied bytes.
+    /// A range of the copied bytes.
     Local { start: usize, end: usize },
     /// A carried message, from `start` on.
     Carried { index: usize, start: usize },
 }
 
-/// Where the reply to the message that is looked at can be built.
+/// The place where a reply to the current message can be built.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// In the input, at the end of the open range. It would go on to `end`.
+    /// In the input, at the end of the open range. The reply would extend the range to `end`.
     Input { end: usize },
     /// In the assembled message, from `start` on.
     Held { start: usize },
-    /// Nowhere: it is copied.
+    /// Nowhere. The reply is copied.
     Outside,
 }
 
-/// The output of a pass, and what is needed to make more of it.
+/// The output of a pass, and the state to build more of it.
 ///
-/// The order is that of `segments`, then the open range `start..end` of the input, which grows as
-/// long as one reply follows another in place. Input below `end` belongs to the output or is free;
-/// no byte of it is looked at again.
+/// The output is `segments` in order, then the open range `start..end` of the input. The range
+/// grows while replies follow each other in place. Input below `end` belongs to the output or is
+/// free, and is never read again.
 pub(crate) struct Output {
-    /// Which pass it is of, so that the output of one is not taken for another's.
+    /// The number of its pass, so that the output of one pass is not taken for another's.
     pub(crate) pass: u32,
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// Where the reply to the message that is looked at can be built, if it is not known to be the
-    /// open range.
+    /// The place for a reply to the current message, unless it is known to be the open range.
     pub(crate) reply_place: Place,
     pub(crate) segments: Vec<Segment>,
     /// Copied bytes, with gaps between the segments.
     pub(crate) local: Vec<u8>,
-    /// Messages in pieces whose replies were built around them.
+    /// Messages in pieces, with the replies built around them.
     #[expect(
         clippy::vec_box,
         reason = "boxes go to and from the engines, where one has to be a word"
     )]
     carried: Vec<Box<Assembly>>,
-    /// Whether the message that is looked at is the next to be carried.
+    /// Whether the current message is the next one to be carried.
     carries_held: bool,
     #[expect(clippy::vec_box, reason = "the same")]
     spares: Vec<Box<Assembly>>,
     spare_bytes: usize,
-    /// The buffer for messages that are decompressed.
+    /// The buffer for decompressed messages.
     warm: Option<Box<Assembly>>,
     keys: [u8; KEY_BYTES],
-    /// How many bytes of `keys` are still secret.
+    /// How many bytes of `keys` are unused.
     keys_left: usize,
     #[cfg(feature = "deflate")]
     pub(crate) shared: crate::deflate::Shared,
@@ -207,8 +205,8 @@ impl Output {
         }
     }
 
-    /// Takes the message that was looked at, for its reply was built around it, or else to the
-    /// spares.
+    /// Stores the last message: with the carried ones if its reply was built around it, else with
+    /// the spare buffers.
     #[inline]
     pub(crate) fn settle(&mut self, held: &mut Held) {
         if let Some(assembly) = held.message.take() {
@@ -229,8 +227,7 @@ impl Output {
         }
     }
 
-    /// Ends the open range, so that something else can follow it. What follows in the input begins
-    /// a new one.
+    /// Ends the open range, so that another segment can follow. Later input starts a new range.
     pub(crate) fn close_range(&mut self) {
         if self.start != self.end {
             self.segments.push(Segment::Input { start: self.start, end: self.end });
@@ -238,7 +235,7 @@ impl Output {
         }
     }
 
-    /// Puts `local[start..]` behind what there is.
+    /// Appends `local[start..]` to the output.
     pub(crate) fn add_local(&mut self, start: usize) {
         self.close_range();
         let end = self.local.len();
@@ -248,7 +245,7 @@ impl Output {
         }
     }
 
-    /// Puts the message that is being looked at behind what there is, from `start` on.
+    /// Appends the current message to the output, from `start` on.
     pub(crate) fn add_held(&mut self, start: usize) {
         self.close_range();
         self.carries_held = true;
@@ -274,8 +271,7 @@ impl Output {
             .chain((!open.is_empty()).then_some(open))
     }
 
-    /// An empty buffer: the smallest there is, for what has come of a message says nothing of how
-    /// long it gets.
+    /// An empty buffer: the smallest spare one, because the final length of the message is unknown.
     pub(crate) fn spare(&mut self) -> Box<Assembly> {
         let smallest = (0..self.spares.len()).min_by_key(|&at| self.spares[at].bytes.capacity());
         match smallest {
@@ -288,8 +284,7 @@ impl Output {
         }
     }
 
-    /// An empty buffer for a message that is decompressed: memory that was used before, if there is
-    /// some.
+    /// An empty buffer for a decompressed message. Memory that was used before is preferred.
     #[cfg(feature = "deflate")]
     pub(crate) fn warm(&mut self) -> Box<Assembly> {
         let mut assembly = self.warm.take().unwrap_or_else(|| self.spare());
@@ -297,7 +292,7 @@ impl Output {
         assembly
     }
 
-    /// Keeps a buffer for the next message, within bounds.
+    /// Keeps a buffer for a later message, within the limits.
     pub(crate) fn recycle(&mut self, mut assembly: Box<Assembly>) {
         if core::mem::take(&mut assembly.is_warm) {
             let kept = self.warm.as_ref().map_or(0, |warm| warm.bytes.capacity());
@@ -315,7 +310,7 @@ impl Output {
         }
     }
 
-    /// A masking key that nobody can predict.
+    /// An unpredictable masking key.
     pub(crate) fn key(&mut self, entropy: fn(&mut [u8])) -> [u8; 4] {
         if self.keys_left == 0 {
             entropy(&mut self.keys);

@@ -2,9 +2,10 @@
 
 use crate::Violation;
 
-/// Checks text that comes in pieces, and fails at the first byte that cannot go on.
+/// Validates text that arrives in pieces. It fails at the first byte that no valid text can have
+/// there.
 ///
-/// Of what came it keeps at most the three bytes of a character that is not whole yet.
+/// It keeps at most the three bytes of an incomplete character.
 ///
 /// Source: RFC 6455 sections 5.6 and 8.1, RFC 3629.
 ///
@@ -20,27 +21,27 @@ use crate::Violation;
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Utf8 {
-    /// The character that is not whole yet: the first `len` bytes.
+    /// The incomplete character: the first `len` bytes.
     carry: [u8; 4],
     /// Below four, or [`FAILED`].
     len: u8,
 }
 
-/// `Utf8::len` after what is no text: whatever comes, it stays none.
+/// The value of `Utf8::len` after an error. The error is permanent.
 const FAILED: u8 = u8::MAX;
 
 impl Utf8 {
-    /// Text of which nothing has come yet.
+    /// A validator that has received nothing.
     #[must_use]
     pub const fn new() -> Self {
         Self { carry: [0; 4], len: 0 }
     }
 
-    /// The next piece, of any length, cut anywhere.
+    /// Validates the next piece, of any length, split anywhere.
     ///
     /// # Errors
     ///
-    /// [`Violation::InvalidUtf8`] if no text goes on like this, and ever after.
+    /// [`Violation::InvalidUtf8`] if the text is invalid, and on every later call.
     #[inline]
     pub fn push(&mut self, piece: &[u8]) -> Result<(), Violation> {
         let result = self.check(piece);
@@ -60,17 +61,17 @@ impl Utf8 {
         if rest.is_empty() { Ok(()) } else { self.keep(rest) }
     }
 
-    /// The text ends here.
+    /// Ends the text.
     ///
     /// # Errors
     ///
-    /// [`Violation::InvalidUtf8`] if the last character is not whole.
+    /// [`Violation::InvalidUtf8`] if the last character is incomplete.
     #[inline]
     pub const fn finish(&self) -> Result<(), Violation> {
         if self.len == 0 { Ok(()) } else { Err(Violation::InvalidUtf8) }
     }
 
-    /// Takes from `piece` what the kept character lacks, and returns what is left.
+    /// Completes the kept character with bytes from `piece`, and returns the rest.
     fn complete<'a>(&mut self, piece: &'a [u8]) -> Result<&'a [u8], Violation> {
         if self.len == FAILED {
             return Err(Violation::InvalidUtf8);
@@ -86,10 +87,10 @@ impl Utf8 {
         Ok(rest)
     }
 
-    /// Keeps the beginning of a character, if it can become one.
+    /// Keeps the start of an incomplete character, if it can become valid.
     fn keep(&mut self, rest: &[u8]) -> Result<(), Violation> {
         let may_go_on = match *rest {
-            // The leads that RFC 3629 section 4 has.
+            // The lead bytes of RFC 3629 section 4.
             [lead] => matches!(lead, 0xc2..=0xf4),
             _ => core::str::from_utf8(rest)
                 .is_err_and(|error| error.error_len().is_none() && error.valid_up_to() == 0),
@@ -103,7 +104,7 @@ impl Utf8 {
     }
 }
 
-/// How many bytes a character has that begins with this byte, which is not ASCII.
+/// The length of a character with this first byte, which is not ASCII.
 const fn width(lead: u8) -> usize {
     match lead {
         0xf0.. => 4,
@@ -112,7 +113,7 @@ const fn width(lead: u8) -> usize {
     }
 }
 
-/// How many bytes at the end announce more than there are: none to three.
+/// How many bytes at the end belong to an incomplete character: none to three.
 #[inline]
 fn unfinished(piece: &[u8]) -> usize {
     match piece.last() {
@@ -121,7 +122,7 @@ fn unfinished(piece: &[u8]) -> usize {
     }
 }
 
-/// The same where the last byte is not ASCII.
+/// The same if the last byte is not ASCII.
 fn unfinished_character(piece: &[u8]) -> usize {
     for (back, &byte) in piece.iter().rev().take(3).enumerate() {
         match byte {
@@ -139,8 +140,8 @@ mod tests {
 
     use super::*;
 
-    /// At which byte the text fails: the index behind the earliest prefix that nothing can
-    /// complete; `None` if all of it may go on.
+    /// The length of the shortest prefix that no further bytes can make valid. `None` if the text
+    /// may continue.
     fn earliest_failure(bytes: &[u8]) -> Option<usize> {
         (1..=bytes.len()).find(|&len| match core::str::from_utf8(&bytes[..len]) {
             Ok(_) => false,

@@ -1,35 +1,35 @@
-//! What a peer can do wrong.
+//! Errors of the peer.
 
 use core::fmt;
 
 use crate::CloseCode;
 
-/// What the peer has done against the protocol or this endpoint's limits. The connection has failed
-/// with it (RFC 6455 section 7.1.7).
+/// How the peer broke the protocol or a limit of this endpoint. The connection has failed (RFC 6455
+/// section 7.1.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A reserved bit is set that no extension has given a meaning to (section 5.2).
+    /// A reserved bit is set, and no negotiated extension uses it (section 5.2).
     ReservedBits,
-    /// An opcode that is reserved: 3 to 7, 11 to 15 (section 5.2).
+    /// A reserved opcode: 3 to 7, 11 to 15 (section 5.2).
     ReservedOpcode,
     /// A client's frame without a mask (section 5.1).
     Unmasked,
     /// A server's frame with a mask (section 5.1).
     Masked,
-    /// A control frame in fragments (section 5.5).
+    /// A fragmented control frame (section 5.5).
     FragmentedControl,
     /// A control frame with more than 125 bytes (section 5.5).
     LongControl,
-    /// A length in more bytes than it needs, or of 2^63 and more (section 5.2).
+    /// A length that is not in its shortest form, or is 2^63 or more (section 5.2).
     BadLength,
-    /// A continuation where no message has begun (section 5.4).
+    /// A continuation frame without a started message (section 5.4).
     UnexpectedContinuation,
-    /// A new message before the last one has ended (section 5.4).
+    /// A new message before the previous one has ended (section 5.4).
     ExpectedContinuation,
-    /// Text, or a close reason, that is not UTF-8 (section 8.1).
+    /// Text or a close reason that is not UTF-8 (section 8.1).
     InvalidUtf8,
-    /// A Close frame with one byte (section 5.5.1).
+    /// A Close frame with a payload of one byte (section 5.5.1).
     ShortClose,
     /// A close code that must not be sent (section 7.4).
     BadCloseCode,
@@ -43,12 +43,12 @@ pub enum Violation {
     TooManyControls,
     /// Compressed data that is not DEFLATE (RFC 7692 section 7.2.2).
     BadDeflate,
-    /// A compressed message becomes longer than `inflate_ratio_max` allows.
+    /// The ratio of decompressed to compressed length exceeds `inflate_ratio_max`.
     RatioTooHigh,
 }
 
 impl Violation {
-    /// The code to close with.
+    /// The close code for this violation.
     #[must_use]
     pub const fn close_code(self) -> CloseCode {
         match self {
@@ -73,7 +73,7 @@ impl Violation {
 }
 
 impl Violation {
-    /// The reason in the Close frame. Empty where the code and the peer's own log say enough.
+    /// The reason in the Close frame. It is empty if the code says enough.
     #[must_use]
     pub const fn close_reason(self) -> &'static str {
         match self {

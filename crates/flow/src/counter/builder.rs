@@ -1,11 +1,11 @@
-//! A counter's settings.
+//! The settings of a counter.
 
 use std::sync::Arc;
 
 use super::{EventCounter, core::Core, error::BuildError, page::Memory, word::Word};
 use crate::sys::Scope;
 
-/// Settings of an [`EventCounter`].
+/// The settings of an [`EventCounter`].
 ///
 /// ```
 /// use windlass_flow::EventCounter;
@@ -40,17 +40,17 @@ impl CounterBuilder {
         }
     }
 
-    /// What writes stay below. Not zero; `u32::MAX` unless set.
+    /// Sets the maximum. Writes stay below it. It must not be zero. Default: `u32::MAX`.
     pub const fn maximum(self, maximum: u32) -> Self {
         Self { maximum, ..self }
     }
 
-    /// The count to begin with, below the maximum. Zero unless set.
+    /// Sets the initial count, which must be below the maximum. Default: zero.
     pub const fn initial(self, initial: u32) -> Self {
         Self { initial, ..self }
     }
 
-    /// A read takes one instead of all.
+    /// Sets semaphore mode: a read takes one instead of all.
     #[doc(alias = "EFD_SEMAPHORE")]
     pub const fn semaphore(self, semaphore: bool) -> Self {
         Self { semaphore, ..self }
@@ -62,20 +62,19 @@ impl CounterBuilder {
         Self { nonblocking, ..self }
     }
 
-    /// Between processes, too: the state lies in a page of a sealed memfd, and three descriptors
-    /// are open. See [`EventCounter::into_parts`].
+    /// Makes the counter usable between processes. Its state lies in a page of a sealed memfd, and
+    /// it holds three open descriptors. See [`EventCounter::into_parts`].
     ///
-    /// Between threads such a counter does all that another one does, a little slower when it is
-    /// polled.
+    /// Between threads it works like any other counter, but is a little slower when polled.
     #[cfg(not(loom))]
     pub const fn shared(self, shared: bool) -> Self {
         Self { shared, ..self }
     }
 
-    /// The counter.
+    /// Builds the counter.
     ///
     /// # Errors
-    /// `ZeroMaximum`, `InitialTooLarge`; of a shared counter what the kernel says.
+    /// `ZeroMaximum` or `InitialTooLarge`; for a shared counter also errors of the kernel.
     pub fn build(self) -> Result<EventCounter, BuildError> {
         let word = match Word::new(self.maximum, self.initial) {
             _ if self.maximum == 0 => return Err(BuildError::ZeroMaximum),
@@ -96,7 +95,7 @@ impl CounterBuilder {
         use super::{PartsReason, flag::Flag, page::Mapping, sides::SideFd};
         let page = Mapping::create(word, self.semaphore).map_err(|reason| match reason {
             PartsReason::Os(errno) => BuildError::Os(errno),
-            // A new memfd has no other flaw; if it had, the system would be to blame.
+            // A new memfd can fail its checks only if the system is at fault.
             _ => BuildError::Os(crate::Errno::INVAL),
         })?;
         let core = Core::new(Memory::Shared(page), Scope::System, self.semaphore, self.nonblocking);

@@ -1,4 +1,4 @@
-//! The operations themselves: the word, then what follows from its change. The rules cited are
+//! The operations: each changes the word and then notifies the other threads. The rules cited are
 //! those of [`counter`](super).
 
 use std::{
@@ -18,27 +18,27 @@ use super::{
 };
 use crate::{sync::Ordering, sys::Scope};
 
-/// How long a wait lasts at most before it looks again, in a counter that a process which died may
-/// have left half-told (rule 10).
+/// A wait on a shared counter looks again after at most this time, because a process may have died
+/// before it notified the waiters (rule 10).
 pub(super) const RESYNC: Duration = Duration::from_millis(100);
 
-/// So often at most a change of a shared word is tried. Who fails has met another's change each
-/// time, and so many in a row no honest ones make (rule 12).
+/// The most attempts to change a shared word. Each failed attempt met another change. Honest
+/// processes never make so many changes in a row (rule 12).
 const ATTEMPTS_MAX: u32 = 1 << 16;
 
-/// What the clones of a counter have in common, in one process.
+/// The state that the clones of a counter share within one process.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) page: Memory,
     pub(super) scope: Scope,
     pub(super) semaphore: bool,
     pub(super) nonblocking: AtomicBool,
-    /// The sides' descriptors. Between threads each is made when it is first asked for.
+    /// The sides' descriptors. Between threads each is created on its first request.
     pub(super) reader: OnceLock<SideFd>,
     pub(super) writer: OnceLock<SideFd>,
 }
 
-/// What a change did to the word.
+/// A change of the word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) from: Word,
@@ -62,7 +62,7 @@ impl Core {
         Word::unpack(self.page.live.word.load(Ordering::Acquire)).inspect_err(|_| self.alarm())
     }
 
-    /// Rule 1: the only way in which the word changes. None when `change` says that it stays.
+    /// Rule 1: the only way in which the word changes. None if `change` leaves it unchanged.
     #[inline]
     pub(super) fn update<E: From<Corrupt>>(
         &self,
@@ -88,14 +88,14 @@ impl Core {
         }
     }
 
-    /// One write, if there is room.
+    /// Tries one write. `None` if there is no room.
     #[inline]
     fn attempt_write(&self, n: u32) -> Result<Option<()>, WriteError> {
         let step = self.update(|word| word.written(n))?;
         Ok(step.map(|step| self.after_addition(step)))
     }
 
-    /// One read, if there is anything.
+    /// Tries one read. `None` if the count is zero.
     #[inline]
     fn attempt_read(&self) -> Result<Option<u32>, ReadError> {
         let step = self.update(|word| Ok::<_, ReadError>(word.taken(self.semaphore)))?;
@@ -173,11 +173,11 @@ impl Core {
         Ok(())
     }
 
-    /// The count went up: readers may go on.
+    /// The count went up: readers may continue.
     #[inline]
     fn after_addition(&self, step: Step) {
         let exposed = self.page.live.exposed.load(Ordering::Acquire);
-        // Rule 10: the other side first, and although the level has not changed.
+        // Rule 10: the other side comes first, even if its level has not changed.
         if exposed & READER != 0 && (self.is_shared() || !step.from.is_readable()) {
             self.follow(Side::Reader, true);
         }
@@ -187,7 +187,7 @@ impl Core {
         }
     }
 
-    /// The count went down: writers may go on.
+    /// The count went down: writers may continue.
     #[inline]
     fn after_removal(&self, step: Step) {
         let exposed = self.page.live.exposed.load(Ordering::Acquire);
@@ -200,7 +200,7 @@ impl Core {
         }
     }
 
-    /// Writers may go on, or must give up.
+    /// Writers may continue, or must fail.
     fn after_new_maximum(&self, step: Step) {
         let exposed = self.page.live.exposed.load(Ordering::Acquire);
         if exposed & WRITER != 0 {
@@ -220,7 +220,7 @@ impl Core {
         }
     }
 
-    /// There is no room, and the caller goes away to poll: rules 9 and 10.
+    /// There is no room, and the caller will poll: rules 9 and 10.
     #[cold]
     fn refused_write(&self, n: u32) -> Result<(), WriteError> {
         if self.starve() && self.attempt_write(n)?.is_some() {
@@ -271,14 +271,15 @@ impl Core {
             if !list.sleep(seen, self.scope, slice) {
                 self.resync(side);
             }
-            // Most often this is all; to enlist again would cost the next waker a call.
+            // This attempt usually succeeds. Enlisting again would cost the next waker a system
+            // call.
             if let Some(done) = attempt()? {
                 return Ok(done);
             }
         }
     }
 
-    /// The page is corrupt: whoever waits comes and hears of it (rule 11).
+    /// The page is corrupt. Wakes all waiters and pollers, so that they get the error (rule 11).
     #[cold]
     fn alarm(&self) {
         self.resync(Side::Writer);

@@ -1,18 +1,18 @@
-//! Processes that die anywhere, while another is anywhere in the middle: somebody who polls must
-//! still hear of it.
+//! Tests in which processes die at any point while another is at any point of its own call. Pollers
+//! must still be notified.
 //!
-//! "Anywhere" is between any two system calls of an operation, or between its step of the word and
-//! the first.
+//! "Any point" is between any two system calls of an operation, or between its step of the word and
+//! the first call.
 
 use super::{tests::levels, *};
 use crate::sys::calls;
 
-/// What a process does once.
+/// One action of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Write,
     Read,
-    /// A process begins to poll.
+    /// A process starts to poll.
     Come,
 }
 
@@ -26,7 +26,7 @@ impl Act {
     }
 }
 
-/// More calls than an act makes.
+/// More system calls than any act makes.
 const CALLS: usize = 7;
 
 const MAXIMUM: u32 = 3;
@@ -47,8 +47,8 @@ fn counter(count: u32, semaphore: bool, starved: bool) -> EventCounter {
     counter
 }
 
-/// Those who are called by what the descriptors say come until nobody is called who finds nothing
-/// to do; then all must be right.
+/// Runs the pollers whose descriptors are ready, until none of them finds work. Then the state must
+/// be right.
 fn come_and_go(counter: &EventCounter) -> (bool, bool) {
     for _ in 0..2 {
         let (readable, writable) = levels(counter);
@@ -64,8 +64,8 @@ fn come_and_go(counter: &EventCounter) -> (bool, bool) {
     levels(counter)
 }
 
-/// Whether all went well when, after so many calls of `late`, the others have done `before` and
-/// then one has died doing `last`.
+/// Whether the state ends up right in this scenario. Before call number `calls` of `late`, the
+/// others do `before`, and then one dies doing `last`.
 fn survives(
     counter: &EventCounter,
     late: (Act, usize),
@@ -82,7 +82,7 @@ fn survives(
     levels(counter) != (false, false)
 }
 
-/// All that others may do: up to four acts.
+/// All sequences of up to four acts of the others.
 fn histories() -> Vec<Vec<Act>> {
     let mut all = vec![Vec::new()];
     let mut begin = 0;
@@ -133,7 +133,8 @@ fn one_that_is_late_never_hides_what_a_dead_one_left() {
 fn one_that_dies_while_it_gives_an_edge_keeps_no_writer_asleep() {
     let counter = counter(2, true, true);
     let others = counter.clone();
-    // Before its first call it has taken a unit, and the mark of the one that was refused.
+    // Before its first call, the thread has taken a unit and cleared the mark of the rejected
+    // writer.
     calls::after(0, move || {
         assert_eq!(others.try_read(), Ok(1));
         assert!(others.try_read().is_err());
@@ -146,13 +147,13 @@ fn one_that_dies_while_it_gives_an_edge_keeps_no_writer_asleep() {
     });
     assert!(calls::until_death(|| counter.try_read()));
     assert_eq!(levels(&counter), (false, true));
-    // And what it left does not keep the side from saying "not ready" when there is no room.
+    // The state it left does not prevent the side from showing "not ready" when there is no room.
     counter.write(2).unwrap();
     assert_eq!(levels(&counter), (true, false));
 }
 
-/// The one death that leaves both sides "not ready", see the end of rule 10: whoever does not rely
-/// on his descriptor alone mends it.
+/// The one death that leaves both sides "not ready": see the end of rule 10. A process that does
+/// not rely on its descriptor alone repairs it.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
 fn after_a_late_not_ready_of_a_dead_one_any_attempt_brings_both_sides_up_to_date() {
@@ -166,7 +167,7 @@ fn after_a_late_not_ready_of_a_dead_one_any_attempt_brings_both_sides_up_to_date
     for attempt in attempts {
         let counter = counter(1, false, false);
         let others = counter.clone();
-        // It has told the writers, has looked, and is about to say that there is nothing to read.
+        // The thread has notified the writers, has looked, and is about to show "not readable".
         calls::after(1, move || {
             others.write(1).unwrap();
             others.write(1).unwrap();

@@ -1,13 +1,13 @@
-//! What can go wrong with a counter, one small type for each operation. Each turns into an
-//! [`io::Error`], so that `?` works.
+//! The errors of a counter, one small type per operation. Each converts into an [`io::Error`], so
+//! that `?` works.
 
 use core::fmt;
 use std::io;
 
 use crate::Errno;
 
-/// The shared page holds what no counter can, or changes without end: another process has written
-/// to it. A counter between threads is never corrupt.
+/// The shared page contains an invalid state, or changes without end, because another process has
+/// written to it. A counter between threads is never corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
@@ -19,35 +19,35 @@ pub enum BuildError {
     ZeroMaximum,
     /// The initial count is not below the maximum.
     InitialTooLarge,
-    /// An error of the kernel: `EMFILE` when the process has no descriptor left, say. Of a shared
-    /// counter only.
+    /// An error of the kernel, for example `EMFILE` if the process has no descriptor left. Only for
+    /// shared counters.
     Os(Errno),
 }
 
-/// Why nothing was written.
+/// Why a write failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// It would reach the maximum, and was not to wait.
+    /// The write would reach the maximum, and must not wait.
     WouldBlock,
-    /// It would still reach the maximum when the time was over.
+    /// The write would still reach the maximum at the timeout.
     TimedOut,
-    /// A write of zero says nothing.
+    /// A write of zero has no effect.
     Zero,
-    /// It is not below the maximum, so it could never fit. A writer that waits gets this, too, when
-    /// the maximum is lowered.
+    /// The number is not below the maximum, so it could never fit. A waiting writer gets this error
+    /// too if the maximum is lowered.
     TooLarge,
     /// See [`Corrupt`].
     Corrupt,
 }
 
-/// Why nothing was read.
+/// Why a read failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The count is zero, and the read was not to wait.
+    /// The count is zero, and the read must not wait.
     WouldBlock,
-    /// The count was still zero when the time was over.
+    /// The count was still zero at the timeout.
     TimedOut,
     /// See [`Corrupt`].
     Corrupt,
@@ -57,28 +57,28 @@ pub enum ReadError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetMaximumError {
-    /// It is not above the count.
+    /// The new maximum is not above the count.
     NotAboveCount,
     /// See [`Corrupt`].
     Corrupt,
 }
 
-/// Why a counter was not taken apart, or not made of parts.
+/// Why a counter could not be split into parts or built from parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PartsReason {
-    /// The counter is one between threads: it has no page to send.
+    /// The counter is not shared, so it has no page to send.
     NotShared,
-    /// The page is not a memfd that is sealed against shrinking; a peer could cut it off, and the
-    /// next access would be `SIGBUS`.
+    /// The page is not a memfd that is sealed against shrinking. A peer could truncate it, and the
+    /// next access would raise `SIGBUS`.
     NotSealed,
     /// The page is shorter than 4096 bytes.
     TooSmall,
-    /// The page is not one of a counter.
+    /// The page does not belong to a counter.
     WrongMagic,
-    /// The page is that of a counter of another version of this crate.
+    /// The page belongs to a counter of another version of this crate.
     WrongVersion,
-    /// The count is above the maximum, the maximum is zero, or there are unknown flags.
+    /// The count is above the maximum, the maximum is zero, or unknown flags are set.
     Corrupt,
     /// The reader's or the writer's descriptor is not a timerfd.
     NotATimerFd,
@@ -86,12 +86,12 @@ pub enum PartsReason {
     Os(Errno),
 }
 
-/// Parts that make no counter, or a counter that does not come apart, and why.
+/// A failed conversion between a counter and its parts.
 #[derive(Debug)]
 pub struct PartsError<T> {
-    /// Why.
+    /// The reason.
     pub reason: PartsReason,
-    /// What was given, unharmed.
+    /// The unchanged input.
     pub given: T,
 }
 
@@ -101,7 +101,7 @@ impl From<Errno> for PartsReason {
     }
 }
 
-/// Writes what [`Corrupt`] turns into.
+/// Writes the conversions of [`Corrupt`].
 macro_rules! corrupt_is {
     ($($type:ident),*) => {$(
         impl From<Corrupt> for $type {
@@ -113,7 +113,7 @@ macro_rules! corrupt_is {
 }
 corrupt_is!(WriteError, ReadError, SetMaximumError, PartsReason);
 
-/// Writes `Display`, `Error` and the way into [`io::Error`].
+/// Writes `Display`, `Error` and the conversion into [`io::Error`].
 macro_rules! error_traits {
     ($type:ident, |$e:ident| $text:expr, $kind:expr) => {
         error_traits!($type, |$e| $text, $kind, None::<Errno>);

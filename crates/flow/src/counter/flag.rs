@@ -1,13 +1,11 @@
-//! A descriptor that says yes or no to poll(2), and that no peer can make a call wait on: a
-//! timerfd(2) that is used as a flag.
+//! A pollable flag whose operations no peer can block: a timerfd(2), set and cleared.
 //!
-//! Processes that share a counter share the open file descriptions of its sides, and with them
-//! `O_NONBLOCK`, which any of them can clear at any moment. A write to an eventfd then waits
-//! whenever the peer has filled it, and no flag of the call prevents that: pwritev2(2) refuses
-//! `RWF_NOWAIT` on an eventfd. To ask poll(2) first leaves the time between the two calls to the
-//! peer. A timerfd is set and cleared by ioctl(2) and timerfd_settime(2). Neither looks at
-//! `O_NONBLOCK`: under the timer's spin lock they only change it (fs/timerfd.c). It is never read
-//! here.
+//! Processes that share a counter share the open file descriptions of its sides, including
+//! `O_NONBLOCK`. Any of them can clear that flag at any moment. A write to an eventfd then waits if
+//! the peer has filled it. No flag of the call prevents that: pwritev2(2) rejects `RWF_NOWAIT` on
+//! an eventfd. Calling poll(2) first leaves the peer the time between the two calls. A timerfd is
+//! set and cleared by ioctl(2) and timerfd_settime(2). Both ignore `O_NONBLOCK` and only change the
+//! timer under its spin lock (fs/timerfd.c). The timerfd is never read here.
 
 #![allow(unsafe_code, reason = "an ioctl(2) that rustix does not have by name")]
 
@@ -34,7 +32,7 @@ const SET_TICKS: Opcode = opcode::write::<u64>(b'T', 0);
 
 const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Readable for poll(2) while it is set.
+/// poll(2) reports it as readable while it is set.
 #[derive(Debug)]
 pub(super) struct Flag(OwnedFd);
 
@@ -44,10 +42,10 @@ impl Flag {
             .map(Self)
     }
 
-    /// One that came from elsewhere. Any timerfd will do, whatever its clock and its flags.
+    /// Uses a timerfd from elsewhere, with any clock and any flags.
     ///
     /// # Errors
-    /// `EINVAL` where it is no timerfd; it comes back.
+    /// `EINVAL` if it is not a timerfd. The error returns the descriptor.
     pub(super) fn from_fd(fd: OwnedFd) -> Result<Self, (Errno, OwnedFd)> {
         match timerfd_gettime(&fd) {
             Ok(_) => Ok(Self(fd)),
@@ -55,7 +53,7 @@ impl Flag {
         }
     }
 
-    /// Makes it readable. That is an edge, also where it is readable already.
+    /// Makes it readable. This is always an edge, even if it is readable already.
     pub(super) fn set(&self) {
         note(self.0.as_raw_fd());
         if !self.set_at_once() {
@@ -63,22 +61,23 @@ impl Flag {
         }
     }
 
-    /// False where the kernel does not have the call (it is built without
-    /// `CONFIG_CHECKPOINT_RESTORE`), or a sandbox forbids it.
+    /// False if the kernel lacks the call (it is built without `CONFIG_CHECKPOINT_RESTORE`), or a
+    /// sandbox forbids it.
     fn set_at_once(&self) -> bool {
         // SAFETY: the opcode is that of the call, which takes a pointer to a `u64`.
         let ticks = unsafe { Setter::<SET_TICKS, u64>::new(1) };
-        // SAFETY: the call reads the `u64` and writes no memory of ours. What is no timerfd refuses
-        // it.
+        // SAFETY: the call reads the `u64` and writes no memory of this process. A descriptor that
+        // is not a timerfd rejects the call.
         unsafe { ioctl(&self.0, ticks) }.is_ok()
     }
 
-    /// Has the timer expire. It does so a few microseconds later: the interrupt takes its time.
+    /// Sets the timer to expire at once. This takes a few microseconds, because the interrupt comes
+    /// later.
     fn set_by_time(&self) {
         self.arm(Timespec { tv_sec: 0, tv_nsec: 1 });
     }
 
-    /// Whether poll(2) calls it readable.
+    /// Whether poll(2) reports it as readable.
     pub(super) fn is_set(&self) -> bool {
         note(self.0.as_raw_fd());
         poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&ZERO)) == Ok(1)
@@ -92,7 +91,7 @@ impl Flag {
 
     fn arm(&self, at: Timespec) {
         let once = Itimerspec { it_interval: ZERO, it_value: at };
-        // It is a timerfd, and the time is a valid one.
+        // It cannot fail: this is a timerfd, and the time is valid.
         let _ = timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &once);
     }
 }
@@ -119,7 +118,7 @@ mod tests {
         poll(&mut [PollFd::new(flag, PollFlags::IN)], Some(&time)) == Ok(1)
     }
 
-    /// However it is set, also where the kernel has no better way.
+    /// Both ways to set it, including the one for kernels without the better one.
     const WAYS: [fn(&Flag); 2] = [Flag::set, Flag::set_by_time];
 
     const LONG: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };

@@ -1,4 +1,4 @@
-//! The two sides of a counter as things to poll.
+//! The pollable handles of a counter's two sides.
 
 use std::{fmt, time::Duration};
 
@@ -11,20 +11,22 @@ use super::{Corrupt, EventCounter, ReadError, WriteError};
 
 /// The reader's side of a counter. Its descriptor is readable while the count is above zero.
 ///
-/// The descriptor is for polling alone; to read it or write to it makes it wrong until the
-/// counter's next step.
+/// Use the descriptor only for polling. Reading or writing it makes it wrong until the counter's
+/// next step.
 #[derive(Clone)]
 pub struct CounterReader {
     counter: EventCounter,
 }
 
-/// The writer's side of a counter. Its descriptor is writable while a write of one has room.
+/// The writer's side of a counter. Its descriptor is writable while there is room for a write of
+/// one.
 ///
-/// The descriptor is for polling alone, and for writing: whether it is readable says nothing.
+/// Use the descriptor only for polling, and poll it only for writing: its readability has no
+/// meaning.
 ///
-/// **Of a counter between processes it is readable instead**, and never writable. Writability would
-/// have to be shown by a write to a descriptor that all of them have, and a hostile peer could make
-/// that write wait. So a handler that may be given either kind asks [`EventCounter::is_shared`].
+/// **For a counter between processes it is readable instead**, and never writable. Writability
+/// would need a write to a descriptor that all processes share, and a hostile peer could make that
+/// write wait. A handler that may get either kind checks [`EventCounter::is_shared`].
 #[derive(Clone)]
 pub struct CounterWriter {
     counter: EventCounter,
@@ -35,7 +37,7 @@ impl CounterReader {
         Self { counter }
     }
 
-    /// The counter it is a side of.
+    /// The counter of this side.
     #[must_use]
     pub const fn counter(&self) -> &EventCounter {
         &self.counter
@@ -44,7 +46,7 @@ impl CounterReader {
     /// [`EventCounter::read`].
     ///
     /// # Errors
-    /// The same.
+    /// The same errors.
     pub fn read(&self) -> Result<u32, ReadError> {
         self.counter.read()
     }
@@ -52,7 +54,7 @@ impl CounterReader {
     /// [`EventCounter::try_read`].
     ///
     /// # Errors
-    /// The same.
+    /// The same errors.
     pub fn try_read(&self) -> Result<u32, ReadError> {
         self.counter.try_read()
     }
@@ -60,7 +62,7 @@ impl CounterReader {
     /// [`EventCounter::read_timeout`].
     ///
     /// # Errors
-    /// The same.
+    /// The same errors.
     pub fn read_timeout(&self, timeout: Duration) -> Result<u32, ReadError> {
         self.counter.read_timeout(timeout)
     }
@@ -71,7 +73,7 @@ impl CounterWriter {
         Self { counter }
     }
 
-    /// The counter it is a side of.
+    /// The counter of this side.
     #[must_use]
     pub const fn counter(&self) -> &EventCounter {
         &self.counter
@@ -80,7 +82,7 @@ impl CounterWriter {
     /// [`EventCounter::write`].
     ///
     /// # Errors
-    /// The same.
+    /// The same errors.
     pub fn write(&self, n: u32) -> Result<(), WriteError> {
         self.counter.write(n)
     }
@@ -88,7 +90,7 @@ impl CounterWriter {
     /// [`EventCounter::try_write`].
     ///
     /// # Errors
-    /// The same.
+    /// The same errors.
     pub fn try_write(&self, n: u32) -> Result<(), WriteError> {
         self.counter.try_write(n)
     }
@@ -96,7 +98,7 @@ impl CounterWriter {
     /// [`EventCounter::write_timeout`].
     ///
     /// # Errors
-    /// The same.
+    /// The same errors.
     pub fn write_timeout(&self, n: u32, timeout: Duration) -> Result<(), WriteError> {
         self.counter.write_timeout(n, timeout)
     }
@@ -104,7 +106,7 @@ impl CounterWriter {
     /// [`EventCounter::signal`].
     ///
     /// # Errors
-    /// The same.
+    /// The same errors.
     pub fn signal(&self) -> Result<bool, Corrupt> {
         self.counter.signal()
     }
@@ -136,7 +138,7 @@ impl fmt::Debug for CounterWriter {
     }
 }
 
-/// What poll(2) is to a model.
+/// poll(2) in a loom model.
 #[cfg(loom)]
 mod model {
     use super::{CounterReader, CounterWriter};
@@ -156,17 +158,17 @@ mod model {
             self.fd().levels().0
         }
 
-        /// Waits until it is.
+        /// Waits until the descriptor is readable.
         pub fn wait_ready(&self) {
             self.fd().wait(None);
         }
 
-        /// How many edges epoll(7) has had.
+        /// How many edges epoll(7) has reported.
         pub fn edges(&self) -> u32 {
             self.fd().edges().0
         }
 
-        /// Waits for one more.
+        /// Waits for more edges than `seen`.
         pub fn wait_edge(&self, seen: u32) {
             self.fd().wait_readable_edge(seen);
         }
@@ -183,17 +185,17 @@ mod model {
             self.fd().levels().1
         }
 
-        /// Waits until it is.
+        /// Waits until the descriptor is writable.
         pub fn wait_ready(&self) {
             self.fd().wait_writable();
         }
 
-        /// How many edges epoll(7) has had.
+        /// How many edges epoll(7) has reported.
         pub fn edges(&self) -> u32 {
             self.fd().edges().1
         }
 
-        /// Waits for one more.
+        /// Waits for more edges than `seen`.
         pub fn wait_edge(&self, seen: u32) {
             self.fd().wait_writable_edge(seen);
         }

@@ -1,70 +1,78 @@
-//! A counter with a maximum: eventfd(2) as a patch once proposed it, on any kernel.
+//! A counter with a maximum: eventfd(2) as a patch to the kernel once proposed it, on any kernel.
 //!
 //! # The protocol of this module
 //!
-//! The state is one 64-bit word `{maximum, count}`; everything else only tells others that it has
-//! changed. "A look" at the word is a read-modify-write that changes nothing (`look_again`). Of two
-//! read-modify-writes one comes first and the second sees all that its thread saw and did. So of a
-//! step of the word and a look, either the look finds the step, or the step's thread finds what the
-//! looking thread did before. Acquire and release are enough for this; loom, which knows no more of
-//! `SeqCst`, checks it.
+//! The state is one 64-bit word `{maximum, count}`. Everything else only signals that it has
+//! changed. "A look" at the word is a read-modify-write that changes nothing (`look_again`). Any
+//! two read-modify-writes of the word are ordered. The thread of the second sees everything that
+//! the thread of the first saw and did. This applies to a step of the word and a look: either the
+//! look sees the step, or the stepping thread sees what the looking thread did before. Acquire and
+//! release are enough for this. loom checks it, and models `SeqCst` no more strongly than that.
 //!
 //! 1. **The word changes by compare-and-swap alone**, from a word with `count <= maximum` and
-//!    `maximum >= 1` to another. A write of `n` needs `maximum - count > n`, so writes reach at
-//!    most one below the maximum; a signal reaches it. Every load is checked; what no counter can
-//!    hold is [`Corrupt`].
-//! 2. **A thread that is about to wait says so, then looks, then waits.** By the above, a step that
-//!    it has missed finds what it said.
-//! 3. **A thread that has made a step tells.** Whoever adds tells the readers, whoever removes or
-//!    changes the maximum tells the writers.
-//! 4. **Blocking waits are futexes**, one list for readers and one for writers. The waiter notes
-//!    the number of wakes, sets `waiting`, looks, and sleeps only while the number is what it was.
-//!    The waker, after its step: where `waiting` is set it clears it, adds to the number, and only
-//!    then wakes. Clearing first is right although somebody may set it in between: a waiter whose
-//!    mark was cleared had noted the number before, so it is woken, or does not fall asleep.
-//! 5. **Everybody is woken.** In semaphore mode a freed unit may go to a waiter of one or leave a
-//!    waiter of several asleep; waking one could pick the one that cannot go on.
-//! 6. **Each side has a descriptor that is changed only when its level changes, and only once it is
-//!    exposed**, that is, asked for. Between threads it is an eventfd. The reader's is readable
-//!    (not zero) iff `count > 0`. The writer's is writable iff `count < maximum - 1`: it is zero
-//!    then, and else at the kernel's own maximum. Between processes both are timerfds used as flags
-//!    (`flag.rs`), readable iff the side is ready. To expose is to make the descriptor, set the
-//!    bit, look (rule 2), and reconcile (rule 7). So a counter that nobody polls makes no system
-//!    call but for waits.
-//! 7. **To reconcile is to show the level and to compare again, until it is still the level.**
-//!    Every step across a level reconciles, unless the level is back already: then who crossed it
-//!    back comes later and does. So at rest the descriptor is right, for any number of threads:
-//!    take the last call on it. Its thread compared afterwards and agreed. A step across the level
-//!    that this thread did not see has its own call still to come, and that would be later.
-//! 8. **Before that it may be wrong**: a poller can wake in vain, and it can wait for a moment
-//!    longer than it must, never for ever.
-//! 9. **A writer that was refused gets an edge.** To one that polls edge-triggered, "not writable"
-//!    that was never shown is no edge, and a freed unit that does not cross the level is none
-//!    either, though it may be the one that was missing. A refused writer sets `STARVED`, looks,
-//!    and tries once more. Who removes and finds the bit clears it and nudges: adds one to the
-//!    descriptor, so that the read that shows "writable" is an edge. (A flag that is set is one
-//!    always.) It never shows "not writable" for that: dying then, it would leave that. A reader
-//!    needs none of this: showing "readable" is an edge always, and one that was refused saw zero.
-//! 10. **Between processes, a death costs at most one wake**, and the next call of anybody makes up
-//!     for it. One that dies between its step and the telling leaves the level untold, or `waiting`
-//!     cleared without a wake. So there every addition reconciles the reader's side and every
-//!     removal the writer's, whether or not it crosses; who is refused, and who exposes a side,
-//!     reconciles both; and no futex wait is longer than 100 ms before it does the same. A process
-//!     tells the other side first and its own last, so that what a dead one leaves undone on its
-//!     own side is "ready": its peers on that side wake in vain, and reconcile. They must not lose
-//!     that by being late: **whoever has made a side say "not ready" looks at the other side
-//!     afterwards**, and so on until one says "ready" (`settle`). So a death leaves both sides at
-//!     "not ready" in one case alone. One looks, is overtaken by others who make the side ready,
-//!     says "not ready" all the same, and is killed before it compares. A write to a descriptor
-//!     cannot be made to depend on the word, and to wait for one that is late would be to wait for
-//!     a hostile one. Who must outlive this polls with a timeout and tries again.
-//! 11. **What a page holds is a value, never an address.** A hostile peer can make us wait, wake in
-//!     vain and count wrong. A corrupt page shows both sides ready and wakes everybody, for each
-//!     operation answers with the error.
-//! 12. **No peer makes a call wait that promises not to.** A shared descriptor is never read or
-//!     written, for its `O_NONBLOCK` is the peers' too. Between processes every loop has a bound:
-//!     of attempts to change the word (then it is corrupt), and of rounds to show a level (then the
-//!     side says "ready", and who comes in vain looks again).
+//!    `maximum >= 1` to another such word. A write of `n` needs `maximum - count > n`, so writes
+//!    reach at most one below the maximum. A signal can reach the maximum. Every load is checked;
+//!    an invalid word is [`Corrupt`].
+//! 2. **A thread that is about to wait first announces it, then looks, then waits.** As shown
+//!    above, the thread of a step that the look missed sees the announcement.
+//! 3. **A thread that has made a step notifies the other threads.** After an addition it notifies
+//!    the readers. After a removal or a change of the maximum it notifies the writers.
+//! 4. **Blocking waits are futexes**, with one list for readers and one for writers. The waiter
+//!    reads the number of wakes, sets `waiting`, looks, and sleeps only while the number is
+//!    unchanged. The waker acts after its step: if `waiting` is set, it clears it, increments the
+//!    number, and only then wakes. Clearing first is correct even if a thread sets `waiting` in
+//!    between. A waiter whose mark was cleared had read the number before, so it is woken or does
+//!    not fall asleep.
+//! 5. **All waiters are woken.** In semaphore mode a freed unit may suit a waiter that writes one,
+//!    but not a waiter that writes several. Waking a single waiter could choose the one that cannot
+//!    continue.
+//! 6. **Each side has a descriptor. It changes only when the side's level changes, and only after
+//!    it was exposed**, that is, requested. Between threads it is an eventfd. The reader's is
+//!    readable (not zero) iff `count > 0`. The writer's is writable iff `count < maximum - 1`. It
+//!    is zero then, and otherwise at the kernel's own maximum. Between processes both are timerfds
+//!    used as flags (`flag.rs`), readable iff the side is ready. To expose a side means to create
+//!    the descriptor, set the bit, look (rule 2), and reconcile (rule 7). So a counter that is
+//!    never polled makes system calls only to wait.
+//! 7. **To reconcile means to show the level and to compare it with the word again, until both
+//!    agree.** Every step across a level reconciles, unless the level is back already. In that case
+//!    the thread that crossed it back reconciles later. So the descriptor is right when all
+//!    operations have ended, for any number of threads. Proof: take the last call on the
+//!    descriptor. Its thread compared afterwards, and both agreed. A step across the level that
+//!    this thread did not see would still have to make its own call, which would be later.
+//! 8. **While operations run, the descriptor may be wrong.** A poller can get a spurious wake-up,
+//!    and it can wait a moment too long, but never forever.
+//! 9. **A rejected writer gets an edge.** A writer that polls edge-triggered can miss one. A "not
+//!    writable" that was never shown causes no edge. A freed unit that does not cross the level
+//!    causes none either, although it may be the missing one. So a rejected writer sets `STARVED`,
+//!    looks, and tries once more. A thread that removes units and finds the bit clears it and
+//!    nudges. To nudge is to add one to the descriptor, so that the read that shows "writable" is
+//!    an edge. (Setting a flag is always an edge.) It never shows "not writable" for this, because
+//!    its death would leave that state behind. Readers need none of this: showing "readable" is
+//!    always an edge, and a rejected reader saw zero.
+//! 10. **Between processes, a death costs at most one wake**, and the next call of any process
+//!     makes up for it.
+//!     - A process that dies between its step and the notification leaves the old level shown, or
+//!       `waiting` cleared without a wake. Therefore every addition reconciles the reader's side,
+//!       and every removal the writer's, whether or not it crosses the level. A rejected call and a
+//!       call that exposes a side reconcile both sides. A futex wait lasts at most 100 ms before it
+//!       does the same.
+//!     - A process notifies the other side first and its own last. So a dead process leaves its own
+//!       side at "ready". Its peers on that side get a spurious wake-up, and reconcile. A late peer
+//!       must not lose this state: **a thread that has made a side show "not ready" looks at the
+//!       other side afterwards**, and so on until one side shows "ready" (`settle`).
+//!     - So a death leaves both sides at "not ready" in one case only. A process looks, others
+//!       overtake it and make the side ready, it shows "not ready" all the same, and is killed
+//!       before it compares. A write to a descriptor cannot depend on the word, and waiting for a
+//!       late process would mean waiting for a hostile one. A caller that must survive this polls
+//!       with a timeout and tries again.
+//! 11. **A page holds values, never addresses.** A hostile peer can make this process wait, wake up
+//!     spuriously and count wrong. A corrupt page shows both sides ready and wakes all waiters,
+//!     because each operation then returns the error.
+//! 12. **No peer can block a call that promises not to wait.** A shared descriptor is never read or
+//!     written, because the peers share its `O_NONBLOCK` flag. Between processes every loop is
+//!     bounded. The attempts to change the word are limited; beyond them the page counts as
+//!     corrupt. The rounds to show a level are limited; beyond them the side shows "ready", and a
+//!     poller that wakes up spuriously looks again.
 
 mod builder;
 mod core;
@@ -95,29 +103,30 @@ pub use self::{
 use self::{core::Core, sides::Side};
 use crate::Errno;
 
-/// A counter with a maximum: writers add and wait while there is no room, readers take.
+/// A counter with a maximum. Writers add to it and wait while there is no room. Readers take from
+/// it.
 ///
-/// It is what eventfd(2) would be with a maximum of one's choice, on any kernel:
-/// [`write`](Self::write) adds, and reaches at most the maximum less one; [`read`](Self::read)
-/// takes all of it, or one in semaphore mode; both wait, or say `WouldBlock` when
+/// It works like eventfd(2) with a configurable maximum, on any kernel. [`write`](Self::write)
+/// adds, and reaches at most the maximum less one. [`read`](Self::read) takes the whole count, or
+/// one in semaphore mode. Both wait, or return `WouldBlock` if the counter is
 /// [non-blocking](CounterBuilder::nonblocking). [`signal`](Self::signal) never waits and may reach
 /// the maximum itself, which is the [overflow](Self::is_overflowed) condition.
 ///
-/// Either side can be polled: [`reader`](Self::reader) is readable while the count is above zero,
-/// [`writer`](Self::writer) is writable while a write of one has room; between processes the
-/// writer's side, too, is polled for reading. Both are exact as soon as no operation is under way,
-/// and may wake in vain until then. A side that nobody has asked for costs nothing: a write and a
-/// read that need not wait make no system call.
+/// Both sides can be polled. [`reader`](Self::reader) is readable while the count is above zero.
+/// [`writer`](Self::writer) is writable while there is room for a write of one. Between processes
+/// the writer's side is polled for reading too. Both are exact when no operation is running; until
+/// then there may be spurious wake-ups. A side whose descriptor was never requested costs nothing:
+/// writes and reads that need not wait make no system call.
 ///
-/// Between processes no peer, however hostile, makes a call wait that promises not to. A peer can
-/// make the others wait or wake in vain, and give any count. A peer that is killed in the middle of
-/// a call can take a wake with it, until anybody's next call. Calls that wait look again by
-/// themselves, every 100 ms. Whoever polls and must go on without that peer polls with a timeout,
-/// and tries when it is over: an attempt, also one that is refused, brings both sides up to date
-/// for everybody.
+/// Between processes, no peer can block a call that promises not to wait, however hostile it is. A
+/// peer can make other processes wait or wake up spuriously, and can set any count. A peer that is
+/// killed in the middle of a call can suppress one wake until the next call of any process. Waiting
+/// calls look again by themselves, every 100 ms. A process that polls and must survive such a peer
+/// polls with a timeout, and then tries the operation. Any attempt, even a rejected one, updates
+/// both sides for all processes.
 ///
-/// Clones are the same counter. Any thread may use any of them at any time; to another process it
-/// goes by [`into_parts`](Self::into_parts), if it was built to be
+/// Clones refer to the same counter. Any thread may use any of them at any time. Use
+/// [`into_parts`](Self::into_parts) to send a counter to another process, if it was built as
 /// [shared](CounterBuilder::shared).
 ///
 /// ```
@@ -145,117 +154,119 @@ pub struct EventCounter {
 }
 
 impl EventCounter {
-    /// An empty counter between threads, whose reads take all and whose calls wait.
+    /// Creates an empty counter between threads. Reads take the whole count, and calls wait.
     ///
     /// # Errors
-    /// When the maximum is zero.
+    /// If the maximum is zero.
     pub fn new(maximum: u32) -> Result<Self, BuildError> {
         Self::builder().maximum(maximum).build()
     }
 
-    /// A counter with other settings.
+    /// Starts a counter with other settings.
     pub fn builder() -> CounterBuilder {
         CounterBuilder::new()
     }
 
-    /// Adds `n`, and waits while that would reach the maximum. A non-blocking counter does not
-    /// wait.
+    /// Adds `n`. Waits while that would reach the maximum, unless the counter is non-blocking.
     ///
-    /// A signal handler that runs meanwhile changes nothing. Writers have no order: one of few
-    /// units can overtake one of many.
+    /// A signal handler that runs meanwhile does not interrupt the wait. Writers are not ordered:
+    /// one of few units can overtake one of many.
     ///
     /// # Errors
-    /// `Zero`, `TooLarge` when `n` is not below the maximum (also after
-    /// [`set_maximum`](Self::set_maximum) while it waits), `Corrupt`; `WouldBlock` of a
-    /// non-blocking counter.
+    /// `Zero`. `TooLarge` if `n` is not below the maximum, also after
+    /// [`set_maximum`](Self::set_maximum) during the wait. `Corrupt`. `WouldBlock` if the counter
+    /// is non-blocking.
     #[inline]
     pub fn write(&self, n: u32) -> Result<(), WriteError> {
         self.core.write(n)
     }
 
-    /// The same, but waits no longer than this, and does wait on a non-blocking counter.
+    /// Like [`write`](Self::write), but waits at most for `timeout`, even if the counter is
+    /// non-blocking.
     ///
-    /// A timeout of zero does not wait. One beyond the clock's end is for ever.
+    /// A timeout of zero does not wait. A timeout beyond the clock's range means no timeout.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write), and `TimedOut` in place of `WouldBlock`.
+    /// The errors of [`write`](Self::write), with `TimedOut` in place of `WouldBlock`.
     pub fn write_timeout(&self, n: u32, timeout: Duration) -> Result<(), WriteError> {
         self.core.write_timeout(n, timeout)
     }
 
-    /// The same, but never waits.
+    /// Like [`write`](Self::write), but never waits.
     ///
-    /// Whoever is refused may wait for [`writer`](Self::writer) to be writable, but that tells of
-    /// room for one. A writer of several that polls level-triggered will spin, as with eventfd(2);
-    /// edge-triggered it gets an edge whenever there is more room.
+    /// After a rejection, wait for [`writer`](Self::writer) to be writable, which indicates room
+    /// for one. A level-triggered poller that writes several will spin, as with eventfd(2). An
+    /// edge-triggered one gets an edge whenever there is more room.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write).
+    /// The errors of [`write`](Self::write).
     #[inline]
     pub fn try_write(&self, n: u32) -> Result<(), WriteError> {
         self.core.try_write(n)
     }
 
-    /// Takes all of the count, or one in semaphore mode, and waits while it is zero. A non-blocking
-    /// counter does not wait.
+    /// Takes the whole count, or one in semaphore mode. Waits while the count is zero, unless the
+    /// counter is non-blocking.
     ///
     /// # Errors
-    /// `Corrupt`; `WouldBlock` of a non-blocking counter.
+    /// `Corrupt`. `WouldBlock` if the counter is non-blocking.
     #[inline]
     pub fn read(&self) -> Result<u32, ReadError> {
         self.core.read()
     }
 
-    /// The same, but waits no longer than this, and does wait on a non-blocking counter.
+    /// Like [`read`](Self::read), but waits at most for `timeout`, even if the counter is
+    /// non-blocking.
     ///
-    /// A timeout of zero does not wait. One beyond the clock's end is for ever.
+    /// A timeout of zero does not wait. A timeout beyond the clock's range means no timeout.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read), and `TimedOut` in place of `WouldBlock`.
+    /// The errors of [`read`](Self::read), with `TimedOut` in place of `WouldBlock`.
     pub fn read_timeout(&self, timeout: Duration) -> Result<u32, ReadError> {
         self.core.read_timeout(timeout)
     }
 
-    /// The same, but never waits.
+    /// Like [`read`](Self::read), but never waits.
     ///
-    /// Whoever polls [`reader`](Self::reader) edge-triggered reads until it is refused.
+    /// If you poll [`reader`](Self::reader) edge-triggered, read until this fails with
+    /// `WouldBlock`.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     #[inline]
     pub fn try_read(&self) -> Result<u32, ReadError> {
         self.core.try_read()
     }
 
-    /// Adds one, up to and including the maximum; never waits. False when the count was at the
-    /// maximum already, and nothing was added.
+    /// Adds one, up to and including the maximum. Never waits. Returns false if the count was
+    /// already at the maximum, and adds nothing then.
     ///
     /// # Errors
-    /// When the page is corrupt.
+    /// If the page is corrupt.
     #[doc(alias = "eventfd_signal")]
     #[inline]
     pub fn signal(&self) -> Result<bool, Corrupt> {
         self.core.signal()
     }
 
-    /// Whether the count is at the maximum, which only [`signal`](Self::signal) can reach. Ends
-    /// with the next read.
+    /// Whether the count is at the maximum, which only [`signal`](Self::signal) can reach. The next
+    /// read ends this state.
     ///
-    /// Of an eventfd in the kernel this would be `EPOLLERR`; it cannot be raised from outside, so
-    /// ask after a wake.
+    /// An eventfd in the kernel would report `EPOLLERR`. User space cannot raise that, so call this
+    /// after a wake-up.
     ///
     /// # Errors
-    /// When the page is corrupt.
+    /// If the page is corrupt.
     #[doc(alias = "EPOLLERR")]
     pub fn is_overflowed(&self) -> Result<bool, Corrupt> {
         self.core.word().map(|word| word.is_overflowed())
     }
 
-    /// Changes the maximum, and wakes writers that wait: those for whom there is room now go on,
-    /// those who could never fit now fail.
+    /// Changes the maximum and wakes the waiting writers. Those that have room now continue. Those
+    /// that can no longer fit fail.
     ///
     /// # Errors
-    /// `NotAboveCount` when it is not above the count; `Corrupt`.
+    /// `NotAboveCount` if the maximum is not above the count. `Corrupt`.
     #[doc(alias = "EFD_IOC_SET_MAXIMUM")]
     pub fn set_maximum(&self, maximum: u32) -> Result<(), SetMaximumError> {
         self.core.set_maximum(maximum)
@@ -264,22 +275,22 @@ impl EventCounter {
     /// The maximum.
     ///
     /// # Errors
-    /// When the page is corrupt.
+    /// If the page is corrupt.
     #[doc(alias = "EFD_IOC_GET_MAXIMUM")]
     pub fn maximum(&self) -> Result<u32, Corrupt> {
         self.core.word().map(|word| word.maximum())
     }
 
-    /// The count of this moment.
+    /// The current count.
     ///
     /// # Errors
-    /// When the page is corrupt.
+    /// If the page is corrupt.
     pub fn count(&self) -> Result<u32, Corrupt> {
         self.core.word().map(|word| word.count())
     }
 
-    /// Whether [`write`](Self::write) and [`read`](Self::read) say `WouldBlock` instead of waiting,
-    /// for all clones in this process. Who waits already goes on waiting.
+    /// Sets whether [`write`](Self::write) and [`read`](Self::read) return `WouldBlock` instead of
+    /// waiting. It applies to all clones in this process. Calls that already wait continue to wait.
     #[doc(alias = "O_NONBLOCK")]
     pub fn set_nonblocking(&self, nonblocking: bool) {
         self.core.nonblocking.store(nonblocking, Relaxed);
@@ -298,32 +309,33 @@ impl EventCounter {
         self.core.semaphore
     }
 
-    /// Whether other processes can have it.
+    /// Whether other processes can use the counter.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.core.is_shared()
     }
 
-    /// The side that is polled for reading: readable while the count is above zero.
+    /// The reader's side, polled for reading. It is readable while the count is above zero.
     ///
-    /// From now on each step to and from zero costs a system call.
+    /// After this call, each step to and from zero costs a system call.
     ///
     /// # Errors
-    /// What eventfd(2) says the first time: `EMFILE`, say.
+    /// On the first call, the error of eventfd(2), for example `EMFILE`.
     pub fn reader(&self) -> Result<CounterReader, Errno> {
         self.core.expose(Side::Reader)?;
         Ok(CounterReader::new(self.clone()))
     }
 
-    /// The side that is polled for writing: writable while the count is below the maximum less one.
+    /// The writer's side, polled for writing. It is writable while the count is below the maximum
+    /// less one.
     ///
-    /// **That of a [shared](Self::is_shared) counter is polled for reading**: readable while a
-    /// write of one has room. See [`CounterWriter`].
+    /// **For a [shared](Self::is_shared) counter it is polled for reading instead**, and is
+    /// readable while there is room for a write of one. See [`CounterWriter`].
     ///
-    /// From now on each step to and from that costs a system call.
+    /// After this call, each step to and from that level costs a system call.
     ///
     /// # Errors
-    /// What eventfd(2) says the first time: `EMFILE`, say.
+    /// On the first call, the error of eventfd(2), for example `EMFILE`.
     pub fn writer(&self) -> Result<CounterWriter, Errno> {
         self.core.expose(Side::Writer)?;
         Ok(CounterWriter::new(self.clone()))

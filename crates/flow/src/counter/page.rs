@@ -1,18 +1,19 @@
-//! The memory that a counter's users share: a struct on the heap between threads, a page of a memfd
-//! between processes.
+//! The memory that the users of a counter share: a struct on the heap between threads, a page of a
+//! memfd between processes.
 //!
 //! # Why this module may contain unsafe code
 //!
-//! Another process can only be reached through memory that both map. The rules:
+//! Another process can be reached only through memory that both map. The rules:
 //!
-//! 1. A [`Mapping`] is made of a memfd that is sealed against shrinking and at least [`PAGE_LEN`]
-//!    bytes long. The seal is looked at first: after it the length can only grow. So no access to
-//!    the first [`PAGE_LEN`] bytes ever meets the file's end (`SIGBUS`).
-//! 2. A [`Page`] consists of atomics alone, each valid with any bits, and nothing in it is an
-//!    address, a length or an index. What others write there, at any time, is a value to be checked
-//!    and nothing worse.
-//! 3. The mapping is at an address of the kernel's choice, aligned to a page, and nobody else knows
-//!    it. It lives exactly as long as the `Mapping`'s [`View`]; references to the page borrow that.
+//! 1. A [`Mapping`] is made from a memfd that is sealed against shrinking and at least [`PAGE_LEN`]
+//!    bytes long. The seal is checked first; after it the length can only grow. So no access to the
+//!    first [`PAGE_LEN`] bytes ever goes past the end of the file (`SIGBUS`).
+//! 2. A [`Page`] consists only of atomics, each valid with any bits. It contains no address, length
+//!    or index. Other processes may write to it at any time; their writes are values that must be
+//!    checked, and can do no other harm.
+//! 3. The mapping lies at an address that the kernel chose, aligned to a page. No other code knows
+//!    this address. The mapping lives exactly as long as the `Mapping`'s [`View`], and references
+//!    to the page borrow that.
 
 #![cfg_attr(not(loom), allow(unsafe_code, reason = "maps memory that processes share"))]
 
@@ -35,35 +36,35 @@ use {
 use super::{wait::WaitList, word::Word};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Bytes of the memfd.
+/// The length of the memfd in bytes.
 #[cfg(not(loom))]
 pub(super) const PAGE_LEN: usize = 4096;
 
-/// "windlass" and "counter", so that a stranger's file is told at once.
+/// "windlass" and "counter", to reject foreign files at once.
 const MAGIC: u64 = u64::from_le_bytes(*b"WndlsCtr");
 const VERSION: u32 = 1;
-/// A read takes one.
+/// Flag: a read takes one.
 const SEMAPHORE: u32 = 1;
 
-/// What lies in the memory.
+/// The contents of the memory.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Page {
     magic: AtomicU64,
     version: AtomicU32,
     flags: AtomicU32,
-    /// All that changes, in one cache line.
+    /// All state that changes, in one cache line.
     pub(super) live: Live,
 }
 
-/// What every operation looks at.
+/// The state that every operation uses.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Live {
     /// A packed [`Word`]: rule 1 of the counter.
     pub(super) word: AtomicU64,
-    /// Which sides have a descriptor that somebody may poll, and whether a poller was refused:
-    /// rules 6 and 9.
+    /// The sides whose descriptors may be polled, and whether a polling writer was rejected: rules
+    /// 6 and 9.
     pub(super) exposed: AtomicU32,
     pub(super) readers: WaitList,
     pub(super) writers: WaitList,
@@ -88,13 +89,13 @@ impl Page {
         }
     }
 
-    /// Synchronises with every change of the word so far, or makes every later one synchronise with
-    /// the caller. See rule 2.
+    /// Synchronises with every earlier change of the word, and makes every later one synchronise
+    /// with the caller. See rule 2.
     pub(super) fn look_again(&self) {
         self.live.word.fetch_add(0, Ordering::AcqRel);
     }
 
-    /// Makes a new page, all zeros, a counter's. The magic comes last.
+    /// Turns a new page, all zeros, into a counter's. The magic is written last.
     #[cfg(not(loom))]
     fn init(&self, word: Word, semaphore: bool) {
         self.version.store(VERSION, Ordering::Relaxed);
@@ -103,7 +104,7 @@ impl Page {
         self.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Whether it is a semaphore's page, if it is a counter's at all.
+    /// Whether the page is a semaphore's. Fails if it is not a counter's page.
     #[cfg(not(loom))]
     fn check(&self) -> Result<bool, PartsReason> {
         if self.magic.load(Ordering::Acquire) != MAGIC {
@@ -121,7 +122,7 @@ impl Page {
     }
 }
 
-/// Where the page is.
+/// Where the page lies.
 #[derive(Debug)]
 pub(super) enum Memory {
     Heap(Page),
@@ -148,7 +149,7 @@ impl Deref for Memory {
     }
 }
 
-/// A page that other processes may map as well.
+/// A page that other processes can map too.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(super) struct Mapping {
@@ -156,25 +157,25 @@ pub(super) struct Mapping {
     memfd: OwnedFd,
 }
 
-/// The mapped memory alone.
+/// Only the mapped memory.
 #[cfg(not(loom))]
 #[derive(Debug)]
 struct View {
-    /// Rule 3: of `PAGE_LEN` bytes, mapped until this is dropped.
+    /// Rule 3: `PAGE_LEN` bytes, mapped until this is dropped.
     page: NonNull<Page>,
 }
 
-// SAFETY: the address means the same in every thread, and the page's fields are atomics, which any
-// thread may use (rule 2).
+// SAFETY: the address has the same meaning in every thread. The page's fields are atomics, which
+// any thread may use (rule 2).
 #[cfg(not(loom))]
 unsafe impl Send for View {}
-// SAFETY: as above; there is no access but through `&Page`, and `Page` is `Sync`.
+// SAFETY: all access goes through `&Page`, and `Page` is `Sync`. The rest is as for `Send` above.
 #[cfg(not(loom))]
 unsafe impl Sync for View {}
 
 #[cfg(not(loom))]
 impl Mapping {
-    /// A new memfd with a new counter in it.
+    /// Creates a memfd with a new counter in it.
     pub(super) fn create(word: Word, semaphore: bool) -> Result<Self, PartsReason> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memfd = rustix::fs::memfd_create("windlass-counter", flags)?;
@@ -185,7 +186,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Somebody's memfd, and whether the counter in it is a semaphore.
+    /// Maps an existing memfd. Also returns whether its counter is a semaphore.
     pub(super) fn open(memfd: OwnedFd) -> Result<(Self, bool), (PartsReason, OwnedFd)> {
         let mapping = Self::map(memfd)?;
         match mapping.page().check() {
@@ -199,23 +200,24 @@ impl Mapping {
             return Err((reason, memfd));
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the address is null, so the kernel takes room that nobody uses, and no reference
-        // points there.
+        // SAFETY: the address is null, so the kernel chooses unused room, and no reference points
+        // there.
         let address = unsafe {
             rustix::mm::mmap(core::ptr::null_mut(), PAGE_LEN, access, MapFlags::SHARED, &memfd, 0)
         };
         match address.map(|address| NonNull::new(address.cast::<Page>())) {
             Ok(Some(page)) => Ok(Self { view: View { page }, memfd }),
-            // The kernel maps nothing at zero unless it is asked to.
+            // The kernel maps nothing at address zero unless told to.
             Ok(None) => Err((PartsReason::Os(rustix::io::Errno::FAULT), memfd)),
             Err(errno) => Err((errno.into(), memfd)),
         }
     }
 
     fn page(&self) -> &Page {
-        // SAFETY: `page` is mapped, readable and writable, for as long as `self` lives (rule 3),
-        // aligned to a page and no shorter than a `Page` (asserted above), and there is memory
-        // behind it (rule 1). Any bits are a `Page`, and others' writes meet atomics (rule 2).
+        // SAFETY: `page` is mapped, readable and writable, for as long as `self` lives (rule 3). It
+        // is aligned to a page and no shorter than a `Page` (asserted above), and memory lies
+        // behind it (rule 1). Any bits are a valid `Page`, and writes of other processes meet only
+        // atomics (rule 2).
         unsafe { self.view.page.as_ref() }
     }
 
@@ -233,19 +235,19 @@ impl Mapping {
 impl Drop for View {
     fn drop(&mut self) {
         let address: *mut c_void = self.page.as_ptr().cast();
-        // SAFETY: these are the address and the length that `map` mapped (rule 3), no reference to
-        // the page outlives `self`, and it is unmapped once, here.
+        // SAFETY: `map` mapped this address and length (rule 3). No reference to the page outlives
+        // `self`, and it is unmapped only here, once.
         let unmapped = unsafe { rustix::mm::munmap(address, PAGE_LEN) };
         debug_assert!(unmapped.is_ok(), "the mapping was there");
     }
 }
 
-/// Rule 1. The seal is what no process can take back, so it is looked at before the length.
+/// Rule 1. No process can remove the seal, so it is checked before the length.
 #[cfg(not(loom))]
 fn check_memfd(memfd: BorrowedFd<'_>) -> Result<(), PartsReason> {
-    // What is no memfd has no seals (`EINVAL`).
+    // A file that is not a memfd has no seals (`EINVAL`).
     let seals = rustix::fs::fcntl_get_seals(memfd).map_err(|_| PartsReason::NotSealed)?;
-    // The pages of hugetlbfs can run out, which is `SIGBUS` as well.
+    // hugetlbfs can run out of pages, which would also be `SIGBUS`.
     let is_memory = rustix::fs::fstatfs(memfd)?.f_type == TMPFS_MAGIC;
     if !seals.contains(SealFlags::SHRINK) || !is_memory {
         return Err(PartsReason::NotSealed);
@@ -256,6 +258,6 @@ fn check_memfd(memfd: BorrowedFd<'_>) -> Result<(), PartsReason> {
     }
 }
 
-/// `TMPFS_MAGIC` of the kernel's `include/uapi/linux/magic.h`: where memfds live.
+/// `TMPFS_MAGIC` of the kernel's `include/uapi/linux/magic.h`: the file system of memfds.
 #[cfg(not(loom))]
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;

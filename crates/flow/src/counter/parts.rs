@@ -1,4 +1,4 @@
-//! A counter as three descriptors, which can go to another process.
+//! A counter as three descriptors, which can be sent to another process.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -15,27 +15,27 @@ use super::{
 };
 use crate::{Errno, sys::Scope};
 
-/// What a shared counter consists of, to be sent to another process over a Unix socket
-/// (`SCM_RIGHTS`), or inherited.
+/// The descriptors of a shared counter. Another process can receive them over a Unix socket
+/// (`SCM_RIGHTS`) or inherit them.
 #[derive(Debug)]
 pub struct CounterParts {
-    /// The page with the state: a memfd sealed against shrinking.
+    /// The page with the state: a memfd that is sealed against shrinking.
     pub page: OwnedFd,
-    /// The reader's side: a timerfd that is used as a flag.
+    /// The reader's side: a timerfd used as a flag.
     pub reader: OwnedFd,
-    /// The writer's side: another.
+    /// The writer's side: another timerfd used as a flag.
     pub writer: OwnedFd,
 }
 
 impl EventCounter {
-    /// Takes a shared counter apart, for another process. Other clones go on working, and so may
-    /// this one: clone it first.
+    /// Converts a shared counter into its parts, for another process. Other clones continue to
+    /// work. To keep this one too, clone it first.
     ///
-    /// The descriptors are duplicated when another clone lives.
+    /// If another clone exists, the descriptors are duplicated.
     ///
     /// # Errors
-    /// `NotShared`, or what the kernel says when there are no more descriptors. The counter is in
-    /// the error.
+    /// `NotShared`, or the kernel's error if no more descriptors are available. The error returns
+    /// the counter.
     pub fn into_parts(self) -> Result<CounterParts, PartsError<Self>> {
         let core = match Arc::try_unwrap(self.core) {
             Ok(core) => core,
@@ -70,15 +70,16 @@ impl EventCounter {
         }
     }
 
-    /// Makes a counter of what another process has sent, blocking whatever the other's is.
+    /// Builds a counter from parts that another process has sent. It is blocking, whatever the
+    /// other process has set.
     ///
-    /// The parts are checked, so that a hostile peer can never do more than mislead: it can stall
-    /// this process's waits, make them end in vain, or give any count. It cannot make a call wait
-    /// that promises not to. In a sandbox the calls need `timerfd_gettime`, `timerfd_settime` and
-    /// `futex`, and are faster with `ioctl`.
+    /// The parts are checked, which limits the harm of a hostile peer. It can stall the waits of
+    /// this process, end them spuriously, or set any count. It cannot block a call that promises
+    /// not to wait. In a sandbox the calls need `timerfd_gettime`, `timerfd_settime` and `futex`;
+    /// they are faster with `ioctl`.
     ///
     /// # Errors
-    /// See [`PartsReason`]. The parts are in the error.
+    /// See [`PartsReason`]. The error returns the parts.
     pub fn from_parts(parts: CounterParts) -> Result<Self, PartsError<CounterParts>> {
         let CounterParts { page, reader, writer } = parts;
         let refused = |errno: Errno, page, reader, writer| {

@@ -1,5 +1,4 @@
-//! The two descriptors that are polled, and how they follow the word: rules 6 to 10 of
-//! [`counter`](super).
+//! The two pollable descriptors, and how they follow the word: rules 6 to 10 of [`counter`](super).
 
 use std::sync::OnceLock;
 
@@ -11,25 +10,25 @@ use super::flag::Flag;
 use super::{core::Core, word::Word};
 use crate::{Errno, sync::Ordering, sys::EventFd};
 
-/// Somebody may poll the reader's side.
+/// The reader's side is exposed and may be polled.
 pub(super) const READER: u32 = 1;
-/// Somebody may poll the writer's side.
+/// The writer's side is exposed and may be polled.
 pub(super) const WRITER: u32 = 2;
-/// A writer was refused and may wait for an edge of its side (rule 9).
+/// A writer was rejected and may wait for an edge of its side (rule 9).
 pub(super) const STARVED: u32 = 4;
 
-/// What makes an empty eventfd unwritable for poll(2): the kernel's maximum.
+/// Makes an empty eventfd unwritable for poll(2): the kernel's maximum.
 const FULL: u64 = u64::MAX - 1;
 
-/// What makes the next read of an eventfd an edge for those who poll for writing, and leaves it
-/// writable until then.
+/// Makes the next read of an eventfd an edge for writable pollers. The eventfd stays writable until
+/// then.
 const NUDGE: u64 = 1;
 
-/// So many rounds a shared side is shown, or the two in turn, before it is left at "ready" (rule
-/// 12).
+/// After this many rounds, a shared side is left at "ready" (rule 12). A round shows one side, or
+/// moves from one side to the other.
 const ROUNDS_MAX: u32 = 64;
 
-/// A side's descriptor.
+/// The descriptor of one side.
 #[derive(Debug)]
 pub(super) enum SideFd {
     /// Between threads.
@@ -40,7 +39,8 @@ pub(super) enum SideFd {
 }
 
 impl SideFd {
-    /// Makes what follows an edge, or is one, and shows nothing but "ready" meanwhile.
+    /// Makes the next call an edge, or causes an edge itself. Meanwhile the descriptor shows only
+    /// "ready".
     fn nudge(&self) {
         match self {
             Self::Event(fd) => _ = fd.write(NUDGE),
@@ -82,7 +82,7 @@ impl Side {
         }
     }
 
-    /// Makes the descriptor say that the side is ready, or that it is not.
+    /// Makes the descriptor show whether the side is ready.
     fn show(self, fd: &SideFd, ready: bool) {
         let fd = match fd {
             SideFd::Event(fd) => fd,
@@ -91,18 +91,19 @@ impl Side {
                 return match (self, ready) {
                     (_, false) => flag.clear(),
                     (Self::Reader, true) => flag.set(),
-                    // An edge for nothing would call a writer of several, whose own refusal comes
-                    // here, again and again.
+                    // A needless edge would wake a writer of several again and again, because its
+                    // own rejection leads here.
                     (Self::Writer, true) if flag.is_set() => {}
                     (Self::Writer, true) => flag.set(),
                 };
             }
         };
-        // What the calls answer says only what the descriptor said before.
+        // The results of the calls only tell the previous state of the descriptor.
         match (self, ready) {
             (Self::Reader, true) => _ = fd.write(1),
             (Self::Reader, false) | (Self::Writer, true) => _ = fd.read(),
-            // It is refused by one that says so already, and by one that holds a nudge (rule 9).
+            // The write fails if the descriptor already shows "not writable", or holds a nudge
+            // (rule 9).
             (Self::Writer, false) => {
                 if !fd.write(FULL) && fd.is_writable() {
                     fd.read();
@@ -121,13 +122,13 @@ impl Core {
         }
     }
 
-    /// The side's descriptor; there once it is exposed.
+    /// The side's descriptor. It exists once the side is exposed.
     pub(super) fn fd(&self, side: Side) -> Option<&SideFd> {
         self.cell(side).get()
     }
 
-    /// What the side's descriptor should say. Of a corrupt page it says ready, so that pollers come
-    /// and hear of it (rule 11).
+    /// The level that the side's descriptor should show. For a corrupt page this is "ready", so
+    /// that pollers wake up and get the error (rule 11).
     fn level(&self, side: Side) -> bool {
         let word = Word::unpack(self.page.live.word.load(Ordering::Acquire));
         word.is_ok_and(|word| match side {
@@ -139,15 +140,15 @@ impl Core {
     /// Rule 6: from now on the descriptor follows the word.
     pub(super) fn expose(&self, side: Side) -> Result<(), Errno> {
         if self.fd(side).is_none() {
-            // Who comes second closes its own again. A shared counter has had its own from the
-            // beginning.
+            // If two threads race, the later one closes its own descriptor. A shared counter has
+            // descriptors from the start.
             let _ = self.cell(side).set(SideFd::Event(EventFd::new()?));
         }
         self.page.live.exposed.fetch_or(side.bit(), Ordering::AcqRel);
         self.page.look_again();
         if self.is_shared() {
-            // What this side says may be all that is left of somebody who died and had the other
-            // one to tell.
+            // A process may have died before it notified the other side. The state of this side may
+            // be the only trace of that.
             self.resync(side);
         } else {
             self.reconcile(side);
@@ -155,8 +156,8 @@ impl Core {
         Ok(())
     }
 
-    /// Rule 7, after a step that made the side ready or not ready. When that is undone already, who
-    /// undid it tells.
+    /// Rule 7, after a step that made the side ready or not ready. If another thread has undone the
+    /// step, that thread notifies.
     #[cold]
     pub(super) fn follow(&self, side: Side, ready: bool) {
         if self.level(side) == ready {
@@ -164,7 +165,7 @@ impl Core {
         }
     }
 
-    /// Rule 7: shows the level until it is still the level afterwards, and says what that was.
+    /// Rule 7: shows the level until the word agrees afterwards, and returns it.
     fn reconcile(&self, side: Side) -> bool {
         let mut level = self.level(side);
         let Some(fd) = self.fd(side) else {
@@ -186,8 +187,8 @@ impl Core {
         }
     }
 
-    /// Reconciles, and where the side has been made to say "not ready", looks at the other one
-    /// afterwards: rule 10.
+    /// Reconciles the side. If it now shows "not ready", looks at the other side afterwards: rule
+    /// 10.
     fn settle(&self, side: Side) {
         let mut side = side;
         let mut rounds = 0;
@@ -203,14 +204,14 @@ impl Core {
         }
     }
 
-    /// Whether neither side is ready, at one and the same moment: of an empty counter whose maximum
-    /// is one.
+    /// Whether neither side is ready at the same moment. This happens in an empty counter whose
+    /// maximum is one.
     fn is_shut(&self) -> bool {
         let word = Word::unpack(self.page.live.word.load(Ordering::Acquire));
         word.is_ok_and(|word| !word.is_readable() && !word.is_writable())
     }
 
-    /// Rule 9, the writer's part: true when its side is polled, and so it must try once more.
+    /// Rule 9, the writer's part. True if its side may be polled, so that it must try once more.
     pub(super) fn starve(&self) -> bool {
         let exposed = self.page.live.exposed.load(Ordering::Acquire);
         if exposed & WRITER == 0 {
@@ -223,8 +224,8 @@ impl Core {
         true
     }
 
-    /// Rule 9: gives the writer's side an edge, unless another thread is about to, and brings it up
-    /// to date.
+    /// Rule 9: gives the writer's side an edge, unless another thread is about to, and reconciles
+    /// it.
     #[cold]
     pub(super) fn feed_writers(&self) {
         let exposed = self.page.live.exposed.fetch_and(!STARVED, Ordering::AcqRel);
@@ -237,7 +238,7 @@ impl Core {
         self.settle(Side::Writer);
     }
 
-    /// Rule 10: brings up to date what a process that died may have left, the other side first.
+    /// Rule 10: repairs the state that a dead process may have left, the other side first.
     pub(super) fn resync(&self, own: Side) {
         if !self.is_shared() {
             return;

@@ -1,5 +1,5 @@
-//! What only the inside shows: that a path makes no system call, and what a process leaves that
-//! dies in the middle.
+//! Tests that need the inside of the crate: paths without system calls, and the state after a
+//! process died in the middle.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::*;
 use crate::sys::calls;
 
-/// What poll(2) says now: (reader's side readable, writer's side writable).
+/// The current result of poll(2): (reader's side readable, writer's side writable).
 pub(super) fn levels(counter: &EventCounter) -> (bool, bool) {
     let fds = (counter.core.fd(Side::Reader).unwrap(), counter.core.fd(Side::Writer).unwrap());
     let room = if counter.is_shared() { PollFlags::IN } else { PollFlags::OUT };
@@ -17,14 +17,14 @@ pub(super) fn levels(counter: &EventCounter) -> (bool, bool) {
     (set[0].revents().contains(PollFlags::IN), set[1].revents().contains(room))
 }
 
-/// How many system calls `f` makes.
+/// The number of system calls that `f` makes.
 fn calls_of<T>(f: impl FnOnce() -> T) -> usize {
     calls::of(f).len()
 }
 
 #[test]
 fn what_need_not_wait_makes_no_system_call() {
-    // Miri has no memfd_create.
+    // Miri does not support memfd_create.
     for shared in [false, true].into_iter().filter(|shared| !(*shared && cfg!(miri))) {
         let counter = EventCounter::builder().maximum(10).shared(shared).build().unwrap();
         let calls = calls_of(|| {
@@ -79,7 +79,7 @@ fn a_shared_counter_tells_at_every_step() {
     );
 }
 
-/// A shared counter with both sides polled.
+/// A shared counter with both sides exposed.
 fn shared(maximum: u32, semaphore: bool) -> EventCounter {
     let counter =
         EventCounter::builder().maximum(maximum).semaphore(semaphore).shared(true).build().unwrap();
@@ -88,12 +88,12 @@ fn shared(maximum: u32, semaphore: bool) -> EventCounter {
     counter
 }
 
-/// A process makes the step of a write and dies before it tells anybody.
+/// A process makes the step of a write and dies before it notifies the others.
 fn die_writing(counter: &EventCounter, n: u32) {
     assert!(counter.core.update(|word| word.written(n)).unwrap().is_some());
 }
 
-/// A process makes the step of a read and dies before it tells anybody.
+/// A process makes the step of a read and dies before it notifies the others.
 fn die_reading(counter: &EventCounter) {
     assert!(
         counter
@@ -104,8 +104,8 @@ fn die_reading(counter: &EventCounter) {
     );
 }
 
-/// Returns when a thread has enlisted and has had the time to fall asleep. If it has not, its test
-/// proves less, but does not fail.
+/// Returns when a thread has enlisted and has had time to fall asleep. If it is still awake, the
+/// test proves less but does not fail.
 fn until_asleep(list: &wait::WaitList) {
     while !list.is_marked() {
         std::thread::yield_now();
@@ -143,8 +143,8 @@ fn a_writer_that_is_refused_tells_what_a_dead_writer_did_not() {
         };
         let counter = shared(4, false);
         die_writing(&counter, 3);
-        // The dead one's own side says ready still, so that a writer comes; it finds no room, and
-        // the reader hears.
+        // The dead process's own side still shows "ready", so a writer wakes up. It finds no room,
+        // and its call notifies the reader.
         assert_eq!(levels(&counter), (false, true));
         assert!(refused(&counter).is_err());
         assert_eq!(levels(&counter), (true, false));
@@ -182,8 +182,8 @@ fn the_next_read_tells_what_a_dead_reader_did_not() {
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
 fn a_process_that_dies_while_it_tells_leaves_its_own_side_ready() {
-    // The other side is told first. Where the calls stop in between, the own side says ready; its
-    // peers wake in vain and mend it.
+    // The other side is notified first. If the calls stop in between, the own side shows "ready",
+    // and its spurious wake-ups repair the state.
     let counter = shared(2, false);
     let number = |side| counter.core.fd(side).unwrap().as_fd().as_raw_fd();
     let (reader, writer) = (number(Side::Reader), number(Side::Writer));
@@ -193,8 +193,8 @@ fn a_process_that_dies_while_it_tells_leaves_its_own_side_ready() {
         assert!(calls.iter().all(|fd| [reader, writer].contains(fd)));
         calls.into_iter().map(name).collect::<String>()
     };
-    // And once it does not, the other is looked at again: the last to have said "ready" may have
-    // been one that died before it told.
+    // When the own side becomes "not ready", the other is looked at again. The last process that
+    // showed "ready" may have died before it notified.
     assert_eq!(order(&|| counter.write(1).unwrap()), "rwr");
     assert_eq!(order(&|| assert!(counter.try_write(1).is_err())), "rwr");
     assert_eq!(
@@ -281,10 +281,10 @@ fn a_page_that_a_peer_scribbles_on_ends_the_waits() {
     });
 }
 
-/// The most calls that an operation makes, whatever a peer does to the word meanwhile.
+/// The most system calls of an operation, however a peer changes the word meanwhile.
 const CALLS_MAX: u32 = 1000;
 
-/// Changes both levels at every call that this thread makes from now on.
+/// Changes both levels at every later call of this thread.
 fn change_levels_at_every_call(counter: EventCounter, calls: std::rc::Rc<std::cell::Cell<u32>>) {
     calls::after(0, move || {
         calls.set(calls.get() + 1);
@@ -315,7 +315,7 @@ fn a_peer_that_changes_the_levels_all_the_time_keeps_no_call_busy() {
         change_levels_at_every_call(counter.clone(), calls.clone());
         operation(&counter);
         most = most.max(calls.get());
-        // No change from here on.
+        // Stops the changes.
         assert!(!calls::until_death(|| ()));
         let _ = counter.try_read();
         let word = counter.core.word().unwrap();

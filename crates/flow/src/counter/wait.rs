@@ -1,4 +1,4 @@
-//! How a thread sleeps until a side of the counter has changed: rules 4 and 5 of
+//! How a thread sleeps until one side of the counter has changed: rules 4 and 5 of
 //! [`counter`](super).
 
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use crate::{
     sys::{Futex, Scope},
 };
 
-/// Those who wait for one side. Lies in the page.
+/// The waiters of one side. It lies in the page.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct WaitList {
-    /// Not zero when somebody may sleep. A stale one costs a wake for nobody.
+    /// Not zero if a thread may be asleep. A stale mark costs one wake without effect.
     waiting: AtomicU32,
     wakes: Futex,
 }
@@ -22,8 +22,8 @@ impl WaitList {
         Self { waiting: AtomicU32::new(0), wakes: Futex::new() }
     }
 
-    /// The caller is about to sleep. It must look at the word once more, by
-    /// [`look_again`](super::page::Page::look_again), before it does; the number is for
+    /// Announces that the caller is about to sleep. The caller must look at the word again with
+    /// [`look_again`](super::page::Page::look_again) before it does. Pass the returned number to
     /// [`sleep`](Self::sleep).
     pub(super) fn enlist(&self) -> u32 {
         let seen = self.wakes.seen();
@@ -31,18 +31,19 @@ impl WaitList {
         seen
     }
 
-    /// Whether somebody may sleep.
+    /// Whether a thread may be asleep.
     #[cfg(all(test, not(loom)))]
     pub(super) fn is_marked(&self) -> bool {
         self.waiting.load(Ordering::Acquire) != 0
     }
 
-    /// False when the whole time has passed. May return early.
+    /// Sleeps unless a wake has come since `seen`. False if the whole time has passed. May return
+    /// early.
     pub(super) fn sleep(&self, seen: u32, scope: Scope, timeout: Option<Duration>) -> bool {
         self.wakes.wait(seen, scope, timeout)
     }
 
-    /// Wakes everybody who sleeps; one load when nobody does.
+    /// Wakes all sleeping threads. Without any, it costs one load.
     #[inline]
     pub(super) fn wake(&self, scope: Scope) {
         if self.waiting.load(Ordering::Acquire) != 0 {
@@ -58,19 +59,19 @@ impl WaitList {
     }
 }
 
-/// When a wait is over; of `None`, never.
+/// The end of a wait; `None` means no deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline(Option<Instant>);
 
 impl Deadline {
     pub(super) const NEVER: Self = Self(None);
 
-    /// Beyond the clock's end is never.
+    /// A time beyond the clock's range means no deadline.
     pub(super) fn after(timeout: Duration) -> Self {
         Self(Instant::now().checked_add(timeout))
     }
 
-    /// How long to wait still; `None` is for ever.
+    /// The remaining time; `None` means no timeout.
     pub(super) fn left(self) -> Option<Duration> {
         self.0.map(|end| end.saturating_duration_since(Instant::now()))
     }

@@ -1,8 +1,8 @@
-//! The counter's state as a value: what may become of `{maximum, count}`, without any memory.
+//! The counter's state as a value, without any memory: the valid changes of `{maximum, count}`.
 
 use super::error::{Corrupt, SetMaximumError, WriteError};
 
-/// A maximum and a count that belong together: `count <= maximum` and `maximum >= 1`, always.
+/// A valid pair of maximum and count: `count <= maximum` and `maximum >= 1`, always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word {
     maximum: u32,
@@ -10,7 +10,7 @@ pub(super) struct Word {
 }
 
 impl Word {
-    /// None when the count would be above the maximum, or the maximum zero.
+    /// None if the count is above the maximum, or the maximum is zero.
     pub(super) const fn new(maximum: u32, count: u32) -> Option<Self> {
         if maximum == 0 || count > maximum { None } else { Some(Self { maximum, count }) }
     }
@@ -19,7 +19,7 @@ impl Word {
         ((self.maximum as u64) << 32) | self.count as u64
     }
 
-    /// Checks what another process may have written.
+    /// Checks a word that another process may have written.
     #[expect(clippy::cast_possible_truncation, reason = "each half is 32 bits")]
     pub(super) const fn unpack(packed: u64) -> Result<Self, Corrupt> {
         match Self::new((packed >> 32) as u32, packed as u32) {
@@ -36,7 +36,7 @@ impl Word {
         self.count
     }
 
-    /// The reader side's level: something is there.
+    /// The level of the reader's side: the count is above zero.
     pub(super) const fn is_readable(self) -> bool {
         self.count > 0
     }
@@ -50,7 +50,7 @@ impl Word {
         self.count == self.maximum
     }
 
-    /// After a write; `None` while there is no room for it.
+    /// The word after a write; `None` if there is no room for it.
     pub(super) const fn written(self, n: u32) -> Result<Option<Self>, WriteError> {
         if n == 0 {
             Err(WriteError::Zero)
@@ -63,12 +63,12 @@ impl Word {
         }
     }
 
-    /// After a signal; `None` at the maximum.
+    /// The word after a signal; `None` at the maximum.
     pub(super) const fn signalled(self) -> Option<Self> {
         if self.is_overflowed() { None } else { Some(Self { count: self.count + 1, ..self }) }
     }
 
-    /// After a read; `None` while there is nothing.
+    /// The word after a read; `None` if the count is zero.
     pub(super) const fn taken(self, semaphore: bool) -> Option<Self> {
         match self.count {
             0 => None,

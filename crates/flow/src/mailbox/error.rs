@@ -1,20 +1,20 @@
-//! Why an item was not taken.
+//! Why an item was rejected.
 
 use core::fmt;
 use std::io;
 
-/// Why an item was not taken.
+/// Why an item was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PushReason {
-    /// There is no room now.
+    /// There is no room at present.
     Full,
-    /// There was no room for as long as the sender would wait.
+    /// No room became free before the timeout.
     TimedOut,
-    /// It would not fit into the empty mailbox: it weighs more than `bytes_max`, or `items_max` is
-    /// zero.
+    /// The item does not even fit into an empty mailbox: it weighs more than `bytes_max`, or
+    /// `items_max` is zero.
     TooLarge,
-    /// The mailbox is closed, or gone.
+    /// The mailbox was closed or dropped.
     Closed,
 }
 
@@ -43,11 +43,11 @@ impl From<PushReason> for io::Error {
     }
 }
 
-/// An item that was not taken, and why.
+/// A rejected item, and the reason.
 pub struct PushError<T> {
-    /// Why.
+    /// The reason.
     pub reason: PushReason,
-    /// The item, unharmed.
+    /// The unchanged item.
     pub item: T,
 }
 

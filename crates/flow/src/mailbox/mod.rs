@@ -2,19 +2,20 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. What is bounded is what the receiver has not finished: an item takes its room when it is
-//!    pushed and gives it back when the [`Drain`] that took it ends. So items in the mailbox and in
-//!    the receiver's hands together never pass the bounds.
-//! 2. The queue has two halves. Senders push to `Inner::queue` under the lock; the receiver swaps
-//!    it for `Mailbox::front`, which is empty then, and pops from there without it; once a drain,
-//!    so that it does not take the lock for each item of fast senders.
-//! 3. Who pushes to an empty queue wakes the latch after it has let go of the lock. Who pushes to
-//!    another leaves that to them: the receiver has not swapped since, and looks again after their
-//!    wake. A drain that leaves items behind wakes the latch itself.
-//! 4. Giving room back wakes all who wait for it, threads and tasks: one may want more bytes than
-//!    there are, and another one less.
-//! 5. No code of the user's runs under the lock: items are weighed before it is taken, wakers are
-//!    cloned before, woken and dropped after.
+//! 1. The bounds include the items that the receiver has not finished. An item takes room when it
+//!    is pushed. It gives the room back when the [`Drain`] that took it ends. So the items in the
+//!    mailbox and those held by the receiver never exceed the bounds together.
+//! 2. The queue has two halves. Senders push to `Inner::queue` under the lock. The receiver swaps
+//!    it for `Mailbox::front`, which is empty then, and pops from there without the lock. It swaps
+//!    once per drain, so it does not take the lock for each item of fast senders.
+//! 3. A sender that pushes to an empty queue wakes the latch after it has released the lock. A
+//!    sender that pushes to a non-empty queue does not: the receiver has not swapped since the
+//!    earlier push, and will look again after its wake. A drain that leaves items behind wakes the
+//!    latch itself.
+//! 4. Giving room back wakes all waiting threads and tasks. One may need more bytes than are free,
+//!    while another needs fewer.
+//! 5. No user code runs under the lock. Items are weighed before it is taken. Wakers are cloned
+//!    before it, and woken and dropped after it.
 
 mod error;
 mod push;
@@ -38,7 +39,7 @@ use crate::{
     sync::{Condvar, Mutex, MutexGuard},
 };
 
-/// How much a mailbox holds, what its receiver has taken and not finished included.
+/// The bounds of a mailbox. They include items that the receiver has taken and not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The most items.
@@ -48,21 +49,21 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// So many items, whatever they weigh.
+    /// At most this many items, of any weight.
     #[must_use]
     pub const fn items(items_max: usize) -> Self {
         Self { items_max, bytes_max: usize::MAX }
     }
 
-    /// So many bytes at most, too.
+    /// Also limits the bytes.
     #[must_use]
     pub const fn bytes(self, bytes_max: usize) -> Self {
         Self { bytes_max, ..self }
     }
 }
 
-/// Makes a mailbox that wakes its receiver by `latch`. Its items weigh nothing: the number of them
-/// is the bound.
+/// Creates a mailbox that wakes its receiver through `latch`. Its items weigh nothing, so only
+/// their number is bounded.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -84,7 +85,7 @@ pub fn mailbox<T>(bounds: Bounds, latch: Arc<Latch>) -> (Sender<T>, Mailbox<T>) 
     weighed_mailbox(bounds, latch, |_| 0)
 }
 
-/// Makes a mailbox whose items weigh what `weigh` says, asked once when an item is pushed.
+/// Creates a mailbox that calls `weigh` once for each pushed item to get its weight.
 #[must_use]
 pub fn weighed_mailbox<T>(
     bounds: Bounds,
@@ -106,7 +107,7 @@ pub fn weighed_mailbox<T>(
     (Sender::new(&shared), Mailbox::new(shared))
 }
 
-/// An item and what it weighs.
+/// An item and its weight.
 struct Weighed<T> {
     item: T,
     bytes: usize,
@@ -114,7 +115,7 @@ struct Weighed<T> {
 
 struct Shared<T> {
     inner: Mutex<Inner<T>>,
-    /// Where threads wait for room.
+    /// Threads wait here for room.
     room: Condvar,
     bounds: Bounds,
     latch: Arc<Latch>,
@@ -123,20 +124,19 @@ struct Shared<T> {
 
 struct Inner<T> {
     queue: VecDeque<Weighed<T>>,
-    /// Items that have their room: those of `queue`, and those that the receiver has and has not
-    /// finished.
+    /// Items that occupy room: those in `queue`, and those that the receiver has not finished.
     items: usize,
     bytes: usize,
     senders: usize,
     is_closed: bool,
-    /// Threads that wait for room.
+    /// How many threads wait for room.
     blocked: usize,
-    /// Tasks that wait for room, by rising ticket.
+    /// The tasks that wait for room, in ascending order of tickets.
     tasks: Vec<(u64, Waker)>,
     next_ticket: u64,
 }
 
-/// What wants to be woken, to be done when the lock is free.
+/// The threads and tasks to wake after the lock is released.
 #[must_use]
 struct Wakes {
     blocked: bool,
@@ -144,7 +144,7 @@ struct Wakes {
 }
 
 impl<T> Inner<T> {
-    /// Whether there is room, and if not, why.
+    /// Whether there is room, or else the reason.
     fn admits(&self, bounds: Bounds, bytes: usize) -> Result<(), PushReason> {
         if self.is_closed {
             Err(PushReason::Closed)
@@ -157,7 +157,7 @@ impl<T> Inner<T> {
         }
     }
 
-    /// Takes an item that is admitted. True when the receiver has to be woken (protocol 3).
+    /// Queues an item that was admitted. True if the receiver must be woken (protocol 3).
     fn take_in(&mut self, weighed: Weighed<T>) -> bool {
         let was_empty = self.queue.is_empty();
         self.items += 1;
@@ -166,7 +166,7 @@ impl<T> Inner<T> {
         was_empty
     }
 
-    /// All who wait for room (protocol 4).
+    /// Everything that waits for room (protocol 4).
     fn waiting(&mut self) -> Wakes {
         Wakes { blocked: self.blocked > 0, tasks: core::mem::take(&mut self.tasks) }
     }
@@ -174,7 +174,7 @@ impl<T> Inner<T> {
 
 impl<T> Shared<T> {
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
-        // Nothing panics under the lock (protocol 5), so a poisoned one is whole.
+        // No code panics under the lock (protocol 5), so a poisoned lock guards consistent data.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -192,7 +192,7 @@ impl<T> Shared<T> {
         Ok(())
     }
 
-    /// Pushes an item when there is room; `None`: however long that takes.
+    /// Pushes an item as soon as there is room. `None`: no deadline.
     fn wait_for_room(
         &self,
         weighed: Weighed<T>,
@@ -226,8 +226,8 @@ impl<T> Shared<T> {
         Ok(())
     }
 
-    /// Wakes those who wait for room, the lock being free. A waker that panics keeps no other from
-    /// being woken.
+    /// Wakes the waiting threads and tasks, after the lock was released. A waker that panics does
+    /// not prevent the other wake-ups.
     fn notify(&self, wakes: Wakes) {
         if wakes.blocked {
             self.room.notify_all();
@@ -249,11 +249,10 @@ impl<T> Shared<T> {
     }
 }
 
-/// The end of a mailbox that items are pushed into. Clone it for each thread.
+/// The sending end of a mailbox. Clone it for each thread.
 ///
-/// The items of one sender come out in the order in which they were pushed, clones of it in one
-/// thread included. Room goes to whoever asks first once there is some: those who waited have no
-/// right before those who come.
+/// Items that one thread pushes come out in the order of the pushes, through any clones. Free room
+/// goes to the first sender that asks for it. Waiting senders have no priority over new ones.
 pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
@@ -268,50 +267,51 @@ impl<T> Sender<T> {
         Weighed { bytes: (self.shared.weigh)(&item), item }
     }
 
-    /// Pushes an item if there is room now.
+    /// Pushes an item if there is room at present.
     ///
     /// # Errors
-    /// [`PushReason::Full`], `TooLarge` or `Closed`; the item comes back.
+    /// [`PushReason::Full`], `TooLarge` or `Closed`. The error returns the item.
     pub fn try_push(&self, item: T) -> Result<(), PushError<T>> {
         self.shared.offer(self.weigh(item)).map_err(refused)
     }
 
-    /// Pushes an item, and waits for room if there is none.
+    /// Pushes an item. Waits for room if necessary.
     ///
-    /// The receiver's own thread must not wait here: nobody else makes room.
+    /// The receiver's own thread must not wait here, because only the receiver makes room.
     ///
     /// # Errors
-    /// [`PushReason::TooLarge`] or `Closed`, also when it is closed during the wait; the item comes
-    /// back.
+    /// [`PushReason::TooLarge`] or `Closed`, also if the mailbox is closed during the wait. The
+    /// error returns the item.
     pub fn push(&self, item: T) -> Result<(), PushError<T>> {
         self.shared.wait_for_room(self.weigh(item), None).map_err(refused)
     }
 
-    /// Pushes an item, and waits for room no longer than `timeout`.
+    /// Pushes an item. Waits for room for at most `timeout`.
     ///
     /// # Errors
-    /// [`PushReason::TimedOut`], `TooLarge` or `Closed`; the item comes back.
+    /// [`PushReason::TimedOut`], `TooLarge` or `Closed`. The error returns the item.
     pub fn push_timeout(&self, item: T, timeout: Duration) -> Result<(), PushError<T>> {
-        // An end that no clock reaches is none.
+        // A deadline beyond the clock's range means no deadline.
         let deadline = Instant::now().checked_add(timeout);
         self.shared.wait_for_room(self.weigh(item), deadline).map_err(refused)
     }
 
-    /// Pushes an item, and lets the task wait for room. For any executor; nothing happens before
-    /// the future is polled.
+    /// Pushes an item as a future, which waits for room. It works with any executor, and does
+    /// nothing before it is polled.
     ///
-    /// Dropping the future drops the item, if it was not taken; [`Push::into_item`] gets it back.
+    /// Dropping the future drops the item, unless the mailbox has taken it. [`Push::into_item`]
+    /// returns the item instead.
     pub fn push_async(&self, item: T) -> Push<T> {
         Push::new(self.clone(), self.weigh(item))
     }
 
-    /// Closes the mailbox: nothing more goes in, what is in can be drained. All who wait for room
-    /// hear of it.
+    /// Closes the mailbox. Later pushes fail, and the items in it can still be drained. Wakes
+    /// everything that waits for room.
     pub fn close(&self) {
         self.shared.close();
     }
 
-    /// Whether the mailbox is closed, or gone.
+    /// Whether the mailbox was closed or dropped.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.lock().is_closed

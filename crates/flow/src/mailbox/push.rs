@@ -1,4 +1,4 @@
-//! Waiting for room without a thread.
+//! Waiting for room in a task.
 
 use core::{
     fmt,
@@ -10,17 +10,18 @@ use core::{
 use super::{PushError, PushReason, Sender, Weighed, refused};
 use crate::panics::Panics;
 
-/// The future of [`Sender::push_async`]: ready when the item has been taken, or never will be.
+/// The future of [`Sender::push_async`]. It is ready when the mailbox has taken or rejected the
+/// item.
 #[must_use = "nothing is pushed before the future is polled"]
 pub struct Push<T> {
     sender: Sender<T>,
-    /// `None` when the future is finished.
+    /// `None` once the future is finished.
     weighed: Option<Weighed<T>>,
-    /// The name under which a waker of this future waits.
+    /// Identifies the waker that this future has registered.
     ticket: Option<u64>,
 }
 
-/// The item is not pinned: it is moved into the mailbox.
+/// The item is not pinned, because it is moved into the mailbox.
 impl<T> Unpin for Push<T> {}
 
 impl<T> Push<T> {
@@ -28,15 +29,16 @@ impl<T> Push<T> {
         Self { sender, weighed: Some(weighed), ticket: None }
     }
 
-    /// Gives up and takes the item back; `None` when it has been taken, or was given back by the
-    /// future's own error.
+    /// Cancels the push and returns the item. `None` if the mailbox has taken it, or the future's
+    /// error has returned it.
     pub fn into_item(mut self) -> Option<T> {
-        // Before the item is moved out, where a waker that panics would take it along half-way.
+        // This runs before the item is moved out, because a waker that panics would drop a moved
+        // item.
         drop(self.forget_ticket());
         Some(self.weighed.take()?.item)
     }
 
-    /// Takes the waker that waits for this future out, to be dropped when the lock is free.
+    /// Unregisters the waker of this future. The caller drops it after the lock is released.
     fn forget_ticket(&mut self) -> Option<Waker> {
         let ticket = self.ticket.take()?;
         let mut inner = self.sender.shared.lock();
@@ -44,8 +46,8 @@ impl<T> Push<T> {
         Some(inner.tasks.remove(place).1)
     }
 
-    /// Pushes the item, or leaves the waker where [`Wakes`](super::Wakes) finds it: under one lock,
-    /// or room could come between.
+    /// Pushes the item, or registers the waker where [`Wakes`](super::Wakes) finds it. Both happen
+    /// under one lock; otherwise room could become free in between.
     fn offer_or_wait(
         &mut self,
         weighed: Weighed<T>,
@@ -65,7 +67,8 @@ impl<T> Push<T> {
             }
             Err(reason) => {
                 drop(inner);
-                // The item is in its place while the user's waker is dropped, which may panic.
+                // The item is back in place before the user's waker is dropped, because that may
+                // panic.
                 self.weighed = Some(weighed);
                 drop(waker);
                 let weighed = self.weighed.take().expect("it was put there a moment ago");
@@ -87,16 +90,18 @@ impl<T> Future for Push<T> {
     type Output = Result<(), PushError<T>>;
 
     /// # Panics
-    /// When it is polled after it was ready.
+    /// If it is polled again after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        // One waker a future: an older one, of another task perhaps, goes first.
+        // Each future has at most one waker. Drop the older one first; it may belong to another
+        // task.
         drop(this.forget_ticket());
         let weighed = this.weighed.take().expect("a `Push` was polled after it was ready");
         match this.sender.shared.offer(weighed) {
             Ok(()) => Poll::Ready(Ok(())),
             Err((PushReason::Full, weighed)) => {
-                // The item is in its place while the user's waker is cloned, which may panic.
+                // The item is back in place before the user's waker is cloned, because that may
+                // panic.
                 this.weighed = Some(weighed);
                 let waker = context.waker().clone();
                 let weighed = this.weighed.take().expect("it was put there a moment ago");
@@ -109,7 +114,7 @@ impl<T> Future for Push<T> {
 
 impl<T> Drop for Push<T> {
     fn drop(&mut self) {
-        // One by one: both the waker and the item may panic.
+        // Drop them one by one, because both the waker and the item may panic.
         let mut panics = Panics::default();
         let (waker, weighed) = (self.forget_ticket(), self.weighed.take());
         panics.catch(|| drop(waker));

@@ -1,4 +1,4 @@
-//! The receiver's end.
+//! The receiving end of a mailbox.
 
 use core::fmt;
 #[cfg(not(loom))]
@@ -8,15 +8,15 @@ use std::{collections::VecDeque, sync::Arc};
 use super::{Sender, Shared, Weighed};
 use crate::{Latch, panics::Panics};
 
-/// The end of a mailbox that items come out of: one owner, who drains it when the [`Latch`] has
-/// woken him.
+/// The receiving end of a mailbox. It has one owner, who drains it when the [`Latch`] wakes the
+/// owner.
 ///
-/// Dropping it closes the mailbox and drops what is in it.
+/// Dropping it closes the mailbox and drops the items in it.
 pub struct Mailbox<T> {
     shared: Arc<Shared<T>>,
-    /// Taken from the senders' half, and still in the bounds (protocol 2).
+    /// Items swapped out of the senders' half. They still count towards the bounds (protocol 2).
     front: VecDeque<Weighed<T>>,
-    /// What has gone out since room was given back last.
+    /// Items that have left since room was last given back.
     out_items: usize,
     out_bytes: usize,
 }
@@ -26,58 +26,58 @@ impl<T> Mailbox<T> {
         Self { shared, front: VecDeque::new(), out_items: 0, out_bytes: 0 }
     }
 
-    /// Another sender.
+    /// Creates another sender.
     #[must_use]
     pub fn sender(&self) -> Sender<T> {
         Sender::new(&self.shared)
     }
 
-    /// What the senders wake.
+    /// The latch that the senders wake.
     #[must_use]
     pub fn latch(&self) -> &Latch {
         &self.shared.latch
     }
 
-    /// Takes up to `max` items out, the oldest first. Their room is given back in one go when the
-    /// iterator is dropped.
+    /// Takes up to `max` items out, the oldest first. Dropping the iterator gives all their room
+    /// back at once.
     ///
-    /// It gives out what is there when it comes to it, under one lock, and not what is pushed
-    /// meanwhile: a receiver that ran after fast senders would take the lock for each item. Those
-    /// items have woken the latch.
+    /// It takes the lock once, and returns only the items that are present then. Later items are
+    /// left for the next drain, because taking the lock for each item would be slow with fast
+    /// senders. Those items have woken the latch.
     ///
-    /// What is left behind keeps the owner awake: the latch is woken if the drain ends before the
-    /// mailbox is empty. A drain that never ends, because it is forgotten ([`core::mem::forget`]),
-    /// wakes nobody; the next one gives its room back.
+    /// If the drain ends before the mailbox is empty, it wakes the latch, so the owner stays awake.
+    /// A forgotten drain ([`core::mem::forget`]) never ends and does not wake the latch. The next
+    /// drain gives its room back.
     pub fn drain(&mut self, max: usize) -> Drain<'_, T> {
         Drain { mailbox: self, left: max, has_swapped: false }
     }
 
-    /// How many items are in it.
+    /// The number of items in the mailbox.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.lock().items - self.out_items
     }
 
-    /// Whether nothing is in it.
+    /// Whether the mailbox is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Closes the mailbox: nothing more goes in, what is in can be drained. All who wait for room
-    /// hear of it.
+    /// Closes the mailbox. Later pushes fail, and the items in it can still be drained. Wakes
+    /// everything that waits for room.
     pub fn close(&self) {
         self.shared.close();
     }
 
-    /// Whether nothing more will come: it is closed, or the last sender is gone.
+    /// Whether no more items can arrive: the mailbox is closed, or the last sender was dropped.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         let inner = self.shared.lock();
         inner.is_closed || inner.senders == 0
     }
 
-    /// Takes over what the senders have pushed; `front` is empty (protocol 2).
+    /// Swaps in the items that the senders have pushed; `front` must be empty (protocol 2).
     fn swap(&mut self) {
         core::mem::swap(&mut self.front, &mut self.shared.lock().queue);
     }
@@ -90,13 +90,13 @@ impl<T> Mailbox<T> {
         Some(item)
     }
 
-    /// Gives the room back of what has gone out, wakes those who wait for it, and the owner if he
-    /// has left items behind. What came after the swap is not left behind: it was pushed to an
-    /// empty queue (protocol 3).
+    /// Gives the room of the removed items back, and wakes everything that waits for room. Wakes
+    /// the owner too if items are left. Items pushed after the swap do not count as left: their
+    /// sender found an empty queue and has woken the latch (protocol 3).
     fn end_drain(&mut self, has_swapped: bool) {
         let has_room = self.out_items > 0;
         if has_swapped && !has_room {
-            // It was empty.
+            // The queue was empty.
             return;
         }
         let mut inner = self.shared.lock();
@@ -105,7 +105,7 @@ impl<T> Mailbox<T> {
         inner.bytes -= core::mem::take(&mut self.out_bytes);
         let wakes = has_room.then(|| inner.waiting());
         drop(inner);
-        // Before the wakers, which may panic.
+        // The latch comes before the wakers, because those may panic.
         if is_left {
             self.shared.latch.wake();
         }
@@ -115,7 +115,7 @@ impl<T> Mailbox<T> {
     }
 }
 
-/// The latch's descriptor, by which a loop has the mailbox among others: see [`Latch::rearm`].
+/// The latch's descriptor, for a loop that polls the mailbox among others: see [`Latch::rearm`].
 #[cfg(not(loom))]
 impl<T> AsFd for Mailbox<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -127,7 +127,8 @@ impl<T> Drop for Mailbox<T> {
     fn drop(&mut self) {
         let mut panics = Panics::default();
         panics.catch(|| self.shared.close());
-        // One by one: their destructors may panic. Closed, so after one swap nothing comes.
+        // Drop the items one by one, because their destructors may panic. The mailbox is closed, so
+        // nothing arrives after one swap.
         for _ in 0..2 {
             while let Some(item) = self.pop() {
                 panics.catch(|| drop(item));
@@ -147,8 +148,8 @@ impl<T> fmt::Debug for Mailbox<T> {
     }
 }
 
-/// The items of one [`Mailbox::drain`]. What it has not given out when it is dropped stays in the
-/// mailbox.
+/// The items of one [`Mailbox::drain`]. Items that it has not returned when it is dropped stay in
+/// the mailbox.
 #[derive(Debug)]
 pub struct Drain<'m, T> {
     mailbox: &'m mut Mailbox<T>,

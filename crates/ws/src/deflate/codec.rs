@@ -1,4 +1,4 @@
-//! One connection's side of permessage-deflate.
+//! The permessage-deflate state of one connection.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -14,14 +14,14 @@ use super::shared::{INFLATE_INPUT_COST, Resident, Shared};
 use super::{compress, inflate};
 use crate::Violation;
 
-/// Compresses what one connection sends and decompresses what it receives, as agreed in the
-/// handshake.
+/// Compresses the messages that one connection sends, and decompresses those it receives, as the
+/// handshake agreed.
 ///
-/// Both allocate nothing per message once their buffers have grown. The memory is [`Shared`]'s; see
-/// the module for what a connection has of its own.
+/// Neither allocates per message once the buffers have grown. The memory belongs to [`Shared`]; the
+/// module's documentation lists what each connection has of its own.
 pub struct Codec {
     sender: Sender,
-    /// The window of what is sent, in bits: 9 to 15.
+    /// The window for sending, in bits: 9 to 15.
     bits: u8,
     level: u8,
     threshold: usize,
@@ -30,11 +30,11 @@ pub struct Codec {
 
 enum Sender {
     Shared,
-    /// Made when the first message is compressed.
+    /// Created when the first message is compressed.
     Dedicated(Option<Deflate>),
 }
 
-/// What is kept of a peer that takes its context over.
+/// The state for a peer that takes its context over.
 struct Receiver {
     history: History,
     stream: usize,
@@ -44,7 +44,7 @@ struct Receiver {
 impl Receiver {
     fn new(bits: u8) -> Self {
         static STREAMS: AtomicUsize = AtomicUsize::new(0);
-        // zlib takes 9 bits where it was told 8, and there are peers that do not know.
+        // zlib uses 9 bits when told 8, and some peers do not know that.
         let history = History::new(1 << bits.clamp(BITS_MIN, BITS_MAX));
         Self { history, stream: STREAMS.fetch_add(1, Ordering::Relaxed), messages: 0 }
     }
@@ -55,8 +55,9 @@ impl Receiver {
 }
 
 impl Codec {
-    /// For a connection whose handshake ended with `agreement`, this endpoint being the server or
-    /// the client. `config` says what was not negotiated: level, threshold, and whose compressor.
+    /// A codec for a connection whose handshake ended with `agreement`; the flag says whether this
+    /// endpoint is the server. `config` holds the settings that are not negotiated: level,
+    /// threshold, and which compressor to use.
     #[must_use]
     pub fn new(is_server: bool, agreement: &Agreement, config: &DeflateConfig) -> Self {
         let server = (agreement.server_max_window_bits, agreement.server_no_context_takeover);
@@ -76,8 +77,9 @@ impl Codec {
         }
     }
 
-    /// For what a server sends to many connections alike: each message is compressed by itself, and
-    /// connections whose agreement [allows for it](Agreement::takes_for_many) can read it.
+    /// A codec for messages that a server sends to many connections. Each message is compressed
+    /// independently. Connections whose agreement [allows it](Agreement::takes_for_many) can read
+    /// them.
     #[must_use]
     pub fn for_many(config: &DeflateConfig) -> Self {
         let agreement = Agreement {
@@ -89,18 +91,19 @@ impl Codec {
         Self::new(true, &agreement, config)
     }
 
-    /// Appends `payload` to `out` as it travels in a message with RSV1 set: compressed, without the
-    /// last four bytes `00 00 ff ff`. `false`: nothing was appended, and the message is to be sent
-    /// as it is, because it is shorter than the threshold or does not get shorter.
+    /// Appends the payload of a message with RSV1 set to `out`: `payload` compressed, without the
+    /// last four bytes `00 00 ff ff`. Returns `false` if nothing was appended because the message
+    /// is below the threshold or does not get shorter. Send it uncompressed then.
     ///
-    /// What was appended must be sent: where context is taken over, the peer needs it for the next
-    /// message.
+    /// The caller must send the appended bytes. With context takeover, the peer needs them to read
+    /// the next message.
     pub fn compress(&mut self, shared: &mut Shared, payload: &[u8], out: &mut Vec<u8>) -> bool {
         if payload.len() < self.threshold {
             return false;
         }
         if payload.is_empty() {
-            // RFC 7692 section 7.2.3.6; zlib would write nothing for the second one in a row.
+            // RFC 7692 section 7.2.3.6. zlib would write nothing for a second empty message in a
+            // row.
             out.push(0);
             return true;
         }
@@ -114,8 +117,8 @@ impl Codec {
                 let deflate = slot.get_or_insert_with(|| {
                     compress::new(self.bits, self.level, compress::MEM_LEVEL_DEDICATED)
                 });
-                // The compressor would refer to a message that the peer never saw, had it not been
-                // sent for being longer.
+                // The message must be sent even if it got longer. Otherwise the compressor would
+                // refer to a message that the peer never received.
                 let whole = compress::always(deflate, payload, out);
                 if !whole {
                     deflate.reset();
@@ -125,13 +128,14 @@ impl Codec {
         }
     }
 
-    /// Appends to `out` what a whole message with RSV1 set carries: `compressed` is the payload of
-    /// all its frames. It takes at most `max` bytes of `out`, plus what a `Vec` reserves ahead.
+    /// Decompresses a whole message with RSV1 set and appends it to `out`. `compressed` is the
+    /// payload of all its frames. The message takes at most `max` bytes of `out`, plus the spare
+    /// capacity that a `Vec` reserves.
     ///
     /// # Errors
     ///
-    /// [`Violation::BadDeflate`] and [`Violation::MessageTooBig`]. Nothing was appended; the
-    /// connection has failed, and the codec is of no use any more.
+    /// [`Violation::BadDeflate`] and [`Violation::MessageTooBig`]. Nothing was appended. The
+    /// connection has failed, and the codec must not be used again.
     pub fn decompress(
         &mut self,
         shared: &mut Shared,

@@ -4,32 +4,34 @@ use alloc::vec::Vec;
 
 use zlib_rs::{Deflate, DeflateFlush};
 
-/// The end of a flushed block, which is left out (RFC 7692 section 7.2.1).
+/// The end of a flushed block. It is not sent (RFC 7692 section 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
-/// How many bytes zlib wants to have free so that a flush is written once (zlib.h, at `deflate`),
-/// and some more.
+/// The free space that zlib needs to write a flush only once (zlib.h, at `deflate`), plus some
+/// more.
 const SLACK: usize = 64;
 
-/// How many symbols zlib gathers before it writes a block is 2^(this + 6). More compress a little
-/// better, with seven bytes for each.
+/// zlib collects 2^(this + 6) symbols before it writes a block. A larger number compresses slightly
+/// better and takes seven bytes per symbol.
 pub(super) const MEM_LEVEL_SHARED: i32 = 8;
-/// The same where every connection has a compressor.
+/// Like [`MEM_LEVEL_SHARED`], if each connection has a compressor.
 pub(super) const MEM_LEVEL_DEDICATED: i32 = 5;
 
-/// A compressor without header and trailer. `bits` must be 9 to 15, `level` 1 to 9.
+/// A compressor for raw streams, without header and trailer. `bits` must be 9 to 15, `level` 1 to
+/// 9.
 pub(super) fn new(bits: u8, level: u8, mem_level: i32) -> Deflate {
     Deflate::new_with_config(zlib_rs::DeflateConfig {
         level: i32::from(level),
-        // Negative is zlib's way of saying "without header".
+        // In zlib, a negative number means "without header".
         window_bits: -i32::from(bits),
         mem_level,
         ..zlib_rs::DeflateConfig::default()
     })
 }
 
-/// Appends `payload` to `out`, compressed, without the tail. `false` where that would take as many
-/// bytes as `payload` has, or zlib fails: nothing is appended then, and `deflate` must be reset.
+/// Appends `payload` to `out`, compressed, without the tail. Returns `false` if the result would
+/// not be shorter than `payload`, or if zlib fails. Nothing is appended then, and `deflate` must be
+/// reset.
 pub(super) fn smaller(deflate: &mut Deflate, payload: &[u8], out: &mut Vec<u8>) -> bool {
     let start = out.len();
     out.resize(start + payload.len() + TAIL.len(), 0);
@@ -37,7 +39,7 @@ pub(super) fn smaller(deflate: &mut Deflate, payload: &[u8], out: &mut Vec<u8>) 
     let result = deflate.compress(payload, &mut out[start..], DeflateFlush::SyncFlush);
     let taken = (deflate.total_in() - taken) as usize;
     let end = start + (deflate.total_out() - made) as usize;
-    // With no room left, nobody knows whether zlib has more to write.
+    // If no room is left, zlib may have more to write.
     let whole = result.is_ok()
         && taken == payload.len()
         && end < out.len()
@@ -46,8 +48,8 @@ pub(super) fn smaller(deflate: &mut Deflate, payload: &[u8], out: &mut Vec<u8>) 
     whole
 }
 
-/// Appends `payload` to `out`, compressed, without the tail, whatever its length becomes. `false`
-/// where zlib fails: nothing is appended then, and `deflate` must be reset.
+/// Appends `payload` to `out`, compressed, without the tail, even if it gets longer. Returns
+/// `false` if zlib fails. Nothing is appended then, and `deflate` must be reset.
 pub(super) fn always(deflate: &mut Deflate, payload: &[u8], out: &mut Vec<u8>) -> bool {
     let start = out.len();
     let mut taken = 0;

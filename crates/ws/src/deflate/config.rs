@@ -1,65 +1,63 @@
-//! What an endpoint wants of permessage-deflate, and what two of them have agreed on.
+//! The permessage-deflate settings of an endpoint, and the parameters that two endpoints agreed on.
 
-/// The largest window, and the one that holds where nothing else is said.
+/// The largest window, and the default.
 pub(crate) const BITS_MAX: u8 = 15;
 
-/// The smallest window that zlib compresses with: for 8 it silently takes 9, and such a stream does
-/// not fit what was agreed.
+/// The smallest window that zlib compresses with. For 8 bits it silently uses 9, and such a stream
+/// violates the agreement.
 pub(crate) const BITS_MIN: u8 = 9;
 
-/// The lowest level that zlib-rs gets. At 1 its `deflate_quick` panics where the output is full
-/// before the input is read, which is what happens with a message that cannot be compressed
-/// (zlib-rs 0.6.8: it counts what is pending, and not what has been written before that).
+/// The lowest level passed to zlib-rs. At level 1 its `deflate_quick` panics if the output is full
+/// before the input is read, which happens with incompressible messages. (zlib-rs 0.6.8 counts
+/// pending bytes, but not bytes written before that.)
 pub(crate) const LEVEL_MIN: u8 = 2;
 
-/// Longer messages are compressed at the lowest level by the shared compressor. Text of 1 MiB takes
-/// 12 ms at level 6 and 8 ms at level 2, which makes it 6 % longer (2026-11-22, a shared virtual
+/// The shared compressor compresses longer messages at the lowest level. Text of 1 MiB takes 12 ms
+/// at level 6. It takes 8 ms at level 2 and becomes 6 % longer (2026-11-22, a shared virtual
 /// machine with 2 cores).
 pub(crate) const QUICK_LEN: usize = 256 << 10;
 
-/// Whose state compresses the messages of a connection.
+/// Which compressor state a connection uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compressor {
-    /// One for all connections of the thread. Every message starts from nothing, so this side
-    /// announces that it takes no context over.
+    /// One compressor for all connections of the thread. Each message is compressed independently,
+    /// so this side announces `no_context_takeover`.
     Shared,
-    /// One for each connection (about 150 KiB and four times the window, from the first compressed
-    /// message on), which finds again what earlier messages had. Where no context may be taken
-    /// over, the shared one is as good and is used.
+    /// One compressor per connection, which can refer to earlier messages. It takes about 150 KiB
+    /// plus four times the window, from the first compressed message on. If context takeover is
+    /// forbidden, the connection uses the shared compressor, which is equally good then.
     Dedicated,
 }
 
-/// What an endpoint wants of permessage-deflate.
+/// The permessage-deflate settings of an endpoint.
 ///
-/// Numbers out of range count as the nearest one in range.
+/// Numbers out of range are clamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeflateConfig {
-    /// The server compresses each message by itself. A server announces it, a client demands it.
-    /// Off unless said otherwise.
+    /// The server compresses each message independently. A server announces this; a client demands
+    /// it. Default: off.
     pub server_no_context_takeover: bool,
-    /// The client compresses each message by itself. A client announces it, a server demands it.
-    /// Off unless said otherwise.
+    /// The client compresses each message independently. A client announces this; a server demands
+    /// it. Default: off.
     pub client_no_context_takeover: bool,
-    /// The largest window of what the server compresses, in bits: 9 to 15. 15 unless said
-    /// otherwise.
+    /// The server's largest compression window, in bits: 9 to 15. Default: 15.
     pub server_max_window_bits: u8,
-    /// The largest window of what the client compresses, in bits: 9 to 15. 15 unless said
-    /// otherwise. A server with less than 15 declines the offer of a client that cannot be limited.
+    /// The client's largest compression window, in bits: 9 to 15. Default: 15. A server with less
+    /// than 15 declines the offer of a client whose window cannot be limited.
     pub client_max_window_bits: u8,
-    /// How hard to try, from 1 (fast) to 9 (small); 1 is the same as 2. 6 unless said otherwise.
-    /// The shared compressor compresses messages of more than 256 KiB at level 2: other connections
-    /// wait for it meanwhile.
+    /// The compression level, from 1 (fast) to 9 (small); 1 is the same as 2. Default: 6. The
+    /// shared compressor uses level 2 for messages of more than 256 KiB, because other connections
+    /// wait meanwhile.
     pub level: u8,
-    /// Messages with fewer bytes are sent as they are. 256 unless said otherwise: below, there is
-    /// little to gain.
+    /// Messages with fewer bytes are sent uncompressed. Default: 256; shorter messages gain little.
     pub threshold: usize,
-    /// Whose state compresses. The shared one unless said otherwise.
+    /// Which compressor state to use. Default: shared.
     pub compressor: Compressor,
 }
 
 impl DeflateConfig {
-    /// The defaults, as the fields state them.
+    /// The defaults that the fields document.
     pub const DEFAULT: Self = Self {
         server_no_context_takeover: false,
         client_no_context_takeover: false,
@@ -70,27 +68,27 @@ impl DeflateConfig {
         compressor: Compressor::Shared,
     };
 
-    /// The largest window that the server may use, in range.
+    /// The server's largest window, clamped.
     pub(crate) fn server_bits(&self) -> u8 {
         self.server_max_window_bits.clamp(BITS_MIN, BITS_MAX)
     }
 
-    /// The largest window that the client may use, in range.
+    /// The client's largest window, clamped.
     pub(crate) fn client_bits(&self) -> u8 {
         self.client_max_window_bits.clamp(BITS_MIN, BITS_MAX)
     }
 
-    /// The level, in range.
+    /// The level, clamped.
     pub(crate) fn level(&self) -> u8 {
         self.level.clamp(LEVEL_MIN, 9)
     }
 
-    /// Whether the server, being this endpoint, starts each message from nothing.
+    /// Whether this endpoint, as a server, compresses each message independently.
     pub(crate) fn server_forgets(&self) -> bool {
         self.server_no_context_takeover || self.compressor == Compressor::Shared
     }
 
-    /// Whether the client, being this endpoint, starts each message from nothing.
+    /// Whether this endpoint, as a client, compresses each message independently.
     pub(crate) fn client_forgets(&self) -> bool {
         self.client_no_context_takeover || self.compressor == Compressor::Shared
     }
@@ -102,24 +100,25 @@ impl Default for DeflateConfig {
     }
 }
 
-/// What client and server have agreed on (RFC 7692 section 7.1). The handshake yields it.
+/// The parameters that client and server agreed on (RFC 7692 section 7.1). The handshake returns
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Agreement {
-    /// The server compresses each message by itself.
+    /// The server compresses each message independently.
     pub server_no_context_takeover: bool,
-    /// The client compresses each message by itself.
+    /// The client compresses each message independently.
     pub client_no_context_takeover: bool,
-    /// The largest window of what the server compresses, in bits: 8 to 15, but 9 to 15 where this
-    /// endpoint is the server.
+    /// The server's largest compression window, in bits: 8 to 15, or 9 to 15 if this endpoint is
+    /// the server.
     pub server_max_window_bits: u8,
-    /// The largest window of what the client compresses, in bits: 8 to 15, but 9 to 15 where this
-    /// endpoint is the client.
+    /// The client's largest compression window, in bits: 8 to 15, or 9 to 15 if this endpoint is
+    /// the client.
     pub client_max_window_bits: u8,
 }
 
 impl Agreement {
-    /// What holds where no parameter is given: windows of 15 bits, context taken over by both.
+    /// The agreement without parameters: windows of 15 bits, and both sides take context over.
     pub const DEFAULT: Self = Self {
         server_no_context_takeover: false,
         client_no_context_takeover: false,
@@ -127,9 +126,9 @@ impl Agreement {
         client_max_window_bits: BITS_MAX,
     };
 
-    /// Whether the client can be sent what a server with this `config` has compressed [for
-    /// many](super::Codec::for_many): the server takes no context over, and the window is as large
-    /// as the config's.
+    /// Whether this client can read messages that a server with this `config` compressed [for
+    /// many](super::Codec::for_many). True if the server takes no context over and the window is at
+    /// least as large as the config's.
     #[must_use]
     pub fn takes_for_many(&self, config: &DeflateConfig) -> bool {
         self.server_no_context_takeover && self.server_max_window_bits >= config.server_bits()

@@ -1,38 +1,37 @@
-//! The last bytes that a peer has sent, which its next messages may refer to.
+//! The last bytes that a peer has sent. Its next messages may refer to them.
 
 use alloc::vec::Vec;
 
-/// A ring that holds the last `size` bytes of what is put in. It grows with what it holds, not with
-/// what it may hold.
+/// A ring buffer of the last `size` bytes. Its memory grows with its contents.
 pub(crate) struct History {
     bytes: Vec<u8>,
-    /// Where the oldest byte is, once the ring is full; 0 before.
+    /// The index of the oldest byte once the ring is full; 0 before.
     oldest: usize,
     size: usize,
 }
 
 impl History {
-    /// An empty one, which takes no memory. `size` must be a power of two.
+    /// An empty ring, which has allocated nothing. `size` must be a power of two.
     pub(crate) const fn new(size: usize) -> Self {
         assert!(size.is_power_of_two(), "a window has a power of two bytes");
         Self { bytes: Vec::new(), oldest: 0, size }
     }
 
-    /// Appends `data`; what is older than `size` bytes is gone.
+    /// Appends `data`. Bytes older than the last `size` are dropped.
     pub(crate) fn push(&mut self, data: &[u8]) {
         let data = &data[data.len().saturating_sub(self.size)..];
         let (fresh, wrapped) = data.split_at(data.len().min(self.size - self.bytes.len()));
         self.grow(fresh.len());
         self.bytes.extend_from_slice(fresh);
-        // From here on the ring is full, or there is nothing left.
+        // At this point the ring is full, or no data is left.
         let (end, start) = wrapped.split_at(wrapped.len().min(self.size - self.oldest));
         self.bytes[self.oldest..][..end.len()].copy_from_slice(end);
         self.bytes[..start.len()].copy_from_slice(start);
         self.oldest = (self.oldest + wrapped.len()) & (self.size - 1);
     }
 
-    /// Room for `more` bytes: twice what there was, so that growing is cheap, and never more than
-    /// the window.
+    /// Makes room for `more` bytes. It doubles the capacity, so that growth is cheap, but never
+    /// exceeds the window.
     fn grow(&mut self, more: usize) {
         let needed = self.bytes.len() + more;
         if needed > self.bytes.capacity() {
@@ -41,13 +40,13 @@ impl History {
         }
     }
 
-    /// What the ring holds, oldest first, in two pieces.
+    /// The contents of the ring, oldest first, in two pieces.
     pub(crate) fn pieces(&self) -> [&[u8]; 2] {
         let (newer, older) = self.bytes.split_at(self.oldest);
         [older, newer]
     }
 
-    /// How many bytes it holds.
+    /// The number of bytes in the ring.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }

@@ -1,4 +1,4 @@
-//! Decompression of one message, which never makes more than was allowed.
+//! Decompression of one message, within a fixed limit on its output.
 
 use alloc::vec::Vec;
 
@@ -7,35 +7,35 @@ use zlib_rs::{Inflate, InflateFlush, Status};
 use super::history::History;
 use crate::Violation;
 
-/// What senders leave out at the end of a message (RFC 7692 section 7.2.2): the lengths of an empty
-/// stored block, whose header the message does have. The last byte is ours: it must not be needed.
+/// The bytes that senders omit at the end of a message (RFC 7692 section 7.2.2). They are the
+/// lengths of an empty stored block, whose header the message contains. The last byte is our
+/// addition: a valid message never consumes it.
 const TAIL: [u8; 5] = [0, 0, 0xff, 0xff, 0xff];
 
 /// The largest window of DEFLATE, in bytes.
 const WINDOW_MAX: usize = 1 << 15;
 
-/// What it costs to begin anew after a final block, beside the window's bytes, in the unit of
+/// The cost of a restart after a final block, beside the bytes of the window, in the unit of
 /// `RESTART_BUDGET`.
 const RESTART_COST: usize = 4096;
 
-/// How much may be spent on final blocks in one message: this, and so much for each compressed
-/// byte. A message of nothing but final blocks would otherwise cost a copy of the window for every
-/// two bytes.
+/// The budget for final blocks in one message: this, plus an amount for each compressed byte.
+/// Without a limit, a message of final blocks would cost a copy of the window for every two bytes.
 const RESTART_BUDGET: usize = 256 << 10;
 const RESTART_BUDGET_PER_BYTE: usize = 64;
 
-/// A decompressor in which streams of 15 bits, and so all smaller ones, can be read.
+/// A decompressor for windows of 15 bits, which can read all smaller ones too.
 pub(super) fn new() -> Inflate {
     Inflate::new(false, 15)
 }
 
-/// Forgets the last stream; the next one may refer to `history`.
+/// Discards the last stream. The next one may refer to `history`.
 pub(super) fn restart(
     inflate: &mut Inflate,
     history: Option<&History>,
     output: &[u8],
 ) -> Result<(), Violation> {
-    // This also forgets the window's size and takes 15 bits.
+    // This also resets the window's size to 15 bits.
     inflate.reset(false);
     let pieces = history.map_or([&[][..]; 2], History::pieces);
     let recent = &output[output.len().saturating_sub(WINDOW_MAX)..];
@@ -45,21 +45,22 @@ pub(super) fn restart(
     Ok(())
 }
 
-/// One message on its way from `inflate` to the end of `out`.
+/// The decompression of one message from `inflate` to the end of `out`.
 pub(super) struct Job<'a> {
     inflate: &'a mut Inflate,
     history: Option<&'a History>,
     out: &'a mut Vec<u8>,
-    /// Where in `out` the message starts and, so far, ends; what follows is room.
+    /// The message lies in `out` from `start` to `end`. The rest of `out` is free room.
     start: usize,
     end: usize,
     max: usize,
-    /// What final blocks have cost beside that.
+    /// The additional cost of final blocks so far.
     restarts: usize,
 }
 
 impl<'a> Job<'a> {
-    /// `inflate` must have been restarted with `history`, or have made what `history` ends with.
+    /// `inflate` must have been restarted with `history`, or its last output must be the end of
+    /// `history`.
     pub(super) fn new(
         inflate: &'a mut Inflate,
         history: Option<&'a History>,
@@ -70,8 +71,8 @@ impl<'a> Job<'a> {
         Self { inflate, history, out, start, end: start, max, restarts: 0 }
     }
 
-    /// Appends the message to `out`; nothing is appended in case of an error. Says how many bytes
-    /// of work it was, too: those that were made, and the window's copies for final blocks.
+    /// Appends the message to `out`, or nothing on an error. Also returns the work in bytes: the
+    /// output, plus the copies of the window for final blocks.
     pub(super) fn run(mut self, compressed: &[u8]) -> (usize, Result<(), Violation>) {
         let result = self.message(compressed);
         let work = self.end - self.start + self.restarts;
@@ -89,21 +90,21 @@ impl<'a> Job<'a> {
             if !ended {
                 break;
             }
-            // A final block, after which another may follow (section 7.2.3.4). To zlib that is
-            // another stream; to the protocol it is not, so the window stays.
+            // A final block, after which another block may follow (section 7.2.3.4). zlib starts a
+            // new stream there, but the protocol does not, so the window must be kept.
             let kept =
                 self.history.map_or(0, History::len) + (self.end - self.start).min(WINDOW_MAX);
             budget = budget.checked_sub(RESTART_COST + kept).ok_or(Violation::BadDeflate)?;
             self.restarts += RESTART_COST + kept;
             restart(self.inflate, self.history, &self.out[self.start..self.end])?;
             if rest.is_empty() {
-                // The sender has left out the empty block that had to follow. Nothing is missing
-                // all the same.
+                // The sender omitted the empty block that should follow. The message is complete
+                // without it.
                 return Ok(());
             }
         }
-        // A block that is not complete would take the tail for data, or want more than the tail: it
-        // makes output or takes the last byte as well.
+        // An incomplete block would read the tail as data, or need more than the tail. It then
+        // produces output or consumes the last byte too.
         let before = self.end;
         let (consumed, ended) = self.feed(&TAIL, InflateFlush::Block, 0)?;
         if rest.is_empty() && !ended && consumed == TAIL.len() - 1 && self.end == before {
@@ -113,8 +114,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Decompresses until `input` or the stream is at its end. Yields how much of `input` was
-    /// taken, and whether it was the stream.
+    /// Decompresses until the end of `input` or of the stream. Returns how much of `input` was
+    /// consumed, and whether the stream ended.
     fn feed(
         &mut self,
         input: &[u8],
@@ -141,22 +142,23 @@ impl<'a> Job<'a> {
             if status == Status::StreamEnd {
                 return Ok((consumed, true));
             }
-            // With room left it has stopped for want of input, or where `flush` asked it to.
+            // If room is left, it stopped because the input ended, or where `flush` told it to.
             if full || self.end < room {
                 return Ok((consumed, false));
             }
         }
     }
 
-    /// Makes room in `out` and says where it ends: where the message does if that may not get
-    /// longer.
+    /// Makes room in `out` and returns its end. The end is the maximum length of the message if
+    /// that is smaller.
     fn room(&mut self, hint: usize) -> usize {
         if self.end == self.out.len() {
             let made = self.end - self.start;
-            // Room costs zeros. The first guess is what text makes, and each further one doubles.
+            // New room is filled with zeros, which takes time. The first guess fits text; each
+            // later one doubles.
             let more = if made == 0 { hint.saturating_mul(4).clamp(128, 32 << 10) } else { made };
             let more = more.min(self.max - made);
-            // Not twice what is needed: this buffer is kept.
+            // Exact, and not doubled, because this buffer is kept.
             self.out.reserve_exact(more);
             self.out.resize(self.end + more, 0);
         }

@@ -1,16 +1,16 @@
-//! permessage-deflate: messages are compressed one by one (RFC 7692 section 7).
+//! permessage-deflate: each message is compressed separately (RFC 7692 section 7).
 //!
-//! What it costs to keep, beside the few words of a [`Codec`]:
+//! Memory, apart from the few words of a [`Codec`]:
 //!
-//! - Compressing: zlib's state, some 240 KiB and four times the window. [`Compressor::Shared`] has
-//!   one for all connections of a thread; only [`Compressor::Dedicated`] without
-//!   `no_context_takeover` has one for each.
-//! - Decompressing: one state of 43 KiB for all connections of a thread. A connection whose peer
-//!   takes its context over keeps what it has received, up to the window's size, and nothing before
-//!   the first compressed message.
+//! - Compression: zlib's state takes about 240 KiB plus four times the window.
+//!   [`Compressor::Shared`] has one for all connections of a thread. Only [`Compressor::Dedicated`]
+//!   without `no_context_takeover` has one per connection.
+//! - Decompression: one state of 43 KiB serves all connections of a thread. If its peer takes
+//!   context over, a connection stores the last received bytes, up to the size of the window. It
+//!   stores nothing before the first compressed message.
 //!
-//! The window is what differs between connections, so the shared decompressor is handed the window
-//! of the one whose turn it is; as long as that is the same one, there is nothing to hand over.
+//! Connections differ only in their windows. The shared decompressor therefore loads the window of
+//! a connection before it reads for it. This step is skipped while the same connection continues.
 
 mod codec;
 mod compress;

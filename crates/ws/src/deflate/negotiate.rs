@@ -1,4 +1,4 @@
-//! Who asks for what, and who gets it (RFC 7692 section 7.1).
+//! The negotiation of permessage-deflate (RFC 7692 section 7.1).
 
 use alloc::vec::Vec;
 
@@ -14,14 +14,13 @@ pub(crate) struct Parameters {
     server_no_context_takeover: bool,
     client_no_context_takeover: bool,
     server_max_window_bits: Option<u8>,
-    /// In an offer it may come without a value.
+    /// In an offer it may have no value.
     client_max_window_bits: Option<Option<u8>>,
 }
 
 impl Parameters {
-    /// The parameters of one element of the list. `None` where one is unknown, there twice, or has
-    /// a value that it must not have: an offer is then declined and an answer fails the connection
-    /// (section 7.1).
+    /// The parameters of one element of the list. `None` if one is unknown, occurs twice, or has an
+    /// invalid value. An offer is then declined; an answer fails the connection (section 7.1).
     pub(crate) fn read(extension: Extension<'_>) -> Option<Self> {
         let mut read = Self::default();
         for (name, value) in extension.parameters() {
@@ -69,7 +68,7 @@ impl Parameters {
     }
 }
 
-/// A number from 8 to 15 without zeros in front (section 7.1.2).
+/// A number from 8 to 15 without leading zeros (section 7.1.2).
 fn window_bits(value: Value<'_>) -> Option<u8> {
     let mut bytes = value.bytes();
     let (first, second, None) = (bytes.next()?, bytes.next(), bytes.next()) else {
@@ -91,8 +90,7 @@ fn write_parameter(name: &str, bits: Option<u8>, out: &mut Vec<u8>) {
     }
 }
 
-/// A server's answer to an offer, appended to `out`; `None`, and nothing appended, where it
-/// declines.
+/// Appends a server's answer to an offer. Returns `None`, and appends nothing, if it declines.
 pub(crate) fn answer(
     config: &DeflateConfig,
     offer: &Parameters,
@@ -106,7 +104,7 @@ pub(crate) fn answer(
     };
     let client_max_window_bits = match offer.client_max_window_bits {
         Some(hint) => hint.unwrap_or(BITS_MAX).min(config.client_bits()),
-        // Such a client cannot be told a limit (section 7.1.2.2).
+        // Such a client cannot be limited (section 7.1.2.2).
         None if config.client_bits() < BITS_MAX => return None,
         None => BITS_MAX,
     };
@@ -130,14 +128,14 @@ pub(crate) fn answer(
     Some(agreement)
 }
 
-/// What a client offers.
+/// A client's offer.
 fn offer(config: &DeflateConfig) -> Parameters {
     let limit = |bits| (bits < BITS_MAX).then_some(bits);
     Parameters {
         server_no_context_takeover: config.server_no_context_takeover,
         client_no_context_takeover: config.client_forgets(),
         server_max_window_bits: limit(config.server_bits()),
-        // Always there, or the server could not ask for less.
+        // Always present. Without it the server could not ask for a smaller window.
         client_max_window_bits: Some(limit(config.client_bits())),
     }
 }
@@ -147,8 +145,9 @@ pub(crate) fn write_offer(config: &DeflateConfig, out: &mut Vec<u8>) {
     offer(config).write(out);
 }
 
-/// What a server's answer to the client's offer amounts to. `None` where it does not go with the
-/// offer, or demands what zlib cannot do: the connection fails (section 7.1).
+/// The agreement that results from a server's answer to the client's offer. `None` if the answer
+/// does not match the offer, or demands something that zlib cannot do. The connection then fails
+/// (section 7.1).
 pub(crate) fn check(config: &DeflateConfig, answer: &Parameters) -> Option<Agreement> {
     let offer = offer(config);
     if offer.server_no_context_takeover && !answer.server_no_context_takeover {
@@ -163,7 +162,7 @@ pub(crate) fn check(config: &DeflateConfig, answer: &Parameters) -> Option<Agree
     let client_max_window_bits = match answer.client_max_window_bits {
         None => config.client_bits(),
         Some(Some(bits)) if (BITS_MIN..=config.client_bits()).contains(&bits) => bits,
-        // Without a value, with a larger one than offered, or with 8.
+        // No value, a value above the offered one, or 8.
         Some(_) => return None,
     };
     Some(Agreement {

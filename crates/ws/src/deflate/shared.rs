@@ -1,4 +1,4 @@
-//! What the connections of one thread share.
+//! The state that all connections of one thread share.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,38 +7,38 @@ use zlib_rs::{Deflate, Inflate};
 
 use super::compress;
 
-/// How many shared compressors there may be. One server's connections differ only in the window, so
-/// seven would do; the one that was used least recently makes way.
+/// The most shared compressors. The connections of one server differ only in the window, so seven
+/// would suffice. The least recently used one is replaced.
 const COMPRESSORS_MAX: usize = 8;
 
-/// Bytes that went through a codec, since it was made. A message that fails counts as far as it
-/// went.
+/// Bytes that went through a codec since its creation. A failed message counts up to the point of
+/// failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CodecBytes {
-    /// Bytes that were made by decompression. Compressed bytes that make little are charged for
-    /// their own work: see [`INFLATE_INPUT_COST`].
+    /// Bytes produced by decompression. Compressed bytes that produce little are charged for their
+    /// own work: see [`INFLATE_INPUT_COST`].
     pub inflated: u64,
-    /// Bytes that were given to the compressor, whether that made them shorter or not.
+    /// Bytes passed to the compressor, whether they became shorter or not.
     pub deflated: u64,
 }
 
-/// A message counts as at least so many inflated bytes for each of its compressed bytes. Blocks
-/// that make nothing still cost the tables of their codes: 107 ns for a compressed byte, where text
-/// takes 2 ns for a byte that is made (2026-11-22, a shared virtual machine with 2 cores).
+/// Each compressed byte of a message counts as at least this many inflated bytes. Blocks without
+/// output still cost the setup of their code tables: 107 ns per compressed byte. Text takes 2 ns
+/// per byte of output (2026-11-22, a shared virtual machine with 2 cores).
 pub const INFLATE_INPUT_COST: u64 = 16;
 
-/// What the connections of one thread share: the compressors, one for each window size and level in
-/// use, and the decompressor.
+/// The state that all connections of one thread share: the compressors, one per window size and
+/// level in use, and the decompressor.
 ///
-/// A compressor has, with windows of 9 to 15 bits, 242 to 368 KiB; at most 8 are kept. The
-/// decompressor has 43 KiB. Each is made when it is first needed, and then kept.
+/// A compressor takes 242 to 368 KiB, with windows of 9 to 15 bits; at most 8 are kept. The
+/// decompressor takes 43 KiB. Each is created on first use and then kept.
 #[derive(Default)]
 pub struct Shared {
-    /// The one used last comes first.
+    /// Most recently used first.
     compressors: Vec<Entry>,
     pub(super) inflate: Option<Inflate>,
-    /// Whose stream the decompressor has just read.
+    /// The stream that the decompressor read last.
     pub(super) resident: Option<Resident>,
     pub(super) bytes: CodecBytes,
 }
@@ -50,7 +50,7 @@ struct Entry {
     used: bool,
 }
 
-/// A stream, and how much of it has been read: a connection may have read on elsewhere in between.
+/// A stream and its read position. The connection may have continued elsewhere in between.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Resident {
     pub(super) stream: usize,
@@ -58,7 +58,7 @@ pub(super) struct Resident {
 }
 
 impl Shared {
-    /// Without any memory.
+    /// Creates an instance that has allocated nothing yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -69,13 +69,13 @@ impl Shared {
         }
     }
 
-    /// How many bytes were compressed and decompressed with it.
+    /// How many bytes were compressed and decompressed with this instance.
     #[must_use]
     pub const fn bytes(&self) -> CodecBytes {
         self.bytes
     }
 
-    /// The compressor for this window and level, which knows of no earlier message.
+    /// The compressor for this window and level, reset so that it refers to no earlier message.
     pub(super) fn compressor(&mut self, bits: u8, level: u8) -> &mut Deflate {
         let place =
             self.compressors.iter().position(|entry| (entry.bits, entry.level) == (bits, level));
@@ -87,8 +87,7 @@ impl Shared {
         });
         self.compressors[..=place].rotate_right(1);
         let entry = &mut self.compressors[0];
-        // Beside what zlib needs for itself, this keeps the messages of one connection from the
-        // others.
+        // The reset also keeps one connection's messages from leaking into another's.
         if entry.used {
             entry.deflate.reset();
         }

@@ -1,4 +1,4 @@
-//! A message that comes in pieces.
+//! A message that arrives in pieces.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,23 +8,22 @@ use crate::{Opcode, Utf8, Violation, frame::CONTROL_LEN_MAX, mask};
 /// The room before an assembled payload, for the longest header of a reply.
 pub(crate) const HEAD_ROOM: usize = 10;
 
-/// A message or a control frame of which a part has come. An engine has one of them only while it
-/// waits for the rest.
+/// An incomplete message or control frame. An engine owns one only while it waits for the rest.
 pub(crate) struct Assembly {
-    /// [`HEAD_ROOM`] bytes, then the payload so far, unmasked.
+    /// [`HEAD_ROOM`] bytes, then the received payload, unmasked.
     pub(crate) bytes: Vec<u8>,
-    /// The message that is under way, if one is.
+    /// The incomplete message, if any.
     pub(crate) message: Option<Message>,
-    /// The frame of which a part has come, if there is one.
+    /// The incomplete frame, if any.
     pub(crate) frame: Option<Frame>,
-    /// The payload so far of a control frame, unmasked.
+    /// The received payload of a control frame, unmasked.
     pub(crate) control: [u8; CONTROL_LEN_MAX],
     pub(crate) control_len: u8,
-    /// It was taken to decompress into.
+    /// The buffer was taken from the scratch for decompression.
     pub(crate) is_warm: bool,
 }
 
-/// The message under way.
+/// The incomplete message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
     pub(crate) text: bool,
@@ -33,14 +32,14 @@ pub(crate) struct Message {
     pub(crate) utf8: Utf8,
 }
 
-/// The frame under way.
+/// The incomplete frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub(crate) opcode: Opcode,
     pub(crate) fin: bool,
-    /// The key, turned to the next byte.
+    /// The masking key, rotated to the next byte.
     pub(crate) key: Option<[u8; 4]>,
-    /// How many bytes of its payload are yet to come.
+    /// How many bytes of the payload have not arrived yet.
     pub(crate) left: usize,
 }
 
@@ -56,7 +55,7 @@ impl Assembly {
         }
     }
 
-    /// Makes it what [`Assembly::new`] gives, but for the memory.
+    /// Resets it to the state of [`Assembly::new`] but keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.message = None;
@@ -64,14 +63,14 @@ impl Assembly {
         self.control_len = 0;
     }
 
-    /// Begins a message.
+    /// Starts a message.
     pub(crate) fn open(&mut self, text: bool, compressed: bool) {
         self.bytes.clear();
         self.bytes.resize(HEAD_ROOM, 0);
         self.message = Some(Message { text, compressed, fragments: 0, utf8: Utf8::new() });
     }
 
-    /// Takes a piece of a control frame.
+    /// Appends a piece of a control frame.
     pub(crate) fn add_control(&mut self, piece: &[u8], key: Option<[u8; 4]>) {
         let start = usize::from(self.control_len);
         let place = &mut self.control[start..start + piece.len()];
@@ -82,7 +81,8 @@ impl Assembly {
         self.control_len += piece.len() as u8;
     }
 
-    /// Takes a piece of the message, `last` or not. Returns whether it was looked at as text.
+    /// Appends a piece of the message; `last` marks the last one. Returns whether the piece was
+    /// validated as text.
     pub(crate) fn add_data(
         &mut self,
         piece: &[u8],
@@ -105,7 +105,7 @@ impl Assembly {
         Ok(check)
     }
 
-    /// How long the message is so far.
+    /// The length of the message so far.
     pub(crate) fn payload_len(&self) -> usize {
         self.bytes.len().saturating_sub(HEAD_ROOM)
     }

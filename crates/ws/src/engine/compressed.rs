@@ -1,12 +1,12 @@
-//! Where the engine meets permessage-deflate (RFC 7692). Without the feature nothing is compressed,
-//! and RSV1 is a reserved bit.
+//! permessage-deflate in the engine (RFC 7692). Without the feature nothing is compressed, and RSV1
+//! is a reserved bit.
 
 use super::{Engine, Outbox, pieces::Steps};
 use crate::{Opcode, Violation};
 
 #[cfg(feature = "deflate")]
 impl Outbox<'_> {
-    /// Sends a message compressed, if that was agreed and pays.
+    /// Sends a message compressed, if compression was negotiated and makes it shorter.
     pub(super) fn compressed(&mut self, opcode: Opcode, payload: &[u8]) -> bool {
         let Some(codec) = &mut self.engine.codec else { return false };
         let local = &mut self.out.local;
@@ -24,7 +24,7 @@ impl Outbox<'_> {
 
 #[cfg(feature = "deflate")]
 impl Steps<'_, '_> {
-    /// Replaces the compressed message in `bytes`, of the engine's own, by what it says.
+    /// Replaces the compressed message in the engine's own `bytes` by the decompressed one.
     pub(super) fn inflate_assembled(&mut self) -> Result<(), Violation> {
         let Some(assembly) = self.lane.held.message.take() else { return Ok(()) };
         let result = self.inflate(&assembly.bytes[super::assembly::HEAD_ROOM..]);
@@ -32,7 +32,7 @@ impl Steps<'_, '_> {
         result
     }
 
-    /// Makes what the compressed message at `src` of the input says the message that is looked at.
+    /// Decompresses the message at `src` of the input. The result becomes the current message.
     pub(super) fn inflate_input(&mut self, src: usize, len: usize) -> Result<(), Violation> {
         let input = core::mem::take(&mut self.lane.input);
         let result = self.inflate(&input[src..src + len]);

@@ -7,17 +7,17 @@ use super::{
 };
 use crate::{Close, CloseCode, Opcode, Violation, frame::write_plain, mask, scratch::Output};
 
-/// Where a whole control frame's payload lies.
+/// Where the payload of a complete control frame lies.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Control {
-    /// In the input, masked if there is a key.
+    /// In the input. It is masked if there is a key.
     Input { opcode: Opcode, src: usize, len: usize, key: Option<[u8; 4]> },
     /// In the scratch, unmasked.
     Held { opcode: Opcode, len: usize },
 }
 
 impl Control {
-    /// Answers it and tells of it.
+    /// Sends the answer and returns the event.
     pub(super) fn tell<'l>(
         self,
         lane: &'l mut Lane<'_>,
@@ -30,7 +30,7 @@ impl Control {
             Self::Input { opcode, src, len, key: None } => {
                 tell(opcode, outbox, None, &lane.input[src..src + len])
             }
-            // The header of the answer has two bytes.
+            // The answer's header has two bytes.
             Self::Input { opcode, src, len, key: Some(key) } if outbox.out.has_room(src, 2) => {
                 let start = outbox.out.make_room(src, 2);
                 let (head, payload) = mask::unmask_down(lane.input, start, 2, src - 2, 2, len, key);
@@ -45,8 +45,8 @@ impl Control {
     }
 }
 
-/// Where an answer can be built: the bytes right before the payload, and where the payload ends in
-/// the input.
+/// The place where an answer can be built in the input: the bytes right before the payload, and the
+/// end of the payload.
 type Room<'a> = Option<(&'a mut [u8], usize)>;
 
 fn tell<'l>(
@@ -73,7 +73,7 @@ fn tell<'l>(
     }
 }
 
-/// Sends `payload` back, unless this side has sent its Close frame.
+/// Sends `payload` back, unless this side has already sent its Close frame.
 fn answer(outbox: &mut Outbox<'_>, opcode: Opcode, room: Room<'_>, payload: &[u8]) {
     if outbox.engine.is_closing() {
         return;
@@ -87,7 +87,7 @@ fn answer(outbox: &mut Outbox<'_>, opcode: Opcode, room: Room<'_>, payload: &[u8
     }
 }
 
-/// What a Close frame says (RFC 6455 sections 5.5.1, 7.4).
+/// Parses the payload of a Close frame (RFC 6455 sections 5.5.1, 7.4).
 fn parse_close(payload: &[u8]) -> Result<Close<'_>, Violation> {
     match payload {
         [] => Ok(Close { code: None, reason: "" }),

@@ -1,4 +1,4 @@
-//! What a pass yields.
+//! The events of a pass.
 
 use core::{
     cell::Cell,
@@ -8,35 +8,36 @@ use core::{
 
 use crate::{Close, Opcode, Outbox, SendError, Violation};
 
-/// What has come.
+/// An event of a [`Pass`](crate::Pass).
 #[derive(Debug)]
 #[non_exhaustive]
-// Without a tag of its own it would be told from the insides of its variants, with more
+// Without an explicit tag, the compiler derives it from the variants' contents, which takes more
 // instructions.
 #[repr(u8)]
 pub enum Event<'a> {
-    /// A message of text.
+    /// A text message.
     Text(Text<'a>),
-    /// A message of bytes.
+    /// A binary message.
     Binary(Binary<'a>),
-    /// A ping, which has been answered.
+    /// A ping. The engine has answered it.
     Ping(&'a [u8]),
     /// A pong.
     Pong(&'a [u8]),
-    /// The peer's Close frame. It has been answered, if it was not the answer. Nothing follows.
+    /// The peer's Close frame. The engine has answered it, unless it was itself the answer. Nothing
+    /// follows.
     Close(Close<'a>),
-    /// The peer has broken the protocol or a limit. The Close frame that says so is in the output.
-    /// Nothing follows.
+    /// The peer has broken the protocol or a limit. The output contains a Close frame with the
+    /// reason. Nothing follows.
     Violation(Violation),
 }
 
-/// What a pass yields, before it is given the means to answer.
+/// An event before it gets its [`Outbox`].
 ///
-/// The long way yields it, not the event itself, so that the compiler can keep an event of the
-/// short way in registers: a third of the instructions of an echo were copies.
+/// The slow path yields this type instead of the event, so that the compiler can keep an event of
+/// the fast path in registers. Copies were a third of the instructions of an echo.
 pub(super) enum Found<'a> {
-    /// With the end of the range that a reply makes of the open one, if there is no more to it; the
-    /// same for bytes.
+    /// The number is the new end of the open range if a reply is built in place and needs nothing
+    /// more. The same applies to `Binary`.
     Text(Payload<'a>, Option<usize>),
     Binary(&'a mut [u8], Option<usize>),
     Ping(&'a [u8]),
@@ -59,19 +60,19 @@ impl<'a> Found<'a> {
     }
 }
 
-/// A message of text.
+/// A text message.
 pub struct Text<'a> {
     payload: Cell<Payload<'a>>,
     reply_end: Option<usize>,
     outbox: Outbox<'a>,
 }
 
-/// The payload of a message of text.
+/// The payload of a text message.
 #[derive(Clone, Copy)]
 pub(super) enum Payload<'a> {
     Text(&'a str),
-    /// It is known to be UTF-8, but the compiler is not told so, for which it would have to be
-    /// validated again, before somebody looks at it: it came in pieces, or is ASCII.
+    /// Known to be UTF-8: it arrived in pieces, or is ASCII. It becomes a `str`, which needs a
+    /// second validation, only when the caller asks for one.
     Checked(&'a [u8]),
 }
 
@@ -92,14 +93,14 @@ impl<'a> Text<'a> {
         payload_text(&self.payload)
     }
 
-    /// Its bytes, which are UTF-8.
+    /// The bytes of the text. They are UTF-8.
     #[must_use]
     #[inline]
     pub fn as_bytes(&self) -> &'a [u8] {
         self.payload.get().as_bytes()
     }
 
-    /// Sends it back as it is, without a copy where that can be.
+    /// Sends the message back unchanged, without a copy where possible.
     ///
     /// # Errors
     ///
@@ -111,15 +112,15 @@ impl<'a> Text<'a> {
         outbox.send_back(Opcode::Text, bytes, self.reply_end)
     }
 
-    /// The text, and what sends something else while it is looked at.
+    /// The text, and an outbox to send something else while the text is borrowed.
     #[must_use]
     #[inline]
     pub fn split(self) -> (&'a str, Outbox<'a>) {
         (self.as_str(), self.outbox)
     }
 
-    /// The message, which can still be sent back, and what sends that or something else while it is
-    /// looked at.
+    /// The message, and an outbox. The outbox can send the message back, or anything else while the
+    /// message is borrowed.
     #[must_use]
     #[inline(always)]
     pub fn detach(self) -> (Received<'a>, Outbox<'a>) {
@@ -127,8 +128,9 @@ impl<'a> Text<'a> {
     }
 }
 
-/// A message of either kind, apart from what sends: for who looks at it while he sends, and may
-/// send it back in the end. See [`Text::detach`], [`Binary::detach`] and [`Outbox::reply`].
+/// A message of either kind, separate from its outbox. Use it to read the message while sending,
+/// and perhaps to send it back at the end. See [`Text::detach`], [`Binary::detach`] and
+/// [`Outbox::reply`].
 pub struct Received<'a> {
     payload: Content<'a>,
     reply_end: Option<usize>,
@@ -140,14 +142,14 @@ enum Content<'a> {
 }
 
 impl<'a> Received<'a> {
-    /// Whether it is text.
+    /// Whether it is a text message.
     #[must_use]
     #[inline]
     pub const fn is_text(&self) -> bool {
         matches!(self.payload, Content::Text(_))
     }
 
-    /// Its bytes.
+    /// The bytes of the message.
     #[must_use]
     #[inline]
     pub fn as_bytes(&self) -> &'a [u8] {
@@ -157,8 +159,8 @@ impl<'a> Received<'a> {
         }
     }
 
-    /// Its text, if it is text. Text that came in pieces is validated again for the compiler's
-    /// sake: who only passes it on does better with [`as_bytes`](Self::as_bytes).
+    /// The text, if this is a text message. Text that arrived in pieces is validated again to get a
+    /// `str`. To pass it on unread, use [`as_bytes`](Self::as_bytes).
     #[must_use]
     pub fn as_str(&self) -> Option<&'a str> {
         match &self.payload {
@@ -196,7 +198,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// The text of a payload, which is kept for the next time.
+/// The text of a payload. The `str` is stored for the next call.
 #[inline]
 fn payload_text<'a>(payload: &Cell<Payload<'a>>) -> &'a str {
     match payload.get() {
@@ -209,7 +211,7 @@ fn payload_text<'a>(payload: &Cell<Payload<'a>>) -> &'a str {
     }
 }
 
-/// Text that was checked.
+/// Converts text that has been validated before.
 #[inline(never)]
 fn known_text(bytes: &[u8]) -> &str {
     simdutf8::basic::from_utf8(bytes).expect("the text was checked")
@@ -230,7 +232,7 @@ impl fmt::Debug for Text<'_> {
     }
 }
 
-/// A message of bytes, which may be changed.
+/// A binary message. Its bytes may be changed.
 pub struct Binary<'a> {
     bytes: &'a mut [u8],
     reply_end: Option<usize>,
@@ -247,7 +249,7 @@ impl<'a> Binary<'a> {
         Self { bytes, reply_end, outbox }
     }
 
-    /// Sends it back, as it is now, without a copy where that can be.
+    /// Sends the message back with its current bytes, without a copy where possible.
     ///
     /// # Errors
     ///
@@ -258,15 +260,15 @@ impl<'a> Binary<'a> {
         outbox.send_back(Opcode::Binary, self.bytes, self.reply_end)
     }
 
-    /// The bytes, and what sends something else while they are looked at.
+    /// The bytes, and an outbox to send something else while the bytes are borrowed.
     #[must_use]
     #[inline]
     pub fn split(self) -> (&'a mut [u8], Outbox<'a>) {
         (self.bytes, self.outbox)
     }
 
-    /// The message, which can still be sent back, and what sends that or something else while it is
-    /// looked at.
+    /// The message, and an outbox. The outbox can send the message back, or anything else while the
+    /// message is borrowed.
     #[must_use]
     #[inline(always)]
     pub fn detach(self) -> (Received<'a>, Outbox<'a>) {

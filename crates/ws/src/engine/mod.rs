@@ -1,10 +1,10 @@
-//! One connection's state, and what is done with bytes.
+//! The state of one connection, and the entry points that process received bytes and send frames.
 //!
-//! How an echo comes to copy nothing: a client's frame has a header of 6, 8 or 14 bytes, the
-//! server's reply one of 2, 4 or 10. So a payload is unmasked not where it lies but to right behind
-//! the reply before it and the room for the header of its own reply, which is never above its
-//! source. The replies to all frames of a buffer are then one range of the buffer, and one write
-//! sends them.
+//! An echo copies nothing. A client's frame has a header of 6, 8 or 14 bytes; the server's reply
+//! has one of 2, 4 or 10. The engine therefore moves each payload down while it unmasks it. The
+//! payload goes right behind the previous reply and the header of its own reply, which is never
+//! above its source. The replies to all frames of a buffer then form one range of the buffer, and
+//! one write sends them.
 
 mod assembly;
 mod compressed;
@@ -29,19 +29,18 @@ use crate::{
 
 /// This side has sent its Close frame.
 const CLOSE_SENT: u8 = 1;
-/// The peer's Close frame has come.
+/// The peer's Close frame has arrived.
 const CLOSE_RECEIVED: u8 = 2;
-/// This is a client: frames that go out are masked, those that come are not.
+/// This side is a client: it masks the frames it sends and expects unmasked ones.
 const CLIENT: u8 = 4;
 /// Messages may be compressed.
 const DEFLATE: u8 = 8;
 
-/// The protocol's state of one connection after its handshake. 48 bytes; while it waits for the
-/// rest of a frame or message it holds a buffer too, else nothing.
+/// The protocol state of one connection after its handshake. It takes 48 bytes. It owns a buffer
+/// only while it waits for the rest of a frame or message.
 ///
-/// Received bytes go through [`process`](Self::process), which changes them and yields events; what
-/// is to be sent comes out of the same pass. Pings are answered without further ado, and so is the
-/// peer's Close.
+/// Pass received bytes to [`process`](Self::process), which changes them and yields events. The
+/// same pass produces the bytes to send. The engine answers pings and the peer's Close by itself.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -72,27 +71,27 @@ const DEFLATE: u8 = 8;
 /// ```
 pub struct Engine {
     config: Arc<Config>,
-    /// What has come of a message or frame that is not whole.
+    /// The received part of an incomplete message or frame.
     partial: Option<Box<Assembly>>,
     #[cfg(feature = "deflate")]
     codec: Option<Box<crate::deflate::Codec>>,
-    /// The second in which `controls` have come.
+    /// The second that `controls` counts.
     second: u32,
     controls: u16,
-    /// The beginning of a header: `head_len` bytes, fewer than any whole one may have.
+    /// The first `head_len` bytes of an incomplete header. A whole header is always longer.
     head: [u8; HEADER_LEN_MAX - 1],
     head_len: u8,
-    /// Payloads with fewer bytes go by the short way: see [`Pass::next`]. 0 while the state forbids
+    /// Payloads with fewer bytes take the fast path: see [`Pass::next`]. 0 while the state forbids
     /// it.
     quick: u8,
-    /// What `quick` is in the usual state.
+    /// The value of `quick` in the usual state.
     quick_max: u8,
     flags: u8,
     failed: Option<Violation>,
 }
 
 impl Engine {
-    /// For a connection on which compression was not agreed.
+    /// An engine for a connection without compression.
     #[must_use]
     pub fn new(config: &Arc<Config>) -> Self {
         let mut engine = Self {
@@ -120,8 +119,8 @@ impl Engine {
         engine
     }
 
-    /// For a connection on which compression was agreed: see [`handshake`](crate::handshake).
-    /// `deflate` says what is not negotiated.
+    /// An engine for a connection that negotiated compression: see [`handshake`](crate::handshake).
+    /// `deflate` holds the settings that are not negotiated.
     #[cfg(feature = "deflate")]
     #[must_use]
     pub fn with_deflate(
@@ -133,25 +132,24 @@ impl Engine {
         engine.codec =
             Some(Box::new(crate::deflate::Codec::new(!engine.is_client(), agreement, deflate)));
         engine.flags |= DEFLATE;
-        // The reply to a short message is built in place without asking whether to compress it.
+        // The fast path builds the reply to a short message in place and never compresses it.
         engine.quick_max = deflate.threshold.min(usize::from(engine.quick_max)) as u8;
         engine.settle();
         engine
     }
 
-    /// Takes received bytes, of any length, cut anywhere, and changes them. The bytes of the
-    /// answers are partly these very bytes, so they must stay until the output has been sent or
-    /// copied.
+    /// Takes received bytes, of any length and split anywhere, and changes them. The output partly
+    /// lies in these bytes, so they must stay until the output has been sent or copied.
     ///
-    /// Whatever is in `scratch` of an earlier pass, of whichever connection, is forgotten.
+    /// Discards the contents of `scratch` from an earlier pass, of this or another connection.
     #[inline]
     pub fn process<'p>(&'p mut self, input: &'p mut [u8], scratch: &'p mut Scratch) -> Pass<'p> {
         scratch.begin();
         Pass::new(self, input, scratch)
     }
 
-    /// A message, outside a pass. Returns the frame to send, which stays in `scratch` until it is
-    /// used again.
+    /// Sends a message outside a pass. Returns the frame to send, which stays in `scratch` until
+    /// its next use.
     ///
     /// # Errors
     ///
@@ -165,8 +163,8 @@ impl Engine {
         Ok(self.outside(scratch, |outbox| outbox.send(message)))
     }
 
-    /// A ping, outside a pass. Returns the frame to send, which stays in `scratch` until it is used
-    /// again.
+    /// Sends a ping outside a pass. Returns the frame to send, which stays in `scratch` until its
+    /// next use.
     ///
     /// # Errors
     ///
@@ -180,8 +178,8 @@ impl Engine {
         Ok(self.outside(scratch, |outbox| outbox.ping(payload)))
     }
 
-    /// A pong that nobody asked for, outside a pass (RFC 6455 section 5.5.3). Returns the frame to
-    /// send, which stays in `scratch` until it is used again.
+    /// Sends an unsolicited pong outside a pass (RFC 6455 section 5.5.3). Returns the frame to
+    /// send, which stays in `scratch` until its next use.
     ///
     /// # Errors
     ///
@@ -195,15 +193,15 @@ impl Engine {
         Ok(self.outside(scratch, |outbox| outbox.pong(payload)))
     }
 
-    /// Begins to close, outside a pass. Returns the frame to send, which stays in `scratch` until
-    /// it is used again. Messages go on coming until the peer's Close is there: [`End::Closed`].
-    /// For how long to wait is the caller's choice.
+    /// Starts the closing handshake outside a pass. Returns the frame to send, which stays in
+    /// `scratch` until its next use. Messages keep arriving until the peer's Close frame:
+    /// [`End::Closed`]. The caller chooses how long to wait for it.
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the first Close frame, [`SendError::BadCloseCode`] unless the
-    /// code [may travel](CloseCode::is_sendable), [`SendError::TooLong`] beyond 123 bytes of
-    /// reason.
+    /// [`SendError::Closed`] after the first Close frame. [`SendError::BadCloseCode`] unless the
+    /// code [can be sent](CloseCode::is_sendable). [`SendError::TooLong`] if the reason has more
+    /// than 123 bytes.
     pub fn close<'s>(
         &mut self,
         code: CloseCode,
@@ -214,19 +212,19 @@ impl Engine {
         Ok(self.outside(scratch, |outbox| outbox.close(code, reason)))
     }
 
-    /// Whether this side has sent its Close frame, so that nothing more can be sent.
+    /// Whether this side has sent its Close frame. It can send nothing more then.
     #[must_use]
     pub const fn is_closing(&self) -> bool {
         self.flags & CLOSE_SENT != 0
     }
 
-    /// Whether compression was agreed on, so that messages may be compressed in both directions.
+    /// Whether compression was negotiated. Messages may then be compressed in both directions.
     #[must_use]
     pub const fn has_deflate(&self) -> bool {
         self.flags & DEFLATE != 0
     }
 
-    /// How the connection has ended, if it has: whatever comes now is not looked at.
+    /// How the connection ended, or `None` while it is open. After the end, input is ignored.
     #[must_use]
     #[inline]
     pub const fn end(&self) -> Option<End> {
@@ -239,8 +237,8 @@ impl Engine {
         }
     }
 
-    /// How many bytes of memory it holds elsewhere for a message or frame of which a part has come,
-    /// without the state of a decompressor.
+    /// The heap memory, in bytes, that this engine holds for an incomplete message or frame. The
+    /// state of a decompressor is not included.
     #[must_use]
     #[inline]
     pub fn buffered(&self) -> usize {
@@ -253,7 +251,7 @@ impl Engine {
         write: impl FnOnce(&mut Outbox<'_>) -> Result<(), SendError>,
     ) -> &'s [u8] {
         scratch.begin();
-        // It was asked before whether it is refused.
+        // The callers have already checked for every error.
         let _ = write(&mut Outbox { engine: self, out: &mut scratch.out });
         scratch.out.pieces(&[]).next().unwrap_or_default()
     }
@@ -262,8 +260,8 @@ impl Engine {
         self.flags & CLIENT != 0
     }
 
-    /// Notes whether the state allows the short way. To be called when it may do so again; whatever
-    /// forbids it sets `quick` to 0.
+    /// Recomputes whether the state allows the fast path. Call it when the state may allow the path
+    /// again. Code that forbids the path sets `quick` to 0.
     fn settle(&mut self) {
         let usual = self.partial.is_none()
             && self.head_len == 0

@@ -1,4 +1,4 @@
-//! What goes out.
+//! Sending within a pass.
 
 use core::fmt;
 
@@ -10,21 +10,21 @@ use crate::{
     scratch::{Output, Place},
 };
 
-/// Shorter messages that came in pieces are copied: to send each from a buffer of its own costs a
-/// buffer and a piece of the output each.
+/// Shorter messages that arrived in pieces are copied. Sending each one from its own buffer would
+/// cost a buffer and a piece of output.
 const CARRIED_MIN: usize = 4096;
 
-/// What sends while a payload is looked at. See [`Text::split`](crate::Text::split) and
+/// Sends frames while a received payload is borrowed. See [`Text::split`](crate::Text::split) and
 /// [`Binary::split`](crate::Binary::split).
 ///
-/// Messages go out in the order of the calls.
+/// Messages are sent in the order of the calls.
 pub struct Outbox<'a> {
     pub(super) engine: &'a mut Engine,
     pub(super) out: &'a mut Output,
 }
 
 impl<'a> Outbox<'a> {
-    /// Sends a message, compressed if that was agreed and pays.
+    /// Sends a message. It is compressed if compression was negotiated and makes it shorter.
     ///
     /// # Errors
     ///
@@ -35,8 +35,9 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    /// Sends a text that is known to be UTF-8 by its bytes, because it was received, say, without
-    /// asking again. If it is not, the peer fails the connection.
+    /// Sends a text, given as bytes that the caller knows to be UTF-8, for example because they
+    /// were received. The bytes are not validated again. If they are not UTF-8, the peer fails the
+    /// connection.
     ///
     /// # Errors
     ///
@@ -56,7 +57,7 @@ impl<'a> Outbox<'a> {
         self.control(Opcode::Ping, payload)
     }
 
-    /// Sends a pong that nobody asked for (RFC 6455 section 5.5.3): pings are answered without it.
+    /// Sends an unsolicited pong (RFC 6455 section 5.5.3). The engine answers pings by itself.
     ///
     /// # Errors
     ///
@@ -65,14 +66,14 @@ impl<'a> Outbox<'a> {
         self.control(Opcode::Pong, payload)
     }
 
-    /// Begins to close. Messages go on coming until the peer's Close is there:
+    /// Starts the closing handshake. Messages keep arriving until the peer's Close frame:
     /// [`End::Closed`](crate::End::Closed).
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the first Close frame, [`SendError::BadCloseCode`] unless the
-    /// code [may travel](CloseCode::is_sendable), [`SendError::TooLong`] beyond 123 bytes of
-    /// reason.
+    /// [`SendError::Closed`] after the first Close frame. [`SendError::BadCloseCode`] unless the
+    /// code [can be sent](CloseCode::is_sendable). [`SendError::TooLong`] if the reason has more
+    /// than 123 bytes.
     pub fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), SendError> {
         self.engine.check_close(code, reason)?;
         let mut payload = [0; CONTROL_LEN_MAX];
@@ -91,7 +92,7 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    /// Sends a message back as it is, without a copy where that can be.
+    /// Sends a received message back unchanged, without a copy where possible.
     ///
     /// # Errors
     ///
@@ -102,8 +103,8 @@ impl<'a> Outbox<'a> {
         self.send_back(received.opcode(), received.as_bytes(), received.reply_end())
     }
 
-    /// Sends frames that were made elsewhere, for many connections: see [`Message::encode`]. Only a
-    /// server can: a client masks each frame by itself.
+    /// Sends frames that were encoded once for many connections: see [`Message::encode`]. Only a
+    /// server can do so, because a client masks each frame with a key of its own.
     ///
     /// # Errors
     ///
@@ -111,7 +112,7 @@ impl<'a> Outbox<'a> {
     ///
     /// # Panics
     ///
-    /// For a client.
+    /// If this side is a client.
     pub fn send_encoded(&mut self, frames: &[u8]) -> Result<(), SendError> {
         self.engine.check_open()?;
         assert!(!self.engine.is_client(), "a client masks every frame by itself");
@@ -122,8 +123,8 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    /// Sends a payload of the peer's back. Where it can be built around the payload, the header is
-    /// there already.
+    /// Sends a received payload back. If the reply can be built around the payload, its header is
+    /// already in place.
     #[inline]
     pub(super) fn send_back(
         &mut self,
@@ -156,7 +157,7 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// A frame of copied bytes.
+    /// Appends a frame with a copied payload.
     pub(super) fn frame(&mut self, opcode: Opcode, compressed: bool, payload: &[u8]) {
         let key = self.key();
         let header = FrameHeader { fin: true, compressed, opcode, key, len: payload.len() as u64 };
@@ -173,7 +174,8 @@ impl<'a> Outbox<'a> {
         self.out.add_local(start);
     }
 
-    /// A frame whose payload is `local[start + HEADER_LEN_MAX..]`: the header goes right before it.
+    /// Appends a frame whose payload is `local[start + HEADER_LEN_MAX..]`. The header goes right
+    /// before the payload.
     #[cfg_attr(
         not(feature = "deflate"),
         allow(dead_code, reason = "only compressed payloads are made there")
@@ -201,7 +203,7 @@ impl<'a> Outbox<'a> {
     }
 }
 
-/// What is refused, before anything of an earlier output is forgotten.
+/// The checks for errors. They run before any earlier output is discarded.
 impl Engine {
     pub(super) const fn check_open(&self) -> Result<(), SendError> {
         if self.is_closing() { Err(SendError::Closed) } else { Ok(()) }

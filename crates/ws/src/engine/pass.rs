@@ -1,4 +1,4 @@
-//! One go over received bytes.
+//! One pass over received bytes.
 
 use core::{fmt, ops::Range};
 
@@ -15,38 +15,38 @@ use crate::{
 /// How the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Both sides have sent their Close frames. Send the output, then close the transport: the
-    /// server first (RFC 6455 section 7.1.1).
+    /// Both sides have sent their Close frames. Send the output, then close the transport. The
+    /// server closes first (RFC 6455 section 7.1.1).
     Closed,
-    /// The peer has done this. The Close frame that says so is in the output, unless one had been
-    /// sent before: send it, then close the transport.
+    /// The peer broke the protocol or a limit. The output contains the Close frame with the reason,
+    /// unless this side sent one before. Send the output, then close the transport.
     Failed(Violation),
 }
 
-/// What a pass has come to.
+/// The result of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "it says what is to be sent, how far the input was processed, and whether the connection ends"]
 pub struct Outcome {
-    /// Which pass of its scratch it was.
+    /// The number of the pass within its scratch.
     pub(crate) pass: u32,
-    /// The whole output, if it is one range of the input; empty if there is none. `None`:
-    /// [`Scratch::output`] has the pieces. All of it is to be sent, in order: after compression
-    /// with context takeover, nothing can be left out.
+    /// The whole output, if it is one range of the input; empty if there is no output. `None` means
+    /// that [`Scratch::output`] returns the pieces. Send all of it, in order: with context
+    /// takeover, no compressed frame can be left out.
     pub in_place: Option<Range<usize>>,
-    /// How many bytes the output has.
+    /// The length of the output in bytes.
     pub len: usize,
-    /// How many bytes of the input were processed: all, if the pass went on until there was no more
-    /// event. Otherwise the rest is to be given to the next pass.
+    /// How many bytes of the input were processed. This is all of it if the pass ran until there
+    /// were no more events. Otherwise pass the rest to the next pass.
     pub consumed: usize,
-    /// Whether the connection ends, and how. Once it does, every later pass says so again, and its
-    /// input is ignored.
+    /// How the connection ends, or `None` while it is open. After the end, each later pass returns
+    /// it again and ignores its input.
     pub end: Option<End>,
 }
 
-/// One go over received bytes: yields events, one by one, and gathers what goes out.
+/// One pass over received bytes. It yields events one by one and collects the output.
 ///
-/// To be ended by [`finish`](Self::finish): it is what says where the output is and how far the
+/// Always call [`finish`](Self::finish) at the end. It returns where the output is and how much
 /// input was processed.
 #[must_use = "a pass does nothing until its events are asked for, and `finish` has the output"]
 pub struct Pass<'p> {
@@ -55,11 +55,11 @@ pub struct Pass<'p> {
     lane: Lane<'p>,
 }
 
-/// Where payloads lie: apart from what answers need, so that a payload can be looked at while
-/// something is sent.
+/// The input with the payloads. It is separate from the output state, so that a payload can be
+/// borrowed while something is sent.
 pub(super) struct Lane<'p> {
     pub(super) input: &'p mut [u8],
-    /// The next byte to be looked at.
+    /// The next byte to process.
     pub(super) at: usize,
     pub(super) held: &'p mut Held,
 }
@@ -75,12 +75,12 @@ impl<'p> Pass<'p> {
         Self { engine, out, lane: Lane { input, at: 0, held } }
     }
 
-    /// The next event; `None` when there is none until more bytes come.
+    /// The next event, or `None` until more bytes arrive.
     #[expect(
         clippy::should_implement_trait,
         reason = "an event borrows the pass, which an iterator's item cannot"
     )]
-    // Called, it hands the event over in memory: 40 instructions of an echo's 60.
+    // As a call it would return the event in memory, which costs 40 of an echo's 60 instructions.
     #[inline(always)]
     pub fn next(&mut self) -> Option<Event<'_>> {
         let Self { engine, out, lane } = self;
@@ -94,11 +94,11 @@ impl<'p> Pass<'p> {
         next_otherwise(lane, engine, out).map(|found| found.event(Outbox { engine, out }))
     }
 
-    /// The next event, if it is a whole message of bytes, of 65 535 at most, and nothing unusual is
-    /// under way. `None` says nothing else: [`next`](Self::next) has to be asked.
+    /// The next event, if it is a complete binary message of at most 65 535 bytes and the engine is
+    /// in its usual state. `None` has no other meaning: call [`next`](Self::next) then.
     ///
-    /// For who wants the compiler to keep the pass in registers: it can as long as nothing else is
-    /// called. The end is [`finish_short`](Self::finish_short) then.
+    /// For callers that want the compiler to keep the pass in registers, which works only as long
+    /// as they call no other method. End such a pass with [`finish_short`](Self::finish_short).
     #[inline(always)]
     pub fn next_short(&mut self) -> Option<Binary<'_>> {
         let Self { engine, out, lane } = self;
@@ -109,15 +109,16 @@ impl<'p> Pass<'p> {
         Some(Binary::new(bytes, Some(end), Outbox { engine, out }))
     }
 
-    /// Ends the pass, if all of the input was processed by [`next_short`](Self::next_short), the
-    /// connection goes on, and the output is one range of the input: this one.
+    /// Ends a pass that used only [`next_short`](Self::next_short). Succeeds if all input was
+    /// processed, the connection stays open, and the output is one range of the input, which is
+    /// returned.
     ///
     /// # Errors
     ///
-    /// With the pass, which goes on or is [finished](Self::finish) otherwise.
+    /// Returns the pass otherwise. It can continue or be [finished](Self::finish).
     #[inline(always)]
     pub fn finish_short(self) -> Result<Range<usize>, Self> {
-        // Whatever ends a connection, or is under way, forbids the short way.
+        // Anything that ends a connection, or is incomplete, disables the fast path.
         let is_usual = self.engine.quick != 0
             && self.out.segments.is_empty()
             && self.lane.held.message.is_none();
@@ -127,7 +128,7 @@ impl<'p> Pass<'p> {
         Err(self)
     }
 
-    /// Ends the pass.
+    /// Ends the pass and returns its result.
     #[inline]
     pub fn finish(self) -> Outcome {
         let Self { engine, out, lane } = self;
@@ -139,7 +140,7 @@ impl<'p> Pass<'p> {
         Outcome { pass: out.pass, in_place, len, consumed: lane.at, end: engine.end() }
     }
 
-    /// Sends a message, compressed if that was agreed and pays.
+    /// Sends a message. It is compressed if compression was negotiated and makes it shorter.
     ///
     /// # Errors
     ///
@@ -157,7 +158,7 @@ impl<'p> Pass<'p> {
         self.outbox().ping(payload)
     }
 
-    /// Sends a pong that nobody asked for: pings are answered without it.
+    /// Sends an unsolicited pong. The engine answers pings by itself.
     ///
     /// # Errors
     ///
@@ -166,18 +167,19 @@ impl<'p> Pass<'p> {
         self.outbox().pong(payload)
     }
 
-    /// Begins to close. Messages go on coming until the peer's Close is there: [`End::Closed`].
+    /// Starts the closing handshake. Messages keep arriving until the peer's Close frame:
+    /// [`End::Closed`].
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the first Close frame, [`SendError::BadCloseCode`] unless the
-    /// code [may travel](CloseCode::is_sendable), [`SendError::TooLong`] beyond 123 bytes of
-    /// reason.
+    /// [`SendError::Closed`] after the first Close frame. [`SendError::BadCloseCode`] unless the
+    /// code [can be sent](CloseCode::is_sendable). [`SendError::TooLong`] if the reason has more
+    /// than 123 bytes.
     pub fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), SendError> {
         self.outbox().close(code, reason)
     }
 
-    /// How many bytes its scratch has compressed and decompressed so far: see
+    /// How many bytes the scratch has compressed and decompressed so far: see
     /// [`Scratch::codec_bytes`](crate::Scratch::codec_bytes).
     #[cfg(feature = "deflate")]
     #[must_use]
@@ -185,13 +187,13 @@ impl<'p> Pass<'p> {
         self.out.shared.bytes()
     }
 
-    /// What sends, between two events.
+    /// An outbox to send between two events.
     pub fn outbox(&mut self) -> Outbox<'_> {
         Outbox { engine: self.engine, out: self.out }
     }
 }
 
-/// A whole frame of at most 125 bytes from a client, with nothing unusual under way.
+/// A complete frame of at most 125 bytes from a client, with the engine in its usual state.
 #[derive(Clone, Copy)]
 pub(super) struct Short {
     pub(super) first: u8,
@@ -199,7 +201,7 @@ pub(super) struct Short {
     pub(super) key: [u8; 4],
 }
 
-/// The first byte of a frame that is a whole message, and of one without a mask too.
+/// The first byte of a frame that is a complete text message, masked or unmasked.
 pub(super) const TEXT: u8 = 0x81;
 pub(super) const BINARY: u8 = 0x82;
 
@@ -215,8 +217,8 @@ impl Lane<'_> {
         Some(Short { first, len: usize::from(len), key: *key })
     }
 
-    /// Its payload, with the header of a reply before it that begins at `start`, and where the
-    /// reply ends.
+    /// The payload, with the header of a reply before it that begins at `start`, and the end of
+    /// that reply.
     #[inline(always)]
     fn unmask_short(
         &mut self,
@@ -233,7 +235,7 @@ impl Lane<'_> {
         (bytes, start + 2 + len)
     }
 
-    /// The same for text; `None` if it is not text.
+    /// Like `unmask_short`, for a text message. `None` if the payload is not UTF-8.
     #[inline]
     pub(super) fn short_text(
         &mut self,
@@ -249,7 +251,7 @@ impl Lane<'_> {
     }
 }
 
-/// Much faster than a validation where there are few bytes.
+/// Whether all bytes are ASCII. For few bytes this is much faster than a UTF-8 validation.
 #[inline]
 fn is_ascii(bytes: &[u8]) -> bool {
     let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
@@ -262,10 +264,10 @@ fn is_ascii(bytes: &[u8]) -> bool {
     all & 0x8080_8080_8080_8080 == 0
 }
 
-/// Ends the connection for what the peer has done.
+/// Fails the connection because of a violation.
 #[cold]
 pub(super) fn fail(engine: &mut Engine, out: &mut Output, violation: Violation) -> Violation {
-    // It is refused if one has been sent already, which is just as well.
+    // An error means that a Close frame was sent before, so none is needed.
     let _ = Outbox { engine, out }.close(violation.close_code(), violation.close_reason());
     engine.failed = Some(violation);
     engine.let_go(out);

@@ -1,4 +1,5 @@
-//! Frame by frame: what is whole goes on as it lies, what is not is put together.
+//! The slow path, frame by frame. It passes complete messages on in place, and assembles those in
+//! pieces.
 
 use super::{
     Assembly, CLIENT, CLOSE_SENT, DEFLATE, Engine,
@@ -14,18 +15,19 @@ use crate::{
     scratch::{Output, Place},
 };
 
-/// What the next event is about.
+/// The source of the next event.
 #[derive(Clone, Copy, Debug)]
 enum Next {
-    /// A message that is one frame and lies whole in the input.
+    /// A message in one frame that lies whole in the input.
     Whole { text: bool, src: usize, len: usize, key: Option<[u8; 4]> },
-    /// A message that was put together or decompressed. `checked`: if it is text, it is UTF-8.
+    /// An assembled or decompressed message. `checked` means that its text has been validated as
+    /// UTF-8.
     Held { text: bool, checked: bool },
     /// A control frame.
     Control(Control),
 }
 
-/// Any event, by the long way.
+/// Finds any event by the slow path.
 #[inline(never)]
 pub(super) fn next_otherwise<'l>(
     lane: &'l mut Lane<'_>,
@@ -96,8 +98,8 @@ fn message(
 }
 
 impl Lane<'_> {
-    /// What the steps would find, in fewer of them: a whole message of 126 to 65 535 bytes from a
-    /// client, with nothing unusual under way.
+    /// A shortcut for the most common result of the steps: a complete message of 126 to 65 535
+    /// bytes from a client, with the engine in its usual state.
     #[inline(always)]
     fn medium(&mut self, engine: &Engine) -> Option<Next> {
         let rest = self.input.get(self.at..)?;
@@ -117,8 +119,8 @@ impl Lane<'_> {
         Some(Next::Whole { text: first == TEXT, src, len, key: Some(*key) })
     }
 
-    /// The payload of such a message of bytes, if it need not be compressed when it is sent back,
-    /// and where that reply ends.
+    /// The payload of such a message, if it is binary and its reply needs no compression, and the
+    /// end of that reply.
     #[inline(always)]
     pub(super) fn medium_bytes(
         &mut self,
@@ -135,8 +137,8 @@ impl Lane<'_> {
         }
     }
 
-    /// The payload at `src` of the input, and where a reply can be built. Its header is there
-    /// already.
+    /// The unmasked payload from `src` of the input, and the place where a reply can be built. The
+    /// reply's header is already in place.
     #[inline(always)]
     fn unmask(
         &mut self,
@@ -156,7 +158,7 @@ impl Lane<'_> {
     }
 }
 
-/// The steps from frame to frame.
+/// The loop from frame to frame.
 pub(super) struct Steps<'s, 'p> {
     pub(super) lane: &'s mut Lane<'p>,
     pub(super) engine: &'s mut Engine,
@@ -164,7 +166,7 @@ pub(super) struct Steps<'s, 'p> {
 }
 
 impl Steps<'_, '_> {
-    /// Goes on to the next message or control frame that is whole.
+    /// Finds the next complete message or control frame.
     fn find(&mut self) -> Result<Option<Next>, Violation> {
         let found = self.find_unsettled();
         if self.engine.quick == 0 {
@@ -200,7 +202,7 @@ impl Steps<'_, '_> {
         }
     }
 
-    /// The header of the next frame. One that is not whole is kept.
+    /// Parses the header of the next frame. An incomplete header is kept for the next pass.
     fn header(&mut self) -> Result<Option<FrameHeader>, Violation> {
         let engine = &mut *self.engine;
         let masked = Some(!engine.is_client());
@@ -224,7 +226,7 @@ impl Steps<'_, '_> {
             }
             None => {
                 self.lane.at += taken;
-                // It is not whole, so it has room in what is kept.
+                // An incomplete header always fits into `head`.
                 engine.head[kept..kept + taken].copy_from_slice(&rest[..taken]);
                 engine.head_len = (kept + taken) as u8;
                 engine.quick = 0;
@@ -235,7 +237,7 @@ impl Steps<'_, '_> {
 
     fn begin_control(&mut self, header: FrameHeader) -> Result<Option<Next>, Violation> {
         let len = self.engine.check_frame_len(&header)?;
-        // There is one Close, and it is what a peer should do.
+        // Close frames are not limited. There is only one, and a peer is expected to send it.
         if header.opcode != Opcode::Close {
             self.engine.count_control(self.lane.held.second)?;
         }
@@ -289,12 +291,12 @@ impl Steps<'_, '_> {
         }
         assembly.frame =
             Some(Frame { opcode: header.opcode, fin: header.fin, key: header.key, left: len });
-        // Even if nothing of it has come: it may have no bytes at all.
+        // Even if no payload has arrived: the frame may be empty.
         self.absorb()
     }
 
-    /// A message in one frame that lies whole in the input; `None` if its header came earlier and
-    /// there is no room for that of a reply.
+    /// A message in one frame that lies whole in the input. `None` if its header came in an earlier
+    /// pass and there is no room for the header of a reply.
     fn whole_data(
         &mut self,
         header: &FrameHeader,
@@ -317,7 +319,7 @@ impl Steps<'_, '_> {
         Ok(Some(Next::Whole { text, src, len, key: header.key }))
     }
 
-    /// Takes what has come of the frame under way.
+    /// Appends the available payload of the incomplete frame.
     fn absorb(&mut self) -> Result<Option<Next>, Violation> {
         let Some(assembly) = &mut self.engine.partial else { return Ok(None) };
         let Some(frame) = &mut assembly.frame else { return Ok(None) };
@@ -350,8 +352,8 @@ impl Steps<'_, '_> {
         Ok(Some(Next::Held { text: message.text, checked }))
     }
 
-    /// Puts a control frame that is whole now where it can be looked at while its assembly serves
-    /// the message around it.
+    /// Moves a complete control frame to where it can be read, while its assembly continues to
+    /// serve the surrounding message.
     fn control_in_pieces(&mut self, opcode: Opcode) -> Next {
         let mut len = 0;
         if let Some(assembly) = &self.engine.partial {
@@ -366,17 +368,17 @@ impl Steps<'_, '_> {
 }
 
 impl Engine {
-    /// Whether a frame has begun and not ended.
+    /// Whether a frame is incomplete.
     fn has_frame(&self) -> bool {
         self.partial.as_ref().is_some_and(|partial| partial.frame.is_some())
     }
 
-    /// Whether a message has begun and not ended.
+    /// Whether a message is incomplete.
     fn has_message(&self) -> bool {
         self.partial.as_ref().is_some_and(|partial| partial.message.is_some())
     }
 
-    /// Whether such a frame may come now.
+    /// Checks whether such a frame is allowed now.
     fn admit(&self, first: First) -> Result<(), Violation> {
         if first.compressed && !self.may_be_compressed() {
             return Err(Violation::ReservedBits);
@@ -409,13 +411,13 @@ impl Engine {
         Ok(())
     }
 
-    /// What holds the message or frame in pieces; a spare one, if there was none.
+    /// The buffer for the message or frame in pieces. Takes a spare one if there is none.
     fn assembly(&mut self, out: &mut Output) -> &mut Assembly {
         self.quick = 0;
         self.partial.get_or_insert_with(|| out.spare())
     }
 
-    /// Gives up what has come of a message or frame.
+    /// Discards an incomplete message or frame.
     pub(super) fn let_go(&mut self, out: &mut Output) {
         self.quick = 0;
         if let Some(assembly) = self.partial.take() {
@@ -425,14 +427,13 @@ impl Engine {
 }
 
 impl Output {
-    /// Whether the header of a reply has room before the payload at `src`.
+    /// Whether a reply's header fits before the payload at `src`.
     pub(super) fn has_room(&self, src: usize, head: usize) -> bool {
         src >= self.end + head
     }
 
-    /// Where the next reply begins, if it is to be built around the payload at `src` with a header
-    /// of `head` bytes. Where nothing has been built since the last other output, the payload stays
-    /// where it lies.
+    /// The start of the next reply, built around the payload at `src` with a header of `head`
+    /// bytes. If no reply was built since the last other output, the payload stays where it is.
     #[inline]
     pub(super) fn make_room(&mut self, src: usize, head: usize) -> usize {
         if self.start == self.end {

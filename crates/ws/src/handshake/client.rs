@@ -15,7 +15,7 @@ use super::{PROTOCOLS_MAX, key, target};
 #[cfg(feature = "deflate")]
 use crate::deflate::{Agreement, DeflateConfig, negotiate};
 
-/// A request to switch to this protocol, and what a response must have to go with it.
+/// A client's upgrade request. It also checks the server's response.
 ///
 /// ```
 /// use windlass_ws::handshake::{ClientRequest, HeadLimits};
@@ -45,37 +45,37 @@ pub struct ClientRequest<'a> {
     headers: Vec<(&'a str, &'a str)>,
 }
 
-/// What client and server have agreed on.
+/// The result of a successful handshake.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Upgraded<'a> {
-    /// The subprotocol that the server has chosen.
+    /// The subprotocol that the server chose.
     pub protocol: Option<&'a str>,
-    /// permessage-deflate, if the server has accepted it.
+    /// permessage-deflate, if the server accepted it.
     #[cfg(feature = "deflate")]
     pub deflate: Option<Agreement>,
     /// The whole response.
     pub response: Response<'a>,
 }
 
-/// Why no request was written: it would not have been one.
+/// Why no request was written: it would have been invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The host is no host with an optional port.
+    /// The host is not a host with an optional port.
     Host,
-    /// The target does not start with a slash, or has a space, a control character, a `#`, or
-    /// something above ASCII.
+    /// The target does not start with a slash, or contains a space, a control character, a `#`, or
+    /// a non-ASCII character.
     Target,
-    /// The origin has a control character.
+    /// The origin contains a control character.
     Origin,
-    /// A subprotocol is no token, is there twice, or is one more than [`PROTOCOLS_MAX`].
+    /// A subprotocol is not a token, occurs twice, or exceeds [`PROTOCOLS_MAX`].
     Protocol,
-    /// A further header's name is no token.
+    /// The name of an additional header is not a token.
     HeaderName,
-    /// A further header's value has a control character.
+    /// The value of an additional header contains a control character.
     HeaderValue,
-    /// A further header is one that the handshake writes, or speaks of a body.
+    /// An additional header is one that the handshake writes itself, or describes a body.
     ReservedHeader,
 }
 
@@ -105,36 +105,36 @@ impl fmt::Display for RequestError {
 
 impl core::error::Error for RequestError {}
 
-/// What is wrong with the response. The connection is to be closed.
+/// Why the response was not accepted. Close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The head is no head of an HTTP response.
+    /// The head is not the head of an HTTP response.
     Malformed,
-    /// Neither HTTP/1.1 nor, in a response that does not switch, HTTP/1.0.
+    /// The version is not HTTP/1.1. A response that does not switch protocols may also be HTTP/1.0.
     HttpVersion,
     /// The head is longer than `head_bytes_max`.
     HeadTooLong,
     /// There are more headers than `headers_max`.
     TooManyHeaders,
-    /// A header is there twice that may be there once.
+    /// A header that may occur only once occurs twice.
     DuplicateHeader,
-    /// The server does not switch protocols, but answers with this status. [`Response::parse`]
-    /// reads such a response, which may redirect (3xx) or want the client to authenticate (401).
+    /// The server does not switch protocols but answers with this status. [`Response::parse`] reads
+    /// such a response, which may redirect (3xx) or require authentication (401).
     Status(u16),
     /// The Upgrade header is missing or is not `websocket`.
     Upgrade,
     /// The Connection header does not name Upgrade.
     Connection,
-    /// The Sec-WebSocket-Accept header is missing or does not go with the key: the server does not
-    /// speak this protocol, or this is the answer to another request.
+    /// The Sec-WebSocket-Accept header is missing or does not match the key. The server does not
+    /// speak this protocol, or this response answers another request.
     Accept,
     /// The response announces a body, which a 101 cannot have.
     UnexpectedBody,
-    /// The server has chosen a subprotocol that was not offered.
+    /// The server chose a subprotocol that was not offered.
     Protocol,
-    /// The server has chosen an extension that was not offered, or with parameters that do not go
-    /// with the offer.
+    /// The server chose an extension that was not offered, or parameters that do not match the
+    /// offer.
     Extension,
 }
 
@@ -160,8 +160,8 @@ impl fmt::Display for HandshakeError {
 impl core::error::Error for HandshakeError {}
 
 impl<'a> ClientRequest<'a> {
-    /// A request for `target`, which starts with a slash, of `host`, which may have a port. `key`
-    /// is 16 random bytes, made anew for each connection.
+    /// A request for `target`, which starts with a slash, on `host`, which may have a port. `key`
+    /// is 16 random bytes, new for each connection.
     #[must_use]
     pub const fn new(host: &'a str, target: &'a str, key: [u8; 16]) -> Self {
         Self {
@@ -176,21 +176,21 @@ impl<'a> ClientRequest<'a> {
         }
     }
 
-    /// The same with an Origin header, as browsers send it.
+    /// Adds an Origin header, as browsers send it.
     #[must_use]
     pub const fn origin(mut self, origin: &'a str) -> Self {
         self.origin = Some(origin);
         self
     }
 
-    /// The same with one more subprotocol, liked less than those before it.
+    /// Adds a subprotocol. Subprotocols are in order of preference, the best first.
     #[must_use]
     pub fn protocol(mut self, protocol: &'a str) -> Self {
         self.protocols.push(protocol);
         self
     }
 
-    /// The same with an offer of permessage-deflate.
+    /// Adds an offer of permessage-deflate.
     #[cfg(feature = "deflate")]
     #[must_use]
     pub const fn deflate(mut self, config: &DeflateConfig) -> Self {
@@ -198,19 +198,19 @@ impl<'a> ClientRequest<'a> {
         self
     }
 
-    /// The same with one more header. The handshake's own (Host, Origin, Upgrade, Connection,
-    /// Sec-WebSocket-*), and those that speak of a body, are refused.
+    /// Adds a header. [`write`](Self::write) rejects the handshake's own headers (Host, Origin,
+    /// Upgrade, Connection, Sec-WebSocket-*) and those that describe a body.
     #[must_use]
     pub fn header(mut self, name: &'a str, value: &'a str) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    /// Appends the request.
+    /// Appends the request to `out`.
     ///
     /// # Errors
     ///
-    /// [`RequestError`]; nothing was appended then.
+    /// [`RequestError`]. Nothing was appended then.
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), RequestError> {
         self.check_own()?;
         for part in ["GET ", self.target, " HTTP/1.1\r\n"] {
@@ -261,12 +261,12 @@ impl<'a> ClientRequest<'a> {
         Ok(())
     }
 
-    /// Reads the response from the start of `bytes`, which may hold more than its head, and checks
-    /// it. Yields what was agreed on, and how many bytes that took: what follows is the server's
-    /// first frame. `None`: more bytes are needed. Interim responses, 103 say, are passed over.
+    /// Reads the response at the start of `bytes`, which may hold more than its head, and checks
+    /// it. Returns the result and the number of bytes read; the server's first frame follows.
+    /// `None` means that more bytes are needed. Interim responses, such as 103, are skipped.
     ///
-    /// Where responses come in pieces, a [`HeadReader`](super::HeadReader) and
-    /// [`check`](Self::check) look at each byte once.
+    /// If responses arrive in pieces, use a [`HeadReader`](super::HeadReader) and
+    /// [`check`](Self::check), which examine each byte once.
     ///
     /// # Errors
     ///
@@ -282,15 +282,15 @@ impl<'a> ClientRequest<'a> {
                 return Ok(None);
             };
             at += len;
-            // Others of the 100s announce that an answer comes (RFC 9110 section 15.2).
+            // Other 1xx responses are interim; a final one follows (RFC 9110 section 15.2).
             if response.status() == 101 || response.status() >= 200 {
                 return Ok(Some((self.check(response)?, at)));
             }
         }
     }
 
-    /// Checks that `response` accepts this request (RFC 6455 section 4.1). It is the final one: of
-    /// those of the 100s only 101 is.
+    /// Checks that `response` accepts this request (RFC 6455 section 4.1). It must be the final
+    /// response. Of the 1xx statuses, only 101 is final.
     ///
     /// # Errors
     ///
@@ -316,8 +316,8 @@ impl<'a> ClientRequest<'a> {
         if headers.get(const { Known::of("Sec-WebSocket-Accept") }) != Some(&accept[..]) {
             return Err(HandshakeError::Accept);
         }
-        // RFC 9110 section 8.6 forbids both. There are servers that send a length of 0, which
-        // announces nothing.
+        // RFC 9110 section 8.6 forbids both. Some servers send a length of 0, which announces no
+        // body.
         let length = headers.get(const { Known::of("Content-Length") });
         if headers.get(const { Known::of("Transfer-Encoding") }).is_some()
             || length.is_some_and(|value| content_length(value) != Some(0))

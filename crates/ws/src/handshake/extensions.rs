@@ -2,7 +2,7 @@
 
 use super::syntax::{Cursor, ascii, is_token_byte};
 
-/// The header does not follow the grammar.
+/// The header violates the grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -21,8 +21,8 @@ pub(crate) struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The bytes that it stands for; a backslash in quotes gives way to what follows it. A token
-    /// has none.
+    /// The unescaped bytes. In quotes, a backslash is removed and the next byte is kept. A token
+    /// has no escapes.
     pub(crate) fn bytes(self) -> impl Iterator<Item = u8> + 'a {
         let mut raw = self.raw.iter().copied();
         core::iter::from_fn(move || match raw.next()? {
@@ -32,7 +32,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The extensions in one header, in order. Ends after the first error.
+/// The extensions of one header, in order. The iterator ends after the first error.
 pub(super) struct Extensions<'a> {
     cursor: Cursor<'a>,
 }
@@ -47,7 +47,7 @@ impl<'a> Extensions<'a> {
         let mut extension = Extension { name, parameters: self.cursor };
         let mut after = self.cursor;
         while parameter(&mut after)?.is_some() {}
-        // What is left must be the next element or nothing.
+        // Only another element or the end may follow.
         after.skip_blanks();
         if !after.rest.is_empty() && !after.rest.starts_with(b",") {
             return Err(Malformed);
@@ -99,7 +99,7 @@ fn parameter<'a>(
     let value = if let Some(rest) = cursor.rest.strip_prefix(b"\"") {
         cursor.rest = rest;
         let value = Value { raw: cursor.quoted().ok_or(Malformed)? };
-        // Unescaped, it must be a token.
+        // The unescaped value must be a token.
         let mut bytes = value.bytes().peekable();
         if bytes.peek().is_none() || !bytes.all(is_token_byte) {
             return Err(Malformed);

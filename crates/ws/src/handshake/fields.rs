@@ -1,4 +1,4 @@
-//! Header lines: those that were received, and those that are to be sent.
+//! Header lines, received and sent.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -6,13 +6,13 @@ use core::fmt;
 use super::head::HeadError;
 use super::syntax::{ascii, is_token, is_value_byte, token_len, trim, trim_end, trim_start};
 
-/// One header line as it was received.
+/// One received header line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// The name, in the sender's letters: to be compared ignoring their case.
+    /// The name as the sender wrote it. Compare it ignoring case.
     pub name: &'a str,
-    /// The value without blanks at its ends: visible characters, spaces, tabs, and bytes above
-    /// ASCII, which need not be UTF-8.
+    /// The value without leading and trailing blanks: visible characters, spaces, tabs, and bytes
+    /// above ASCII, which need not be UTF-8.
     pub value: &'a [u8],
 }
 
@@ -25,18 +25,18 @@ impl fmt::Debug for Header<'_> {
 /// The header lines of a request or response, in order.
 #[derive(Clone, Copy)]
 pub struct Headers<'a> {
-    /// Whole lines, each of which has a token, a colon, a value, and CR LF.
+    /// Complete lines: each has a token, a colon, a value, and CR LF.
     lines: &'a [u8],
-    /// Those that have not been gone over.
+    /// The lines that the iterator has not yielded yet.
     rest: &'a [u8],
-    /// Where the value of the first header of each [known](KNOWN) name is.
+    /// The position of the first value of each [known](KNOWN) name.
     places: [Place; KNOWN.len()],
-    /// Known names that are there more than once, a bit each.
+    /// One bit for each known name that occurs more than once.
     repeated: Names,
 }
 
-/// Where a value is among the lines, without the blanks at its ends. It begins at 0 if there is
-/// none: a name comes before each.
+/// The position of a value within the lines, without leading and trailing blanks. It begins at 0 if
+/// there is none, because a name precedes each value.
 #[derive(Clone, Copy)]
 struct Place {
     start: u32,
@@ -47,7 +47,7 @@ impl Place {
     const NONE: Self = Self { start: 0, len: 0 };
 }
 
-/// The names that a handshake asks for: they are looked for once, when the lines are checked.
+/// The names that the handshake uses. They are located once, when the lines are checked.
 const KNOWN: [&str; 12] = [
     "Host",
     "Origin",
@@ -63,14 +63,14 @@ const KNOWN: [&str; 12] = [
     "Sec-WebSocket-Extensions",
 ];
 
-/// A set of known names, by their place among them.
+/// A set of known names: one bit per index in [`KNOWN`].
 pub(super) type Names = u16;
 
-/// The place of a known name, whatever the case of its letters.
+/// The index of a known name, ignoring case.
 #[inline]
 pub(super) fn known(name: &[u8]) -> Option<usize> {
-    // Most write them as the standards do, and that is found out faster. A length says which one it
-    // can be.
+    // Most senders use the standard spelling, so an exact comparison comes first, which is faster.
+    // The length selects the candidates.
     macro_rules! candidate {
         ($index:expr) => {{
             const KNOWN_NAME: &[u8] = KNOWN[$index].as_bytes();
@@ -104,7 +104,7 @@ fn is_known(name: &[u8], index: usize) -> bool {
 pub(super) struct Known(usize);
 
 impl Known {
-    /// The name of a constant. It fails to compile where it is not known.
+    /// The known name in a constant. Fails to compile if the name is not known.
     pub(super) const fn of(name: &str) -> Self {
         let mut index = 0;
         while !is_same(KNOWN[index].as_bytes(), name.as_bytes()) {
@@ -114,7 +114,7 @@ impl Known {
     }
 }
 
-/// The set of these names, which are known ones.
+/// The set of these names, which must be known.
 pub(super) const fn names(these: &[&str]) -> Names {
     let (mut set, mut at) = (0, 0);
     while at < these.len() {
@@ -133,24 +133,24 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
 }
 
 impl<'a> Headers<'a> {
-    /// Those of these lines, of which none has been looked at.
+    /// All of these lines, none of them yielded yet.
     pub(super) const fn of(lines: &'a [u8]) -> Self {
         Self { lines, rest: lines, places: [Place::NONE; KNOWN.len()], repeated: 0 }
     }
 
-    /// The same where there are so many bytes of lines.
+    /// Only the first `len` bytes of the lines.
     pub(super) fn up_to(self, len: usize) -> Self {
         let lines = &self.lines[..len];
         Self { lines, rest: lines, ..self }
     }
 
-    /// Checks each line, and that none of the names in `single` is there twice.
+    /// Checks each line, and that no name in `single` occurs twice.
     pub(super) fn check(lines: &'a [u8], single: Names) -> Result<Self, HeadError> {
         let mut headers = Self::of(lines);
         let mut at = 0;
         while let Some(line @ [_, ..]) = lines.get(at..) {
             let colon = token_len(line);
-            // A blank before the colon makes it no token (RFC 9112 section 5.1).
+            // A blank before the colon means that the name is not a token (RFC 9112 section 5.1).
             if colon == 0 || line.get(colon) != Some(&b':') {
                 return Err(HeadError::HeaderName);
             }
@@ -164,7 +164,7 @@ impl<'a> Headers<'a> {
         Ok(headers)
     }
 
-    /// Notes where the value of a header of a known name is, with the blanks around it.
+    /// Records the position of the value of a known header, with the blanks around it.
     #[inline]
     pub(super) fn note(
         &mut self,
@@ -187,7 +187,7 @@ impl<'a> Headers<'a> {
         Ok(())
     }
 
-    /// The values of all headers of this name.
+    /// The values of all headers with this name.
     pub(super) fn all(&self, name: Known) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let is_repeated = self.repeated & 1 << name.0 != 0;
         let rest = if is_repeated { self.lines } else { &[] };
@@ -197,7 +197,7 @@ impl<'a> Headers<'a> {
         first.into_iter().chain(others.map(|header| header.value))
     }
 
-    /// The value of the first header of this name.
+    /// The value of the first header with this name.
     #[inline]
     pub(super) fn get(&self, name: Known) -> Option<&'a [u8]> {
         let Place { start, len } = self.places[name.0];
@@ -216,7 +216,8 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// How long a line is, without its end. A CR is always part of that: the scanner has seen to it.
+/// The length of a line without its end. The scanner has checked that each CR is part of a line
+/// end.
 fn line_len(lines: &[u8]) -> usize {
     memchr::memchr(b'\r', lines).unwrap_or(lines.len())
 }
@@ -239,7 +240,7 @@ impl fmt::Debug for Headers<'_> {
     }
 }
 
-/// What is wrong with a header that the application wants to send.
+/// Why the application may not send a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldError {
     Name,
@@ -247,8 +248,8 @@ pub(super) enum FieldError {
     Reserved,
 }
 
-/// Whether the application may add this header: it must not be able to end the line, and what the
-/// handshake itself depends on is not the application's to say.
+/// Checks a header that the application wants to add. It must not contain a line end, and must not
+/// be one that the handshake writes itself.
 pub(super) fn check_own(name: &str, value: &str, reserved: &[&str]) -> Result<(), FieldError> {
     const ALWAYS_RESERVED: [&str; 5] =
         ["Upgrade", "Connection", "Content-Length", "Transfer-Encoding", "Trailer"];
@@ -266,7 +267,7 @@ pub(super) fn check_own(name: &str, value: &str, reserved: &[&str]) -> Result<()
     if value.bytes().all(is_value_byte) { Ok(()) } else { Err(FieldError::Value) }
 }
 
-/// Appends `name: value` and the line's end.
+/// Appends `name: value` and the line end.
 pub(super) fn write_line(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
@@ -333,7 +334,8 @@ mod tests {
         assert_eq!(known(b"Accept"), None);
     }
 
-    /// Known or not, once or more often: as one finds them by going over the lines.
+    /// Compares every lookup with a plain search through the lines, for known and unknown names,
+    /// single and repeated.
     #[test]
     fn headers_are_found_wherever_they_are() {
         let lines = b"upgrade: 1\r\nx: 2\r\nUpgrade: 3\r\nX: 4\r\nHost: 5\r\nUPGRADE:6\r\n";

@@ -1,21 +1,22 @@
-//! Finds the end of a head, and what cannot be one, looking at each byte once however they come.
+//! Finds the end of a head and rejects invalid ones. It examines each byte once, however the bytes
+//! are split.
 
 use super::syntax::{are_value_bytes, is_value_byte};
 
-/// How large a head may be.
+/// Limits on the size of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeadLimits {
-    /// The whole head, in bytes, the empty line included. 8192 unless said otherwise.
+    /// The whole head, in bytes, including the empty line. Default: 8192.
     pub head_bytes_max: usize,
-    /// How many header lines. 64 unless said otherwise.
+    /// The number of header lines. Default: 64.
     pub headers_max: usize,
-    /// The target of a request, in bytes. 4096 unless said otherwise.
+    /// The target of a request, in bytes. Default: 4096.
     pub target_bytes_max: usize,
 }
 
 impl HeadLimits {
-    /// The defaults, as the fields state them.
+    /// The defaults that the fields document.
     pub const DEFAULT: Self =
         Self { head_bytes_max: 8192, headers_max: 64, target_bytes_max: 4096 };
 }
@@ -26,7 +27,7 @@ impl Default for HeadLimits {
     }
 }
 
-/// What is wrong with a head, be it a request's or a response's.
+/// Why the head of a request or response is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeadError {
     ControlCharacter,
@@ -38,34 +39,35 @@ pub(super) enum HeadError {
     DuplicateHeader,
 }
 
-/// The longest method and version, and the spaces: what a first line may have beside the target.
+/// The most bytes of a first line beside the target: the longest method and version, and the
+/// spaces.
 const FIRST_LINE_EXTRA: usize = 32;
 
-/// How many bytes the first line may have.
+/// The longest first line, in bytes.
 pub(super) const fn first_line_max(limits: &HeadLimits) -> usize {
     limits.target_bytes_max.saturating_add(FIRST_LINE_EXTRA)
 }
 
-/// How far a head has been looked at.
+/// The state of the scan of a head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scanner {
-    /// Bytes seen.
+    /// Bytes scanned.
     total: usize,
-    /// Lines that have ended, a leading empty one not counted.
+    /// Complete lines, without a leading empty one.
     lines: usize,
-    /// Bytes of the line that has not ended.
+    /// Bytes of the incomplete line.
     line_len: usize,
     after_cr: bool,
     skipped_empty: bool,
 }
 
 impl Scanner {
-    /// One that has seen nothing.
+    /// A scanner at the start of a head.
     pub(super) const fn new() -> Self {
         Self { total: 0, lines: 0, line_len: 0, after_cr: false, skipped_empty: false }
     }
 
-    /// Looks at the next bytes. Yields how many of them belong to the head, if it ends here.
+    /// Scans the next bytes. Returns how many of them belong to the head, if it ends here.
     pub(super) fn scan(
         &mut self,
         bytes: &[u8],
@@ -96,7 +98,7 @@ impl Scanner {
                 rest = &rest[run..];
                 continue;
             }
-            // A line's end, or something in the run that is wrong.
+            // The run ends with a line end, or with an invalid byte.
             let (some, others) = rest.split_at(run.max(1));
             if let Some(used) = self.step_through(some, first_line_max, limits)? {
                 return Ok(Some(bytes.len() - rest.len() + used));
@@ -106,7 +108,7 @@ impl Scanner {
         Ok(None)
     }
 
-    /// The same, byte by byte.
+    /// Like [`scan`](Self::scan), but byte by byte.
     fn step_through(
         &mut self,
         bytes: &[u8],
@@ -119,8 +121,7 @@ impl Scanner {
                 return Err(HeadError::TooLong);
             }
             if self.after_cr {
-                // A CR alone, which some programs take for the end of a line (RFC 9112 section
-                // 2.2).
+                // A bare CR. Some programs take it for a line end (RFC 9112 section 2.2).
                 if byte != b'\n' {
                     return Err(HeadError::ControlCharacter);
                 }
@@ -145,14 +146,14 @@ impl Scanner {
         Ok(None)
     }
 
-    /// Whether the head has ended with this line.
+    /// Whether this line ends the head.
     fn line_ends(&mut self, limits: &HeadLimits) -> Result<bool, HeadError> {
         if self.line_len == 0 {
             if self.lines > 0 {
                 return Ok(true);
             }
-            // One empty line before a request is a leftover of the one before (RFC 9112 section
-            // 2.2).
+            // One empty line before a request may be left over from the previous one (RFC 9112
+            // section 2.2).
             if self.skipped_empty {
                 return Err(HeadError::ControlCharacter);
             }
@@ -165,7 +166,7 @@ impl Scanner {
     }
 }
 
-/// Splits a whole head, as the scanner has found it, into the first line and the header lines.
+/// Splits a whole head, as found by the scanner, into the first line and the header lines.
 pub(super) fn split(head: &[u8]) -> (&[u8], &[u8]) {
     let head = head.strip_prefix(b"\r\n").unwrap_or(head);
     let head = head.strip_suffix(b"\r\n").unwrap_or(head);
@@ -202,7 +203,8 @@ mod tests {
         assert_eq!(scan(b"a\r\n\t"), Err(HeadError::FoldedLine));
     }
 
-    /// In one go, in two, byte by byte: the same comes of it, up to the kind of error.
+    /// Scans each head at once, in two pieces, and byte by byte. The results agree, except for the
+    /// kind of error.
     #[test]
     #[cfg_attr(miri, ignore = "long loops over safe code")]
     fn the_cut_does_not_matter() {

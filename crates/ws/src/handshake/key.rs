@@ -1,22 +1,22 @@
-//! The key of a handshake, and what proves that the server has read it (RFC 6455 section 1.3).
+//! The key of a handshake, and the proof that the server has read it (RFC 6455 section 1.3).
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use sha1::{Digest as _, Sha1};
 
-/// What a server appends to the key, so that only programs that know this protocol accept it.
+/// The server appends this to the key, so that only programs that know this protocol accept it.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// 16 bytes in base64.
+/// The length of 16 bytes in base64.
 pub(super) const KEY_LEN: usize = 24;
-/// A SHA-1 in base64.
+/// The length of a SHA-1 in base64.
 pub(super) const ACCEPT_LEN: usize = 28;
 
-/// The 16 random bytes as they travel.
+/// The 16 random bytes in base64.
 pub(super) fn encode(key: [u8; 16]) -> [u8; KEY_LEN] {
     base64(&key)
 }
 
-/// Base64 with padding, of bytes whose number says how long that is.
+/// Base64 with padding. The number of bytes determines the length of the result.
 fn base64<const BYTES: usize, const LEN: usize>(bytes: &[u8; BYTES]) -> [u8; LEN] {
     const { assert!(LEN == BYTES.div_ceil(3) * 4) };
     let mut encoded = [0; LEN];
@@ -24,14 +24,14 @@ fn base64<const BYTES: usize, const LEN: usize>(bytes: &[u8; BYTES]) -> [u8; LEN
     encoded
 }
 
-/// The value as a key, if it is the base64 of 16 bytes, padded, and with no bits set beyond them
-/// (section 4.2.1, item 5).
+/// The value as a key, if it is the padded base64 of 16 bytes with no bits set beyond them (section
+/// 4.2.1, item 5).
 pub(super) fn checked(value: &[u8]) -> Option<&[u8; KEY_LEN]> {
     let key: &[u8; KEY_LEN] = value.try_into().ok()?;
     let [digits @ .., last, b'=', b'='] = key else { return None };
-    // The last digit has two bits of the 128, and four that are zero.
+    // The last digit has two of the 128 bits, and four zero bits.
     let is_digit = |byte: u8| byte.is_ascii_alphanumeric() | (byte == b'+') | (byte == b'/');
-    // Some are looked at twice, so that there are whole blocks of them.
+    // Blocks overlap, so that all of them are whole; some bytes are checked twice.
     let are_digits = |block: &[u8; 16]| block.iter().fold(true, |all, &byte| all & is_digit(byte));
     let blocks = [digits.first_chunk(), digits.last_chunk()];
     let is_good =
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// Against a whole decoder: every last digit, and every byte at every place.
+    /// Compared with a complete decoder: every last digit, and every byte at every place.
     #[test]
     #[cfg_attr(miri, ignore = "long loops over safe code")]
     fn a_key_is_what_decodes_to_16_bytes() {

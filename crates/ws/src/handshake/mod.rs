@@ -1,15 +1,17 @@
 //! The opening handshake: an HTTP/1.1 request, and a response that switches protocols (RFC 6455
 //! section 4).
 //!
-//! Everything works on slices of bytes. A server reads a [`Request`], at once or through a
-//! [`HeadReader`] as the bytes come; asks for its [`Upgrade`]; and writes either the answer of
-//! [`Upgrade::accept`] or that of a [`Rejection`]. A client writes a [`ClientRequest`] and checks
-//! the [`Response`] with it.
+//! Everything works on byte slices. A server reads a [`Request`], either at once or through a
+//! [`HeadReader`] as the bytes arrive. It asks the request for its [`Upgrade`], and writes the
+//! answer of [`Upgrade::accept`] or of a [`Rejection`]. A client writes a [`ClientRequest`] and
+//! checks the [`Response`] with it.
 //!
-//! Heads are read strictly, because what two programs read differently is how requests are smuggled
-//! past one of them (RFC 9112 section 11.2): lines end in CR LF and nothing else, nothing is
-//! folded, no name is followed by a space, no header that counts is there twice, and a length and a
-//! transfer coding exclude each other.
+//! Heads are parsed strictly. If two programs read a head differently, a request can be smuggled
+//! past one of them (RFC 9112 section 11.2). The rules:
+//! - Lines end in CR LF only, and folded lines are rejected.
+//! - A space after a header name is rejected.
+//! - A header that matters to the handshake may occur only once.
+//! - Content-Length and Transfer-Encoding exclude each other.
 //!
 //! ```
 //! use windlass_ws::handshake::{AcceptOptions, HeadLimits, Request};
@@ -65,5 +67,5 @@ pub use request::{Body, Request};
 pub use response::Response;
 pub use upgrade::{AcceptError, AcceptOptions, Accepted, Protocols, Upgrade};
 
-/// The most subprotocols in one request: each is compared with all others.
+/// The most subprotocols in one request. Each one is compared with all others.
 pub const PROTOCOLS_MAX: usize = 64;

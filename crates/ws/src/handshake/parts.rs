@@ -1,13 +1,13 @@
-//! The parts of an answer, for hosts that read requests and write responses by other means.
+//! The parts of an answer, for hosts that use another HTTP implementation.
 
 use super::key;
 
 /// The value of `Sec-WebSocket-Accept` for a request's `Sec-WebSocket-Key` (RFC 6455 section
-/// 4.2.2), for a host that answers requests by other means than [`Upgrade`](super::Upgrade): a
-/// hyper server, say. `None` when it is not the base64 of 16 bytes: then the request is to be
-/// answered with 400.
+/// 4.2.2). Use it in a host that answers requests without [`Upgrade`](super::Upgrade), for example
+/// a hyper server. `None` if the key is not the base64 of 16 bytes: answer the request with 400
+/// then.
 ///
-/// The host has to see to the rest of section 4.2.1: a GET of HTTP/1.1 with `Upgrade: websocket`,
+/// The host must check the rest of section 4.2.1: a GET of HTTP/1.1 with `Upgrade: websocket`,
 /// `Connection: Upgrade` and `Sec-WebSocket-Version: 13`.
 ///
 /// ```
@@ -21,10 +21,10 @@ pub fn accept_value(key: &[u8]) -> Option<alloc::string::String> {
     Some(accept.iter().copied().map(char::from).collect())
 }
 
-/// Answers the offers of permessage-deflate in the values of a request's
-/// `Sec-WebSocket-Extensions`, each the value of one header: the value of the response's, and what
-/// was agreed on. `None`: the response has no such header, and nothing is compressed. Malformed
-/// values offer nothing.
+/// Answers the permessage-deflate offers of a request. Pass the values of its
+/// `Sec-WebSocket-Extensions` headers, one item per header. Returns the value of the response's
+/// header, and the agreement. `None` means that the response has no such header and nothing is
+/// compressed. Malformed values count as no offer.
 ///
 /// ```
 /// use windlass_ws::{deflate::DeflateConfig, handshake::answer_extensions};
@@ -46,8 +46,8 @@ pub fn answer_extensions<'a>(
     Some((out.into_iter().map(char::from).collect(), agreement))
 }
 
-/// Appends the answer to the first offer that can be met (RFC 7692 section 5.1): the client likes
-/// the first one best.
+/// Appends the answer to the first acceptable offer. Offers come in the client's order of
+/// preference (RFC 7692 section 5.1).
 #[cfg(feature = "deflate")]
 pub(super) fn answer_offers<'a>(
     values: impl IntoIterator<Item = &'a [u8]>,

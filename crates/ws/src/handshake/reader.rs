@@ -1,4 +1,4 @@
-//! Heads that come in pieces.
+//! Heads that arrive in pieces.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -9,12 +9,11 @@ use super::rejection::Rejection;
 use super::request::Request;
 use super::response::Response;
 
-/// Gathers a head from pieces of any size and looks at each byte once. Lines that end in the wrong
-/// way and heads that are too long are rejected at once; what the lines say is looked at when all
-/// of them are there.
+/// Collects a head from pieces of any size and examines each byte once. It rejects wrong line ends
+/// and heads that are too long at once. It parses the lines when the head is complete.
 ///
-/// A head that comes whole is not copied. One that does not takes at most `head_bytes_max` bytes;
-/// how long it may take is for the caller to limit.
+/// A head that arrives whole is not copied. Otherwise the reader buffers at most `head_bytes_max`
+/// bytes. The caller must limit the time.
 ///
 /// ```
 /// use windlass_ws::handshake::{HeadLimits, HeadReader};
@@ -30,34 +29,34 @@ use super::response::Response;
 pub struct HeadReader {
     limits: HeadLimits,
     scanner: Scanner,
-    /// What has come of a head that is not complete.
+    /// The received bytes of an incomplete head.
     buffer: Vec<u8>,
-    /// The head was complete, and the next byte is another one's.
+    /// The head was complete. The next byte starts another head.
     is_done: bool,
 }
 
 impl HeadReader {
-    /// A reader that has seen nothing, and has no memory.
+    /// A new reader. It has allocated nothing.
     #[must_use]
     pub const fn new(limits: HeadLimits) -> Self {
         Self { limits, scanner: Scanner::new(), buffer: Vec::new(), is_done: false }
     }
 
-    /// How many bytes of an incomplete head have come.
+    /// How many bytes of an incomplete head have arrived.
     #[must_use]
     pub fn buffered(&self) -> usize {
         if self.is_done { 0 } else { self.buffer.len() }
     }
 
-    /// Takes the next bytes of a request. Yields the request, and how many of these bytes belong to
-    /// its head: those that follow are the caller's. `None`: all of them were taken, and more are
-    /// needed.
+    /// Takes the next bytes of a request. Returns the request, and how many of these bytes belong
+    /// to its head; the following bytes are the caller's. `None` means that all bytes were taken
+    /// and more are needed.
     ///
     /// After a request the reader is ready for the next one.
     ///
     /// # Errors
     ///
-    /// A [`Rejection`]. The reader is of no use any more.
+    /// A [`Rejection`]. The reader cannot be used again.
     pub fn request<'a>(
         &'a mut self,
         input: &'a [u8],
@@ -69,12 +68,12 @@ impl HeadReader {
         }
     }
 
-    /// Takes the next bytes of a response, in the same way.
-    /// [`ClientRequest::check`](super::ClientRequest::check) says whether it is the right one.
+    /// Takes the next bytes of a response, like [`request`](Self::request).
+    /// [`ClientRequest::check`](super::ClientRequest::check) says whether it accepts the request.
     ///
     /// # Errors
     ///
-    /// A [`HandshakeError`]. The reader is of no use any more.
+    /// A [`HandshakeError`]. The reader cannot be used again.
     pub fn response<'a>(
         &'a mut self,
         input: &'a [u8],

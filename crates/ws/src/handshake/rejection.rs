@@ -1,4 +1,4 @@
-//! Why a server does not accept a request, and how it says so.
+//! Why a server rejects a request, and the response that says so.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -6,62 +6,64 @@ use core::fmt;
 use super::fields::{check_own, decimal, write_line};
 use super::upgrade::AcceptError;
 
-/// Why a request is not read, or is no upgrade to this protocol. Each has an HTTP status.
+/// Why a request is malformed, or is not a valid upgrade to this protocol. Each reason has an HTTP
+/// status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// 400: a line of the head has a control character, or a CR or LF that is not part of a line's
-    /// end (RFC 9112 section 2.2).
+    /// 400: a line of the head contains a control character, or a CR or LF that is not part of a
+    /// line end (RFC 9112 section 2.2).
     ControlCharacter,
-    /// 400: a line starts with a space or tab: it would continue the one before (RFC 9112 section
-    /// 5.2).
+    /// 400: a line starts with a space or tab, so it would continue the previous one (RFC 9112
+    /// section 5.2).
     FoldedLine,
-    /// 400: the first line is not a method, a target and a version with single spaces between (RFC
-    /// 9112 section 3).
+    /// 400: the first line is not a method, a target and a version with single spaces between them
+    /// (RFC 9112 section 3).
     RequestLine,
-    /// 400: the target has no form that goes with the method (RFC 9112 section 3.2).
+    /// 400: the form of the target does not match the method (RFC 9112 section 3.2).
     Target,
     /// 414: the target is longer than `target_bytes_max`.
     TargetTooLong,
-    /// 505: not HTTP/1: or HTTP/1.0, and an upgrade was expected. A minor version above 1 counts as
-    /// 1 (RFC 9110 section 2.5).
+    /// 505: not HTTP/1, or an upgrade in HTTP/1.0. A minor version above 1 counts as 1 (RFC 9110
+    /// section 2.5).
     HttpVersion,
-    /// 400: a header line without a colon, or whose name is no token (RFC 9112 section 5.1).
+    /// 400: a header line has no colon, or its name is not a token (RFC 9112 section 5.1).
     HeaderName,
-    /// 400: a header is there twice that may be there once.
+    /// 400: a header that may occur only once occurs twice.
     DuplicateHeader,
     /// 431: the head is longer than `head_bytes_max`.
     HeadTooLong,
     /// 431: there are more headers than `headers_max`.
     TooManyHeaders,
-    /// 400: no Host in an HTTP/1.1 request (RFC 9112 section 3.2).
+    /// 400: an HTTP/1.1 request without a Host (RFC 9112 section 3.2).
     NoHost,
-    /// 400: the Host is no host with an optional port.
+    /// 400: the Host is not a host with an optional port.
     BadHost,
-    /// 400: a Content-Length that is no number, or one beside a Transfer-Encoding, or the latter in
-    /// HTTP/1.0, or a Transfer-Encoding whose last coding is not `chunked` (RFC 9112 section 6).
+    /// 400: the length of the body is invalid (RFC 9112 section 6). Either the Content-Length is
+    /// not a number or comes with a Transfer-Encoding, or HTTP/1.0 has a Transfer-Encoding, or its
+    /// last coding is not `chunked`.
     BodyLength,
-    /// 501: transfer codings before `chunked`, for instance `gzip, chunked` (RFC 9112 section 6.1).
+    /// 501: transfer codings before `chunked`, for example `gzip, chunked` (RFC 9112 section 6.1).
     TransferCoding,
-    /// 405: not GET.
+    /// 405: the method is not GET.
     MethodNotAllowed,
-    /// 501: not a method of HTTP.
+    /// 501: the method is not one of HTTP.
     UnknownMethod,
-    /// 426: an ordinary request: its Upgrade has no `websocket`.
+    /// 426: an ordinary request. Its Upgrade header does not list `websocket`.
     NotAnUpgrade,
     /// 400: the Connection header does not name Upgrade (RFC 6455 section 4.2.1, item 4).
     Connection,
     /// 400: an upgrade with a body.
     UnexpectedBody,
-    /// 426: another version of the protocol than 13, or none.
+    /// 426: the version of the protocol is missing or is not 13.
     WebSocketVersion,
     /// 400: the Sec-WebSocket-Key is missing or is not 16 bytes in base64 (RFC 6455 section 4.2.1,
     /// item 5).
     Key,
-    /// 400: the Sec-WebSocket-Protocol is no list of different tokens, or has more than
+    /// 400: the Sec-WebSocket-Protocol is not a list of distinct tokens, or has more than
     /// [`PROTOCOLS_MAX`](super::PROTOCOLS_MAX).
     Protocols,
-    /// 408: the request did not come in time.
+    /// 408: the request did not arrive in time.
     Timeout,
     /// 400: the Sec-WebSocket-Extensions do not follow the grammar (RFC 6455 section 9.1).
     Extensions,
@@ -109,7 +111,7 @@ impl Rejection {
         }
     }
 
-    /// What a status requires beside a text.
+    /// The headers that a status requires.
     fn headers(self) -> &'static str {
         match self.status() {
             405 => "Allow: GET\r\nConnection: close\r\n",
@@ -121,21 +123,21 @@ impl Rejection {
         }
     }
 
-    /// Appends the whole response, after which the connection is to be closed: the status, one line
-    /// of text, and what the status requires.
+    /// Appends the whole response: the status, the headers that it requires, and one line of text.
+    /// Close the connection after it.
     ///
-    /// It has no Date, since nothing here reads a clock. A server that has one sends it, by
+    /// It has no Date, because this crate reads no clock. A server with a clock sends one with
     /// [`write_with_headers`](Self::write_with_headers) (RFC 9110 section 6.6.1).
     pub fn write(self, out: &mut Vec<u8>) {
         self.append(&[], out);
     }
 
-    /// The same with further headers, a Date for instance.
+    /// Like [`write`](Self::write), with additional headers, for example a Date.
     ///
     /// # Errors
     ///
-    /// [`AcceptError`] when one of them cannot be sent, or is one that the response has itself.
-    /// Nothing was appended then.
+    /// [`AcceptError`] if a header cannot be sent, or is one that the response has itself. Nothing
+    /// was appended then.
     pub fn write_with_headers(
         self,
         headers: &[(&str, &str)],

@@ -1,4 +1,4 @@
-//! A request as a server reads it.
+//! A request, as a server reads it.
 
 use super::fields::{Headers, Known, names};
 use super::head::{self, HeadError, HeadLimits, Scanner};
@@ -8,8 +8,8 @@ use super::target::{self, Target};
 use super::upgrade::Upgrade;
 use super::whole::{self, Whole};
 
-/// What may be in a request once. The first three decide where it goes and how long
-/// it is.
+/// The headers that may occur only once in a request. The first three decide where the request goes
+/// and how long it is.
 const SINGLE: u16 = names(&[
     "Host",
     "Content-Length",
@@ -38,22 +38,22 @@ impl From<HeadError> for Rejection {
     }
 }
 
-/// How much follows a request's head (RFC 9112 section 6.3).
+/// The length of a request's body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Body {
-    /// Nothing.
+    /// No body.
     None,
-    /// So many bytes, at least one.
+    /// This many bytes, at least one.
     Length(u64),
-    /// Chunks, until one of them is the last.
+    /// Chunks, up to the last chunk.
     Chunked,
 }
 
-/// A request of HTTP/1.0 or HTTP/1.1 whose head is well-formed. It need not be an upgrade: see
-/// [`upgrade`](Self::upgrade).
+/// A request of HTTP/1.0 or HTTP/1.1 with a well-formed head. It may be an ordinary request or an
+/// upgrade: see [`upgrade`](Self::upgrade).
 ///
-/// It borrows the bytes that it was read from.
+/// It borrows the bytes that it was parsed from.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     method: &'a str,
@@ -65,12 +65,12 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a request from the start of `bytes`, which may hold more than its head. Yields the
-    /// request and the length of the head: what follows is the body, or what the client sends after
-    /// an upgrade. `None`: more bytes are needed.
+    /// Parses a request at the start of `bytes`, which may hold more than its head. Returns the
+    /// request and the length of the head. The body follows, or the client's data after an upgrade.
+    /// `None` means that more bytes are needed.
     ///
-    /// It starts from the first byte each time; where heads come in pieces, a
-    /// [`HeadReader`](super::HeadReader) looks at each byte once.
+    /// Each call starts at the first byte. If heads arrive in pieces, use a
+    /// [`HeadReader`](super::HeadReader), which examines each byte once.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Reads a whole head that the scanner has seen.
+    /// Parses a whole head that the scanner has checked.
     pub(super) fn from_head(head: &'a [u8], limits: &HeadLimits) -> Result<Self, Rejection> {
         let (first_line, lines) = head::split(head);
         let first_line = FirstLine::read(first_line, limits)?;
@@ -104,47 +104,47 @@ impl<'a> Request<'a> {
         Ok(Self { method, raw_target, target, is_http_1_0, headers, body })
     }
 
-    /// The method, for instance `GET`. It may be one that HTTP does not have.
+    /// The method, for example `GET`. It may be one that HTTP does not define.
     #[must_use]
     pub const fn method(&self) -> &'a str {
         self.method
     }
 
-    /// The target as it was sent, for instance `/chat?room=1`, or `http://example.com/chat` where
-    /// the client believes to talk to a proxy.
+    /// The target as it was sent, for example `/chat?room=1`. A client that believes it talks to a
+    /// proxy sends `http://example.com/chat`.
     #[must_use]
     pub const fn target(&self) -> &'a str {
         self.raw_target
     }
 
-    /// The target's path, not decoded: it starts with a slash, but is `*` for `OPTIONS *` and empty
-    /// for CONNECT.
+    /// The path of the target, not decoded. It starts with a slash, but is `*` for `OPTIONS *` and
+    /// empty for CONNECT.
     #[must_use]
     pub const fn path(&self) -> &'a str {
         self.target.path
     }
 
-    /// What follows the first question mark of the target.
+    /// The part of the target after the first question mark.
     #[must_use]
     pub const fn query(&self) -> Option<&'a str> {
         self.target.query
     }
 
-    /// Host and port that the request is for: the target's if it has them (RFC 9112 section 3.2.2),
-    /// else those of the Host header. `None` only in HTTP/1.0.
+    /// Host and port of the request: from the target if it has them (RFC 9112 section 3.2.2), else
+    /// from the Host header. `None` only in HTTP/1.0.
     #[must_use]
     pub fn host(&self) -> Option<&'a str> {
         self.target.authority.or_else(|| self.header("Host"))
     }
 
-    /// Whether the client speaks HTTP/1.0, which knows neither upgrades nor, by itself, a second
-    /// request.
+    /// Whether the version is HTTP/1.0, which has no upgrades and, by default, no second request on
+    /// a connection.
     #[must_use]
     pub const fn is_http_1_0(&self) -> bool {
         self.is_http_1_0
     }
 
-    /// How much follows the head.
+    /// The length of the body.
     #[must_use]
     pub const fn body(&self) -> Body {
         self.body
@@ -156,30 +156,30 @@ impl<'a> Request<'a> {
         self.headers
     }
 
-    /// The value of the first header of this name, whatever the case of its letters. `None` also
-    /// where the value is not UTF-8; [`headers`](Self::headers) has the bytes.
+    /// The value of the first header with this name, ignoring case. `None` also if the value is not
+    /// UTF-8; [`headers`](Self::headers) has the bytes.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a str> {
         core::str::from_utf8(self.headers.first(name)?).ok()
     }
 
-    /// The bytes of the first header of this name, which need not be UTF-8.
+    /// The bytes of the first header with this name. They need not be UTF-8.
     #[must_use]
     pub fn header_bytes(&self, name: &str) -> Option<&'a [u8]> {
         self.headers.first(name)
     }
 
-    /// The request as an upgrade to this protocol (RFC 6455 section 4.2.1).
+    /// Checks that the request is an upgrade to this protocol (RFC 6455 section 4.2.1).
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotAnUpgrade`] where it wants something else, and others where it does not ask
-    /// for the upgrade as it must.
+    /// [`Rejection::NotAnUpgrade`] if the request asks for something else. Other [`Rejection`]s if
+    /// the upgrade request is invalid.
     pub fn upgrade(&self) -> Result<Upgrade<'a>, Rejection> {
         Upgrade::check(self)
     }
 
-    /// 405 or 501 where the method is not GET.
+    /// 405 or 501 if the method is not GET.
     pub(super) fn check_is_get(&self) -> Result<(), Rejection> {
         match self.method {
             "GET" => Ok(()),
@@ -189,7 +189,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What the first line says.
+/// The parts of the first line.
 struct FirstLine<'a> {
     method: &'a str,
     raw_target: &'a str,
@@ -211,14 +211,14 @@ impl<'a> FirstLine<'a> {
     }
 }
 
-/// The target of a line that is as most are.
+/// The target of a line in the most common form.
 fn usual(line: &[u8]) -> Option<&str> {
     let target = line.strip_prefix(b"GET ")?.strip_suffix(b" HTTP/1.1")?;
     let is_one = !target.is_empty() && !target.contains(&b' ');
     if is_one { core::str::from_utf8(target).ok() } else { None }
 }
 
-/// Method, target, and whether it is HTTP/1.0.
+/// Method, target, and whether the version is HTTP/1.0.
 fn request_line(line: &[u8]) -> Result<(&str, &str, bool), Rejection> {
     let mut parts = line.split(|&byte| byte == b' ');
     let (Some(method), Some(target), Some(version), None) =
@@ -237,7 +237,7 @@ fn request_line(line: &[u8]) -> Result<(&str, &str, bool), Rejection> {
     Ok((ascii(method), target, is_http_1_0))
 }
 
-/// The minor version of `HTTP/1.x`; `Some(None)` for another major one, `None` where it is no
+/// The minor version of `HTTP/1.x`. `Some(None)` for another major version, `None` if it is not a
 /// version (RFC 9112 section 2.3).
 pub(super) fn http_minor(version: &[u8]) -> Option<Option<u8>> {
     match version.strip_prefix(b"HTTP/")? {
@@ -248,7 +248,7 @@ pub(super) fn http_minor(version: &[u8]) -> Option<Option<u8>> {
     }
 }
 
-/// RFC 9112 section 6.3, without what it tolerates.
+/// RFC 9112 section 6.3, without its tolerances.
 fn body(headers: &Headers<'_>, is_http_1_0: bool) -> Result<Body, Rejection> {
     match (
         headers.get(const { Known::of("Transfer-Encoding") }),
@@ -260,7 +260,8 @@ fn body(headers: &Headers<'_>, is_http_1_0: bool) -> Result<Body, Rejection> {
             Some(length) => Ok(Body::Length(length)),
             None => Err(Rejection::BodyLength),
         },
-        // Whoever believes the other one sees another request in what follows.
+        // A program that uses the other header would see a different request in the following
+        // bytes.
         (Some(_), Some(_)) => Err(Rejection::BodyLength),
         (Some(_), None) if is_http_1_0 => Err(Rejection::BodyLength),
         (Some(coding), None) => match chunked_last(coding) {
@@ -268,13 +269,13 @@ fn body(headers: &Headers<'_>, is_http_1_0: bool) -> Result<Body, Rejection> {
             Some(before) if !before.split(|&byte| byte == b',').any(is_chunked) => {
                 Err(Rejection::TransferCoding)
             }
-            // Without chunks at the end, nobody can tell where the body ends.
+            // Without chunks at the end, the end of the body is undefined.
             _ => Err(Rejection::BodyLength),
         },
     }
 }
 
-/// The codings that come before `chunked`, if that is the last one.
+/// The codings before `chunked`, if `chunked` comes last.
 fn chunked_last(codings: &[u8]) -> Option<&[u8]> {
     let end = codings.iter().rposition(|&byte| byte == b',');
     let (before, last) =
@@ -286,7 +287,7 @@ fn is_chunked(coding: &[u8]) -> bool {
     trim(coding).eq_ignore_ascii_case(b"chunked")
 }
 
-/// Digits and nothing else: no sign, no list.
+/// Digits only: no sign, no list.
 pub(super) fn content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! A response as a client reads it.
+//! A response, as a client reads it.
 
 use super::client::HandshakeError;
 use super::fields::{Headers, names};
@@ -6,7 +6,8 @@ use super::head::{self, HeadError, HeadLimits, Scanner};
 use super::request::http_minor;
 use super::syntax::is_value_byte;
 
-/// What may be in a response once (RFC 6455 sections 11.3 and 4.1; RFC 9112 section 6).
+/// The headers that may occur only once in a response (RFC 6455 sections 11.3 and 4.1; RFC 9112
+/// section 6).
 const SINGLE: u16 = names(&[
     "Content-Length",
     "Transfer-Encoding",
@@ -29,9 +30,9 @@ impl From<HeadError> for HandshakeError {
     }
 }
 
-/// A response whose head is well-formed, whatever it says.
+/// A response with a well-formed head, of any status.
 ///
-/// It borrows the bytes that it was read from.
+/// It borrows the bytes that it was parsed from.
 #[derive(Clone, Copy, Debug)]
 pub struct Response<'a> {
     status: u16,
@@ -40,9 +41,9 @@ pub struct Response<'a> {
 }
 
 impl<'a> Response<'a> {
-    /// Reads a response from the start of `bytes`, which may hold more than its head. Yields the
-    /// response and the length of the head. `None`: more bytes are needed. See
-    /// [`HeadReader`](super::HeadReader) for heads that come in pieces.
+    /// Parses a response at the start of `bytes`, which may hold more than its head. Returns the
+    /// response and the length of the head. `None` means that more bytes are needed. See
+    /// [`HeadReader`](super::HeadReader) for heads that arrive in pieces.
     ///
     /// # Errors
     ///
@@ -57,9 +58,9 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Reads a whole head that the scanner has seen.
+    /// Parses a whole head that the scanner has checked.
     pub(super) fn from_head(head: &'a [u8]) -> Result<Self, HandshakeError> {
-        // Only a server may meet an empty line first.
+        // Only a server may skip a leading empty line.
         if head.starts_with(b"\r\n") {
             return Err(HandshakeError::Malformed);
         }
@@ -68,7 +69,7 @@ impl<'a> Response<'a> {
         Ok(Self { status, is_http_1_0, headers: Headers::check(lines, SINGLE)? })
     }
 
-    /// The status code: 101 where the server switches protocols.
+    /// The status code. 101 means that the server switches protocols.
     #[must_use]
     pub const fn status(&self) -> u16 {
         self.status
@@ -80,16 +81,16 @@ impl<'a> Response<'a> {
         self.headers
     }
 
-    /// The value of the first header of this name, whatever the case of its letters. `None` also
-    /// where the value is not UTF-8; [`headers`](Self::headers) has the bytes.
+    /// The value of the first header with this name, ignoring case. `None` also if the value is not
+    /// UTF-8; [`headers`](Self::headers) has the bytes.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a str> {
         core::str::from_utf8(self.headers.first(name)?).ok()
     }
 }
 
-/// `HTTP/1.1 101 reason`, where the reason may be empty, and the space before it missing as some
-/// servers have it (RFC 9112 section 4). Yields the status, and whether it is HTTP/1.0.
+/// Parses `HTTP/1.1 101 reason`. The reason may be empty, and some servers omit the space before it
+/// (RFC 9112 section 4). Returns the status, and whether the version is HTTP/1.0.
 fn status_line(line: &[u8]) -> Result<(u16, bool), HandshakeError> {
     let mut parts = line.splitn(3, |&byte| byte == b' ');
     let minor = parts.next().and_then(http_minor).ok_or(HandshakeError::Malformed)?;

@@ -1,6 +1,6 @@
 //! Characters, tokens and lists of HTTP (RFC 9110 section 5.6).
 
-/// `tchar` of section 5.6.2.
+/// Whether the byte is a `tchar` of section 5.6.2.
 pub(super) const fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
@@ -22,7 +22,7 @@ pub(super) const fn is_token_byte(byte: u8) -> bool {
         )
 }
 
-/// [`is_token_byte`] of every byte: a head has hundreds of them.
+/// [`is_token_byte`] for each byte, as a table, because a head has hundreds of them.
 const TOKEN_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -33,7 +33,7 @@ const TOKEN_BYTES: [bool; 256] = {
     table
 };
 
-/// How many `tchar` come first.
+/// The number of leading `tchar`s.
 #[inline]
 pub(super) fn token_len(bytes: &[u8]) -> usize {
     bytes.iter().position(|&byte| !TOKEN_BYTES[usize::from(byte)]).unwrap_or(bytes.len())
@@ -44,8 +44,8 @@ pub(super) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && token_len(bytes) == bytes.len()
 }
 
-/// Whether all of them are [value bytes](is_value_byte): so many at a time as the compiler finds
-/// instructions for. The last ones are looked at together with some before them.
+/// Whether all of them are [value bytes](is_value_byte). The compiler vectorizes the check in
+/// blocks. The last block overlaps the one before it.
 pub(super) fn are_value_bytes(bytes: &[u8]) -> bool {
     match bytes.len() {
         16.. => blocks_are_value_bytes::<16>(bytes),
@@ -54,7 +54,7 @@ pub(super) fn are_value_bytes(bytes: &[u8]) -> bool {
     }
 }
 
-/// The same for at least `N` bytes.
+/// Like [`are_value_bytes`], for at least `N` bytes.
 #[inline(always)]
 fn blocks_are_value_bytes<const N: usize>(bytes: &[u8]) -> bool {
     let is_good = |block: &[u8; N]| block.iter().fold(true, |all, &byte| all & is_value_byte(byte));
@@ -62,8 +62,8 @@ fn blocks_are_value_bytes<const N: usize>(bytes: &[u8]) -> bool {
     bytes.last_chunk().is_some_and(is_good) && blocks.all(is_good)
 }
 
-/// What a field's value and a line may consist of (section 5.5): anything visible, anything above
-/// ASCII, space and tab.
+/// The bytes allowed in a field's value and in a line (section 5.5): anything visible, anything
+/// above ASCII, space and tab.
 pub(super) const fn is_value_byte(byte: u8) -> bool {
     matches!(byte, b'\t' | 0x20..=0x7e | 0x80..)
 }
@@ -72,12 +72,12 @@ const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// Without the spaces and tabs at both ends.
+/// Removes the spaces and tabs at both ends.
 pub(super) fn trim(bytes: &[u8]) -> &[u8] {
     trim_end(trim_start(bytes))
 }
 
-/// Without those that come first.
+/// Removes the leading ones.
 #[inline]
 pub(super) fn trim_start(mut bytes: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = bytes {
@@ -89,7 +89,7 @@ pub(super) fn trim_start(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Without those that come last.
+/// Removes the trailing ones.
 #[inline]
 pub(super) fn trim_end(mut bytes: &[u8]) -> &[u8] {
     while let [rest @ .., last] = bytes {
@@ -101,18 +101,18 @@ pub(super) fn trim_end(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// The text of bytes that are known to be ASCII, such as tokens.
+/// The text of bytes that are known to be ASCII, for example tokens.
 pub(super) fn ascii(bytes: &[u8]) -> &str {
     core::str::from_utf8(bytes).expect("checked to be ASCII")
 }
 
-/// The elements of a list without the empty ones, which senders may leave behind (section 5.6.1.2).
-/// For lists whose elements have no quoted strings.
+/// The elements of a list, without the empty ones that senders may produce (section 5.6.1.2). For
+/// lists whose elements have no quoted strings.
 pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(trim).filter(|element| !element.is_empty())
 }
 
-/// A place in a field's value.
+/// A position in a field's value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a> {
     pub(super) rest: &'a [u8],
@@ -147,7 +147,8 @@ impl<'a> Cursor<'a> {
         (len > 0).then_some(token)
     }
 
-    /// Takes what is between two quotes, escapes and all, after the first quote was taken.
+    /// Takes a quoted string up to its closing quote, with its escapes. The opening quote was taken
+    /// before.
     pub(super) fn quoted(&mut self) -> Option<&'a [u8]> {
         let mut escaped = false;
         for (at, &byte) in self.rest.iter().enumerate() {

@@ -1,18 +1,18 @@
-//! What a request is for (RFC 9112 section 3.2), and hosts.
+//! Request targets (RFC 9112 section 3.2) and hosts.
 
-/// A target, taken apart.
+/// A parsed target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<'a> {
-    /// Host and port, where the target has them.
+    /// Host and port, if the target has them.
     pub(super) authority: Option<&'a str>,
-    /// Starts with a slash; `*` where the server as a whole is meant, empty for CONNECT.
+    /// Starts with a slash; `*` for the server as a whole, empty for CONNECT.
     pub(super) path: &'a str,
     pub(super) query: Option<&'a str>,
 }
 
-/// Takes a target apart. `None` where its form does not go with the method.
+/// Parses a target. `None` if its form does not match the method.
 pub(super) fn parse<'a>(method: &str, target: &'a str) -> Option<Target<'a>> {
-    // Fragments stay with the client (section 3.2).
+    // Clients do not send fragments (section 3.2).
     if target.bytes().any(|byte| !byte.is_ascii_graphic() || byte == b'#') {
         return None;
     }
@@ -29,7 +29,7 @@ pub(super) fn parse<'a>(method: &str, target: &'a str) -> Option<Target<'a>> {
     if target.starts_with('/') {
         return Some(with_path(None, target));
     }
-    // The absolute form is for proxies, and every server must take it (section 3.2.2).
+    // The absolute form is for proxies, but every server must accept it (section 3.2.2).
     let (scheme, rest) = target.split_once("://")?;
     let known =
         ["http", "https", "ws", "wss"].iter().any(|known| known.eq_ignore_ascii_case(scheme));
@@ -46,7 +46,7 @@ fn with_path<'a>(authority: Option<&'a str>, path: &'a str) -> Target<'a> {
     Target { authority, path: if path.is_empty() { "/" } else { path }, query }
 }
 
-/// Whether this is a host with an optional port, and nothing else (RFC 3986 section 3.2).
+/// Whether this is exactly a host with an optional port (RFC 3986 section 3.2).
 pub(super) fn is_authority(text: &[u8]) -> bool {
     if let [b'[', rest @ ..] = text {
         let Some((address, after)) = split_at(rest, b']') else { return false };
@@ -54,7 +54,7 @@ pub(super) fn is_authority(text: &[u8]) -> bool {
             && matches!(after, [] | [b':', ..])
             && is_port(after.get(1..).unwrap_or_default());
     }
-    // Most hosts have nothing but these.
+    // Most hosts contain only these bytes.
     let name_len =
         text.iter().position(|&byte| !NAME_BYTES[usize::from(byte)]).unwrap_or(text.len());
     match text.get(name_len..) {
@@ -67,13 +67,13 @@ pub(super) fn is_authority(text: &[u8]) -> bool {
     }
 }
 
-/// What is before the first of these bytes, and what is after it.
+/// The parts before and after the first occurrence of `byte`.
 fn split_at(text: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
     let at = text.iter().position(|&other| other == byte)?;
     Some((&text[..at], &text[at + 1..]))
 }
 
-/// An empty port is the default one (RFC 3986 section 3.2.3).
+/// An empty port means the default one (RFC 3986 section 3.2.3).
 fn is_port(port: &[u8]) -> bool {
     let number = port.iter().try_fold(0_u16, |number, byte| {
         let digit = byte.is_ascii_digit().then(|| u16::from(byte - b'0'))?;
@@ -82,7 +82,7 @@ fn is_port(port: &[u8]) -> bool {
     number.is_some()
 }
 
-/// An IPv6 address, or one of a version to come.
+/// An IPv6 address, or one of a future version.
 fn is_ip_literal(address: &[u8]) -> bool {
     let Ok(address) = core::str::from_utf8(address) else { return false };
     let future = address.strip_prefix(['v', 'V']).and_then(|rest| rest.split_once('.'));
@@ -95,7 +95,7 @@ fn is_ip_literal(address: &[u8]) -> bool {
     }
 }
 
-/// `reg-name`, which the four numbers of IPv4 are as well.
+/// `reg-name`. It also covers IPv4 addresses.
 fn is_reg_name(host: &[u8]) -> bool {
     let mut bytes = host.iter().copied();
     while let Some(byte) = bytes.next() {
@@ -134,7 +134,7 @@ const fn is_name_byte(byte: u8) -> bool {
         )
 }
 
-/// [`is_name_byte`] of every byte.
+/// [`is_name_byte`] for each byte.
 const NAME_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;

@@ -14,7 +14,7 @@ use super::{PROTOCOLS_MAX, key};
 #[cfg(feature = "deflate")]
 use crate::deflate::{Agreement, DeflateConfig};
 
-/// A request that asks for this protocol as it must, and can be accepted.
+/// A valid upgrade request, which can be accepted.
 #[derive(Clone, Copy, Debug)]
 pub struct Upgrade<'a> {
     request: Request<'a>,
@@ -25,7 +25,7 @@ pub struct Upgrade<'a> {
 #[derive(Clone, Debug)]
 pub struct Protocols<'a> {
     headers: Headers<'a>,
-    /// What is left of the header at hand.
+    /// The rest of the current header.
     value: &'a [u8],
 }
 
@@ -51,22 +51,22 @@ fn is_protocol_header(header: &super::Header<'_>) -> bool {
     header.name.eq_ignore_ascii_case("Sec-WebSocket-Protocol")
 }
 
-/// What a server answers with.
+/// The server's choices for its answer.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AcceptOptions<'a> {
     /// One of the subprotocols that the client offers, or none.
     pub protocol: Option<&'a str>,
-    /// Answers offers of permessage-deflate, if it is there.
+    /// If set, answers offers of permessage-deflate.
     #[cfg(feature = "deflate")]
     pub deflate: Option<&'a DeflateConfig>,
-    /// Further headers. The handshake's own (Upgrade, Connection, Sec-WebSocket-*), and those that
-    /// speak of a body, are refused.
+    /// Additional headers. The handshake's own (Upgrade, Connection, Sec-WebSocket-*) and those
+    /// that describe a body are rejected.
     pub headers: &'a [(&'a str, &'a str)],
 }
 
 impl<'a> AcceptOptions<'a> {
-    /// No subprotocol, no extension, no further headers.
+    /// No subprotocol, no extension, no additional headers.
     pub const DEFAULT: Self = Self {
         protocol: None,
         #[cfg(feature = "deflate")]
@@ -74,20 +74,20 @@ impl<'a> AcceptOptions<'a> {
         headers: &[],
     };
 
-    /// The same with a subprotocol.
+    /// Sets the subprotocol.
     #[must_use]
     pub const fn protocol(self, protocol: Option<&'a str>) -> Self {
         Self { protocol, ..self }
     }
 
-    /// The same with permessage-deflate.
+    /// Enables permessage-deflate.
     #[cfg(feature = "deflate")]
     #[must_use]
     pub const fn deflate(self, config: Option<&'a DeflateConfig>) -> Self {
         Self { deflate: config, ..self }
     }
 
-    /// The same with other further headers.
+    /// Replaces the additional headers.
     #[must_use]
     pub const fn headers(self, headers: &'a [(&'a str, &'a str)]) -> Self {
         Self { headers, ..self }
@@ -100,26 +100,26 @@ impl Default for AcceptOptions<'_> {
     }
 }
 
-/// What has been agreed on.
+/// The result of an accepted upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Accepted {
-    /// permessage-deflate, if the client has offered it and the server wants it.
+    /// permessage-deflate, if the client offered it and the server wants it.
     #[cfg(feature = "deflate")]
     pub deflate: Option<Agreement>,
 }
 
-/// Why nothing was answered: the answer would not have been one.
+/// Why no answer was written: it would have been invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// The subprotocol is none of those that the client offers.
+    /// The client did not offer this subprotocol.
     ProtocolNotOffered,
-    /// A further header's name is no token.
+    /// The name of an additional header is not a token.
     HeaderName,
-    /// A further header's value has a control character.
+    /// The value of an additional header contains a control character.
     HeaderValue,
-    /// A further header is one that the handshake writes, or speaks of a body.
+    /// An additional header is one that the handshake writes itself, or describes a body.
     ReservedHeader,
 }
 
@@ -179,30 +179,30 @@ impl<'a> Upgrade<'a> {
         Ok(Self { request: *request, key })
     }
 
-    /// The request that it is.
+    /// The underlying request.
     #[must_use]
     pub const fn request(&self) -> &Request<'a> {
         &self.request
     }
 
-    /// The subprotocols that the client offers, the one it likes best first. No two are the same.
+    /// The subprotocols that the client offers, in its order of preference. All are different.
     #[must_use]
     pub const fn protocols(&self) -> Protocols<'a> {
         Protocols { headers: self.request.headers, value: &[] }
     }
 
-    /// The origin of the page that opens the connection. Browsers always send it, and a server that
-    /// trusts cookies must look at it (RFC 6455 section 10.2).
+    /// The origin of the page that opens the connection. Browsers always send it. A server that
+    /// trusts cookies must check it (RFC 6455 section 10.2).
     #[must_use]
     pub fn origin(&self) -> Option<&'a str> {
         self.request.header("Origin")
     }
 
-    /// Appends the response with which the connection starts.
+    /// Appends the response that starts the connection.
     ///
     /// # Errors
     ///
-    /// [`AcceptError`]; nothing was appended then.
+    /// [`AcceptError`]. Nothing was appended then.
     pub fn accept(
         &self,
         accept: &AcceptOptions<'_>,
@@ -250,7 +250,7 @@ impl<'a> Upgrade<'a> {
     }
 }
 
-/// How every answer starts.
+/// The common start of all answers.
 fn start(accept: &[u8; key::ACCEPT_LEN]) -> [u8; START.len() + key::ACCEPT_LEN + 2] {
     let mut start = [b'\n'; START.len() + key::ACCEPT_LEN + 2];
     start[..START.len()].copy_from_slice(START);
@@ -262,8 +262,8 @@ fn start(accept: &[u8; key::ACCEPT_LEN]) -> [u8; START.len() + key::ACCEPT_LEN +
 const START: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ";
 
-/// Whether one of the headers of this name lists `wanted`, which is in small letters, whatever the
-/// case of its letters.
+/// Whether one of the headers with this name lists `wanted`, ignoring case. `wanted` must be in
+/// lower case.
 #[inline]
 pub(super) fn lists<const LEN: usize>(
     headers: &Headers<'_>,
@@ -271,8 +271,8 @@ pub(super) fn lists<const LEN: usize>(
     wanted: &[u8; LEN],
 ) -> bool {
     debug_assert!(wanted.iter().all(u8::is_ascii_lowercase));
-    // Mostly there is one header with one element. The bit that is set here is what sets a small
-    // letter apart from a large one, and no other byte becomes one by it.
+    // Usually there is one header with one element. Setting this bit turns an upper-case letter
+    // into lower case, and no other byte becomes a letter by it.
     let is_it = |value: &[u8; LEN]| {
         value.iter().zip(wanted).fold(true, |all, (byte, other)| all & (byte | 0x20 == *other))
     };
@@ -285,8 +285,8 @@ fn is_among(headers: &Headers<'_>, name: Known, wanted: &[u8]) -> bool {
     headers.all(name).flat_map(elements).any(|element| element.eq_ignore_ascii_case(wanted))
 }
 
-/// RFC 6455 section 4.1, item 10: at least one where the header is there, each a token, no two the
-/// same.
+/// RFC 6455 section 4.1, item 10: the header, if present, has at least one element; each is a
+/// token, and all are different.
 fn check_protocols(headers: &Headers<'_>) -> Result<(), Rejection> {
     if headers.get(const { Known::of("Sec-WebSocket-Protocol") }).is_none() {
         return Ok(());

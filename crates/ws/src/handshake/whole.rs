@@ -1,23 +1,23 @@
-//! Heads that have come whole and are as most are: found, checked and taken apart in one go.
+//! The fast path for complete, common heads: one function finds, checks and splits them.
 //!
-//! What is accepted here is what the [`Scanner`](super::head::Scanner) and [`Headers::check`]
-//! accept, which are asked where this says no: because the head has not come whole, because
-//! something in it is wrong, or because it has what heads seldom have.
+//! It accepts a subset of the heads that the [`Scanner`](super::head::Scanner) and
+//! [`Headers::check`] accept. If it declines, they decide. It declines heads that are incomplete,
+//! wrong, or unusual.
 
 use super::fields::{Headers, Names, known};
 use super::head::{HeadLimits, first_line_max};
 use super::syntax::{is_token, is_value_byte};
 
-/// A head as it lies in the received bytes.
+/// The position of a head in the received bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Whole<'a> {
     pub(super) first_line: &'a [u8],
     pub(super) headers: Headers<'a>,
-    /// Of all of it, the empty line included.
+    /// The length of the whole head, including the empty line.
     pub(super) len: usize,
 }
 
-/// Takes apart a head that these bytes begin with. `None`: look more closely.
+/// Splits the head at the start of these bytes. `None` means that the slow path must decide.
 pub(super) fn read<'a>(bytes: &'a [u8], limits: &HeadLimits, single: Names) -> Option<Whole<'a>> {
     let first_end = line_end(bytes, 0)?;
     let is_good =
@@ -33,7 +33,7 @@ pub(super) fn read<'a>(bytes: &'a [u8], limits: &HeadLimits, single: Names) -> O
         if line.starts_with(b"\r\n") {
             break;
         }
-        // What is before the colon is a token: then it has neither blanks nor a line's end.
+        // The part before the colon is a token, so it contains no blanks and no line end.
         let colon = colon(line)?;
         let name = &line[..colon];
         let value = at + colon + 1;
@@ -51,7 +51,7 @@ pub(super) fn read<'a>(bytes: &'a [u8], limits: &HeadLimits, single: Names) -> O
     is_within.then(|| Whole { first_line: &bytes[..first_end], headers: headers.up_to(at), len })
 }
 
-/// Where the line that goes on at `from` ends, if all that comes before is what a line may have.
+/// The end of the line that continues at `from`, if everything before it is valid in a line.
 #[inline]
 fn line_end(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
@@ -70,9 +70,9 @@ const fn eight(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
-/// How many bytes come before the first one whose top bit is set in the mask of its eight. Eight
-/// bytes are looked at in one number: what is carried over from a byte changes only those after it,
-/// and the first one that is found counts.
+/// The number of bytes before the first one whose top bit is set in its mask. Eight bytes are
+/// tested as one number. A carry changes only the bytes after its origin, and only the first match
+/// counts.
 #[inline(always)]
 fn len_before(bytes: &[u8], mask: impl Fn(u64) -> u64, is_it: impl Fn(u8) -> bool) -> usize {
     let mut at = 0;
@@ -86,7 +86,7 @@ fn len_before(bytes: &[u8], mask: impl Fn(u64) -> u64, is_it: impl Fn(u8) -> boo
     at + bytes[at..].iter().position(|&byte| is_it(byte)).unwrap_or(bytes.len() - at)
 }
 
-/// How many bytes come first that are neither below the space nor DEL.
+/// The number of leading bytes that are neither below the space nor DEL.
 #[inline]
 fn plain_len(bytes: &[u8]) -> usize {
     let mask = |word: u64| {
@@ -97,7 +97,7 @@ fn plain_len(bytes: &[u8]) -> usize {
     len_before(bytes, mask, |byte| !is_value_byte(byte) || byte == b'\t')
 }
 
-/// Where the first colon is.
+/// The index of the first colon.
 #[inline]
 fn colon(bytes: &[u8]) -> Option<usize> {
     let mask = |word: u64| {
@@ -119,7 +119,7 @@ mod tests {
 
     const SINGLE: Names = super::super::fields::names(&["Host", "Origin"]);
 
-    /// What the careful way finds: the first line, all headers, and the length.
+    /// The result of the slow path: the first line, all headers, and the length.
     fn carefully<'a>(
         bytes: &'a [u8],
         limits: &HeadLimits,
@@ -195,7 +195,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Of pieces that make a head likely, and some that spoil it.
+        /// Combines pieces that are likely to form a head with some that spoil it.
         #[test]
         #[cfg_attr(miri, ignore = "long loops over safe code")]
         fn both_ways_agree(pieces in prop::collection::vec(0..14_usize, 1..24)) {
