@@ -1,7 +1,7 @@
 //! The windlass program.
 //!
-//! `windlass serve`, which is also what it does when no subcommand is named: a WebSocket server
-//! with a page, chat rooms and an echo. `windlass load`: what measures one.
+//! `windlass serve`, the default subcommand, is a WebSocket server with a page, chat rooms and an
+//! echo. `windlass load` measures such a server.
 
 #![deny(unsafe_code)]
 
@@ -41,12 +41,12 @@ enum Command {
     Load(Box<load::Args>),
 }
 
-/// 0 after a clean stop, 1 when something failed, 2 for arguments that make no sense (clap's own
-/// choice).
+/// Returns 0 after a clean stop, 1 after a failure, and 2 for invalid arguments (clap's
+/// convention).
 fn main() -> ExitCode {
     #[expect(unsafe_code, reason = "sockets from the service manager are descriptors by number")]
-    // SAFETY: this is the first statement of `main`, and nothing of this program runs before it. So
-    // no descriptor was opened here, and no thread was started that could open one.
+    // SAFETY: this is the first statement of `main`, and no code of this program runs before it. So
+    // this program has opened no descriptor, and has started no thread that could open one.
     let inherited = unsafe { inherited_sockets() };
     let cli = match parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
@@ -67,14 +67,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Why the program does not begin.
+/// Why the program does not start.
 #[derive(Debug)]
 enum Refused {
-    /// Arguments that make no sense; or help was asked for, which is no failure.
+    /// Invalid arguments, or a request for help, which is not a failure.
     Arguments(clap::Error),
     /// A file of options that cannot be read.
     File(anyhow::Error),
-    /// A file whose options make no sense.
+    /// A file with invalid options.
     Options(PathBuf, clap::Error),
 }
 
@@ -89,7 +89,7 @@ impl Refused {
     }
 }
 
-/// The arguments, and where they name a file of options, with these.
+/// Parses the arguments, together with the options of the file that they name, if any.
 fn parse(mut arguments: Vec<OsString>) -> Result<Cli, Refused> {
     let mut command = Cli::command();
     command.build();
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// A file for the time of a test.
+    /// A temporary file of a test.
     struct File(PathBuf);
 
     impl File {

@@ -1,21 +1,22 @@
-//! How many connections the limit of open files allows.
+//! The number of connections that the limit of open files allows.
 
 use anyhow::Context as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How many connections there may be if nobody says.
+/// Default connection limit.
 const CONNECTIONS_DEFAULT: usize = 10_000;
 
-/// Descriptors that are no connections: the standard ones, the first worker's, and some to spare.
+/// Descriptors other than connections: the standard ones, the first worker's, and some spare ones.
 const OTHER_FILES: usize = 16;
 
 /// Descriptors of each further worker: its listeners and the reactor's own.
 const FILES_PER_WORKER: usize = 8;
 
-/// The number of connections to allow. Raises this process's soft limit of open files as far as
-/// that takes and the hard limit allows.
+/// Returns the number of connections to allow. Raises this process's soft limit of open files as
+/// far as necessary and as the hard limit allows.
 ///
-/// What was asked for is kept even if the limit is lower: accepting then pauses when it is reached.
+/// An explicitly requested number is kept even if the limit is lower. Accepting then pauses when
+/// the limit is reached.
 pub(crate) fn connections_max(asked: Option<u32>, workers: usize) -> anyhow::Result<usize> {
     let others = OTHER_FILES + (workers - 1) * FILES_PER_WORKER;
     let limit = getrlimit(Resource::Nofile);

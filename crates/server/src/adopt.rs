@@ -1,4 +1,4 @@
-//! Connections whose upgrade somebody else has answered.
+//! Connections whose upgrade another server has answered.
 
 use std::{borrow::Cow, os::fd::OwnedFd};
 
@@ -12,8 +12,8 @@ use crate::{
     http::Door,
 };
 
-/// A connection whose handshake somebody else has done: a server of HTTP, say. What was agreed on
-/// in it is said here.
+/// A connection whose handshake was done by another server, such as an HTTP server. It states the
+/// negotiated parameters.
 ///
 /// ```
 /// use windlass_server::Upgraded;
@@ -30,20 +30,19 @@ pub struct Upgraded<D> {
 }
 
 impl<D> Upgraded<D> {
-    /// Without a subprotocol and without compression.
+    /// Creates a connection without a subprotocol and without compression.
     pub fn new(data: D) -> Self {
         Self { data, protocol: None, deflate: None }
     }
 
-    /// The same with a subprotocol.
+    /// Sets the subprotocol.
     pub fn protocol(mut self, protocol: impl Into<Cow<'static, str>>) -> Self {
         self.protocol = Some(protocol.into());
         self
     }
 
-    /// The same with permessage-deflate, as the answer to the handshake says. It must have been
-    /// made of the [`deflate`](crate::Options::deflate) settings of the service; without those it
-    /// is passed over.
+    /// Sets the permessage-deflate agreement of the handshake response. It must result from the
+    /// [`deflate`](crate::Options::deflate) settings of the service; without those it is ignored.
     pub fn deflate(mut self, agreement: Option<Agreement>) -> Self {
         self.deflate = agreement;
         self
@@ -51,15 +50,15 @@ impl<D> Upgraded<D> {
 }
 
 impl<H: Handler> Service<H> {
-    /// Takes over a connected socket whose handshake is done, with the bytes that were received
-    /// after it. [`on_open`](Handler::on_open) and what these bytes bring come in the next turn.
+    /// Takes over a connected socket after its handshake, with the bytes that were received after
+    /// it. [`on_open`](Handler::on_open) and the messages in these bytes follow in the next turn.
     ///
-    /// The socket need not be non-blocking, and it is not counted among those of its address.
+    /// The socket need not be non-blocking. It does not count towards the limit of its address.
     ///
     /// # Errors
-    /// See [`AddReason`]; the socket and the data come back.
-    /// [`LimitReached`](AddReason::LimitReached) also when the service is draining. In `anyhow`,
-    /// write `.map_err(io::Error::from)?`: [why](windlass::AddError#in-anyhow).
+    /// See [`AddReason`]; the error returns the socket and the data.
+    /// [`LimitReached`](AddReason::LimitReached) is also returned when the service is draining.
+    /// With `anyhow`, write `.map_err(io::Error::from)?`: [why](windlass::AddError#in-anyhow).
     pub fn adopt(
         &self,
         socket: impl Into<OwnedFd>,
@@ -70,7 +69,7 @@ impl<H: Handler> Service<H> {
         let socket = socket.into();
         let Upgraded { data, protocol, deflate } = upgraded;
         let hall = &self.0.hall;
-        // The stream has no name yet; this one names nothing.
+        // The stream has no key yet; this one refers to no stream.
         let unnamed = Key::from_bits(u64::MAX);
         let tick = hall.tick.get();
         let entered = if hall.is_draining.get() {

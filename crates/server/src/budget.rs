@@ -1,17 +1,17 @@
-//! The budget of memory over all connections: [`Options::memory_max`](crate::Options::memory_max).
+//! The memory budget over all connections: [`Options::memory_max`](crate::Options::memory_max).
 //!
-//! 1. A worker counts its own bytes, in plain cells: what its reactor's streams hold for bytes that
-//!    wait ([`Turn::stream_memory`]), and what this crate holds beside them ([`Budget::beside`]):
-//!    received bytes that are held, messages and frames in pieces, messages in the side table.
-//!    Shared bytes count once a worker.
+//! 1. A worker counts its own bytes, in plain cells. They are the memory that its reactor's streams
+//!    hold for waiting bytes ([`Turn::stream_memory`]), and the memory that this crate holds beside
+//!    them ([`Budget::beside`]): held input, partly received messages and frames, messages in the
+//!    backlog. Shared bytes count once per worker.
 //! 2. All workers borrow from one [`Pool`], in chunks. A worker that needs no further chunk touches
-//!    nothing that is shared; it comes here at all only when something of its own has begun to
-//!    wait, and on the beat.
-//! 3. Above four fifths of the budget the connections that hold the most are not read from. Above
-//!    all of it the largest are evicted until a tenth is free, and requests get 503 until a beat
-//!    finds the pool below its limit.
-//! 4. A worker evicts only as long as it holds more than nine tenths of its share. If that does not
-//!    help, others hold more than theirs, and are woken.
+//!    no shared state. It runs this code only when data of its own has begun to wait, and on the
+//!    beat.
+//! 3. Above four fifths of the budget, the connections that hold the most are not read from. Above
+//!    all of it, the largest are evicted until a tenth is free. Requests get status 503 until a
+//!    beat finds the pool below its limit.
+//! 4. A worker evicts only while it holds more than nine tenths of its share. If that does not
+//!    help, other workers hold more than their shares, and are woken.
 
 use core::{cell::Cell, cmp::Reverse};
 use std::{
@@ -31,21 +31,20 @@ use crate::{
     roster::Flags,
 };
 
-/// The most bytes that a worker borrows at once.
+/// Maximum number of bytes that a worker borrows at once.
 const CHUNK_MAX: usize = 1 << 20;
 
-/// What the workers of a server share.
+/// State that the workers of a server share.
 #[derive(Debug)]
 pub(crate) struct Pool {
     limit: usize,
     workers: usize,
     chunk: usize,
-    /// What is borrowed. It guards nothing but itself, and so does the next: relaxed accesses will
-    /// do.
+    /// Bytes borrowed. This value and the next protect no other data, so relaxed accesses suffice.
     taken: AtomicUsize,
-    /// Requests get 503.
+    /// Requests get status 503.
     is_exhausted: AtomicBool,
-    /// To wake the others.
+    /// Used to wake the other workers.
     boards: OnceLock<Vec<Arc<Board>>>,
 }
 
@@ -56,7 +55,7 @@ impl Pool {
         Arc::new(Self { limit, workers, chunk, taken, is_exhausted, boards: OnceLock::new() })
     }
 
-    /// Says how the workers are woken. Once.
+    /// Sets how the workers are woken. Called once.
     pub(crate) fn set_boards(&self, boards: Vec<Arc<Board>>) {
         let _ = self.boards.set(boards);
     }
@@ -65,7 +64,7 @@ impl Pool {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// What may be taken before reading pauses.
+    /// Number of bytes that may be taken before reading pauses.
     fn calm(&self) -> usize {
         self.limit / 5 * 4
     }
@@ -83,17 +82,18 @@ impl Pool {
     }
 }
 
-/// What one worker has of it.
+/// One worker's part of the budget.
 pub(crate) struct Budget {
     pool: Arc<Pool>,
     granted: Cell<usize>,
     /// Bytes that this crate holds, beside those of the streams.
     beside: Rc<Cell<usize>>,
-    /// Something has begun to wait where nobody could look at it at once.
+    /// Data has begun to wait in a place where memory could not be checked at once.
     pub(crate) has_grown: Cell<bool>,
     /// Connections are not read from.
     is_short: Cell<bool>,
-    /// How much must be in use before the largest are looked for again in this beat.
+    /// Number of bytes in use from which the largest connections are searched for again in this
+    /// beat.
     next: Cell<usize>,
     most: Cell<usize>,
 }
@@ -111,17 +111,17 @@ impl Budget {
         }
     }
 
-    /// The count of what is not the streams', for whoever adds to it.
+    /// Returns the counter for memory outside the streams, for the code that adds to it.
     pub(crate) fn beside(&self) -> &Rc<Cell<usize>> {
         &self.beside
     }
 
-    /// Bytes were allocated, or freed.
+    /// Notes that memory was allocated or freed.
     pub(crate) fn change(&self, before: usize, after: usize) {
         self.beside.set((self.beside.get() + after).saturating_sub(before));
     }
 
-    /// Whether new requests are to be refused.
+    /// Returns whether new requests must be rejected.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.pool.is_exhausted.load(Ordering::Relaxed)
     }
@@ -130,11 +130,11 @@ impl Budget {
         turn.stream_memory() + self.beside.get()
     }
 
-    /// Borrows what is used, in whole chunks, and gives back what is not.
+    /// Borrows memory for the used bytes in whole chunks, and returns the surplus.
     fn settle(&self, used: usize) {
         let (chunk, granted) = (self.pool.chunk, self.granted.get());
         let wanted = used.div_ceil(chunk) * chunk;
-        // One chunk is kept to spare, so that what comes and goes does not borrow each time.
+        // One spare chunk is kept, so that small changes do not borrow each time.
         if wanted > granted {
             self.pool.taken.fetch_add(wanted - granted, Ordering::Relaxed);
         } else if granted > wanted + chunk {
@@ -151,15 +151,14 @@ impl Drop for Budget {
     }
 }
 
-/// A connection that holds something.
+/// A connection that holds memory.
 struct Holder {
     bytes: usize,
     member: u32,
 }
 
 impl Hall {
-    /// Something may wait that did not: looks whether it may. To be called where no books are
-    /// borrowed.
+    /// Checks memory after more data has begun to wait. Must be called while no books are borrowed.
     #[cold]
     #[inline(never)]
     pub(crate) fn look_at_memory(&self, turn: &mut Turn<'_>) {
@@ -174,7 +173,7 @@ impl Hall {
         }
     }
 
-    /// On the beat.
+    /// Checks memory on the beat.
     pub(crate) fn settle_memory(&self, turn: &mut Turn<'_>) {
         let budget = &self.budget;
         let used = budget.used(turn);
@@ -190,20 +189,20 @@ impl Hall {
         }
     }
 
-    /// Another worker may need what this one holds.
+    /// Checks this worker's memory because another worker may need it.
     pub(crate) fn help_others(&self, turn: &mut Turn<'_>) {
         if self.budget.pool.is_over() {
             self.relieve(turn, false);
         }
     }
 
-    /// Whether a connection is not to be read from since memory is short.
+    /// Returns whether a connection must not be read from because memory is short.
     pub(crate) fn is_short(&self, member: u32) -> bool {
         self.budget.is_short.get()
             && self.books.borrow_mut().roster.at(member).flags.any(Flags::SHORT)
     }
 
-    /// Has less memory used, as far as that is this worker's to do.
+    /// Reduces the memory in use, as far as this worker is responsible.
     fn relieve(&self, turn: &mut Turn<'_>, has_grown: bool) {
         let budget = &self.budget;
         let pool = &*budget.pool;
@@ -221,11 +220,11 @@ impl Hall {
             }
         }
         self.pause_largest(turn, &holders);
-        // To look for the largest is work for each connection: not again before some more is used.
+        // The search visits every connection, so it is repeated only after more memory is used.
         budget.next.set(budget.used(turn) + pool.limit / 32);
     }
 
-    /// Those who hold something, the largest first.
+    /// Returns the connections that hold memory, the largest first.
     fn holders(&self, turn: &mut Turn<'_>) -> Vec<Holder> {
         let books = &mut *self.books.borrow_mut();
         let mut holders = Vec::new();
@@ -243,7 +242,7 @@ impl Hall {
         holders
     }
 
-    /// Evicts the largest until so many bytes are free.
+    /// Evicts the largest connections until this many bytes are free.
     fn evict(&self, turn: &mut Turn<'_>, holders: &mut Vec<Holder>, bytes: usize) {
         let mut freed = 0;
         let mut count = 0;
@@ -258,7 +257,7 @@ impl Hall {
             self.stats.evicted.add(1);
             self.stats.evicted_for_memory.add(1);
             books.drop_waiting(self, holder.member);
-            // What has come in part goes with the connection, in the next turn.
+            // The memory of partly received data is freed with the connection, in the next turn.
             let in_pieces = core::mem::take(&mut books.roster.at(holder.member).in_pieces);
             self.budget.change(in_pieces as usize, 0);
             if let Ok(mut stream) = turn.stream(books.roster.at(holder.member).stream) {
@@ -268,8 +267,8 @@ impl Hall {
         holders.drain(..count);
     }
 
-    /// Reads no more from those who hold the most: from so many that the others hold four fifths of
-    /// this worker's share. The others go on.
+    /// Pauses reading from the connections that hold the most, until the others together hold at
+    /// most four fifths of this worker's share. The others continue.
     fn pause_largest(&self, turn: &mut Turn<'_>, holders: &[Holder]) {
         let budget = &self.budget;
         let pool = &*budget.pool;
@@ -300,7 +299,7 @@ impl Hall {
                 stream.pause();
             } else if is_paused && !is_to_be {
                 member.flags.clear(Flags::SHORT);
-                // Its silence begins anew.
+                // Its idle time starts again.
                 if !member.flags.any(Flags::CLOSING) {
                     member.heard = self.tick.get();
                 }
@@ -311,7 +310,7 @@ impl Hall {
 }
 
 impl Books {
-    /// Forgets what waits for a connection outside its stream, in either direction.
+    /// Drops all data that waits for a connection outside its stream, in either direction.
     pub(crate) fn drop_waiting(&mut self, hall: &Hall, member: u32) {
         hall.remove_side(self, member);
         if let Some(held) = self.held.remove(&member) {
@@ -336,7 +335,7 @@ mod tests {
         assert!(pool.taken() > pool.calm() && !pool.is_over());
         other.settle(28_000);
         assert!(pool.is_over());
-        // A chunk to spare is kept.
+        // One spare chunk is kept.
         one.settle(50_000);
         assert_eq!(pool.taken(), 51_000 + 28_000);
         one.settle(50_900);

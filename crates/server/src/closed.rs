@@ -1,4 +1,4 @@
-//! How a connection has ended.
+//! How a connection ended.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -8,31 +8,32 @@ use windlass_ws::{CloseCode, Violation};
 
 use crate::ConnectionId;
 
-/// Why a connection is closed. What came first counts.
+/// Why a connection was closed. The first reason wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// The peer has sent a Close frame.
+    /// The peer sent a Close frame.
     Peer,
-    /// This side has, by [`Connection::close`](crate::Connection::close) or in another way that the
-    /// application has asked for.
+    /// This side closed it, by [`Connection::close`](crate::Connection::close) or another call of
+    /// the application.
     Local,
-    /// The peer has broken the protocol or a limit, and was told so.
+    /// The peer violated the protocol or exceeded a limit, and was sent a Close frame that says so.
     Violation(Violation),
-    /// Nothing was heard for [`idle_timeout`](crate::Options::idle_timeout).
+    /// Nothing was received for [`idle_timeout`](crate::Options::idle_timeout).
     Idle,
-    /// It was open for [`lifetime_max`](crate::Options::lifetime_max).
+    /// The connection was open for [`lifetime_max`](crate::Options::lifetime_max).
     Lifetime,
-    /// It did not read what was sent
+    /// The peer did not read its messages
     /// ([`SlowConsumerPolicy::Evict`](crate::SlowConsumerPolicy::Evict)).
     Evicted,
-    /// It took none of the output for [`write_stall_timeout`](crate::Options::write_stall_timeout).
+    /// The peer read none of the output for
+    /// [`write_stall_timeout`](crate::Options::write_stall_timeout).
     WriteStall,
-    /// The peer has ended the connection without a Close frame.
+    /// The peer ended the connection without a Close frame.
     Lost,
-    /// The kernel says so: `ECONNRESET`, for instance.
+    /// The kernel reported an error, for instance `ECONNRESET`.
     Failed(Errno),
-    /// The drain's deadline was over.
+    /// The drain's deadline passed.
     Drained,
 }
 
@@ -53,24 +54,25 @@ impl fmt::Display for CloseReason {
     }
 }
 
-/// How a connection has ended: what [`on_close`](crate::Handler::on_close) is told.
+/// How a connection ended: the argument of [`on_close`](crate::Handler::on_close).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Closed<'a> {
-    /// Which connection it was. The name names nobody any more.
+    /// The ID of the connection. It refers to no connection any more.
     pub id: ConnectionId,
-    /// Why.
+    /// Why the connection ended.
     pub reason: CloseReason,
-    /// The code of the peer's Close frame, if one came and had one.
+    /// The code of the peer's Close frame, if a frame with a code was received.
     pub code: Option<CloseCode>,
     /// The text of the peer's Close frame; empty without one.
     pub text: &'a str,
 }
 
-/// How connections that are about to end have come to that, by member.
+/// Reasons why connections are about to end, by member.
 ///
-/// The one that was noted first stands apart: most ends are there in the turn in which they are
-/// noted, one after the other, and a map's memory would come and go with each.
+/// The first noted reason is stored apart from the map. Most connections end one after the other,
+/// in the turn in which the reason is noted. The map would allocate and free memory for each of
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct Endings {
     first: Option<(u32, Ending)>,
@@ -78,7 +80,7 @@ pub(crate) struct Endings {
 }
 
 impl Endings {
-    /// Notes a reason, unless there is one already.
+    /// Notes a reason, unless one is already noted.
     pub(crate) fn note(&mut self, member: u32, reason: CloseReason) {
         match &self.first {
             Some((first, _)) if *first == member => {}
@@ -105,7 +107,7 @@ impl Endings {
     }
 }
 
-/// What is known of a connection's end before it is there.
+/// Facts about a connection's end that are known before it ends.
 #[derive(Debug)]
 pub(crate) struct Ending {
     pub(crate) reason: CloseReason,
@@ -133,7 +135,7 @@ mod tests {
         endings.get_mut(1).unwrap().text = "one".into();
         endings.get_mut(3).unwrap().text = "three".into();
         assert_eq!(endings.remove(1).map(|ending| ending.text), Some("one".into()));
-        // Those behind it stay where they are.
+        // Later entries stay where they are.
         endings.note(2, CloseReason::Evicted);
         endings.note(4, CloseReason::Evicted);
         let reasons: Vec<_> =

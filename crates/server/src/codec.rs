@@ -1,22 +1,24 @@
-//! What a turn of the loop spends on compression, and which connections wait for the next turn.
+//! The codec budget: the work that a turn of the loop spends on compression, and the connections
+//! that wait for the next turn.
 //!
-//! 1. Bytes are counted when they go through a codec: inflated bytes by what comes out, deflated
-//!    bytes by what goes in. They count in the turn in which that happens.
-//! 2. The budget is looked at before each message of a connection with compression. A message that
-//!    has begun is finished, because to suspend it would pin the shared decompressor. So a turn
+//! 1. Bytes are counted when they pass through a codec: inflated bytes as output, deflated bytes as
+//!    input. They count in the turn in which that happens.
+//! 2. The budget is checked before each message of a connection with compression. A message that
+//!    has begun is finished, because suspending it would pin the shared decompressor. So a turn
 //!    exceeds a budget by one message at most.
-//! 3. A connection that finds a budget spent keeps its input, is not read from, and joins the
-//!    [`Queue`]. So does one whose publications were compressed at the expense of the turn.
-//! 4. The queue is served in order, at the beginning of every second turn. In the turns between,
-//!    events are looked at that came meanwhile: in the same turn they would wait for the queue once
-//!    more. While somebody waits, newcomers go to the end of it.
-//! 5. The first in the queue goes on with one message in each of its turns even if the budget is
-//!    spent: by timers or other threads, say. So everybody's turn comes.
-//! 6. An eighth of each budget is kept for short messages of connections that have not used the
-//!    codecs much of late ([`LIGHT_LEN`], [`HEAVY`]). They do not wait for the others, so that a
-//!    chat goes on while files are sent. When this part is spent, they join the queue as well.
-//! 7. A connection that cannot go on for another reason, paused or with too much output, leaves the
-//!    queue. It joins again when it can.
+//! 3. A connection that finds a budget spent holds its input, is not read from, and joins the
+//!    [`Queue`]. The same happens to a connection whose publications were compressed in this turn's
+//!    budget and spent it.
+//! 4. The queue is served in order, at the beginning of every second turn. The turns between
+//!    process events that arrived meanwhile. In the same turn those events would wait for the queue
+//!    once more. While any connection waits, new ones join at the end.
+//! 5. The first connection in the queue processes one message in each of its turns, even if timers
+//!    or other threads have already spent the budget. So every connection makes progress.
+//! 6. An eighth of each budget is reserved for short messages of connections with little recent
+//!    codec use ([`LIGHT_LEN`], [`HEAVY`]). They do not wait for the others, so a chat continues
+//!    while files are sent. When this part is spent, they join the queue as well.
+//! 7. A connection that cannot continue for another reason, because it is paused or has too much
+//!    output, leaves the queue. It joins again when it can continue.
 
 use core::cell::Cell;
 use std::{collections::BTreeMap, rc::Rc};
@@ -37,40 +39,40 @@ use crate::{
     service::Inner,
 };
 
-/// So many connections of the queue are called in a turn: enough for the budget, unless their
-/// messages are short, and then a turn is short too.
+/// Number of connections of the queue that are called in a turn. That is enough to use the budget,
+/// unless their messages are short, and then the turn is short too.
 const CALLED_PER_TURN: usize = 64;
 
-/// So many received bytes are short messages. DEFLATE makes 1032 times as many of them at most,
-/// which goes into the part that is kept for them.
+/// Input of at most this many bytes counts as short messages. DEFLATE expands it by at most 1032
+/// times, which fits into the part reserved for short messages.
 const LIGHT_LEN: usize = 120;
 
-/// Bytes that a connection has compressed and decompressed in a pass, beyond which its short
-/// messages wait like others, for a while.
+/// Bytes compressed and decompressed in a pass above which the connection's short messages wait
+/// like others, for [`HEAVY_TICKS`].
 const HEAVY: u64 = 64 << 10;
 
-/// For so many ticks of the sweep: about a second.
+/// Number of ticks of the sweep for which heavy use counts: about a second.
 const HEAVY_TICKS: u8 = 3;
 
-/// What the codecs may do in a turn, and what they have done in this one.
+/// The codec budget of a turn, and its use in the present turn.
 pub(crate) struct CodecBudget {
     inflate_max: u64,
     deflate_max: u64,
-    /// The turn that the next two are of.
+    /// The turn that the next two fields count.
     turn: Cell<u64>,
     inflated: Cell<u64>,
     deflated: Cell<u64>,
-    /// The same for what is done at the expense of the part that is kept for short messages.
+    /// The same for work in the part that is reserved for short messages.
     light_inflated: Cell<u64>,
     light_deflated: Cell<u64>,
-    /// The pass that runs is one of those.
+    /// The current pass uses the part for short messages.
     is_light: Cell<bool>,
-    /// What the scratch and the packer had counted when they were last looked at.
+    /// Counts of the scratch and the packer when they were last read.
     scratch_seen: Cell<CodecBytes>,
     packer_seen: Cell<CodecBytes>,
-    /// The last turn in which somebody of the queue has gone on.
+    /// The last turn in which a connection of the queue has continued.
     served_in: Cell<u64>,
-    /// One message may be looked at although the budget is spent.
+    /// One message may be processed although the budget is spent.
     grace: Cell<bool>,
     /// A closure that calls the queue waits for the end of the turn.
     call_deferred: Cell<bool>,
@@ -106,13 +108,13 @@ impl CodecBudget {
             || self.deflated.get() >= deflate_max - deflate_max / 8
     }
 
-    /// Half of it is for the last message.
+    /// The other half is reserved for the last message.
     fn is_light_spent(&self) -> bool {
         self.light_inflated.get() >= self.inflate_max / 16
             || self.light_deflated.get() >= self.deflate_max / 16
     }
 
-    /// Whether the next message may be looked at.
+    /// Returns whether the next message may be processed.
     pub(crate) fn may_go_on(&self) -> bool {
         if self.is_light.get() {
             !self.is_light_spent()
@@ -121,23 +123,23 @@ impl CodecBudget {
         }
     }
 
-    /// A connection of the queue has gone on as far as it could.
+    /// Ends the grace when a connection of the queue has continued as far as it could.
     pub(crate) fn end_grace(&self) {
         self.grace.set(false);
     }
 }
 
-/// The connections that wait for the codecs. Each is in it once at most.
+/// The connections that wait for the codecs. Each is in it at most once.
 #[derive(Default)]
 pub(crate) struct Queue {
-    /// By tickets, which are given out in order.
+    /// Members by ticket number; tickets are issued in order.
     members: BTreeMap<u64, u32>,
     tickets: BTreeMap<u32, u64>,
     next: u64,
 }
 
 impl Queue {
-    /// To the end of the queue; false for one that waits already.
+    /// Joins the end of the queue. Returns false if the member already waits.
     fn join(&mut self, member: u32) -> bool {
         if self.tickets.contains_key(&member) {
             return false;
@@ -148,7 +150,7 @@ impl Queue {
         true
     }
 
-    /// False for one that does not wait.
+    /// Leaves the queue. Returns false if the member does not wait.
     pub(crate) fn leave(&mut self, member: u32) -> bool {
         let Some(ticket) = self.tickets.remove(&member) else { return false };
         self.members.remove(&ticket);
@@ -165,7 +167,7 @@ impl Queue {
 }
 
 impl Hall {
-    /// Begins to count anew if this is another turn.
+    /// Resets the counts at the beginning of a new turn.
     pub(crate) fn begin_codec_turn(&self, turn: &Turn<'_>) {
         let now = turn.stats().turns;
         let budget = &self.codec;
@@ -175,24 +177,24 @@ impl Hall {
             {
                 count.set(0);
             }
-            // A panic may have left it.
+            // A panic may have left it set.
             budget.is_light.set(false);
             budget.grace.set(false);
         }
     }
 
-    /// Counts what was done with the scratch, in the turn that has [begun](Self::begin_codec_turn).
+    /// Counts work done with the scratch, in the turn that has [begun](Self::begin_codec_turn).
     pub(crate) fn note_codec(&self, bytes: CodecBytes) {
         let seen = self.codec.scratch_seen.replace(bytes);
         self.spend(bytes, seen);
     }
 
-    /// All bytes that were counted.
+    /// Total number of bytes counted.
     pub(crate) fn codec_total(&self) -> u64 {
         self.stats.bytes_inflated.get() + self.stats.bytes_deflated.get()
     }
 
-    /// Counts what was compressed for others.
+    /// Counts bytes that were compressed for other receivers.
     pub(crate) fn note_packed(&self, turn: &Turn<'_>, packer: &Packer) {
         let bytes = packer.bytes();
         let seen = self.codec.packer_seen.replace(bytes);
@@ -219,7 +221,8 @@ impl Hall {
         stats.deflated_per_turn_most.raise(budget.deflated.get() + budget.light_deflated.get());
     }
 
-    /// Whether the codecs may work on the next message of a pass. If not, the pass is to end.
+    /// Returns whether the codecs may process the next message of a pass. If not, the pass must
+    /// end.
     pub(crate) fn has_budget(&self, pass: &Pass<'_>, seat: &mut Seat) -> bool {
         self.note_codec(pass.codec_bytes());
         let may = self.codec.may_go_on();
@@ -229,19 +232,19 @@ impl Hall {
         may
     }
 
-    /// Whether a connection that does not wait may use the codecs.
+    /// Returns whether a connection that does not wait may use the codecs.
     pub(crate) fn codec_admits(&self, turn: &Turn<'_>) -> bool {
         self.begin_codec_turn(turn);
         !self.codec.is_spent() && self.books.borrow().waiting.is_empty()
     }
 
-    /// Whether publications have spent the budget of this turn.
+    /// Returns whether publications have spent the budget of this turn.
     #[inline]
     pub(crate) fn codec_is_spent(&self, turn: &Turn<'_>) -> bool {
         self.codec.is_spent() && self.codec.turn.get() == turn.stats().turns
     }
 
-    /// A connection waits for the codecs.
+    /// Queues a connection for the codecs.
     pub(crate) fn wait_for_codec(self: &SharedHall, turn: &mut Turn<'_>, member: u32) {
         let mut books = self.books.borrow_mut();
         if books.waiting.join(member) {
@@ -252,7 +255,7 @@ impl Hall {
         self.call_queue_later(turn);
     }
 
-    /// Takes a connection that waits out of the queue if it may go on. If not, it is called again.
+    /// Takes a waiting connection out of the queue if it may continue. If not, it is called again.
     pub(crate) fn take_codec_turn(self: &SharedHall, turn: &mut Turn<'_>, member: u32) -> bool {
         self.begin_codec_turn(turn);
         let (budget, is_spent) = (&self.codec, self.codec.is_spent());
@@ -270,7 +273,7 @@ impl Hall {
         true
     }
 
-    /// A connection does not wait any more, for whatever reason.
+    /// Removes a connection from the queue, for any reason.
     pub(crate) fn leave_codec_queue(self: &SharedHall, turn: &mut Turn<'_>, member: u32) {
         let mut books = self.books.borrow_mut();
         if !books.waiting.leave(member) {
@@ -284,7 +287,7 @@ impl Hall {
         }
     }
 
-    /// Has the first in the queue called in the next turn.
+    /// Schedules a call of the first connections in the queue for the next turn.
     pub(crate) fn call_queue_later(self: &SharedHall, turn: &mut Turn<'_>) {
         if self.codec.call_deferred.replace(true) {
             return;
@@ -295,13 +298,13 @@ impl Hall {
             later.call_queue(&mut turn);
         };
         if turn.defer(call).is_err() {
-            // As many closures as may be wait already.
+            // The limit of deferred closures is reached.
             self.codec.call_deferred.set(false);
             self.call_queue(turn);
         }
     }
 
-    /// Calls the first in the queue: each of them sees for itself whether it may go on.
+    /// Calls the first connections in the queue. Each checks itself whether it may continue.
     pub(crate) fn call_queue(&self, turn: &mut Turn<'_>) {
         let books = &mut *self.books.borrow_mut();
         for member in books.waiting.members.values().take(CALLED_PER_TURN) {
@@ -313,7 +316,7 @@ impl Hall {
 }
 
 impl<D: 'static> Open<D> {
-    /// Received bytes of a connection with compression, or of one that is not to go on as usual.
+    /// Handles received bytes of a connection with compression, or of one in an unusual state.
     #[inline(never)]
     pub(crate) fn go_apart<H: Handler<Data = D>>(
         &mut self,
@@ -333,14 +336,14 @@ impl<D: 'static> Open<D> {
         hall.codec.is_light.set(false);
     }
 
-    /// Whether these bytes need not wait for what others have compressed (rule 6).
+    /// Returns whether these bytes need not wait for the compression work of others (rule 6).
     fn is_light(&self, hall: &Hall, len: usize) -> bool {
         let since = self.seat.since_heavy(hall.tick.get());
         len <= LIGHT_LEN && since >= HEAVY_TICKS && self.engine.buffered() == 0
     }
 
-    /// Notes what a pass has cost a connection with compression, when so much had been counted
-    /// before it.
+    /// Counts the codec work of a pass of a connection with compression; `before` is the count at
+    /// its beginning.
     pub(crate) fn note_codec(&mut self, hall: &Hall, scratch: &Scratch, before: u64) {
         hall.note_codec(scratch.codec_bytes());
         if hall.codec_total().saturating_sub(before) > HEAVY {
@@ -348,7 +351,7 @@ impl<D: 'static> Open<D> {
         }
     }
 
-    /// Keeps received bytes until it is this connection's turn to use the codecs.
+    /// Holds received bytes until this connection may use the codecs.
     pub(crate) fn wait_for_codec(
         &mut self,
         hall: &SharedHall,
@@ -360,7 +363,7 @@ impl<D: 'static> Open<D> {
         hall.wait_for_codec(&mut stream.turn(), self.seat.member);
     }
 
-    /// It does not wait for the codecs any more: it cannot go on for another reason, or ends.
+    /// Leaves the codec queue, because the connection cannot continue for another reason, or ends.
     pub(crate) fn stop_waiting(&mut self, hall: &SharedHall, stream: &mut Stream<'_>) {
         if self.seat.halt & HALT_WAITS != 0 {
             self.seat.halt &= !HALT_WAITS;
@@ -368,8 +371,8 @@ impl<D: 'static> Open<D> {
         }
     }
 
-    /// Whether a connection may look at what it has kept, as far as the codecs are concerned. If
-    /// not, it waits for them.
+    /// Returns whether the codec budget allows this connection to process its held input. If not,
+    /// the connection waits for the codecs.
     pub(crate) fn has_codec(&mut self, hall: &SharedHall, stream: &mut Stream<'_>) -> bool {
         if self.seat.halt & HALT_WAITS != 0 {
             let may = hall.take_codec_turn(&mut stream.turn(), self.seat.member);

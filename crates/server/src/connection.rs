@@ -1,4 +1,4 @@
-//! A connection, in its own callbacks.
+//! A connection, inside its own callbacks.
 
 use core::fmt;
 use std::{io, rc::Rc};
@@ -14,20 +14,20 @@ use crate::{
     roster::Flags,
 };
 
-/// What the driver keeps of an open connection beside its engine and the user's data.
+/// State of an open connection that the driver keeps beside its engine and the user's data.
 pub(crate) struct Seat {
     pub(crate) member: u32,
-    /// The tick in which the roster was last told that something has come.
+    /// The tick in which the roster was last told that bytes were received.
     pub(crate) heard: u32,
-    /// How many bytes were sent in this pass.
+    /// Bytes sent in this pass.
     pub(crate) spent: u32,
-    /// Why the pass is not to go on as usual, and whether the connection is one with compression; 0
-    /// if neither is so. The upper byte has the lowest bits of the tick in which a connection with
-    /// compression last used the codecs much.
+    /// Reasons to interrupt the pass, and whether the connection uses compression; 0 if neither
+    /// applies. For a connection with compression, the upper byte holds the lowest bits of the tick
+    /// in which it last used the codecs heavily.
     pub(crate) halt: u16,
-    /// The driver knows of too much output, and will be told when there is less.
+    /// The driver knows that too much output waits, and will be told when there is less.
     pub(crate) told_full: bool,
-    /// The books know of a message or frame of which a part has come.
+    /// The accounting includes a partly received message or frame.
     pub(crate) in_pieces: bool,
 }
 
@@ -37,49 +37,49 @@ impl Seat {
             Self { member, heard, spent: 0, halt: 0, told_full: false, in_pieces: false };
         if has_deflate {
             seat.halt = HAS_DEFLATE;
-            // Long ago.
+            // A tick far in the past.
             seat.note_heavy(heard.wrapping_sub(1 << 7));
         }
         seat
     }
 
-    /// The codecs were used much in this tick.
+    /// Notes that the codecs were used heavily in this tick.
     pub(crate) fn note_heavy(&mut self, tick: u32) {
         self.halt = (self.halt & 0xff) | (tick as u16) << 8;
     }
 
-    /// For how many ticks that was not so, or that and a multiple of 256.
+    /// Number of ticks since the codecs were last used heavily, modulo 256.
     pub(crate) fn since_heavy(&self, tick: u32) -> u8 {
         (tick as u8).wrapping_sub((self.halt >> 8) as u8)
     }
 }
 
-/// This side has sent its Close frame, or will end the connection in another way: no message is
-/// handed out any more.
+/// This side has sent its Close frame, or will end the connection in another way. No more messages
+/// are delivered.
 pub(crate) const HALT_CLOSING: u16 = 1;
-/// The user wants to read no more.
+/// The user has paused reading.
 pub(crate) const HALT_PAUSED: u16 = 1 << 1;
-/// So much was sent that the pass is to end.
+/// So much was sent that the pass must end.
 pub(crate) const HALT_SPENT: u16 = 1 << 2;
-/// Bytes of an earlier pass wait to be looked at.
+/// Bytes of an earlier pass wait to be processed.
 pub(crate) const HALT_HELD: u16 = 1 << 3;
-/// The codecs have done so much in this turn that the pass is to end.
+/// The codecs have done so much work in this turn that the pass must end.
 pub(crate) const HALT_CODEC: u16 = 1 << 4;
-/// It is in the queue for the codecs.
+/// The connection is in the queue for the codecs.
 pub(crate) const HALT_WAITS: u16 = 1 << 5;
-/// All of these.
+/// All of these flags.
 pub(crate) const HALTS: u16 = HAS_DEFLATE - 1;
-/// No reason to halt: messages may be compressed, so the codecs' budget is looked at before each of
-/// them. It stands here so that connections without compression look at one word.
+/// Not a reason to halt: messages may be compressed, so the codec budget is checked before each
+/// message. The flag is stored here so that connections without compression check one word only.
 pub(crate) const HAS_DEFLATE: u16 = 1 << 6;
 
-/// A connection, in its own callbacks. Others reach it by its [`id`](Self::id).
+/// A connection, inside its own callbacks. Other code reaches it by its [`id`](Self::id).
 ///
-/// No call here runs a callback: what it causes comes after the callback that made the call has
+/// No call here runs a callback. Any callback that a call causes runs after the current one has
 /// returned.
 ///
-/// What is sent goes out in the order of the calls, publications to a topic that it is subscribed
-/// to included, in one write when all received messages have been looked at.
+/// Messages leave in the order of the calls, including publications to topics that this connection
+/// is subscribed to. They leave in one write, after all received messages have been processed.
 ///
 /// ```
 /// use windlass_server::{
@@ -146,16 +146,17 @@ pub struct Connection<'a> {
 }
 
 impl Connection<'_> {
-    /// Its name, by which others reach it.
+    /// The connection's ID, by which other code reaches it.
     #[must_use]
     pub fn id(&self) -> ConnectionId {
         self.hall.books.borrow().roster.id(self.seat.member)
     }
 
-    /// Sends a message, compressed if that was agreed and pays.
+    /// Sends a message. It is compressed if compression was negotiated and makes the message
+    /// shorter.
     ///
     /// # Errors
-    /// [`SendError`].
+    /// [`SendError`] if the connection is closing, or too many bytes wait for the receiver.
     pub fn send<'m>(&mut self, message: impl Into<OutMessage<'m>>) -> Result<(), SendError> {
         let message = message.into();
         if self.before_output()? {
@@ -169,10 +170,10 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Sends a message that was encoded before.
+    /// Sends a message that is already encoded.
     ///
     /// # Errors
-    /// [`SendError`].
+    /// [`SendError`] if the connection is closing, or too many bytes wait for the receiver.
     pub fn send_prepared(&mut self, message: &Prepared) -> Result<(), SendError> {
         if self.before_output()? {
             return self.send_beside(message.to_out());
@@ -187,11 +188,11 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Sends a message back as it has come, from where it was received: nothing is copied, unless
-    /// something has to go before it, a publication of this turn, say.
+    /// Sends a received message back from its receive buffer. Nothing is copied unless other output
+    /// must go first, such as a publication of this turn.
     ///
     /// # Errors
-    /// [`SendError`].
+    /// [`SendError`] if the connection is closing, or too many bytes wait for the receiver.
     #[inline(always)]
     pub fn reply_in_place(&mut self, message: Message<'_>) -> Result<(), SendError> {
         if self.seat.halt & HALTS != 0
@@ -203,8 +204,8 @@ impl Connection<'_> {
         self.outbox.reply(message.0).map_err(|_| SendError::Closed)
     }
 
-    /// The same, where something is to be done first. (A message handed over as it is would go
-    /// through memory, in the usual case too.)
+    /// [`reply_in_place`](Self::reply_in_place) for the case where other work must be done first.
+    /// Passing the message by value would go through memory in the usual case too.
     #[cold]
     #[inline(never)]
     fn reply_with_thought(&mut self, is_text: bool, bytes: &[u8]) -> Result<(), SendError> {
@@ -214,19 +215,20 @@ impl Connection<'_> {
     /// Sends a ping.
     ///
     /// # Errors
-    /// [`ControlError::Closed`], [`ControlError::TooLong`].
+    /// [`ControlError::Closed`] if the connection is closing, [`ControlError::TooLong`] if the payload
+    /// is longer than 125 bytes.
     pub fn ping(&mut self, payload: &[u8]) -> Result<(), ControlError> {
-        // Only messages can have to go to the side.
+        // Only messages can be diverted to the backlog.
         let _ = self.before_output().map_err(|_| ControlError::Closed)?;
         Ok(self.outbox.ping(payload)?)
     }
 
-    /// Closes the connection: what was sent goes out, then a Close frame, and the peer's is waited
-    /// for, no longer than [`close_timeout`](crate::Options::close_timeout). Of the callbacks only
-    /// [`on_close`](crate::Handler::on_close) is still to come.
+    /// Closes the connection. Output that was already sent leaves first, then a Close frame. The
+    /// peer's Close frame is awaited for at most [`close_timeout`](crate::Options::close_timeout).
+    /// The only callback that still follows is [`on_close`](crate::Handler::on_close).
     ///
     /// # Errors
-    /// [`ControlError`].
+    /// [`ControlError`] if the connection is closing or gone, or `code` or `reason` cannot be sent.
     pub fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), ControlError> {
         self.close_for(code, reason, CloseReason::Local)
     }
@@ -241,7 +243,7 @@ impl Connection<'_> {
         self.take_stash();
         if self.seat.halt & HALT_CLOSING == 0 {
             for frame in self.hall.take_side(self.seat.member) {
-                // It fails when the connection is closing, which it is not.
+                // This fails only when the connection is closing, which is not the case here.
                 let _ = self.outbox.send_encoded(&frame);
             }
         }
@@ -251,18 +253,18 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Subscribes to a topic. False if it is subscribed already.
+    /// Subscribes to a topic. Returns false if the connection is already subscribed.
     pub fn subscribe(&mut self, topic: &str) -> bool {
         self.seat.halt & HALT_CLOSING == 0
             && self.hall.subscribe(&mut self.turn, self.seat.member, topic)
     }
 
-    /// Ends a subscription. False if there is none.
+    /// Ends a subscription. Returns false if there is none.
     pub fn unsubscribe(&mut self, topic: &str) -> bool {
         self.hall.unsubscribe(&mut self.turn, self.seat.member, topic)
     }
 
-    /// Whether it is subscribed to a topic.
+    /// Returns whether the connection is subscribed to a topic.
     #[must_use]
     pub fn is_subscribed(&self, topic: &str) -> bool {
         let books = &mut *self.hall.books.borrow_mut();
@@ -270,7 +272,8 @@ impl Connection<'_> {
         books.topics.find(topic).is_some_and(|topic| books.topics.listens(first, topic))
     }
 
-    /// How many topics it is subscribed to: a bound on that is the application's to set.
+    /// Returns the number of topics that the connection is subscribed to. The application must
+    /// bound that number.
     #[must_use]
     pub fn subscriptions(&self) -> usize {
         let books = &mut *self.hall.books.borrow_mut();
@@ -278,8 +281,8 @@ impl Connection<'_> {
         books.topics.count(first)
     }
 
-    /// Publishes to a topic: to all who are subscribed to it now, but not to this connection. Says
-    /// how many of this reactor's connections that are.
+    /// Publishes to all current subscribers of a topic except this connection. Returns the number
+    /// of receiving connections on this reactor.
     pub fn publish<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
         self.note_spent();
         let receivers = self.hall.publish(&mut self.turn, self.seat.member, topic, message.into());
@@ -287,8 +290,8 @@ impl Connection<'_> {
         receivers
     }
 
-    /// Publishes to a topic: to all who are subscribed to it now, this connection included if it
-    /// is.
+    /// Publishes to all current subscribers of a topic, including this connection if it is
+    /// subscribed.
     pub fn publish_to_all<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
         self.note_spent();
         let receivers =
@@ -297,18 +300,18 @@ impl Connection<'_> {
         receivers
     }
 
-    /// If publications were compressed at the expense of this turn, the next message waits for
-    /// another.
+    /// If the turn's codec budget was spent on compressing publications, the next message waits for
+    /// another turn.
     fn look_at_codec(&mut self) {
         if self.hall.codec_is_spent(&self.turn) {
             self.seat.halt |= HALT_CODEC;
         }
     }
 
-    /// Reads no more until [`resume`](Self::resume) or [`Hub::resume`]: messages that have come
-    /// already wait, and then the peer must.
+    /// Pauses reading until [`resume`](Self::resume) or [`Hub::resume`]. Messages already received
+    /// wait; after that, the peer is blocked by flow control.
     ///
-    /// A connection that is closing reads on all the same, for the peer's Close.
+    /// A closing connection keeps reading, to receive the peer's Close frame.
     pub fn pause(&mut self) {
         if self.is_closing() {
             return;
@@ -317,22 +320,22 @@ impl Connection<'_> {
         self.hall.books.borrow_mut().roster.at(self.seat.member).flags.add(Flags::PAUSED);
     }
 
-    /// Reads again. False if it was not [paused](Self::pause).
+    /// Resumes reading. Returns false if the connection was not [paused](Self::pause).
     pub fn resume(&mut self) -> bool {
         self.seat.halt &= !HALT_PAUSED;
         self.hall.resume(&mut self.turn, self.seat.member)
     }
 
-    /// How many bytes wait to be sent, without those that were sent in this callback.
+    /// Returns the number of bytes that wait to be sent, without those sent in this callback.
     #[must_use]
     pub fn buffered(&mut self) -> usize {
         self.hall.buffered(&mut self.turn, self.seat.member)
     }
 
-    /// Where the peer is. Behind a proxy it is the proxy.
+    /// Returns the peer's address. Behind a proxy it is the proxy's address.
     ///
     /// # Errors
-    /// What getpeername(2) says.
+    /// The error of getpeername(2).
     pub fn peer(&mut self) -> io::Result<Address> {
         let key = self.hall.books.borrow_mut().roster.at(self.seat.member).stream;
         match self.turn.stream(key) {
@@ -341,38 +344,39 @@ impl Connection<'_> {
         }
     }
 
-    /// The subprotocol that was agreed on.
+    /// Returns the negotiated subprotocol.
     #[must_use]
     pub fn protocol(&self) -> Option<Rc<str>> {
         self.hall.books.borrow().protocols.get(&self.seat.member).cloned()
     }
 
-    /// Whether it is closing, so that nothing more can be sent.
+    /// Returns whether the connection is closing, so that nothing more can be sent.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.seat.halt & HALT_CLOSING != 0
     }
 
-    /// The service, to reach other connections.
+    /// Returns the service, to reach other connections.
     pub fn hub(&mut self) -> Hub<'_> {
         self.note_spent();
         Hub { hall: self.hall, turn: self.turn.reborrow() }
     }
 
-    /// The turn, to do other things with the reactor.
+    /// Returns the current turn, to use the reactor.
     pub fn turn(&mut self) -> Turn<'_> {
         self.note_spent();
         self.turn.reborrow()
     }
 
-    /// Others may send to it from here on, who do not know what it has sent itself.
+    /// After this call other code may send to this connection, so its own unaccounted output is
+    /// noted first.
     #[inline]
     fn note_spent(&self) {
         self.hall.own_spent.set(self.seat.spent);
     }
 
-    /// Gives out what must not be overtaken by what is sent next. True if that has to go to the
-    /// side, where messages wait already.
+    /// Delivers pending messages that must not be overtaken by the next output. Returns true if
+    /// that output has to join the backlog, because messages already wait there.
     fn before_output(&mut self) -> Result<bool, SendError> {
         if self.seat.halt & HALT_CLOSING != 0 {
             return Err(SendError::Closed);
@@ -386,12 +390,12 @@ impl Connection<'_> {
             && self.hall.books.borrow_mut().roster.at(self.seat.member).flags.any(Flags::SIDE))
     }
 
-    /// Sends what others have sent to this connection during the pass.
+    /// Sends the messages that other connections have sent to this one during the pass.
     pub(crate) fn take_stash(&mut self) {
         if self.hall.is_alert(Alert::STASH) {
             self.hall.lower(Alert::STASH);
             let mut books = self.hall.books.borrow_mut();
-            // It fails when the connection is closing.
+            // This fails only when the connection is closing.
             let _ = self.outbox.send_encoded(&books.stash);
             self.seat.note_spent(books.stash.len(), self.hall.bounds.spent_max);
             books.stash.clear();
@@ -399,7 +403,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Messages wait at the side, and this one goes behind them.
+    /// Messages wait in the backlog, so this one is queued behind them.
     #[cold]
     fn send_beside(&mut self, message: OutMessage<'_>) -> Result<(), SendError> {
         self.note_spent();
@@ -407,8 +411,8 @@ impl Connection<'_> {
         self.hall.send(&mut self.turn, id, message)
     }
 
-    /// Notes that so many bytes are sent, and refuses them if too many wait. True if they have to
-    /// go to the side.
+    /// Accounts for the bytes of a message, and rejects it if too many wait. Returns true if the
+    /// message has to join the backlog.
     #[inline]
     fn spend(&mut self, len: usize) -> Result<bool, SendError> {
         let more = u32::try_from(len).unwrap_or(u32::MAX);
@@ -430,8 +434,8 @@ impl Connection<'_> {
             self.seat.halt |= HALT_SPENT;
             return self.refuse();
         }
-        // While there is still room, so that who answers each message with one loses none: the next
-        // ones wait.
+        // The pass ends while there is still room, so that answering each message loses none. The
+        // following messages wait.
         let bounds = &hall.bounds;
         if self.seat.spent > bounds.spent_max || before + len > bounds.high {
             self.seat.halt |= HALT_SPENT;
@@ -439,14 +443,14 @@ impl Connection<'_> {
         Ok(false)
     }
 
-    /// There is no room for a message of its own.
+    /// There is no room for a message of the connection's own.
     fn refuse(&mut self) -> Result<bool, SendError> {
         if self.hall.options.slow == SlowConsumerPolicy::DropOldest {
             return Ok(true);
         }
         self.hall.stats.dropped.add(1);
-        // Where nothing waits, it is not the peer who is slow: this callback sends more at once
-        // than may wait.
+        // With nothing waiting, the peer is not slow: this callback alone sends more than the
+        // limit.
         if self.hall.options.slow == SlowConsumerPolicy::Evict
             && self.hall.still_waiting(&mut self.turn, self.seat.member) > 0
         {

@@ -1,8 +1,8 @@
-//! How messages reach connections that others send to: by name, and by topic.
+//! Delivery of messages that others send to connections, by ID and by topic.
 //!
-//! Frames for others are made without their engines: plain, or by the service's compressor for
-//! those that have agreed to messages that stand alone. So they go to the stream straight away, and
-//! nothing of the receiver's own is touched.
+//! Frames for other connections are built without their engines: plain, or compressed by the
+//! service's compressor for connections that agreed to independently compressed messages. So the
+//! frames go to the stream directly, and the receiver's own state is not touched.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -19,20 +19,21 @@ use crate::{
     slow::Sides,
 };
 
-/// What a delivery off the short way needs.
+/// State for a delivery off the fast path.
 struct Post<'b> {
     hall: &'b Hall,
     sides: &'b mut Sides,
     stash: &'b mut Vec<u8>,
-    /// Frames of the log for which somebody waits: those who come later share them.
+    /// Copies of the log's frames that wait for receivers; later receivers share them.
     kept: &'b mut [KeptRow; 2],
 }
 
-/// By the number of the frame, in the plain row or the compressed one.
+/// Indexed by the number of the frame in its row, plain or compressed.
 pub(crate) type KeptRow = Vec<Option<Arc<[u8]>>>;
 
 impl Hall {
-    /// Publishes to a topic. `from` does not get it, unless that is [`NOBODY`]. Says how many will.
+    /// Publishes to a topic. `from` does not get the message, unless it is [`NOBODY`]. Returns the
+    /// number of receivers.
     pub(crate) fn publish(
         self: &SharedHall,
         turn: &mut Turn<'_>,
@@ -49,7 +50,7 @@ impl Hall {
         books.publish(self, turn, from, name, message)
     }
 
-    /// Sends a message to a connection, whoever asks.
+    /// Sends a message to a connection, on behalf of any caller.
     pub(crate) fn send(
         &self,
         turn: &mut Turn<'_>,
@@ -79,7 +80,7 @@ impl Hall {
         sent
     }
 
-    /// Sends a prepared message to a connection, whoever asks.
+    /// Sends a prepared message to a connection, on behalf of any caller.
     pub(crate) fn send_prepared(
         &self,
         turn: &mut Turn<'_>,
@@ -98,14 +99,14 @@ impl Hall {
     }
 }
 
-/// What a ring may have on its way that was not counted as waiting.
+/// Bytes that io_uring may have in flight without counting as waiting.
 const RING_ROOM: usize = 64 << 10;
 
-/// So much memory of a frame that was sent is kept for the next one.
+/// Memory of a sent frame that is kept for the next one, in bytes.
 const FRAME_KEPT: usize = 256 << 10;
 
 impl Books {
-    /// The form of a prepared message that a connection is to get.
+    /// Returns the form of a prepared message that a connection gets.
     pub(crate) fn chosen<'p>(
         &mut self,
         hall: &Hall,
@@ -124,7 +125,7 @@ impl Books {
         }
     }
 
-    /// Adds a publication to the log, which is given out at the end of the turn at the latest.
+    /// Adds a publication to the log, which is delivered at the end of the turn at the latest.
     pub(crate) fn publish(
         &mut self,
         hall: &SharedHall,
@@ -155,7 +156,7 @@ impl Books {
         receivers
     }
 
-    /// Has what was published given out at the end of the turn.
+    /// Schedules the delivery of the log for the end of the turn.
     fn flush_later(&mut self, hall: &SharedHall, turn: &mut Turn<'_>) {
         if hall.flush_deferred.replace(true) {
             return;
@@ -166,14 +167,14 @@ impl Books {
             later.flush(&mut turn);
         };
         if turn.defer(flush).is_err() {
-            // As many closures as may be wait already.
+            // The limit of deferred closures is reached.
             hall.flush_deferred.set(false);
             self.flush(hall, turn);
             self.peers.send_out(hall);
         }
     }
 
-    /// Gives the log out.
+    /// Delivers the log.
     pub(crate) fn flush(&mut self, hall: &Hall, turn: &mut Turn<'_>) {
         let Some(topic) = self.log_topic else { return };
         let running = hall.running.get();
@@ -221,7 +222,7 @@ impl Books {
         self.discard_log(hall);
     }
 
-    /// Sends one frame to a connection that takes messages.
+    /// Sends one frame to a connection that accepts messages.
     pub(crate) fn deliver(
         &mut self,
         hall: &Hall,
@@ -236,34 +237,35 @@ impl Books {
     }
 }
 
-/// How many bytes wait for a receiver who is to get some more. If that is too much, what was merely
-/// gathered in this turn goes out first: it does not wait for the receiver.
+/// Returns the number of bytes that wait for a receiver before more are added. If the sum exceeds
+/// `max`, output that was only collected in this turn is written first, because it does not wait
+/// for the receiver.
 pub(crate) fn waiting_of(stream: &mut Stream<'_>, more: usize, max: usize) -> usize {
     let waiting = stream.buffered();
     if waiting == 0 || waiting.saturating_add(more) <= max {
         return waiting;
     }
-    // A stream that has failed tells of it by its end.
+    // A failed stream reports its end separately.
     stream.write_shared(&Shared::new(&[])).unwrap_or(waiting)
 }
 
-/// Others have sent so much to a connection that it waits. A stream that has failed is closed by
-/// its driver.
+/// Notes that output from others waits for a connection. A failed stream is closed by its driver.
 #[cold]
 fn note_waiting(hall: &Hall, member: &mut Member, stream: &mut Stream<'_>, waiting: usize) {
     member.flags.add(Flags::LAGGING);
     hall.budget.has_grown.set(true);
     if waiting > hall.bounds.high {
-        // Its own answers might not fit beside that. Its driver comes in the next turn, and reads
-        // on if there is room.
+        // The connection's own responses might not fit in addition. Its driver runs in the next
+        // turn, and resumes reading if there is room.
         stream.pause();
         stream.notify();
     }
 }
 
 impl Post<'_> {
-    /// What may wait in the stream itself: out of it nothing can be dropped any more, so where the
-    /// oldest are to go it has half, or one message.
+    /// Number of bytes that may wait in the stream itself. Messages there cannot be dropped any
+    /// more. If the policy drops the oldest messages, the stream gets half of the buffer, or one
+    /// message.
     fn stream_max(&self, waiting: usize) -> usize {
         let max = self.hall.options.receiver_buffer_max;
         if self.hall.options.slow == SlowConsumerPolicy::DropOldest && waiting > 0 {
@@ -273,7 +275,7 @@ impl Post<'_> {
         }
     }
 
-    /// Gives a run of publications to a receiver for whom there is something to be thought of.
+    /// Delivers a run of publications to a receiver that needs special handling.
     #[cold]
     fn run(
         &mut self,
@@ -309,7 +311,7 @@ impl Post<'_> {
             let kept =
                 self.kept[usize::from(is_packed)].get(at).and_then(Option::as_ref).map(Arc::clone);
             let shared = kept.as_ref().map_or_else(|| Shared::new(frame), Shared::of);
-            // What is refused is counted.
+            // A rejected frame is counted.
             let _ = self.frame(turn, member, index, &shared, is_running);
             if kept.is_none() && shared.is_kept() {
                 let row = &mut self.kept[usize::from(is_packed)];
@@ -366,7 +368,7 @@ impl Post<'_> {
             hall.raise(Alert::STASH);
             return Ok(());
         }
-        // The end of the turn has it written, with what else is sent to it until then.
+        // It is written at the end of the turn, with later messages to the same connection.
         stream.send_shared(frame).map_err(|_| SendError::Closed)?;
         debug_assert!(
             stream.buffered() <= max + RING_ROOM,

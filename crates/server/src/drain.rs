@@ -1,5 +1,5 @@
-//! The end of a service: nobody comes any more, those who are there are told, and after a while
-//! sent away.
+//! Graceful shutdown: the service accepts no more connections, notifies the open ones, and resets
+//! those left at the deadline.
 
 use std::{rc::Rc, time::Duration};
 
@@ -10,14 +10,14 @@ use crate::{
     roster::{Flags, Roster},
 };
 
-/// What is done when the last connection has gone.
+/// A closure that runs when the last connection is gone.
 pub(crate) type Then = Box<dyn FnOnce(Turn<'_>)>;
 
 impl Hall {
-    /// Begins a drain; another one in its course may only bring the deadline forward.
+    /// Begins a drain. A second call during a drain can only move the deadline forward.
     pub(crate) fn drain(self: &Rc<Self>, turn: &mut Turn<'_>, deadline: Duration) {
         self.is_draining.set(true);
-        // They take their counts along.
+        // Removing the listeners loses their counts, so they are noted first.
         self.note_listeners(turn);
         for key in self.listeners.take() {
             if let Ok(listening) = turn.listener(key) {
@@ -27,14 +27,14 @@ impl Hall {
         self.nudge_all(turn, Flags::WANTS_DRAIN);
         let hall = Rc::clone(self);
         let end = move |mut turn: Turn<'_>| hall.abort_all(&mut turn);
-        // If there are as many timers as may be, nobody is waited for.
+        // If the timer limit is reached, the connections are ended without waiting.
         if deadline.is_zero() || turn.after(deadline, end).is_err() {
             self.abort_all(turn);
         }
         self.look_whether_drained(turn);
     }
 
-    /// Every connection is called in a frame of its own.
+    /// Schedules a callback of every connection, each in a frame of its own.
     fn nudge_all(&self, turn: &mut Turn<'_>, wants: Flags) {
         let mut books = self.books.borrow_mut();
         let roster: &mut Roster = &mut books.roster;
@@ -47,8 +47,8 @@ impl Hall {
         }
     }
 
-    /// Whatever a connection is at, it ends: one whose stream is closed already and lingers hears
-    /// no notify.
+    /// Aborts every connection in any state. A lingering connection, whose stream is already
+    /// closed, would not receive a notification.
     fn abort_all(&self, turn: &mut Turn<'_>) {
         let mut books = self.books.borrow_mut();
         for index in 0..books.roster.places() {
@@ -59,15 +59,15 @@ impl Hall {
         }
     }
 
-    /// Does what was to be done after the drain, if it is over. To be asked when a connection has
-    /// gone.
+    /// Runs the closures that wait for the end of the drain, if it has ended. Called when a
+    /// connection is gone.
     pub(crate) fn look_whether_drained(self: &Rc<Self>, turn: &mut Turn<'_>) {
         if !self.is_draining.get() || self.books.borrow().roster.len() > 0 {
             return;
         }
         for then in self.after_drain.take() {
-            // Not in the frame of the last connection. If as many closures as may be wait, the
-            // sweep comes back to it.
+            // The closure must not run in the frame of the last connection. If the limit of
+            // deferred closures is reached, the sweep tries again.
             if let Err(refused) = turn.defer(then) {
                 let mut left = self.after_drain.take();
                 left.push(refused.closure);

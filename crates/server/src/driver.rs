@@ -1,5 +1,5 @@
-//! A connection's place in the loop: what its stream brings goes through the engine to the handler,
-//! and back.
+//! The handler of a connection's stream: input passes through the engine to the application's
+//! handler, and output back.
 
 use std::rc::Rc;
 
@@ -30,17 +30,17 @@ pub(crate) struct Driver<H: Handler> {
 }
 
 pub(crate) enum State<D> {
-    /// The request, if a part of it has come, and how many were answered before. `place` counts the
-    /// connection in, where connections are counted by address, until the hall keeps it.
+    /// The partly received request, if any, and the number of requests answered before. `place`
+    /// counts the connection, if connections are counted by address, until the hall takes it over.
     Opening {
         /// Its place in the roster, or [`NOBODY`] before and after.
         member: u32,
         reader: Option<Box<HeadReader>>,
         requests: u32,
         place: Option<Place>,
-        /// Through what it has come, which says for which hosts it may ask.
+        /// The kind of listening address, which decides the hosts that may be asked for.
         door: Door,
-        /// The output is above its high watermark, as the stream has told.
+        /// The stream has reported that its output is above the high watermark.
         is_full: bool,
     },
     Open(Open<D>),
@@ -51,8 +51,8 @@ pub(crate) enum State<D> {
 }
 
 impl<D> State<D> {
-    /// Its place in the roster, or [`NOBODY`] before and after. Each state has its own word for it:
-    /// beside them it would cost a connection twice as much.
+    /// Its place in the roster, or [`NOBODY`] before and after. Each state stores its own copy. A
+    /// field beside the states would take twice as much memory per connection.
     pub(crate) fn member(&mut self) -> &mut u32 {
         match self {
             Self::Open(open) => &mut open.seat.member,
@@ -60,7 +60,7 @@ impl<D> State<D> {
         }
     }
 
-    /// No more is wanted of it than its end.
+    /// Only the connection's end is left to handle.
     pub(crate) fn refuse(&mut self) {
         let member = *self.member();
         *self = Self::Refused { member };
@@ -74,7 +74,7 @@ pub(crate) struct Open<D> {
     pub(crate) data: D,
 }
 
-/// What a pass begins with.
+/// How a pass begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum First {
     Nothing,
@@ -85,7 +85,7 @@ pub(crate) enum First {
 impl<H: Handler> StreamHandler for Driver<H> {
     fn on_open(&mut self, stream: &mut Stream<'_>) {
         if let State::Open(open) = &mut self.state {
-            // It was adopted, and has its place.
+            // It was adopted, and is in the roster already.
             return open.go_on(&self.service, stream, Source::Bytes(&mut []), First::Open);
         }
         let hall = &self.service.hall;
@@ -104,7 +104,7 @@ impl<H: Handler> StreamHandler for Driver<H> {
             }
         }
         if hall.is_draining.get() {
-            // It was accepted in the turn in which the drain began, which did not know of it.
+            // It was accepted in the turn in which the drain began, and the drain did not see it.
             self.state.refuse();
             stream.close();
         }
@@ -125,7 +125,7 @@ impl<H: Handler> StreamHandler for Driver<H> {
             hall.hear(seat);
             let _running = Running::begin(hall, seat.member);
             let mut pass = engine.process(&mut input, &mut scratch);
-            // What is usual, in registers; everything else happens somewhere else.
+            // The usual case stays in registers; everything else is handled elsewhere.
             let done = loop {
                 let Some(bytes) = pass.next_short() else { break pass.finish_short() };
                 let (received, outbox) = bytes.detach();
@@ -143,7 +143,7 @@ impl<H: Handler> StreamHandler for Driver<H> {
                 open.seat.spent = 0;
                 hall.put_scratch(scratch);
                 if !range.is_empty() {
-                    // A stream that fails tells of it by its end.
+                    // A failed stream reports its end separately.
                     if let Ok(1..) = stream.write_reply(input, range) {
                         after_output(hall, stream);
                     }
@@ -185,7 +185,7 @@ impl<H: Handler> StreamHandler for Driver<H> {
                 self.service.hall.mark(open.seat.member, Flags::FULL);
                 stream.pause();
             }
-            // It is told once: whoever opens now must know.
+            // The stream reports this once, so a connection that opens now must know it.
             State::Opening { is_full, .. } => *is_full = true,
             State::Refused { .. } => {}
         }
@@ -226,12 +226,12 @@ impl<H: Handler> StreamHandler for Driver<H> {
     }
 }
 
-/// What an end that nobody has explained means.
+/// Returns the reason for an end that has no other explanation.
 fn reason_of(reason: stream::CloseReason) -> CloseReason {
     match reason {
         stream::CloseReason::Error(errno) => CloseReason::Failed(errno),
         stream::CloseReason::WriteStall => CloseReason::WriteStall,
-        // Whoever else aborts a stream says why.
+        // All other code that aborts a stream notes a reason.
         stream::CloseReason::Aborted => CloseReason::Drained,
         _ => CloseReason::Lost,
     }
@@ -250,9 +250,9 @@ impl<H: Handler> Driver<H> {
         Self { service: Rc::clone(service), state }
     }
 
-    /// The data of one that could not be registered.
+    /// Returns the data of a connection that could not be registered.
     pub(crate) fn into_data(mut self) -> H::Data {
-        // Its place is left here: nothing of it is left to do that at the end.
+        // Leaves the roster here, so that the destructor has nothing left to do.
         self.leave();
         match core::mem::replace(&mut self.state, State::Refused { member: NOBODY }) {
             State::Open(open) => open.data,
@@ -260,7 +260,8 @@ impl<H: Handler> Driver<H> {
         }
     }
 
-    /// Leaves the roster, once. Says which name it had, and how it has ended if that is known.
+    /// Leaves the roster, once. Returns the former ID, and how the connection ended if that is
+    /// known.
     fn leave(&mut self) -> Option<(ConnectionId, Option<Ending>)> {
         let member = core::mem::replace(self.state.member(), NOBODY);
         if member == NOBODY {
@@ -271,7 +272,7 @@ impl<H: Handler> Driver<H> {
         Some((id, hall.leave(member)))
     }
 
-    /// Does what others want of the connection.
+    /// Carries out the requests of other code to this connection.
     #[cold]
     fn obey(&mut self, stream: &mut Stream<'_>) {
         let index = *self.state.member();
@@ -311,12 +312,12 @@ impl<H: Handler> Driver<H> {
 
 impl<H: Handler> Drop for Driver<H> {
     fn drop(&mut self) {
-        // A callback has panicked, or the reactor is gone. Nobody is told.
+        // A callback has panicked, or the reactor is gone. No callback is called.
         self.leave();
     }
 }
 
-/// Where received bytes are.
+/// The location of received bytes.
 pub(crate) enum Source<'i> {
     Input(Input<'i>),
     Bytes(&'i mut [u8]),
@@ -332,7 +333,7 @@ impl Source<'_> {
 }
 
 impl<D: 'static> Open<D> {
-    /// One go over received bytes, with the handler's callbacks in it.
+    /// One pass over received bytes, including the handler's callbacks.
     fn pass<H: Handler<Data = D>>(
         &mut self,
         service: &Inner<H>,
@@ -361,7 +362,7 @@ impl<D: 'static> Open<D> {
         service.go_through(stream, pass, seat, data)
     }
 
-    /// Sends what a pass has brought about, and does what is to be done before the next.
+    /// Sends a pass's output, and does the work that must precede the next pass.
     #[cold]
     #[inline(never)]
     fn finish<H: Handler<Data = D>>(
@@ -381,8 +382,8 @@ impl<D: 'static> Open<D> {
         after_output(&service.hall, stream);
     }
 
-    /// Notes how much memory is held for what has come in part. True if there was, or is, something
-    /// to be noted.
+    /// Notes the memory held for partly received data. Returns true if there was, or is, some to
+    /// note.
     #[inline(always)]
     fn weigh(&mut self, hall: &Hall) -> bool {
         let bytes = self.engine.buffered();
@@ -394,7 +395,7 @@ impl<D: 'static> Open<D> {
         is_noted
     }
 
-    /// Passes over received bytes, as long as there are some and nothing keeps them.
+    /// Runs passes over received bytes until none are left or they must be held.
     #[cold]
     #[inline(never)]
     pub(crate) fn go_on<H: Handler<Data = D>>(
@@ -431,7 +432,7 @@ impl<D: 'static> Open<D> {
         }
     }
 
-    /// Looks at how a pass has ended, after its output. True if there is more to be passed over
+    /// Handles the outcome of a pass, after its output. Returns true if more bytes can be processed
     /// now.
     fn end_pass<H: Handler<Data = D>>(
         &mut self,
@@ -449,7 +450,7 @@ impl<D: 'static> Open<D> {
             };
             hall.begin_closing(self.seat.member, reason);
             match end {
-                // Nothing comes after a Close frame (RFC 6455 section 5.5.1), and the server closes
+                // A Close frame is the last frame (RFC 6455 section 5.5.1), and the server closes
                 // first (section 7.1.1).
                 End::Closed => stream.close_after_output(),
                 End::Failed(_) => stream.close(),
@@ -460,7 +461,7 @@ impl<D: 'static> Open<D> {
         self.seat.spent = 0;
         self.seat.halt &= !(HALT_SPENT | HALT_CODEC);
         if halt & HALT_CLOSING != 0 {
-            // What the peer says is passed over, but for its Close.
+            // Further input is discarded, except the peer's Close frame.
             self.seat.halt &= !HALT_PAUSED;
         } else if halt & HALT_PAUSED != 0 {
             stream.pause();
@@ -480,16 +481,16 @@ impl<D: 'static> Open<D> {
         true
     }
 
-    /// Keeps received bytes until the connection reads on.
+    /// Holds received bytes until the connection resumes reading.
     fn hold(&mut self, hall: &Hall, stream: &mut Stream<'_>, rest: &[u8]) {
         self.keep(hall, stream, rest);
         if !self.seat.told_full {
-            // Nobody else would come back to it.
+            // No other event would resume this.
             stream.notify();
         }
     }
 
-    /// The same, for who has it called by others.
+    /// Holds received bytes; another event will call the driver.
     pub(crate) fn keep(&mut self, hall: &Hall, stream: &mut Stream<'_>, rest: &[u8]) {
         stream.pause();
         self.seat.halt |= HALT_HELD;
@@ -500,13 +501,14 @@ impl<D: 'static> Open<D> {
         hall.budget.change(before, held.capacity());
     }
 
-    /// Sends what waits at the side, looks at what was held, and reads on, as far as there is room.
+    /// Sends messages from the backlog, processes held input, and resumes reading, as far as there
+    /// is room.
     fn catch_up<H: Handler<Data = D>>(&mut self, service: &Inner<H>, stream: &mut Stream<'_>) {
         let hall = &service.hall;
         hall.refill(self.seat.member, stream, self.seat.told_full);
         if stream.is_full() && !self.seat.told_full {
             self.stop_waiting(hall, stream);
-            // It is about to be told, or the peer reads again before that.
+            // The high watermark event is about to come, or the peer reads some output before it.
             return stream.notify();
         }
         if self.seat.told_full
@@ -532,7 +534,7 @@ impl<D: 'static> Open<D> {
         }
     }
 
-    /// Does what others want of the connection.
+    /// Carries out the requests of other code to this connection.
     fn obey<H: Handler<Data = D>>(
         &mut self,
         service: &Inner<H>,
@@ -555,7 +557,7 @@ impl<D: 'static> Open<D> {
         if wants.any(Flags::WANTS_IDLE_END) {
             let text = "idle timeout: no data received";
             self.say_goodbye(&service.hall, stream, CloseCode::GOING_AWAY, text, CloseReason::Idle);
-            // Who has not been heard for so long is not waited for.
+            // The peer has been silent for so long that its Close frame is not awaited.
             self.stop_waiting(&service.hall, stream);
             return stream.close();
         }
@@ -577,7 +579,7 @@ impl<D: 'static> Open<D> {
         self.catch_up(service, stream);
     }
 
-    /// Sends a Close frame for somebody else than the handler.
+    /// Sends a Close frame on behalf of code other than the handler.
     fn say_goodbye(
         &mut self,
         hall: &Hall,
@@ -586,11 +588,11 @@ impl<D: 'static> Open<D> {
         text: &str,
         reason: CloseReason,
     ) {
-        // What was published before goes before.
+        // Earlier publications leave first.
         hall.flush_for(self.seat.member, &mut stream.turn());
         let mut scratch = hall.take_scratch();
         if let Ok(frame) = self.engine.close(code, text, &mut scratch) {
-            // A stream that fails tells of it by its end.
+            // A failed stream reports its end separately.
             for message in hall.take_side(self.seat.member) {
                 let _ = stream.send_shared(&Shared::of(&message));
             }
@@ -603,7 +605,7 @@ impl<D: 'static> Open<D> {
 }
 
 impl<H: Handler> Inner<H> {
-    /// Hands out what a pass brings, and ends it.
+    /// Delivers the events of a pass, and ends it.
     #[inline(never)]
     fn go_through(
         &self,
@@ -613,7 +615,7 @@ impl<H: Handler> Inner<H> {
         data: &mut H::Data,
     ) -> Outcome {
         let hall = &self.hall;
-        // Each kind of event has its own way: put together again they would go through memory.
+        // Each kind of event has its own code path: a common value would go through memory.
         loop {
             if seat.halt != 0 && !goes_on(&mut pass, hall, seat) {
                 break;
@@ -653,9 +655,10 @@ impl<H: Handler> Inner<H> {
         hall.stats.messages_received.add(1);
         hall.stats.bytes_received.add(len as u64);
         self.handler.on_message(&mut connection, data, Message(received));
-        // Off the short way it may have been decompressed.
+        // Off the fast path the message may have been decompressed.
         if len > if IS_SHORT_WAY { LARGE } else { hall.bounds.large } {
-            // Afterwards, or its own reply would find the room taken.
+            // Counted after the callback: otherwise the message's own reply would find the room
+            // taken.
             connection.seat.note_spent(len, hall.bounds.spent_max);
         }
         if hall.is_alert(Alert::STASH) {
@@ -683,19 +686,19 @@ impl<H: Handler> Inner<H> {
     }
 }
 
-/// Whether the next message of a pass that is not quite usual is handed out.
+/// Returns whether an unusual pass may deliver its next message.
 #[inline(never)]
 fn goes_on(pass: &mut Pass<'_>, hall: &Hall, seat: &mut Seat) -> bool {
     if seat.halt & HALTS == 0 {
-        // Connections with compression have nothing else.
+        // Connections with compression have no other flag set here.
         return hall.has_budget(pass, seat);
     }
     pass_over(pass, hall, seat);
     false
 }
 
-/// Goes on without handing messages out, for a connection that is closing: nobody wants them, but
-/// the peer's Close may be among them. Does nothing if the pass is to end for another reason.
+/// Continues without delivering messages, for a connection that is closing: only the peer's Close
+/// frame still matters. Does nothing if the pass must end for another reason.
 #[cold]
 #[inline(never)]
 fn pass_over(pass: &mut Pass<'_>, hall: &Hall, seat: &mut Seat) {
@@ -704,12 +707,13 @@ fn pass_over(pass: &mut Pass<'_>, hall: &Hall, seat: &mut Seat) {
             break;
         }
         let Some(event) = pass.next() else { break };
-        // It notes how the connection ends, and nobody is told of the rest.
+        // This notes how the connection ends. The other events are discarded.
         let _ = Control::of(event, hall, seat);
     }
 }
 
-/// A message from here on is counted against what a pass may send, as if it came back.
+/// A message of at least this length counts against the pass's output limit, as if it were sent
+/// back.
 pub(crate) const LARGE: usize = 16 << 10;
 
 impl Seat {
@@ -722,13 +726,13 @@ impl Seat {
     }
 }
 
-/// Output may wait now, or received bytes are held: whether that is too much memory is looked at,
-/// last of all, for it may end the connection.
+/// Checks memory after output has begun to wait or input is held. This runs last, because it may
+/// end the connection.
 #[cold]
 #[inline(never)]
 pub(crate) fn after_output(hall: &Hall, stream: &mut Stream<'_>) {
     let max = hall.options.receiver_buffer_max;
-    // Not of pages, which may be longer: those who open behind them are full from the beginning.
+    // Pages may be longer than this; connections that open behind them are full from the beginning.
     debug_assert!(
         stream.buffered() <= max + PASS_ROOM || stream.is_full(),
         "{} bytes of {max} wait",
@@ -737,18 +741,18 @@ pub(crate) fn after_output(hall: &Hall, stream: &mut Stream<'_>) {
     hall.look_at_memory(&mut stream.turn());
 }
 
-/// What answers to one receive may come to that are not looked at one by one, and what a ring has
-/// on its way.
+/// Upper bound of the responses to one receive that are not checked one by one, and of the bytes
+/// that io_uring has in flight.
 const PASS_ROOM: usize = 128 << 10;
 
-/// Gives a pass's output to the stream.
+/// Passes a pass's output to the stream.
 fn send_output(stream: &mut Stream<'_>, input: &[u8], outcome: &Outcome, scratch: &Scratch) {
     if outcome.len == 0 {
         return;
     }
     let mut pieces = scratch.output(outcome, input);
     let (first, second) = (pieces.next(), pieces.next());
-    // A stream that fails tells of it by its end.
+    // A failed stream reports its end separately.
     let Some(first) = first else { return };
     let Some(second) = second else {
         let _ = stream.write_shared(&Shared::new(first));
@@ -759,7 +763,7 @@ fn send_output(stream: &mut Stream<'_>, input: &[u8], outcome: &Outcome, scratch
     }
 }
 
-/// What has come beside messages.
+/// Events other than messages.
 enum Control {
     Ping([u8; 125], usize),
     Pong([u8; 125], usize),
@@ -799,7 +803,7 @@ impl Control {
     }
 }
 
-// What a connection costs in its cell, beside the user's data: the engine is 48 bytes of it, and
-// with the pointer to the service, the stream's index and the header of the registration the block
-// is 120. Allocators that add a word and round up to 16 give it 128 and no more.
+// Memory of a connection in its cell, beside the user's data. The engine takes 48 bytes. With the
+// pointer to the service, the stream's index and the header of the registration, the block has 120
+// bytes. Allocators that add a word and round up to 16 allocate 128 bytes for it.
 const _: () = assert!(size_of::<Seat>() == 16 && size_of::<State<()>>() == 64);

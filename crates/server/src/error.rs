@@ -1,17 +1,16 @@
-//! What calls can fail with.
+//! Errors of calls on connections.
 
 use core::fmt;
 use std::io;
 
-/// Why a message was not taken. Nothing of it was sent.
+/// Why a message was rejected. No part of it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The connection is closing, or there is none of that name any more.
+    /// The connection is closing, or its ID refers to no connection any more.
     Closed,
-    /// More would wait for the receiver than
-    /// [`receiver_buffer_max`](crate::Options::receiver_buffer_max), and the policy is not to drop
-    /// older messages instead.
+    /// The waiting bytes would exceed [`receiver_buffer_max`](crate::Options::receiver_buffer_max),
+    /// and the policy does not drop older messages instead.
     Full,
 }
 
@@ -36,15 +35,16 @@ impl From<SendError> for io::Error {
     }
 }
 
-/// Why a ping or a close was not taken.
+/// Why a ping or a close was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// The connection is closing, or there is none of that name any more.
+    /// The connection is closing, or its ID refers to no connection any more.
     Closed,
-    /// A ping takes at most 125 bytes, the reason of a close 123 (RFC 6455 section 5.5).
+    /// The payload of a ping is limited to 125 bytes, the reason of a close to 123 (RFC 6455
+    /// section 5.5).
     TooLong,
-    /// The code may not be sent (RFC 6455 section 7.4).
+    /// The code must not be sent (RFC 6455 section 7.4).
     BadCloseCode,
 }
 

@@ -1,15 +1,15 @@
-//! What the connections of a service have in common.
+//! State that the connections of a service share.
 //!
-//! # Who may touch what
+//! # Access rules
 //!
-//! 1. [`Books`] are borrowed by this crate's calls alone, each for its own time, and never while
-//!    code of the user's runs: callbacks, destructors, clocks (rule 13 of the reactor). What a call
-//!    does to a stream is no such code: a stream runs callbacks in a frame of its own.
-//! 2. The scratch is in its place unless a pass has it. One that was lost with a panic is made
-//!    anew.
-//! 3. At most one connection is in a pass at a time, and [`Hall::running`] says which. What others
-//!    send to it meanwhile goes to the stash, and from there to its output, so that it lies between
-//!    what the connection has sent before and after.
+//! 1. Only calls of this crate borrow [`Books`], each for its own duration. They are never borrowed
+//!    while user code runs: callbacks, destructors, clocks (rule 13 of the reactor). Calls on a
+//!    stream run no user code, because a stream runs callbacks in a frame of its own.
+//! 2. The scratch is in its cell unless a pass has taken it. If a panic loses it, a new one is
+//!    created.
+//! 3. At most one connection is in a pass at a time, and [`Hall::running`] says which. Messages
+//!    that others send to it meanwhile go to the stash, and from there to its output. So they stay
+//!    in order with the connection's own messages before and after them.
 
 use core::cell::{Cell, RefCell};
 use std::{collections::BTreeMap, rc::Rc, sync::Arc};
@@ -40,17 +40,17 @@ use crate::{
     topics::Topics,
 };
 
-/// What a call of a connection has to look at first, if anything.
+/// Conditions that a call of a connection must handle first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Alert(u8);
 
 impl Alert {
     pub(crate) const NONE: Self = Self(0);
-    /// Publications wait to be given out.
+    /// Publications wait for delivery.
     pub(crate) const LOG: Self = Self(1);
-    /// The stash has something.
+    /// The stash is not empty.
     pub(crate) const STASH: Self = Self(1 << 1);
-    /// Some connection has messages in the side table.
+    /// Some connection has messages in the backlog.
     pub(crate) const SIDES: Self = Self(1 << 2);
 
     #[inline]
@@ -64,15 +64,15 @@ impl Alert {
     }
 }
 
-/// What all connections of a service share.
+/// State that all connections of a service share.
 pub(crate) struct Hall {
     pub(crate) options: Options,
     pub(crate) config: Arc<Config>,
     pub(crate) bounds: Bounds,
     pub(crate) budget: Budget,
-    /// What the connection that is in a pass has sent in it.
+    /// Bytes that the connection in a pass has sent in it.
     pub(crate) own_spent: Cell<u32>,
-    /// Messages by the last beat, to know whether there was one since.
+    /// Message count at the last beat, to detect messages since then.
     activity: Cell<u64>,
     /// The time, in granules of the sweep.
     pub(crate) tick: Cell<u32>,
@@ -80,13 +80,13 @@ pub(crate) struct Hall {
     /// The connection that is in a pass.
     pub(crate) running: Cell<u32>,
     pub(crate) scratch: Cell<Option<Box<Scratch>>>,
-    /// Seconds, by which control frames are counted.
+    /// The time in seconds, for the rate limit of control frames.
     pub(crate) second: Cell<u32>,
     pub(crate) stats: Counters,
-    /// A closure that gives out the log waits for the end of the turn.
+    /// A closure that delivers the log waits for the end of the turn.
     pub(crate) flush_deferred: Cell<bool>,
     pub(crate) is_draining: Cell<bool>,
-    /// The memory of answers to requests.
+    /// Reusable memory for responses to requests.
     pub(crate) answer: Cell<Vec<u8>>,
     pub(crate) last_protocol: Cell<Option<Rc<str>>>,
     pub(crate) listeners: Cell<Vec<ListenerKey>>,
@@ -96,22 +96,22 @@ pub(crate) struct Hall {
     pub(crate) books: RefCell<Books>,
 }
 
-/// Bounds that follow from the options.
+/// Bounds derived from the options.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
-    /// What may wait for a connection that is read from.
+    /// High watermark of waiting bytes, above which a connection is not read from.
     pub(crate) high: usize,
-    /// After how many bytes sent a pass ends.
+    /// Number of bytes sent after which a pass ends.
     pub(crate) spent_max: u32,
-    /// So much is sent in a pass without asking how much waits.
+    /// Number of bytes that a pass may send before the waiting bytes are checked.
     pub(crate) spent_free: u32,
-    /// Messages that are longer count against what a pass may send, as if they came back: all of
-    /// them where they may be compressed, for even short ones add up to more than was received
-    /// then.
+    /// Longer messages count against the pass's output limit as if they were sent back. If messages
+    /// may be compressed, all of them count: even short ones can add up to more than was received.
     pub(crate) large: usize,
 }
 
-/// So much is sent in a pass without asking how much waits, where the buffer is much larger.
+/// Number of bytes that a pass may send before the waiting bytes are checked, if the buffer is much
+/// larger.
 const SPENT_FREE: u32 = 4 << 10;
 
 impl Bounds {
@@ -122,35 +122,35 @@ impl Bounds {
     }
 }
 
-/// What is behind the borrow.
+/// State behind the `RefCell`.
 pub(crate) struct Books {
     pub(crate) roster: Roster,
     pub(crate) topics: Topics,
     pub(crate) log: Log,
-    /// The topic that the log is of, while it is not empty.
+    /// The topic of the log's entries, while it is not empty.
     pub(crate) log_topic: Option<u32>,
     /// Frames for the connection that is in a pass.
     pub(crate) stash: Vec<u8>,
     pub(crate) sides: Sides,
-    /// Frames of the log for which somebody waits.
+    /// Copies of the log's frames that wait for receivers.
     pub(crate) kept: [KeptRow; 2],
-    /// Received bytes of connections that do not read on for now.
+    /// Held input: received bytes of connections whose reading is suspended.
     pub(crate) held: BTreeMap<u32, Vec<u8>>,
     /// Those of them that wait for the codecs.
     pub(crate) waiting: Queue,
-    /// How connections that are about to end have come to that. Here and in the next two is what
-    /// few connections have: so the others need no room for it.
+    /// Reasons why connections are about to end. This map and the next three hold data that few
+    /// connections have, so that the others need no room for it.
     pub(crate) endings: Endings,
-    /// The subprotocols of those that have one.
+    /// Subprotocols, of connections that have one.
     pub(crate) protocols: BTreeMap<u32, Rc<str>>,
-    /// What counts connections in, if they are counted by address.
+    /// Places in the count by address, if connections are counted by address.
     pub(crate) places: BTreeMap<u32, Place>,
-    /// How connections are to be closed for others.
+    /// Close codes and reasons, of connections that other code closes.
     pub(crate) farewells: BTreeMap<u32, (CloseCode, Box<str>)>,
     pub(crate) packer: Option<Packer>,
-    /// A frame on its way.
+    /// Reusable memory for one frame.
     pub(crate) frame: Vec<u8>,
-    /// The services that have the other connections.
+    /// The services of the other workers.
     pub(crate) peers: Peers,
 }
 
@@ -219,7 +219,7 @@ impl Hall {
         self.alert.set(Alert(self.alert.get().0 & !those.0));
     }
 
-    /// The scratch, out of its place.
+    /// Takes the scratch out of its cell.
     #[inline]
     pub(crate) fn take_scratch(&self) -> Box<Scratch> {
         match self.scratch.take() {
@@ -228,7 +228,7 @@ impl Hall {
         }
     }
 
-    /// Back to its place.
+    /// Puts the scratch back.
     #[inline]
     pub(crate) fn put_scratch(&self, scratch: Box<Scratch>) {
         self.scratch.set(Some(scratch));
@@ -242,7 +242,7 @@ impl Hall {
         scratch
     }
 
-    /// Notes that something has come from a connection: in the roster no more than once per tick.
+    /// Notes that bytes were received from a connection. Updates the roster at most once per tick.
     #[inline(always)]
     pub(crate) fn hear(&self, seat: &mut Seat) {
         if self.tick.get() != seat.heard {
@@ -261,25 +261,25 @@ impl Hall {
         }
     }
 
-    /// A connection takes no more messages: it is about to end.
+    /// Marks a connection that is about to end: it accepts no more messages.
     pub(crate) fn begin_closing(&self, member: u32, reason: CloseReason) {
         let books = &mut *self.books.borrow_mut();
         books.endings.note(member, reason);
         let member = books.roster.at(member);
         member.flags.add(Flags::CLOSING);
-        // Nobody pauses any more: the peer's Close is to be read.
+        // Pausing ends here, because the peer's Close frame must be read.
         member.flags.clear(Flags::PAUSED | Flags::SHORT);
         member.heard = self.tick.get();
     }
 
-    /// More than half of a connection's buffer is in use, and it reads no more. Whoever sends to it
-    /// has to look at the rest.
+    /// Notes that more than half of a connection's buffer is in use and that reading has stopped.
+    /// Senders must check the remaining room.
     pub(crate) fn note_full(&self, member: u32) {
         self.stats.reading_paused.add(1);
         self.books.borrow_mut().roster.at(member).flags.add(Flags::LAGGING);
     }
 
-    /// Notes what the peer has said at the end.
+    /// Notes the peer's Close frame.
     pub(crate) fn note_close(&self, member: u32, close: &Close<'_>) {
         let mut books = self.books.borrow_mut();
         if let Some(ending) = books.endings.get_mut(member) {
@@ -288,8 +288,8 @@ impl Hall {
         }
     }
 
-    /// The messages that wait for a connection at the side, each counted as sent: it is about to
-    /// send its Close frame, after which there can be no more.
+    /// Takes the messages that wait in the backlog of a connection, and counts each as sent. The
+    /// connection is about to send its Close frame, so they must go out now.
     pub(crate) fn take_side(&self, member: u32) -> Vec<Arc<[u8]>> {
         let mut books = self.books.borrow_mut();
         if !books.roster.at(member).flags.any(Flags::SIDE) {
@@ -302,7 +302,7 @@ impl Hall {
         frames
     }
 
-    /// Forgets the messages that wait for a connection at the side.
+    /// Drops the messages in the backlog of a connection.
     pub(crate) fn remove_side(&self, books: &mut Books, member: u32) {
         if books.sides.remove(member) {
             self.lower(Alert::SIDES);
@@ -313,7 +313,7 @@ impl Hall {
         self.books.borrow_mut().roster.at(member).flags.add(flags);
     }
 
-    /// Takes marks away that have kept a connection from being read from: its silence begins anew.
+    /// Clears flags that kept a connection from being read from. Its idle time starts again.
     pub(crate) fn unmark(&self, member: u32, flags: Flags) {
         let mut books = self.books.borrow_mut();
         let member = books.roster.at(member);
@@ -323,7 +323,7 @@ impl Hall {
         }
     }
 
-    /// Tells the engines of the second, by which they count control frames.
+    /// Sets the current second, by which the engines limit the rate of control frames.
     pub(crate) fn set_second(&self, second: u32) {
         self.second.set(second);
         if let Some(mut scratch) = self.scratch.take() {
@@ -332,7 +332,7 @@ impl Hall {
         }
     }
 
-    /// Keeps the most connections at once.
+    /// Updates the maximum number of simultaneous connections.
     pub(crate) fn note_connections(&self) {
         let now = self.books.borrow().roster.len() as u64;
         self.stats.connections_most.set(now.max(self.stats.connections_most.get()));
@@ -349,7 +349,7 @@ impl Hall {
         }
     }
 
-    /// Sends what waits at the side of a connection, as far as there is room.
+    /// Sends messages from the backlog of a connection, as far as there is room.
     #[cold]
     pub(crate) fn refill(&self, member: u32, stream: &mut Stream<'_>, is_told_full: bool) {
         let books = &mut *self.books.borrow_mut();
@@ -357,8 +357,8 @@ impl Hall {
             return;
         }
         let half = self.options.receiver_buffer_max / 2;
-        // What is in the stream cannot make way any more: it is about half of the buffer, or one
-        // message.
+        // Messages in the stream cannot be dropped any more, so only about half of the buffer goes
+        // there, or one message.
         let low = self.bounds.high / 4;
         let fits = |waiting: usize, len: usize| waiting <= low || waiting + len <= half;
         while !stream.is_full()
@@ -374,19 +374,19 @@ impl Hall {
             books.roster.at(member).flags.clear(Flags::SIDE);
             self.remove_side(books, member);
         } else if !is_told_full && !stream.wait_for_low_mark() {
-            // Nobody else would come back to it.
+            // No other event would resume this.
             stream.notify();
         }
     }
 
-    /// A connection has ended: it leaves the topics and the roster. Says how it has ended, if that
-    /// is known.
+    /// Removes an ended connection from the topics and the roster. Returns how it ended, if that is
+    /// known.
     pub(crate) fn leave(&self, member: u32) -> Option<Ending> {
         let mut books = self.books.borrow_mut();
         let books = &mut *books;
         books.topics.leave_all(&mut books.roster, member);
         if books.log_topic.is_some_and(|topic| books.topics.topic(topic).is_none()) {
-            // There is nobody left to give it to.
+            // The log's topic has no subscriber left.
             books.discard_log(self);
         }
         books.drop_waiting(self, member);
@@ -399,7 +399,7 @@ impl Hall {
         books.endings.remove(member)
     }
 
-    /// Gives out what was published, here and to the other workers.
+    /// Delivers pending publications, here and to the other workers.
     pub(crate) fn flush(&self, turn: &mut Turn<'_>) {
         let mut books = self.books.borrow_mut();
         books.flush(self, turn);
@@ -408,7 +408,7 @@ impl Hall {
         self.look_if_grown(turn);
     }
 
-    /// Looks at the memory in use, if something has begun to wait.
+    /// Checks the memory in use if more data has begun to wait.
     #[inline]
     pub(crate) fn look_if_grown(&self, turn: &mut Turn<'_>) {
         if self.budget.has_grown.get() {
@@ -416,8 +416,7 @@ impl Hall {
         }
     }
 
-    /// Notes how much memory a connection holds for a message, frame or request of which a part has
-    /// come.
+    /// Notes how much memory a connection uses for a partly received message, frame or request.
     #[cold]
     pub(crate) fn note_in_pieces(&self, member: u32, bytes: usize) {
         let mut books = self.books.borrow_mut();
@@ -428,7 +427,7 @@ impl Hall {
         member.in_pieces = bytes;
     }
 
-    /// Frees what is kept to be used again, if there was no message since the last beat.
+    /// Frees reusable memory if there was no message since the last beat.
     pub(crate) fn release_spares(&self) {
         let activity = self.stats.messages_received.get()
             + self.stats.messages_sent.get()
@@ -448,8 +447,8 @@ impl Hall {
         }
     }
 
-    /// Gives out what was published, if a connection is to get some of it: what comes next must not
-    /// overtake it.
+    /// Delivers pending publications if this connection is to get some of them, because its next
+    /// output must not overtake them.
     pub(crate) fn flush_for(&self, member: u32, turn: &mut Turn<'_>) {
         let mut books = self.books.borrow_mut();
         books.flush_for(self, member, turn);
@@ -462,7 +461,7 @@ impl Drop for Hall {
     }
 }
 
-/// A connection's pass: sets [`Hall::running`] for as long as it lives, a panic included.
+/// A connection's pass: sets [`Hall::running`] during its lifetime, and resets it even on a panic.
 pub(crate) struct Running<'h>(&'h Hall);
 
 impl<'h> Running<'h> {
@@ -485,7 +484,7 @@ impl Drop for Running<'_> {
 }
 
 impl Hall {
-    /// The connection has panicked, or closed, before it could take what was for it.
+    /// Clears the stash of a connection that panicked or closed before it could take it.
     #[cold]
     fn drop_stash(&self) {
         self.lower(Alert::STASH);

@@ -1,4 +1,4 @@
-//! What an application writes.
+//! The trait that an application implements.
 
 use crate::{
     Closed, Connection, Hub, Message, Refused,
@@ -6,21 +6,25 @@ use crate::{
 };
 use windlass_ws::CloseCode;
 
-/// What becomes of connections and their messages. There is one for each reactor, shared by all its
-/// connections; what belongs to one connection is its [`Data`](Self::Data), which lies in the
+/// Handles the connections of a service and their messages. Each reactor has one handler, shared by
+/// all its connections. State of a single connection is its [`Data`](Self::Data), stored in the
 /// connection itself.
 ///
-/// Every callback is called by the loop, one at a time, and never inside another one: what a call
-/// causes, be it for the connection itself, comes after the callback that made the call has
-/// returned. The order of a connection's life is [`on_upgrade`](Self::on_upgrade),
-/// [`on_open`](Self::on_open), then messages, pings and pongs in the order in which they came, at
-/// most one [`on_drain`](Self::on_drain), and [`on_close`](Self::on_close), once and last. After
-/// [`Connection::close`] nothing but `on_close` comes.
+/// The event loop calls the callbacks one at a time and never nests them. Any callback that a call
+/// causes, even for the same connection, runs after the current callback has returned. For each
+/// connection the order is:
 ///
-/// A callback that panics costs its own connection: that is reset, its data is dropped, and
-/// `on_close` is not called for it. The panic unwinds out of
-/// [`Reactor::run_once`](windlass::Reactor::run_once), and the service serves the others when the
-/// loop runs again.
+/// 1. [`on_upgrade`](Self::on_upgrade), then [`on_open`](Self::on_open).
+/// 2. Messages, pings and pongs, in the order of arrival, and at most one
+///    [`on_drain`](Self::on_drain).
+/// 3. [`on_close`](Self::on_close), once and last.
+///
+/// After [`Connection::close`] only `on_close` is called.
+///
+/// A callback that panics costs its own connection: the connection is reset, its data is dropped,
+/// and `on_close` is not called for it. The panic unwinds out of
+/// [`Reactor::run_once`](windlass::Reactor::run_once). The service serves the other connections
+/// when the loop runs again.
 ///
 /// ```
 /// use windlass_server::{
@@ -74,30 +78,31 @@ use windlass_ws::CloseCode;
 /// # }
 /// ```
 pub trait Handler: Sized + 'static {
-    /// What the application keeps for each connection. It needs no box: it lies in the connection.
+    /// The application's state for each connection. It is stored in the connection and needs no
+    /// box.
     type Data: 'static;
 
-    /// Somebody wants to open a connection: the request is well-formed, its path takes upgrades,
-    /// and its host and origin are allowed. The answer is sent when this has returned.
+    /// A client asks to open a connection. The request is well-formed, its path accepts upgrades,
+    /// and its host and origin are allowed. The response is sent when this callback has returned.
     ///
     /// # Errors
-    /// With a [`Reject`] the client is sent that instead, and the connection is closed.
+    /// A returned [`Reject`] is sent to the client, and the connection is closed.
     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<Self::Data>, Reject>;
 
-    /// A connection did not come to be: its upgrade was refused, by
-    /// [`on_upgrade`](Self::on_upgrade) or before it came there, its request was malformed or did
-    /// not come in time, or there are as many connections from its address as may be. For a log:
-    /// nothing can be done about it here.
+    /// A connection was refused before it opened. Possible causes: [`on_upgrade`](Self::on_upgrade)
+    /// or an earlier check rejected the upgrade, the request was malformed or late, or its address
+    /// has reached its connection limit. This callback is for logging: it cannot change the
+    /// outcome.
     fn on_refused(&self, refused: &Refused<'_>) {
         let _ = refused;
     }
 
-    /// The connection is open. What is sent here goes out with the answer to the handshake.
+    /// The connection is open. Messages sent here leave together with the handshake response.
     fn on_open(&self, connection: &mut Connection<'_>, data: &mut Self::Data) {
         let _ = (connection, data);
     }
 
-    /// A message has come.
+    /// A message was received.
     fn on_message(
         &self,
         connection: &mut Connection<'_>,
@@ -105,26 +110,26 @@ pub trait Handler: Sized + 'static {
         message: Message<'_>,
     );
 
-    /// A ping has come, and has been answered.
+    /// A ping was received and has been answered.
     fn on_ping(&self, connection: &mut Connection<'_>, data: &mut Self::Data, payload: &[u8]) {
         let _ = (connection, data, payload);
     }
 
-    /// A pong has come. The server's own pings, for silent peers, have no payload.
+    /// A pong was received. The server's own pings, sent to idle peers, have no payload.
     fn on_pong(&self, connection: &mut Connection<'_>, data: &mut Self::Data, payload: &[u8]) {
         let _ = (connection, data, payload);
     }
 
-    /// The service is to end: see [`Service::drain`](crate::Service::drain). Who leaves the
-    /// connection open has until the drain's deadline. Default: a Close frame with code 1001, going
-    /// away.
+    /// The service is draining: see [`Service::drain`](crate::Service::drain). A connection left
+    /// open here may stay until the drain's deadline. Default: sends a Close frame with code 1001
+    /// (going away).
     fn on_drain(&self, connection: &mut Connection<'_>, data: &mut Self::Data) {
         let _ = data;
-        // It fails when the connection is closing, which is what is wanted.
+        // This fails only when the connection is already closing, which is the intended result.
         let _ = connection.close(CloseCode::GOING_AWAY, "");
     }
 
-    /// The connection is no more. Its data is dropped after this.
+    /// The connection is closed. Its data is dropped after this callback.
     fn on_close(&self, hub: &mut Hub<'_>, data: &mut Self::Data, closed: &Closed<'_>) {
         let _ = (hub, data, closed);
     }

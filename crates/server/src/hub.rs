@@ -12,14 +12,14 @@ use crate::{
     roster::{Flags, NOBODY},
 };
 
-/// The service without a connection of one's own: to send to connections by name, and to topics.
+/// The service without a connection of one's own: sends to connections by ID, and to topics.
 ///
-/// [`Connection::hub`](crate::Connection::hub) has it in a callback,
+/// [`Connection::hub`](crate::Connection::hub) returns it in a callback,
 /// [`Service::hub`](crate::Service::hub) in any other handler of the reactor.
 ///
-/// No call here runs a callback: what it causes comes after the handler that made the call has
-/// returned. What is sent to one connection goes out at the end of the turn, in one write, in the
-/// order of the calls.
+/// No call here runs a callback. Any callback that a call causes runs after the current handler has
+/// returned. Messages to one connection leave at the end of the turn, in one write, in the order of
+/// the calls.
 pub struct Hub<'a> {
     pub(crate) hall: &'a SharedHall,
     pub(crate) turn: Turn<'a>,
@@ -29,8 +29,8 @@ impl Hub<'_> {
     /// Sends a message to a connection.
     ///
     /// # Errors
-    /// [`SendError`]. When the connection is closed by another one's turn, that is
-    /// [`Closed`](SendError::Closed).
+    /// [`SendError`] if the connection is closing or gone, or too many bytes wait for it. If it was
+    /// closed by another connection's turn, the error is [`Closed`](SendError::Closed).
     pub fn send<'m>(
         &mut self,
         id: ConnectionId,
@@ -42,25 +42,25 @@ impl Hub<'_> {
     /// Sends a prepared message to a connection.
     ///
     /// # Errors
-    /// [`SendError`].
+    /// [`SendError`] if the connection is closing or gone, or too many bytes wait for it.
     pub fn send_prepared(&mut self, id: ConnectionId, message: &Prepared) -> Result<(), SendError> {
         self.hall.send_prepared(&mut self.turn, id, message)
     }
 
-    /// Publishes to a topic: to all who are subscribed to it now. Says how many of this reactor's
-    /// connections that are.
+    /// Publishes to all current subscribers of a topic. Returns the number of receiving connections
+    /// on this reactor.
     ///
-    /// What is published to one topic in a row goes out in one write for each receiver, at the end
-    /// of the turn at the latest.
+    /// Consecutive publications to one topic leave in one write for each receiver, at the end of
+    /// the turn at the latest.
     pub fn publish<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
         self.hall.publish(&mut self.turn, NOBODY, topic, message.into())
     }
 
-    /// Closes a connection with a Close frame: in the next turn, after what was sent to it before.
-    /// It takes no message of others from here on.
+    /// Closes a connection with a Close frame, in the next turn, after the messages already sent to
+    /// it. It accepts no more messages from other code.
     ///
     /// # Errors
-    /// [`ControlError`].
+    /// [`ControlError`] if the connection is closing or gone, or `code` or `reason` cannot be sent.
     pub fn close(
         &mut self,
         id: ConnectionId,
@@ -70,33 +70,33 @@ impl Hub<'_> {
         self.hall.close(&mut self.turn, id, code, reason)
     }
 
-    /// Subscribes a connection to a topic. False if it is already, or is gone.
+    /// Subscribes a connection to a topic. Returns false if it is already subscribed, or is gone.
     pub fn subscribe(&mut self, id: ConnectionId, topic: &str) -> bool {
         self.hall.find(id).is_some_and(|member| self.hall.subscribe(&mut self.turn, member, topic))
     }
 
-    /// Ends a connection's subscription. False if it has none.
+    /// Ends a connection's subscription. Returns false if it has none.
     pub fn unsubscribe(&mut self, id: ConnectionId, topic: &str) -> bool {
         self.hall
             .find(id)
             .is_some_and(|member| self.hall.unsubscribe(&mut self.turn, member, topic))
     }
 
-    /// Reads no more from a connection until [`resume`](Self::resume), as by its own
-    /// [`pause`](crate::Connection::pause): messages that have come already wait, and then the peer
-    /// must. Those of the bytes that are being looked at in this very moment still come. False if
-    /// it is paused already, is closing or is gone.
+    /// Pauses reading from a connection until [`resume`](Self::resume), like its own
+    /// [`pause`](crate::Connection::pause). Messages already received wait; after that, the peer is
+    /// blocked by flow control. Messages in the bytes that are being processed at this moment are
+    /// still delivered. Returns false if the connection is already paused, is closing or is gone.
     pub fn pause(&mut self, id: ConnectionId) -> bool {
         self.hall.find(id).is_some_and(|member| self.hall.pause(&mut self.turn, member))
     }
 
-    /// Reads from a connection again that was paused, by [itself](crate::Connection::pause) or
-    /// [here](Self::pause). False if it was not.
+    /// Resumes reading from a connection that was paused by [itself](crate::Connection::pause) or
+    /// [here](Self::pause). Returns false if it was not paused.
     pub fn resume(&mut self, id: ConnectionId) -> bool {
         self.hall.find(id).is_some_and(|member| self.hall.resume(&mut self.turn, member))
     }
 
-    /// How many connections of this reactor are subscribed to a topic.
+    /// Returns the number of connections of this reactor that are subscribed to a topic.
     #[must_use]
     pub fn subscribers(&self, topic: &str) -> usize {
         let books = self.hall.books.borrow();
@@ -104,31 +104,31 @@ impl Hub<'_> {
         topic.map_or(0, |topic| topic.receivers.len())
     }
 
-    /// Whether there is a connection of that name, and it takes messages.
+    /// Returns whether a connection with this ID exists and accepts messages.
     #[must_use]
     pub fn is_open(&self, id: ConnectionId) -> bool {
         self.hall.find(id).is_some()
     }
 
-    /// How many bytes wait for a connection, those of messages that [could be
-    /// dropped](crate::SlowConsumerPolicy::DropOldest) included; 0 if it is gone.
+    /// Returns the number of bytes that wait for a connection, including messages that [could be
+    /// dropped](crate::SlowConsumerPolicy::DropOldest); 0 if it is gone.
     pub fn buffered(&mut self, id: ConnectionId) -> usize {
         self.hall.find(id).map_or(0, |member| self.hall.buffered(&mut self.turn, member))
     }
 
-    /// How many connections there are, those whose handshake goes on included.
+    /// Returns the number of connections, including those whose handshake is in progress.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.hall.books.borrow().roster.len()
     }
 
-    /// What the service has counted.
+    /// Returns the counts of the service.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.hall.snapshot()
     }
 
-    /// The turn, to do other things with the reactor.
+    /// Returns the current turn, to use the reactor.
     pub fn turn(&mut self) -> Turn<'_> {
         self.turn.reborrow()
     }
@@ -140,7 +140,7 @@ impl fmt::Debug for Hub<'_> {
     }
 }
 
-/// What a hub and a connection have in common.
+/// Operations that a hub and a connection share.
 impl crate::hall::Hall {
     pub(crate) fn find(&self, id: ConnectionId) -> Option<u32> {
         self.books.borrow().roster.find(id)
@@ -149,7 +149,7 @@ impl crate::hall::Hall {
     pub(crate) fn subscribe(&self, turn: &mut Turn<'_>, member: u32, topic: &str) -> bool {
         let books = &mut *self.books.borrow_mut();
         if books.log_topic.is_some() && books.log_topic == books.topics.find(topic) {
-            // It gets what is published from here on.
+            // The connection receives only what is published from here on.
             books.flush(self, turn);
         }
         books.topics.subscribe(&mut books.roster, member, topic)
@@ -159,7 +159,7 @@ impl crate::hall::Hall {
         let books = &mut *self.books.borrow_mut();
         let Some(topic) = books.topics.find(topic) else { return false };
         if books.log_topic == Some(topic) {
-            // It gets what was published until here.
+            // The connection receives everything published up to this point.
             books.flush(self, turn);
         }
         books.topics.unsubscribe(&mut books.roster, member, topic)
@@ -199,7 +199,7 @@ impl crate::hall::Hall {
         member.flags.clear(Flags::WANTS_RESUME);
         member.flags.add(Flags::PAUSED | Flags::WANTS_PAUSE);
         if let Ok(mut stream) = turn.stream(member.stream) {
-            // What has come by the next turn is not read before the driver knows.
+            // Input that arrives before the next turn is not read until the driver knows.
             stream.pause();
             stream.notify();
         }
@@ -214,7 +214,7 @@ impl crate::hall::Hall {
         }
         member.flags.clear(Flags::PAUSED | Flags::WANTS_PAUSE);
         member.flags.add(Flags::WANTS_RESUME);
-        // Its silence begins anew.
+        // The idle time starts again.
         member.heard = self.tick.get();
         if let Ok(mut stream) = turn.stream(member.stream) {
             stream.notify();
@@ -229,7 +229,7 @@ impl crate::hall::Hall {
         waiting + books.sides.bytes(member)
     }
 
-    /// How many bytes a connection's socket does not take.
+    /// Number of bytes that a connection's socket has not accepted.
     pub(crate) fn still_waiting(&self, turn: &mut Turn<'_>, member: u32) -> usize {
         let stream = self.books.borrow_mut().roster.at(member).stream;
         turn.stream(stream).map_or(0, |mut stream| waiting_of(&mut stream, usize::MAX, 0))
@@ -243,5 +243,5 @@ impl crate::hall::Hall {
     }
 }
 
-/// The most bytes of a Close frame's reason (RFC 6455 sections 5.5, 5.5.1).
+/// Maximum length of a Close frame's reason in bytes (RFC 6455 sections 5.5, 5.5.1).
 const REASON_MAX: usize = 123;

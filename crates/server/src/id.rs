@@ -1,21 +1,21 @@
-//! The name of a connection.
+//! The ID of a connection.
 
 use core::fmt;
 
 const INDEX_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 30;
 
-/// The highest index of a place, so many connections a service may have at once.
+/// The highest index of a place. It bounds the number of simultaneous connections of a service.
 pub(crate) const INDEX_MAX: u32 = (1 << INDEX_BITS) - 1;
 
-/// Generations run from 0 to here; a place that has used them up is not used again.
+/// The highest generation; generations start at 0. A place that has used all of them is retired.
 pub(crate) const GENERATION_MAX: u32 = (1 << GENERATION_BITS) - 1;
 
-/// Names a connection, from [`on_open`](crate::Handler::on_open) until it is closed, and nothing
-/// afterwards: the next one in its place has another name. `Copy`, and good on any thread: see
-/// [`Sender`](crate::Sender).
+/// Identifies a connection from [`on_open`](crate::Handler::on_open) until it is closed. Afterwards
+/// the ID is invalid; the next connection in the same place has another ID. `Copy`, and usable on
+/// any thread: see [`Sender`](crate::Sender).
 ///
-/// It also says which worker of a [`Server`](crate::Server) has the connection.
+/// The ID also contains the worker of a [`Server`](crate::Server) that serves the connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(u64);
 
@@ -40,13 +40,14 @@ impl ConnectionId {
         (self.0 >> INDEX_BITS) as u32 & GENERATION_MAX
     }
 
-    /// The name as a number, for a log or a table elsewhere.
+    /// Returns the ID as a number, for a log or an external table.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The name of such a number. One that no connection has is merely not found.
+    /// Converts such a number back to an ID. A number that belongs to no connection is simply not
+    /// found.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
@@ -60,7 +61,7 @@ impl fmt::Debug for ConnectionId {
 }
 
 impl fmt::Display for ConnectionId {
-    /// Worker, place, and how often the place was used: `0.17.3`.
+    /// Worker, place, and number of earlier uses of the place: `0.17.3`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.worker(), self.index(), self.generation())
     }

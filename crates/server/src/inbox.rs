@@ -1,4 +1,4 @@
-//! What other threads want of a service: a bounded mailbox, and how the loop empties it.
+//! Commands of other threads to a service: a bounded mailbox, and how the loop empties it.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use crate::{
     roster::NOBODY,
 };
 
-/// What is in the mailbox.
+/// An item in the mailbox.
 pub(crate) enum Command {
     Send {
         id: ConnectionId,
@@ -39,15 +39,15 @@ pub(crate) enum Command {
     Run(Arc<Run>),
 }
 
-/// Publications to one topic in a row.
+/// Consecutive publications to one topic.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) topic: Box<str>,
     pub(crate) payloads: Vec<u8>,
-    /// Whether it is text, and where its payload ends.
+    /// For each publication, whether it is text, and the end of its payload.
     pub(crate) pieces: Vec<(bool, usize)>,
-    /// How much of a mailbox it takes: no more than there is, so that an empty one has room for any
-    /// message.
+    /// Number of bytes that it takes in a mailbox. It is at most the mailbox's capacity, so an
+    /// empty mailbox has room for any message.
     pub(crate) weight: usize,
 }
 
@@ -61,7 +61,7 @@ impl Run {
     }
 }
 
-/// How much of the mailbox a command takes, beside its place.
+/// Number of bytes that a command takes in the mailbox, beside its slot.
 fn weigh(command: &Command) -> usize {
     match command {
         Command::Send { message, .. } => message.weight(),
@@ -71,18 +71,18 @@ fn weigh(command: &Command) -> usize {
     }
 }
 
-/// What other threads know of a service beside its mailbox.
+/// State of a service that other threads share, besides its mailbox.
 #[derive(Debug)]
 pub(crate) struct Board {
     latch: Arc<Latch>,
     stats: Mutex<Stats>,
-    /// How long a drain may take in nanoseconds, and one; 0 while nobody wants one.
+    /// The requested drain time in nanoseconds, plus one; 0 if no drain was requested.
     drain: AtomicU64,
 }
 
 impl Board {
     pub(crate) fn stats(&self) -> Stats {
-        // Nothing panics under the lock.
+        // Nothing panics while the lock is held.
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,14 +90,14 @@ impl Board {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
     }
 
-    /// Asks for a drain. It needs no room in the mailbox.
+    /// Requests a drain. This needs no room in the mailbox.
     pub(crate) fn ask_for_drain(&self, deadline: Duration) {
         let ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX - 1);
         self.drain.store(ns.saturating_add(1), Ordering::Release);
         self.latch.wake();
     }
 
-    /// Has the worker look at what it shares with the others.
+    /// Makes the worker check the state that it shares with the others.
     pub(crate) fn wake(&self) {
         self.latch.wake();
     }
@@ -107,7 +107,7 @@ impl Board {
     }
 }
 
-/// A mailbox that no loop has yet.
+/// A mailbox that is not yet registered with a loop.
 pub(crate) struct Inbox {
     pub(crate) sender: Sender<Command>,
     pub(crate) mailbox: Mailbox<Command>,
@@ -123,7 +123,7 @@ impl Inbox {
     }
 }
 
-/// Watches the mailbox.
+/// Registers the mailbox with the loop.
 pub(crate) fn watch(
     hall: &SharedHall,
     mailbox: Mailbox<Command>,
@@ -155,14 +155,14 @@ pub(crate) fn watch(
 }
 
 impl Hall {
-    /// Does what another thread wants. Nobody hears of it when that cannot be done: the connection
-    /// may have gone meanwhile.
+    /// Executes a command of another thread. A failure is not reported, because the connection may
+    /// have gone in the meantime.
     fn obey(self: &Rc<Self>, turn: &mut Turn<'_>, command: Command) {
         match command {
             Command::Send { id, message } => _ = self.send_prepared(turn, id, &message),
             Command::Close { id, code, reason } => _ = self.close(turn, id, code, &reason),
             Command::Publish { topic, message } => {
-                // Each worker has it, and one of them counts it.
+                // Every worker receives the publication, and only one counts it.
                 let is_counted = self.books.borrow().roster.is_first_worker();
                 self.stats.published.add(u64::from(is_counted));
                 self.books.borrow_mut().publish(self, turn, NOBODY, &topic, message.to_out());

@@ -1,7 +1,7 @@
-//! A WebSocket server on the Windlass reactor: handlers, topics, limits, an orderly end.
+//! A WebSocket server on the Windlass reactor: handlers, topics, limits and graceful shutdown.
 //!
-//! An application writes a [`Handler`]; a [`Server`] runs it on one or more worker threads, and a
-//! [`Service`] on a reactor that the application has already.
+//! An application implements [`Handler`]. A [`Server`] runs it on one or more worker threads. A
+//! [`Service`] runs it on a reactor that the application already has.
 //!
 //! ```
 //! use std::time::Duration;
@@ -38,13 +38,14 @@
 //! # }
 //! ```
 //!
-//! - [`Connection`] is a connection in its own callbacks, [`Hub`] the service in any handler of the
-//!   reactor, [`Sender`] the same on any thread.
-//! - [`Options`]: limits, timeouts, compression, what becomes of messages for those who do not read
-//!   ([`SlowConsumerPolicy`]).
-//! - [`http`]: what is decided before a connection is a WebSocket: pages, origins, refusals.
-//! - [`Service::adopt`] takes over sockets whose upgrade somebody else has answered.
-//! - [`Prepared`] is a message that is encoded once.
+//! - [`Connection`] is a connection inside its own callbacks. [`Hub`] is the service inside any
+//!   handler of the reactor. [`Sender`] is the service on any other thread.
+//! - [`Options`] sets limits, timeouts, compression, and what happens to messages for slow
+//!   receivers ([`SlowConsumerPolicy`]).
+//! - [`http`] covers everything decided before a connection becomes a WebSocket: pages, origins,
+//!   rejections.
+//! - [`Service::adopt`] takes over sockets whose upgrade another server has answered.
+//! - [`Prepared`] is a message that is encoded once and sent many times.
 
 #![deny(unsafe_code)]
 

@@ -1,31 +1,30 @@
-//! Publications of one turn to one topic, on their way to its receivers.
+//! Publications of one turn to one topic, on their way to the receivers.
 //!
-//! They are frames, one behind the other, encoded once: a receiver gets all of them in one write.
-//! Those who can be sent compressed frames have a second row, which is made when the first of them
-//! is met.
+//! They are consecutive frames, encoded once: a receiver gets all of them in one write. Receivers
+//! that accept compressed frames have a second row, which is built when the first of them is met.
 
 use windlass_ws::deflate::{Codec, CodecBytes, DeflateConfig, Shared};
 
 use crate::{OutMessage, roster::NOBODY};
 
-/// A log that has reached this many bytes is given out before more is added: it stays in the
-/// processor's cache, and a receiver's buffer is looked at often enough.
+/// A log that has reached this many bytes is delivered before more is added. So it stays in the CPU
+/// cache, and receivers' buffers are checked often enough.
 const LOG_MAX: usize = 64 << 10;
 
-/// So much memory of a log that was given out is kept for the next one.
+/// Memory of a delivered log that is kept for the next one, in bytes.
 const KEPT: usize = 256 << 10;
 
 /// One publication.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
-    /// Where its frame ends.
+    /// End offset of its frame.
     end: usize,
-    /// Where its payload begins.
+    /// Offset of its payload.
     payload: usize,
     is_text: bool,
-    /// The connection that is not to get it, or [`NOBODY`].
+    /// The connection that does not get it, or [`NOBODY`].
     from: u32,
-    /// Where its frame ends in the compressed row.
+    /// End offset of its frame in the compressed row.
     packed_end: usize,
 }
 
@@ -43,12 +42,12 @@ impl Log {
         self.pieces.is_empty()
     }
 
-    /// Whether it should be given out before a message of so many bytes is added.
+    /// Returns whether the log should be delivered before a message of this many bytes is added.
     pub(crate) fn is_full(&self, more: usize) -> bool {
         !self.is_empty() && self.plain.len() + more > LOG_MAX
     }
 
-    /// Adds a publication, which `from` is not to get.
+    /// Adds a publication, which `from` does not get.
     pub(crate) fn push(&mut self, message: OutMessage<'_>, from: u32) {
         message.encode(&mut self.plain);
         let end = self.plain.len();
@@ -60,7 +59,7 @@ impl Log {
         &self.plain
     }
 
-    /// The row for those who can be sent compressed frames.
+    /// The row for receivers that accept compressed frames.
     pub(crate) fn packed(&self) -> &[u8] {
         if self.is_packed { &self.packed } else { &self.plain }
     }
@@ -69,17 +68,17 @@ impl Log {
         self.pieces.len()
     }
 
-    /// The connections that have published what is in it.
+    /// The connections that published the entries.
     pub(crate) fn publishers(&self) -> impl Iterator<Item = u32> + '_ {
         self.pieces.iter().map(|piece| piece.from).filter(|from| *from != NOBODY)
     }
 
-    /// Who has published each piece: a connection, or [`NOBODY`].
+    /// The publisher of each entry: a connection, or [`NOBODY`].
     pub(crate) fn senders(&self) -> impl Iterator<Item = u32> + '_ {
         self.pieces.iter().map(|piece| piece.from)
     }
 
-    /// The frames in the chosen row, one by one, but for those of one connection.
+    /// The frames of the chosen row, one by one, except those of one connection.
     pub(crate) fn frames(&self, packed: bool, but_from: u32) -> impl Iterator<Item = &[u8]> {
         let packed = packed && self.is_packed;
         let row = if packed { &self.packed } else { &self.plain };
@@ -91,8 +90,8 @@ impl Log {
         })
     }
 
-    /// Makes the row of compressed frames, if it is not there. Where nothing gets shorter it is the
-    /// plain one.
+    /// Builds the row of compressed frames if it is missing. It equals the plain row if no frame
+    /// gets shorter.
     pub(crate) fn pack(&mut self, packer: &mut Packer) {
         if self.is_packed {
             return;
@@ -109,7 +108,7 @@ impl Log {
         }
     }
 
-    /// Empties it.
+    /// Empties the log.
     pub(crate) fn clear(&mut self) {
         self.pieces.clear();
         self.is_packed = false;
@@ -120,7 +119,7 @@ impl Log {
     }
 }
 
-/// What compresses messages for many receivers.
+/// Compresses messages for many receivers.
 pub(crate) struct Packer {
     codec: Codec,
     shared: Shared,
@@ -131,13 +130,13 @@ impl Packer {
         Self { codec: Codec::for_many(config), shared: Shared::new() }
     }
 
-    /// Appends a compressed frame; false if that does not make it shorter, and then nothing is
-    /// appended.
+    /// Appends a compressed frame. Returns false, and appends nothing, if compression does not make
+    /// it shorter.
     pub(crate) fn pack(&mut self, message: &OutMessage<'_>, out: &mut Vec<u8>) -> bool {
         message.encode_compressed(&mut self.codec, &mut self.shared, out)
     }
 
-    /// How many bytes it has compressed.
+    /// Number of bytes that it has compressed.
     pub(crate) fn bytes(&self) -> CodecBytes {
         self.shared.bytes()
     }

@@ -1,19 +1,19 @@
-//! How much memory there is: what the default of
-//! [`Options::memory_max`](crate::Options::memory_max) is a quarter of.
+//! The size of the available memory. The default of
+//! [`Options::memory_max`](crate::Options::memory_max) is a quarter of it.
 
 use std::{fs, path::Path};
 
-/// Where neither the machine nor a cgroup says anything.
+/// Used if neither the machine nor a cgroup reports a size.
 const UNKNOWN: u64 = 1 << 30;
 
-/// A quarter of the memory that this process may use: of its cgroup's limit, or of the machine's
-/// memory if that is less.
+/// Returns a quarter of the memory that this process may use: of its cgroup's limit, or of the
+/// machine's memory if that is less.
 pub(crate) fn quarter() -> usize {
     let bytes = available(Path::new("/")) / 4;
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The bytes that there are, by the files under `root`.
+/// Returns the available bytes, according to the files under `root`.
 fn available(root: &Path) -> u64 {
     let machine =
         fs::read_to_string(root.join("proc/meminfo")).ok().and_then(|text| total_of(&text));
@@ -22,15 +22,15 @@ fn available(root: &Path) -> u64 {
     machine.into_iter().chain(limits).min().unwrap_or(UNKNOWN)
 }
 
-/// `MemTotal` of proc_meminfo(5).
+/// Reads `MemTotal` of proc_meminfo(5).
 fn total_of(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
 
-/// The least limit of the cgroups that a line of proc_pid_cgroup(5) names: a group is bound by
-/// those above it, too.
+/// Returns the lowest limit of the cgroups named by a line of proc_pid_cgroup(5). The limits of all
+/// parent groups apply too.
 fn limit_of(root: &Path, line: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':');
     let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -42,9 +42,9 @@ fn limit_of(root: &Path, line: &str) -> Option<u64> {
     };
     let top = root.join(folder);
     let group = top.join(path.trim_start_matches('/'));
-    // A container may see its own group at the top, and be told a path that it cannot see.
+    // A container may see its own group as the root, and read a path that it cannot access.
     let groups = group.ancestors().take_while(|group| group.starts_with(&top));
-    // `max` is no number: there is no limit.
+    // `max` is not a number and means no limit.
     groups.filter_map(|group| fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()).min()
 }
 
@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    /// Files for the time of a test.
+    /// Temporary files of a test.
     struct Root(PathBuf);
 
     impl Root {

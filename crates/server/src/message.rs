@@ -1,4 +1,4 @@
-//! What comes and what goes.
+//! Received messages and messages to send.
 
 use core::fmt;
 use std::borrow::Cow;
@@ -8,47 +8,47 @@ use windlass_ws::{
     deflate::{Codec, Shared},
 };
 
-/// A message that has come, whole and unmasked, where it was received. It can be looked at for the
-/// time of the call, and sent back from there:
+/// A received message: complete, unmasked, and still in the receive buffer. It can be read during
+/// the call, and sent back without copying:
 /// [`Connection::reply_in_place`](crate::Connection::reply_in_place).
 pub struct Message<'a>(pub(crate) Received<'a>);
 
 impl<'a> Message<'a> {
-    /// Whether it is text, and not bytes.
+    /// Returns whether the message is text rather than bytes.
     #[must_use]
     #[inline]
     pub fn is_text(&self) -> bool {
         self.0.is_text()
     }
 
-    /// Its bytes; UTF-8 if it is text.
+    /// Returns the payload; valid UTF-8 if the message is text.
     #[must_use]
     #[inline]
     pub fn as_bytes(&self) -> &'a [u8] {
         self.0.as_bytes()
     }
 
-    /// Its text, if it is text. Who only passes it on does better with [`to_out`](Self::to_out):
-    /// text that has come in pieces is validated once more here, because the compiler wants to
-    /// know.
+    /// Returns the text if the message is text. To pass a message on, prefer
+    /// [`to_out`](Self::to_out). This call validates text that was received in pieces a second
+    /// time, because the compiler requires a checked `str`.
     #[must_use]
     pub fn as_str(&self) -> Option<&'a str> {
         self.0.as_str()
     }
 
-    /// How many bytes it has.
+    /// Returns the length of the payload in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.as_bytes().len()
     }
 
-    /// Whether it has none.
+    /// Returns whether the payload is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The same message, to be sent to others.
+    /// Returns the same message, for sending to others.
     #[must_use]
     #[inline]
     pub fn to_out(&self) -> OutMessage<'a> {
@@ -65,10 +65,10 @@ impl fmt::Debug for Message<'_> {
     }
 }
 
-/// A message to send: text of a string, bytes of a slice or vector, or one that [has
-/// come](Message::to_out).
+/// A message to send: the text of a string, the bytes of a slice or vector, or a [received
+/// message](Message::to_out).
 ///
-/// What takes a message takes anything that it can be made of, borrowed or owned:
+/// Functions that take a message accept anything convertible into one, borrowed or owned:
 ///
 /// ```
 /// use windlass_server::OutMessage;
@@ -84,7 +84,7 @@ pub struct OutMessage<'a>(Content<'a>);
 #[derive(Clone)]
 enum Content<'a> {
     Text(&'a str),
-    /// Text that was validated somewhere else.
+    /// Text that was already validated.
     Checked(&'a [u8]),
     Binary(&'a [u8]),
     OwnedText(String),
@@ -92,31 +92,32 @@ enum Content<'a> {
 }
 
 impl<'a> OutMessage<'a> {
-    /// A message of text.
+    /// Creates a text message.
     #[must_use]
     pub const fn text(text: &'a str) -> Self {
         Self(Content::Text(text))
     }
 
-    /// A message of bytes.
+    /// Creates a message of bytes.
     #[must_use]
     pub const fn binary(bytes: &'a [u8]) -> Self {
         Self(Content::Binary(bytes))
     }
 
-    /// Bytes of a message that was received or encoded: those of a text are UTF-8.
+    /// Wraps the payload of a message that was received or encoded; the payload of a text message
+    /// is UTF-8.
     #[inline]
     pub(crate) const fn checked(is_text: bool, bytes: &'a [u8]) -> Self {
         Self(if is_text { Content::Checked(bytes) } else { Content::Binary(bytes) })
     }
 
-    /// Whether it is text, and not bytes.
+    /// Returns whether the message is text rather than bytes.
     #[must_use]
     pub const fn is_text(&self) -> bool {
         !matches!(self.0, Content::Binary(_) | Content::OwnedBinary(_))
     }
 
-    /// Its bytes.
+    /// Returns the payload.
     #[must_use]
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
@@ -128,7 +129,7 @@ impl<'a> OutMessage<'a> {
         }
     }
 
-    /// Gives it to an engine.
+    /// Passes the message to an engine.
     pub(crate) fn send_by(&self, outbox: &mut Outbox<'_>) -> Result<(), windlass_ws::SendError> {
         match &self.0 {
             Content::Text(text) => outbox.send(windlass_ws::Message::Text(text)),
@@ -143,7 +144,7 @@ impl<'a> OutMessage<'a> {
         if self.is_text() { Opcode::Text } else { Opcode::Binary }
     }
 
-    /// How long its frame is, not compressed.
+    /// Length of the message's uncompressed frame in bytes.
     pub(crate) fn frame_len(&self) -> usize {
         self.header().encoded_len() + self.as_bytes().len()
     }
@@ -158,7 +159,7 @@ impl<'a> OutMessage<'a> {
         }
     }
 
-    /// Appends the frame of it, not compressed.
+    /// Appends the uncompressed frame.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let mut head = [0; HEADER_LEN_MAX];
         let len = self.header().encode(&mut head);
@@ -167,8 +168,8 @@ impl<'a> OutMessage<'a> {
         out.extend_from_slice(self.as_bytes());
     }
 
-    /// Appends the frame of it, compressed for many; false if that is not shorter, and then nothing
-    /// is appended.
+    /// Appends a compressed frame for many receivers. Returns false, and appends nothing, if that
+    /// frame is not shorter.
     pub(crate) fn encode_compressed(
         &self,
         codec: &mut Codec,
@@ -179,15 +180,15 @@ impl<'a> OutMessage<'a> {
         let done =
             windlass_ws::Message::Binary(self.as_bytes()).encode_compressed(codec, shared, out);
         if done {
-            // The opcode is in the lowest four bits (RFC 6455 section 5.2); to call it text before
-            // would be to validate it again.
+            // The opcode is in the lowest four bits (RFC 6455 section 5.2). Marking the frame as
+            // text earlier would validate the text again.
             out[start] = (out[start] & 0xf0) | self.opcode() as u8;
         }
         done
     }
 }
 
-/// By kind and bytes, whoever owns them.
+/// Compares kind and payload; ownership does not matter.
 impl PartialEq for OutMessage<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.is_text() == other.is_text() && self.as_bytes() == other.as_bytes()

@@ -1,4 +1,4 @@
-//! A connection before it is a WebSocket: its requests, and how they are answered.
+//! A connection before it is a WebSocket: its requests and their responses.
 
 use std::{borrow::Cow, rc::Rc, time::SystemTime};
 
@@ -22,17 +22,17 @@ use crate::{
     service::Inner,
 };
 
-/// So much memory of answers that were sent is kept for the next ones: a large page is rare.
+/// Memory of sent responses that is kept for the next ones, in bytes. Large pages are rare.
 const ANSWER_KEPT: usize = 16 << 10;
 
-/// What clients are told while connections hold all the memory that they may.
+/// Response text while connections hold the maximum memory.
 const OUT_OF_MEMORY: &str = "the server's memory limit is reached; try again later";
 
-/// What a request has come to.
+/// The outcome of a request.
 enum Step<D> {
-    /// It is answered, and another one may follow.
+    /// The request is answered, and another one may follow.
     Answered,
-    /// It is answered, and that is all.
+    /// The request is answered, and the connection ends.
     End,
     Open {
         engine: Engine,
@@ -43,8 +43,8 @@ enum Step<D> {
 }
 
 impl<H: Handler> Driver<H> {
-    /// Bytes of requests. What follows an upgrade belongs to the first frames: a client need not
-    /// wait for the answer.
+    /// Handles bytes of requests. Bytes after an upgrade belong to the first frames: a client need
+    /// not wait for the response.
     #[cold]
     #[inline(never)]
     pub(crate) fn opening(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
@@ -82,7 +82,7 @@ impl<H: Handler> Driver<H> {
                 }
             };
             at += used;
-            // It has done its work. As long as there is one, a request has begun.
+            // The reader is finished. While a reader exists, a request counts as begun.
             pending = None;
             match step {
                 Step::Answered => *requests += 1,
@@ -90,9 +90,9 @@ impl<H: Handler> Driver<H> {
             }
         };
         if step.is_none() && pending.is_none() && at < input.len() {
-            // The head has not come whole.
+            // The head is incomplete.
             let mut begun = Box::new(HeadReader::new(hall.options.head_limits));
-            // It was read without a complaint just now.
+            // The same bytes were parsed without an error just now.
             let _ = begun.request(&input[at..]);
             pending = Some(begun);
         }
@@ -103,7 +103,7 @@ impl<H: Handler> Driver<H> {
         *reader = pending;
         if !answer.is_empty() {
             hall.books.borrow_mut().roster.at(member).opened = hall.tick.get();
-            // A stream that fails tells of it by its end.
+            // A failed stream reports its end separately.
             let _ = stream.send(&answer);
             answer.clear();
             answer.shrink_to(ANSWER_KEPT);
@@ -120,7 +120,8 @@ impl<H: Handler> Driver<H> {
                 hall.keep_protocol(member, protocol.as_deref());
                 let mut seat = Seat::new(member, hall.tick.get(), engine.has_deflate());
                 if is_full {
-                    // Of pages that were not read. It will be told when they are.
+                    // The output consists of pages that the client has not read. The driver will be
+                    // told when it has.
                     seat.told_full = true;
                     hall.mark(member, Flags::FULL);
                     stream.pause();
@@ -135,12 +136,12 @@ impl<H: Handler> Driver<H> {
         }
     }
 
-    /// Ends a connection that has not come to be one.
+    /// Ends a connection that did not open.
     pub(crate) fn give_up(&mut self, stream: &mut Stream<'_>, wants: Flags) {
         let State::Opening { reader, requests, .. } = &self.state else { return };
         let hall = &self.service.hall;
         if wants.any(Flags::WANTS_TIMEOUT) {
-            // Who has got an answer and asks for nothing more is merely not kept any longer.
+            // A client that got a response and asks for nothing more is merely closed, not refused.
             if reader.is_some() || *requests == 0 {
                 hall.stats.handshake_timeouts.add(1);
             }
@@ -156,8 +157,8 @@ impl<H: Handler> Driver<H> {
 }
 
 impl Hall {
-    /// Closes a connection that is no WebSocket. Its last answer may be a page, for which a slow
-    /// client has as long as other output may wait.
+    /// Closes a connection that is not a WebSocket. Its last response may be a page, and a slow
+    /// client has as much time for it as for other output.
     pub(crate) fn close_answered(&self, stream: &mut Stream<'_>) {
         let Options { close_timeout, write_stall_timeout, .. } = self.options;
         if stream.buffered() > ANSWER_KEPT {
@@ -168,7 +169,7 @@ impl Hall {
         stream.close();
     }
 
-    /// A connection is open.
+    /// Notes that a connection is open.
     pub(crate) fn open(&self, member: u32, is_packed: bool) {
         self.stats.opened.add(1);
         let mut books = self.books.borrow_mut();
@@ -178,8 +179,8 @@ impl Hall {
         member.opened = self.tick.get();
     }
 
-    /// Notes the subprotocol of a connection, shared with the connection before if that has the
-    /// same.
+    /// Stores the subprotocol of a connection, shared with the previous connection's if they are
+    /// equal.
     pub(crate) fn keep_protocol(&self, member: u32, protocol: Option<&str>) {
         let Some(protocol) = protocol else { return };
         let last = self.last_protocol.take().filter(|last| **last == *protocol);
@@ -188,7 +189,7 @@ impl Hall {
         self.books.borrow_mut().protocols.insert(member, shared);
     }
 
-    /// Keeps the place of a connection in the count of its address for as long as it is there.
+    /// Keeps the place of a connection in the count of its address until it ends.
     pub(crate) fn keep_place(&self, member: u32, place: Option<Place>) {
         if let Some(place) = place {
             self.books.borrow_mut().places.insert(member, place);
@@ -225,7 +226,7 @@ impl<H: Handler> Inner<H> {
     fn refuse(&self, refusal: &Reject, request: &Request<'_>, out: &mut Vec<u8>) -> Step<H::Data> {
         self.hall.stats.refused.add(1);
         let start = out.len();
-        // A header that cannot be sent was answered with a 500.
+        // A header that cannot be sent was replaced by a response with status 500.
         let _ = refusal.write(SystemTime::now(), out);
         if request.method() == "HEAD" {
             without_body(out, start);
@@ -233,7 +234,7 @@ impl<H: Handler> Inner<H> {
         Step::End
     }
 
-    /// Answers what is no upgrade that can be taken.
+    /// Answers a request that is not an acceptable upgrade.
     #[cold]
     fn answer_other(
         &self,
@@ -283,7 +284,8 @@ impl Hall {
         }
     }
 
-    /// Whether a connection with this agreement can be sent what was compressed for many.
+    /// Returns whether a connection with this agreement accepts frames that were compressed for
+    /// many.
     pub(crate) fn takes_packed(&self, agreement: Option<&Agreement>) -> bool {
         agreement
             .zip(self.options.deflate.as_ref())

@@ -9,25 +9,25 @@ use windlass_ws::{HEADER_LEN_MAX, Limits, deflate::DeflateConfig, handshake::Hea
 
 use crate::http::{Hosts, Origins, Routes};
 
-/// What becomes of a message for a receiver for whom too much waits already.
+/// Decides what happens to a message whose receiver has too many bytes waiting.
 ///
-/// Control frames are never dropped. What a connection sends itself stops its own reading first,
-/// and is refused only where one callback sends more than may wait.
+/// Control frames are never dropped. A connection's own output first stops its reading. Its
+/// messages are rejected only if one callback sends more than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SlowConsumerPolicy {
-    /// It is dropped, and the sender is told so.
+    /// The message is dropped, and the sender gets an error.
     #[default]
     DropNewest,
-    /// It takes the place of the oldest messages that wait and are not on their way yet: for states
-    /// that supersede one another.
+    /// The message replaces the oldest waiting messages that are not yet being sent. This suits
+    /// states where a newer one supersedes an older one.
     DropOldest,
-    /// It is dropped, and the connection with it: for receivers that must not miss anything, and
-    /// come again.
+    /// The message is dropped and the connection is closed. This suits receivers that must not miss
+    /// a message and will reconnect.
     Evict,
 }
 
-/// The settings of a [`Service`](crate::Service) or [`Server`](crate::Server). Each field says its
-/// default.
+/// The settings of a [`Service`](crate::Service) or [`Server`](crate::Server). Each field documents
+/// its default.
 ///
 /// ```
 /// use std::time::Duration;
@@ -75,113 +75,118 @@ pub enum SlowConsumerPolicy {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Where upgrades are taken, and which pages there are. Default: upgrades everywhere, no page.
+    /// Paths that accept upgrades, and the pages served. Default: upgrades on every path, no page.
     pub routes: Routes,
-    /// Which pages may connect. Default: those of the same host.
+    /// Origins that may connect. Default: pages of the same host.
     pub origins: Origins,
-    /// Which hosts clients may ask for; other requests are answered with 421. Default: on a
-    /// loopback address `localhost` and loopback addresses, elsewhere all. Behind a proxy on the
-    /// same machine that passes the Host header on, the server's own name must be listed.
+    /// Hosts that clients may ask for; other requests get status 421. Default: `localhost` and
+    /// loopback addresses if the listener is on a loopback address, otherwise all hosts. If a proxy
+    /// on the same machine passes the Host header on, the server's own name must be listed.
     pub hosts: Hosts,
-    /// Bounds of what a peer sends: frames, messages, fragments, control frames. Default:
+    /// Limits on input from a peer: frames, messages, fragments, control frames. Default:
     /// [`Limits::DEFAULT`], with frames and messages of at most 1 MiB.
     pub limits: Limits,
-    /// Bounds of a request's head. Default: [`HeadLimits::DEFAULT`].
+    /// Limits on the head of a request. Default: [`HeadLimits::DEFAULT`].
     pub head_limits: HeadLimits,
-    /// Whether messages are compressed, and how. Default: `None`.
+    /// Whether and how messages are compressed. Default: `None` (no compression).
     pub deflate: Option<DeflateConfig>,
-    /// The most bytes that wait for a receiver. A message that does not fit with its header is
-    /// refused, even if nothing waits: [`slow`](Self::slow) says what becomes of it.
+    /// Maximum number of bytes that wait for one receiver. A message that does not fit with its
+    /// header is handled by [`slow`](Self::slow), even if nothing else waits.
     ///
-    /// It must hold the longest message of [`limits`](Self::limits) and its header of up to 10
-    /// bytes ([`OptionsError::BufferTooSmall`]). The connection's own messages are not read any
-    /// more before an answer to the longest might not fit: with the defaults above 768 KiB, until
-    /// it is at a quarter of that. Answers to what one receive has brought (64 KiB) may pass it by
-    /// as much where it is hardly longer than a message. Default: 2 MiB.
+    /// The limit must hold the longest message of [`limits`](Self::limits) and its header of up to
+    /// 10 bytes ([`OptionsError::BufferTooSmall`]). A connection's reading stops at a high
+    /// watermark, before the answer to the longest message might no longer fit. With the defaults
+    /// that is above 768 KiB, and reading continues at a quarter of that. If the limit is hardly
+    /// longer than one message, answers to one receive (64 KiB) may exceed it by as much. Default:
+    /// 2 MiB.
     pub receiver_buffer_max: usize,
-    /// The most bytes of memory that wait for all connections of a service, or of a
-    /// [`Server`](crate::Server) and all its workers: output, received bytes that are held,
-    /// messages and requests that have come in part. What waits for several receivers counts once a
-    /// worker. Above four fifths of it the connections that hold the most are not read from. Above
-    /// all of it the largest are closed, as [`SlowConsumerPolicy::Evict`] does it, and new requests
-    /// get 503 for up to a second. `None`: a quarter of the memory limit of the process' cgroup, or
-    /// of the machine's memory if that is less. Default: `None`.
+    /// Maximum memory in bytes for data that waits on all connections of a service, or of a
+    /// [`Server`](crate::Server) with all its workers. It covers output, held input, and partly
+    /// received messages and requests. A message that waits for several receivers counts once per
+    /// worker.
     ///
-    /// It is looked at after each pass over received bytes, after each message sent to one
-    /// connection, and when a turn's publications have been given out: what is added in between may
-    /// pass it, for each worker by up to `receiver_buffer_max`. What else a server needs is in its
-    /// `ARCHITECTURE.md`.
+    /// Above four fifths of it, the connections that hold the most are not read from. Above all of
+    /// it, the largest are closed as by [`SlowConsumerPolicy::Evict`], and new requests get status
+    /// 503 for up to a second. `None`: a quarter of the memory limit of the process' cgroup, or of
+    /// the machine's memory if that is less. Default: `None`.
+    ///
+    /// The limit is checked after each pass over received bytes, after each message sent to one
+    /// connection, and when a turn's publications have been delivered. Data added in between may
+    /// exceed it, for each worker by up to `receiver_buffer_max`. The server's `ARCHITECTURE.md`
+    /// lists the other memory that a server needs.
     pub memory_max: Option<usize>,
-    /// What becomes of what is more. Default: [`SlowConsumerPolicy::DropNewest`].
+    /// What happens to messages beyond the limit. Default: [`SlowConsumerPolicy::DropNewest`].
     pub slow: SlowConsumerPolicy,
-    /// After how long without a byte from the peer it is sent a ping, and again and again. `None`:
-    /// never. Default: 30 s.
+    /// Time without a byte from the peer after which a ping is sent, and repeated. `None`: never.
+    /// Default: 30 s.
     pub ping_interval: Option<Duration>,
-    /// After how long without a byte from the peer the connection is closed; the time for which the
-    /// connection is [paused](crate::Connection::pause), or the loop stands still, does not count.
-    /// `None`: never. Default: 75 s.
+    /// Time without a byte from the peer after which the connection is closed. Time while the
+    /// connection is [paused](crate::Connection::pause), or while the loop is blocked, does not
+    /// count. `None`: never. Default: 75 s.
     pub idle_timeout: Option<Duration>,
-    /// How long a connection may be open; then it is closed with code 1001. `None`: for ever.
-    /// Default: `None`.
+    /// Maximum lifetime of a connection, after which it is closed with code 1001. `None`:
+    /// unlimited. Default: `None`.
     pub lifetime_max: Option<Duration>,
-    /// How long a connection may take until its request is answered. Default: 10 s.
+    /// Maximum time until a connection's request is answered. Default: 10 s.
     pub handshake_timeout: Duration,
-    /// How long the peer may take to answer a Close frame, and to take what is sent before it.
-    /// Default: 5 s.
+    /// Maximum time for the peer to read the remaining output and to answer a Close frame. Default:
+    /// 5 s.
     pub close_timeout: Duration,
-    /// How long output may wait without the peer's taking any, and the longest time for the last
-    /// answer to a client that has asked for pages. `None`: for ever; an answer then has
-    /// [`close_timeout`](Self::close_timeout). Default: 60 s.
+    /// Maximum time that output waits while the peer reads none of it. It is also the maximum time
+    /// to send the last response to a client that requested pages. `None`: unlimited; that last
+    /// response then has [`close_timeout`](Self::close_timeout). Default: 60 s.
     pub write_stall_timeout: Option<Duration>,
-    /// The most connections of a listener at once; of a [`Server`](crate::Server), of all its
-    /// listeners and workers together. More wait in the kernel's backlog. Default: 100 000.
+    /// Maximum number of open connections of a listener, or of all listeners and workers of a
+    /// [`Server`](crate::Server) together. Further connections wait in the kernel's backlog.
+    /// Default: 100 000.
     pub connections_max: usize,
-    /// The most connections from one address, and with IPv6 from one /64. Default: `None`.
+    /// Maximum number of connections from one address; for IPv6, from one /64. Default: `None`.
     pub connections_per_address_max: Option<usize>,
-    /// How much waits at a [`Sender`](crate::Sender) for each worker. Default: 4096 messages, 16
-    /// MiB.
+    /// Bounds of the queue from [`Sender`](crate::Sender) to each worker. Default: 4096 messages,
+    /// 16 MiB.
     pub sender_bounds: Bounds,
-    /// How many bytes of compressed messages are inflated in a turn of a worker's loop, counted as
-    /// they come out. The connection whose message exceeds that is the last of the turn; further
-    /// messages wait for the next turn, in the order in which they came, and their connections are
-    /// not read from. Connections without compression do not wait. An eighth is kept for short
-    /// messages of connections that have not used much of late, which do not wait for the others.
-    /// Default: 2 MiB.
+    /// Bytes of compressed messages that a worker's loop inflates in one turn, counted as output.
+    /// The connection whose message exceeds the budget is the last of the turn. Further messages
+    /// wait for the next turn, in the order of arrival, and their connections are not read from.
+    /// Connections without compression do not wait. An eighth of the budget is reserved for short
+    /// messages of connections with little recent use, which do not wait for the others. Default: 2
+    /// MiB.
     ///
-    /// Each compressed byte counts as 16 at least: see
+    /// Each compressed byte counts as at least 16: see
     /// [`INFLATE_INPUT_COST`](windlass_ws::deflate::INFLATE_INPUT_COST).
     ///
-    /// Not bounded by it: the one message, and what [`on_open`](crate::Handler::on_open) and other
-    /// callbacks that no message of a peer has caused have compressed.
+    /// The budget does not bound that one message. It also does not bound compression requested by
+    /// [`on_open`](crate::Handler::on_open) or other callbacks that no message of a peer has
+    /// caused.
     pub inflate_bytes_per_turn: usize,
-    /// The same for bytes that are deflated, counted as they go in: replies, and publications and
-    /// prepared messages, which are compressed once for all receivers. Text takes some ten times
-    /// longer to deflate than to inflate. Default: 256 KiB.
+    /// Bytes that a worker's loop deflates in one turn, counted as input: replies, and publications
+    /// and prepared messages, which are compressed once for all receivers. Deflating text takes
+    /// about ten times longer than inflating it. Default: 256 KiB.
     ///
-    /// Messages of timers, of a [`Hub`](crate::Hub) and of a [`Sender`](crate::Sender) count, but
-    /// do not wait: their number is the application's to bound.
+    /// Messages of timers, of a [`Hub`](crate::Hub) and of a [`Sender`](crate::Sender) count but do
+    /// not wait. The application must bound their number.
     pub deflate_bytes_per_turn: usize,
-    /// How many messages of senders a turn takes before others have theirs. Default: 256.
+    /// Maximum number of senders' messages that are processed in one turn. Default: 256.
     pub sender_messages_per_turn: usize,
 }
 
-/// The longest header of a frame that a server sends: it has no masking key.
+/// The longest frame header that a server sends, which has no masking key.
 const HEADER_MAX: usize = HEADER_LEN_MAX - 4;
 
-/// So many bytes a connection may send in one pass over received bytes before what it has sent is
-/// looked after, if its buffer has room for them.
+/// Maximum number of bytes that a connection sends in one pass over received bytes before the pass
+/// ends, if its buffer has room for them.
 pub(crate) const SPENT_MAX: usize = 256 << 10;
 
-/// Why settings are refused.
+/// Why settings are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OptionsError {
     /// [`receiver_buffer_max`](Options::receiver_buffer_max) cannot hold the longest message with
     /// its header.
     BufferTooSmall {
-        /// As it was set.
+        /// The configured value.
         receiver_buffer_max: usize,
-        /// [`Limits::message_max`], as it was set.
+        /// The configured [`Limits::message_max`].
         message_max: usize,
     },
 }
@@ -213,7 +218,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults.
+    /// Returns the defaults.
     #[must_use]
     pub fn new() -> Self {
         let mut limits = Limits::DEFAULT;
@@ -243,11 +248,11 @@ impl Options {
         }
     }
 
-    /// Whether they make sense together: what [`Service::new`](crate::Service::new) and
-    /// [`Server::start`](crate::Server::start) ask first.
+    /// Checks that the settings are consistent. [`Service::new`](crate::Service::new) and
+    /// [`Server::start`](crate::Server::start) call this first.
     ///
     /// # Errors
-    /// [`OptionsError`].
+    /// [`OptionsError`] if the receiver's buffer cannot hold the longest message.
     pub fn check(&self) -> Result<(), OptionsError> {
         let (receiver_buffer_max, message_max) =
             (self.receiver_buffer_max, self.limits.message_max);
@@ -257,36 +262,36 @@ impl Options {
         Ok(())
     }
 
-    /// What a receiver's buffer has beside the longest message.
+    /// Room that a receiver's buffer has beyond the longest message.
     fn room(&self) -> usize {
         self.receiver_buffer_max.saturating_sub(self.limits.message_max.saturating_add(HEADER_MAX))
     }
 
-    /// After how many bytes sent a pass over received bytes ends, so that the answer to one more
-    /// message fits.
+    /// Number of sent bytes after which a pass over received bytes ends, so that the answer to one
+    /// more message still fits.
     pub(crate) fn spent_max(&self) -> usize {
         SPENT_MAX.min(self.room() / 4)
     }
 
-    /// How much may wait before a connection is not read from: with what a pass sends, and the
-    /// answer to one more message, it is no more than the buffer.
+    /// High watermark of waiting bytes, above which a connection is not read from. Together with
+    /// the output of one pass and the answer to one more message, it does not exceed the buffer.
     pub(crate) fn high_mark(&self) -> usize {
         (self.receiver_buffer_max / 2).min(self.room() - self.spent_max())
     }
 
-    /// The settings of the streams, for a listener that is made elsewhere. See
+    /// Returns the stream settings, for a listener created elsewhere. See
     /// [`listener`](Self::listener).
     pub fn stream(&self) -> StreamOptions {
         StreamOptions::new()
             .watermarks(self.high_mark() / 4, self.high_mark())
-            // What may wait is decided before it comes to the stream, where a control frame must
-            // not be refused.
+            // The limit is enforced before output reaches the stream, which must not reject a
+            // control frame.
             .output_max(usize::MAX)
             .write_stall_timeout(self.write_stall_timeout)
             .linger(self.close_timeout)
     }
 
-    /// The settings of a listener for [`Service::listen`](crate::Service::listen).
+    /// Returns the settings of a listener for [`Service::listen`](crate::Service::listen).
     pub fn listener(&self) -> ListenOptions {
         ListenOptions::new().stream(self.stream()).connections_max(self.connections_max)
     }

@@ -1,8 +1,9 @@
-//! The services of the other workers: where publications go beside this service's own connections.
+//! The services of the other workers, which receive publications besides this service's own
+//! connections.
 //!
-//! Publications of one turn to one topic go to each of them as one item. A worker whose mailbox is
-//! full does not get them, which is counted: nobody waits for another worker in a callback, for two
-//! that wait for each other would do so for ever.
+//! The publications of one turn to one topic go to each of them as one item. A worker whose mailbox
+//! is full does not get them, and the loss is counted. A callback never waits for another worker,
+//! because two workers that wait for each other would deadlock.
 
 use std::sync::Arc;
 
@@ -14,10 +15,10 @@ use crate::{
     inbox::{Command, Run},
 };
 
-/// A run that has reached so many bytes goes out before more is added.
+/// A run that has reached this many bytes is sent before more is added.
 const RUN_MAX: usize = 64 << 10;
 
-/// The mailboxes of the other workers, and what is on its way there.
+/// The mailboxes of the other workers, and the run that is being collected for them.
 #[derive(Default)]
 pub(crate) struct Peers {
     others: Vec<Sender<Command>>,
@@ -53,7 +54,7 @@ impl Peers {
         run.weight += payload.len() + size_of::<(bool, usize)>();
     }
 
-    /// Sends the run to the others.
+    /// Sends the run to the other workers.
     pub(crate) fn send_out(&mut self, hall: &Hall) {
         let Some(mut run) = self.run.take() else { return };
         run.weight = run.weight.min(hall.options.sender_bounds.bytes_max);

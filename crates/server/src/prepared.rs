@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use crate::{OutMessage, log::Packer};
 
-/// A message that is encoded once, to be sent to many connections or again and again: `Clone`,
-/// `Send` and `Sync`, and a clone is the same message.
+/// A message that is encoded once, for sending to many connections or many times. `Clone`, `Send`
+/// and `Sync`; a clone is the same message.
 ///
-/// A service that compresses does that when the message is first sent to a connection that can be
-/// sent it compressed, and remembers the result.
+/// A service with compression compresses the message when it is first sent to a connection that
+/// negotiated compression. It keeps the result.
 ///
 /// ```
 /// use windlass_server::Prepared;
@@ -22,10 +22,10 @@ pub struct Prepared(Arc<Inner>);
 
 struct Inner {
     plain: Arc<[u8]>,
-    /// Where the payload begins.
+    /// Offset of the payload.
     payload: usize,
     is_text: bool,
-    /// Compressed; the plain one where that is not shorter.
+    /// The compressed frame, or the plain one if compression makes it no shorter.
     packed: OnceLock<Arc<[u8]>>,
 }
 
@@ -45,25 +45,25 @@ impl Prepared {
         }))
     }
 
-    /// Whether it is text, and not bytes.
+    /// Returns whether the message is text rather than bytes.
     #[must_use]
     pub fn is_text(&self) -> bool {
         self.0.is_text
     }
 
-    /// Its bytes.
+    /// Returns the payload.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0.plain[self.0.payload..]
     }
 
-    /// The same message, not prepared.
+    /// Returns the same message, not prepared.
     #[must_use]
     pub fn to_out(&self) -> OutMessage<'_> {
         OutMessage::checked(self.0.is_text, self.as_bytes())
     }
 
-    /// How much of a queue it takes.
+    /// Number of bytes that the message takes in a queue.
     pub(crate) fn weight(&self) -> usize {
         self.0.plain.len()
     }

@@ -1,25 +1,25 @@
-//! What becomes known of a connection that does not come to be.
+//! Information about connections that were refused before they opened.
 
 use windlass::stream::{Address, Stream};
 
 use crate::{Handler, service::Inner};
 
-/// An upgrade that was refused, or a connection of which none could come: what
-/// [`on_refused`](Handler::on_refused) is told.
+/// A rejected upgrade or a refused connection: the argument of [`on_refused`](Handler::on_refused).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {
-    /// Where the peer is. Behind a proxy it is the proxy.
+    /// The peer's address. Behind a proxy it is the proxy's address.
     pub peer: &'a Address,
-    /// The status that it was answered; `None` where the connection was closed without an answer.
+    /// The status of the response; `None` if the connection was closed without one.
     pub status: Option<u16>,
-    /// Why, in the words that it was answered. They may be the peer's own in part, but have no
-    /// control characters.
+    /// The reason, in the words of the response. It may contain text from the peer, but no control
+    /// characters.
     pub reason: &'a str,
 }
 
 impl<H: Handler> Inner<H> {
-    /// Tells of an answer that refuses a request: status and reason are those that the peer reads.
+    /// Reports a response that rejects a request, with the status and the reason that the peer
+    /// reads.
     #[cold]
     pub(crate) fn tell_refused(&self, stream: &Stream<'_>, answer: &[u8]) {
         let Some((status, reason)) = read(answer) else { return };
@@ -28,7 +28,7 @@ impl<H: Handler> Inner<H> {
     }
 }
 
-/// Status and text of a response, if it refuses.
+/// Returns status and text of a response that rejects a request.
 fn read(answer: &[u8]) -> Option<(u16, &str)> {
     let answer = core::str::from_utf8(answer).ok()?;
     let (head, text) = answer.split_once("\r\n\r\n")?;
@@ -59,7 +59,7 @@ mod tests {
             read(&answer_of(Reject::status(401).text("who are you?"))),
             Some((401, "who are you?"))
         );
-        // A line of the log is one line.
+        // An entry of the log must stay on one line.
         assert_eq!(read(&answer_of(Reject::status(401).text("two\nlines"))), Some((401, "two")));
         assert_eq!(read(b"HTTP/1.1 200 OK\r\n\r\n"), None);
         assert_eq!(read(b""), None);

@@ -1,4 +1,4 @@
-//! Who is there: what others than its own driver need of each connection.
+//! The roster: the state of each connection that code outside its driver needs.
 
 use windlass::Key;
 
@@ -11,57 +11,58 @@ use crate::{
 /// No member.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
-/// The state of a connection as others see it, and what they want of it.
+/// The state of a connection as other code sees it, and that code's requests to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags(u32);
 
 impl Flags {
-    /// The handshake is not over.
+    /// The handshake is in progress.
     pub(crate) const OPENING: Self = Self(1);
-    /// It takes messages.
+    /// The connection accepts messages.
     pub(crate) const OPEN: Self = Self(1 << 1);
-    /// Its Close frame is sent, or will be before anything else: it takes no more.
+    /// The Close frame is sent, or will be sent before anything else: no more messages are
+    /// accepted.
     pub(crate) const CLOSING: Self = Self(1 << 2);
-    /// It can be sent what was compressed for many.
+    /// The connection accepts frames that were compressed for many receivers.
     pub(crate) const COMPRESSED: Self = Self(1 << 3);
-    /// Output waited when it was last sent something by others: its buffer has to be looked at
-    /// before it is sent more.
+    /// Output was waiting at the last delivery by others: the buffer must be checked before the
+    /// next one.
     pub(crate) const LAGGING: Self = Self(1 << 4);
-    /// Messages wait for it in a side table, where the oldest can be dropped.
+    /// Messages wait in the backlog, where the oldest can be dropped.
     pub(crate) const SIDE: Self = Self(1 << 5);
-    /// It has itself published in the run that waits to be given out.
+    /// The connection itself has published in the run that waits for delivery.
     pub(crate) const PUBLISHED: Self = Self(1 << 6);
-    /// Its driver is on the stack, with output that is not in the stream yet.
+    /// The driver is on the stack, with output that is not in the stream yet.
     pub(crate) const RUNNING: Self = Self(1 << 7);
-    /// The user does not want to read.
+    /// The user has paused reading.
     pub(crate) const PAUSED: Self = Self(1 << 8);
-    /// So much output waits that it is not read from.
+    /// So much output waits that the connection is not read from.
     pub(crate) const FULL: Self = Self(1 << 10);
-    /// Memory is short, and it is not read from.
+    /// Memory is short, and the connection is not read from.
     pub(crate) const SHORT: Self = Self(1 << 11);
-    /// It is not read from until the codecs have done what was there before.
+    /// The connection is not read from until the codecs have processed earlier input.
     pub(crate) const WAITING: Self = Self(1 << 12);
-    /// It has been told of a drain.
+    /// The connection has been notified of a drain.
     pub(crate) const TOLD_DRAIN: Self = Self(1 << 9);
 
-    /// Close it; code and reason are in the books.
+    /// Close the connection; code and reason are in the books.
     pub(crate) const WANTS_CLOSE: Self = Self(1 << 16);
     /// Call `on_drain`.
     pub(crate) const WANTS_DRAIN: Self = Self(1 << 17);
-    /// Nothing was heard for too long.
+    /// Close it: the idle timeout has expired.
     pub(crate) const WANTS_IDLE_END: Self = Self(1 << 18);
-    /// It has lived for long enough.
+    /// Close it: its maximum lifetime is exceeded.
     pub(crate) const WANTS_LIFETIME_END: Self = Self(1 << 19);
-    /// It does not read.
+    /// Evict it: it does not read.
     pub(crate) const WANTS_EVICTION: Self = Self(1 << 20);
-    /// The closing handshake takes too long, or the drain does.
+    /// Abort it: the closing handshake or the drain has timed out.
     pub(crate) const WANTS_ABORT: Self = Self(1 << 21);
-    /// The opening handshake takes too long.
+    /// End it: the opening handshake has timed out.
     pub(crate) const WANTS_TIMEOUT: Self = Self(1 << 22);
-    /// It may read on.
+    /// Resume reading.
     pub(crate) const WANTS_RESUME: Self = Self(1 << 23);
 
-    /// It is to read no more.
+    /// Pause reading.
     pub(crate) const WANTS_PAUSE: Self = Self(1 << 24);
 
     pub(crate) const WANTS: Self = Self(0x1ff << 16);
@@ -91,13 +92,14 @@ impl Flags {
         *self = self.without(those);
     }
 
-    /// An open connection for which others can write to the stream without another thought.
+    /// Returns whether other code can write to the stream of this open connection without further
+    /// checks.
     #[inline]
     pub(crate) const fn is_usual(self) -> bool {
         self.without(Self::COMPRESSED).0 == Self::OPEN.0
     }
 
-    /// Whether it is sent what others send.
+    /// Returns whether it receives messages from other code.
     #[inline]
     pub(crate) const fn takes_messages(self) -> bool {
         self.0 & (Self::OPEN.0 | Self::CLOSING.0) == Self::OPEN.0
@@ -122,24 +124,23 @@ pub(crate) struct Member {
     pub(crate) stream: Key,
     generation: u32,
     pub(crate) flags: Flags,
-    /// The tick in which something was last received; since it is closing, the tick in which that
-    /// began.
+    /// The tick in which bytes were last received. While closing, the tick in which closing began.
     pub(crate) heard: u32,
-    /// The tick in which it was opened, the handshake's end excepted for one whose handshake goes
-    /// on.
+    /// The tick in which the connection was opened. During the handshake, the tick from
+    /// which the handshake timeout counts.
     pub(crate) opened: u32,
-    /// The first of its subscriptions. In a vacant place the next vacant one.
+    /// The first of its subscriptions. In a vacant place, the next vacant place.
     pub(crate) subscriptions: u32,
-    /// Bytes of memory of the message, frame or request of which a part has come.
+    /// Memory in bytes of a partly received message, frame or request.
     pub(crate) in_pieces: u32,
 }
 
-/// A service with so many connections is about to have many more.
+/// A service with this many connections is likely to get many more.
 const MANY: usize = 512;
-/// This many places are 128 KiB.
+/// Number of places that fill 128 KiB.
 const PAGES: usize = (128 << 10) / size_of::<Member>();
 
-// What a connection costs here.
+// Memory cost of a connection in the roster.
 const _: () = assert!(size_of::<Member>() == 32);
 
 /// All connections of a service.
@@ -152,7 +153,7 @@ pub(crate) struct Roster {
 }
 
 impl Roster {
-    /// Names begin with `first_generation`, so that those of one service are not those of another.
+    /// Generations start at `first_generation`, so that IDs of different services differ.
     pub(crate) fn new(worker: u16, first_generation: u32) -> Self {
         Self {
             members: Vec::new(),
@@ -171,12 +172,12 @@ impl Roster {
         self.len
     }
 
-    /// How many places there are, vacant ones included.
+    /// Number of places, including vacant ones.
     pub(crate) fn places(&self) -> u32 {
         self.members.len() as u32
     }
 
-    /// Enters a connection; `None` when there are as many as can have a name.
+    /// Adds a connection. Returns `None` if no ID is available.
     pub(crate) fn enter(&mut self, stream: Key, tick: u32) -> Option<u32> {
         let mut member = Member {
             stream,
@@ -201,11 +202,11 @@ impl Roster {
         }
         if self.members.len() == self.members.capacity() {
             let more = match self.members.len() {
-                // So much that an allocator gives them pages of their own (glibc: from 128 KiB on),
-                // of which only those that were written to are resident, and which it enlarges
-                // without copying and without leaving a hole behind.
+                // At this size an allocator uses pages of their own (glibc: from 128 KiB on). Only
+                // pages that were written to are resident. The allocator enlarges the block without
+                // copying, and leaves no hole behind.
                 len @ MANY..PAGES => PAGES - len,
-                // An eighth more: so that places for the future cost a connection little.
+                // Grows by an eighth, so that spare places cost little per connection.
                 len => (len / 8).max(16),
             };
             self.members.reserve_exact(more);
@@ -215,7 +216,7 @@ impl Roster {
         Some(index)
     }
 
-    /// Makes the place vacant. Its name names nobody from here on.
+    /// Makes the place vacant. Its ID is invalid from here on.
     pub(crate) fn leave(&mut self, index: u32) {
         let vacant = self.vacant;
         let member = &mut self.members[index as usize];
@@ -234,7 +235,7 @@ impl Roster {
         &mut self.members[index as usize]
     }
 
-    /// The member in a place, if somebody is there.
+    /// Returns the member in a place, if the place is taken.
     pub(crate) fn taken(&mut self, index: u32) -> Option<&mut Member> {
         self.members.get_mut(index as usize).filter(|member| !member.flags.is_vacant())
     }
@@ -243,7 +244,7 @@ impl Roster {
         ConnectionId::new(self.worker, index, self.members[index as usize].generation)
     }
 
-    /// The index of a connection that is open to messages.
+    /// Returns the index of a connection that accepts messages.
     pub(crate) fn find(&self, id: ConnectionId) -> Option<u32> {
         let member = self.members.get(id.index() as usize)?;
         let is_it = id.worker() == self.worker
@@ -258,7 +259,7 @@ mod tests {
     use super::*;
 
     fn key() -> Key {
-        // Any key will do: nothing here looks at it.
+        // Any key will do: nothing here uses it.
         let mut reactor = windlass::Reactor::new().unwrap();
         reactor.after(std::time::Duration::ZERO, |_: windlass::Turn<'_>| {}).unwrap()
     }

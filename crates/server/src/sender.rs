@@ -1,4 +1,4 @@
-//! The service on other threads.
+//! The service, as other threads see it.
 
 use core::fmt;
 use std::{
@@ -15,10 +15,10 @@ use crate::{ConnectionId, OutMessage, Prepared, inbox::Command};
 /// Reaches the connections of a [`Service`](crate::Service), or of all services of a
 /// [`Server`](crate::Server), from any thread. `Clone`, `Send` and `Sync`.
 ///
-/// What is sent waits in a bounded queue for each worker
-/// ([`sender_bounds`](crate::Options::sender_bounds)): where it is full, the calls without `try`
-/// wait for room. What one thread sends comes in the order of its calls. A message for a connection
-/// that is gone is dropped, and so is one for which [too much waits](crate::SlowConsumerPolicy).
+/// Messages wait in a bounded queue for each worker
+/// ([`sender_bounds`](crate::Options::sender_bounds)). If it is full, the calls without `try` wait
+/// for room. Messages of one thread arrive in the order of its calls. A message is dropped if its
+/// connection is gone or has [too much waiting](crate::SlowConsumerPolicy).
 ///
 /// ```
 /// use std::{sync::mpsc, thread};
@@ -81,7 +81,7 @@ use crate::{ConnectionId, OutMessage, Prepared, inbox::Command};
 #[derive(Clone)]
 pub struct Sender(Arc<[Gate]>);
 
-/// The way to one worker.
+/// The queue to one worker.
 pub(crate) struct Gate {
     outlet: Outlet<Command>,
     /// The worker's thread, once it runs.
@@ -97,7 +97,7 @@ impl Gate {
         self.outlet.try_push(command).map_err(|refused| error_of(refused.reason))
     }
 
-    /// Waits for room, unless this is a thread that must not.
+    /// Pushes a command, and waits for room unless this thread must not block.
     fn push(&self, command: Command, may_wait: bool) -> Result<(), SenderError> {
         if may_wait {
             return self.outlet.push(command).map_err(|refused| error_of(refused.reason));
@@ -117,19 +117,19 @@ fn error_of(reason: PushReason) -> SenderError {
     }
 }
 
-/// Why a worker does not get a message.
+/// Why a worker did not get a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SenderError {
     /// The queue is full.
     Full,
-    /// The queue would never have room for it.
+    /// The message is larger than the whole queue.
     TooLarge,
-    /// The service is gone, or the name is of no worker that there is.
+    /// The service is gone, or the ID belongs to no existing worker.
     Closed,
-    /// The queue is full, and this is a worker's thread: it would not empty its own queue while it
-    /// waits, and two of them could wait for each other. Use a [`Hub`](crate::Hub) there, or a call
-    /// with `try`.
+    /// The queue is full, and the caller is a worker's thread. Waiting would stop it from emptying
+    /// its own queue, and two workers could wait for each other. Use a [`Hub`](crate::Hub) there,
+    /// or a `try` call.
     WouldDeadlock,
 }
 
@@ -163,7 +163,7 @@ impl Sender {
         Self(gates.into())
     }
 
-    /// Whether this is no worker's thread.
+    /// Returns whether this thread may block: it is no worker's thread.
     fn may_wait(&self) -> bool {
         let this = thread::current().id();
         self.0.iter().all(|gate| gate.thread.get() != Some(&this))
@@ -217,8 +217,8 @@ impl Sender {
         self.gate(id)?.try_push(Command::Send { id, message: message.clone() })
     }
 
-    /// Closes a connection with a Close frame, behind what was sent to it before, and waits for
-    /// room in the queue. A code or reason that cannot be sent is as good as no call.
+    /// Closes a connection with a Close frame after the messages already sent to it, and waits for
+    /// room in the queue. A code or reason that cannot be sent has no effect.
     ///
     /// # Errors
     /// [`SenderError`], but not [`Full`](SenderError::Full).
@@ -231,7 +231,7 @@ impl Sender {
         self.gate(id)?.push(Command::Close { id, code, reason: reason.into() }, self.may_wait())
     }
 
-    /// [`close`](Self::close), if there is room in the queue.
+    /// Closes a connection like [`close`](Self::close), if there is room in the queue.
     ///
     /// # Errors
     /// [`SenderError`].
@@ -244,12 +244,11 @@ impl Sender {
         self.gate(id)?.try_push(Command::Close { id, code, reason: reason.into() })
     }
 
-    /// Publishes to a topic on all workers, and waits for room in their queues, one after the
-    /// other.
+    /// Publishes to a topic on all workers, and waits for room in their queues one after the other.
     ///
     /// # Errors
-    /// The first [`SenderError`], but not [`Full`](SenderError::Full); the other workers have it
-    /// nonetheless.
+    /// The first [`SenderError`], but not [`Full`](SenderError::Full). The other workers still get
+    /// the message.
     pub fn publish<'m>(
         &self,
         topic: &str,
@@ -264,7 +263,7 @@ impl Sender {
     /// Publishes to a topic on all workers whose queues have room.
     ///
     /// # Errors
-    /// The first [`SenderError`]; the other workers have it nonetheless.
+    /// The first [`SenderError`]. The other workers still get the message.
     pub fn try_publish<'m>(
         &self,
         topic: &str,
@@ -304,7 +303,8 @@ mod tests {
     use crate::{Options, inbox::Inbox};
     use windlass_flow::Bounds;
 
-    /// Neither for its own queue nor for another worker's, who may be waiting for this one's.
+    /// A worker waits neither for its own queue nor for the queue of another worker, which may be
+    /// waiting for this one.
     #[test]
     fn a_worker_never_waits() {
         let mut options = Options::new();

@@ -1,4 +1,4 @@
-//! A server: several services, one a worker thread.
+//! A server: several services, one on each worker thread.
 
 use core::fmt;
 use std::{
@@ -28,15 +28,15 @@ use crate::{
     service::{self, Post},
 };
 
-/// Subscribers of a worker's reactor beside its connections: listeners, the mailbox, and the
+/// Subscribers of a worker's reactor other than its connections: listeners, the mailbox, and the
 /// reactor's own.
 const OTHER_SUBSCRIBERS: usize = 1024;
 
-/// Serves WebSocket connections with one or more workers, each a thread with a reactor and a
-/// handler of its own. The kernel spreads the connections over them, and a publication reaches
-/// those of all.
+/// Serves WebSocket connections with one or more workers. Each worker is a thread with its own
+/// reactor and handler. The kernel distributes the connections among them, and a publication
+/// reaches the connections of all workers.
 ///
-/// A worker whose handler panics goes on with the next turn: only the connection that was being
+/// If a handler panics, its worker continues with the next turn. Only the connection that was being
 /// served is lost.
 ///
 /// ```
@@ -80,17 +80,17 @@ pub struct Server<F> {
 
 type OnPanic = Arc<dyn Fn(Worker, &(dyn Any + Send)) + Send + Sync>;
 
-/// Where to listen.
+/// An address or socket to listen on.
 enum Place {
     Tcp(SocketAddr),
     Unix(PathBuf),
     Socket(OwnedFd),
-    /// Those of each worker.
+    /// Separate sockets for each worker.
     Each(Vec<Vec<OwnedFd>>),
 }
 
 impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
-    /// A server whose workers each have a handler that `make` makes, on the worker's own thread.
+    /// Creates a server. Each worker calls `make` on its own thread to create its handler.
     pub fn new(options: Options, make: F) -> Self {
         Self {
             options,
@@ -103,51 +103,52 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
         }
     }
 
-    /// How many workers there are. Default: one.
+    /// Sets the number of workers. Default: one.
     ///
     /// # Panics
-    /// With none, or more than [`WORKERS_MAX`](windlass::stream::WORKERS_MAX).
+    /// If `count` is zero, or more than [`WORKERS_MAX`](windlass::stream::WORKERS_MAX).
     pub fn workers(mut self, count: usize) -> Self {
-        // It says so if the number is wrong.
+        // Panics if the number is out of range.
         let _ = Workers::new(count);
         self.count = count;
         self
     }
 
-    /// Binds each worker to a processor. See [`Workers::pinned`].
+    /// Binds each worker thread to a CPU. See [`Workers::pinned`].
     pub fn pinned(mut self, pinned: bool) -> Self {
         self.is_pinned = pinned;
         self
     }
 
-    /// What the workers' reactors run on. Default: [`Backend::Auto`]. Which one it came to be,
-    /// [`Running::backend`] says.
+    /// Sets the backend of the workers' reactors. Default: [`Backend::Auto`]. [`Running::backend`]
+    /// returns the one chosen.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
     }
 
-    /// Listens at a TCP address; port 0 is a free one, the same for all workers. May be called
-    /// several times, as may the next two.
+    /// Listens at a TCP address. Port 0 selects a free port, the same for all workers. This method
+    /// and the next two may be called several times.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.places.push(Place::Tcp(address));
         self
     }
 
-    /// Listens at a path. The file must not be there; who runs the server removes it.
+    /// Listens at a Unix socket path. The file must not exist; the application removes it
+    /// afterwards.
     pub fn listen_unix(mut self, path: impl Into<PathBuf>) -> Self {
         self.places.push(Place::Unix(path.into()));
         self
     }
 
-    /// Takes a socket that listens already: one from the service manager, say.
+    /// Uses a socket that already listens, for instance one from the service manager.
     pub fn listen_on(mut self, socket: impl Into<OwnedFd>) -> Self {
         self.places.push(Place::Socket(socket.into()));
         self
     }
 
-    /// Takes sockets that listen already, some for each worker: groups of `SO_REUSEPORT` that
-    /// somebody else has opened.
+    /// Uses sockets that already listen, some for each worker, such as `SO_REUSEPORT` groups opened
+    /// elsewhere.
     ///
     /// # Panics
     /// [`start`](Self::start) panics unless there is one list for each worker.
@@ -156,8 +157,9 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
         self
     }
 
-    /// What is told of each panic of a handler, on its worker's thread, beside what the process'
-    /// panic hook does. If it panics itself, the worker ends, and the server with it.
+    /// Sets a hook that is called for each panic of a handler, on its worker's thread, in addition
+    /// to the process' panic hook. If the hook itself panics, the worker ends, and the server with
+    /// it.
     pub fn on_panic(
         mut self,
         hook: impl Fn(Worker, &(dyn Any + Send)) + Send + Sync + 'static,
@@ -166,13 +168,15 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
         self
     }
 
-    /// Opens the sockets and starts the workers. It returns when all of them run.
+    /// Opens the sockets and starts the workers. Returns when all of them run.
     ///
     /// # Errors
-    /// [`OptionsError`](crate::OptionsError), with [`InvalidInput`](io::ErrorKind::InvalidInput).
-    /// What [`ListenOptions::tcp`], `unix` and `from_fd` say, and [`Workers::start`]; that of a
-    /// [`BuildError`](windlass::BuildError) where the backend is not to be had. No thread is left
-    /// then.
+    /// No thread is left running after an error.
+    ///
+    /// - [`OptionsError`](crate::OptionsError), with kind
+    ///   [`InvalidInput`](io::ErrorKind::InvalidInput).
+    /// - The errors of [`ListenOptions::tcp`], `unix` and `from_fd`, and of [`Workers::start`].
+    /// - That of a [`BuildError`](windlass::BuildError) if the backend is not available.
     ///
     /// # Panics
     /// With the panic of `make`.
@@ -196,7 +200,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
             let desk = posts.lock().unwrap_or_else(PoisonError::into_inner)[worker.index].take();
             let desk = desk.ok_or(io::ErrorKind::NotFound)?;
             let reactor = desk.set_up(&options, backend, make(worker), &left)?;
-            // All workers get the same, or the first that is there speaks for them.
+            // All workers use the same backend, so the first one sets the value.
             let _ = chosen.set(reactor.backend());
             Ok(reactor)
         };
@@ -206,7 +210,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     }
 }
 
-/// What a worker is given on its way.
+/// Everything that a worker receives when it starts.
 struct Desk {
     post: Post,
     thread: Arc<OnceLock<thread::ThreadId>>,
@@ -221,7 +225,7 @@ impl Desk {
         handler: H,
         left: &Arc<AtomicUsize>,
     ) -> io::Result<Reactor> {
-        // This is the worker's own thread, and it is set once.
+        // This runs on the worker's own thread, and the cell is set once.
         let _ = self.thread.set(thread::current().id());
         let most = options.connections_max.saturating_add(OTHER_SUBSCRIBERS);
         let mut reactor = Reactor::builder().backend(backend).subscribers_max(most).build()?;
@@ -231,7 +235,7 @@ impl Desk {
         }
         let left = Arc::clone(left);
         let drained = move |mut turn: Turn<'_>| {
-            // A worker that ends stops the others, who may not be ready.
+            // A worker that ends stops the others, which may not be ready yet.
             if left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 turn.stop();
             }
@@ -273,14 +277,15 @@ fn posts(options: &Options, sets: Vec<Vec<Listener>>, count: usize) -> io::Resul
     Ok((boards, desks, sender))
 }
 
-/// The listeners of each worker, and where they listen.
+/// Opens the listeners of each worker, and returns their addresses.
 fn open(
     options: &Options,
     places: Vec<Place>,
     count: usize,
 ) -> io::Result<(Vec<Vec<Listener>>, Vec<Address>)> {
     let listen = options.listener();
-    // One for all: how the kernel spreads the connections decides who uses how much of it.
+    // One limit for all workers: the kernel's distribution of connections decides each worker's
+    // share.
     let limit = StreamLimit::new(options.connections_max);
     let mut sets: Vec<Vec<Listener>> = (0..count).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
@@ -313,7 +318,7 @@ fn open(
     Ok((sets, addresses))
 }
 
-/// One socket for all workers: whoever comes first takes the connection.
+/// Shares one socket among all workers: the first to accept gets the connection.
 fn share(listen: ListenOptions, socket: OwnedFd, count: usize) -> io::Result<Vec<Listener>> {
     (0..count).map(|_| listen.from_fd(socket.try_clone()?)).collect()
 }
@@ -324,7 +329,7 @@ impl<F> fmt::Debug for Server<F> {
     }
 }
 
-/// A server that runs. Dropping it ends all connections and waits for the workers.
+/// A running server. Dropping it ends all connections and waits for the workers.
 #[must_use = "dropping it stops the server"]
 pub struct Running {
     workers: RunningWorkers,
@@ -335,69 +340,71 @@ pub struct Running {
 }
 
 impl Running {
-    /// What the workers' reactors run on: never [`Backend::Auto`].
+    /// Returns the backend of the workers' reactors, never [`Backend::Auto`].
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.backend
     }
 
-    /// Where it listens, in the order in which that was said.
+    /// Returns the addresses where the server listens, in the order of the configuration calls.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// What reaches all connections from other threads.
+    /// Returns a sender, which reaches all connections from other threads.
     #[must_use]
     pub fn sender(&self) -> Sender {
         self.sender.clone()
     }
 
     /// Shuts the server down gracefully: see [`Service::drain`]. The workers end when the last
-    /// connection has gone, or `deadline` is over. Does not wait: [`join`](Self::join) does. From
-    /// any thread by [`drainer`](Self::drainer).
+    /// connection is gone, or when `deadline` has passed. This call does not wait;
+    /// [`join`](Self::join) does. [`drainer`](Self::drainer) provides the same call for other
+    /// threads.
     pub fn drain(&self, deadline: Duration) {
         self.drainer().drain(deadline);
     }
 
-    /// What drains the server from any thread: that of a signal, say.
+    /// Returns a handle that drains the server from any thread, for instance from a signal's
+    /// thread.
     #[must_use]
     pub fn drainer(&self) -> Drainer {
         Drainer(Arc::clone(&self.boards))
     }
 
-    /// Ends the server at once: connections are closed as close(2) does. Does not wait.
+    /// Ends the server immediately: connections are closed as by close(2). Does not wait.
     pub fn stop(&self) {
         self.workers.stop();
     }
 
-    /// A handle for each worker, to [stop](Self::stop) it from anywhere.
+    /// Returns a handle for each worker that [stops](Self::stop) it from any thread.
     #[must_use]
     pub fn stops(&self) -> &[windlass::Stop] {
         self.workers.stops()
     }
 
-    /// What all workers have counted, up to their last look at timeouts: at most a second ago. When
-    /// they have ended it is exact; see [`counts`](Self::counts).
+    /// Returns the sum of all workers' counts, as of their last timeout scan, at most a second ago.
+    /// After the workers have ended, the counts are exact; see [`counts`](Self::counts).
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.counts().stats()
     }
 
-    /// What has the counts, for longer than the server runs.
+    /// Returns a handle to the counts that outlives the server.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts(Arc::clone(&self.boards))
     }
 
-    /// Waits until all workers have ended: after [`drain`](Self::drain) or [`stop`](Self::stop), or
+    /// Waits until all workers have ended, after [`drain`](Self::drain) or [`stop`](Self::stop), or
     /// because one has failed.
     ///
     /// # Errors
     /// The first error of a worker's loop.
     ///
     /// # Panics
-    /// With the panic of a hook that was to be told of panics.
+    /// With the panic of the hook set by [`on_panic`](Server::on_panic).
     pub fn join(self) -> io::Result<()> {
         self.workers.join()
     }

@@ -1,4 +1,4 @@
-//! A service: what serves connections on one reactor.
+//! A service: serves connections on one reactor.
 
 use core::fmt;
 use std::{
@@ -29,11 +29,11 @@ use crate::{
     sweep,
 };
 
-/// Serves WebSocket connections on one reactor, with one [`Handler`] for all of them. `Clone`, and
-/// a clone is the same service.
+/// Serves WebSocket connections on one reactor, with one [`Handler`] for all of them. `Clone`; a
+/// clone is the same service.
 pub struct Service<H: Handler>(pub(crate) Rc<Inner<H>>);
 
-/// What a service is made of.
+/// The parts of a service.
 pub(crate) struct Inner<H> {
     pub(crate) handler: H,
     pub(crate) hall: SharedHall,
@@ -41,19 +41,19 @@ pub(crate) struct Inner<H> {
     sender: Sender,
 }
 
-/// What a service is to the other workers.
+/// The connection between a service and the other workers.
 pub(crate) struct Post {
     pub(crate) worker: u16,
     pub(crate) inbox: Inbox,
     /// The mailboxes of the other workers.
     pub(crate) others: Vec<windlass_flow::Sender<Command>>,
-    /// To all workers, this one included.
+    /// Sends to all workers, including this one.
     pub(crate) sender: Sender,
     pub(crate) places: Option<Arc<PlaceCounter>>,
     pub(crate) pool: Arc<Pool>,
 }
 
-/// The memory for the connections of so many workers.
+/// Creates the memory budget for the connections of this number of workers.
 pub(crate) fn pool(options: &Options, workers: usize) -> Arc<Pool> {
     Pool::new(options.memory_max.unwrap_or_else(machine::quarter), workers)
 }
@@ -65,12 +65,13 @@ impl<H: Handler> Clone for Service<H> {
 }
 
 impl<H: Handler> Service<H> {
-    /// A service without connections.
+    /// Creates a service without connections.
     ///
     /// # Errors
-    /// [`OptionsError`](crate::OptionsError), with [`InvalidInput`](io::ErrorKind::InvalidInput).
-    /// When the reactor has no room for the timer or the descriptor that it needs, or the process
-    /// has no descriptor.
+    /// - [`OptionsError`](crate::OptionsError), with kind
+    ///   [`InvalidInput`](io::ErrorKind::InvalidInput).
+    /// - The reactor has no room for the required timer or descriptor.
+    /// - The process has no free descriptor.
     pub fn new(handler: H, options: &Options, reactor: &mut Reactor) -> io::Result<Self> {
         options.check()?;
         let inbox = Inbox::new(options)?;
@@ -104,11 +105,11 @@ impl<H: Handler> Service<H> {
         Ok(Self(Rc::new(Inner { handler, hall, places, sender })))
     }
 
-    /// Accepts connections from a listener, which is best made with [`Options::listener`]: what its
-    /// streams may buffer should go with the rest.
+    /// Accepts connections from a listener. Create the listener with [`Options::listener`], so that
+    /// the stream buffers match the other settings.
     ///
     /// # Errors
-    /// When the reactor has no room for it, and when a [drain](Self::drain) has begun.
+    /// If the reactor has no room for the listener, or a [drain](Self::drain) has begun.
     pub fn listen(
         &self,
         listener: Listener,
@@ -118,7 +119,7 @@ impl<H: Handler> Service<H> {
             return Err(io::Error::other("the service is draining"));
         }
         let service = self.clone();
-        // A socket of another family than these two is no loopback address.
+        // An address of any family other than these two is not a loopback address.
         let door = listener.local_addr().map_or(Door::Network, |address| Door::of(&address));
         let accept = move |peer: &Peer<'_>| service.accept(peer, door);
         let key = listener.register(accept, target).map_err(io::Error::from)?;
@@ -145,12 +146,12 @@ impl<H: Handler> Service<H> {
         }
     }
 
-    /// Shuts the service down gracefully: no connection is accepted any more, requests under way
-    /// are refused, each connection hears [`on_drain`](Handler::on_drain), and those that are still
-    /// there after `deadline` are reset. When the last one has gone, `then` is called, at the end
-    /// of a turn: to stop the reactor, say.
+    /// Shuts the service down gracefully. No more connections are accepted, and requests in
+    /// progress are rejected. [`on_drain`](Handler::on_drain) is called for each connection.
+    /// Connections that are still open after `deadline` are reset. When the last one is gone,
+    /// `then` is called at the end of a turn, for instance to stop the reactor.
     ///
-    /// The listeners are closed at once, so another process can listen in their place.
+    /// The listeners are closed immediately, so another process can listen on their addresses.
     pub fn drain(
         &self,
         deadline: Duration,
@@ -164,30 +165,30 @@ impl<H: Handler> Service<H> {
         hall.drain(turn, deadline);
     }
 
-    /// Whether a drain has begun.
+    /// Returns whether a drain has begun.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.0.hall.is_draining.get()
     }
 
-    /// What reaches the connections from other threads.
+    /// Returns a sender, which reaches the connections from other threads.
     #[must_use]
     pub fn sender(&self) -> Sender {
         self.0.sender.clone()
     }
 
-    /// The service in a handler of the reactor that is none of its own: a timer's, say.
+    /// Returns the service for use in another handler of the reactor, such as a timer's.
     pub fn hub<'a>(&'a self, turn: &'a mut Turn<'_>) -> Hub<'a> {
         Hub { hall: &self.0.hall, turn: turn.reborrow() }
     }
 
-    /// The handler.
+    /// Returns the handler.
     #[must_use]
     pub fn handler(&self) -> &H {
         &self.0.handler
     }
 
-    /// What it has counted.
+    /// Returns the counts of the service.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.hall.snapshot()
@@ -200,9 +201,9 @@ impl<H: Handler> fmt::Debug for Service<H> {
     }
 }
 
-/// Names of connections of different services differ for a long time.
+/// Gives services different first generations, so that their connection IDs differ for a long time.
 fn first_generation() -> u32 {
     static SERVICES: AtomicU32 = AtomicU32::new(0);
-    // The golden ratio spreads them evenly.
+    // Multiples of the golden ratio are spread evenly.
     SERVICES.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9)
 }

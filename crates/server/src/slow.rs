@@ -1,4 +1,4 @@
-//! Messages for receivers that do not keep up, kept apart so that the oldest can be dropped
+//! The backlog: messages for slow receivers, stored apart so that the oldest can be dropped
 //! ([`SlowConsumerPolicy::DropOldest`](crate::SlowConsumerPolicy::DropOldest)).
 
 use std::{
@@ -8,25 +8,25 @@ use std::{
     sync::Arc,
 };
 
-/// What a message costs beside its bytes: its place in the row, and the counts of the `Arc`.
+/// Cost of a message beside its bytes: its slot in the queue, and the counters of the `Arc`.
 const PLACE: usize = 32;
 
-/// The messages of one receiver.
+/// The waiting messages of one receiver.
 #[derive(Default)]
 struct Side {
     frames: VecDeque<Arc<[u8]>>,
     bytes: usize,
 }
 
-/// All receivers that have some, by their places in the roster.
+/// All receivers with waiting messages, by their places in the roster.
 #[derive(Default)]
 pub(crate) struct Sides {
     rows: BTreeMap<u32, Side>,
-    /// For how many receivers the frame at an address waits, which stays its own as long as it
-    /// does.
+    /// Number of receivers that wait for the frame at an address. The address stays unique as long
+    /// as one waits.
     shared: BTreeMap<usize, usize>,
-    /// Bytes of memory of all of them, among others. A frame counts once, however many it waits
-    /// for.
+    /// Memory of all waiting messages in bytes, shared with other users of the counter. A frame
+    /// counts once, for any number of receivers.
     count: Rc<Cell<usize>>,
 }
 
@@ -35,7 +35,7 @@ fn address(frame: &Arc<[u8]>) -> usize {
 }
 
 impl Sides {
-    /// With the count that they add to.
+    /// Creates a backlog that adds to this counter.
     pub(crate) fn new(count: &Rc<Cell<usize>>) -> Self {
         Self { count: Rc::clone(count), ..Self::default() }
     }
@@ -45,7 +45,7 @@ impl Sides {
         self.rows.get(&member).map_or(0, |side| side.bytes)
     }
 
-    /// A receiver's part of the memory.
+    /// Memory used for a receiver.
     pub(crate) fn memory(&self, member: u32) -> usize {
         let part = |frame: &Arc<[u8]>| {
             PLACE + frame.len() / self.shared.get(&address(frame)).map_or(1, |count| *count)
@@ -63,8 +63,8 @@ impl Sides {
         side.frames.push_back(frame);
     }
 
-    /// Drops a receiver's oldest until there are no more than so many bytes, but never the newest.
-    /// Says how many that were.
+    /// Drops a receiver's oldest messages until at most `bytes_max` are left, but never the newest
+    /// message. Returns the number dropped.
     pub(crate) fn shrink(&mut self, member: u32, bytes_max: usize) -> u64 {
         let mut dropped = 0;
         while self
@@ -77,12 +77,12 @@ impl Sides {
         dropped
     }
 
-    /// How long a receiver's oldest is.
+    /// Length of a receiver's oldest message.
     pub(crate) fn next_len(&self, member: u32) -> Option<usize> {
         self.rows.get(&member)?.frames.front().map(|frame| frame.len())
     }
 
-    /// A receiver's oldest.
+    /// Removes a receiver's oldest message.
     pub(crate) fn pop(&mut self, member: u32) -> Option<Arc<[u8]>> {
         let side = self.rows.get_mut(&member)?;
         let frame = side.frames.pop_front()?;
@@ -103,12 +103,12 @@ impl Sides {
         self.count.set(self.count.get().saturating_sub(bytes));
     }
 
-    /// Whether nothing waits for a receiver.
+    /// Returns whether nothing waits for a receiver.
     pub(crate) fn is_empty(&self, member: u32) -> bool {
         self.rows.get(&member).is_none_or(|side| side.frames.is_empty())
     }
 
-    /// Forgets a receiver. True when nobody has any now.
+    /// Removes a receiver. Returns true if no receiver is left.
     pub(crate) fn remove(&mut self, member: u32) -> bool {
         while self.pop(member).is_some() {}
         self.rows.remove(&member).is_some() && self.rows.is_empty()

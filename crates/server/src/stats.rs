@@ -1,10 +1,10 @@
-//! What a service counts.
+//! Counts of a service.
 
 use core::cell::Cell;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts of a service, or of several together, since they began.
+        /// Counts of a service, or of several together, since they started.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {
@@ -18,7 +18,7 @@ macro_rules! counters {
             }
         }
 
-        /// The same where they are counted: plain numbers, for one thread counts them.
+        /// The live counters: plain numbers, because one thread updates them.
         #[derive(Default)]
         pub(crate) struct Counters {
             $(pub(crate) $name: Counter,)*
@@ -33,75 +33,76 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Connections that are there now, those whose handshake goes on included.
+    /// Connections that exist now, including those whose handshake is in progress.
     connections,
-    /// The most that were there at once; of several services, the sum of these.
+    /// Maximum number of simultaneous connections. For several services, the sum of their maxima.
     connections_most,
-    /// Handshakes that were completed.
+    /// Completed handshakes.
     opened,
     /// Connections that were open and are closed.
     closed,
-    /// Of these, those that have failed: reset, or the peer took no output in time.
+    /// Closed connections that failed: reset, or the peer did not read output in time.
     broken_off,
-    /// Requests that were no upgrade and were answered, with a page for instance.
+    /// Requests other than upgrades that were answered, for instance with a page.
     requests,
-    /// Handshakes that were refused or broken off.
+    /// Handshakes that were rejected or broken off.
     refused,
-    /// Handshakes that took too long.
+    /// Handshakes that timed out.
     handshake_timeouts,
-    /// Messages that have come.
+    /// Messages received.
     messages_received,
-    /// Bytes of their payloads.
+    /// Payload bytes of received messages.
     bytes_received,
-    /// Messages that were sent, replies included, each delivery of a publication counted.
+    /// Messages sent, including replies; each delivery of a publication counts.
     messages_sent,
     /// Publications to topics.
     published,
-    /// Messages that slow receivers did not get.
+    /// Messages dropped for slow receivers.
     dropped,
-    /// Connections that were closed for not reading.
+    /// Connections that were closed because they did not read.
     evicted,
-    /// Of these, those that were closed since connections held more memory than
+    /// Of these, connections that were closed because memory use exceeded
     /// [`memory_max`](crate::Options::memory_max).
     evicted_for_memory,
-    /// Bytes of memory that wait for connections, by the last look at timeouts.
+    /// Memory in bytes that waits for connections, as of the last timeout scan.
     memory,
-    /// The most that there were when it was looked at; of several services, the sum of these.
+    /// Maximum of that memory over all scans. For several services, the sum of their maxima.
     memory_most,
-    /// Publications that another worker was too busy to take.
+    /// Publications lost because another worker's queue was full.
     lost_between_workers,
-    /// Connections that were closed since the peer broke a rule.
+    /// Connections that were closed because the peer violated the protocol or a limit.
     violations,
-    /// Connections that were closed since nothing was heard.
+    /// Connections that were closed because nothing was received.
     idle_timeouts,
-    /// Pings that were sent to silent peers.
+    /// Pings sent to idle peers.
     pings,
-    /// How often a connection was not read from since too much output waited, or memory was short.
+    /// Number of times that reading from a connection was paused, because too much output waited or
+    /// memory was short.
     reading_paused,
-    /// How often a listener has left connections alone for a while for want of descriptors or
+    /// Number of times that a listener stopped accepting for a while, for lack of descriptors or
     /// memory.
     accepting_paused,
-    /// How often a listener had as many connections as may be open, so that further ones had to
-    /// wait: see [`connections_max`](crate::Options::connections_max).
+    /// Number of times that a listener reached its connection limit, so that further connections
+    /// had to wait: see [`connections_max`](crate::Options::connections_max).
     connection_limits_reached,
-    /// Topics that somebody listens to now.
+    /// Topics that have subscribers now.
     topics,
-    /// Bytes that were made by decompressing messages. Compressed bytes that make little count
-    /// more: see [`CodecBytes`](windlass_ws::deflate::CodecBytes).
+    /// Bytes produced by decompressing messages. Compressed bytes that produce little count more:
+    /// see [`CodecBytes`](windlass_ws::deflate::CodecBytes).
     bytes_inflated,
-    /// Bytes that were given to compressors, for publications and prepared messages too.
+    /// Bytes given to compressors, including those of publications and prepared messages.
     bytes_deflated,
-    /// The most bytes that were inflated in one turn of the loop; of several services, the sum of
-    /// these.
+    /// Maximum number of bytes inflated in one turn of the loop. For several services, the sum of
+    /// their maxima.
     inflated_per_turn_most,
-    /// The most bytes that were deflated in one turn of the loop; of several services, the sum of
-    /// these.
+    /// Maximum number of bytes deflated in one turn of the loop. For several services, the sum of
+    /// their maxima.
     deflated_per_turn_most,
-    /// How often a connection had to wait because the codecs had done enough in a turn.
+    /// Number of times that a connection had to wait because a turn's codec budget was spent.
     codec_waits,
 }
 
-/// One number.
+/// One counter.
 #[derive(Default)]
 pub(crate) struct Counter(Cell<u64>);
 
@@ -119,7 +120,7 @@ impl Counter {
         self.0.set(count);
     }
 
-    /// Keeps the largest.
+    /// Keeps the maximum.
     pub(crate) fn raise(&self, count: u64) {
         self.0.set(count.max(self.0.get()));
     }

@@ -1,7 +1,7 @@
-//! Timeouts, without a timer for each connection: one beat looks at all of them, now and then.
+//! Timeouts without a timer for each connection: a periodic beat scans all of them.
 //!
-//! Events write the sweep's tick into the roster, at most once per tick and connection. What is due
-//! is a bit of the member and a notification of its stream.
+//! Events write the sweep's tick into the roster, at most once per tick and connection. An expired
+//! timeout sets a bit of the member and notifies its stream.
 
 use std::{
     cell::Cell,
@@ -23,20 +23,20 @@ use crate::{
     roster::{Flags, Member},
 };
 
-/// The longest time between two looks.
+/// The longest time between two scans.
 const GRANULE_MAX: Duration = Duration::from_secs(1);
 
-/// The shortest.
+/// The shortest time between two scans.
 const GRANULE_MIN: Duration = Duration::from_millis(10);
 
-/// Beats are a granule apart, and one may be late by another. What is more is a loop that stood
-/// still: in a handler that took long, or with its process.
+/// Beats are one granule apart, and a beat may be late by another. A longer gap means that the loop
+/// was blocked, by a slow handler or with its whole process.
 const TICKS_PER_BEAT: u32 = 2;
 
-/// So many connections are looked at in one turn; then others have theirs. Tests have fewer.
+/// Number of connections scanned in one turn, so that other work gets its share. Tests use fewer.
 const VISITS_PER_TURN: u32 = if cfg!(test) { 8 } else { 8192 };
 
-/// A ping without a payload, as a server sends it.
+/// A server's ping frame without a payload.
 const PING: [u8; 2] = [0x89, 0];
 
 /// The timeouts, in ticks.
@@ -48,7 +48,7 @@ struct Terms {
     lifetime: Option<u32>,
 }
 
-/// One round after the other.
+/// The state of consecutive scans.
 struct Sweep {
     hall: SharedHall,
     granule: Duration,
@@ -58,17 +58,17 @@ struct Sweep {
 
 #[derive(Clone, Copy)]
 struct Round {
-    /// When the first one began.
+    /// Start of the first scan.
     began: Option<Instant>,
-    /// The tick of the last whole round, and of the one that goes on.
+    /// Ticks of the last complete scan, and of the one in progress.
     before: u32,
     now: u32,
-    /// The next place to be looked at.
+    /// The next place to scan.
     next: u32,
     is_under_way: bool,
 }
 
-/// How often to look: an eighth of the shortest timeout.
+/// Returns the time between scans: an eighth of the shortest timeout.
 fn granule(options: &Options) -> Duration {
     let optional = [options.ping_interval, options.idle_timeout, options.lifetime_max];
     let shortest = optional
@@ -81,7 +81,7 @@ fn granule(options: &Options) -> Duration {
 
 impl Terms {
     fn new(options: &Options, granule: Duration) -> Self {
-        // One more than fits: the present tick has begun some time ago.
+        // One tick more than fits: the present tick has begun some time ago.
         let ticks = |time: Duration| {
             let ticks = time.as_nanos().div_ceil(granule.as_nanos()) + 1;
             u32::try_from(ticks).unwrap_or(u32::MAX / 2).min(u32::MAX / 2)
@@ -95,7 +95,7 @@ impl Terms {
         }
     }
 
-    /// What is due for a connection now, and was not when it was last looked at.
+    /// Returns the actions that are due for a connection now and were not due at the previous scan.
     fn due(&self, member: &Member, before: u32, now: u32) -> (Flags, bool) {
         let flags = member.flags;
         let since = |then: u32| now.wrapping_sub(then);
@@ -111,7 +111,7 @@ impl Terms {
             return (if is_due { Flags::WANTS_ABORT } else { Flags::default() }, false);
         }
         let silent = since(member.heard);
-        // From whom nothing is read nothing can be heard.
+        // A connection that is not read from cannot be idle.
         let is_read = !flags.any(Flags::PAUSED | Flags::FULL | Flags::SHORT | Flags::WAITING);
         if is_read && self.idle.is_some_and(|idle| silent >= idle) {
             return (Flags::WANTS_IDLE_END, false);
@@ -120,7 +120,7 @@ impl Terms {
             return (Flags::WANTS_LIFETIME_END, false);
         }
         let rounds = |then: u32, ping: u32| then.wrapping_sub(member.heard) / ping;
-        // What was heard after the last look is silence from zero on.
+        // If something was received after the previous scan, the idle time counts from there.
         let earlier =
             if before.wrapping_sub(member.heard) > u32::MAX / 2 { member.heard } else { before };
         let pings = self.ping.is_some_and(|ping| rounds(now, ping) > rounds(earlier, ping));
@@ -128,10 +128,11 @@ impl Terms {
     }
 }
 
-/// Begins to look.
+/// Starts the sweep.
 ///
-/// The kernel keeps the time, by a descriptor: a timer of the reactor's would have every turn read
-/// the clock. One whose clock is the user's must go by that.
+/// The kernel measures the time, by a descriptor. A timer of the reactor would make every turn read
+/// the clock. With a custom clock the sweep uses a reactor timer, because it must follow that
+/// clock.
 pub(crate) fn start(hall: &SharedHall, reactor: &mut Reactor) -> io::Result<()> {
     let granule = granule(&hall.options);
     let terms = Terms::new(&hall.options, granule);
@@ -150,7 +151,7 @@ pub(crate) fn start(hall: &SharedHall, reactor: &mut Reactor) -> io::Result<()> 
         &Itimerspec { it_interval: every, it_value: every },
     )?;
     let look = move |beat: &mut OwnedFd, mut turn: Turn<'_>| {
-        // How many beats there were does not matter, and that there was none is a spurious event.
+        // The number of expirations does not matter, and a failed read is a spurious event.
         if rustix::io::read(&*beat, &mut [0; 8]).is_ok() {
             sweep.look(&mut turn);
         }
@@ -160,8 +161,8 @@ pub(crate) fn start(hall: &SharedHall, reactor: &mut Reactor) -> io::Result<()> 
 }
 
 impl Hall {
-    /// Notes how often the listeners have had to rest, and how often they had as many connections
-    /// as may be.
+    /// Notes how often the listeners paused accepting, and how often they reached their connection
+    /// limit.
     pub(crate) fn note_listeners(&self, turn: &mut Turn<'_>) {
         let mut listeners = self.listeners.take();
         let (mut rests, mut limits) = (0, 0);
@@ -174,7 +175,7 @@ impl Hall {
             found.is_ok()
         });
         self.listeners.set(listeners);
-        // A listener that is gone takes its count along.
+        // A deleted listener loses its count, so it is noted here.
         let stats = &self.stats;
         stats.accepting_paused.set(rests.max(stats.accepting_paused.get()));
         stats.connection_limits_reached.set(limits.max(stats.connection_limits_reached.get()));
@@ -182,9 +183,9 @@ impl Hall {
 }
 
 impl Sweep {
-    /// A beat: the time is noted, and a round begins if none goes on.
+    /// Handles a beat: notes the time, and begins a scan unless one is in progress.
     fn look(self: &Rc<Self>, turn: &mut Turn<'_>) {
-        // The clock may be the user's: it is asked before anything is borrowed.
+        // A custom clock is user code, so it is read before anything is borrowed.
         let now = turn.now();
         let mut round = self.round.get();
         let mut began =
@@ -193,8 +194,8 @@ impl Sweep {
         let ticks = |began: Instant| {
             (now.saturating_duration_since(began).as_nanos() / self.granule.as_nanos()) as u32
         };
-        // The time for which the loop stood still is nobody's silence: what came meanwhile has not
-        // been read yet. It is left out.
+        // Time while the loop was blocked must not count as idle time, because the input received
+        // meanwhile has not been read yet. It is left out.
         let missed = ticks(began).wrapping_sub(hall.tick.get()).saturating_sub(TICKS_PER_BEAT);
         if missed > 0 {
             began = began.checked_add(self.granule.saturating_mul(missed)).unwrap_or(now).min(now);
@@ -216,12 +217,12 @@ impl Sweep {
         hall.settle_memory(turn);
         hall.release_spares();
         hall.board.post(hall.snapshot());
-        // For connections that have gone in a panic, where nobody could be told.
+        // Covers connections lost in a panic, whose end could not be reported.
         hall.look_whether_drained(turn);
         hall.call_queue(turn);
     }
 
-    /// Looks at a part of the connections, and comes back for the others in the next turn.
+    /// Scans a part of the connections, and continues with the others in the next turn.
     fn visit(self: &Rc<Self>, turn: &mut Turn<'_>) {
         let mut round = self.round.get();
         let mut books = self.hall.books.borrow_mut();
@@ -236,7 +237,7 @@ impl Sweep {
             let Ok(mut stream) = turn.stream(member.stream) else { continue };
             if pings {
                 self.hall.stats.pings.add(1);
-                // A stream that fails tells of it by its end.
+                // A failed stream reports its end separately.
                 let _ = stream.send(&PING);
             } else {
                 member.flags.add(wants);
@@ -247,7 +248,7 @@ impl Sweep {
         drop(books);
         if round.is_under_way {
             let sweep = Rc::clone(self);
-            // If as many closures as may be wait, the next beat begins anew.
+            // If the limit of deferred closures is reached, the next beat starts a new scan.
             round.is_under_way =
                 turn.defer(move |mut turn: Turn<'_>| sweep.visit(&mut turn)).is_ok();
         }

@@ -1,35 +1,35 @@
-//! Topics, and who listens to them.
+//! Topics and their subscribers.
 //!
-//! A subscription is in two places: in the topic's row of receivers, which a publication runs
-//! along, and in a list of the connection's own, by which it leaves all topics when it closes. Each
-//! knows where the other is, so all of it takes time that does not depend on how many receivers
-//! there are.
+//! A subscription is stored in two places: in the topic's row of receivers, which a publication
+//! iterates over, and in a list of the connection, which is used to leave all topics when it
+//! closes. Each entry has the index of the other, so the cost of all operations is independent of
+//! the number of receivers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::roster::Roster;
 
-/// The end of a list of subscriptions.
+/// End of a list of subscriptions.
 pub(crate) const NO_SUBSCRIPTION: u32 = u32::MAX;
 
-/// So many subscriptions may have been there without their memory being given back.
+/// Number of subscription slots up to which memory is not released.
 const KEPT: usize = 4096;
 
-/// One who listens to a topic.
+/// A subscriber of a topic.
 #[derive(Clone, Copy)]
 pub(crate) struct Receiver {
     pub(crate) member: u32,
     subscription: u32,
 }
 
-/// The connection's side of it.
+/// The connection's entry of a subscription.
 #[derive(Clone, Copy)]
 struct Subscription {
     topic: u32,
-    /// Its place in the topic's row.
+    /// Index in the topic's row.
     place: u32,
-    /// The connection's next one, or the next vacant one.
+    /// The connection's next entry, or the next vacant one.
     next: u32,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Topic {
     pub(crate) receivers: Vec<Receiver>,
 }
 
-/// All topics that somebody listens to.
+/// All topics that have subscribers.
 pub(crate) struct Topics {
     /// Names may come from peers, so they are hashed with a secret.
     by_name: HashMap<Arc<str>, u32>,
@@ -59,7 +59,7 @@ impl Topics {
         }
     }
 
-    /// How many topics somebody listens to.
+    /// Number of topics that have subscribers.
     pub(crate) fn len(&self) -> usize {
         self.by_name.len()
     }
@@ -72,7 +72,7 @@ impl Topics {
         self.topics.get(topic as usize)?.as_ref()
     }
 
-    /// The topic of that name, made if need be.
+    /// Returns the topic of that name, and creates it if necessary.
     fn topic_of(&mut self, name: &str) -> u32 {
         if let Some(topic) = self.find(name) {
             return topic;
@@ -93,7 +93,7 @@ impl Topics {
         topic
     }
 
-    /// The subscription of a member to a topic, and the one before it in his list.
+    /// Returns a member's subscription to a topic, and the preceding one in its list.
     fn search(&self, first: u32, topic: u32) -> Option<(u32, u32)> {
         let (mut before, mut at) = (NO_SUBSCRIPTION, first);
         while let Some(subscription) = self.subscriptions.get(at as usize) {
@@ -105,12 +105,12 @@ impl Topics {
         None
     }
 
-    /// Whether a member, whose subscriptions begin with `first`, listens to a topic.
+    /// Returns whether a member, whose subscriptions begin with `first`, is subscribed to a topic.
     pub(crate) fn listens(&self, first: u32, topic: u32) -> bool {
         self.search(first, topic).is_some()
     }
 
-    /// How many topics a member listens to.
+    /// Number of topics that a member is subscribed to.
     pub(crate) fn count(&self, first: u32) -> usize {
         let (mut count, mut at) = (0, first);
         while let Some(subscription) = self.subscriptions.get(at as usize) {
@@ -120,7 +120,7 @@ impl Topics {
         count
     }
 
-    /// Adds a member to a topic; false if he listens already.
+    /// Adds a member to a topic. Returns false if it is already subscribed.
     pub(crate) fn subscribe(&mut self, roster: &mut Roster, member: u32, name: &str) -> bool {
         let first = roster.at(member).subscriptions;
         let topic = self.topic_of(name);
@@ -146,7 +146,7 @@ impl Topics {
         true
     }
 
-    /// Takes a member out of a topic; false if he does not listen.
+    /// Removes a member from a topic. Returns false if it is not subscribed.
     pub(crate) fn unsubscribe(&mut self, roster: &mut Roster, member: u32, topic: u32) -> bool {
         let first = roster.at(member).subscriptions;
         let Some((at, before)) = self.search(first, topic) else { return false };
@@ -159,7 +159,7 @@ impl Topics {
         true
     }
 
-    /// Takes a member out of all topics.
+    /// Removes a member from all topics.
     pub(crate) fn leave_all(&mut self, roster: &mut Roster, member: u32) {
         let mut at = core::mem::replace(&mut roster.at(member).subscriptions, NO_SUBSCRIPTION);
         while let Some(subscription) = self.subscriptions.get(at as usize) {
@@ -169,8 +169,8 @@ impl Topics {
         }
     }
 
-    /// Takes a subscription, which is in no list any more, out of its topic's row. A topic to which
-    /// nobody listens is forgotten.
+    /// Removes a subscription, which is in no list any more, from its topic's row. A topic without
+    /// subscribers is deleted.
     fn remove(&mut self, at: u32) {
         let Subscription { topic, place, .. } = self.subscriptions[at as usize];
         self.subscriptions[at as usize].next = self.vacant;
@@ -185,7 +185,7 @@ impl Topics {
             self.vacant_topics.push(topic);
         }
         if self.by_name.is_empty() && self.subscriptions.len() > KEPT {
-            // A service that had many of them once does not keep their memory.
+            // A service that once had many subscriptions releases their memory.
             *self = Self::new();
         }
     }

@@ -1,4 +1,4 @@
-//! The handler of a connection's stream: leads every callback to the worker's desk.
+//! The handler of a connection's stream: forwards every callback to the worker's desk.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -9,7 +9,7 @@ use windlass::{
 
 use super::{desk::Desk, worker};
 
-/// One connection's handler. What it is about lies in the desk, where the worker's timers find it
+/// The handler of one connection. Its state is stored in the desk, which the worker's timers use
 /// too.
 pub(crate) struct Client {
     desk: Rc<RefCell<Desk>>,

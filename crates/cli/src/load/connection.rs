@@ -1,7 +1,7 @@
-//! One connection: what it does when bytes come, when there is room to send, and at the end.
+//! One connection: its reaction to received bytes, to room for output, and to the end.
 //!
-//! Its life is `Idle`, `Connecting`, `Upgrading` (WebSocket alone), `Open`, `Closing`, `Parted`
-//! (WebSocket alone), `Over`. The first [`Fault`] ends it.
+//! Its phases are `Idle`, `Connecting`, `Upgrading` (WebSocket only), `Open`, `Closing`, `Parted`
+//! (WebSocket only), `Over`. The first [`Fault`] ends it.
 
 use windlass::{
     Key,
@@ -17,17 +17,17 @@ use super::{
     websocket::{self, Speech, Upgrade},
 };
 
-/// How long an orderly end that nobody owes us is waited for.
+/// Maximum time to wait for an orderly end that the server is not obliged to make.
 const PARTING: Nanos = 1_000_000_000;
 
-/// What the connections of a worker share.
+/// State that the connections of a worker share.
 pub(crate) struct Kit {
     pub(crate) clock: Clock,
     pub(crate) talk: Talk,
     pub(crate) scratch: Scratch,
-    /// How to speak WebSocket, if that is what is spoken.
+    /// WebSocket state, if the protocol is WebSocket.
     pub(crate) speech: Option<Speech>,
-    /// How long to wait for anything that the server owes us.
+    /// Maximum time to wait for anything that the server must do.
     pub(crate) timeout: Nanos,
 }
 
@@ -36,31 +36,31 @@ pub(crate) struct Connection {
     pub(crate) session: Session,
     phase: Phase,
     wire: Wire,
-    /// The name of its stream, once there is one.
+    /// The key of its stream, while there is one.
     key: Option<Key>,
-    /// When it last came forward: what it waits for, it has waited for since then.
+    /// Time of the last progress, from which timeouts count.
     since: Nanos,
 }
 
-/// How far a connection has come.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Idle,
     Connecting,
     Upgrading,
     Open,
-    /// Said goodbye, and waits for the answer.
+    /// The closing has begun on this side, and the answer is awaited.
     Closing,
-    /// Both have said goodbye; the server hangs up first, so that the port is free at once (RFC
-    /// 6455 section 7.1.1).
+    /// Both sides have sent a Close frame. The server closes TCP first, so that the client's port
+    /// is free immediately (RFC 6455 section 7.1.1).
     Parted,
-    /// Nothing that comes matters any more.
+    /// All further input is ignored.
     Over,
 }
 
-/// What is spoken.
+/// The protocol state.
 enum Wire {
-    /// Bytes, and how many of the answer that is due have come.
+    /// A byte stream; the number of bytes of the expected answer received so far.
     Raw(usize),
     Upgrading(Box<Upgrade>),
     WebSocket(Box<Engine>),
@@ -71,27 +71,27 @@ impl Connection {
         Self { session, phase: Phase::Idle, wire: Wire::Raw(0), key: None, since: 0 }
     }
 
-    /// The stream's name, while the connection is there.
+    /// Returns the key of its stream, while there is one.
     pub(crate) fn key(&self) -> Option<Key> {
         self.key.filter(|_| !matches!(self.phase, Phase::Idle | Phase::Over))
     }
 
-    /// Whether it is on its way to be opened.
+    /// Returns whether it is being opened.
     pub(crate) fn is_opening(&self) -> bool {
         matches!(self.phase, Phase::Connecting | Phase::Upgrading)
     }
 
-    /// It has begun to connect.
+    /// Notes that it has begun to connect.
     pub(crate) fn connecting(&mut self, key: Key, now: Nanos) {
         (self.key, self.phase, self.since) = (Some(key), Phase::Connecting, now);
     }
 
-    /// It could not be connected, but shall be tried again.
+    /// Resets a connection that failed to connect, so that it can be tried again.
     pub(crate) fn again(&mut self) {
         (self.key, self.phase) = (None, Phase::Idle);
     }
 
-    /// The socket is connected.
+    /// Handles a connected socket.
     pub(crate) fn connected(
         &mut self,
         kit: &mut Kit,
@@ -104,7 +104,7 @@ impl Connection {
                 let (upgrade, request) = Upgrade::begin(speech);
                 self.phase = Phase::Upgrading;
                 self.wire = Wire::Upgrading(Box::new(upgrade));
-                // There is room: nothing was sent before.
+                // There is room, because nothing was sent before.
                 let _ = stream.send(&request);
             }
         }
@@ -116,7 +116,7 @@ impl Connection {
         kit.talk.tally.opened += 1;
     }
 
-    /// Bytes have come.
+    /// Handles received bytes.
     #[inline]
     pub(crate) fn data(
         &mut self,
@@ -140,7 +140,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what is to be sent now, or says goodbye if that was all.
+    /// Sends the messages that are due, or begins to close if there are no more.
     #[inline]
     pub(crate) fn go_on(&mut self, kit: &mut Kit, stream: &mut Stream<'_>, now: Nanos) {
         if self.phase != Phase::Open {
@@ -149,7 +149,7 @@ impl Connection {
         let was_idle = self.session.outstanding() == 0;
         let mut dialogue = Dialogue::new(&mut self.session, &mut kit.talk, now);
         while let Some(message) = dialogue.next() {
-            // Room is never wanting: `depth` messages fit.
+            // There is always room: `depth` messages fit.
             let _ = match &mut self.wire {
                 Wire::WebSocket(engine) => {
                     engine.send(message, &mut kit.scratch).map(|frame| stream.send(frame))
@@ -166,7 +166,7 @@ impl Connection {
         }
     }
 
-    /// The answer to the upgrade, and maybe frames behind it.
+    /// Handles the response to the upgrade, and any frames after it.
     fn answer(
         &mut self,
         kit: &mut Kit,
@@ -184,7 +184,7 @@ impl Connection {
         if frames.is_empty() { Ok(()) } else { self.frames(kit, stream, &mut frames, now) }
     }
 
-    /// Frames, or parts of them.
+    /// Handles frames, or parts of them.
     fn frames(
         &mut self,
         kit: &mut Kit,
@@ -197,7 +197,7 @@ impl Connection {
         let mut dialogue = Dialogue::new(&mut self.session, &mut kit.talk, now);
         let heard = websocket::hear(engine, &mut kit.scratch, input, &mut dialogue)?;
         for piece in kit.scratch.output(&heard.outcome, input) {
-            // If the stream has failed, its end says so.
+            // A failed stream reports its end separately.
             let _ = stream.send(piece);
         }
         if self.session.answered() > answered || (was_idle && self.session.outstanding() > 0) {
@@ -213,7 +213,7 @@ impl Connection {
         }
     }
 
-    /// Everything was answered.
+    /// Begins to close, after everything was answered.
     fn goodbye(&mut self, kit: &mut Kit, stream: &mut Stream<'_>, now: Nanos) {
         (self.phase, self.since) = (Phase::Closing, now);
         match &mut self.wire {
@@ -222,12 +222,12 @@ impl Connection {
                     let _ = stream.send(frame);
                 }
             }
-            // What comes before the peer's end was not asked for.
+            // Input before the peer's end of stream would be surplus.
             _ => stream.finish(),
         }
     }
 
-    /// The peer has ended its half.
+    /// Handles the peer's end of stream.
     pub(crate) fn ended(&mut self, stream: &mut Stream<'_>) -> Result<(), Fault> {
         match (self.phase, &self.wire) {
             (Phase::Upgrading, _) => Err(Fault::new(
@@ -250,7 +250,7 @@ impl Connection {
         }
     }
 
-    /// Looks whether something is overdue. `Ok(true)`: the end has been waited for long enough.
+    /// Checks for timeouts. `Ok(true)`: the end has been awaited for long enough.
     pub(crate) fn look(&mut self, kit: &Kit, now: Nanos) -> Result<bool, Fault> {
         let waited = now.saturating_sub(self.since);
         let seconds = kit.timeout as f64 / 1e9;
@@ -275,7 +275,7 @@ impl Connection {
         }
     }
 
-    /// The stream is no more. What is wrong with that, if something is.
+    /// Handles the end of the stream. Returns the fault, if the end is one.
     pub(crate) fn closed(&mut self, reason: CloseReason) -> Option<Fault> {
         let kind = match (self.phase, reason) {
             (Phase::Over, _) => return None,
@@ -285,7 +285,7 @@ impl Connection {
         Some(Fault::new(kind, reason))
     }
 
-    /// Ends it: nothing that comes matters any more.
+    /// Ends it: all further input is ignored.
     pub(crate) fn give_up(&mut self) {
         self.phase = Phase::Over;
     }

@@ -1,4 +1,4 @@
-//! What the workers share: the clock, the common start and end, and what the progress bar shows.
+//! State that the workers share: the clock, the common start and end, and the progress.
 
 use std::{
     sync::{
@@ -15,7 +15,7 @@ use super::{
     tally::{Sample, Tally},
 };
 
-/// Nanoseconds since the program has begun, the same for all workers.
+/// Nanoseconds since the start of the program, the same for all workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(Instant);
 
@@ -29,12 +29,12 @@ impl Clock {
         self.0.elapsed().as_nanos() as Nanos
     }
 
-    /// The moment for a timer. `None`: so late that nobody lives to see it.
+    /// Returns the timer instant of a moment. `None` if it is too far away for the clock.
     pub(crate) fn instant(self, moment: Nanos) -> Option<Instant> {
         self.0.checked_add(Duration::from_nanos(moment))
     }
 
-    /// What this process has used of the processors, all of its threads together.
+    /// Returns the CPU time of this process, all threads together.
     pub(crate) fn sample(self) -> Sample {
         let used =
             clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("every process has this clock");
@@ -42,10 +42,10 @@ impl Clock {
     }
 }
 
-/// If so many connections could not be opened, and none could, the others are not tried.
+/// If this many connections failed to open and none succeeded, no more are tried.
 const GIVE_UP_AFTER: u64 = 100;
 
-/// What the workers tell each other. Nothing here changes with a message.
+/// State that the workers exchange. No message changes it.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub(crate) clock: Clock,
@@ -54,15 +54,15 @@ pub(crate) struct Control {
     done: AtomicUsize,
     /// When the first message is to be sent; 0 until every worker is ready.
     origin: AtomicU64,
-    /// The signal that has asked for the end; 0 if none has.
+    /// The signal that requested the end; 0 if none did.
     signal: AtomicI32,
-    /// Connections that were opened so far.
+    /// Connections opened so far.
     pub(crate) opened: AtomicU64,
-    /// Connections that could not be opened.
+    /// Connections that failed to open.
     unopened: AtomicU64,
-    /// There is no point in going on: each worker stops at its next tick.
+    /// The run is given up: each worker stops at its next tick.
     is_given_up: AtomicBool,
-    /// Measured messages that were answered so far, as of the last tick of each worker.
+    /// Measured messages answered so far, as of the last tick of each worker.
     pub(crate) answered: AtomicU64,
     total: Mutex<Tally>,
 }
@@ -84,7 +84,8 @@ impl Control {
         }
     }
 
-    /// A worker has all of its connections. The last one to say so decides when all begin.
+    /// Notes that a worker has opened all of its connections. The last worker to do so sets the
+    /// common start.
     pub(crate) fn ready(&self, delay: Duration) {
         if self.ready.fetch_add(1, Relaxed) + 1 == self.workers {
             let delay = if self.workers == 1 { 0 } else { delay.as_nanos() as Nanos };
@@ -92,27 +93,27 @@ impl Control {
         }
     }
 
-    /// When the first message is to be sent, once that is known.
+    /// Returns when the first message is to be sent, once that is known.
     pub(crate) fn origin(&self) -> Option<Nanos> {
         Some(self.origin.load(Relaxed)).filter(|&origin| origin > 0)
     }
 
-    /// A worker has nothing more to do. Whether it was the last one.
+    /// Notes that a worker is done. Returns whether it was the last one.
     pub(crate) fn is_last_to_end(&self) -> bool {
         self.done.fetch_add(1, Relaxed) + 1 == self.workers
     }
 
-    /// Somebody wants the end. Whether he had asked for it before.
+    /// Notes a signal that requests the end. Returns whether there was one before.
     pub(crate) fn interrupt(&self, signal: i32) -> bool {
         self.signal.swap(signal, Relaxed) != 0
     }
 
-    /// The number of the signal that has asked for the end.
+    /// Returns the number of the signal that requested the end.
     pub(crate) fn signal(&self) -> Option<i32> {
         Some(self.signal.load(Relaxed)).filter(|&signal| signal != 0)
     }
 
-    /// A connection could not be opened. If none can, there is no point in trying all of them.
+    /// Notes that a connection failed to open. If none can be opened, the run is given up.
     pub(crate) fn unopened(&self) {
         let unopened = self.unopened.fetch_add(1, Relaxed) + 1;
         if unopened >= GIVE_UP_AFTER && self.opened.load(Relaxed) == 0 {
@@ -120,7 +121,7 @@ impl Control {
         }
     }
 
-    /// Ends it all. Whether somebody has before.
+    /// Gives the run up. Returns whether it was given up before.
     pub(crate) fn give_up(&self) -> bool {
         self.is_given_up.swap(true, Relaxed)
     }
@@ -129,12 +130,12 @@ impl Control {
         self.is_given_up.load(Relaxed)
     }
 
-    /// Takes over what a worker has measured.
+    /// Takes over the results of a worker.
     pub(crate) fn deliver(&self, tally: &Tally) {
         self.total.lock().unwrap_or_else(PoisonError::into_inner).add(tally);
     }
 
-    /// What all workers have delivered.
+    /// Returns the results of all workers.
     pub(crate) fn into_total(self) -> Tally {
         self.total.into_inner().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,40 +1,40 @@
-//! When messages are sent: as fast as answers come, or on a schedule that waits for nobody.
+//! The times at which messages are sent: as fast as answers arrive, or on a fixed schedule.
 //!
-//! **Coordinated omission.** A client that sends the next message only when the last one was
-//! answered measures a server that stalls for a second once, although everybody who would have come
-//! in that second had to wait. So at a fixed rate every message has a moment at which it is meant
-//! to be sent, whatever the server does; if it has to wait for room (`--depth`), that wait is part
-//! of its latency. Messages whose moment has come and that could not be sent at all before the end
-//! count with what they had waited by then.
+//! **Coordinated omission.** Suppose a client sends the next message only after the last answer. If
+//! the server stalls for a second, this client measures the stall once, although all messages of
+//! that second would have had to wait. At a fixed rate every message therefore has a moment at
+//! which it is due, independent of the server. If a message has to wait for room (`--depth`), that
+//! wait is part of its latency. Due messages that could not be sent before the end count with the
+//! time that they have waited by then.
 
 use std::ops::Range;
 
 /// Nanoseconds on the clock that all workers share.
 pub(crate) type Nanos = u64;
 
-/// Moments at a fixed rate, dealt to the connections in turns.
+/// Moments at a fixed rate, assigned to the connections in turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Schedule {
-    /// The first message's moment.
+    /// The moment of the first message.
     pub(crate) origin: Nanos,
-    /// Nanoseconds between the moments of all connections together.
+    /// Nanoseconds between consecutive moments, over all connections.
     pub(crate) interval: f64,
-    /// How many connections share the rate.
+    /// Number of connections that share the rate.
     pub(crate) connections: u64,
 }
 
 impl Schedule {
-    /// When a connection is meant to send its message of this number.
+    /// Returns when a connection's message of this number is due.
     pub(crate) fn moment(&self, connection: u64, number: u64) -> Nanos {
         let place = number as f64 * self.connections as f64 + connection as f64;
         self.origin.saturating_add((place * self.interval) as Nanos)
     }
 
-    /// How many messages a connection is meant to have sent before this moment.
+    /// Returns the number of messages of a connection that are due before this moment.
     pub(crate) fn due_before(&self, connection: u64, moment: Nanos) -> u64 {
         let Some(span) = moment.checked_sub(self.origin) else { return 0 };
         let guess = (span as f64 / self.interval - connection as f64) / self.connections as f64;
-        // The division may be off by a rounding; `moment` decides.
+        // The division may have a rounding error; `moment` decides.
         let mut due = (guess.max(0.0) as u64).saturating_sub(1);
         while self.moment(connection, due) < moment {
             due += 1;
@@ -43,12 +43,12 @@ impl Schedule {
     }
 }
 
-/// What decides when the next message of a connection goes.
+/// Determines when a connection sends its next message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pace {
-    /// As soon as there is room for it.
+    /// As soon as there is room.
     Full,
-    /// At its moment, or as soon after it as there is room.
+    /// When it is due, or as soon after that as there is room.
     Fixed(Schedule),
 }
 
@@ -56,34 +56,35 @@ pub(crate) enum Pace {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Course {
     pub(crate) pace: Pace,
-    /// Messages that are meant to be sent in this time are measured. Those before it only warm up,
-    /// after it none are sent.
+    /// Messages due in this time are measured. Earlier ones are warm-up, and none are sent after
+    /// it.
     pub(crate) window: Range<Nanos>,
-    /// How many messages of a connection may be unanswered at a time.
+    /// Maximum number of unanswered messages of a connection.
     pub(crate) depth: u64,
 }
 
 impl Course {
-    /// Before the start: nothing is sent yet.
+    /// Before the start: no messages are sent.
     pub(crate) const WAITING: Self =
         Self { pace: Pace::Full, window: Nanos::MAX..Nanos::MAX, depth: 0 };
 }
 
-/// What one connection has sent and what was answered, by number.
+/// The sent and answered messages of one connection, by number.
 #[derive(Debug)]
 pub(crate) struct Session {
     connection: u64,
     sent: u64,
     answered: u64,
-    /// Measured messages that may still be sent.
+    /// Number of measured messages that may still be sent.
     left: u64,
     is_stopped: bool,
-    /// When each unanswered message was meant to be sent: of message `n` at `n % depth`.
+    /// When each unanswered message was due: message `n` is at index `n % depth`.
     moments: Box<[Nanos]>,
 }
 
 impl Session {
-    /// For the connection of this number, which sends at most `quota` measured messages.
+    /// Creates the session of the connection with this number, which sends at most `quota` measured
+    /// messages.
     pub(crate) fn new(connection: u64, depth: u64, quota: u64) -> Self {
         Self {
             connection,
@@ -95,32 +96,32 @@ impl Session {
         }
     }
 
-    /// Which connection it is.
+    /// Returns the number of the connection.
     pub(crate) const fn connection(&self) -> u64 {
         self.connection
     }
 
-    /// The most messages that are ever unanswered at a time.
+    /// Returns the maximum number of unanswered messages.
     pub(crate) const fn depth(&self) -> u64 {
         self.moments.len() as u64
     }
 
-    /// How many messages were sent: the number of the next one.
+    /// Returns the number of messages sent, which is the number of the next one.
     pub(crate) const fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// How many messages were answered: the number of the one whose answer is due.
+    /// Returns the number of messages answered, which is the number of the next expected answer.
     pub(crate) const fn answered(&self) -> u64 {
         self.answered
     }
 
-    /// How many messages were sent and not answered.
+    /// Returns the number of messages sent but not answered.
     pub(crate) const fn outstanding(&self) -> u64 {
         self.sent - self.answered
     }
 
-    /// The number of a message that is to be sent now, if there is one. It counts as sent.
+    /// Returns the number of a message to send now, if there is one, and counts it as sent.
     #[inline]
     pub(crate) fn next(&mut self, course: &Course, now: Nanos) -> Option<u64> {
         if self.outstanding() >= course.depth {
@@ -139,10 +140,9 @@ impl Session {
         Some(number)
     }
 
-    /// Notes that the message whose answer was due has been answered. Returns its latency if it is
-    /// measured.
+    /// Notes the answer to the oldest unanswered message. Returns its latency if it is measured.
     ///
-    /// Only while one is outstanding.
+    /// Call this only while a message is unanswered.
     #[inline]
     pub(crate) fn answer(&mut self, course: &Course, now: Nanos) -> Option<Nanos> {
         debug_assert!(self.outstanding() > 0, "nothing was asked");
@@ -151,14 +151,14 @@ impl Session {
         (moment >= course.window.start).then(|| now.saturating_sub(moment))
     }
 
-    /// Whether nothing more is to be sent. Until the end of the window a connection stays open, be
-    /// it idle.
+    /// Returns whether nothing more will be sent. A connection stays open until the end of the
+    /// window, even if idle.
     pub(crate) fn is_over(&self, course: &Course, now: Nanos) -> bool {
         now >= course.window.end || self.has_sent_all(course, self.moment(course, now))
     }
 
-    /// Sends no more, whatever the course says. Returns what had waited in vain, if anything had:
-    /// its moment has come in the window.
+    /// Stops sending, whatever the course says. Returns the messages that were due in the window
+    /// and are still waiting, if there are any.
     pub(crate) fn stop(&mut self, course: &Course) -> Option<Unsent> {
         self.is_stopped = true;
         let Pace::Fixed(schedule) = &course.pace else { return None };
@@ -173,7 +173,7 @@ impl Session {
         })
     }
 
-    /// When the next message is meant to be sent.
+    /// Returns when the next message is due.
     fn moment(&self, course: &Course, now: Nanos) -> Nanos {
         match &course.pace {
             Pace::Full => now,
@@ -181,13 +181,14 @@ impl Session {
         }
     }
 
-    /// Whether its part is done, apart from the time: the next message would be one too many.
+    /// Returns whether all its messages are sent, apart from the time: the next one would be too
+    /// many.
     fn has_sent_all(&self, course: &Course, moment: Nanos) -> bool {
         self.is_stopped || (self.left == 0 && moment >= course.window.start)
     }
 }
 
-/// Messages that were not sent although their moment had come, evenly spaced.
+/// Messages that were due but not sent, evenly spaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unsent {
     pub(crate) count: u64,
@@ -196,10 +197,11 @@ pub(crate) struct Unsent {
 }
 
 impl Unsent {
-    /// Most values that are recorded for one connection: beyond that, several messages share one.
+    /// Maximum number of values recorded for one connection. Beyond that, several messages share
+    /// one value.
     const STEPS_MAX: u64 = 1000;
 
-    /// Their waits, each with how many messages it stands for.
+    /// The waiting times, each with the number of messages that it stands for.
     pub(crate) fn waits(self) -> impl Iterator<Item = (Nanos, u64)> {
         let steps = self.count.min(Self::STEPS_MAX);
         let span = (self.longest - self.shortest) as f64;
@@ -216,7 +218,7 @@ impl Unsent {
 mod tests {
     use super::*;
 
-    /// Three connections, a message every 10 ns, from 100 on.
+    /// Three connections, with a message every 10 ns, starting at 100.
     const SCHEDULE: Schedule = Schedule { origin: 100, interval: 10.0, connections: 3 };
 
     fn fixed(window: Range<Nanos>, depth: u64) -> Course {
@@ -313,8 +315,8 @@ mod tests {
         let mut session = Session::new(1, 1, u64::MAX);
         assert_eq!(session.next(&course, 109), None, "its moment is 110");
         assert_eq!(session.next(&course, 115), Some(0));
-        // The server stalls until 200. The messages of 140 and 170 have to wait for that, and so
-        // count from their moments.
+        // The server stalls until 200. The messages of 140 and 170 have to wait, and so count from
+        // the moments when they were due.
         assert_eq!(session.next(&course, 170), None, "there is no room");
         assert_eq!(session.answer(&course, 200), Some(90));
         assert_eq!(session.next(&course, 200), Some(1));
@@ -341,7 +343,7 @@ mod tests {
         let course = fixed(100..200, 1);
         let mut session = Session::new(0, 1, u64::MAX);
         assert_eq!(session.next(&course, 100), Some(0));
-        // 130, 160 and 190 were not sent.
+        // The messages of 130, 160 and 190 were not sent.
         let unsent = session.stop(&course).expect("the server did not answer");
         assert_eq!(unsent, Unsent { count: 3, longest: 70, shortest: 10 });
         assert_eq!(unsent.waits().collect::<Vec<_>>(), [(70, 1), (40, 1), (10, 1)]);

@@ -1,5 +1,5 @@
-//! What a worker knows of its connections: which are to be opened, are opening, are open, and what
-//! was measured.
+//! The state of a worker's connections: which are waiting to be opened, opening or open, and the
+//! results.
 
 use std::{
     collections::VecDeque,
@@ -27,55 +27,56 @@ use super::{
     websocket::Speech,
 };
 
-/// Connections of a worker that are on their way to be opened at a time: few enough for any
-/// server's backlog.
+/// Maximum number of connections that a worker opens at the same time: few enough for the backlog
+/// of any server.
 const OPENING_MAX: usize = 100;
 
-/// How often it is looked whether something is overdue.
+/// Interval of the checks for timeouts.
 const LOOK_INTERVAL: Nanos = 100_000_000;
 
-/// One worker's connections. It lies behind a `RefCell` which is borrowed for the time of a
-/// callback, and never while the reactor calls another one.
+/// The connections of one worker. A `RefCell` holds it; the borrow lasts for one callback, and
+/// never while the reactor calls another one.
 pub(crate) struct Desk {
     pub(crate) plan: Arc<Plan>,
     pub(crate) control: Arc<Control>,
     kit: Kit,
     connections: Vec<Connection>,
-    /// Those that are to be connected, and those that are so after the next tick.
+    /// Connections waiting to connect now, and those waiting for the next tick.
     queue: VecDeque<usize>,
     later: Vec<usize>,
-    /// Where each of them is tried, or was.
+    /// The address that each connection tries or has tried.
     routes: Vec<Route>,
-    /// The address that worked last: where new ones are tried first.
+    /// The address that worked last, which new connections try first.
     good_address: usize,
     opening: usize,
-    /// Connections that are not over.
+    /// Number of connections that are not over.
     alive: usize,
     stage: Stage,
-    /// Turns of the fixed rate's schedule, over the connections of this worker, that have come.
+    /// Number of turns in the fixed rate's schedule, over this worker's connections, that have
+    /// passed.
     turns: u64,
     looked: Nanos,
-    /// What the control knows of `Tally::messages`.
+    /// The value of `Tally::messages` last reported to the control.
     told: u64,
-    /// The measured time is over.
+    /// The measured time has ended.
     has_ended: bool,
 }
 
-/// How a name's addresses are tried in turn.
+/// How a connection tries the addresses of a name in turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Route {
-    /// Addresses that have refused.
+    /// Number of addresses that have refused.
     refused: usize,
     address: usize,
-    /// When it was tried first, if it was.
+    /// Time of the first try, if there was one.
     begun: Option<Nanos>,
 }
 
-/// How far the worker is.
+/// The phase of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Opening,
-    /// All are open; waits for the other workers.
+    /// All connections are open; the worker waits for the other workers.
     Ready,
     Running,
     Done,
@@ -124,7 +125,7 @@ impl Desk {
         }
     }
 
-    /// The next connection to begin, if one may be.
+    /// Returns the next connection to open, if one may be opened.
     pub(crate) fn next_to_open(&mut self) -> Option<(usize, Address)> {
         if self.opening >= OPENING_MAX || self.control.is_given_up() {
             return None;
@@ -138,14 +139,14 @@ impl Desk {
         Some((index, self.plan.addresses[route.address].clone()))
     }
 
-    /// A connection has begun to connect.
+    /// Notes that a connection has begun to connect.
     pub(crate) fn begun(&mut self, index: usize, key: Key) {
         let now = self.kit.clock.now();
         self.routes[index].begun.get_or_insert(now);
         self.connections[index].connecting(key, now);
     }
 
-    /// A connection could not even begin.
+    /// Notes that a connection could not begin to connect.
     pub(crate) fn not_begun(&mut self, index: usize, reason: &io::Error) {
         self.opening -= 1;
         self.alive -= 1;
@@ -155,7 +156,7 @@ impl Desk {
         self.control.unopened();
     }
 
-    /// Whether nothing is left to be opened, for the first time.
+    /// Returns true once, when nothing is left to open.
     pub(crate) fn becomes_ready(&mut self) -> bool {
         let is_ready = self.stage == Stage::Opening
             && self.opening == 0
@@ -167,14 +168,14 @@ impl Desk {
         is_ready
     }
 
-    /// The moment to begin at, if it is known now and was not before.
+    /// Returns the moment of the start once, when it is known.
     pub(crate) fn begins_at(&mut self) -> Option<Nanos> {
         let origin = self.control.origin().filter(|_| self.stage == Stage::Ready)?;
         self.stage = Stage::Running;
         Some(origin)
     }
 
-    /// Whether there is nothing more to do, for the first time.
+    /// Returns true once, when there is nothing more to do.
     pub(crate) fn becomes_done(&mut self) -> bool {
         let is_done = self.stage == Stage::Running && self.alive == 0;
         if is_done {
@@ -183,27 +184,27 @@ impl Desk {
         is_done
     }
 
-    /// The socket of a connection is connected. Whether another one may begin: this one is open, or
-    /// has failed.
+    /// Handles a connected socket. Returns whether another connection may be opened, because this
+    /// one is open or has failed.
     pub(crate) fn connected(&mut self, index: usize, stream: &mut Stream<'_>) -> bool {
         self.good_address = self.routes[index].address;
         self.with(index, stream, |connection, kit, stream| connection.connected(kit, stream))
     }
 
-    /// Bytes have come. Whether another connection may begin: this one has just been opened, or has
-    /// failed at it.
+    /// Handles received bytes. Returns whether another connection may be opened, because this one
+    /// has just opened or failed to open.
     #[inline]
     pub(crate) fn data(&mut self, index: usize, stream: &mut Stream<'_>, input: Input<'_>) -> bool {
         self.with(index, stream, |connection, kit, stream| connection.data(kit, stream, input))
     }
 
-    /// The peer has ended its half.
+    /// Handles the peer's end of stream.
     pub(crate) fn ended(&mut self, index: usize, stream: &mut Stream<'_>) {
         self.with(index, stream, |connection, _, stream| connection.ended(stream));
     }
 
-    /// Does something with a connection, and ends it if that finds a fault. Whether it is not
-    /// opening any more, although it was.
+    /// Calls a function on a connection, and ends the connection if it returns a fault. Returns
+    /// whether the connection was opening and is not any more.
     #[inline]
     fn with(
         &mut self,
@@ -229,7 +230,7 @@ impl Desk {
     fn fail(&mut self, index: usize, fault: Fault) {
         let connection = &mut self.connections[index];
         let session = &connection.session;
-        // That there is no echo is true for all connections, and is said once.
+        // A server that does not echo affects all connections, and is reported once.
         let is_said = fault.kind == Kind::NotAnEcho && self.control.give_up();
         if !is_said {
             self.kit.talk.tally.fault(session.connection(), fault, session.outstanding());
@@ -240,7 +241,7 @@ impl Desk {
         connection.give_up();
     }
 
-    /// A stream is no more.
+    /// Handles the end of a stream.
     pub(crate) fn closed(&mut self, index: usize, reason: CloseReason) {
         let was_opening = self.connections[index].is_opening();
         if was_opening {
@@ -256,11 +257,11 @@ impl Desk {
         }
     }
 
-    /// Whether what could not be connected has another chance.
+    /// Returns whether a connection that failed to connect may try again.
     fn shall_try_again(&mut self, index: usize, reason: CloseReason) -> bool {
         let CloseReason::Connect(errno) = reason else { return false };
         let (route, addresses) = (&mut self.routes[index], self.plan.addresses.len());
-        // A Unix socket whose backlog is full says so at once, where TCP would wait.
+        // Connecting to a Unix socket with a full backlog fails at once, whereas TCP waits.
         if errno == Errno::AGAIN {
             let now = self.kit.clock.now();
             return route.begun.is_none_or(|begun| now - begun < self.kit.timeout);
@@ -271,9 +272,9 @@ impl Desk {
     }
 }
 
-/// What timers cause.
+/// Work triggered by timers.
 impl Desk {
-    /// The course begins: from now on messages are sent. Returns when it ends, if that is known.
+    /// Starts the course: from now on messages are sent. Returns when it ends, if that is known.
     pub(crate) fn begin(&mut self, origin: Nanos) -> Option<Nanos> {
         if self.has_ended {
             return None;
@@ -282,7 +283,8 @@ impl Desk {
         Some(self.kit.talk.course.window.end).filter(|&end| end < Nanos::MAX)
     }
 
-    /// Sends with every connection what is to be sent now, and says goodbye where that was all.
+    /// Sends all due messages on every connection, and begins to close those without further
+    /// messages.
     pub(crate) fn go_on(&mut self, turn: &mut Turn<'_>) {
         let now = self.kit.clock.now();
         for index in 0..self.connections.len() {
@@ -297,13 +299,13 @@ impl Desk {
         }
     }
 
-    /// Sends what a fixed rate's schedule has come to. Returns the moment of what comes next, if
-    /// there is a schedule and something comes.
+    /// Sends the messages that are due by the fixed rate's schedule. Returns the moment of the next
+    /// message, if there is a schedule and a next message.
     pub(crate) fn keep_pace(&mut self, turn: &mut Turn<'_>) -> Option<Nanos> {
         let Pace::Fixed(schedule) = self.kit.talk.course.pace else { return None };
         let count = self.connections.len() as u64;
-        // A connection sends all that it is late with at once, so one round is enough however late
-        // it is.
+        // A connection sends all of its late messages at once, so one round is enough for any
+        // delay.
         for _ in 0..count {
             let (index, number) = ((self.turns % count) as usize, self.turns / count);
             let moment = schedule.moment(self.connections[index].session.connection(), number);
@@ -324,8 +326,8 @@ impl Desk {
         Some(now)
     }
 
-    /// The end of the measured time, be it by the clock or because somebody wants it: messages that
-    /// could not be sent count with what they have waited.
+    /// Ends the measured time, by the clock or on request. Messages that could not be sent count
+    /// with the time that they have waited.
     pub(crate) fn end(&mut self, turn: &mut Turn<'_>) {
         if std::mem::replace(&mut self.has_ended, true) {
             return;
@@ -336,7 +338,7 @@ impl Desk {
         self.kit.talk.tally.ended = window.end;
         let now = self.kit.clock.now();
         for index in 0..self.connections.len() {
-            // This worker may be late itself: what there is room for goes.
+            // This worker may itself be late, so it sends the messages that there is room for.
             self.go_on_with(index, turn, now);
             let connection = &mut self.connections[index];
             let unsent = connection.session.stop(&self.kit.talk.course);
@@ -347,13 +349,13 @@ impl Desk {
         }
     }
 
-    /// Whether messages are being sent.
+    /// Returns whether messages are being sent.
     pub(crate) fn is_running(&self) -> bool {
         self.stage == Stage::Running
     }
 
-    /// Looks after what is overdue, tells how far it is, and notes what the process uses.
-    /// Connections that had to wait have another chance.
+    /// Checks timeouts, reports progress, and notes the CPU time. Connections that had to wait may
+    /// try again.
     pub(crate) fn tick(&mut self, turn: &mut Turn<'_>) {
         let now = self.kit.clock.now();
         self.queue.extend(self.later.drain(..));
@@ -387,7 +389,7 @@ impl Desk {
     }
 }
 
-/// However a worker ends, what it has measured is not lost.
+/// The results of a worker are delivered however it ends.
 impl Drop for Desk {
     fn drop(&mut self) {
         let in_use = self.connections.iter().filter(|connection| connection.key().is_some());

@@ -1,5 +1,5 @@
-//! What both protocols ask of a connection: is this the answer that is due, and what is to be sent
-//! next.
+//! The part of a connection that both protocols share: checks each answer and selects the next
+//! message.
 
 use windlass_ws::Message;
 
@@ -10,14 +10,14 @@ use super::{
     tally::Tally,
 };
 
-/// What all dialogues of a worker follow, say and have come to.
+/// State that all dialogues of a worker share.
 pub(crate) struct Talk {
     pub(crate) course: Course,
     pub(crate) pool: Pool,
     pub(crate) tally: Tally,
 }
 
-/// One connection's side of it, at one moment.
+/// The dialogue of one connection, at one moment.
 pub(crate) struct Dialogue<'a> {
     session: &'a mut Session,
     talk: &'a mut Talk,
@@ -29,11 +29,11 @@ impl<'a> Dialogue<'a> {
         Self { session, talk, now }
     }
 
-    /// A message has come.
+    /// Checks a received message.
     ///
     /// # Errors
     ///
-    /// The fault, if it is not byte for byte the answer that is due.
+    /// The fault, unless the message equals the expected answer byte for byte.
     #[inline]
     pub(crate) fn message(&mut self, answer: Answer<'_>) -> Result<(), Fault> {
         let is_due = self.session.outstanding() > 0
@@ -47,12 +47,12 @@ impl<'a> Dialogue<'a> {
         Ok(())
     }
 
-    /// A piece of a byte stream has come. `offset` is how many bytes of the answer that is due had
-    /// come before it, and is brought up to date.
+    /// Checks a received piece of a byte stream. `offset` is the number of bytes of the expected
+    /// answer received before it, and is updated.
     ///
     /// # Errors
     ///
-    /// The fault, if it does not go on with the bytes of the answers that are due.
+    /// The fault, unless the piece continues the expected answers.
     pub(crate) fn bytes(&mut self, mut input: &[u8], offset: &mut usize) -> Result<(), Fault> {
         while !input.is_empty() {
             let (session, pool) = (&self.session, &self.talk.pool);
@@ -79,7 +79,7 @@ impl<'a> Dialogue<'a> {
         self.talk.tally.answered(latency, self.now);
     }
 
-    /// A message that is to be sent now, if there is one. It counts as sent.
+    /// Returns a message to send now, if there is one, and counts it as sent.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Message<'_>> {
         let number = self.session.next(&self.talk.course, self.now)?;
@@ -95,7 +95,7 @@ mod tests {
     const SIZE: usize = 16;
     const MESSAGES: u64 = 3;
 
-    /// Everything is sent at 0; the answers come at 7.
+    /// All messages are sent at 0, and the answers arrive at 7.
     fn ask<T>(check: impl FnOnce(&mut Dialogue<'_>, Vec<u8>) -> T) -> (T, Session, Tally) {
         let course = Course { pace: Pace::Full, window: 0..Nanos::MAX, depth: MESSAGES };
         let mut talk = Talk { course, pool: Pool::new(SIZE, None, false), tally: Tally::new() };

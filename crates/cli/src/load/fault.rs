@@ -1,7 +1,7 @@
-//! What can go wrong, and how it is told.
+//! Faults of connections, and their descriptions.
 //!
-//! A connection has one fault, its first, and ends with it. People count from one: so do the texts
-//! here, although numbers in the code begin with 0.
+//! A connection has at most one fault, the first, and ends with it. The texts count from one,
+//! although numbers in the code begin with 0.
 
 use std::fmt;
 
@@ -10,35 +10,35 @@ use super::{
     pool::{LIKE_BY_CHANCE, Pool},
 };
 
-/// What went wrong, for counting.
+/// The kind of a fault, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// The connection could not be made.
     Connect,
-    /// The server did not answer the upgrade, or not as it should.
+    /// The server did not answer the upgrade, or answered it incorrectly.
     Handshake,
-    /// An answer has other bytes than the message, or another length or type.
+    /// An answer differs from the message in bytes, length or type.
     WrongContent,
-    /// An answer came before that of an earlier message.
+    /// An answer arrived before that of an earlier message.
     OutOfOrder,
-    /// More came than was asked for.
+    /// More was received than was asked for.
     Additional,
-    /// What came first is a message of another connection: this is no server that echoes.
+    /// The first answer is a message of another connection: the server does not echo.
     NotAnEcho,
-    /// No answer came in time.
+    /// No answer arrived in time.
     Lost,
-    /// The server has closed the connection while it was in use.
+    /// The server closed the connection while it was in use.
     ClosedEarly,
-    /// The server has broken the WebSocket protocol.
+    /// The server violated the WebSocket protocol.
     Protocol,
-    /// The connection was reset or failed otherwise.
+    /// The connection was reset or failed in another way.
     Broken,
     /// The server did not answer the Close frame.
     NotClosed,
 }
 
 impl Kind {
-    /// All of them, in the order of the report.
+    /// All kinds, in the order of the report.
     pub(crate) const ALL: [Self; 11] = [
         Self::Connect,
         Self::Handshake,
@@ -53,7 +53,7 @@ impl Kind {
         Self::NotClosed,
     ];
 
-    /// Its name in JSON.
+    /// Returns its name in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -71,7 +71,7 @@ impl Kind {
     }
 }
 
-/// What went wrong with one connection.
+/// The fault of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
@@ -84,19 +84,19 @@ impl Fault {
     }
 }
 
-/// So many of something, for people.
+/// Formats a number of things for people.
 pub(crate) fn counted(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-/// How an answer looks that is not the one that is due.
+/// A description of an unexpected answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) is_text: bool,
 }
 
-/// What is wrong with a message that is not the answer that was due.
+/// Determines the fault of a message that is not the expected answer.
 #[cold]
 pub(crate) fn of_message(answer: Answer<'_>, session: &Session, pool: &Pool) -> Fault {
     let due = session.answered();
@@ -133,12 +133,12 @@ pub(crate) fn of_message(answer: Answer<'_>, session: &Session, pool: &Pool) -> 
     }
 }
 
-/// What is wrong with a byte stream's `bytes`, before which `offset` bytes of the answer that is
-/// due were right.
+/// Determines the fault in a byte stream: `bytes` are wrong, and the `offset` bytes before them
+/// match the expected answer.
 #[cold]
 pub(crate) fn of_bytes(bytes: &[u8], offset: usize, session: &Session, pool: &Pool) -> Fault {
     let count = bytes.len().min(pool.size() - offset);
-    // A few bytes are like those of some other message by chance.
+    // A few bytes may equal those of another message by chance.
     if count >= pool.size().min(LIKE_BY_CHANCE) {
         let is_like =
             |number| bytes[..count] == pool.bytes(session.connection(), number)[offset..][..count];
@@ -166,7 +166,7 @@ pub(crate) fn of_bytes(bytes: &[u8], offset: usize, session: &Session, pool: &Po
     }
 }
 
-/// Whether it is the answer to another message than the one that is due.
+/// Returns the fault if this is the answer to another message than the expected one.
 fn misplaced(session: &Session, is_answer_to: impl Fn(u64) -> bool) -> Option<Fault> {
     let (due, sent) = (session.answered(), session.sent());
     if let Some(ahead) = (due + 1..sent).find(|&number| is_answer_to(number)) {
@@ -184,10 +184,10 @@ fn misplaced(session: &Session, is_answer_to: impl Fn(u64) -> bool) -> Option<Fa
     ))
 }
 
-/// Whether it is a message of another connection. If nothing else has come yet, the server is taken
-/// for one that does not echo: later it has shown that it does.
+/// Returns the fault if this is a message of another connection. If nothing was received before,
+/// the server is assumed not to echo; a correct answer proves that it does.
 fn of_another(bytes: &[u8], session: &Session, pool: &Pool) -> Option<Fault> {
-    // Of the one that is due, the type may be wrong.
+    // If the content is that of the expected message, only the type can be wrong.
     let is_due =
         session.outstanding() > 0 && bytes == pool.bytes(session.connection(), session.answered());
     if is_due || !pool.has(bytes) {
@@ -205,7 +205,7 @@ fn of_another(bytes: &[u8], session: &Session, pool: &Pool) -> Option<Fault> {
     Some(Fault::new(Kind::NotAnEcho, text))
 }
 
-/// Where two pieces differ first.
+/// The first position where two pieces differ.
 struct Difference {
     at: usize,
     came: u8,
@@ -322,7 +322,7 @@ mod tests {
         session.next(&course, 0).expect("there is room");
         assert_eq!(heard(&session, &pool, pool.bytes(2, 5)), Kind::NotAnEcho);
         assert_eq!(heard(&session, &pool, b"something else!!"), Kind::WrongContent);
-        // A few bytes are like those of some other message by chance.
+        // A few bytes may equal those of another message by chance.
         let small = Pool::new(2, None, false);
         assert_eq!(heard(&session, &small, small.bytes(2, 0)), Kind::WrongContent);
     }

@@ -1,13 +1,13 @@
-//! `windlass load`: sends messages to an echo server, checks every byte that comes back, and says
-//! how long that took.
+//! `windlass load`: sends messages to an echo server, checks every byte of the answers, and
+//! measures their latencies.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `plan.rs`, `target.rs` | what was asked for: arguments, the URL |
-//! | `pool.rs`, `course.rs` | what messages say, and when they are sent |
-//! | `connection.rs`, `websocket.rs`, `dialogue.rs`, `fault.rs` | one connection, and what can go wrong with it |
-//! | `client.rs`, `desk.rs`, `worker.rs`, `control.rs` | the connections of a worker, its timers, and what workers share |
-//! | `tally.rs`, `report.rs`, `progress.rs` | what was measured, and how it is shown |
+//! | `plan.rs`, `target.rs` | arguments and the URL |
+//! | `pool.rs`, `course.rs` | contents of messages, and the times at which they are sent |
+//! | `connection.rs`, `websocket.rs`, `dialogue.rs`, `fault.rs` | one connection and its faults |
+//! | `client.rs`, `desk.rs`, `worker.rs`, `control.rs` | connections and timers of a worker, and state that workers share |
+//! | `tally.rs`, `report.rs`, `progress.rs` | results, and how they are shown |
 
 mod client;
 mod connection;
@@ -36,22 +36,22 @@ pub(crate) use plan::Args;
 use plan::Plan;
 use report::Report;
 
-/// What the exit status of a program that a signal has ended is above, by custom.
+/// Exit statuses above this value mean the end by a signal, by convention.
 const SIGNALLED: u8 = 128;
 
-/// Measures. The exit status is 0 if every message came back as it was sent, 1 if anything went
-/// wrong, and 128 plus the signal's number if a signal has ended it early and nothing was wrong
-/// until then.
+/// Runs the measurement. The exit status is 0 if every message was answered correctly, and 1 if
+/// anything went wrong. It is 128 plus the signal's number if a signal ended the run early and
+/// nothing was wrong until then.
 ///
 /// # Errors
 ///
-/// When it cannot begin, or cannot write what it has measured.
+/// If the measurement cannot start, or its results cannot be written.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Err(error) = args.check() {
         error.exit();
     }
     let addresses = args.target.resolve()?;
-    // Before there are other threads, which block the signals too.
+    // Signals are blocked before other threads start, so that those block them too.
     let signals = SignalSet::new([Signal::INT, Signal::TERM]).context("cannot receive signals")?;
     let workers = usize::from(args.workers);
     nofile::connections_max(Some(args.connections), workers)?;

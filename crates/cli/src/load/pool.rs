@@ -1,26 +1,26 @@
-//! What messages say.
+//! The contents of messages.
 //!
-//! All messages are cut from one pool of seeded bytes, each at another place, so that neither
-//! sending nor comparing one makes a copy or allocates. A connection's messages begin at places of
-//! its own and repeat only after [`PERIOD`] of them, far more than may be outstanding: a message
-//! that is swapped with another, comes twice or belongs to another connection has the wrong bytes.
-//! (With messages of one or two bytes, only what their few bits can show is found.)
+//! All messages are slices of one pool of seeded bytes, each at another offset. So sending or
+//! comparing one neither copies nor allocates. Each connection's messages begin at offsets of its
+//! own, and repeat only after [`PERIOD`] messages, far more than can be in flight. A message that
+//! is swapped, duplicated or belongs to another connection therefore has the wrong bytes. (Messages
+//! of one or two bytes have too few bits to reveal every such fault.)
 
 use clap::ValueEnum;
 use windlass_ws::Message;
 
-/// After how many messages a connection's contents repeat. A power of two.
+/// Number of messages after which a connection's contents repeat. A power of two.
 pub(crate) const PERIOD: u64 = 8192;
 
-/// From one message of a connection to the next, and from one connection to the next. Odd, so that
-/// every place has its turn.
+/// Offset between consecutive messages of a connection, and between connections. Odd, so that every
+/// offset is used.
 const MESSAGE_STRIDE: u64 = 2731;
 const CONNECTION_STRIDE: u64 = 1117;
 
-/// Shorter messages are like one another by chance.
+/// Shorter messages may be equal by chance.
 pub(crate) const LIKE_BY_CHANCE: usize = 8;
 
-/// What text is made of.
+/// The characters of text messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Text {
     /// Printable characters of one byte
@@ -33,9 +33,9 @@ pub(crate) enum Text {
 #[derive(Debug)]
 pub(crate) struct Pool {
     content: Content,
-    /// Of a message, in bytes.
+    /// Length of a message in bytes.
     size: usize,
-    /// Bytes of a character.
+    /// Length of a character in bytes.
     width: usize,
 }
 
@@ -46,8 +46,8 @@ enum Content {
 }
 
 impl Pool {
-    /// A pool for messages of `size` bytes; for two-byte text that is an even number. If it is to
-    /// be compressible, it is made of a small vocabulary.
+    /// Creates a pool for messages of `size` bytes, which must be even for two-byte text. A
+    /// compressible pool is generated from a small vocabulary.
     pub(crate) fn new(size: usize, text: Option<Text>, is_compressible: bool) -> Self {
         let width = if text == Some(Text::Utf8) { 2 } else { 1 };
         debug_assert!(size.is_multiple_of(width), "half a character cannot be sent");
@@ -65,7 +65,7 @@ impl Pool {
         Self { content, size, width }
     }
 
-    /// The bytes of a connection's message.
+    /// Returns the bytes of a connection's message.
     #[inline]
     pub(crate) fn bytes(&self, connection: u64, number: u64) -> &[u8] {
         let start = self.start(connection, number);
@@ -76,7 +76,7 @@ impl Pool {
         &all[start..start + self.size]
     }
 
-    /// A connection's message, as it is sent.
+    /// Returns a connection's message in the form to send.
     #[inline]
     pub(crate) fn message(&self, connection: u64, number: u64) -> Message<'_> {
         let start = self.start(connection, number);
@@ -86,7 +86,7 @@ impl Pool {
         }
     }
 
-    /// Whether these bytes are a message of some connection, and not so few that they could be by
+    /// Returns whether these bytes are a message of some connection, and too long to be one by
     /// chance.
     pub(crate) fn has(&self, bytes: &[u8]) -> bool {
         let all = match &self.content {
@@ -98,12 +98,12 @@ impl Pool {
             && all.windows(self.size).step_by(self.width).any(|message| message == bytes)
     }
 
-    /// How long each message is, in bytes.
+    /// Length of each message in bytes.
     pub(crate) const fn size(&self) -> usize {
         self.size
     }
 
-    /// Whether messages are text.
+    /// Returns whether messages are text.
     pub(crate) const fn is_text(&self) -> bool {
         matches!(self.content, Content::Text(_))
     }
@@ -116,22 +116,22 @@ impl Pool {
     }
 }
 
-/// A printable character of ASCII.
+/// Returns a printable ASCII character.
 fn ascii(byte: u8) -> char {
     char::from(b' ' + byte % 95)
 }
 
-/// A character of two bytes in UTF-8: U+0400 to U+04FF.
+/// Returns a character that takes two bytes in UTF-8: U+0400 to U+04FF.
 fn cyrillic(byte: u8) -> char {
     char::from_u32(0x400 + u32::from(byte)).expect("no surrogate is near")
 }
 
-/// Bytes from a seed: the same in every run.
+/// Bytes generated from a seed, the same in every run.
 struct Source {
     state: u64,
-    /// Words from which everything is made, if it is to be compressible.
+    /// Words from which compressible content is generated.
     vocabulary: Vec<Vec<u8>>,
-    /// What is left of the word that is being said, backwards.
+    /// The rest of the current word, reversed.
     word: Vec<u8>,
 }
 
@@ -160,7 +160,7 @@ impl Source {
         self.word.pop().expect("no word is empty")
     }
 
-    /// The upper half of xorshift64*.
+    /// Returns the upper half of xorshift64*.
     fn random(&mut self) -> u32 {
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;
@@ -202,7 +202,7 @@ mod tests {
                 let pool = Pool::new(size, text, false);
                 assert_eq!((pool.size(), pool.is_text()), (size, is_text));
                 for number in 0..PERIOD {
-                    // Cutting text anywhere but between characters would panic.
+                    // Slicing text anywhere but between characters would panic.
                     let message = pool.message(3, number);
                     assert_eq!(message.as_bytes(), pool.bytes(3, number));
                     assert_eq!(message.as_bytes().len(), size);

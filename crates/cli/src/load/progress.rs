@@ -1,5 +1,4 @@
-//! How far it is, on standard error: a bar where somebody sits before it, elsewhere a line every
-//! few seconds.
+//! Progress on standard error: a bar on a terminal, otherwise a line every few seconds.
 
 use std::{
     io::{IsTerminal as _, Write as _, stderr},
@@ -18,19 +17,19 @@ use super::{
     plan::{Plan, nanos},
 };
 
-/// How often the bar is drawn.
+/// Time between two updates of the bar.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// From one line to the next.
+/// Time between two lines.
 const BETWEEN_LINES: Duration = Duration::from_secs(3);
 
-/// A bar that is drawn, or lines that are written, until it is dropped.
+/// Shows a bar or writes lines until it is dropped.
 pub(crate) struct Progress {
     is_over: Arc<AtomicBool>,
     drawer: Option<JoinHandle<()>>,
 }
 
-/// Begins to show it, unless nobody wants to know.
+/// Starts to show progress, unless the plan asks for quiet.
 pub(crate) fn show(plan: &Arc<Plan>, control: &Arc<Control>) -> Option<Progress> {
     if plan.args.quiet {
         return None;
@@ -41,7 +40,7 @@ pub(crate) fn show(plan: &Arc<Plan>, control: &Arc<Control>) -> Option<Progress>
         true => draw(&plan, &control, &over),
         false => write_lines(&plan, &control, &over),
     };
-    // Without a thread for it nothing is shown, which harms nothing.
+    // If the thread cannot be started, nothing is shown, which does no harm.
     let drawer = thread::Builder::new().name("progress".to_owned()).spawn(show).ok();
     Some(Progress { is_over, drawer })
 }
@@ -67,7 +66,7 @@ fn write_lines(plan: &Plan, control: &Control, is_over: &AtomicBool) {
         }
         next = elapsed + BETWEEN_LINES;
         let text = state(plan, control);
-        // Nobody may be there to read it.
+        // Standard error may be closed.
         let _ = writeln!(stderr(), "windlass: {} s: {text}", elapsed.as_secs());
     }
 }
@@ -78,7 +77,7 @@ fn style() -> ProgressStyle {
     style.progress_chars("━╸─")
 }
 
-/// Of the whole bar: messages, or milliseconds.
+/// Length of the whole bar, in messages or milliseconds.
 fn length(plan: &Plan) -> u64 {
     let time = || {
         plan.args.duration().map_or(0, |duration| (duration + plan.args.warm_up).as_millis() as u64)
@@ -95,7 +94,7 @@ fn update(bar: &ProgressBar, plan: &Plan, control: &Control) {
     bar.set_message(state(plan, control));
 }
 
-/// What goes on, in words.
+/// Describes the current state in words.
 fn state(plan: &Plan, control: &Control) -> String {
     let Some(origin) = control.origin() else {
         let opened = HumanCount(control.opened.load(Relaxed));
@@ -116,7 +115,7 @@ impl Drop for Progress {
         self.is_over.store(true, Relaxed);
         if let Some(drawer) = self.drawer.take() {
             drawer.thread().unpark();
-            // It has nothing to fail in that matters.
+            // A failure of this thread does not matter.
             let _ = drawer.join();
         }
     }

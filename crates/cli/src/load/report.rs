@@ -1,4 +1,4 @@
-//! What is said at the end: a report for people, JSON for programs.
+//! The final report: text for people, JSON for programs.
 
 use std::{
     collections::BTreeMap,
@@ -12,37 +12,37 @@ use serde::Serialize;
 
 use super::{control::Control, course::Nanos, fault::Kind, plan::Plan, tally::Tally};
 
-/// Everything that was measured. Its fields are those of the JSON; names end in their unit.
+/// All results. The fields are those of the JSON; names end in their unit.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     version: &'static str,
     url: String,
     parameters: Parameters,
-    /// Whether nothing went wrong.
+    /// True if nothing went wrong.
     is_clean: bool,
-    /// The number of the signal that has ended it early.
+    /// The number of the signal that ended the run early.
     signal: Option<i32>,
-    /// It has ended early because no connection could be opened, or the server does not echo.
+    /// The run ended early because no connection could be opened, or the server does not echo.
     gave_up: bool,
     connections: Connections,
     messages: Messages,
-    /// From the beginning of the measured time to its end, or to the last answer if that came
+    /// Time from the start of the measured time to its end, or to the last answer if that came
     /// later.
     elapsed_s: f64,
     messages_per_s: f64,
-    /// Payload, each way.
+    /// Payload in each direction.
     bytes_per_s: f64,
     latency: Latency,
-    /// How much of a processor this program has used: 1 is all of one.
+    /// This program's CPU use: 1 is one full CPU.
     own_cpu_share: Option<f64>,
     errors: BTreeMap<&'static str, u64>,
-    /// The first errors in words.
+    /// Descriptions of the first errors.
     error_texts: Vec<String>,
     #[serde(skip)]
     output: Output,
 }
 
-/// What was asked for.
+/// The requested settings.
 #[derive(Debug, Serialize)]
 struct Parameters {
     connections: u32,
@@ -66,18 +66,18 @@ struct Connections {
 
 #[derive(Debug, Serialize)]
 struct Messages {
-    /// Sent in the measured time and answered as they should be.
+    /// Sent in the measured time and answered correctly.
     verified: u64,
-    /// The same before the measured time.
+    /// The same, before the measured time.
     warm_up: u64,
-    /// Not sent although their moment had come.
+    /// Due but not sent.
     unsent: u64,
-    /// Sent, and not answered as they should be.
+    /// Sent but not answered correctly.
     unanswered: u64,
 }
 
-/// In microseconds, of the verified messages and of those that were not sent. With a fixed rate,
-/// from the moment at which a message should have been sent.
+/// Latencies in microseconds, of the verified and the unsent messages. With a fixed rate they count
+/// from the moment at which a message was due.
 #[derive(Debug, Serialize)]
 struct Latency {
     corrected_for_coordinated_omission: bool,
@@ -91,21 +91,21 @@ struct Latency {
     histogram: Vec<Bucket>,
 }
 
-/// How many latencies were up to this, and above the bucket before.
+/// Number of latencies up to this bound and above that of the previous bucket.
 #[derive(Debug, Serialize)]
 struct Bucket {
     to_us: f64,
     count: u64,
 }
 
-/// Who is told.
+/// Where the report goes.
 #[derive(Debug, Default)]
 struct Output {
     json: Option<std::path::PathBuf>,
     quiet: bool,
 }
 
-/// The first bucket goes up to this; each further one goes up to twice as much.
+/// Upper bound of the first bucket; each further bound is twice as high.
 const BUCKET_FIRST: Nanos = 1_000;
 
 impl Report {
@@ -144,16 +144,16 @@ impl Report {
         }
     }
 
-    /// Whether nothing went wrong.
+    /// Returns whether nothing went wrong.
     pub(crate) const fn is_clean(&self) -> bool {
         self.is_clean
     }
 
-    /// Writes what was asked for to where it was asked for.
+    /// Writes the requested reports.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// If a report cannot be written.
     pub(crate) fn show(&self) -> io::Result<()> {
         let json_path = self.output.json.as_deref();
         let is_json_on_output = json_path == Some(Path::new("-"));
@@ -182,7 +182,7 @@ impl Report {
         }
     }
 
-    /// What is to be said about the errors as a whole.
+    /// Advice about the errors as a whole.
     fn advice(&self) -> Option<String> {
         let Connections { opened, failed } = self.connections;
         let Messages { verified, warm_up, .. } = self.messages;
@@ -207,7 +207,7 @@ impl Report {
     }
 }
 
-/// That nobody reads any more is no reason to fail.
+/// A closed reader is not a failure.
 fn ignore_broken_pipe(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -341,7 +341,7 @@ impl fmt::Display for Latency {
     }
 }
 
-/// A time with three digits and a unit that fits.
+/// A time with three digits and a suitable unit.
 struct Micros(f64);
 
 impl fmt::Display for Micros {

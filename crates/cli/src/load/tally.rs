@@ -1,4 +1,4 @@
-//! What was measured, of one worker or of all.
+//! The results of one worker or of all workers.
 
 use hdrhistogram::Histogram;
 
@@ -7,40 +7,40 @@ use super::{
     fault::{Fault, Kind},
 };
 
-/// The longest latency that is told from longer ones: an hour.
+/// Upper bound of distinguishable latencies: an hour.
 const LATENCY_MAX: Nanos = 3_600_000_000_000;
 
-/// Decimal digits of a latency that are kept.
+/// Significant decimal digits of a latency.
 const DIGITS: u8 = 3;
 
-/// How many faults are told in words.
+/// Number of faults that are described in words.
 const TEXTS_MAX: usize = 8;
 
 /// Counts and latencies.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// Connections that were opened, handshake included.
+    /// Connections opened, handshake included.
     pub(crate) opened: u64,
-    /// Messages that were sent in the measured time and answered correctly.
+    /// Messages sent in the measured time and answered correctly.
     pub(crate) messages: u64,
-    /// Messages that were answered correctly, but only warmed up.
+    /// Messages answered correctly, but sent during the warm-up.
     pub(crate) warm_up: u64,
-    /// Messages whose moment came in the measured time and that were not sent.
+    /// Messages that were due in the measured time and not sent.
     pub(crate) unsent: u64,
-    /// Messages that were sent and not answered, or wrongly.
+    /// Messages sent but not answered, or answered wrongly.
     pub(crate) unanswered: u64,
-    /// When the last measured message was answered.
+    /// Time of the answer to the last measured message.
     pub(crate) last_answer: Nanos,
-    /// When the measured time was over; 0 if it was not ended by the clock or a signal.
+    /// End of the measured time; 0 unless the clock or a signal ended it.
     pub(crate) ended: Nanos,
-    /// Latencies in nanoseconds, of `messages` and `unsent`.
+    /// Latencies of `messages` and `unsent`, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
     faults: [u64; Kind::ALL.len()],
     texts: Vec<String>,
     cpu: Option<[Sample; 2]>,
 }
 
-/// What the process has used by a moment.
+/// CPU time that the process has used up to a moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) at: Nanos,
@@ -65,7 +65,7 @@ impl Tally {
         }
     }
 
-    /// A message was answered correctly.
+    /// Counts a message that was answered correctly.
     #[inline]
     pub(crate) fn answered(&mut self, latency: Option<Nanos>, now: Nanos) {
         match latency {
@@ -78,7 +78,7 @@ impl Tally {
         }
     }
 
-    /// Messages were not sent in time.
+    /// Counts messages that were not sent in time.
     pub(crate) fn unsent(&mut self, unsent: Unsent) {
         self.unsent += unsent.count;
         for (wait, count) in unsent.waits() {
@@ -86,7 +86,7 @@ impl Tally {
         }
     }
 
-    /// A connection has failed, and so many of its messages remain unanswered.
+    /// Counts a failed connection and its unanswered messages.
     pub(crate) fn fault(&mut self, connection: u64, fault: Fault, unanswered: u64) {
         self.unanswered += unanswered;
         self.faults[fault.kind as usize] += 1;
@@ -95,25 +95,25 @@ impl Tally {
         }
     }
 
-    /// Notes what the process has used so far, in the measured time.
+    /// Notes the CPU time used so far, in the measured time.
     pub(crate) fn sample_cpu(&mut self, sample: Sample) {
         let [first, _] = self.cpu.unwrap_or([sample; 2]);
         self.cpu = Some([first, sample]);
     }
 
-    /// How much of a processor this process has used in the measured time: 1 is all of one. `None`
-    /// if that was too short to say.
+    /// Returns this process's CPU use in the measured time: 1 is one full CPU. `None` if the time
+    /// was too short to tell.
     pub(crate) fn cpu_share(&self) -> Option<f64> {
         let [first, last] = self.cpu?;
         (last.at > first.at).then(|| (last.cpu - first.cpu) as f64 / (last.at - first.at) as f64)
     }
 
-    /// How many connections had a fault.
+    /// Number of connections that had a fault.
     pub(crate) fn failed(&self) -> u64 {
         self.faults.iter().sum()
     }
 
-    /// The kinds of faults that there were, and how many of each.
+    /// The kinds of faults that occurred, with their counts.
     pub(crate) fn faults(&self) -> impl Iterator<Item = (Kind, u64)> {
         Kind::ALL
             .into_iter()
@@ -121,12 +121,12 @@ impl Tally {
             .filter(|(_, count)| *count > 0)
     }
 
-    /// The first faults, in words.
+    /// Descriptions of the first faults.
     pub(crate) fn texts(&self) -> &[String] {
         &self.texts
     }
 
-    /// Adds what another worker has measured.
+    /// Adds the results of another worker.
     pub(crate) fn add(&mut self, other: &Self) {
         self.opened += other.opened;
         self.messages += other.messages;

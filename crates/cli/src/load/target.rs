@@ -1,4 +1,4 @@
-//! Where the load goes, and in which protocol: what the URL on the command line says.
+//! The target of the load and its protocol: the URL of the command line.
 
 use std::{
     fmt, io,
@@ -10,20 +10,20 @@ use std::{
 use anyhow::Context as _;
 use windlass_ws::handshake::ClientRequest;
 
-/// The port of a `ws:` URL that names none (RFC 6455 section 3).
+/// The port of a `ws:` URL without a port (RFC 6455 section 3).
 const PORT_DEFAULT: u16 = 80;
 
-/// A URL, taken apart.
+/// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// As it was written, for the report.
+    /// The original text, for the report.
     url: String,
     place: Place,
-    /// `None` where bytes are all there is.
+    /// `None` for a raw byte stream.
     pub(crate) upgrade: Option<Resource>,
 }
 
-/// What a WebSocket handshake asks for.
+/// The resource of a WebSocket handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
     /// The Host header.
@@ -32,7 +32,7 @@ pub(crate) struct Resource {
     pub(crate) path: String,
 }
 
-/// Where somebody listens.
+/// The place where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     Tcp { host: String, port: u16 },
@@ -47,16 +47,16 @@ pub(crate) enum Address {
 }
 
 impl Target {
-    /// Whether it speaks WebSocket.
+    /// Returns whether the protocol is WebSocket.
     pub(crate) const fn is_websocket(&self) -> bool {
         self.upgrade.is_some()
     }
 
-    /// The addresses of the place, which are several where a name has several. Never empty.
+    /// Returns the addresses of the place; a name may have several. Never empty.
     ///
     /// # Errors
     ///
-    /// When the name cannot be resolved.
+    /// If the name cannot be resolved.
     pub(crate) fn resolve(&self) -> anyhow::Result<Vec<Address>> {
         match &self.place {
             Place::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
@@ -90,7 +90,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Why a URL is none of ours.
+/// Why a URL is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UrlError {
     Scheme,
@@ -167,7 +167,7 @@ fn websocket(rest: &str) -> Result<(Place, Option<Resource>), UrlError> {
     Ok((Place::Tcp { host, port: port.unwrap_or(PORT_DEFAULT) }, Some(upgrade)))
 }
 
-/// What the handshake's own rules say of host and path, before anybody connects.
+/// Checks host and path by the handshake's own rules, before any connection.
 fn resource(host: &str, path: &str) -> Result<Resource, UrlError> {
     match ClientRequest::new(host, path, [0; 16]).write(&mut Vec::new()) {
         Ok(()) => Ok(Resource { host: host.to_owned(), path: path.to_owned() }),
@@ -184,7 +184,7 @@ fn unix(path: &str) -> Result<Place, UrlError> {
     }
 }
 
-/// The host without the brackets that an IPv6 address has in a URL, and the port.
+/// Splits an authority into the host, without the brackets of an IPv6 address, and the port.
 fn split_authority(authority: &str) -> Result<(String, Option<u16>), UrlError> {
     if authority.contains('@') {
         return Err(UrlError::UserInfo);

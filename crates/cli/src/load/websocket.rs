@@ -1,4 +1,4 @@
-//! The WebSocket side of a connection, on the engine's client role.
+//! The WebSocket side of a connection, built on the engine's client role.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::{
     target::Resource,
 };
 
-/// Bytes of a frame that are not payload, with some to spare.
+/// Upper bound of a frame's bytes beside the payload.
 const FRAME_EXTRA: usize = 1024;
 
-/// What all connections have in common.
+/// WebSocket state that all connections share.
 pub(crate) struct Speech {
     resource: Resource,
     config: Arc<Config>,
@@ -25,12 +25,12 @@ pub(crate) struct Speech {
 }
 
 impl Speech {
-    /// For messages of `size` bytes.
+    /// Creates the state for messages of `size` bytes.
     pub(crate) fn new(resource: Resource, size: usize, deflate: bool) -> Self {
         let mut limits = Limits::DEFAULT;
         limits.frame_max = limits.frame_max.max(size + FRAME_EXTRA);
         limits.message_max = limits.frame_max;
-        // The messages are our own, and may compress as well as they like.
+        // The answers contain this program's own messages, so any compression ratio is legitimate.
         limits.inflate_ratio_max = None;
         let config = Arc::new(Config::client(entropy).with_limits(limits));
         Self { resource, config, deflate: deflate.then_some(DeflateConfig::DEFAULT) }
@@ -50,15 +50,15 @@ fn entropy(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the kernel gives random bytes");
 }
 
-/// A handshake that is under way.
+/// A handshake in progress.
 pub(crate) struct Upgrade {
     key: [u8; 16],
-    /// The response, as far as it has come.
+    /// The part of the response received so far.
     received: Vec<u8>,
 }
 
 impl Upgrade {
-    /// A handshake, and the request to send.
+    /// Starts a handshake, and returns it with the request to send.
     pub(crate) fn begin(speech: &Speech) -> (Self, Vec<u8>) {
         let mut key = [0; 16];
         entropy(&mut key);
@@ -67,12 +67,12 @@ impl Upgrade {
         (Self { key, received: Vec::new() }, request)
     }
 
-    /// Takes a piece of the response. Once it is whole: the engine, and the bytes behind the
-    /// response.
+    /// Takes a piece of the response. When the response is complete, returns the engine and the
+    /// bytes after the response.
     ///
     /// # Errors
     ///
-    /// When the server does not switch to WebSocket.
+    /// If the server does not switch to WebSocket.
     pub(crate) fn read(
         &mut self,
         input: &[u8],
@@ -99,19 +99,19 @@ impl Upgrade {
     }
 }
 
-/// What a pass over received bytes has come to.
+/// The outcome of a pass over received bytes.
 pub(crate) struct Heard {
     pub(crate) outcome: Outcome,
-    /// What the server's Close frame says, if one has come.
+    /// The text of the server's Close frame, if one was received.
     pub(crate) goodbye: Option<String>,
 }
 
-/// Goes over received bytes, tells the dialogue of every message, and puts what is to be sent next
-/// behind what the engine answers by itself.
+/// Processes received bytes and passes every message to the dialogue. Appends the next messages to
+/// the engine's own replies.
 ///
 /// # Errors
 ///
-/// What the dialogue finds wrong, or that the server breaks the protocol.
+/// The fault that the dialogue finds, or a violation of the protocol by the server.
 #[inline]
 pub(crate) fn hear(
     engine: &mut Engine,
@@ -140,11 +140,11 @@ pub(crate) fn hear(
                 goodbye = Some(format!("the server has closed the connection {code}{reason}"));
             }
             Event::Violation(violation) => return Err(Fault::new(Kind::Protocol, violation)),
-            // Pings are answered by the engine.
+            // The engine answers pings.
             _ => {}
         }
     }
-    // All that may be sent now goes out in one write. After a Close frame nothing may.
+    // All messages that may be sent now leave in one write. None may follow a Close frame.
     while goodbye.is_none()
         && let Some(message) = dialogue.next()
     {
@@ -155,11 +155,11 @@ pub(crate) fn hear(
     Ok(Heard { outcome: pass.finish(), goodbye })
 }
 
-/// The Close frame of an orderly end.
+/// Returns the Close frame of an orderly end.
 ///
 /// # Errors
 ///
-/// [`SendError::Closed`] when one was sent already.
+/// [`SendError::Closed`] if one was already sent.
 pub(crate) fn goodbye<'s>(
     engine: &mut Engine,
     scratch: &'s mut Scratch,

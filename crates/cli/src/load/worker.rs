@@ -1,8 +1,8 @@
 //! One worker: a reactor with its desk, and the timers around it.
 //!
-//! First all connections are opened, a bounded number at a time. When every worker has its own, all
-//! begin at one moment. Each says goodbye to the server when its part is done; the last worker to
-//! be done stops them all.
+//! 1. All connections are opened, a bounded number at a time.
+//! 2. When every worker has opened its connections, all start at one moment.
+//! 3. Each connection closes when its part is done. The last worker to finish stops them all.
 
 use std::{cell::RefCell, io, num::NonZeroU64, rc::Rc, sync::Arc, time::Duration};
 
@@ -16,28 +16,27 @@ use super::{
     client::Client, control::Control, course::Nanos, desk::Desk, plan::Plan, target::Address,
 };
 
-/// How often a worker looks up from its connections.
+/// Interval of a worker's periodic work.
 const TICK: Duration = Duration::from_millis(10);
 
-/// From when all workers are ready to the first message, if they are several: each hears of it at
-/// its next tick.
+/// Time from when all workers are ready to the first message, if there are several workers. Each
+/// learns of the start at its next tick.
 const START_DELAY: Duration = Duration::from_millis(50);
 
-/// Subscribers that are no connections: signals, timers, and some to spare.
+/// Subscribers other than connections: signals, timers, and some spare ones.
 const OTHER_SUBSCRIBERS: usize = 64;
 
-/// Bytes of output beside the messages themselves: headers, handshakes, control frames.
+/// Bytes of output beside the messages: headers, handshakes, control frames.
 const OUTPUT_EXTRA: usize = 1 << 16;
 
-/// Makes the reactor of a worker, on the worker's own thread.
+/// Creates the reactor of a worker, on the worker's own thread.
 pub(crate) fn set_up(
     worker: Worker,
     plan: &Arc<Plan>,
     control: &Arc<Control>,
 ) -> io::Result<Reactor> {
     if plan.args.rate.is_some() {
-        // The kernel lets timers be late by 50 µs unless it is told otherwise, and each message
-        // would wait for that.
+        // By default the kernel lets timers be late by 50 µs, which would delay each message.
         set_current_timer_slack(NonZeroU64::new(1))?;
     }
     let connections = plan.connections_of(worker.index).count();
@@ -55,7 +54,7 @@ pub(crate) fn set_up(
     let tick = move |mut turn: Turn<'_, _>| {
         desk.borrow_mut().tick(&mut turn);
         if desk.borrow().control.is_given_up() {
-            // Whatever goes on would not be measured.
+            // The work that remains would not be measured.
             return turn.stop();
         }
         open_more(&desk, &mut turn);
@@ -70,7 +69,7 @@ pub(crate) fn set_up(
     Ok(reactor)
 }
 
-/// The first signal ends the measuring in order, the second one at once.
+/// The first signal ends the measurement in order, the second one immediately.
 fn end_on_signals(desk: &Rc<RefCell<Desk>>, reactor: &mut Reactor) -> io::Result<()> {
     let signals = SignalSet::new([Signal::INT, Signal::TERM])?;
     let control = Arc::clone(&desk.borrow().control);
@@ -88,7 +87,7 @@ fn end_on_signals(desk: &Rc<RefCell<Desk>>, reactor: &mut Reactor) -> io::Result
     Ok(())
 }
 
-/// Opens connections as long as there is room for more on their way. When none is left the worker
+/// Opens connections while fewer than the maximum are being opened. When none is left, the worker
 /// is ready.
 pub(crate) fn open_more(desk: &Rc<RefCell<Desk>>, turn: &mut Turn<'_>) {
     loop {
@@ -118,8 +117,8 @@ fn connector(address: &Address, plan: &Plan) -> Connector {
     connector.stream(StreamOptions::new().output_max(output_max)).timeout(Some(args.timeout))
 }
 
-/// Begins, once it is known when: sets the timers of the first message, of the schedule and of the
-/// end.
+/// Starts once the common start is known: sets the timers of the first message, of the schedule and
+/// of the end.
 fn begin_if_ready(desk: &Rc<RefCell<Desk>>, turn: &mut Turn<'_>) {
     let Some(origin) = desk.borrow_mut().begins_at() else { return };
     let started = Rc::clone(desk);
@@ -135,14 +134,14 @@ fn begin_if_ready(desk: &Rc<RefCell<Desk>>, turn: &mut Turn<'_>) {
     });
 }
 
-/// A timer for each moment of the schedule at which something is to be sent.
+/// Sets a timer for each moment of the schedule at which a message is due.
 fn keep_pace(desk: &Rc<RefCell<Desk>>, origin: Nanos, turn: &mut Turn<'_>) {
     let pacing = Rc::clone(desk);
     let clock = desk.borrow().control.clock;
     let pace = move |tick: Tick, mut turn: Turn<'_, _>| {
         let next = pacing.borrow_mut().keep_pace(&mut turn);
         if let Some(next) = next.and_then(|moment| clock.instant(moment)) {
-            // It is this very timer.
+            // The key belongs to this very timer.
             let _ = turn.reset_at(tick.key, next);
         }
     };
@@ -151,7 +150,7 @@ fn keep_pace(desk: &Rc<RefCell<Desk>>, origin: Nanos, turn: &mut Turn<'_>) {
     }
 }
 
-/// Calls something at a moment; never, if that is too far away for the clock.
+/// Calls a function at a moment, or never if the moment is too far away for the clock.
 fn at(
     desk: &Rc<RefCell<Desk>>,
     moment: Nanos,
@@ -168,18 +167,18 @@ fn at(
     turn.at(moment, fire).expect("timers are few");
 }
 
-/// Somebody wants the end.
+/// Handles a request to end early.
 fn end_early(desk: &Rc<RefCell<Desk>>, turn: &mut Turn<'_>) {
     let is_running = desk.borrow().is_running();
     if is_running {
         desk.borrow_mut().end(turn);
     } else {
-        // Nothing was measured, and nothing is owed to anybody.
+        // No measurement has begun, so no answers are outstanding.
         turn.stop();
     }
 }
 
-/// Ends the program when the last worker has nothing more to do.
+/// Ends the program when the last worker is done.
 pub(crate) fn end_if_done(desk: &Rc<RefCell<Desk>>, turn: &mut Turn<'_>) {
     let mut at_desk = desk.borrow_mut();
     if at_desk.becomes_done() && at_desk.control.is_last_to_end() {

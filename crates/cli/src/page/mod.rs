@@ -1,17 +1,16 @@
-//! The page that a browser is given: a chat and an echo run, one file without anything from
-//! elsewhere.
+//! The page for browsers: a chat and an echo test, in one file without external resources.
 //!
-//! A room is a path: `/room/lobby` is the page, and a WebSocket of the same path is the room. The
-//! page at `/` is in the lobby. An echo run opens `/echo`. All of these are relative to where the
-//! page is served, since a proxy may put a path in front. What the page sends is JSON text,
-//! `{"name": …, "text": …}`; what others send in other forms is shown as it came.
+//! A room is a path: `/room/lobby` is the page, and a WebSocket on the same path is the room. The
+//! page at `/` joins the lobby. An echo test opens `/echo`. All of these are relative to the page's
+//! own address, because a proxy may add a path prefix. The page sends JSON text, `{"name": …,
+//! "text": …}`. It shows messages of other clients in any other form as received.
 
-/// The page, in HTML. Its own Content-Security-Policy allows its script and its style by their
-/// hashes, and connections to where it came from; nothing else.
+/// The page in HTML. Its own Content-Security-Policy allows its script and its style by their
+/// hashes, connections to its own origin, and nothing else.
 pub(crate) const INDEX: &str = include_str!("index.html");
 
-/// What the page's `<meta>` element cannot say, as a header `Content-Security-Policy`: that no
-/// other page may frame it (CSP level 3, section 3.3).
+/// The part of the policy that a `<meta>` element cannot express, sent as a header
+/// `Content-Security-Policy`: no other page may frame this one (CSP level 3, section 3.3).
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "frame-ancestors 'none'";
 
 #[cfg(test)]
@@ -20,7 +19,7 @@ mod tests {
     use base64::{Engine as _, prelude::BASE64_STANDARD};
     use sha2::{Digest as _, Sha256};
 
-    /// What stands between two strings that occur once.
+    /// The text between two strings that occur once.
     fn between<'a>(start: &str, end: &str) -> &'a str {
         assert_eq!(INDEX.matches(start).count(), 1, "{start} occurs once");
         let (_, rest) = INDEX.split_once(start).expect("it occurs");
@@ -42,7 +41,7 @@ mod tests {
             assert!(policy.contains(&expected), "after a change the policy needs `{expected}`");
         }
         assert!(policy.starts_with("default-src 'none';"));
-        // A browser ignores it in the page.
+        // A browser ignores this directive inside the page.
         assert!(
             !policy.contains("frame-ancestors")
                 && CONTENT_SECURITY_POLICY.starts_with("frame-ancestors")
@@ -51,7 +50,7 @@ mod tests {
 
     #[test]
     fn nothing_comes_from_elsewhere() {
-        // The only address is the name of a namespace in the icon, which nobody asks for.
+        // The only URL is the name of a namespace in the icon, which is never requested.
         let addresses: Vec<&str> =
             INDEX.match_indices("//").map(|(at, _)| &INDEX[at.saturating_sub(6)..at + 8]).collect();
         for address in addresses.iter().filter(|address| address.contains(':')) {

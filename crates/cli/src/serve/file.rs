@@ -1,7 +1,7 @@
-//! `--config FILE`: options in a file, by the names they have on the command line.
+//! `--config FILE`: options in a file, by their names on the command line.
 //!
-//! The file's values are given to the same parser as the command line's, so that they are checked
-//! by the same rules and refused with the same words.
+//! The values go through the same parser as the command line, so the same checks and error messages
+//! apply.
 
 use std::{ffi::OsString, fs, path::Path};
 
@@ -9,11 +9,11 @@ use anyhow::{Context as _, bail};
 use clap::{ArgAction, ArgMatches, Command, parser::ValueSource};
 use toml::{Table, Value};
 
-/// The option that names the file; a file cannot name another one.
+/// The option that names the file; a file cannot name another file.
 pub(crate) const CONFIG: &str = "config";
 
-/// The arguments that the file stands for: all but those that `given`, the command line, has said
-/// otherwise.
+/// Returns the arguments that the file stands for, except those overridden by `given`, the command
+/// line.
 pub(crate) fn arguments(
     path: &Path,
     command: &Command,

@@ -5,7 +5,7 @@ use std::io;
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
 
-/// How the log is written.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// A line of text for each event
@@ -14,17 +14,17 @@ pub(crate) enum Format {
     Json,
 }
 
-/// How much is written.
+/// The least severe level that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Level {
     Off,
-    /// What stops the server
+    /// Errors that stop the server
     Error,
-    /// What it cannot do as asked, for want of something
+    /// Also warnings about missing resources, such as file descriptors
     Warn,
-    /// Its start and its end, and what it refuses: a line a second at most
+    /// Also start and shutdown, and refused connections (at most one line a second)
     Info,
-    /// Every connection too
+    /// Also every connection
     Debug,
 }
 
@@ -40,7 +40,7 @@ impl Level {
     }
 }
 
-/// Begins the log of this process. A second call changes nothing.
+/// Starts the log of this process. A second call has no effect.
 pub(crate) fn begin(format: Format, level: Level) {
     let log = tracing_subscriber::fmt()
         .with_writer(io::stderr)

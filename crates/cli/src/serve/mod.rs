@@ -1,4 +1,4 @@
-//! `windlass serve`: sets the server up, runs it until a signal, and says what it did.
+//! `windlass serve`: sets the server up, runs it until a signal, and prints a summary.
 
 pub(crate) mod args;
 mod file;
@@ -27,15 +27,15 @@ pub(crate) use {
     file::{CONFIG, arguments as file_arguments},
 };
 
-/// Serves until SIGINT, SIGTERM or SIGHUP, also on what the service manager has passed. Writes the
-/// addresses it listens on to `out`, and at the end a line of statistics.
+/// Serves until SIGINT, SIGTERM or SIGHUP, including on sockets passed by the service manager.
+/// Writes the listening addresses to `out`, and a line of statistics at the end.
 pub(crate) fn run(
     args: &Args,
     inherited: Result<Vec<Inherited>, InheritedError>,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     let inherited = inherited.context("cannot take over the service manager's sockets")?;
-    // Before anything else, and before there are other threads.
+    // Signals must be blocked first, before other threads exist.
     let supervisor = Supervisor::new(args.backend)?;
     log::begin(args.log, args.log_level);
     let connections_max = nofile::connections_max(args.connections, usize::from(args.workers))?;
@@ -57,8 +57,8 @@ pub(crate) fn run(
     say(out, format_args!("stopped by {stopped_by}: {}, on {backend}", report.line()))
 }
 
-/// Writes a line. That nobody reads any more is no reason to fail: `windlass serve | head -1`
-/// closes its end early.
+/// Writes a line. A closed reader is not a failure: `windlass serve | head -1` closes its end
+/// early.
 fn say(out: &mut impl Write, line: std::fmt::Arguments<'_>) -> anyhow::Result<()> {
     match writeln!(out, "{line}").and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -1,4 +1,4 @@
-//! `--mode raw`: what comes is sent back, byte for byte.
+//! `--mode raw`: echoes received bytes.
 
 mod counts;
 
@@ -31,7 +31,7 @@ use counts::add;
 /// Subscribers beside the connections of a worker: its listeners and the reactor's own.
 const OTHER_SUBSCRIBERS: usize = 1100;
 
-/// One connection. It has no state: what the client does not take waits in its stream.
+/// One connection. It has no state: output that the client has not read waits in its stream.
 struct Raw {
     counts: Arc<Counts>,
 }
@@ -45,8 +45,8 @@ impl StreamHandler for Raw {
         let length = input.len();
         match stream.reply(input, ..) {
             Ok(()) => add(&self.counts.bytes, length as u64),
-            // Nothing more is read above the high watermark, so it never comes to this. Bytes must
-            // not be lost in silence.
+            // Reading stops above the high watermark, so this does not happen. Bytes must not be
+            // lost silently.
             Err(_) => stream.abort(),
         }
     }
@@ -65,7 +65,7 @@ impl StreamHandler for Raw {
     }
 }
 
-/// The workers, and what they count.
+/// The workers and their counts.
 struct RawServer {
     workers: RunningWorkers,
     counts: Arc<Counts>,
@@ -82,7 +82,7 @@ impl Running for RawServer {
     }
 
     fn ender(&self) -> Box<dyn Fn(Manner)> {
-        // There is nothing to say to a client by which it would know.
+        // The protocol has no way to notify a client of the end.
         let stops = self.workers.stops().to_vec();
         Box::new(move |_| stops.iter().for_each(windlass::Stop::stop))
     }
@@ -114,7 +114,7 @@ pub(crate) fn start(
             .backend(backend)
             .subscribers_max(connections_max + OTHER_SUBSCRIBERS);
         let reactor = set_up(sockets, options, builder, &limit, &theirs)?;
-        // The first that is there speaks for all.
+        // All workers use the same backend, so the first one sets the value.
         let _ = chosen.set(reactor.backend());
         Ok(reactor)
     };
@@ -143,8 +143,8 @@ fn set_up(
     Ok(reactor)
 }
 
-/// Notes, every second, how often listeners have had to rest, and how often they had as many
-/// connections as may be.
+/// Notes every second how often listeners paused accepting, and how often they reached the
+/// connection limit.
 fn count_waits(
     mut listeners: Vec<(ListenerKey, [u64; 2])>,
     counts: &Arc<Counts>,

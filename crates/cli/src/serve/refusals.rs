@@ -1,4 +1,4 @@
-//! The log's lines about connections that did not come to be.
+//! Log lines about refused connections.
 
 use std::{
     cell::{Cell, RefCell},
@@ -8,16 +8,16 @@ use std::{
 use tracing::{debug, info};
 use windlass_server::Refused;
 
-/// At most one line in this time is for who looks at the server's doings as a whole; a flood is not
-/// to fill his disk.
+/// Minimum time between two lines at the server's log level, so that a flood does not fill the
+/// disk.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
 
-/// What a worker tells of refusals: each at the level of single connections, and one a second at
-/// that of the server.
+/// Logs a worker's refusals: each one at the level of single connections, and one a second at the
+/// level of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     pace: RefCell<Pace>,
-    /// How many there have been since the last line.
+    /// Number of refusals since the last line.
     more: Cell<u64>,
 }
 
@@ -34,7 +34,7 @@ impl Refusals {
     }
 }
 
-/// When the last line was.
+/// The time of the last line.
 #[derive(Debug, Default)]
 struct Pace(Option<Instant>);
 

@@ -1,4 +1,4 @@
-//! What the server has done so far.
+//! The server's counts so far.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use windlass_server::{Counts as Served, Stats};
 
 use super::raw::Counts;
 
-/// The counts of a server, on any thread.
+/// The counts of a server, readable on any thread.
 #[derive(Clone, Debug)]
 pub(crate) enum Report {
     Served(Served),
@@ -14,7 +14,7 @@ pub(crate) enum Report {
 }
 
 impl Report {
-    /// How often listeners had to rest.
+    /// Number of times that listeners paused accepting.
     pub(crate) fn accepting_paused(&self) -> u64 {
         match self {
             Self::Served(counts) => counts.stats().accepting_paused,
@@ -22,7 +22,7 @@ impl Report {
         }
     }
 
-    /// How often there were as many connections as may be.
+    /// Number of times that the connection limit was reached.
     pub(crate) fn limits_reached(&self) -> u64 {
         match self {
             Self::Served(counts) => counts.stats().connection_limits_reached,
@@ -30,7 +30,8 @@ impl Report {
         }
     }
 
-    /// How many bytes the load may hold: those that wait, and a mebibyte for each connection.
+    /// Number of bytes that the load may use: the waiting bytes, and a mebibyte for each
+    /// connection.
     pub(crate) fn load(&self) -> u64 {
         let (waiting, connections) = match self {
             Self::Served(counts) => {
@@ -42,7 +43,7 @@ impl Report {
         waiting.saturating_add(connections << 20)
     }
 
-    /// For the end.
+    /// The final summary line.
     pub(crate) fn line(&self) -> String {
         match self {
             Self::Served(counts) => line(&counts.stats()),

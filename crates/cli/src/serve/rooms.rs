@@ -1,4 +1,4 @@
-//! What the server does with messages: rooms, and an echo.
+//! The server's handling of messages: rooms and an echo.
 
 use std::fmt;
 
@@ -13,26 +13,26 @@ use super::refusals::Refusals;
 /// The path that echoes.
 pub(crate) const ECHO_PATH: &str = "/echo";
 
-/// The paths of rooms. What follows the slash is the room's name.
+/// The paths of rooms. The part after the slash is the room's name.
 pub(crate) const ROOMS: &str = "/room/*";
 
-/// What is said of other paths.
+/// The response text for other paths.
 pub(crate) const NOT_FOUND: &str =
     "there is nothing here: rooms are at /room/NAME, and the echo is at /echo";
 
-/// Relays messages within rooms, or sends them back.
+/// Relays messages within rooms, or echoes them.
 #[derive(Debug)]
 pub(crate) struct Rooms {
-    /// On every path.
+    /// Echo on every path.
     pub(crate) echoes: bool,
     pub(crate) refusals: Refusals,
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug)]
 pub(crate) enum Purpose {
     Echo,
-    /// A room, which is a topic by the same name as its path.
+    /// A room, which is a topic with the same name as its path.
     Room(Box<str>),
 }
 
@@ -65,7 +65,7 @@ impl Handler for Rooms {
 
     fn on_open(&self, connection: &mut Connection<'_>, purpose: &mut Purpose) {
         if tracing::enabled!(tracing::Level::DEBUG) {
-            // A peer that has hung up already has no address any more.
+            // A peer that has already disconnected has no address any more.
             let peer =
                 connection.peer().map_or_else(|_| "unknown".to_owned(), |peer| peer.to_string());
             debug!(id = %connection.id(), %peer, room = %purpose, "open");
@@ -82,7 +82,7 @@ impl Handler for Rooms {
         message: Message<'_>,
     ) {
         match purpose {
-            // Refused after a Close, and then nobody waits for it.
+            // This fails only after a Close frame, and then no reply is expected.
             Purpose::Echo => _ = connection.reply_in_place(message),
             Purpose::Room(room) => _ = connection.publish(room, message.to_out()),
         }

@@ -1,4 +1,4 @@
-//! What the server is made of: its pages, its rooms, its limits.
+//! Assembles the server: its pages, rooms and limits.
 
 use std::{io, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::page;
 
-/// The server, and how long it has to end.
+/// The server, and the time allowed for its shutdown.
 struct Site {
     server: RunningServer,
     drain_timeout: Duration,
@@ -69,7 +69,7 @@ pub(crate) fn start(
 }
 
 impl Args {
-    /// The library says the same, by the names of its own settings.
+    /// The library makes the same check, but names its own settings in the error.
     fn check_buffer(&self, options: &Options) -> anyhow::Result<()> {
         if let Err(error) = options.check() {
             ensure!(
@@ -83,7 +83,7 @@ impl Args {
         Ok(())
     }
 
-    /// The settings of the server.
+    /// Returns the settings of the server.
     fn options(&self, connections_max: usize) -> anyhow::Result<Options> {
         let mut options = Options::new();
         options.routes = match self.mode {

@@ -1,4 +1,4 @@
-//! Where the server listens: TCP addresses, a Unix socket, sockets from the service manager.
+//! The listening sockets: TCP addresses, a Unix socket, sockets from the service manager.
 
 use std::{
     fs, io,
@@ -25,38 +25,38 @@ use windlass::{
 
 use super::args::{Args, Mode};
 
-/// Where to listen if nobody says.
+/// Default address.
 const ADDRESS_DEFAULT: &str = "127.0.0.1:9001";
 
-/// How long a server on a ring tries to listen at an address that is taken. When a server on a ring
-/// is killed, the kernel takes the ring apart after the process has ended, 10 to 20 ms later, and
-/// until then the ring holds the socket that listens.
+/// How long a server on io_uring retries if its address is in use. When such a server is killed,
+/// the kernel releases its ring 10 to 20 ms after the process has ended. Until then the ring keeps
+/// the listening socket open.
 const TAKEN_MAX: Duration = Duration::from_secs(1);
 const TAKEN_STEP: Duration = Duration::from_millis(10);
 
-/// The sockets of all workers, which listen already. The server takes them out, so that nobody
-/// listens any more when it does not.
+/// The listening sockets of all workers. The server takes them out, so that they are closed when it
+/// stops listening.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
-    /// What is spoken there.
+    /// The scheme in the addresses.
     scheme: &'static str,
     workers: usize,
-    /// How long to try to listen at an address that is taken.
+    /// How long to retry if an address is in use.
     patience: Duration,
-    /// One for each worker, or one for all.
+    /// One group for each worker, or one for all.
     groups: Vec<Vec<OwnedFd>>,
-    /// Where that is, for people.
+    /// The addresses, in a form for people.
     pub(crate) places: Vec<String>,
-    /// The file of the Unix socket; it goes when the server does.
+    /// The file of the Unix socket; it is removed when the server ends.
     file: Option<SocketFile>,
 }
 
-/// A Unix socket's file, which the server has made and removes.
+/// The file of a Unix socket, which the server creates and removes.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    /// Which file it is, on which device: while this server drains, its successor may put another
-    /// one in its place.
+    /// Identifies the file on its device: while this server drains, its successor may replace the
+    /// file.
     identity: Identity,
 }
 
@@ -69,13 +69,14 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|there| there == self.identity) {
-            // Somebody may have removed it just now.
+            // The file may have been removed just now.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Device, number, and when it was made, if the file system knows: a number is soon used again.
+/// Device, inode number, and creation time if the file system has it: inode numbers are soon
+/// reused.
 type Identity = (u64, u64, Option<SystemTime>);
 
 fn identity(path: &Path) -> io::Result<Identity> {
@@ -84,8 +85,8 @@ fn identity(path: &Path) -> io::Result<Identity> {
 }
 
 impl Sockets {
-    /// Opens what was asked for. Sockets from the service manager come first; without any of these
-    /// it is the default address.
+    /// Opens the requested sockets. Sockets from the service manager come first. If nothing was
+    /// requested, the default address is used.
     pub(crate) fn open(args: &Args, inherited: Vec<Inherited>) -> anyhow::Result<Self> {
         let scheme = if args.mode == Mode::Raw { "tcp" } else { "http" };
         let patience = if args.backend == Backend::Uring { TAKEN_MAX } else { Duration::ZERO };
@@ -121,13 +122,13 @@ impl Sockets {
         Ok(sockets)
     }
 
-    /// A socket of its own for each worker: the kernel spreads the connections over them.
+    /// Opens a socket for each worker: the kernel distributes the connections among them.
     fn listen_on(&mut self, address: SocketAddr) -> io::Result<()> {
         let group = self.retried(|| ListenOptions::new().tcp_group(address, self.workers))?;
         self.take(group)
     }
 
-    /// Makes the file. One that a server has left behind, and on which nobody listens, is replaced.
+    /// Creates the socket file. A file left by a server that no longer listens is replaced.
     fn listen_at(&mut self, path: &Path) -> io::Result<()> {
         let options = ListenOptions::new();
         let listener = self.retried(|| match options.unix(path) {
@@ -141,13 +142,13 @@ impl Sockets {
         self.take(vec![listener])
     }
 
-    /// Tries to listen, again and again while the address is taken and there is patience.
+    /// Tries to listen, and retries while the address is in use, for at most `patience`.
     fn retried<T>(&self, mut listen: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let end = Instant::now() + self.patience;
         loop {
             match listen() {
                 Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
-                    // sleep: nothing tells when the kernel has let go of the address.
+                    // sleep: no event tells when the kernel has released the address.
                     thread::sleep(TAKEN_STEP);
                 }
                 outcome => return outcome,
@@ -167,8 +168,8 @@ impl Sockets {
         Ok(())
     }
 
-    /// Takes the sockets of each worker out. Where there is one for all, whoever comes first takes
-    /// the connection.
+    /// Takes the sockets of each worker out. If there is one for all, the first worker to accept
+    /// gets the connection.
     pub(crate) fn of_each_worker(&mut self) -> io::Result<Vec<Vec<OwnedFd>>> {
         let groups = std::mem::take(&mut self.groups);
         let of = |worker: usize| {
@@ -178,16 +179,16 @@ impl Sockets {
     }
 }
 
-/// A Unix socket that does not block.
+/// Creates a non-blocking Unix socket.
 fn stream_socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Whether the path is a socket on which nobody listens.
+/// Returns whether the path is a socket without a listener.
 fn is_abandoned(path: &Path) -> bool {
-    // Without waiting: who listens and accepts nobody makes connect(2) say `EAGAIN` when his
-    // backlog is full.
+    // The socket is non-blocking. If a listener does not accept and its backlog is full, connect(2)
+    // returns `EAGAIN` instead of waiting.
     let connected = || rustix::net::connect(stream_socket()?, &SocketAddrUnix::new(path)?);
     fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
         && connected() == Err(Errno::CONNREFUSED)
@@ -242,8 +243,8 @@ mod tests {
         fs::remove_dir_all(folder).expect("it can be removed");
     }
 
-    /// A server that drains listens no more, and its successor takes its place: whose file that is
-    /// then.
+    /// A draining server listens no more, and its successor takes its place. The file then belongs
+    /// to the successor.
     #[test]
     fn a_server_that_ends_leaves_its_successors_file() {
         let folder = folder("successor");
@@ -259,8 +260,8 @@ mod tests {
         fs::remove_dir_all(folder).expect("it can be removed");
     }
 
-    /// To ask whether somebody listens was to connect, and waited for as long as he accepted
-    /// nobody.
+    /// The check for a listener connects. A blocking connect would wait while the listener does not
+    /// accept.
     #[test]
     fn a_living_server_that_accepts_nobody_is_not_waited_for() {
         let folder = folder("busy");

@@ -1,4 +1,4 @@
-//! What the main thread does while the workers serve: it waits for signals, and for their end.
+//! The main thread while the workers serve: waits for signals and for the end of the workers.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,36 +13,38 @@ use windlass::{Backend, Reactor, Signal, SignalSet, Stop, Turn, interest};
 
 use super::{report::Report, trim::Trimmer};
 
-/// A server that runs.
+/// A running server.
 pub(crate) trait Running: Send {
-    /// What it runs on.
+    /// Returns its backend.
     fn backend(&self) -> Backend;
 
-    /// What it counts.
+    /// Returns its counts.
     fn report(&self) -> Report;
 
-    /// Asks it to end: the first call gracefully, further ones at once.
+    /// Returns a function that ends the server: gracefully on the first call, at once on further
+    /// ones.
     fn ender(&self) -> Box<dyn Fn(Manner)>;
 
-    /// Waits until it has ended.
+    /// Waits until the server has ended.
     fn join(self: Box<Self>) -> io::Result<()>;
 }
 
-/// How to end.
+/// How to end the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// No new connections; those that are there are told, and have some time.
+    /// Accept no new connections; notify the open ones, and give them some time.
     Graceful,
-    /// Now.
+    /// End immediately.
     Once,
 }
 
 impl Manner {
-    /// What a signal asks for, after the first that has come, if it asks for anything.
+    /// Returns the action for a signal, given the first signal received, if there is an action.
     fn asked_for(first: Option<Signal>, signal: Signal) -> Option<Self> {
         match first {
             None => Some(Self::Graceful),
-            // A terminal that is closed sends it more than once: the kernel does, and the shell.
+            // A closing terminal causes this signal more than once: from the kernel and from the
+            // shell.
             Some(_) if signal == Signal::HUP => None,
             Some(_) => Some(Self::Once),
         }
@@ -56,13 +58,13 @@ impl Manner {
     }
 }
 
-/// A signal's name: `SIGTERM`.
+/// Returns a signal's name, such as `SIGTERM`.
 pub(crate) fn name(signal: Signal) -> String {
     format!("{signal:?}")
 }
 
-/// Whether this process is to ignore a signal, as `nohup` arranges it for SIGHUP. One that is
-/// watched is not ignored.
+/// Returns whether this process must ignore a signal, as `nohup` arranges for SIGHUP. A watched
+/// signal would not be ignored.
 fn is_ignored(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -70,8 +72,8 @@ fn is_ignored(signal: Signal) -> bool {
     mask.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
 }
 
-/// What waits for signals. It has its descriptors before the server takes connections, which may
-/// leave none.
+/// Waits for signals. It opens its descriptors before the server accepts connections, which may use
+/// up all descriptors.
 pub(crate) struct Supervisor {
     reactor: Reactor,
     stop: Stop,
@@ -79,21 +81,21 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Blocks the signals in this thread, and so in all that it starts later: one that comes before
-    /// [`run`](Self::run) waits.
+    /// Blocks the signals in this thread and in all threads that it starts later. A signal that
+    /// arrives before [`run`](Self::run) stays pending.
     pub(crate) fn new(backend: Backend) -> anyhow::Result<Self> {
         let hang_up = Some(Signal::HUP).filter(|signal| !is_ignored(*signal));
         let signals = SignalSet::new([Signal::INT, Signal::TERM].into_iter().chain(hang_up));
         let signals = signals.context("cannot receive signals")?;
-        // The same backend as the workers', so that one sandbox does for all threads.
+        // The same backend as the workers', so that one sandbox profile suffices for all threads.
         let reactor = Reactor::builder().backend(backend).build();
         let reactor = reactor.context("cannot build the main thread's reactor")?;
         let stop = reactor.stop_handle();
         Ok(Self { reactor, stop, signals })
     }
 
-    /// Waits for the end of the server. The first signal asks for it, the second one demands it.
-    /// Says which the first was.
+    /// Waits for the end of the server. The first signal shuts it down gracefully, the second one
+    /// ends it immediately. Returns the first signal.
     pub(crate) fn run(
         self,
         server: Box<dyn Running>,
@@ -131,8 +133,7 @@ fn watch(
         .read()
         .with_fd(signals)
         .with_handler(move |signals: &mut SignalSet| {
-            // A read that fails cannot be tried again in any better way, and somebody did ask for
-            // the end.
+            // A failed read has no better retry, and a signal did request the end.
             let received = signals.read().ok();
             let others = |signal: &Signal| *signal != Signal::HUP;
             let signal = received
@@ -147,8 +148,8 @@ fn watch(
         .map(|_| ())
 }
 
-/// Tells of listeners that have to rest, once: who has too few descriptors has them for every
-/// connection. And of the connection limit, whenever it was reached, but not too often.
+/// Warns once about listeners that pause accepting, because too few descriptors affect every
+/// further connection. Also warns whenever the connection limit was reached, at a limited rate.
 fn complain(report: Report, connections_max: usize, reactor: &mut Reactor) -> io::Result<()> {
     let state = RefCell::new((false, Paced::default()));
     let look = move |_: Turn<'_>| {
@@ -168,7 +169,7 @@ fn complain(report: Report, connections_max: usize, reactor: &mut Reactor) -> io
     Ok(())
 }
 
-/// Gives memory back to the kernel when a load has gone.
+/// Returns memory to the kernel after a load has ended.
 fn give_memory_back(report: Report, reactor: &mut Reactor) -> io::Result<()> {
     let trimmer = RefCell::new(Trimmer::new());
     let look = move |_: Turn<'_>| trimmer.borrow_mut().trim_if_due(report.load());
@@ -176,10 +177,10 @@ fn give_memory_back(report: Report, reactor: &mut Reactor) -> io::Result<()> {
     Ok(())
 }
 
-/// The shortest time between two warnings of the same.
+/// Minimum time between two warnings of the same kind.
 const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
 
-/// A count that is told of when it has grown, now and then.
+/// A count whose growth is reported at a limited rate.
 #[derive(Debug, Default)]
 struct Paced {
     told: u64,
@@ -187,7 +188,7 @@ struct Paced {
 }
 
 impl Paced {
-    /// By how much the count has grown since it was told of last, if it is to be told of now.
+    /// Returns the growth of the count since the last report, if it should be reported now.
     fn news(&mut self, count: u64, now: Instant) -> Option<u64> {
         let may =
             self.last.is_none_or(|last| now.saturating_duration_since(last) >= BETWEEN_WARNINGS);

@@ -1,36 +1,36 @@
-//! Gives memory back to the kernel when a load has gone.
+//! Returns memory to the kernel after a load has ended.
 //!
-//! glibc keeps what was freed for the next allocation, unless it is at the end of its heap. Output
-//! that has waited for slow clients is freed in pieces of 16 KiB all over it: hundreds of megabytes
-//! may stay resident with nobody connected. malloc_trim(3) gives all of it back. It holds the
-//! allocator's locks meanwhile, so it is called when a load has gone, and seldom. Other libraries
-//! than glibc have nothing of the kind, and nothing is done.
+//! glibc keeps freed memory for later allocations, unless it is at the end of the heap. Output that
+//! has waited for slow clients is freed in pieces of 16 KiB all over the heap. Hundreds of
+//! megabytes may stay resident without any connection. malloc_trim(3) returns all of it. It holds
+//! the allocator's locks meanwhile, so it is called rarely, and only after a load has ended. C
+//! libraries other than glibc have no such function, and there this module does nothing.
 
 #![allow(unsafe_code, reason = "malloc_trim of libc")]
 
 use std::{fs::File, os::unix::fs::FileExt as _};
 
-/// The bytes that it is called for.
+/// Minimum number of bytes that make a call worthwhile.
 const WORTH: u64 = 8 << 20;
-/// The memory in use does not grow for so many looks before it is called. A look comes every
-/// second.
+/// Number of consecutive checks without growth of memory that must precede a call. A check runs
+/// every second.
 const QUIET_LOOKS: u32 = 3;
-/// It is called no more often than once in so many looks.
+/// Minimum number of checks between two calls.
 const LOOKS_APART: u32 = 10;
-/// Memory in use that grows by less is quiet.
+/// Growth below this does not count.
 const NOISE: u64 = 1 << 20;
 
-/// Says when to.
+/// Decides when to trim.
 #[derive(Debug)]
 pub(crate) struct Trimmer {
-    /// What proc_pid_statm(5) describes, open from the beginning: so no file is opened while the
-    /// server serves. None where there is no such file.
+    /// The file of proc_pid_statm(5), opened at start, so that no file is opened while serving.
+    /// `None` if it does not exist.
     statm: Option<File>,
-    /// The least that was resident since it was called last.
+    /// The minimum of resident memory since the last call.
     least: u64,
-    /// What was resident at the last look.
+    /// The resident memory at the last check.
     last: u64,
-    /// The greatest load since it was called last.
+    /// The maximum load since the last call.
     peak: u64,
     quiet: u32,
     looks: u32,
@@ -48,8 +48,8 @@ impl Trimmer {
         }
     }
 
-    /// A look: what is resident, and how much load there is, as the number of bytes that it may
-    /// hold. True when memory should be given back.
+    /// Records a check: the resident memory, and the load as the number of bytes that it may use.
+    /// Returns true when memory should be returned.
     fn look(&mut self, resident: u64, load: u64) -> bool {
         self.looks = self.looks.saturating_add(1);
         self.quiet = if resident <= self.last.saturating_add(NOISE) {
@@ -69,7 +69,7 @@ impl Trimmer {
         true
     }
 
-    /// What is resident; `None` where it cannot be read.
+    /// Returns the resident memory; `None` if it cannot be read.
     fn resident(&self) -> Option<u64> {
         let mut text = [0; 128];
         let len = self.statm.as_ref()?.read_at(&mut text, 0).ok()?;
@@ -77,7 +77,7 @@ impl Trimmer {
         Some(pages * rustix::param::page_size() as u64)
     }
 
-    /// Looks, and gives memory back if it is time to.
+    /// Checks, and returns memory to the kernel if it is time.
     pub(crate) fn trim_if_due(&mut self, load: u64) {
         let Some(before) = self.resident() else { return };
         if self.look(before, load) {
@@ -90,8 +90,8 @@ impl Trimmer {
 
 #[cfg(target_env = "gnu")]
 fn malloc_trim() {
-    // SAFETY: it may be called at any time, from any thread (malloc_trim(3)), and gives back only
-    // what is free.
+    // SAFETY: malloc_trim(3) may be called at any time and from any thread, and releases only
+    // memory that is free.
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
@@ -104,8 +104,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Looks, each with what is resident and the load in mebibytes, until it is time; says how many
-    /// it took.
+    /// Repeats a check with this resident memory and load, in mebibytes, until memory should be
+    /// returned. Returns the number of checks.
     fn looks(trimmer: &mut Trimmer, resident: u64, load: u64) -> Option<u32> {
         (1..=60).find(|_| trimmer.look(resident * MIB, load * MIB))
     }
@@ -131,7 +131,7 @@ mod tests {
             "it may be that not all of it is in use"
         );
         assert_eq!(looks(&mut trimmer, 500, 400), None, "but it was");
-        // A load in the same memory that comes and goes.
+        // A load that comes and goes within the same memory.
         assert_eq!(looks(&mut trimmer, 500, 100), Some(1));
         assert_eq!(looks(&mut trimmer, 100, 100), None);
     }

@@ -1,4 +1,4 @@
-//! The time of day as HTTP writes it (RFC 9110 section 5.6.7).
+//! Date and time in HTTP's format (RFC 9110 section 5.6.7).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,8 +7,8 @@ const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const SECONDS_A_DAY: u64 = 86_400;
 
-/// Appends `Date: Sun, 06 Nov 1994 08:49:37 GMT` and the line's end. Nothing where the clock shows
-/// a year before 1970 or after 9999: a server without a clock sends no Date (RFC 9110 section
+/// Appends `Date: Sun, 06 Nov 1994 08:49:37 GMT` and a line ending. Appends nothing if the clock
+/// shows a year before 1970 or after 9999: a server without a clock sends no Date (RFC 9110 section
 /// 6.6.1).
 pub(super) fn write_date(now: SystemTime, out: &mut Vec<u8>) {
     let start = out.len();
@@ -20,7 +20,7 @@ pub(super) fn write_date(now: SystemTime, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the date alone. False, and nothing, where there is none to be written.
+/// Appends the date alone. Returns false, and appends nothing, if it cannot be written.
 pub(super) fn write_value(now: SystemTime, out: &mut Vec<u8>) -> bool {
     let Ok(since) = now.duration_since(UNIX_EPOCH) else { return false };
     let (days, second) = (since.as_secs() / SECONDS_A_DAY, since.as_secs() % SECONDS_A_DAY);
@@ -43,10 +43,10 @@ pub(super) fn write_value(now: SystemTime, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Year, month from 0, and day from 1 of a number of days since 1970.
+/// Converts a number of days since 1970 to year, month from 0, and day from 1.
 ///
-/// Counted from the first of March of the year 0, a leap day is the last day of its year, and the
-/// lengths of the months repeat every five (153 days).
+/// Years are counted from 1 March of the year 0. Then a leap day is the last day of its year, and
+/// the month lengths repeat every five months (153 days).
 fn civil(days: u64) -> Option<(u64, usize, u64)> {
     if days > 2_932_896 {
         return None;
@@ -99,7 +99,7 @@ mod tests {
         assert!(out.is_empty());
     }
 
-    /// Every day of 8,030 years, against counting.
+    /// Compares every day of 8,030 years with a count day by day.
     #[test]
     fn days_are_counted_like_on_a_calendar() {
         let (mut year, mut month, mut day) = (1970, 0, 1);

@@ -1,10 +1,10 @@
-//! Header lines that the application wants to send.
+//! Response headers of the application.
 
 use std::borrow::Cow;
 
 use windlass_ws::handshake::AcceptError;
 
-/// What the server itself says, so that responses cannot be misread.
+/// Headers that the server writes itself, so that responses cannot be misread.
 const RESERVED: [&str; 8] = [
     "Connection",
     "Content-Length",
@@ -16,7 +16,7 @@ const RESERVED: [&str; 8] = [
     "Upgrade",
 ];
 
-/// Names and values, not checked yet: a wrong one is an error where it is written.
+/// Names and values, not checked yet. An invalid one is an error when the response is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OwnHeaders(Vec<(Cow<'static, str>, Cow<'static, str>)>);
 
@@ -33,10 +33,11 @@ impl OwnHeaders {
         self.0.iter().map(|(name, value)| (&**name, &**value)).collect()
     }
 
-    /// Whether all of them may be sent. `also` are names that this kind of response writes itself.
+    /// Checks whether all headers may be sent. `also` lists names that this kind of response writes
+    /// itself.
     ///
     /// # Errors
-    /// What is wrong with the first one that may not.
+    /// The error of the first invalid header.
     pub(super) fn check(&self, also: &[&str]) -> Result<(), AcceptError> {
         for (name, value) in &self.0 {
             if name.is_empty() || !name.bytes().all(is_token_byte) {
@@ -59,7 +60,7 @@ impl OwnHeaders {
     }
 }
 
-/// Appends `name: value` and the line's end.
+/// Appends `name: value` and a line ending.
 pub(super) fn line(name: &str, value: &str, out: &mut Vec<u8>) {
     for part in [name, ": ", value, "\r\n"] {
         out.extend_from_slice(part.as_bytes());
@@ -98,8 +99,8 @@ mod tests {
         }
     }
 
-    /// Every character, alone and in the middle: what passes the check comes out of a strict reader
-    /// as it went in, and what does not pass would not.
+    /// Tests every character, alone and in the middle. A strict parser returns exactly the headers
+    /// that pass the check, and rejects or changes the others.
     #[test]
     fn the_check_agrees_with_a_strict_reader() {
         for character in (0..=127).map(char::from).chain(['\u{e4}']) {
@@ -121,7 +122,7 @@ mod tests {
             return false;
         };
         let all: Vec<_> = request.headers().map(|header| (header.name, header.value)).collect();
-        // Blanks at the ends of a value are no part of it.
+        // Blanks at the ends are not part of a value.
         len == head.len() && all == [(name, value.trim_matches([' ', '\t']).as_bytes())]
     }
 }

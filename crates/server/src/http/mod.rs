@@ -1,14 +1,17 @@
-//! What a server decides before a connection is a WebSocket: where upgrades are taken, which pages
-//! there are, who may connect.
+//! Decisions before a connection becomes a WebSocket: which paths accept upgrades, which pages are
+//! served, which clients may connect.
 //!
-//! Nothing here reads or writes a socket: requests that [`windlass_ws::handshake`] has read come
-//! in, decisions and bytes come out. A host that does the upgrade itself, a hyper server for
-//! instance, can ask the same questions.
+//! Nothing here reads or writes a socket. The input is requests parsed by
+//! [`windlass_ws::handshake`]; the output is decisions and bytes. A host that does the upgrade
+//! itself, such as a hyper server, can use the same checks.
 //!
-//! The order in which a request meets them: [`PlaceCounter`] when the connection is accepted,
-//! [`Hosts`] and [`Routes`] when its head is complete, [`Origins`] where it is an upgrade, the
-//! application's `on_upgrade` with an [`UpgradeRequest`], which answers with a [`Accept`] or a
-//! [`Reject`].
+//! A request passes the checks in this order:
+//!
+//! 1. [`PlaceCounter`], when the connection is accepted.
+//! 2. [`Hosts`] and [`Routes`], when the head of the request is complete.
+//! 3. [`Origins`], if the request is an upgrade.
+//! 4. The application's `on_upgrade` with an [`UpgradeRequest`], which returns an [`Accept`] or a
+//!    [`Reject`].
 
 mod address;
 mod date;

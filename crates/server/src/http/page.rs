@@ -1,4 +1,4 @@
-//! Small pages that never change while the server runs.
+//! Small pages that do not change while the server runs.
 
 use std::{borrow::Cow, sync::Arc, time::SystemTime};
 
@@ -9,13 +9,13 @@ use super::{
     response,
 };
 
-/// The bytes of a [`Page`]. Copies share them.
+/// The content of a [`Page`]. Copies share the bytes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Body {
     /// Built into the program.
     Static(&'static [u8]),
-    /// Made when it started.
+    /// Created at start.
     Shared(Arc<[u8]>),
 }
 
@@ -64,12 +64,14 @@ impl From<Arc<[u8]>> for Body {
     }
 }
 
-/// What is served at one path, to GET and HEAD.
+/// The content served at one path, to GET and HEAD requests.
 ///
-/// Its responses have an `ETag` made of the bytes, and a client that has it already is told so
-/// (304). They say `Cache-Control: no-cache`, so that a client asks again each time, and
-/// `X-Content-Type-Options: nosniff`; a [`header`](Self::header) of the same name replaces each of
-/// the latter two.
+/// Its responses have an `ETag` computed from the bytes. A client that already has them gets status
+/// 304. The responses also have two headers that a [`header`](Self::header) of the same name
+/// replaces:
+///
+/// - `Cache-Control: no-cache`, so that a client asks again each time.
+/// - `X-Content-Type-Options: nosniff`.
 ///
 /// ```
 /// use windlass_server::http::{Page, Routes};
@@ -86,7 +88,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// A page of this type, `text/css` for instance.
+    /// Creates a page of this media type, for instance `text/css`.
     pub fn new(content_type: impl Into<Cow<'static, str>>, body: impl Into<Body>) -> Self {
         Self {
             content_type: content_type.into(),
@@ -95,13 +97,12 @@ impl Page {
         }
     }
 
-    /// A page of HTML in UTF-8.
+    /// Creates a page of HTML in UTF-8.
     pub fn html(body: impl Into<Body>) -> Self {
         Self::new("text/html; charset=utf-8", body)
     }
 
-    /// The same with a further header. One that cannot be sent is found by
-    /// [`Routes::page`](super::Routes::page).
+    /// Adds a header. [`Routes::page`](super::Routes::page) panics if it cannot be sent.
     pub fn header(
         mut self,
         name: impl Into<Cow<'static, str>>,
@@ -111,10 +112,10 @@ impl Page {
         self
     }
 
-    /// The page with all that its responses have in common, written once.
+    /// Encodes everything that the page's responses have in common.
     ///
     /// # Errors
-    /// When a header cannot be sent.
+    /// If a header cannot be sent.
     pub(super) fn prepare(self) -> Result<Prepared, AcceptError> {
         self.headers.check(&["Content-Type", "ETag"])?;
         let mut content_type = OwnHeaders::default();
@@ -139,18 +140,18 @@ impl Page {
     }
 }
 
-/// A page with its header lines.
+/// A page with its encoded header lines.
 #[derive(Clone, Debug)]
 pub(super) struct Prepared {
     head: Arc<[u8]>,
-    /// Where those lines begin that a 304 has as well: the others speak of the body.
+    /// Offset of the lines that a 304 has too; the lines before it describe the body.
     unchanged_from: usize,
     etag: Box<str>,
     body: Body,
 }
 
 impl Prepared {
-    /// Appends the response to a GET or HEAD.
+    /// Appends the response to a GET or HEAD request.
     pub(super) fn write(
         &self,
         request: &Request<'_>,
@@ -174,9 +175,9 @@ impl Prepared {
     }
 }
 
-/// A strong validator (RFC 9110 section 8.8.3) that depends on the bytes alone, so that it is the
-/// same in all workers and after a restart: their number and FNV-1a. Nobody gains anything by a
-/// collision, because the bytes are the program's own.
+/// Returns a strong validator (RFC 9110 section 8.8.3): the length of the bytes and their FNV-1a
+/// hash. It depends on the bytes alone, so it is the same in all workers and after a restart. A
+/// collision is no attack, because the bytes are the program's own.
 fn etag(body: &[u8]) -> String {
     let hash = body.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -184,15 +185,15 @@ fn etag(body: &[u8]) -> String {
     format!("\"{:x}-{hash:016x}\"", body.len())
 }
 
-/// Whether the client has what the tag stands for (RFC 9110 section 13.1.2).
+/// Returns whether the client has the version of this tag (RFC 9110 section 13.1.2).
 fn has_it(request: &Request<'_>, etag: &str) -> bool {
     let known =
         request.headers().filter(|header| header.name.eq_ignore_ascii_case("If-None-Match"));
     known.into_iter().any(|header| header.value == b"*" || lists_tag(header.value, etag))
 }
 
-/// Whether a list of entity tags has this one, be it marked as weak or not. What follows an error
-/// is not looked at.
+/// Returns whether a list of entity tags contains this one, weak or strong. Everything after a
+/// syntax error is ignored.
 fn lists_tag(mut list: &[u8], etag: &str) -> bool {
     loop {
         while let [b' ' | b'\t' | b',', rest @ ..] = list {
@@ -218,8 +219,8 @@ mod tests {
 
     use super::*;
 
-    /// The response to a GET with these further lines, from its second line on: the Date is left
-    /// out.
+    /// The response to a GET request with these further lines, from its second line on, without the
+    /// Date.
     fn get(page: &Page, lines: &str) -> String {
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let (request, _) = Request::parse(head.as_bytes(), &HeadLimits::DEFAULT).unwrap().unwrap();

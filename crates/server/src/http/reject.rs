@@ -1,4 +1,4 @@
-//! An upgrade that is not taken.
+//! The response to a rejected upgrade.
 
 use std::{borrow::Cow, time::SystemTime};
 
@@ -6,10 +6,11 @@ use windlass_ws::handshake::AcceptError;
 
 use super::{header::OwnHeaders, response};
 
-/// Why an upgrade is refused, as the client is told: a status, a line of text, further headers. The
-/// connection is closed after it.
+/// The response to a rejected upgrade: a status, a line of text, further headers. The connection is
+/// closed after it.
 ///
-/// Browsers show none of it to the page; it is for developer tools, logs and other clients.
+/// Browsers do not show the response to the page. It is meant for developer tools, logs and other
+/// clients.
 ///
 /// ```
 /// use windlass_server::http::Reject;
@@ -25,10 +26,10 @@ pub struct Reject {
 }
 
 impl Reject {
-    /// A refusal with this status, whose text is the status' own phrase.
+    /// Creates a rejection with this status, whose text is the reason phrase of the status.
     ///
     /// # Panics
-    /// When the status is none of 300 to 599: a client must see that it was refused.
+    /// If the status is not in 300 to 599: a client must be able to see the rejection.
     pub fn status(status: u16) -> Self {
         assert!(
             (300..600).contains(&status),
@@ -42,15 +43,15 @@ impl Reject {
         }
     }
 
-    /// The same with another text. It is sent as UTF-8, and a line's end is added.
+    /// Replaces the text. It is sent as UTF-8, and a line ending is added.
     pub fn text(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.text = text.into();
         self
     }
 
-    /// The same with a further header: `Location`, `Retry-After`, `WWW-Authenticate`. One that
-    /// cannot be sent is found when the response is [written](Self::write): its name is no token,
-    /// its value has a control character, or the server writes it itself.
+    /// Adds a header, for instance `Location`, `Retry-After` or `WWW-Authenticate`. A header is
+    /// invalid if its name is not a token, its value has a control character, or the server writes
+    /// it itself. An invalid one is detected when the response is [written](Self::write).
     pub fn header(
         mut self,
         name: impl Into<Cow<'static, str>>,
@@ -66,11 +67,11 @@ impl Reject {
         self.status
     }
 
-    /// Appends the whole response, after which the connection is to be closed.
+    /// Appends the whole response. The connection must be closed after it.
     ///
     /// # Errors
-    /// When a header cannot be sent: status 500 is appended in its place, and the error is for the
-    /// server's log.
+    /// If a header cannot be sent. A response with status 500 is appended instead, and the error is
+    /// meant for the server's log.
     pub fn write(&self, now: SystemTime, out: &mut Vec<u8>) -> Result<(), AcceptError> {
         let checked = self.headers.check(&["Content-Type", "X-Content-Type-Options"]);
         if checked.is_err() {

@@ -1,4 +1,4 @@
-//! Responses, appended piece by piece to what is to be sent.
+//! Responses, appended to the output piece by piece.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,7 @@ use windlass_ws::handshake::Rejection;
 
 use super::date::{write_date, write_value};
 
-/// Appends the status line, and the Date.
+/// Appends the status line and the Date.
 pub(super) fn start(status: u16, now: SystemTime, out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 ");
     decimal(usize::from(status), out);
@@ -16,14 +16,13 @@ pub(super) fn start(status: u16, now: SystemTime, out: &mut Vec<u8>) {
     write_date(now, out);
 }
 
-/// Appends `Connection: close` if it is so, the end of the head, and the body where there is to be
-/// one.
+/// Appends `Connection: close` if `is_last` is set, the end of the head, and the body.
 pub(super) fn finish(is_last: bool, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(if is_last { b"Connection: close\r\n\r\n" } else { b"\r\n" });
     out.extend_from_slice(body);
 }
 
-/// Appends the answer of the handshake to what it rejects, with the Date.
+/// Appends the handshake's response to a rejected request, with the Date.
 pub(crate) fn reject(rejection: Rejection, now: SystemTime, out: &mut Vec<u8>) {
     let mut date = Vec::new();
     write_value(now, &mut date);
@@ -33,8 +32,8 @@ pub(crate) fn reject(rejection: Rejection, now: SystemTime, out: &mut Vec<u8>) {
     debug_assert!(written.is_ok(), "a date can be sent");
 }
 
-/// Takes the body away from the response that begins at `start`: that to HEAD ends with its head,
-/// whatever the head says (RFC 9112 section 6.3).
+/// Removes the body from the response that begins at `start`. The response to HEAD ends with its
+/// head, whatever the head says (RFC 9112 section 6.3).
 pub(crate) fn without_body(out: &mut Vec<u8>, start: usize) {
     let end = out[start..]
         .windows(4)
@@ -43,7 +42,7 @@ pub(crate) fn without_body(out: &mut Vec<u8>, start: usize) {
     out.truncate(end);
 }
 
-/// Appends the headers of a short text, which comes with a line's end.
+/// Appends the headers of a short text, which gets a line ending.
 pub(super) fn text_headers(len: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(
         b"Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nContent-Length: ",
@@ -60,7 +59,7 @@ pub(super) fn decimal(number: usize, out: &mut Vec<u8>) {
     out.push(b'0' + (number % 10) as u8);
 }
 
-/// The reason phrase, which may be empty (RFC 9112 section 4).
+/// Returns the reason phrase, which may be empty (RFC 9112 section 4).
 pub(super) const fn phrase(status: u16) -> &'static str {
     match status {
         200 => "OK",

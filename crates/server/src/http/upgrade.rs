@@ -1,4 +1,4 @@
-//! What the application sees of an upgrade, and how it takes one.
+//! The application's view of an upgrade, and its acceptance.
 
 use core::{cell::OnceCell, fmt};
 use std::borrow::Cow;
@@ -11,8 +11,7 @@ use windlass_ws::{
 
 use super::header::OwnHeaders;
 
-/// A request for an upgrade that is well-formed, came to a path where upgrades are taken, and whose
-/// host and origin are allowed.
+/// A well-formed upgrade request to a path that accepts upgrades, with an allowed host and origin.
 #[derive(Clone, Copy, Debug)]
 pub struct UpgradeRequest<'a> {
     upgrade: &'a Upgrade<'a>,
@@ -25,7 +24,7 @@ enum Whence<'a> {
     Asked(&'a LazyPeer<'a>),
 }
 
-/// Where a connection comes from, asked when somebody wants to know: most do not.
+/// A peer address that is looked up only when it is used, which is rare.
 pub(crate) struct LazyPeer<'a> {
     ask: &'a dyn Fn() -> Address,
     answer: OnceCell<Address>,
@@ -44,7 +43,7 @@ impl fmt::Debug for LazyPeer<'_> {
 }
 
 impl<'a> UpgradeRequest<'a> {
-    /// The view of an upgrade that came from `peer`.
+    /// Creates the view of an upgrade that came from `peer`.
     #[must_use]
     pub const fn new(upgrade: &'a Upgrade<'a>, peer: &'a Address) -> Self {
         Self { upgrade, peer: Whence::Known(peer) }
@@ -54,57 +53,60 @@ impl<'a> UpgradeRequest<'a> {
         Self { upgrade, peer: Whence::Asked(peer) }
     }
 
-    /// The path, not decoded. It starts with a slash.
+    /// Returns the path, not decoded. It starts with a slash.
     #[must_use]
     pub const fn path(&self) -> &'a str {
         self.upgrade.request().path()
     }
 
-    /// What follows the first question mark of the target.
+    /// Returns the part of the target after the first question mark.
     #[must_use]
     pub const fn query(&self) -> Option<&'a str> {
         self.upgrade.request().query()
     }
 
-    /// Host and port that the client has asked for.
+    /// Returns the host and port that the client asked for.
     #[must_use]
     pub fn host(&self) -> Option<&'a str> {
         self.upgrade.request().host()
     }
 
-    /// The origin of the page that opens the connection; `None` where no browser sends the request.
+    /// Returns the origin of the page that opens the connection; `None` if the client is no
+    /// browser.
     #[must_use]
     pub fn origin(&self) -> Option<&'a str> {
         self.upgrade.origin()
     }
 
-    /// The value of the first header of this name, whatever the case of its letters. `None` also
-    /// where the value is not UTF-8.
+    /// Returns the value of the first header with this name, case-insensitively. Also returns
+    /// `None` if the value is not UTF-8.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a str> {
         self.upgrade.request().header(name)
     }
 
-    /// All headers, in order.
+    /// Returns all headers, in order.
     #[must_use]
     pub const fn headers(&self) -> Headers<'a> {
         self.upgrade.request().headers()
     }
 
-    /// The subprotocols that the client offers, the one it likes best first. No two are the same.
+    /// Returns the subprotocols that the client offers, in its order of preference, without
+    /// duplicates.
     #[must_use]
     pub const fn protocols(&self) -> Protocols<'a> {
         self.upgrade.protocols()
     }
 
-    /// The first of the client's subprotocols that is among these, for [`Accept::protocol`].
+    /// Returns the first of the client's subprotocols that is in this list, for
+    /// [`Accept::protocol`].
     #[must_use]
     pub fn choose<'p>(&self, supported: &[&'p str]) -> Option<&'p str> {
         self.protocols()
             .find_map(|offered| supported.iter().copied().find(|supported| *supported == offered))
     }
 
-    /// Where the connection comes from. Behind a proxy it is the proxy.
+    /// Returns the peer's address. Behind a proxy it is the proxy's address.
     #[must_use]
     pub fn peer(&self) -> &'a Address {
         match self.peer {
@@ -114,8 +116,8 @@ impl<'a> UpgradeRequest<'a> {
     }
 }
 
-/// How an upgrade is taken: the data of the new connection, and what the response says beside the
-/// handshake.
+/// Accepts an upgrade: contains the data of the new connection, and additions to the handshake
+/// response.
 ///
 /// ```
 /// use windlass_server::http::Accept;
@@ -131,33 +133,32 @@ pub struct Accept<D> {
     headers: OwnHeaders,
 }
 
-/// What has become of a [`Accept`] whose response was written.
+/// An [`Accept`] whose response was written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Opened<D> {
     /// The connection's data.
     pub data: D,
-    /// The subprotocol that the response names.
+    /// The subprotocol named in the response.
     pub protocol: Option<Cow<'static, str>>,
-    /// permessage-deflate, if both want it.
+    /// The permessage-deflate agreement, if both sides want compression.
     pub deflate: Option<Agreement>,
 }
 
 impl<D> Accept<D> {
-    /// Takes the upgrade without a subprotocol and without further headers.
+    /// Accepts the upgrade without a subprotocol and without further headers.
     pub fn new(data: D) -> Self {
         Self { data, protocol: None, headers: OwnHeaders::default() }
     }
 
-    /// The same with a subprotocol, which must be one that the client offers: see
+    /// Sets the subprotocol, which must be one that the client offers: see
     /// [`UpgradeRequest::choose`].
     pub fn protocol(mut self, protocol: impl Into<Cow<'static, str>>) -> Self {
         self.protocol = Some(protocol.into());
         self
     }
 
-    /// The same with a further header. One that cannot be sent is found when the response is
-    /// [written](Self::accept).
+    /// Adds a header. An invalid one is detected when the response is [written](Self::accept).
     pub fn header(
         mut self,
         name: impl Into<Cow<'static, str>>,
@@ -167,11 +168,11 @@ impl<D> Accept<D> {
         self
     }
 
-    /// Appends the response with which the connection starts.
+    /// Appends the handshake response.
     ///
     /// # Errors
-    /// [`AcceptError`] when the subprotocol was not offered, or a header cannot be sent: the
-    /// application has made a mistake. Nothing was appended, and the data is dropped.
+    /// [`AcceptError`] if the subprotocol was not offered or a header cannot be sent, which is a
+    /// mistake of the application. Nothing was appended, and the data is dropped.
     pub fn accept(
         self,
         upgrade: &Upgrade<'_>,

@@ -1,11 +1,12 @@
-//! What the server has done so far, over all workers.
+//! The server's counts so far, over all workers.
 
 use std::{
     fmt,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Counts that all workers share. They change when a connection does, and with every receive.
+/// Counts that all workers share. They are updated when a connection changes, and with every
+/// receive.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     accepted: AtomicU64,
@@ -18,7 +19,7 @@ pub(crate) struct Counts {
     pub(crate) limits_reached: AtomicU64,
 }
 
-/// Adds to a count. Nobody orders anything by counts.
+/// Adds to a count. Relaxed suffices, because nothing is ordered by counts.
 pub(crate) fn add(count: &AtomicU64, by: u64) {
     count.fetch_add(by, Ordering::Relaxed);
 }
@@ -30,17 +31,17 @@ impl Counts {
         self.open_max.fetch_max(open, Ordering::Relaxed);
     }
 
-    /// How many connections there are.
+    /// Number of open connections.
     pub(crate) fn open(&self) -> u64 {
         read(&self.open)
     }
 
-    /// How often listeners had to rest.
+    /// Number of times that listeners paused accepting.
     pub(crate) fn accepting_paused(&self) -> u64 {
         read(&self.accepting_paused)
     }
 
-    /// How often there were as many connections as may be.
+    /// Number of times that the connection limit was reached.
     pub(crate) fn limits_reached(&self) -> u64 {
         read(&self.limits_reached)
     }

@@ -1,4 +1,4 @@
-//! How many connections there are, in all and from each address.
+//! Counts connections, in total and for each address.
 
 use core::{fmt, num::NonZeroU64};
 use std::{
@@ -13,38 +13,38 @@ use std::{
 
 use windlass::stream::Address;
 
-/// Counters are spread over so many locks. Taking one is only contended when two workers accept at
-/// the same moment.
+/// Number of locks that the counters are spread over. A lock is contended only when two workers
+/// accept at the same moment.
 const SHARDS: usize = 16;
 
-/// Tables that have been larger than this give memory back.
+/// Tables that have grown beyond this size release memory.
 const KEPT: usize = 64;
 
-/// What counts as one address: all of an IPv4 address, and the first 64 bits of an IPv6 address,
-/// because a subscriber is usually given so many that the other half is free to choose (RFC 4291
-/// section 2.5.4, RIPE-690). An IPv4 address written as IPv6 is the IPv4 address.
+/// The unit of counting by address: a whole IPv4 address, or the first 64 bits of an IPv6 address.
+/// A subscriber is usually assigned a whole /64 and can choose the other half freely (RFC 4291
+/// section 2.5.4, RIPE-690). An IPv4-mapped IPv6 address counts as the IPv4 address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AddressKey(
-    /// The complement of the network, so that an absent key takes no room. IPv4 is put where IPv6
-    /// has multicast (`ffff:ffff::/32`), which no connection comes from.
+    /// The complement of the network, so that an absent key takes no room. IPv4 is mapped into IPv6
+    /// multicast (`ffff:ffff::/32`), where no connection comes from.
     NonZeroU64,
 );
 
 impl AddressKey {
-    /// The key of an address; `None` for a Unix socket, whose clients cannot be told apart.
+    /// Returns the key of an address; `None` for a Unix socket, whose clients cannot be told apart.
     #[must_use]
     pub fn of(address: &Address) -> Option<Self> {
         address.ip().map(Self::of_ip)
     }
 
-    /// The key of an IP address.
+    /// Returns the key of an IP address.
     #[must_use]
     pub fn of_ip(address: IpAddr) -> Self {
         let network = match address.to_canonical() {
             IpAddr::V4(address) => 0xffff_ffff_0000_0000 | u64::from(u32::from(address)),
             IpAddr::V6(address) => (u128::from(address) >> 64) as u64,
         };
-        // 255.255.255.255, of which no connection comes, shares the key of its neighbour.
+        // 255.255.255.255 shares its neighbour's key; no connection comes from that address.
         Self(NonZeroU64::new(!network).unwrap_or(NonZeroU64::MIN))
     }
 }
@@ -59,13 +59,13 @@ impl fmt::Debug for AddressKey {
     }
 }
 
-/// Why there is no place for a connection.
+/// Why a connection gets no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoPlace {
-    /// There are as many connections as there may be.
+    /// The connection limit is reached.
     Full,
-    /// There are as many from this address as there may be.
+    /// The connection limit of this address is reached.
     AddressFull,
 }
 
@@ -82,13 +82,14 @@ impl core::error::Error for NoPlace {}
 
 type Table = HashMap<AddressKey, usize, Hasher>;
 
-/// Keys that come from peers are hashed with the process' own secret, so that nobody can choose
+/// Keys derived from peers are hashed with a secret of the process, so that attackers cannot choose
 /// addresses that collide.
 type Hasher = RandomState;
 
-/// Counts connections for all workers, and says when there are enough.
+/// Counts connections for all workers, and enforces the limits.
 ///
-/// Its memory is bounded by the connections that are open: an address without one has no entry.
+/// Its memory is bounded by the number of open connections: an address without a connection has no
+/// entry.
 pub struct PlaceCounter {
     places_max: usize,
     address_max: usize,
@@ -98,8 +99,8 @@ pub struct PlaceCounter {
 }
 
 impl PlaceCounter {
-    /// A counter that gives `places_max` places, and `address_max` of them to one address; `None`
-    /// is without a limit.
+    /// Creates a counter with `places_max` places, of which one address may take `address_max`;
+    /// `None` means no limit.
     #[must_use]
     pub fn new(places_max: Option<usize>, address_max: Option<usize>) -> Arc<Self> {
         let hasher = Hasher::new();
@@ -112,17 +113,17 @@ impl PlaceCounter {
         })
     }
 
-    /// Takes a place for a connection from this address. Dropping it gives it back.
+    /// Takes a place for a connection from this address. Dropping the place gives it back.
     ///
     /// # Errors
     /// [`NoPlace`]; nothing was taken.
     pub fn take(self: &Arc<Self>, address: &Address) -> Result<Place, NoPlace> {
-        // Relaxed: the number guards nothing but itself.
+        // Relaxed suffices: the number protects no other data.
         let more = |taken: usize| (taken < self.places_max).then(|| taken + 1);
         self.taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .map_err(|_| NoPlace::Full)?;
-        // Without a limit nobody asks for the number of one address.
+        // Without a limit the count of one address is not needed.
         let key = if self.address_max == usize::MAX { None } else { AddressKey::of(address) };
         let mut place = Place { counter: Arc::clone(self), key: None };
         let Some(key) = key else { return Ok(place) };
@@ -134,7 +135,7 @@ impl PlaceCounter {
                 place.key = Some(key);
                 return Ok(place);
             }
-            // A limit of none would leave an entry that no place removes.
+            // A limit of zero would leave an entry that no place removes.
             if *count == 0 {
                 table.remove(&key);
             }
@@ -142,13 +143,13 @@ impl PlaceCounter {
         Err(NoPlace::AddressFull)
     }
 
-    /// How many places are taken.
+    /// Returns the number of places taken.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// How many places this address has taken; 0 where addresses have no limit.
+    /// Returns the number of places that this address has taken; 0 if addresses have no limit.
     #[must_use]
     pub fn taken_by(&self, key: AddressKey) -> usize {
         self.table(key).get(&key).copied().unwrap_or(0)
@@ -156,7 +157,7 @@ impl PlaceCounter {
 
     fn table(&self, key: AddressKey) -> MutexGuard<'_, Table> {
         let shard = &self.shards[self.hasher.hash_one(key) as usize % SHARDS];
-        // Nothing panics while it is held.
+        // Nothing panics while the lock is held.
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

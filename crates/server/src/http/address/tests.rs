@@ -1,5 +1,5 @@
-//! What counts as one address, and that places are given, refused and given back as a naive count
-//! says.
+//! Tests of the unit of counting, and of taking, refusing and returning places against a naive
+//! count.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, thread};
 
@@ -48,7 +48,7 @@ fn what_is_one_address() {
     }
     assert_eq!(AddressKey::of(&Address::Unix(None)), None);
     assert_eq!(AddressKey::of(&Address::Unix(Some(PathBuf::from("/a")))), None);
-    // What no connection comes from has a key as well.
+    // Addresses where no connection comes from have a key as well.
     let _ = (key("255.255.255.255"), key("ffff:ffff:ffff:ffff::"));
 }
 
@@ -169,7 +169,7 @@ fn workers_share_one_count() {
 }
 
 proptest! {
-    /// Against a count that keeps every open place in a list.
+    /// Compares with a count that keeps every open place in a list.
     #[test]
     fn places_are_given_as_a_naive_count_says(
         all_max in 0..12_usize,
@@ -211,10 +211,10 @@ proptest! {
     }
 
     /// The rule in other words: two addresses share a key if they are the same IPv4 address, or
-    /// IPv6 in the same /64.
+    /// IPv6 addresses in the same /64.
     #[test]
     fn keys_are_equal_as_the_networks_are(a in any::<u128>(), b in any::<u128>(), same in 0..129_u32, v4 in any::<bool>()) {
-        // The second one has the first `same` bits of the first one.
+        // The second address shares the first `same` bits of the first address.
         let mask = u128::MAX.checked_shl(128 - same).unwrap_or(0);
         let b = (a & mask) | (b & !mask);
         if v4 {

@@ -1,4 +1,4 @@
-//! Which hosts clients may ask for: what keeps DNS rebinding out.
+//! Checks which hosts clients may ask for, as protection against DNS rebinding.
 
 use core::{fmt, str::FromStr};
 use std::{
@@ -14,68 +14,69 @@ use super::{
     origin::{self, authority},
 };
 
-/// Which hosts clients may ask for: the name in the Host header, without the port.
+/// The hosts that clients may ask for: the name in the Host header, without the port.
 ///
-/// Whoever owns a domain can let its name resolve to `127.0.0.1`. A browser then takes this server
-/// for that domain's own, and [`Origins::Same`](super::Origins::Same) lets its pages connect (DNS
-/// rebinding). What gives them away is the Host header, which has the domain's name.
+/// The owner of a domain can make its name resolve to `127.0.0.1`. A browser then treats this
+/// server as part of that domain, and [`Origins::Same`](super::Origins::Same) lets the domain's
+/// pages connect (DNS rebinding). The Host header reveals the attack, because it contains the
+/// domain's name.
 ///
-/// Names are compared ignoring the letters' case and a dot at the end, addresses by value. Ports
-/// are not compared. A request without a Host, which only HTTP/1.0 can send, is allowed.
+/// Names are compared case-insensitively and without a trailing dot, addresses by value. Ports are
+/// not compared. A request without a Host, which only HTTP/1.0 can send, is allowed.
 ///
-/// A server that listens on all addresses of its machine can be reached in the same way, and does
-/// not know its names: list them.
+/// A server that listens on all addresses of its machine is exposed in the same way. It does not
+/// know its own names, so list them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Hosts {
-    /// Where the server listens on a loopback address: `localhost` and loopback addresses.
-    /// Elsewhere, and on a Unix socket: every host.
+    /// If the server listens on a loopback address: `localhost` and loopback addresses. Otherwise,
+    /// and on a Unix socket: every host.
     #[default]
     Local,
     /// Every host.
     Any,
-    /// These hosts. On a loopback address and on a Unix socket `localhost` and loopback addresses
-    /// too.
+    /// These hosts. On a loopback address and on a Unix socket, also `localhost` and loopback
+    /// addresses.
     List(Vec<HostName>),
 }
 
-/// A host as it is asked for: a name like `example.com`, or an IP address.
+/// A host as a client asks for it: a name like `example.com`, or an IP address.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct HostName(Kind);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Kind {
-    /// In small letters, without a dot at the end.
+    /// In lower case, without a trailing dot.
     Name(Box<str>),
     Ip(IpAddr),
 }
 
-/// Why a text is no host.
+/// Why a text is not a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostError {
-    /// It is a URL, or has a path.
+    /// The text is a URL, or has a path.
     Url,
-    /// There is a port.
+    /// The text contains a port.
     Port,
-    /// There is a `*` in it.
+    /// The text contains a `*`.
     Wildcard,
-    /// It is empty, or has characters that hosts have not.
+    /// The text is empty, or has invalid characters.
     Name,
-    /// `any` beside others in a list.
+    /// `any` is in a list with other elements.
     Word,
 }
 
-/// What is wrong in a list of hosts.
+/// Describes an invalid element in a list of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostsError {
-    /// Which element it is, from 0.
+    /// Index of the element, from 0.
     pub index: usize,
-    /// What is wrong with it.
+    /// What is wrong with the element.
     pub reason: HostError,
 }
 
-/// Through what a connection comes in, as far as its Host header matters.
+/// The kind of address on which a connection was accepted, as far as the Host check depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
     Loopback,
@@ -84,7 +85,7 @@ pub(crate) enum Door {
 }
 
 impl Door {
-    /// That of a server which listens here.
+    /// Returns the kind of a server that listens at this address.
     pub(crate) fn of(listening: &Address) -> Self {
         match listening.ip() {
             Some(ip) if ip.to_canonical().is_loopback() => Self::Loopback,
@@ -95,10 +96,10 @@ impl Door {
 }
 
 impl Hosts {
-    /// Reads `any`, or a list of hosts. An empty list is [`Local`](Self::Local).
+    /// Parses `any`, or a list of hosts. An empty list means [`Local`](Self::Local).
     ///
     /// # Errors
-    /// [`HostsError`] says which element is wrong.
+    /// [`HostsError`] names the invalid element.
     pub fn parse<T: AsRef<str>>(words: &[T]) -> Result<Self, HostsError> {
         match words {
             [] => return Ok(Self::Local),
@@ -113,7 +114,7 @@ impl Hosts {
         words.iter().enumerate().map(host).collect::<Result<_, _>>().map(Self::List)
     }
 
-    /// Whether this request may be answered by a server that listens at this address.
+    /// Checks whether a server that listens at this address may answer this request.
     ///
     /// # Errors
     /// A [`Reject`] with status 421, whose text says how to allow the host.
@@ -130,8 +131,8 @@ impl Hosts {
         if self.lists(host, door) { Ok(()) } else { Err(refusal(host)) }
     }
 
-    /// The same for servers that have read the request themselves: the host and port that it is
-    /// for, if it says so.
+    /// The same check for servers that have parsed the request themselves. The argument is the host
+    /// and port that the request is for, if present.
     #[must_use]
     pub fn allow(&self, host: Option<&str>, listening: &Address) -> bool {
         let door = Door::of(listening);
@@ -158,15 +159,15 @@ impl Hosts {
     }
 }
 
-/// What a request asks for.
+/// The host that a request asks for.
 #[derive(Clone, Copy)]
 enum Asked<'a> {
-    /// Without a dot at the end.
+    /// Without a trailing dot.
     Name(&'a str),
     Ip(IpAddr),
 }
 
-/// The host of a host with an optional port. `None` where it is neither a name nor an address.
+/// Splits the host off an optional port. Returns `None` if it is neither a name nor an address.
 fn asked_for(host: &str) -> Option<Asked<'_>> {
     match authority(host).ok()?.0 {
         origin::Host::Ipv6(ip) => Some(Asked::Ip(IpAddr::V6(ip).to_canonical())),
@@ -180,7 +181,7 @@ fn asked_for(host: &str) -> Option<Asked<'_>> {
 #[cold]
 fn refusal(host: &str) -> Reject {
     let text = match asked_for(host) {
-        // What has been read as a host has no character that could do harm in a text.
+        // A text that parses as a host has no characters that could do harm in a message.
         Some(host) => {
             let host = match host {
                 Asked::Name(name) => HostName(Kind::Name(name.to_ascii_lowercase().into())),
@@ -206,7 +207,7 @@ impl FromStr for HostName {
         if text.contains('*') {
             return Err(HostError::Wildcard);
         }
-        // An address of IPv6 has brackets in a URL, and elsewhere none.
+        // An IPv6 address has brackets in a URL, and none elsewhere.
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         if let Ok(ip) = bare.unwrap_or(text).parse::<Ipv6Addr>() {
             return Ok(Self(Kind::Ip(IpAddr::V6(ip).to_canonical())));
@@ -225,7 +226,7 @@ impl FromStr for HostName {
 }
 
 impl fmt::Display for HostName {
-    /// As it stands in a URL.
+    /// Formats the host as in a URL.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Kind::Name(name) => f.write_str(name),

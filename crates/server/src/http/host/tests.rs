@@ -1,4 +1,4 @@
-//! Hosts that are asked for, by where the server listens and what is allowed.
+//! Tests of requested hosts, by listening address and allowed hosts.
 
 use windlass_ws::handshake::HeadLimits;
 
@@ -125,7 +125,7 @@ fn a_refusal_says_what_to_allow() {
     assert!(text.contains("Options::hosts"), "{text}");
     assert!(refused("[2001:db8::1]:80").contains("`--host [2001:db8::1]`"));
     assert!(refused("a%20b").contains("neither a name nor an address"));
-    // What it says to allow can be allowed.
+    // The host that the message suggests can be allowed.
     assert_eq!("[2001:db8::1]".parse::<HostName>().unwrap().to_string(), "[2001:db8::1]");
 }
 

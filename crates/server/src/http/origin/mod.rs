@@ -1,4 +1,4 @@
-//! Which pages may connect (RFC 6454, RFC 6455 section 10.2).
+//! Checks which pages may connect (RFC 6454, RFC 6455 section 10.2).
 
 use core::{fmt, str::FromStr};
 use std::net::Ipv6Addr;
@@ -7,78 +7,77 @@ use windlass_ws::handshake::Request;
 
 use super::Reject;
 
-/// Which pages may connect. A browser sends the cookies of a server with every connection to it,
-/// whichever page opens it; what keeps other people's pages away is this check alone.
+/// The pages that may connect. A browser sends a server's cookies with every connection to it,
+/// regardless of which page opens it. Only this check keeps other people's pages away.
 ///
-/// A request without an Origin is allowed in each case: no browser sends one, and other programs
-/// can write what they like.
+/// A request without an Origin is always allowed. No browser sends one, and other programs can send
+/// any Origin they like.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origins {
-    /// Pages that this server has served: the host and port of the origin are those that the
-    /// request is for. The schemes are not compared, because a proxy may have taken TLS away; a
-    /// port that is not written is the default one of the origin's scheme.
+    /// Pages of this server: the origin's host and port must equal those that the request is for.
+    /// The schemes are not compared, because a proxy may have terminated TLS. A missing port means
+    /// the default port of the origin's scheme.
     ///
-    /// It cannot see that a page's name was made to resolve to this server (DNS rebinding):
-    /// [`Hosts`](super::Hosts) can.
+    /// This check cannot detect a domain whose name was made to resolve to this server (DNS
+    /// rebinding); [`Hosts`](super::Hosts) can.
     #[default]
     Same,
     /// All pages.
     Any,
     /// Pages of these origins.
     List(Vec<Origin>),
-    /// Pages that this server has served, as in [`Same`](Self::Same), and those of these origins.
+    /// Pages of this server, as in [`Same`](Self::Same), and pages of these origins.
     SameOr(Vec<Origin>),
 }
 
-/// A scheme, a host and a port, for instance `https://example.com` or `http://localhost:8080`; or
-/// `null`, which is the origin of sandboxed and some local documents.
+/// A scheme, a host and a port, for instance `https://example.com` or `http://localhost:8080`. It
+/// can also be `null`, the origin of sandboxed documents and some local ones.
 ///
-/// The letters' case counts neither in the scheme nor in the host, and the port is the scheme's
-/// default where it is not written.
+/// Scheme and host are case-insensitive. A missing port means the scheme's default.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// As browsers write it: lower case, IPv6 shortened, no default port.
+    /// As browsers write it: lower case, IPv6 in short form, no default port.
     text: Box<str>,
 }
 
-/// Why a text is no origin.
+/// Why a text is not an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OriginError {
-    /// There is no scheme with `://` behind it.
+    /// There is no scheme followed by `://`.
     Scheme,
-    /// The scheme is `ws` or `wss`, which is the connection's; an origin is a page's.
+    /// The scheme is `ws` or `wss`, that of a connection; an origin has the scheme of a page.
     WebSocketScheme,
-    /// Something follows the host and port.
+    /// The text continues after the host and port.
     Path,
-    /// There is a user before the host.
+    /// There is user information before the host.
     User,
-    /// The host is missing, or has characters that hosts have not.
+    /// The host is missing, or has invalid characters.
     Host,
-    /// There is a `*` in it.
+    /// The text contains a `*`.
     Wildcard,
-    /// The port is no number from 0 to 65535.
+    /// The port is not a number from 0 to 65535.
     Port,
-    /// `any` beside others in a list.
+    /// `any` is in a list with other elements.
     Word,
 }
 
-/// What is wrong in a list of origins.
+/// Describes an invalid element in a list of origins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OriginsError {
-    /// Which element it is, from 0.
+    /// Index of the element, from 0.
     pub index: usize,
-    /// What is wrong with it.
+    /// What is wrong with the element.
     pub reason: OriginError,
 }
 
 impl Origins {
-    /// Reads `any`, or a list of origins, in which `same` stands for the server's own. An empty
-    /// list is `same`.
+    /// Parses `any`, or a list of origins, in which `same` stands for the server's own origin. An
+    /// empty list means `same`.
     ///
     /// # Errors
-    /// [`OriginsError`] says which element is wrong.
+    /// [`OriginsError`] names the invalid element.
     pub fn parse<T: AsRef<str>>(words: &[T]) -> Result<Self, OriginsError> {
         match words {
             [] => return Ok(Self::Same),
@@ -101,17 +100,17 @@ impl Origins {
         })
     }
 
-    /// Whether the page that sends this request may connect.
+    /// Checks whether the page that sent this request may connect.
     ///
     /// # Errors
     /// A [`Reject`] with status 403, whose text says how to allow the page.
     pub fn check(&self, request: &Request<'_>) -> Result<(), Reject> {
-        // The bytes, because a value that is no text would look like none at all.
+        // The check uses bytes, because a value that is not UTF-8 would look like a missing header.
         let Some(origin) = request.header_bytes("Origin") else { return Ok(()) };
         if self.allow(Some(origin), request.host()) {
             return Ok(());
         }
-        // What has been read as an origin has no character that could do harm in a text.
+        // A text that parses as an origin has no characters that could do harm in a message.
         let known = core::str::from_utf8(origin).ok().and_then(|origin| origin.parse().ok());
         Err(Reject::status(403).text(match known {
             Some(Origin { text }) => {
@@ -122,8 +121,8 @@ impl Origins {
         }))
     }
 
-    /// The same for hosts that have read the request themselves: the value of the Origin header if
-    /// there is one, and the host and port that the request is for.
+    /// The same check for hosts that have parsed the request themselves. The arguments are the
+    /// value of the Origin header, if present, and the host and port that the request is for.
     #[must_use]
     pub fn allow(&self, origin: Option<&[u8]>, host: Option<&str>) -> bool {
         let Some(origin) = origin else { return true };
@@ -182,14 +181,14 @@ impl fmt::Debug for Origin {
     }
 }
 
-/// An origin, taken apart.
+/// The parts of an origin.
 #[derive(Clone, Copy, Debug)]
 enum Parts<'a> {
     Null,
     Page {
         scheme: &'a str,
         host: Host<'a>,
-        /// The default one where none was written; `None` where the scheme has none either.
+        /// The default port if none was written; `None` if the scheme has no default either.
         port: Option<u16>,
     },
 }
@@ -237,7 +236,7 @@ impl PartialEq for Parts<'_> {
     }
 }
 
-/// A host. Names are compared ignoring the letters' case, addresses by value.
+/// A host. Names are compared case-insensitively, addresses by value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Host<'a> {
     /// A name, or the four numbers of IPv4.
@@ -264,7 +263,7 @@ impl fmt::Display for Host<'_> {
     }
 }
 
-/// Host and port, the latter if it is written.
+/// Splits a text into a host and an optional port.
 pub(super) fn authority(text: &str) -> Result<(Host<'_>, Option<u16>), OriginError> {
     if text.contains('@') {
         return Err(OriginError::User);

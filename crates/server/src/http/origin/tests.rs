@@ -1,4 +1,4 @@
-//! Tables of what is allowed and what is an origin, and the rules once more in plain words.
+//! Tables of allowed origins and of valid texts, and the rules restated in plain words.
 
 use proptest::prelude::*;
 use windlass_ws::handshake::HeadLimits;
@@ -251,7 +251,7 @@ fn words_are_read() {
     );
 }
 
-/// An origin made of parts, some of which are left out, and the parts.
+/// An origin composed of parts, some of them left out, together with the parts.
 fn made_origin() -> impl Strategy<Value = (String, (String, String, u16))> {
     let scheme = prop_oneof![Just("http"), Just("https"), Just("HTTP"), Just("Https")];
     let host = prop_oneof![
@@ -281,7 +281,7 @@ fn made_origin() -> impl Strategy<Value = (String, (String, String, u16))> {
 }
 
 proptest! {
-    /// The rules without their code: the same three parts, defaults filled in.
+    /// The rules without the code: both origins have the same three parts, with defaults filled in.
     #[test]
     fn origins_are_compared_by_their_parts(
         (page, page_parts) in made_origin(),
@@ -296,7 +296,7 @@ proptest! {
         prop_assert_eq!(same, page_parts.1 == own_parts.1 && page_parts.2 == expected_port);
     }
 
-    /// Whatever a peer sends, and whatever stands in a configuration.
+    /// Tests arbitrary input from a peer and from a configuration.
     #[test]
     fn no_bytes_panic(origin in proptest::collection::vec(any::<u8>(), 0..40), host in "\\PC{0,20}") {
         for origins in [Origins::Same, Origins::Any, list(&["http://a"])] {
@@ -306,7 +306,7 @@ proptest! {
         let _ = format!("http://{host}").parse::<Origin>();
     }
 
-    /// What is read and written is the same origin.
+    /// Parsing and formatting preserve the origin.
     #[test]
     fn writing_changes_nothing(text in "(http|https|x)://([a-zA-Z.-]{1,6}|\\[::[0-9]\\])(:[0-9]{0,5})?") {
         if let Ok(origin) = text.parse::<Origin>() {

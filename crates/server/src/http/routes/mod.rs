@@ -1,4 +1,4 @@
-//! Where upgrades are taken, and what else there is.
+//! Maps paths to upgrades and pages.
 
 use std::{
     borrow::Cow,
@@ -10,52 +10,51 @@ use windlass_ws::handshake::{self, Rejection, Request, Upgrade};
 
 use super::{Page, page::Prepared, response};
 
-/// Where upgrades are taken, and which pages there are.
+/// The paths that accept upgrades, and the pages.
 ///
-/// Paths are compared as they come, byte by byte: nothing is decoded, and `.` and `..` are names
-/// like others, so that no two programs on the way can read a path differently. The query is left
-/// out.
+/// Paths are compared byte by byte as received. Nothing is decoded, and `.` and `..` are ordinary
+/// names, so two programs on the way cannot interpret a path differently. The query is ignored.
 ///
 /// | request | answer |
 /// |---|---|
-/// | an upgrade where upgrades are taken | the application's |
-/// | an upgrade elsewhere | 404, and the end |
-/// | GET or HEAD of a page | the page, or 304; upgrades to something else than WebSocket are not minded |
+/// | an upgrade where upgrades are taken | the application's response |
+/// | an upgrade elsewhere | 404; the connection ends |
+/// | GET or HEAD of a page | the page, or 304; upgrades to protocols other than WebSocket are ignored |
 /// | another method on a page | 405 |
-/// | no upgrade where upgrades are taken and no page is | 426 for GET, else 405, and the end |
-/// | `OPTIONS *` | 204, with the methods that there are |
+/// | no upgrade, on a path that takes upgrades and has no page | 426 for GET, else 405; the connection ends |
+/// | `OPTIONS *` | 204, with the supported methods |
 /// | anything else | 404 |
 ///
-/// A connection of HTTP/1.1 is kept for the next request unless the client wants it closed; but not
-/// after a request with a body, which is never read, nor after [`requests_max`](Self::requests_max)
-/// requests. HTTP/1.0 gets one answer.
+/// An HTTP/1.1 connection is kept for the next request unless the client wants it closed. It ends
+/// after a request with a body, which is never read, and after [`requests_max`](Self::requests_max)
+/// requests. HTTP/1.0 gets one response.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Routes {
     is_everywhere: bool,
     exact: BTreeSet<Box<str>>,
-    /// Each ends in a slash.
+    /// Each prefix ends in a slash.
     prefixes: Vec<Box<str>>,
     pages: BTreeMap<Box<str>, Prepared>,
-    /// Those of all paths below one, which ends in a slash.
+    /// Pages for all paths below a prefix, which ends in a slash.
     page_prefixes: Vec<(Box<str>, Prepared)>,
     not_found: Cow<'static, str>,
     requests_max: u32,
     waiting_bytes_max: usize,
 }
 
-/// What has happened on a connection before a request.
+/// The history of a connection before a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
-    /// Requests that were answered before.
+    /// Number of requests already answered.
     pub requests: u32,
-    /// Bytes of answers that the client has not taken yet.
+    /// Bytes of responses that the client has not read yet.
     pub waiting_bytes: usize,
-    /// The time of day, for the Date.
+    /// The current time, for the Date header.
     pub now: SystemTime,
 }
 
-/// What is next on a connection.
+/// The next step on a connection.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 #[expect(
@@ -63,24 +62,24 @@ pub struct Served {
     reason = "it is taken apart where it is made, and a box would be an allocation for each handshake"
 )]
 pub enum Next<'a> {
-    /// Nothing was answered: the request is an upgrade, to a path where upgrades are taken.
+    /// Nothing was answered: the request is an upgrade to a path that accepts upgrades.
     Upgrade(Upgrade<'a>),
     /// The request was answered, and another one may follow.
     Request,
-    /// The request was answered. Whatever follows it is not to be read as a request, and the
-    /// connection is to be closed once the answer is sent.
+    /// The request was answered. Input after it must not be parsed as a request. The connection
+    /// must be closed once the response is sent.
     Close,
 }
 
 impl Default for Routes {
-    /// Upgrades everywhere.
+    /// Accepts upgrades on every path.
     fn default() -> Self {
         Self::everywhere()
     }
 }
 
 impl Routes {
-    /// Upgrades are taken nowhere, and there is no page.
+    /// Creates routes without upgrades and without pages.
     pub const fn new() -> Self {
         Self {
             is_everywhere: false,
@@ -94,19 +93,19 @@ impl Routes {
         }
     }
 
-    /// Upgrades are taken on every path, and there is no page.
+    /// Creates routes that accept upgrades on every path, without pages.
     pub const fn everywhere() -> Self {
         let mut routes = Self::new();
         routes.is_everywhere = true;
         routes
     }
 
-    /// The same with upgrades on this path (`/echo`), on those that it is the beginning of
-    /// (`/chat/*`: `/chat/` too, `/chat` not), or on all (`*`). The path may be a page as well.
+    /// Accepts upgrades on a path (`/echo`), on all paths with a prefix (`/chat/*`, which includes
+    /// `/chat/` but not `/chat`), or on all paths (`*`). The path may be a page as well.
     ///
     /// # Panics
-    /// When it is none of these: it has a `*` elsewhere, does not begin with a slash, or has a
-    /// character that no path has.
+    /// If the pattern is none of these: it has a `*` elsewhere, does not begin with a slash, or has
+    /// a character that is invalid in a path.
     pub fn upgrade(mut self, pattern: &str) -> Self {
         let is_prefix = pattern.ends_with("/*");
         let path = if is_prefix { &pattern[..pattern.len() - 1] } else { pattern };
@@ -124,13 +123,13 @@ impl Routes {
         self
     }
 
-    /// The same with a page at this path, or at those that it is the beginning of (`/room/*`:
-    /// `/room/` too, `/room` not), in place of the one that was there. A path of its own goes
-    /// before a beginning, a longer one before a shorter.
+    /// Sets the page at a path, or at all paths with a prefix (`/room/*`, which includes `/room/`
+    /// but not `/room`). It replaces an earlier page of the same path. An exact path takes
+    /// precedence over a prefix, and a longer prefix over a shorter one.
     ///
     /// # Panics
-    /// When the path does not begin with a slash or has a character that no path has; when a header
-    /// of the page cannot be sent.
+    /// If the path does not begin with a slash or has a character that is invalid in a path. If a
+    /// header of the page cannot be sent.
     pub fn page(mut self, path: &str, page: Page) -> Self {
         assert!(
             is_path(path),
@@ -149,8 +148,8 @@ impl Routes {
         self
     }
 
-    /// The same with another text for a 404, which says where there is something, for instance. A
-    /// line's end is added.
+    /// Replaces the text of a 404 response, for instance to name existing paths. A line ending is
+    /// added.
     pub fn not_found(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.not_found = text.into();
         self
@@ -162,21 +161,21 @@ impl Routes {
         self.pages.get(path).or_else(longest)
     }
 
-    /// The same with so many requests on one connection; one is always answered. Default: 100.
+    /// Sets the maximum number of requests on one connection; one is always answered. Default: 100.
     pub const fn requests_max(mut self, requests: u32) -> Self {
         self.requests_max = requests;
         self
     }
 
-    /// The same with so many bytes of answers that may wait to be sent before a request is the
-    /// connection's last: who sends requests and does not read makes the server hold at most so
-    /// many, and one page. Default: 256 KiB.
+    /// Sets the maximum number of bytes of responses that wait to be sent. A request that finds
+    /// more waiting is the connection's last. A client that does not read therefore holds at most
+    /// this many bytes and one page. Default: 256 KiB.
     pub const fn waiting_bytes_max(mut self, bytes: usize) -> Self {
         self.waiting_bytes_max = bytes;
         self
     }
 
-    /// Whether upgrades are taken on this path.
+    /// Returns whether this path accepts upgrades.
     #[must_use]
     pub fn takes_upgrades(&self, path: &str) -> bool {
         self.is_everywhere
@@ -184,14 +183,14 @@ impl Routes {
             || self.prefixes.iter().any(|prefix| path.starts_with(&**prefix))
     }
 
-    /// The request as an upgrade, if it is one as it must be, to a path where upgrades are taken.
-    /// Others are to be [answered](Self::answer).
+    /// Returns the request as an upgrade, if it is a valid one to a path that accepts upgrades.
+    /// Pass all others to [`answer`](Self::answer).
     #[inline]
     pub(crate) fn upgrade_of<'a>(&self, request: &Request<'a>) -> Option<Upgrade<'a>> {
         if self.takes_upgrades(request.path()) { request.upgrade().ok() } else { None }
     }
 
-    /// Answers a request, or says that it is an upgrade.
+    /// Answers a request, or returns it as an upgrade.
     pub fn answer<'a>(
         &self,
         request: &Request<'a>,
@@ -223,7 +222,7 @@ impl Routes {
         if !matches!(request.method(), "GET" | "HEAD") {
             return self.text(405, "only GET and HEAD are allowed", request, served, false, out);
         }
-        // It has no meaning, and is how a second request is hidden from a proxy (RFC 9110 section
+        // The body has no meaning, and can hide a second request from a proxy (RFC 9110 section
         // 9.3.1).
         if request.body() != handshake::Body::None {
             return self.text(400, "a request for a page has no body", request, served, true, out);
@@ -233,8 +232,8 @@ impl Routes {
         if is_last { Next::Close } else { Next::Request }
     }
 
-    /// Answers `OPTIONS *`, which asks for what the server can (RFC 9110 section 9.3.7). No other
-    /// request has that target.
+    /// Answers `OPTIONS *`, which asks for the server's capabilities (RFC 9110 section 9.3.7). No
+    /// other request has that target.
     fn options<'a>(&self, request: &Request<'_>, served: &Served, out: &mut Vec<u8>) -> Next<'a> {
         let is_last = self.is_last(request, served);
         response::start(204, served.now, out);
@@ -243,7 +242,7 @@ impl Routes {
         if is_last { Next::Close } else { Next::Request }
     }
 
-    /// Whether the connection ends with this request.
+    /// Returns whether the connection ends with this request.
     fn is_last(&self, request: &Request<'_>, served: &Served) -> bool {
         request.is_http_1_0()
             || request.body() != handshake::Body::None
@@ -278,14 +277,14 @@ impl Routes {
 
 const NOT_FOUND: &str = "there is nothing here";
 
-/// Whether the request asks for a WebSocket, though not as it must. HTTP/1.0 cannot ask (RFC 9110
-/// section 7.8).
+/// Returns whether the request asks for a WebSocket in an invalid way. HTTP/1.0 cannot ask (RFC
+/// 9110 section 7.8).
 const fn is_of_an_upgrade(rejection: Rejection) -> bool {
     use Rejection::{HttpVersion, MethodNotAllowed, NotAnUpgrade, UnknownMethod};
     !matches!(rejection, NotAnUpgrade | MethodNotAllowed | UnknownMethod | HttpVersion)
 }
 
-/// Answers as the handshake does.
+/// Sends the handshake's own response.
 fn reject<'a>(
     rejection: Rejection,
     request: &Request<'_>,
@@ -300,7 +299,8 @@ fn reject<'a>(
     Next::Close
 }
 
-/// Whether the client wants no further answer on this connection (RFC 9112 section 9.6).
+/// Returns whether the client wants the connection closed after this response (RFC 9112 section
+/// 9.6).
 fn wants_close(request: &Request<'_>) -> bool {
     let connection =
         request.headers().filter(|header| header.name.eq_ignore_ascii_case("Connection"));

@@ -1,4 +1,4 @@
-//! Every combination of what a request can be, against the rules in plain words; and connections
+//! Tests every combination of request properties against the rules in plain words, and connections
 //! with several requests.
 
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const PAGE: &str = "<!doctype html>";
 const DATE: &str = "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
 
-/// A page at `/` and at `/both`, upgrades on `/both`, `/echo` and below `/chat/`.
+/// A page at `/` and at `/both`; upgrades on `/both`, `/echo` and below `/chat/`.
 fn routes() -> Routes {
     Routes::new()
         .page("/", Page::html(PAGE))
@@ -30,12 +30,12 @@ fn fresh() -> Served {
 enum Wants {
     Nothing,
     WebSocket,
-    /// Without a key.
+    /// An upgrade without a key.
     BadWebSocket,
     Other,
 }
 
-/// All that matters of a request.
+/// The relevant properties of a request.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     method: &'static str,
@@ -73,8 +73,8 @@ impl Case {
         head + "\r\n"
     }
 
-    /// The status, 101 for an upgrade, and whether the connection ends, by the rules of the table
-    /// in the documentation.
+    /// The expected status (101 for an upgrade), and whether the connection ends, by the table in
+    /// the documentation.
     fn expected(&self, served: &Served) -> (u16, bool) {
         let is_page = ["/", "/both", "/both?q"].contains(&self.path);
         let takes_upgrades =
@@ -112,7 +112,7 @@ impl Case {
     }
 }
 
-/// A response as a client reads it: status, headers, body, and how long all of it is.
+/// A response as a client parses it: status, headers, body, and total length.
 #[derive(Debug)]
 struct Response {
     status: u16,
@@ -121,7 +121,7 @@ struct Response {
 }
 
 impl Response {
-    /// Takes one from the front, believing Content-Length.
+    /// Takes a response from the front, by its Content-Length.
     fn take(bytes: &mut &[u8], method: &str) -> Self {
         let end = bytes.windows(4).position(|end| end == b"\r\n\r\n").expect("a head") + 4;
         let head = core::str::from_utf8(&bytes[..end]).expect("text").to_owned();
@@ -145,12 +145,12 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// Answers one head. `None` for an upgrade.
+/// Answers one head. Returns `None` for an upgrade.
 fn answer(routes: &Routes, head: &str, served: &Served) -> Option<(Response, bool)> {
     let (request, _) = Request::parse(head.as_bytes(), &HeadLimits::DEFAULT)
         .expect("well-formed")
         .expect("complete");
-    // The answer to the request before.
+    // The response to the previous request.
     let before = b"HTTP/1.1 200 OK\r\n\r\n";
     let mut out = before.to_vec();
     let ends = match routes.answer(&request, served, &mut out) {
@@ -266,7 +266,7 @@ fn without_pages_it_answers_as_the_handshake_does() {
     }
 }
 
-/// RFC 9110 section 9.3.7: the question is about the server, and the answer has no body.
+/// RFC 9110 section 9.3.7: the request is about the server, and the response has no body.
 #[test]
 fn the_asterisk_asks_what_the_server_can() {
     for routes in [Routes::new(), Routes::everywhere(), routes()] {
@@ -374,7 +374,7 @@ fn at_least_one_request_is_answered() {
     assert_eq!((response.status, ends), (200, true));
 }
 
-/// Answers all requests in these bytes, cut in two, as a server does: until the connection ends.
+/// Answers all requests in these bytes, split in two, as a server does, until the connection ends.
 fn connection(routes: &Routes, bytes: &[u8], cut: usize) -> (Vec<u8>, bool) {
     let mut reader = HeadReader::new(HeadLimits::DEFAULT);
     let (mut out, mut served) = (Vec::new(), fresh());
@@ -393,8 +393,8 @@ fn connection(routes: &Routes, bytes: &[u8], cut: usize) -> (Vec<u8>, bool) {
 }
 
 proptest! {
-    /// Pipelined requests are answered one by one, in order, however they come, and none is after
-    /// the last one.
+    /// Pipelined requests are answered one by one, in order, at every split, and none after the
+    /// last one.
     #[test]
     fn pipelined_requests_are_answered_in_order(
         chosen in proptest::collection::vec((0..4_usize, 0..3_usize, any::<bool>(), 0..20_u8), 1..15),
@@ -427,7 +427,7 @@ proptest! {
         prop_assert_eq!(ended, has_ended);
     }
 
-    /// Whatever is well-formed has one answer.
+    /// Every well-formed request has one response.
     #[test]
     fn no_request_panics(
         method in "[A-Z!]{1,7}",
