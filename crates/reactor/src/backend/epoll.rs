@@ -17,19 +17,19 @@ use rustix::{
 use super::{fork::ForkGuard, last_errno, next_serial};
 use crate::batch::RawEvent;
 
-/// Whether the tests force the path for kernels before 5.11.
+/// Set if the tests force the path for kernels before 5.11.
 const FORCE_EPOLL_WAIT: bool = cfg!(windlass_force_epoll_wait);
 
-/// Where [`create_high`] looks for a number.
+/// The lowest number that [`create_high`] tries.
 const HIGH_NUMBER: i32 = 512;
 
 pub(crate) struct Epoll {
-    /// Never lent, duplicated or shown (rule 11), but to the outer set of an embedded reactor.
+    /// Never lent, duplicated or exposed (rule 11), except to the outer set of an embedded reactor.
     set: OwnedFd,
-    /// Tells this set from any other that the process has had.
+    /// Distinguishes this set from all others of the process.
     serial: u64,
     has_pwait2: bool,
-    /// For a rebuild, held from the moment when one may become necessary.
+    /// The set for a rebuild. It is created as soon as a rebuild may become necessary.
     spare: Option<OwnedFd>,
     fork: ForkGuard,
 }
@@ -41,7 +41,7 @@ impl Epoll {
         Ok(Self { set, serial: next_serial(), has_pwait2, spare: None, fork: ForkGuard::new()? })
     }
 
-    /// Which of the waits this kernel has.
+    /// Whether this kernel has epoll_pwait2(2).
     pub(crate) fn has_pwait2(&self) -> bool {
         self.has_pwait2
     }
@@ -65,8 +65,8 @@ impl Epoll {
         Ok(())
     }
 
-    /// The set is the parent's too, and what a child enters carries addresses that mean nothing
-    /// there (rule 11).
+    /// The set is shared with the parent. Entries added in a child would carry addresses that mean
+    /// nothing in the parent (rule 11).
     pub(crate) fn check_owner(&self) -> Result<(), Errno> {
         self.fork.check()
     }
@@ -78,8 +78,9 @@ impl Epoll {
     pub(crate) fn add(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
         self.check_owner()?;
         match self.control(libc::EPOLL_CTL_ADD, fd, mask, address) {
-            // The number is free in our table, so the entry is a stale one, whose file has come
-            // back under the number (rule 7). DEL names exactly it: (file, number).
+            // The number is free in our table, so the entry is a stale one whose file has returned
+            // under the same number (rule 7). DEL removes exactly this entry, because the key is
+            // (file, number).
             Err(Errno::EXIST) => {
                 self.delete(fd)?;
                 self.control(libc::EPOLL_CTL_ADD, fd, mask, address)
@@ -93,8 +94,8 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_MOD, fd, mask, address)
     }
 
-    /// In a child the entry stays, for it is the parent's. No event of it ever comes to the child,
-    /// whose waits are refused.
+    /// In a child the entry stays, because it belongs to the parent. The child never gets an event
+    /// of it, since its waits fail.
     pub(crate) fn delete(&mut self, fd: i32) -> Result<(), Errno> {
         if self.fork.is_child() {
             return Ok(());
@@ -112,13 +113,13 @@ impl Epoll {
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
-        // The parent's events carry addresses that mean something else here.
+        // The parent's events carry addresses that have another meaning here.
         self.fork.check()?;
         let (events, _) = epoll::wait(&self.set, room, timeout)?;
         Ok(events.len())
     }
 
-    /// The same without epoll_pwait2(2).
+    /// Like `wait`, without epoll_pwait2(2).
     pub(crate) fn wait_in_milliseconds(
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
@@ -129,22 +130,21 @@ impl Epoll {
     }
 }
 
-/// Makes a set with a high number, if it can be had. One is made when somebody plays with
-/// descriptors' numbers, and the low ones are those that he has freed and may take again by
-/// dup2(2).
+/// Creates a set with a high number, if possible. This happens when user code reuses descriptor
+/// numbers: it has freed the low ones and may take them again by dup2(2).
 fn create_high() -> Result<OwnedFd, Errno> {
     let set = epoll::create(CreateFlags::CLOEXEC)?;
     Ok(rustix::io::fcntl_dupfd_cloexec(&set, HIGH_NUMBER).unwrap_or(set))
 }
 
-/// Takes a number out of an epoll set, if it is in there.
+/// Removes a number from an epoll set, if it is present.
 pub(crate) fn forget(set: BorrowedFd<'_>, fd: i32) {
-    // Whether it was in is not the question.
+    // It may be absent, so an error is ignored.
     let _ = control(set, libc::EPOLL_CTL_DEL, fd, 0, 0);
 }
 
-/// epoll_ctl(2). By number, for the descriptor may have been closed behind our back: then the
-/// kernel says `EBADF`.
+/// epoll_ctl(2). It takes a number, because the descriptor may have been closed without our
+/// knowledge. The kernel then returns `EBADF`.
 fn control(
     set: BorrowedFd<'_>,
     operation: i32,
@@ -153,14 +153,13 @@ fn control(
     address: u64,
 ) -> Result<(), Errno> {
     let mut event = libc::epoll_event { events: mask, u64: address };
-    // SAFETY: the set is open, and the event lives through the call, which writes no memory of
+    // SAFETY: The set is open. The event lives through the call, and the call writes no memory of
     // ours.
     let outcome = unsafe { libc::epoll_ctl(set.as_raw_fd(), operation, fd, &raw mut event) };
     if outcome == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// Whether the kernel has epoll_pwait2(2): since Linux 5.11, and where no seccomp filter forbids
-/// it.
+/// Whether the kernel has epoll_pwait2(2): from Linux 5.11 on, unless a seccomp filter forbids it.
 fn probe_pwait2(set: &OwnedFd) -> bool {
     let mut room = [MaybeUninit::<RawEvent>::uninit()];
     let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -179,8 +178,8 @@ fn wait_in_milliseconds(
             .unwrap_or(i32::MAX)
     });
     let length = i32::try_from(room.len()).unwrap_or(i32::MAX);
-    // SAFETY: the set is open, and the kernel writes at most `length` events to the room, which is
-    // that large. rustix's `Event` has the layout of `struct epoll_event`.
+    // SAFETY: The set is open. The kernel writes at most `length` events to `room`, which has that
+    // size. rustix's `Event` has the layout of `struct epoll_event`.
     let count = unsafe {
         libc::epoll_wait(set.as_raw_fd(), room.as_mut_ptr().cast(), length, milliseconds)
     };

@@ -1,16 +1,16 @@
-//! Whether this process is the one that built the reactor.
+//! Detects whether this process is the one that built the reactor.
 //!
-//! A child of fork(2) has a copy of the reactor's memory and shares its epoll set or ring with the
-//! parent, and every registered descriptor. What it enters there carries an address that means
-//! something else in the parent (rule 11), and entries of its would mix with the parent's in the
-//! ring's queues, which are one memory for both. So a reactor refuses to work in a child. A page
-//! that the kernel wipes in the child tells it, for the price of a load.
+//! A child of fork(2) has a copy of the reactor's memory. It shares the epoll set or ring with the
+//! parent, and every registered descriptor. An entry made by the child carries an address that
+//! means something else in the parent (rule 11). On a ring, its entries would also mix with the
+//! parent's, because both processes map the same queues. So a reactor refuses to work in a child.
+//! It detects one by a page that the kernel wipes in the child, at the cost of one load.
 //!
 //! In a child:
 //!
-//! 1. A wait is refused, and so are `add` and `modify`: [`REFUSAL`].
-//! 2. What cannot fail (`delete`, taking a subscriber out, the reactor's end) frees memory and
-//!    closes the child's descriptors. The epoll set and the ring are not told.
+//! 1. Waits, `add` and `modify` fail with [`REFUSAL`].
+//! 2. Operations that cannot fail (`delete`, removing a subscriber, dropping the reactor) free
+//!    memory and close the child's descriptors. They do not change the epoll set or the ring.
 //! 3. Streams send nothing and change nothing of their sockets.
 
 #![allow(unsafe_code, reason = "one page of memory, mapped, read and unmapped")]
@@ -23,16 +23,16 @@ use rustix::{
     mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap},
 };
 
-/// What a reactor says in a child of fork(2): it is not the owner's any more.
+/// The error of a reactor in a child of fork(2): the child is not its owner.
 pub(crate) const REFUSAL: Errno = Errno::STALE;
 
 const LENGTH: usize = 4096;
 
 /// One page that holds 1 in the process that made it and 0 in its children. It lives until the last
-/// clone is dropped, and nobody else has its address.
+/// clone is dropped, and only this type uses its address.
 #[derive(Clone)]
 pub(crate) struct ForkGuard {
-    /// That of the mapping, a step nearer.
+    /// The address of the mapping, stored here to save an indirection.
     page: *mut c_void,
     _mapping: Rc<Mapping>,
 }
@@ -41,9 +41,9 @@ struct Mapping(*mut c_void);
 
 impl ForkGuard {
     /// # Errors
-    /// What mmap(2) and madvise(2) say: no memory, or a kernel before 4.14.
+    /// The errors of mmap(2) and madvise(2): no memory, or a kernel before 4.14.
     pub(crate) fn new() -> Result<Self, Errno> {
-        // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
+        // SAFETY: A mapping at an address that the kernel chooses replaces no other mapping.
         let page = unsafe {
             mmap_anonymous(
                 ptr::null_mut(),
@@ -53,17 +53,19 @@ impl ForkGuard {
             )
         }?;
         let guard = Self { page, _mapping: Rc::new(Mapping(page)) };
-        // SAFETY: the page is ours, and being wiped in a child harms nobody.
+        // SAFETY: The page is ours and holds only the guard's value, so wiping it in a child
+        // affects no other data.
         unsafe { madvise(page, LENGTH, Advice::LinuxWipeOnFork) }?;
-        // SAFETY: the page is mapped, writable and ours alone.
+        // SAFETY: The page is mapped, writable and used only by this guard.
         unsafe { page.cast::<u32>().write_volatile(1) };
         Ok(guard)
     }
 
     #[inline(always)]
     pub(crate) fn is_child(&self) -> bool {
-        // SAFETY: the page is mapped until the mapping is dropped, which this is a part of.
-        // Volatile, for the kernel changes it behind the compiler's back.
+        // SAFETY: The page stays mapped until the mapping is dropped, and `self` keeps the mapping
+        // alive. The read is volatile, because the kernel changes the page without the compiler's
+        // knowledge.
         unsafe { self.page.cast::<u32>().read_volatile() == 0 }
     }
 
@@ -77,8 +79,8 @@ impl ForkGuard {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no clone is left that could use it again. It cannot fail
-        // for a whole mapping of ours.
+        // SAFETY: The mapping is ours, and no clone is left that could use it again. munmap(2)
+        // cannot fail for a whole mapping of ours.
         let _ = unsafe { munmap(self.0, LENGTH) };
     }
 }
@@ -92,7 +94,7 @@ mod tests {
         let guard = ForkGuard::new().unwrap();
         let other = guard.clone();
         assert_eq!((guard.check(), other.check()), (Ok(()), Ok(())));
-        // SAFETY: the page is the guard's, which is ours.
+        // SAFETY: The page belongs to the guard, which this test owns.
         unsafe { guard.page.cast::<u32>().write_volatile(0) };
         assert_eq!(guard.check(), Err(REFUSAL), "a wiped page");
         drop(guard);

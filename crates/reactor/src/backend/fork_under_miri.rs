@@ -1,4 +1,4 @@
-//! Stands in for `fork.rs` under Miri, which has no fork(2).
+//! Replaces `fork.rs` under Miri, which has no fork(2).
 
 /// See `fork.rs`.
 #[derive(Clone)]

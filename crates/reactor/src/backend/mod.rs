@@ -1,6 +1,6 @@
-//! What tells the reactor which descriptors are ready.
+//! The backends, which report the readiness of descriptors to the reactor.
 //!
-//! A backend is chosen when the reactor is built and costs one branch per wait, never one per
+//! The backend is chosen when the reactor is built. It costs one branch per wait and none per
 //! event.
 
 use core::{
@@ -34,9 +34,9 @@ pub(crate) use uring::{
 };
 pub use uring::{RingError, RingFeature, RingFeatures};
 
-/// How the reactor learns of readiness.
+/// The kernel interface by which the reactor learns of readiness.
 ///
-/// All keep one contract; what one does not have, it refuses:
+/// All backends keep the same contract. A backend rejects an operation that it does not support:
 ///
 /// | | [`Epoll`](Self::Epoll) | [`Uring`](Self::Uring) | [`Poll`](Self::Poll) |
 /// |---|---|---|---|
@@ -51,29 +51,29 @@ pub use uring::{RingError, RingFeature, RingFeatures};
 /// | a number replaced behind the reactor's back | the same | the same | the new file's events |
 /// | needs Linux | 5.11 (2.6.27 with timeouts in milliseconds) | 5.13, best 6.1 | 2.6.17 |
 ///
-/// A backend has a name, which [`Display`](fmt::Display) writes and [`FromStr`] reads: `auto`,
-/// `epoll`, `uring`, `poll`.
+/// [`Display`](fmt::Display) writes and [`FromStr`] reads a backend's name: `auto`, `epoll`,
+/// `uring`, `poll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Backend {
-    /// [`Epoll`](Self::Epoll). A ring is chosen by its name: containers often forbid rings, and a
-    /// program should run on the same backend where it is developed and where it serves.
+    /// [`Epoll`](Self::Epoll). A ring must be chosen explicitly: containers often forbid rings, and
+    /// a program should use the same backend in development and in production.
     #[default]
     Auto,
     /// epoll(7).
     Epoll,
-    /// io_uring(7), since Linux 5.13; faster since 6.1.
+    /// io_uring(7), from Linux 5.13 on; faster from 6.1 on.
     Uring,
-    /// ppoll(2), for sandboxes that have neither of the others, and for comparison. It takes no
-    /// more descriptors than `RLIMIT_NOFILE` says: a process that lowers the limit below what is
-    /// registered gets `EINVAL` from [`Reactor::run_once`](crate::Reactor::run_once).
+    /// ppoll(2), for sandboxes that forbid the others, and for comparison. It accepts at most
+    /// `RLIMIT_NOFILE` descriptors. If a process lowers the limit below the number of registered
+    /// descriptors, [`Reactor::run_once`](crate::Reactor::run_once) returns `EINVAL`.
     Poll,
 }
 
 impl Backend {
     const ALL: [Self; 4] = [Self::Auto, Self::Epoll, Self::Uring, Self::Poll];
 
-    /// What it is called.
+    /// The backend's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -101,24 +101,24 @@ impl FromStr for Backend {
 
 type Cell = CellPtr<Reactor>;
 
-/// In an event's conditions: it is a completion of a stream's, and the rest is for the ring alone.
+/// A condition bit of events: the event is a completion of a stream, and only the ring interprets
+/// the other bits.
 pub(crate) const COMPLETION: u32 = 1 << 27;
 
-/// The backend at work.
-// With a tag of its own: one that stands in a field of a variant costs each turn three instructions
-// to read.
+/// The active backend. It has a tag of its own: a tag stored in a field of a variant would cost
+/// three more instructions per turn.
 #[repr(u8)]
 pub(crate) enum Driver {
     Epoll(Epoll),
-    /// Without epoll_pwait2(2). A variant of its own, so that a turn asks once for the backend and
-    /// the call.
+    /// Epoll without epoll_pwait2(2). It is a variant of its own, so that a turn selects the
+    /// backend and the system call with one branch.
     OldEpoll(Epoll),
     Uring(Box<Uring>),
     Poll(Poll),
 }
 
 impl Driver {
-    /// The backend that was asked for. [`Backend::Auto`] is epoll; ARCHITECTURE.md says when it may
+    /// Creates the requested backend. [`Backend::Auto`] is epoll; ARCHITECTURE.md says when it may
     /// become the ring.
     pub(crate) fn new(backend: Backend, ring: RingSettings) -> Result<Self, BuildError> {
         Ok(match backend {
@@ -133,7 +133,7 @@ impl Driver {
         Ok(if epoll.has_pwait2() { Self::Epoll(epoll) } else { Self::OldEpoll(epoll) })
     }
 
-    /// What a ring has of what it was asked for.
+    /// The features that the ring has, of those requested.
     pub(crate) fn ring_features(&self) -> Option<RingFeatures> {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => None,
@@ -141,7 +141,7 @@ impl Driver {
         }
     }
 
-    /// The ring, if it is one.
+    /// The ring, if it is the backend.
     #[inline]
     pub(crate) fn ring(&mut self) -> Option<&mut Uring> {
         match self {
@@ -150,7 +150,7 @@ impl Driver {
         }
     }
 
-    /// How many bytes of buffers the ring has for streams.
+    /// The size of the ring's buffers for streams, in bytes.
     pub(crate) fn pool_bytes(&self) -> usize {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => 0,
@@ -166,8 +166,8 @@ impl Driver {
         }
     }
 
-    /// Whether the backend can keep an interest. What it cannot is refused as `Unsupported`, before
-    /// anything is written down.
+    /// Whether the backend supports an interest. If not, the registration fails with `Unsupported`
+    /// before any state changes.
     pub(crate) fn supports(&self, interest: Interest) -> bool {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Uring(_) => true,
@@ -175,7 +175,7 @@ impl Driver {
         }
     }
 
-    /// Refuses to work in a child of fork(2). Each backend also asks for itself, in every wait.
+    /// Fails in a child of fork(2). Each backend also checks this in every wait.
     pub(crate) fn check_owner(&self) -> Result<(), Errno> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.check_owner(),
@@ -184,7 +184,7 @@ impl Driver {
         }
     }
 
-    /// What tells a child of fork(2), where it can be had.
+    /// Detects a child of fork(2), if the backend has a guard.
     pub(crate) fn fork_guard(&self) -> Option<ForkGuard> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.fork_guard(),
@@ -193,11 +193,11 @@ impl Driver {
         }
     }
 
-    /// Whether a number can be watched at all: closed ones cannot, nor files without a poll method.
-    /// Asked for what the user registers.
+    /// Checks that a descriptor can be watched. A closed number and a file without a poll method
+    /// are errors. Called for the user's registrations.
     pub(crate) fn check(&mut self, fd: i32) -> Result<(), Errno> {
         match self {
-            // It says so itself when the number is added.
+            // epoll reports these errors itself when the descriptor is added.
             Self::Epoll(_) | Self::OldEpoll(_) => Ok(()),
             Self::Uring(uring) => {
                 uring.check_owner()?;
@@ -212,7 +212,7 @@ impl Driver {
         }
     }
 
-    /// Watches the descriptor that a cell has noted; its events carry the cell's address.
+    /// Watches the descriptor recorded in a cell. Its events carry the cell's address.
     pub(crate) fn add(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.add(cell.fd(), mask, cell.expose()),
@@ -221,8 +221,8 @@ impl Driver {
         }
     }
 
-    /// Changes what a watched cell is watched for. With the mask that it has, edge-triggered or
-    /// one-shot, it reports anew. The cell notes the mask when this was successful.
+    /// Changes the interest of a watched cell. With an unchanged mask, an edge-triggered or
+    /// one-shot cell reports again. The cell records the mask after success.
     pub(crate) fn modify(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => {
@@ -233,8 +233,9 @@ impl Driver {
         }
     }
 
-    /// Ends the watch. In a child of fork(2) it is the parent's, and nothing is done. An error
-    /// means that its entry may live on under a file that the number no longer names.
+    /// Stops watching a cell. In a child of fork(2) it does nothing, because the watch is the
+    /// parent's. An error means that the entry may persist for a file that the number no longer
+    /// names.
     pub(crate) fn delete(&mut self, cell: Cell) -> Result<(), Errno> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.delete(cell.fd()),
@@ -249,7 +250,7 @@ impl Driver {
         }
     }
 
-    /// Ends what a cell has under way beside its watch, which it does not have now.
+    /// Ends the requests of a cell other than its watch, which is already gone.
     pub(crate) fn let_go(&mut self, cell: Cell) {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => {}
@@ -257,16 +258,16 @@ impl Driver {
         }
     }
 
-    /// Ends all watches at once. For the reactor's end.
+    /// Ends all watches at once, when the reactor is dropped.
     pub(crate) fn end(&mut self, cells: impl Iterator<Item = Cell>) {
         match self {
             Self::Uring(uring) => uring.end(cells),
-            // What has become of its entry is nobody's affair any more.
+            // An entry that remains does no harm now, so an error is ignored.
             _ => cells.for_each(|cell| _ = self.delete(cell)),
         }
     }
 
-    /// Whether events of cells wait in the driver, to be reported by the next wait (rule 2).
+    /// Whether the driver holds events of cells that the next wait reports (rule 2).
     pub(crate) fn holds_events(&self) -> bool {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => false,
@@ -274,16 +275,17 @@ impl Driver {
         }
     }
 
-    /// Waits until something is ready or the time is over (`None`: for ever), and says how many
-    /// events it wrote to the front of `room`, which is not empty. `EINTR` comes back as it is; it
-    /// also stands for a wait that ended without an event and before its time.
+    /// Waits until an event comes or the timeout expires (`None`: no limit). Writes events to the
+    /// front of `room`, which must not be empty, and returns their number. `EINTR` is passed on. It
+    /// also stands for a wait that ended early without an event.
     #[inline(always)]
     pub(crate) fn wait(
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
-        // Two instructions; a `match` of all would be a table of jumps.
+        // This test takes two instructions; a `match` on all variants would compile to a jump
+        // table.
         if let Self::Epoll(epoll) = self {
             epoll.wait(room, timeout)
         } else {
@@ -297,7 +299,7 @@ impl Driver {
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
     ) -> Outcome {
-        // It needs no frame: what does is a call away.
+        // Needs no stack frame: the code that does is in a function of its own.
         let has_nothing =
             if let Self::Uring(uring) = self { uring.has_nothing_for(timeout) } else { false };
         if has_nothing { Ok(0).into() } else { self.wait_longer(room, timeout) }
@@ -317,7 +319,7 @@ impl Driver {
         }
     }
 
-    /// Gets hold of what a later [`replace`](Self::replace) needs, if it can be had.
+    /// Acquires the resources for a later [`replace`](Self::replace), if they are available.
     pub(crate) fn reserve(&mut self) {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.reserve(),
@@ -325,18 +327,18 @@ impl Driver {
         }
     }
 
-    /// A new, empty set of watches in place of the old one, which is forgotten with all its
+    /// Replaces the set of watches by a new, empty one. The old set is dropped with all its
     /// entries.
     pub(crate) fn replace(&mut self) -> Result<(), Errno> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.replace(),
-            // Without stale entries nobody asks for it.
+            // These backends have no stale entries, so this is never called.
             Self::Uring(_) | Self::Poll(_) => Err(Errno::OPNOTSUPP),
         }
     }
 
-    /// Makes ready for another loop's wait. True when there is something to do already that the
-    /// watchable descriptor may not tell of.
+    /// Prepares for a wait of another loop. Returns true if there is already work that the
+    /// watchable descriptor may not report.
     pub(crate) fn settle(&mut self) -> Result<bool, Errno> {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => Ok(false),
@@ -347,8 +349,8 @@ impl Driver {
     /// The descriptor by which another loop can wait for this one, and a number that changes with
     /// it.
     ///
-    /// For the outer set of [`Embedded`](crate::Embedded) alone: rule 11 forbids to show it to
-    /// anybody else. `EOPNOTSUPP` where there is none.
+    /// Only for the outer set of [`Embedded`](crate::Embedded): rule 11 forbids any other use.
+    /// `EOPNOTSUPP` if the backend has none.
     pub(crate) fn watchable(&mut self) -> Result<(rustix::fd::BorrowedFd<'_>, u64), Errno> {
         match self {
             Self::Epoll(epoll) | Self::OldEpoll(epoll) => Ok(epoll.watchable()),
@@ -357,8 +359,8 @@ impl Driver {
         }
     }
 
-    /// Makes sure that another loop hears of a number that was added before it asked for
-    /// [`watchable`](Self::watchable).
+    /// Makes sure that the outer loop is woken for a number that was added before
+    /// [`watchable`](Self::watchable) was called.
     pub(crate) fn tell_host_of(&mut self, fd: i32) -> Result<(), Errno> {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => Ok(()),
@@ -366,8 +368,7 @@ impl Driver {
         }
     }
 
-    /// No other loop waits any more: what was set up for [`watchable`](Self::watchable) is given
-    /// up.
+    /// The outer loop no longer waits: undoes the set-up made for [`watchable`](Self::watchable).
     pub(crate) fn leave_host(&mut self) {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => {}
@@ -375,7 +376,7 @@ impl Driver {
         }
     }
 
-    /// Submits what was queued: for a turn that does not end in a wait.
+    /// Submits queued entries, for a turn that does not end in a wait.
     pub(crate) fn submit_now(&mut self) {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => {}
@@ -383,8 +384,8 @@ impl Driver {
         }
     }
 
-    /// Gets rid of what the kernel still owes to deleted cells, for a bounded time. For the
-    /// reactor's end.
+    /// Waits a bounded time for the kernel's outstanding completions of deleted cells. For the end
+    /// of the reactor.
     pub(crate) fn close(&mut self) {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => {}
@@ -393,8 +394,8 @@ impl Driver {
     }
 }
 
-/// What a demanded ring that cannot be had is to the builder. A descriptor that the kernel refuses
-/// is the same error on every backend.
+/// Converts the error of a ring that the builder requested. If the kernel can create no descriptor,
+/// the error is the same for every backend.
 fn build_error(why: RingError) -> BuildError {
     match why {
         RingError::Os(errno @ (Errno::MFILE | Errno::NFILE)) => BuildError::Os(errno),
@@ -402,8 +403,8 @@ fn build_error(why: RingError) -> BuildError {
     }
 }
 
-/// What a wait that is not in line says, in a register: a result would go by way of memory, and
-/// with it that of the one that is in line.
+/// The result of a wait that is not inlined, in a register. A `Result` would be returned through
+/// memory, and so would that of the inlined wait.
 #[derive(Clone, Copy)]
 struct Outcome(isize);
 
@@ -411,7 +412,7 @@ impl From<Result<usize, Errno>> for Outcome {
     #[inline]
     fn from(result: Result<usize, Errno>) -> Self {
         Self(match result {
-            // No more than there is room for, which memory has.
+            // The count is at most the length of `room`, so it fits.
             Ok(count) => isize::try_from(count).unwrap_or(isize::MAX),
             Err(errno) => -(errno.raw_os_error() as isize),
         })
@@ -426,14 +427,14 @@ impl From<Outcome> for Result<usize, Errno> {
     }
 }
 
-/// Tells an epoll set or a ring from any other that the process has had.
+/// A number that distinguishes an epoll set or a ring from all others of the process.
 #[cfg_attr(miri, allow(dead_code, reason = "Miri has neither"))]
 fn next_serial() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What the last system call that went by way of libc said.
+/// The error of the last system call made through libc.
 fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

@@ -1,16 +1,17 @@
-//! ppoll(2): a table of descriptors that the kernel goes through at every wait.
+//! ppoll(2): a table of descriptors that the kernel scans at every wait.
 //!
-//! The plainest thing that keeps the contract, for sandboxes that have neither epoll nor rings, and
-//! the twin that the other backends are compared with. The kernel keeps nothing between two waits,
-//! so nothing can disagree: there are no stale entries (rule 7), and `delete` never fails.
+//! The simplest backend that keeps the contract: for sandboxes that have neither epoll nor rings,
+//! and as the oracle for tests of the other backends. The kernel keeps no state between two waits,
+//! so there are no stale entries (rule 7), and `delete` never fails.
 //!
 //! # The table
 //!
-//! 1. `entries` is what ppoll(2) is given. `watches` has what goes with each entry, at the same
-//!    place.
-//! 2. `places[number]` is the place of a number's entry, or [`NOWHERE`].
-//! 3. An entry that is left out has the complement of its number, which is negative, and the kernel
-//!    skips it: a one-shot that has fired, an empty interest that has been told of its error or
+//! 1. `entries` is the array for ppoll(2). `watches` has the reactor's data of each entry, at the
+//!    same index.
+//! 2. `places[number]` is the index of a number's entry, or [`NOWHERE`].
+//! 3. A disabled entry has the complement of its number, which is negative, so the kernel skips it.
+//!    It is a one-shot that has fired, an empty interest whose error or hang-up was reported, or a
+//!    number that turned out to be closed. `modify` enables it again.
 //!    hang-up, a number that turned out to be closed. `modify` brings it back.
 
 #![allow(unsafe_code, reason = "ppoll(2) and fcntl(2) by numbers, which may be closed")]
@@ -31,10 +32,11 @@ use crate::{
     interest::{ERR, ET, HUP, IN, ONESHOT, OUT, PRI, RDHUP},
 };
 
-/// What can be asked for and can come. poll(2) and epoll(7) have the same bits for it.
+/// The conditions that can be requested and reported. poll(2) and epoll(7) use the same bits for
+/// them.
 const CONDITIONS: u32 = IN | PRI | OUT | ERR | HUP | RDHUP;
 
-/// In `places`, of a number that is not registered.
+/// In `places`: the number is not registered.
 const NOWHERE: u32 = u32::MAX;
 
 pub(crate) struct Poll {
@@ -42,8 +44,8 @@ pub(crate) struct Poll {
     entries: Vec<libc::pollfd>,
     watches: Vec<Watch>,
     places: Vec<u32>,
-    /// Where the next look at what is ready begins: with what the last one had no room for, so that
-    /// everybody gets a turn.
+    /// The index at which the next scan of ready entries starts. It is the first entry for which
+    /// the last scan had no room, so that every entry gets its turn.
     first: usize,
 }
 
@@ -54,8 +56,8 @@ struct Watch {
 }
 
 impl Watch {
-    /// Whether it is left out when it has fired. An empty interest is edge-triggered for the
-    /// kernel's mask, and nothing else here is.
+    /// Whether it is disabled once it has fired. In the kernel's mask an empty interest is
+    /// edge-triggered; no other interest here is.
     fn is_told_once(self) -> bool {
         self.mask & (ONESHOT | ET) != 0
     }
@@ -64,8 +66,8 @@ impl Watch {
 impl Poll {
     pub(crate) fn new() -> Self {
         Self {
-            // Where it is not to be had (before Linux 4.14) nobody is warned, and nothing is
-            // unsound by it: the kernel holds no address of ours.
+            // If it is unavailable (before Linux 4.14), a child is not detected. That is still
+            // sound: the kernel holds no address of ours.
             #[cfg(not(miri))]
             guard: ForkGuard::new().ok(),
             #[cfg(miri)]
@@ -77,8 +79,8 @@ impl Poll {
         }
     }
 
-    /// Refuses to work in a child of fork(2), where the descriptors are the parent's too: each
-    /// would take events and wakes from the other.
+    /// Fails in a child of fork(2). The descriptors are shared with the parent, so each process
+    /// would take events and wake-ups from the other.
     pub(crate) fn check_owner(&self) -> Result<(), Errno> {
         #[cfg(not(miri))]
         if let Some(guard) = &self.guard {
@@ -91,12 +93,13 @@ impl Poll {
         self.guard.clone()
     }
 
-    /// Neither edges nor waiters to choose from: poll(2) tells of states, and all who ask are told.
+    /// Rejects edge-triggered and exclusive interests: poll(2) reports states, and reports them to
+    /// every caller.
     pub(crate) fn supports(interest: Interest) -> bool {
         !interest.has_edge_triggered() && !interest.has_exclusive()
     }
 
-    /// Also of a number that is closed, which the next wait tells of.
+    /// Accepts a closed number too. The next wait reports it.
     pub(crate) fn add(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
         self.check_owner()?;
         let number = index(fd);
@@ -111,8 +114,8 @@ impl Poll {
         Ok(())
     }
 
-    /// Also asks whether the number is open, as epoll does: a mistake is told here, and not by an
-    /// error event beside the error.
+    /// Also checks that the number is open, as epoll does. A mistake is then reported here, and not
+    /// by an error event as well.
     pub(crate) fn modify(&mut self, fd: i32, mask: u32, address: u64) -> Result<(), Errno> {
         self.check_owner()?;
         let place = self.place(fd);
@@ -146,8 +149,9 @@ impl Poll {
             timeout.map(|time| libc::timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec });
         let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
         let length = self.entries.len() as libc::nfds_t;
-        // SAFETY: the table has that many entries, of which the kernel writes `revents`; the time
-        // lives through the call, and no mask of signals is given. Numbers may be closed: then the
+        // SAFETY: The table has `length` entries, and the kernel writes their `revents`. The time
+        // lives through the call, and no signal mask is given. Numbers may be closed; the kernel
+        // then reports that.
         // kernel says so.
         let count = unsafe { libc::ppoll(self.entries.as_mut_ptr(), length, time, ptr::null()) };
         match usize::try_from(count) {
@@ -156,7 +160,7 @@ impl Poll {
         }
     }
 
-    /// Writes an event for each of the `left` entries that are ready, as far as there is room.
+    /// Writes an event for each of the `left` ready entries, as far as there is room.
     fn hand_out(&mut self, mut left: usize, room: &mut [MaybeUninit<RawEvent>]) -> usize {
         let length = self.entries.len();
         let first = if self.first < length { self.first } else { 0 };
@@ -194,7 +198,7 @@ impl Poll {
     }
 }
 
-/// A descriptor's number, also of an entry that is left out, as an index.
+/// A descriptor's number as an index, also for a disabled entry.
 fn index(fd: i32) -> usize {
     usize::try_from(if fd < 0 { !fd } else { fd }).expect("not negative")
 }
@@ -206,7 +210,7 @@ fn entry(fd: i32, mask: u32) -> libc::pollfd {
 }
 
 fn is_open(fd: i32) -> Result<(), Errno> {
-    // SAFETY: the call has no argument but the number, which may be closed.
+    // SAFETY: The number is the only argument of the call. It may be closed.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
     if flags < 0 { Err(last_errno()) } else { Ok(()) }
 }
@@ -229,11 +233,12 @@ mod tests {
         eventfd(initial, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
     }
 
-    /// What a wait that does not last hands out into room for so many: addresses and conditions.
+    /// The addresses and conditions that a wait with timeout zero returns, with room for `room`
+    /// events.
     fn wait(poll: &mut Poll, room: usize) -> Vec<(u64, u32)> {
         let mut events = vec![MaybeUninit::uninit(); room];
         let count = poll.wait(&mut events, Some(&ZERO)).unwrap();
-        // SAFETY: so many were written.
+        // SAFETY: The wait has written `count` events.
         events[..count]
             .iter()
             .map(|event| unsafe { event.assume_init() })
@@ -253,7 +258,7 @@ mod tests {
             .collect();
         assert_eq!(rounds, [[0, 1], [2, 3], [4, 0], [1, 2], [3, 4]]);
         assert_eq!(wait(&mut poll, 9).len(), 5);
-        // The place to begin at may be gone.
+        // The index to start at may no longer exist.
         assert_eq!(wait(&mut poll, 4).len(), 4);
         for fd in &fds[1..] {
             poll.delete(fd.as_raw_fd());
@@ -266,7 +271,7 @@ mod tests {
         let mut poll = Poll::new();
         let number = rustix::io::fcntl_dupfd_cloexec(counter(1), 900).unwrap().into_raw_fd();
         poll.add(number, IN, 7).unwrap();
-        // SAFETY: the number is this test's.
+        // SAFETY: This test owns the number.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
         assert_eq!(wait(&mut poll, 4), [(7, ERR)]);
         assert_eq!(wait(&mut poll, 4), []);
@@ -280,7 +285,7 @@ mod tests {
         assert_eq!(wait(&mut poll, 4), []);
     }
 
-    // The naive twin: a map by number, and who is ready is told by the kernel one at a time.
+    // The naive twin: a map by number. It asks the kernel for one descriptor at a time.
     #[test]
     fn the_table_keeps_step_with_a_map() {
         let fds: Vec<_> = (0..40).map(|place| counter(place % 2)).collect();

@@ -1,9 +1,9 @@
-//! Whether a descriptor can be polled at all, told as epoll_ctl(2) would tell it.
+//! Checks whether a descriptor can be polled, with the errors of epoll_ctl(2).
 //!
-//! epoll refuses a closed number (`EBADF`) and a file that has no poll method (`EPERM`: regular
-//! files of most file systems, directories, `/dev/null`). poll(2) and a ring's poll take the latter
-//! and call it ready for ever. The other backends ask here first, so that a mistake has one error
-//! everywhere.
+//! epoll rejects a closed number (`EBADF`) and a file without a poll method (`EPERM`: regular files
+//! of most file systems, directories, `/dev/null`). poll(2) and a ring's poll accept such a file
+//! and always report it as ready. The other backends use this check first, so that a mistake gives
+//! the same error on every backend.
 
 #![allow(
     unsafe_code,
@@ -20,49 +20,50 @@ use rustix::{
 
 use super::last_errno;
 
-/// What the kernel says of a file without a poll method (`DEFAULT_POLLMASK`, linux/poll.h).
+/// The conditions that the kernel reports for a file without a poll method (`DEFAULT_POLLMASK`,
+/// linux/poll.h).
 const DEFAULT_MASK: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM;
 
-/// Asks whether a number is that of an open descriptor that can be polled. One call for most
-/// descriptors, a few for those that are ready in every way at the moment.
+/// Checks that a number names an open descriptor that can be polled. It takes one call for most
+/// descriptors, and a few more for those that are ready in every way at the moment.
 ///
 /// # Errors
-/// `EBADF` when it is not open, or by `O_PATH` alone; `EPERM` when it cannot be polled.
+/// `EBADF` if it is not open, or is open with `O_PATH`. `EPERM` if it cannot be polled.
 pub(crate) fn check(fd: i32) -> Result<(), Errno> {
     if fd < 0 {
-        // poll(2) skips those.
+        // poll(2) skips negative numbers.
         return Err(Errno::BADF);
     }
     let mut asked = libc::pollfd { fd, events: DEFAULT_MASK, revents: 0 };
-    // SAFETY: one entry, which lives through the call. The number may be closed: then the kernel
-    // says so.
+    // SAFETY: There is one entry, which lives through the call. The number may be closed; the
+    // kernel then reports that.
     let count = unsafe { libc::poll(&raw mut asked, 1, 0) };
     match count {
-        // Without memory for it, say; what it is, the other calls tell.
+        // No memory, for example. The other calls report the error.
         ..0 => check_slowly(fd),
         _ if asked.revents & libc::POLLNVAL != 0 => Err(Errno::BADF),
-        // A file without a poll method says exactly this.
+        // A file without a poll method reports exactly this mask.
         _ if asked.revents == DEFAULT_MASK => check_slowly(fd),
         _ => Ok(()),
     }
 }
 
-/// Whether poll(2) says that a number has priority data.
+/// Whether poll(2) reports priority data for a number.
 pub(crate) fn has_priority(fd: i32) -> bool {
     let mut asked = libc::pollfd { fd, events: libc::POLLPRI, revents: 0 };
-    // SAFETY: one entry, which lives through the call. The number may be closed: then the kernel
-    // says so.
+    // SAFETY: There is one entry, which lives through the call. The number may be closed; the
+    // kernel then reports that.
     unsafe { libc::poll(&raw mut asked, 1, 0) };
     asked.revents & libc::POLLPRI != 0
 }
 
 fn check_slowly(fd: i32) -> Result<(), Errno> {
     match kind(fd)? {
-        // What connections are: they can be polled, and are often ready in every way.
+        // Connections are of these types. They can be polled, and are often ready in every way.
         libc::S_IFSOCK | libc::S_IFIFO => Ok(()),
         kind => match epoll::create(CreateFlags::CLOEXEC) {
-            // Nobody knows it better. Some regular files can be polled: /proc/pressure, and pidfds
-            // since Linux 6.9.
+            // epoll decides. Some regular files can be polled: /proc/pressure, and pidfds from
+            // Linux 6.9 on.
             Ok(set) => ask_epoll(&set, fd),
             // A sandbox without epoll, or no descriptor left.
             Err(_) if matches!(kind, libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK) => {
@@ -73,29 +74,28 @@ fn check_slowly(fd: i32) -> Result<(), Errno> {
     }
 }
 
-/// The type of a file, as fstat(2) says it.
+/// The type of a file, from fstat(2).
 fn kind(fd: i32) -> Result<libc::mode_t, Errno> {
     let mut status = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the kernel writes one `struct stat` to memory of that size.
+    // SAFETY: The kernel writes one `struct stat`, and the memory has that size.
     let outcome = unsafe { libc::fstat(fd, status.as_mut_ptr()) };
     if outcome != 0 {
         return Err(last_errno());
     }
-    // SAFETY: the call was successful, so the status is written.
+    // SAFETY: The call was successful, so the kernel has written the status.
     let status = unsafe { status.assume_init() };
     Ok(status.st_mode & libc::S_IFMT)
 }
 
-/// Enters a number into a set that is thrown away.
+/// Adds a number to a set that is then dropped.
 fn ask_epoll(set: &OwnedFd, fd: i32) -> Result<(), Errno> {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
-    // SAFETY: the set is open, and the event lives through the call, which writes no memory of
-    // ours.
+    // SAFETY: The set is open. The event lives through the call, which writes no memory of ours.
     let outcome =
         unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
     match if outcome == 0 { Ok(()) } else { Err(last_errno()) } {
         Err(errno @ (Errno::PERM | Errno::BADF)) => Err(errno),
-        // Other refusals are epoll's own: sets nested too deep, or too many watches.
+        // Other errors are specific to epoll: sets nested too deep, or too many watches.
         _ => Ok(()),
     }
 }
@@ -117,11 +117,11 @@ mod tests {
 
     use super::*;
 
-    /// What epoll says of a number.
+    /// epoll's result for a number.
     fn epoll_says(fd: i32) -> Result<(), Errno> {
         let set = epoll::create(CreateFlags::CLOEXEC).unwrap();
         let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: as in `ask_epoll`.
+        // SAFETY: As in `ask_epoll`.
         match unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) } {
             0 => Ok(()),
             _ => Err(last_errno()),

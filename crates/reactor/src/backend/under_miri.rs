@@ -1,9 +1,9 @@
-//! Stands in for `epoll.rs` under Miri, so that the rest of the crate runs there as it is.
+//! Replaces `epoll.rs` under Miri, so that the rest of the crate runs there unchanged.
 //!
-//! Miri's epoll knows edge-triggered entries for read, write, read-hangup, error and hang-up, and
-//! neither `epoll_pwait2` nor one-shots. So every entry is made edge-triggered, a `MOD` before each
-//! wait makes the level-triggered ones fire again, and one-shots that have fired are disarmed by
-//! hand.
+//! Miri's epoll supports edge-triggered entries for read, write, read-hangup, error and hang-up. It
+//! has neither `epoll_pwait2` nor one-shots. So every entry is made edge-triggered. A `MOD` before
+//! each wait makes the level-triggered ones fire again, and one-shots that have fired are disarmed
+//! here.
 
 #![allow(
     unsafe_code,
@@ -36,7 +36,7 @@ const KNOWN: EventFlags = EventFlags::IN
 pub(crate) struct Epoll {
     set: OwnedFd,
     serial: u64,
-    /// The mask that was asked for, and the address, by number.
+    /// The requested mask and the address, by number.
     entries: BTreeMap<i32, (EventFlags, u64)>,
 }
 
@@ -132,14 +132,14 @@ impl Epoll {
                 .unwrap_or(i32::MAX)
         });
         let length = i32::try_from(room.len()).unwrap_or(i32::MAX);
-        // SAFETY: the set is open, and at most `length` events are written to the room, which is
-        // that large.
+        // SAFETY: The set is open. At most `length` events are written to `room`, which has that
+        // size.
         let count = unsafe {
             libc::epoll_wait(self.set.as_raw_fd(), room.as_mut_ptr().cast(), length, milliseconds)
         };
         let count = usize::try_from(count).map_err(|_| Errno::INTR)?;
         for event in &room[..count] {
-            // SAFETY: this one has been written.
+            // SAFETY: The call has written this event.
             let address = unsafe { event.assume_init_ref() }.data.u64();
             for (fd, (mask, own)) in &self.entries {
                 if *own == address && mask.contains(EventFlags::ONESHOT) {
@@ -151,13 +151,13 @@ impl Epoll {
     }
 }
 
-/// Takes a number out of an epoll set, if it is in there.
+/// Removes a number from an epoll set, if it is present.
 pub(crate) fn forget(set: BorrowedFd<'_>, fd: i32) {
     let _ = epoll::delete(set, borrow(fd));
 }
 
 fn borrow(fd: i32) -> BorrowedFd<'static> {
     assert!(fd >= 0, "the tests under Miri close nothing behind the reactor's back");
-    // SAFETY: not -1, and used for one call each, which checks it.
+    // SAFETY: The number is not -1. The borrow is used for one call, which checks the number.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }

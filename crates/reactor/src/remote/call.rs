@@ -1,14 +1,14 @@
-//! A call: what waits in the queue for the loop, and for the answer at the other end.
+//! One call: the state shared by the queue, the loop and the caller.
 //!
 //! # The protocol of this module
 //!
-//! 1. A call is `Queued` until the loop takes its job out (`Running`), its caller does
-//!    (`Withdrawn`), or the queue is given up (`Closed`). Whoever changes the state under the lock
-//!    has the job: it runs, or comes back, and never both.
-//! 2. The answer is written when the job has returned or panicked, unless the caller has left
-//!    (`Withdrawn`): then it is dropped on the loop's thread.
-//! 3. No code of the user's runs under the lock: jobs and answers are moved out of it before they
-//!    run or are dropped.
+//! 1. A call is `Queued` until the loop takes its job (`Running`), the caller takes it back
+//!    (`Withdrawn`), or the queue is closed (`Closed`). The side that changes the state under the
+//!    lock gets the job, so the job either runs or is returned, never both.
+//! 2. The answer is stored when the job has returned or panicked. If the caller has left
+//!    (`Withdrawn`), the answer is dropped on the loop's thread.
+//! 3. No user code runs under the lock: jobs and answers are moved out before they run or are
+//!    dropped.
 
 use core::{
     hint, mem,
@@ -27,13 +27,13 @@ use windlass_flow::panics::{Panics, discard_panic};
 use super::CallError;
 use crate::Turn;
 
-/// How long a caller looks for the answer of a loop that polls busily before it sleeps. That loop
-/// answers in a microsecond; a sleep and its end cost several. Where the loop does not poll,
-/// spinning made a round trip four times slower (10 µs for 2.4, two processors, 2026-11): the two
-/// are often on one processor.
+/// How long a caller spins for the answer of a loop that polls busily before it sleeps. That loop
+/// answers in a microsecond; sleeping and waking up cost several. For a loop that sleeps, spinning
+/// made a round trip four times slower (10 µs instead of 2.4, two processors, 2026-11). The two
+/// threads are often on one processor.
 const SPIN_MAX: Duration = Duration::from_micros(4);
 
-/// What the loop does for another thread.
+/// A job that the loop runs for another thread.
 pub(super) trait Job: Send + 'static {
     type Output: Send + 'static;
     fn run(self, turn: Turn<'_>) -> Self::Output;
@@ -45,15 +45,15 @@ enum State<J: Job> {
     Queued(J),
     Running,
     Answered(Outcome<J>),
-    /// The queue was given up before the loop came to it.
+    /// The queue was closed before the loop took the job.
     Closed(J),
-    /// The caller has taken the job or the answer, or does not want it any more.
+    /// The caller has taken the job or the answer, or has abandoned the call.
     Withdrawn,
 }
 
 struct Inner<J: Job> {
     state: State<J>,
-    /// Of the task that waits for the answer.
+    /// The waker of the task that waits for the answer.
     waker: Option<Waker>,
     /// A thread sleeps until the answer comes.
     is_awaited: bool,
@@ -62,9 +62,9 @@ struct Inner<J: Job> {
 /// One call, shared by the queue and the caller.
 pub(super) struct Call<J: Job> {
     inner: Mutex<Inner<J>>,
-    /// Where a thread waits for the answer.
+    /// Wakes a thread that waits for the answer.
     answered: Condvar,
-    /// It is answered or closed: for a caller that spins.
+    /// Set when the call is answered or closed, for a caller that spins.
     has_ended: AtomicBool,
 }
 
@@ -79,11 +79,11 @@ impl<J: Job> Call<J> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<J>> {
-        // Nothing panics under the lock (protocol 3), so a poisoned one is whole.
+        // No code under the lock panics (protocol 3), so the data of a poisoned lock is consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what there is to take out of an ended call.
+    /// Takes the answer out of an ended call, or the job out of a closed one.
     fn take_answer(inner: &mut Inner<J>) -> Option<Result<J::Output, CallError<J>>> {
         match mem::replace(&mut inner.state, State::Withdrawn) {
             State::Answered(Ok(output)) => Some(Ok(output)),
@@ -96,7 +96,7 @@ impl<J: Job> Call<J> {
         }
     }
 
-    /// Looks for the answer for a while, before [`wait`](Self::wait) does.
+    /// Spins for the answer for a short time, before [`wait`](Self::wait).
     pub(super) fn spin(&self) {
         let start = Instant::now();
         while start.elapsed() < SPIN_MAX {
@@ -109,7 +109,7 @@ impl<J: Job> Call<J> {
         }
     }
 
-    /// Waits for the answer until the deadline; `None`: however long it takes.
+    /// Waits for the answer until the deadline; `None`: without a limit.
     pub(super) fn wait(&self, deadline: Option<Instant>) -> Result<J::Output, CallError<J>> {
         let mut inner = self.lock();
         loop {
@@ -134,7 +134,7 @@ impl<J: Job> Call<J> {
         }
     }
 
-    /// The caller leaves before the answer has come: with the job, if it has not begun.
+    /// The caller leaves before the answer has come, and takes the job back if it has not started.
     fn take_job(inner: &mut Inner<J>) -> Option<J> {
         match mem::replace(&mut inner.state, State::Withdrawn) {
             State::Queued(job) | State::Closed(job) => Some(job),
@@ -142,7 +142,7 @@ impl<J: Job> Call<J> {
         }
     }
 
-    /// The answer, or the waker waits for it.
+    /// Returns the answer, or stores the waker.
     pub(super) fn poll(&self, context: &Context<'_>) -> Poll<Result<J::Output, CallError<J>>> {
         if let Some(answer) = Self::take_answer(&mut self.lock()) {
             return Poll::Ready(answer);
@@ -154,34 +154,35 @@ impl<J: Job> Call<J> {
             mem::swap(&mut inner.waker, &mut spare);
         }
         drop(inner);
-        // It may panic: the answer is not in this frame yet, or the panic would take it along.
+        // Dropping the spare waker may panic. The answer is not in this frame yet, so it would not
+        // be lost.
         drop(spare);
         if is_pending {
             return Poll::Pending;
         }
-        // Nobody but the caller takes an answer that has come.
+        // Only the caller takes an answer that has come.
         Self::take_answer(&mut self.lock()).map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// The job back, after the queue has refused it.
+    /// Returns the job after the queue has rejected it.
     pub(super) fn take_back(&self) -> Option<J> {
         Self::take_job(&mut self.lock())
     }
 
-    /// The caller does not want the answer any more. A job that has not begun never will.
+    /// The caller abandons the call. A job that has not started never runs.
     pub(super) fn abandon(&self) {
         let mut inner = self.lock();
         let (state, waker) = (mem::replace(&mut inner.state, State::Withdrawn), inner.waker.take());
         drop(inner);
-        // One by one: both may panic.
+        // Dropped one by one, because each may panic.
         let mut panics = Panics::default();
         panics.catch(|| drop(state));
         panics.catch(|| drop(waker));
         panics.resume();
     }
 
-    /// Writes the answer and wakes the caller, who may have left: then it is dropped here (protocol
-    /// 2).
+    /// Stores the answer and wakes the caller. If the caller has left, the answer is dropped here
+    /// (protocol 2).
     fn answer(&self, outcome: Outcome<J>) {
         let mut inner = self.lock();
         if let State::Running = inner.state {
@@ -207,12 +208,12 @@ impl<J: Job> Call<J> {
     }
 }
 
-/// Runs the caller's code on the loop's thread. Its panic harms nobody here.
+/// Runs the caller's code on the loop's thread and catches its panic.
 pub(super) fn harmless(run: impl FnOnce()) {
     discard_panic(catch_unwind(AssertUnwindSafe(run)));
 }
 
-/// A call as the queue has it, its types erased.
+/// A call in the queue, with its types erased.
 trait AnyCall: Send + Sync {
     fn run(&self, turn: Turn<'_>);
     fn close(&self);
@@ -245,7 +246,8 @@ impl<J: Job> AnyCall for Call<J> {
     }
 }
 
-/// A call's place in the queue. Dropping it unrun answers the caller with [`CallError::Closed`].
+/// A call's place in the queue. Dropping it before it has run answers the caller with
+/// [`CallError::Closed`].
 pub(super) struct Place(Arc<dyn AnyCall>);
 
 impl Place {

@@ -1,5 +1,5 @@
-//! What keeps a call from its answer. What was refused is inside; each turns into an [`io::Error`],
-//! so that `?` works.
+//! The errors of calls, posts and registrations from other threads. Each returns a rejected closure
+//! or subscriber, and converts to an [`io::Error`], so that `?` works.
 
 use core::fmt;
 use std::{any::Any, io};
@@ -9,20 +9,20 @@ use crate::AddError;
 /// Why a call has no answer.
 #[non_exhaustive]
 pub enum CallError<F> {
-    /// The caller is the loop's own thread: it would wait for itself. The closure comes back.
+    /// The caller is on the loop's own thread and would wait for itself. Contains the closure.
     WouldDeadlock(F),
-    /// The reactor is gone, and has not run the closure: it comes back.
+    /// The reactor was dropped and has not run the closure. Contains the closure.
     Closed(F),
-    /// The time was over. With the closure if it had not begun, and never will; without if it runs
-    /// or has run: then its result is dropped.
+    /// The timeout has expired. Contains the closure if it had not started; it never will. `None`
+    /// if the closure runs or has run; its result is dropped.
     TimedOut(Option<F>),
-    /// The closure has panicked, with this: what [`resume_unwind`](std::panic::resume_unwind)
-    /// takes.
+    /// The closure has panicked. Contains the payload, as
+    /// [`resume_unwind`](std::panic::resume_unwind) takes it.
     Panicked(Box<dyn Any + Send>),
 }
 
 impl<F> CallError<F> {
-    /// The same error of something made from the closure.
+    /// Converts the contained closure.
     pub(crate) fn map<G>(self, f: impl FnOnce(F) -> G) -> CallError<G> {
         match self {
             Self::WouldDeadlock(job) => CallError::WouldDeadlock(f(job)),
@@ -68,19 +68,19 @@ const CLOSED: &str = "the reactor is gone";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostReason {
-    /// As many calls and posts as the builder's `remote_max` wait.
+    /// The queue holds `remote_max` calls and posts, the limit set in the builder.
     Full,
-    /// The same, and the poster is the loop's own thread: it would wait for itself.
+    /// The queue is full, and the caller is on the loop's own thread, so it would wait for itself.
     WouldDeadlock,
-    /// The reactor is gone.
+    /// The reactor was dropped.
     Closed,
 }
 
-/// A closure that was not posted, and why.
+/// A closure that was not posted, and the reason.
 pub struct PostError<F> {
-    /// Why.
+    /// The reason.
     pub reason: PostReason,
-    /// The closure, unharmed.
+    /// The rejected closure.
     pub closure: F,
 }
 
@@ -110,18 +110,19 @@ impl<F> PostError<F> {
 /// Why a subscriber was not registered from another thread.
 #[non_exhaustive]
 pub enum RemoteAddError<S> {
-    /// The reactor or the kernel refused it; the subscriber is inside.
+    /// The reactor or the kernel has rejected the subscriber. Contains it.
     Refused(AddError<S>),
-    /// The caller is the loop's own thread: it would wait for itself. The subscriber comes back.
+    /// The caller is on the loop's own thread and would wait for itself. Contains the subscriber.
     WouldDeadlock(S),
-    /// The reactor is gone. The subscriber comes back.
+    /// The reactor was dropped. Contains the subscriber.
     Closed(S),
-    /// The subscriber's own `fd` or `interest` has panicked, with this. It is gone.
+    /// The subscriber's own `fd` or `interest` has panicked. Contains the panic's payload; the
+    /// subscriber is dropped.
     Panicked(Box<dyn Any + Send>),
 }
 
 impl<S> RemoteAddError<S> {
-    /// The same error of something made from the subscriber.
+    /// Converts the contained subscriber.
     pub fn map<T>(self, f: impl FnOnce(S) -> T) -> RemoteAddError<T> {
         match self {
             Self::Refused(e) => RemoteAddError::Refused(e.map(f)),
@@ -149,7 +150,7 @@ impl<S> RemoteAddError<S> {
         }
     }
 
-    /// A refusal is what it is without a remote, the kernel's number included.
+    /// A rejected registration keeps its error as without a remote, with the kernel's error number.
     fn to_io(&self) -> io::Error {
         let kind = match self {
             Self::Refused(e) => return e.reason.into(),
@@ -161,7 +162,7 @@ impl<S> RemoteAddError<S> {
     }
 }
 
-/// Writes the traits of an error whatever it carries.
+/// Implements the error traits for any contained type.
 macro_rules! error {
     ($type:ident<$p:ident>) => {
         impl<$p> fmt::Debug for $type<$p> {

@@ -1,4 +1,4 @@
-//! A call without a thread that waits.
+//! Asynchronous calls, which block no thread.
 
 use core::{
     fmt,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::Turn;
 
-/// The future of [`Remote::call_async`]: what the closure returns.
+/// The future of [`Remote::call_async`]. Its output is the closure's result.
 #[must_use = "nothing is called before the future is polled"]
 pub struct CallFuture<T, F>
 where
@@ -30,14 +30,14 @@ where
 
 enum Stage<J: Job> {
     New(Remote, J),
-    /// It waits for room in the queue.
+    /// Waits for room in the queue.
     Queuing(Push<Message>, Arc<Call<J>>),
-    /// It waits for the answer.
+    /// Waits for the answer.
     Queued(Arc<Call<J>>),
     Ended,
 }
 
-/// Nothing in it is pinned: the closure is moved to the queue.
+/// No field is pinned: the closure is moved to the queue.
 impl<T, F> Unpin for CallFuture<T, F>
 where
     T: Send + 'static,
@@ -63,7 +63,7 @@ where
     type Output = Result<T, CallError<F>>;
 
     /// # Panics
-    /// When it is polled after it was ready.
+    /// If it is polled again after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let stage = &mut self.stage;
         if let Stage::New(..) = stage {
@@ -104,7 +104,7 @@ where
     F: FnOnce(Turn<'_>) -> T + Send + 'static,
 {
     fn drop(&mut self) {
-        // One by one: the closure and the wakers may panic.
+        // Dropped one by one, because the closure and the wakers may panic.
         let mut panics = Panics::default();
         match mem::replace(&mut self.stage, Stage::Ended) {
             Stage::Queuing(push, call) => {

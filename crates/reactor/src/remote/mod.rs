@@ -1,7 +1,7 @@
-//! Other threads: closures that run on the loop's thread, in a bounded queue.
+//! Calls from other threads: closures that run on the loop's thread, in a bounded queue.
 //!
-//! The queue is a [`Mailbox`] of `windlass-flow`, its latch the reactor's own, which [`Stop`] has
-//! as well. How the loop sleeps on the latch stands in `dispatch.rs`.
+//! The queue is a [`Mailbox`] of `windlass-flow`. It uses the reactor's own latch, as [`Stop`]
+//! does. `dispatch.rs` describes how the loop sleeps on the latch.
 
 mod call;
 mod error;
@@ -23,18 +23,18 @@ use windlass_flow::{
 use crate::{AddError, Key, Reactor, Stop, Subscriber, Turn, inline_closure::Posted, pending_work};
 use call::{Call, Job, Place, harmless};
 
-/// What other threads may ask of a reactor. `Clone`, `Send` and `Sync`; all clones share one queue.
+/// A handle to a reactor for other threads. `Clone`, `Send` and `Sync`; all clones share one queue.
 ///
-/// A closure runs on the loop's thread, between events, with a [`Turn`]: it may do all that a
-/// handler may. Those of one thread run in the order in which they were queued. Calls and posts
-/// that wait are `remote_max` at most, and a turn runs `calls_per_turn` of them
-/// ([`Builder`](crate::Builder)); what is left goes first in the next.
+/// A closure runs on the loop's thread, between events, with a [`Turn`], so it may do everything
+/// that a handler may. Closures of one thread run in the order in which they were queued. The queue
+/// holds at most `remote_max` calls and posts, and a turn runs `calls_per_turn` of them
+/// ([`Builder`](crate::Builder)). The rest runs first in the next turn.
 ///
-/// A queued closure wakes the loop, which costs a system call only if it sleeps; that of an
-/// embedded reactor wakes the host.
+/// A queued closure wakes the loop, with a system call only if the loop sleeps. If the reactor is
+/// embedded, it wakes the host.
 ///
-/// When the reactor is dropped, all who wait are answered [`Closed`](CallError::Closed) at once.
-/// While it lives and nobody runs it, they wait.
+/// When the reactor is dropped, all waiting callers get [`Closed`](CallError::Closed) at once.
+/// While the reactor exists and is not running, they wait.
 ///
 /// ```
 /// use std::{thread, time::Duration};
@@ -62,15 +62,15 @@ pub struct Remote(Arc<Endpoint>);
 struct Endpoint {
     queue: Sender<Message>,
     stop: Stop,
-    /// The one of `stop`, a step nearer.
+    /// The latch of `stop`, stored here to save an indirection.
     latch: Arc<Latch>,
-    /// The loop's own.
+    /// The loop's thread.
     thread: ThreadId,
     /// The loop polls busily, on a processor of its own.
     polls_busily: bool,
 }
 
-/// What waits in the queue.
+/// An entry of the queue.
 enum Message {
     Post(Posted),
     Call(Place),
@@ -99,13 +99,13 @@ impl<S: Subscriber<Reactor> + Send> Job for Addition<S> {
 }
 
 impl Remote {
-    /// Runs a closure on the loop's thread and waits for what it returns.
+    /// Runs a closure on the loop's thread and waits for its result.
     ///
-    /// The closure's panic comes back as an error, and the loop goes on.
+    /// If the closure panics, the panic is returned as an error and the loop continues.
     ///
-    /// Two loops whose handlers call each other wait for each other for ever, and nobody tells
-    /// them. A handler that needs another loop's answer posts, and has the answer posted back, or
-    /// awaits [`call_async`](Self::call_async).
+    /// Two loops whose handlers call each other block forever; this is not detected. A handler that
+    /// needs an answer of another loop posts a closure that posts the answer back, or awaits
+    /// [`call_async`](Self::call_async).
     ///
     /// # Errors
     /// [`CallError::WouldDeadlock`] on the loop's own thread, [`CallError::Closed`],
@@ -119,12 +119,12 @@ impl Remote {
         self.wait_for(Closure(closure, PhantomData), None).map_err(|e| e.map(|closure| closure.0))
     }
 
-    /// The same, and waits no longer than `timeout`, for room in the queue and for the result
-    /// together.
+    /// Like [`call`](Self::call), with a limit on the total wait for room in the queue and for the
+    /// result.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call), and [`CallError::TimedOut`], with the closure if it had not
-    /// begun: then it never will. In `anyhow`, write `.map_err(io::Error::from)?`:
+    /// Those of [`call`](Self::call), and [`CallError::TimedOut`]. It contains the closure if that
+    /// had not started; it never will. In `anyhow`, write `.map_err(io::Error::from)?`:
     /// [why](crate::AddError#in-anyhow).
     pub fn call_timeout<T, F>(&self, timeout: Duration, closure: F) -> Result<T, CallError<F>>
     where
@@ -135,10 +135,11 @@ impl Remote {
             .map_err(|e| e.map(|closure| closure.0))
     }
 
-    /// A future of the closure's result, for any executor, be it one on the loop's own thread.
+    /// Returns a future of the closure's result, for any executor, including one on the loop's own
+    /// thread.
     ///
-    /// It is queued when the future is first polled. Dropping the future withdraws a closure that
-    /// has not begun; the result of one that has is dropped on the loop's thread.
+    /// The closure is queued when the future is first polled. Dropping the future withdraws a
+    /// closure that has not started. If it has started, its result is dropped on the loop's thread.
     pub fn call_async<T, F>(&self, closure: F) -> CallFuture<T, F>
     where
         T: Send + 'static,
@@ -147,13 +148,13 @@ impl Remote {
         CallFuture::new(self.clone(), Closure(closure, PhantomData))
     }
 
-    /// Queues a closure that nobody waits for, and waits for room in the queue if there is none.
+    /// Queues a closure without waiting for its result. If the queue is full, it waits for room.
     ///
-    /// Its panic unwinds out of [`Reactor::run_once`], as a handler's does (rule 8).
+    /// A panic of the closure unwinds out of [`Reactor::run_once`], as a handler's does (rule 8).
     ///
     /// # Errors
-    /// [`PostReason::Closed`], and [`PostReason::WouldDeadlock`] when the queue is full and this is
-    /// the loop's own thread. In `anyhow`, write `.map_err(io::Error::from)?`:
+    /// [`PostReason::Closed`], and [`PostReason::WouldDeadlock`] if the queue is full and the
+    /// caller is on the loop's own thread. In `anyhow`, write `.map_err(io::Error::from)?`:
     /// [why](crate::AddError#in-anyhow).
     pub fn post<F: FnOnce(Turn<'_>) + Send + 'static>(
         &self,
@@ -174,11 +175,11 @@ impl Remote {
         queue.push(refused.item).map_err(post_error)
     }
 
-    /// Queues a closure that nobody waits for, if there is room.
+    /// Queues a closure without waiting for its result, if there is room.
     ///
     /// # Errors
-    /// [`PostReason::Full`] and [`PostReason::Closed`]; the closure comes back.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// [`PostReason::Full`] and [`PostReason::Closed`]. The error returns the closure. In `anyhow`,
+    /// write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn try_post<F: FnOnce(Turn<'_>) + Send + 'static>(
         &self,
         closure: F,
@@ -189,7 +190,7 @@ impl Remote {
     /// Registers a hand-written subscriber from another thread, and waits for its key. See
     /// [`Turn::add`].
     ///
-    /// One that is built of a descriptor and a handler registers itself:
+    /// A subscriber made of a descriptor and a handler can register itself:
     ///
     /// ```no_run
     /// # use std::net::TcpListener;
@@ -205,8 +206,8 @@ impl Remote {
     /// ```
     ///
     /// # Errors
-    /// See [`RemoteAddError`]; the subscriber comes back.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// See [`RemoteAddError`]. The error returns the subscriber. In `anyhow`, write
+    /// `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn add<S: Subscriber<Reactor> + Send>(
         &self,
         subscriber: S,
@@ -222,17 +223,17 @@ impl Remote {
         }
     }
 
-    /// Makes the loop's wait end, now or the next: [`Reactor::run_once`] returns, with 0 if nothing
-    /// else came, and [`Reactor::run`] goes on to the next turn.
+    /// Ends the loop's current or next wait. [`Reactor::run_once`] returns, with 0 if there was no
+    /// event; [`Reactor::run`] continues with the next turn.
     ///
-    /// For a program with a queue of its own, which it looks at after each turn. A system call only
-    /// if the loop sleeps.
+    /// For a program with a queue of its own that it checks after each turn. It makes a system call
+    /// only if the loop sleeps.
     #[inline]
     pub fn wake(&self) {
         self.0.latch.wake();
     }
 
-    /// Makes [`Reactor::run`] return; see [`Stop::stop`]. Nothing is awaited.
+    /// Makes [`Reactor::run`] return; see [`Stop::stop`]. Does not wait.
     pub fn stop(&self) {
         self.0.stop.stop();
     }
@@ -255,10 +256,11 @@ impl Remote {
                 CallError::WouldDeadlock(job)
             });
         }
-        // An end that no clock reaches is none.
+        // A deadline beyond the clock's range means no limit.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let call = Call::new(job);
-        // Any other loop may be about to sleep, or waits for this very processor.
+        // A loop that does not poll busily may be about to sleep, or may need this thread's
+        // processor.
         let spins = self.0.polls_busily && !self.0.latch.is_asleep();
         let message = Message::Call(Place::new(&call));
         let pushed = match timeout {
@@ -277,7 +279,7 @@ impl Remote {
     }
 }
 
-/// The error of a call that the queue has refused. The job is still in it.
+/// The error of a call that the queue has rejected. The call still contains the job.
 fn call_error<J: Job>(call: &Call<J>, refused: &PushError<Message>) -> CallError<J> {
     let job = call.take_back().expect("what the queue has refused was not run");
     match refused.reason {
@@ -286,7 +288,7 @@ fn call_error<J: Job>(call: &Call<J>, refused: &PushError<Message>) -> CallError
     }
 }
 
-/// The error of a post that the queue has refused, with the closure that came back.
+/// The error of a post that the queue has rejected, with its closure.
 fn post_error<F: FnOnce(Turn<'_>) + Send + 'static>(refused: PushError<Message>) -> PostError<F> {
     let reason =
         if refused.reason == PushReason::Full { PostReason::Full } else { PostReason::Closed };
@@ -316,8 +318,8 @@ impl Inbox {
         Self { queue, remote: Remote(Arc::new(endpoint)) }
     }
 
-    /// Answers all who wait, then drops the posted closures, whose destructors may take their time
-    /// or panic.
+    /// Answers all waiting callers first, then drops the posted closures, whose destructors may be
+    /// slow or panic.
     pub(crate) fn close(mut self, panics: &mut Panics) {
         harmless(|| self.queue.close());
         let mut posts = Vec::new();
@@ -334,25 +336,27 @@ impl Inbox {
 }
 
 impl Reactor {
-    /// What other threads may ask of this reactor. Each call gives the same endpoint.
+    /// Returns the handle for other threads. Every call returns a handle to the same queue.
     ///
-    /// A reactor that has one keeps account of whether it sleeps: two atomic operations a turn.
+    /// A reactor with a remote records whether it sleeps, which costs two atomic operations a turn.
     #[must_use]
     pub fn remote(&mut self) -> Remote {
         let inbox = self.inbox.get_or_insert_with(|| {
             self.pending_work |= pending_work::REMOTE;
-            // It has slept all the time; a stop that woke it has rung the descriptor.
+            // The latch was always marked as asleep before, so an earlier stop has written to the
+            // descriptor.
             self.stop.latch().awake();
             Inbox::new(self.limits.remote_max, self.stop.clone(), self.busy_poll)
         });
         inbox.remote.clone()
     }
 
-    /// Runs queued calls and posts, up to `count`, and says how many.
+    /// Runs queued calls and posts, at most `count`, and returns their number.
     ///
-    /// The inbox is out of the reactor meanwhile, which no turn notices: a turn does not reach it.
+    /// The inbox is taken out of the reactor meanwhile. A turn has no access to it, so this has no
+    /// effect on the closures.
     pub(crate) fn run_calls(&mut self, count: usize) -> usize {
-        /// Puts the inbox back, also when a post panics.
+        /// Puts the inbox back, also if a post panics.
         struct Restore<'r>(&'r mut Reactor, Option<Inbox>);
         impl Drop for Restore<'_> {
             fn drop(&mut self) {
@@ -361,7 +365,7 @@ impl Reactor {
         }
 
         self.pending_work &= !pending_work::CALLS;
-        // Stays so if a post panics (rule 8).
+        // Keeps this value if a post panics (rule 8).
         self.calls_left = true;
         let inbox = self.inbox.take();
         let mut restore = Restore(self, inbox);
@@ -376,7 +380,7 @@ impl Reactor {
                 Message::Call(place) => place.run(Turn::new(reactor)),
             });
         }
-        // It wakes the tasks that wait for room, by their own code.
+        // Dropping it wakes the tasks that wait for room, which runs user code.
         harmless(|| drop(drain));
         reactor.calls_left = ran == count && !inbox.queue.is_empty();
         ran

@@ -1,4 +1,4 @@
-//! A registered listener: what accepts its connections, and what one may do with it.
+//! Registered listeners: accepting connections, and the handle [`Listening`].
 
 use core::{fmt, marker::PhantomData};
 use std::{
@@ -25,31 +25,32 @@ use crate::{
     timer::{Schedule, Timer},
 };
 
-/// How many connections that are gone before they are accepted are passed over at a time.
+/// How many aborted connections one event skips.
 const ERRORS_IN_A_ROW: usize = 16;
 
-/// What the reactor knows of a listener.
+/// The reactor's state of a listener.
 pub(crate) struct ListenerBook {
-    /// Gone when the listener has been deleted, and the book waits for the last of its streams.
+    /// `None` once the listener is deleted; the entry stays until the last of its streams is
+    /// closed.
     socket: Option<OwnedFd>,
     cell: Key,
     options: Box<ListenOptions>,
-    /// What it shares with others. Each of the streams that are open has taken one of it.
+    /// The limit shared with other listeners. Each open stream holds one place of it.
     limit: Option<StreamLimit>,
     open: usize,
     accepted: u64,
     refused: u64,
-    /// The user wants no connections.
+    /// Paused by the user.
     is_paused: bool,
-    /// There was nothing to make a connection of; a timer runs.
+    /// Accepting is suspended for lack of a resource; a timer runs.
     is_resting: bool,
     rests: u64,
-    /// The timer of the last rest; it may have fired.
+    /// The timer of the last suspension; it may have fired.
     timer: Option<Key>,
-    /// Why it rested last; `None` when it was not the kernel's refusal.
+    /// The error of the last suspension; `None` if the kernel did not cause it.
     rest_reason: Option<Errno>,
     is_watched: bool,
-    /// The limit that it shares was reached when it asked last.
+    /// The shared limit was reached at the last attempt.
     is_limited: bool,
     /// How often a limit was reached.
     limited: u64,
@@ -63,14 +64,14 @@ impl ListenerBook {
 
 impl Drop for ListenerBook {
     fn drop(&mut self) {
-        // There are some when the reactor goes.
+        // Streams may still be open when the reactor is dropped.
         if let Some(limit) = &self.limit {
             limit.give_back(self.open);
         }
     }
 }
 
-/// The value of a listener's cell.
+/// The value in a listener's cell.
 struct AcceptCell<H, F> {
     slot: u32,
     accept: F,
@@ -108,7 +109,7 @@ impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber fo
     }
 }
 
-/// A registered listener, as [`Turn::listener`] and [`Reactor::listener`] find it.
+/// A registered listener, returned by [`Turn::listener`] and [`Reactor::listener`].
 pub struct Listening<'a> {
     reactor: &'a mut Reactor,
     slot: u32,
@@ -128,62 +129,62 @@ impl Listening<'_> {
             .expect("a listener that was found has a book")
     }
 
-    /// Where it listens.
+    /// The address of the listener.
     ///
     /// # Errors
-    /// What getsockname(2) says.
+    /// The errors of getsockname(2).
     pub fn local_addr(&self) -> io::Result<Address> {
         Address::local_of(self.book().socket.as_ref().ok_or(Errno::BADF)?)
     }
 
-    /// How many of the streams that it has accepted are open.
+    /// The number of its accepted streams that are open.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.book().open
     }
 
-    /// How many connections it has accepted and kept.
+    /// The number of connections that were accepted and got a handler.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.book().accepted
     }
 
-    /// How many connections its closure has refused.
+    /// The number of connections that the closure has rejected.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.book().refused
     }
 
-    /// Whether it leaves connections alone because there was no descriptor or memory for one, or no
-    /// room in the limit that it [shares](Listener::limited).
+    /// True while accepting is suspended for lack of a descriptor or memory, or because the [shared
+    /// limit](Listener::limited) is reached.
     #[must_use]
     pub fn is_resting(&self) -> bool {
         self.book().is_resting
     }
 
-    /// How often as many streams were open as may be, by
-    /// [`connections_max`](ListenOptions::connections_max) or by the limit that it
-    /// [shares](Listener::limited), so that further connections had to wait.
+    /// How often the number of open streams has reached
+    /// [`connections_max`](ListenOptions::connections_max) or the [shared
+    /// limit](Listener::limited), so that further connections had to wait.
     #[must_use]
     pub fn limits_reached(&self) -> u64 {
         self.book().limited
     }
 
-    /// How often it has begun to leave connections alone for want of a descriptor, of memory, or of
-    /// a subscriber's place.
+    /// How often accepting was suspended for lack of a descriptor, of memory, or of a place for a
+    /// subscriber.
     #[must_use]
     pub fn rests(&self) -> u64 {
         self.book().rests
     }
 
-    /// What the kernel said when that happened last; `None` if it has not happened, or if the
-    /// reactor had as many subscribers as it may.
+    /// The kernel's error at the last suspension. `None` if there was none, or if the reactor had
+    /// reached its limit of subscribers.
     #[must_use]
     pub fn rest_reason(&self) -> Option<Errno> {
         self.book().rest_reason
     }
 
-    /// Accepts no more until [`resume`](Self::resume): connections wait in the kernel's backlog.
+    /// Stops accepting until [`resume`](Self::resume). Connections wait in the kernel's backlog.
     pub fn pause(&mut self) {
         self.reactor.listener_book(self.slot).is_paused = true;
         self.reactor.sync_listener(self.slot);
@@ -195,28 +196,28 @@ impl Listening<'_> {
         self.reactor.sync_listener(self.slot);
     }
 
-    /// Stops to listen and closes the socket: connections in the backlog are reset, accepted
-    /// streams stay. The closure is dropped at once.
+    /// Stops listening and closes the socket. Connections in the backlog are reset; accepted
+    /// streams stay open. The closure is dropped at once.
     pub fn delete(self) {
         self.reactor.delete_listener(self.slot);
     }
 }
 
 impl Turn<'_> {
-    /// A listener by its key.
+    /// Finds a listener by its key.
     ///
     /// # Errors
-    /// [`NotFound`] when it is deleted already.
+    /// [`NotFound`] if it was deleted.
     pub fn listener(&mut self, key: ListenerKey) -> Result<Listening<'_>, NotFound> {
         self.ops().listener(key)
     }
 }
 
 impl Reactor {
-    /// A listener by its key, outside a turn.
+    /// Finds a listener by its key, outside a turn.
     ///
     /// # Errors
-    /// [`NotFound`] when it is deleted already.
+    /// [`NotFound`] if it was deleted.
     pub fn listener(&mut self, key: ListenerKey) -> Result<Listening<'_>, NotFound> {
         let streams = self.streams.as_deref().ok_or(NotFound)?;
         let is_it = |book: &ListenerBook| book.cell == key.0 && book.socket.is_some();
@@ -228,7 +229,7 @@ impl Reactor {
         Ok(Listening { reactor: self, slot: u32::try_from(slot).map_err(|_| NotFound)? })
     }
 
-    /// The book in a slot that is known to be taken.
+    /// The entry of a slot that is known to be occupied.
     fn listener_book(&mut self, slot: u32) -> &mut ListenerBook {
         let streams = self.streams.as_deref_mut().expect("a listener is in the table");
         streams.listeners[slot as usize]
@@ -287,8 +288,8 @@ impl Reactor {
         }
     }
 
-    /// Room for a connection in the limit that the listener shares, if it shares one. If there is
-    /// none it looks again later: those who have taken it are of other listeners too.
+    /// Reserves a place in the shared limit, if there is one. If none is free, the listener tries
+    /// again later, because other listeners release places without telling it.
     fn room_at(&mut self, slot: u32) -> Result<Option<Room>, NoRoom> {
         let book = self.listener_book(slot);
         let Some(limit) = &book.limit else { return Ok(None) };
@@ -296,7 +297,7 @@ impl Reactor {
             return Err(NoRoom);
         }
         let Some(room) = limit.take() else {
-            // It asks again and again, and the limit is reached once.
+            // It tries repeatedly, but this counts as reaching the limit once.
             book.limited += u64::from(!book.is_limited);
             book.is_limited = true;
             self.leave_connections_alone(slot);
@@ -306,15 +307,14 @@ impl Reactor {
         Ok(Some(room))
     }
 
-    /// Sets `O_NONBLOCK` again if somebody has cleared it. The flag belongs to the open file
-    /// description, which a duplicate in this process or in another one shares.
+    /// Sets `O_NONBLOCK` again if another owner has cleared it. The flag belongs to the open file
+    /// description, which duplicates in this and other processes share.
     ///
-    /// If it is cleared after this call, an `accept4` that finds no connection waits for the
-    /// receive timeout of the socket (`ACCEPT_TIMEOUT` in `listener.rs`), which is one tick of the
-    /// kernel.
+    /// If it is cleared after this call, an `accept4` that finds no connection blocks for the
+    /// socket's receive timeout (`ACCEPT_TIMEOUT` in `listener.rs`), one kernel tick.
     fn keep_nonblocking(&mut self, slot: u32) {
         let Some(socket) = &self.listener_book(slot).socket else { return };
-        // Neither call fails for an open descriptor. Other flags keep their values.
+        // Neither call fails on an open descriptor. Other flags keep their values.
         if let Ok(flags) = fcntl_getfl(socket) {
             if !flags.contains(OFlags::NONBLOCK) {
                 let _ = fcntl_setfl(socket, flags | OFlags::NONBLOCK);
@@ -322,7 +322,7 @@ impl Reactor {
         }
     }
 
-    /// The next connection, if there is one and there is room for it.
+    /// Accepts the next connection, if there is one and a place for it.
     fn accept_one(&mut self, slot: u32) -> Option<(OwnedFd, Address)> {
         let is_full = self.subscribers() >= self.limits.subscribers_max;
         let book = self.listener_book(slot);
@@ -360,7 +360,7 @@ impl Reactor {
         }
     }
 
-    /// Makes a stream of a connection; false when the reactor cannot.
+    /// Makes a stream of a connection. False if the reactor cannot register it.
     fn begin_accepted<H: StreamHandler>(&mut self, slot: u32, socket: OwnedFd, handler: H) -> bool {
         let options = self.listener_book(slot).options.stream;
         let begin = Begin {
@@ -383,7 +383,7 @@ impl Reactor {
                     AddReason::Os(errno) => Some(errno),
                     _ => None,
                 };
-                // Before the handler is dropped, which may panic (rule 3).
+                // Comes before the handler is dropped, which may panic (rule 3).
                 self.rest_listener(slot, reason);
                 drop(refused);
                 false
@@ -391,7 +391,7 @@ impl Reactor {
         }
     }
 
-    /// Rests, since there is nothing to make connections of.
+    /// Suspends accepting for lack of a resource.
     fn rest_listener(&mut self, slot: u32, reason: Option<Errno>) {
         self.leave_connections_alone(slot);
         let book = self.listener_book(slot);
@@ -399,9 +399,9 @@ impl Reactor {
         book.rest_reason = reason;
     }
 
-    /// Leaves connections alone for a while: to ask again at once would keep the loop busy.
+    /// Suspends accepting for a while. An immediate retry would keep the loop busy.
     fn leave_connections_alone(&mut self, slot: u32) {
-        // The clock may be the user's: it is asked before anything is written down (rule 3).
+        // The clock may be user code, so it is read before any state changes (rule 3).
         let now = self.now_ns();
         let book = self.listener_book(slot);
         book.is_resting = true;
@@ -409,7 +409,7 @@ impl Reactor {
             (book.cell, book.timer, book.options.retry.max(Duration::from_millis(1)));
         let deadline_ns = now.saturating_add(nanoseconds(retry));
         self.pending_work |= pending_work::TIMERS;
-        // The last rest may have ended before its time, with a stream of the listener's.
+        // The last suspension may have ended early, when a stream of the listener was closed.
         if timer.is_some_and(|key| self.timers.reset(key, deadline_ns)) {
             return;
         }
@@ -424,7 +424,7 @@ impl Reactor {
         self.listener_book(slot).timer = Some(key);
     }
 
-    /// Watches for connections, or does not.
+    /// Updates the listener's interest in connections.
     fn sync_listener(&mut self, slot: u32) {
         let book = self.listener_book(slot);
         let wants = book.wants_connections();
@@ -434,21 +434,21 @@ impl Reactor {
         let key = book.cell;
         let Some(cell) = self.registry.find(key) else { return };
         let wanted = if wants { interest().read() } else { interest() };
-        // What is refused is tried again at the next change; the kernel refuses none for a
-        // descriptor that is ours.
+        // A failed change is tried again at the next one. The kernel rejects none for a descriptor
+        // that we own.
         if self.change(cell, wanted).is_ok() {
             self.listener_book(slot).is_watched = wants;
         }
     }
 
-    /// A stream of the listener's has been closed.
+    /// Called when a stream of the listener was closed.
     pub(super) fn leave_listener(&mut self, slot: u32) {
         let book = self.listener_book(slot);
         book.open -= 1;
         if let Some(limit) = &book.limit {
             limit.give_back(1);
         }
-        // What it was made of can be had again.
+        // The closed stream has released its resources.
         book.is_resting = false;
         if book.socket.is_none() && book.open == 0 {
             self.streams_mut().listeners[slot as usize] = None;
@@ -464,7 +464,7 @@ impl Reactor {
             self.streams_mut().listeners[slot as usize] = None;
         }
         if let Some(timer) = timer {
-            // It may have fired. Its closure is not the user's.
+            // It may have fired. Its closure is not user code.
             drop(self.timers.remove(timer));
         }
         let mark = self.reclaim.waiting();
@@ -476,10 +476,10 @@ impl Reactor {
     }
 }
 
-/// As many streams are open as those who share a limit may have.
+/// The shared limit is reached.
 struct NoRoom;
 
-/// Whether accept4(2) tells of this one connection and not of the listener.
+/// True if the error of accept4(2) concerns this connection only, and not the listener.
 fn is_the_peers(errno: Errno) -> bool {
     matches!(
         errno,

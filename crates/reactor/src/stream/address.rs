@@ -14,18 +14,18 @@ use std::{
 
 use rustix::net::{SocketAddrAny, SocketAddrUnix};
 
-/// Where one end of a stream is.
+/// The address of one end of a stream, or of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Address {
     /// An IP address with a port.
     Ip(SocketAddr),
-    /// A Unix socket, and its path if it has one: a client usually has none.
+    /// A Unix socket, with its path if it has one. A client usually has none.
     Unix(Option<PathBuf>),
 }
 
 impl Address {
-    /// The address and port, unless it is a Unix socket.
+    /// The IP address and port, or `None` for a Unix socket.
     #[must_use]
     pub fn socket_addr(&self) -> Option<SocketAddr> {
         match self {
@@ -34,13 +34,13 @@ impl Address {
         }
     }
 
-    /// The address without its port, unless it is a Unix socket.
+    /// The IP address without the port, or `None` for a Unix socket.
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         self.socket_addr().map(|address| address.ip())
     }
 
-    /// The path of a Unix socket that has one.
+    /// The path of a Unix socket, if it has one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -49,7 +49,7 @@ impl Address {
         }
     }
 
-    /// What the kernel has written; `None` from it is a Unix socket without a name.
+    /// Converts the kernel's address. `None` means a Unix socket without a name.
     pub(super) fn of(any: Option<SocketAddrAny>) -> Result<Self, rustix::io::Errno> {
         let Some(any) = any else { return Ok(Self::Unix(None)) };
         if let Ok(ip) = SocketAddr::try_from(any.clone()) {
@@ -78,7 +78,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A connection that has just been accepted, before it is a stream.
+/// A connection that was just accepted and is not a stream yet.
 #[derive(Debug)]
 pub struct Peer<'a> {
     pub(super) socket: BorrowedFd<'a>,
@@ -86,13 +86,13 @@ pub struct Peer<'a> {
 }
 
 impl Peer<'_> {
-    /// Where it comes from.
+    /// The address of the peer.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// The IP address that it comes from, unless it is a Unix socket.
+    /// The IP address of the peer, or `None` for a Unix socket.
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         self.address.ip()
@@ -100,7 +100,7 @@ impl Peer<'_> {
 }
 
 impl AsFd for Peer<'_> {
-    /// The socket, to ask it more (`SO_PEERCRED`, say).
+    /// The socket, for further queries (`SO_PEERCRED`, for example).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket
     }

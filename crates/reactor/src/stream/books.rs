@@ -1,5 +1,4 @@
-//! The reactor's books of streams: their beginning and end, their output, and what they are watched
-//! for.
+//! The reactor's side of streams: registration and removal, output, and interest.
 
 use std::{
     collections::VecDeque,
@@ -24,26 +23,26 @@ use crate::{
     registry::{Kind, MAX_INDEX},
 };
 
-/// Gathered output that reaches this many bytes is written at once.
+/// Gathered output of this many bytes is written at once.
 const WRITE_AT_ONCE: usize = 16 << 10;
 
-/// How many pieces one write takes from the output.
+/// The maximum number of output pieces per write.
 const PIECES_PER_WRITE: usize = 16;
 
-/// The most pieces that sendmsg(2) takes (`UIO_MAXIOV`).
+/// The maximum number of pieces that sendmsg(2) accepts (`UIO_MAXIOV`).
 const KERNEL_PIECES_MAX: usize = 1024;
 
-/// Whoever made the socket may have left it blocking.
+/// `DONTWAIT`, because the socket may have been left in blocking mode.
 const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
-/// What a new stream begins with.
+/// The parts of a new stream.
 pub(super) struct Begin {
     pub(super) socket: OwnedFd,
     pub(super) options: StreamOptions,
     pub(super) prefix: Vec<u8>,
     /// [`Flags::CONNECTING`] or none.
     pub(super) flags: Flags,
-    /// It could not even begin to connect.
+    /// The error of a connection attempt that failed at once.
     pub(super) refused: Option<Errno>,
     pub(super) listener: Option<u32>,
 }
@@ -60,7 +59,7 @@ impl Reactor {
         self.streams.as_deref().is_some_and(Streams::is_in_child)
     }
 
-    /// The stream at an index that is known to be taken.
+    /// The stream at an index that is known to be occupied.
     #[inline]
     pub(super) fn stream_core(&mut self, index: u32) -> &mut Core {
         match self.streams.as_deref_mut() {
@@ -69,11 +68,11 @@ impl Reactor {
         }
     }
 
-    /// A stream by its key, outside a turn. What is sent goes out when the next turn begins. See
-    /// [`Turn::stream`].
+    /// Finds a stream by its key, outside a turn. Output sent to it is written when the next turn
+    /// starts. See [`Turn::stream`].
     ///
     /// # Errors
-    /// [`NotFound`] when the stream is closed already.
+    /// [`NotFound`] if the stream was closed.
     pub fn stream(&mut self, key: Key) -> Result<Stream<'_>, NotFound> {
         let (index, generation) = key.parts(Kind::Stream).ok_or(NotFound)?;
         let streams = self.streams.as_deref().ok_or(NotFound)?;
@@ -81,15 +80,15 @@ impl Reactor {
         Ok(Stream { reactor: self, index })
     }
 
-    /// Bytes of memory that all streams of the reactor hold for output that waits, and for received
+    /// Bytes of memory that all streams of the reactor hold for buffered output, and for received
     /// bytes that were not delivered yet. Shared bytes ([`Stream::send_shared`]) count once,
-    /// however many streams they wait for.
+    /// however many streams hold them.
     #[must_use]
     pub fn stream_memory(&self) -> usize {
         self.streams.as_deref().map_or(0, |streams| streams.ledger.bytes())
     }
 
-    /// Registers a stream. `on_open` comes in the next turn.
+    /// Registers a stream. `on_open` is called in the next turn.
     pub(super) fn begin_stream<H: StreamHandler>(
         &mut self,
         begin: Begin,
@@ -107,7 +106,7 @@ impl Reactor {
             (None, false) => (interest().read(), Flags::WATCHES_IN),
         };
         let (cell, fd) = (subscription.cell(), begin.socket.as_raw_fd());
-        // What the user has brought may be no socket at all.
+        // The descriptor that the user passed may not be a socket.
         let is_ours = begin.listener.is_some() || is_connecting || begin.refused.is_some();
         let admitted = if is_ours {
             self.admit_socket(cell, fd, interest)
@@ -162,10 +161,10 @@ impl Reactor {
         self.notify_stream(index);
     }
 
-    /// Takes a stream out of all books. Its socket is still open: rule 14 has been kept, and the
+    /// Removes a stream from all tables. Its socket is still open: rule 14 has been kept, and the
     /// caller closes it.
     ///
-    /// No code of the user's runs: the handler waits for the frame of its driver to end (rule 1).
+    /// No user code runs: the handler is dropped only after its driver's frame has ended (rule 1).
     pub(super) fn deregister_stream(&mut self, index: u32) -> (OwnedFd, CloseReason) {
         if self.stream_core(index).flags.any(Flags::RING) {
             self.leave_ring(index);
@@ -183,7 +182,7 @@ impl Reactor {
             streams.keep_output(output);
         }
         if flags.any(Flags::RESET) && !streams.is_in_child() {
-            // A socket that cannot send a RST is merely closed.
+            // A socket that cannot send a RST is closed without one.
             let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
         if let Some(cell) = self.registry.find(cell) {
@@ -195,7 +194,7 @@ impl Reactor {
         (socket, reason.unwrap_or(CloseReason::Closed))
     }
 
-    /// Its driver is called in the next turn, with an event of no readiness.
+    /// Calls the stream's driver in the next turn, with an event without readiness.
     pub(super) fn notify_stream(&mut self, index: u32) {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let core = streams.core(index);
@@ -207,7 +206,8 @@ impl Reactor {
         }
     }
 
-    /// A stream was changed: its driver looks after it if it runs, or else the end of the turn.
+    /// Records a change of a stream. Its driver handles it if it is running, else the end of the
+    /// turn.
     pub(super) fn touch_stream(&mut self, index: u32) {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let core = streams.core(index);
@@ -220,8 +220,7 @@ impl Reactor {
         self.pending_work |= pending_work::STREAMS;
     }
 
-    /// Looks after the streams that others than their drivers have changed: one write for each,
-    /// whatever was sent to it.
+    /// Handles the streams that were changed outside their drivers, with one write for each.
     #[cold]
     #[inline(never)]
     pub(crate) fn tend_streams(&mut self) {
@@ -230,7 +229,7 @@ impl Reactor {
         let mut touched = core::mem::take(&mut streams.touched);
         for key in touched.drain(..) {
             let Ok(Stream { index, .. }) = self.stream(key) else { continue };
-            // Its driver may have looked after it meanwhile; to do so again does no harm.
+            // The driver may have handled it meanwhile; doing so again has no effect.
             self.stream_core(index).flags.clear(Flags::TOUCHED);
             self.flush_stream(index);
             self.sync_stream(index);
@@ -238,21 +237,21 @@ impl Reactor {
                 self.notify_stream(index);
             }
         }
-        // Nothing was touched meanwhile. The list keeps its memory (rule 12).
+        // No stream was touched meanwhile. The list keeps its memory (rule 12).
         if let Some(streams) = self.streams.as_deref_mut() {
             streams.touched = touched;
         }
     }
 
-    /// Whether a stream's driver is to be called without an event from the kernel, or one is to be
-    /// looked after.
+    /// Whether a driver must be called without an event from the kernel, and whether a stream was
+    /// touched.
     pub(crate) fn recompute_pending_streams(&self) -> (bool, bool) {
         self.streams
             .as_deref()
             .map_or((false, false), |s| (!s.notifications.is_empty(), !s.touched.is_empty()))
     }
 
-    /// Puts the events of notified streams into the batch; those for which there is no room stay.
+    /// Adds the events of notified streams to the batch. Events without room stay queued.
     pub(crate) fn push_notifications(&mut self) {
         let Some(streams) = self.streams.as_deref_mut() else { return };
         let mut pushed = 0;
@@ -268,7 +267,7 @@ impl Reactor {
         streams.notifications.drain(..pushed);
     }
 
-    /// Asks the kernel for what the stream wants to hear of. A refusal is the stream's end.
+    /// Updates the stream's interest in the kernel. An error ends the stream.
     pub(super) fn sync_stream(&mut self, index: u32) {
         if self.streams_are_a_childs() {
             return;
@@ -309,7 +308,7 @@ impl Reactor {
         }
     }
 
-    /// Writes what waits, unless the socket is known to take nothing.
+    /// Writes the buffered output, unless the socket is known to be full.
     pub(super) fn flush_stream(&mut self, index: u32) {
         let core = self.stream_core(index);
         if core.output.is_some()
@@ -320,8 +319,8 @@ impl Reactor {
         self.stream_core(index).note_marks();
     }
 
-    /// Writes what waits; an error is the stream's end. In a child of fork(2) it goes on to wait:
-    /// the parent writes it.
+    /// Writes the buffered output; an error ends the stream. In a child of fork(2) the output stays
+    /// buffered: the parent writes it.
     pub(super) fn write_stream(&mut self, index: u32) {
         if self.streams_are_a_childs() {
             return;
@@ -451,14 +450,14 @@ impl Reactor {
         self.stream_wrote_shared(index, shared, taken)
     }
 
-    // Called, it costs an echo a twentieth of its instructions.
+    // A function call here would cost an echo a twentieth of its instructions.
     #[inline(always)]
     pub(super) fn stream_reply(&mut self, index: u32, bytes: &[u8]) -> Result<usize, SendError> {
         if self.streams_are_a_childs() {
             return Err(SendError::Closed);
         }
         let core = self.stream_core(index);
-        // What is all there is to most answers: nothing waits, and the socket takes it all.
+        // The fast path of most replies: nothing is buffered, and the socket accepts everything.
         if core.flags.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max
         {
             let sent = core.send(bytes);
@@ -470,7 +469,7 @@ impl Reactor {
         self.stream_reply_after(index, bytes)
     }
 
-    /// The socket has taken a part, or none.
+    /// The socket has accepted a part of the bytes, or none.
     #[cold]
     #[inline(never)]
     fn stream_replied(
@@ -506,8 +505,7 @@ impl Reactor {
         Ok(self.stream_core(index).buffered())
     }
 
-    /// Output was added. What is left of it, and what it causes, is for the driver or for the end
-    /// of the turn.
+    /// Output was added. The driver or the end of the turn writes the rest and handles the effects.
     #[inline]
     pub(super) fn after_output(&mut self, index: u32) {
         self.stream_core(index).note_marks();
@@ -516,12 +514,11 @@ impl Reactor {
 }
 
 impl Turn<'_> {
-    /// A stream by its key, to send to it or to close it, from any handler. What is sent goes out
-    /// at the end of the turn, in one write for each stream.
+    /// Finds a stream by its key, to send to it or to close it from any handler. Output sent to it
+    /// is written at the end of the turn, once per stream.
     ///
     /// # Errors
-    /// [`NotFound`] when the stream is closed already: from [`on_close`](StreamHandler::on_close)
-    /// on.
+    /// [`NotFound`] if the stream was closed, from [`on_close`](StreamHandler::on_close) on.
     pub fn stream(&mut self, key: Key) -> Result<Stream<'_>, NotFound> {
         self.ops().stream(key)
     }
@@ -534,7 +531,7 @@ impl Turn<'_> {
 }
 
 impl Streams {
-    /// Whether so many bytes more may be sent.
+    /// Checks whether `len` more bytes may be sent.
     #[inline]
     pub(super) fn admit_output(&mut self, index: u32, len: usize) -> Result<(), SendError> {
         let core = self.core(index);
@@ -547,7 +544,7 @@ impl Streams {
         self.make_room(index, len)
     }
 
-    /// Some of the output may merely have been gathered.
+    /// Part of the buffered output may only be gathered, so writing it may make room.
     #[cold]
     fn make_room(&mut self, index: u32, len: usize) -> Result<(), SendError> {
         if !self.core(index).flags.any(Flags::BLOCKED | Flags::CONNECTING) {
@@ -564,7 +561,7 @@ impl Streams {
         }
     }
 
-    /// Writes pieces after what waits; what the socket does not take waits too.
+    /// Writes pieces after the buffered output. Bytes that the socket does not accept are buffered.
     #[inline]
     pub(super) fn write_through(
         &mut self,
@@ -580,7 +577,7 @@ impl Streams {
         self.settle_write(index, pieces, taken)
     }
 
-    /// Lets wait what a write of pieces has left.
+    /// Buffers the bytes that a write of pieces has left.
     fn settle_write(
         &mut self,
         index: u32,
@@ -599,7 +596,7 @@ impl Streams {
         }
     }
 
-    /// Lets pieces wait, but for so many bytes of them.
+    /// Buffers pieces, except for their first bytes that were already sent.
     #[inline]
     fn enqueue(&mut self, index: u32, pieces: &[IoSlice<'_>], mut skip: usize) {
         for piece in pieces {
@@ -611,8 +608,8 @@ impl Streams {
         }
     }
 
-    /// Writes what waits and then the pieces, and says how many bytes of these the socket has
-    /// taken.
+    /// Writes the buffered output and then the pieces. Returns how many bytes of the pieces the
+    /// socket has accepted.
     #[inline]
     pub(super) fn transmit(&mut self, index: u32, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
         let core = self.core(index);
@@ -655,7 +652,7 @@ impl Core {
         }
     }
 
-    /// One write. What the socket does not take has to wait until it is writable.
+    /// Writes once. The rest waits until the socket is writable.
     #[inline]
     fn offer(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
         let (sent, offered) = match slices {
@@ -673,13 +670,13 @@ impl Core {
         self.note_sent(sent, offered)
     }
 
-    /// The write itself; whoever calls it sees to what it says.
+    /// The system call alone; the caller handles its result.
     #[inline(always)]
     fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
         rustix::net::send(&self.socket, bytes, SEND_FLAGS)
     }
 
-    /// What has become of a write of so many bytes: how many were taken.
+    /// Handles the result of a write: returns the number of accepted bytes.
     #[inline]
     fn note_sent(&mut self, sent: Result<usize, Errno>, offered: usize) -> Result<usize, Errno> {
         match sent {
@@ -699,8 +696,9 @@ impl Core {
         }
     }
 
-    /// The socket is full. The wait begins, or begins anew if it has taken something; that of a
-    /// closed stream is one and goes on, or who takes a little now and then would keep it for ever.
+    /// The socket is full. The stall time starts, or starts again if the socket has accepted
+    /// something. The linger time of a closed stream does not start again: otherwise a peer that
+    /// reads a little from time to time could keep the stream open without end.
     pub(super) fn block(&mut self, anew: bool) {
         let is_timed =
             self.options.write_stall_timeout.is_some() && !self.flags.any(Flags::CLOSING);

@@ -1,4 +1,4 @@
-//! Connections that this side begins.
+//! Outgoing connections.
 
 use std::{
     net::SocketAddr,
@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use super::{StreamHandler, StreamOptions, books::Begin, state::Flags};
 use crate::{AddError, Errno, Key, Reactor, builder::Registrar, turn::Token};
 
-/// A connection to be made, to a TCP or Unix address.
+/// An outgoing connection to a TCP or Unix address.
 ///
 /// ```no_run
 /// use windlass::{Reactor, stream::{Connector, Input, Stream, StreamHandler}};
@@ -52,12 +52,12 @@ impl Connector {
         Self { to, options: StreamOptions::new(), timeout: Some(Duration::from_secs(30)) }
     }
 
-    /// To a TCP address.
+    /// Connects to a TCP address.
     pub const fn tcp(to: SocketAddr) -> Self {
         Self::new(To::Tcp(to))
     }
 
-    /// To a Unix socket.
+    /// Connects to a Unix socket.
     pub fn unix(path: impl AsRef<Path>) -> Self {
         Self::new(To::Unix(path.as_ref().into()))
     }
@@ -68,24 +68,24 @@ impl Connector {
         self
     }
 
-    /// How long to try. `None`: as long as the kernel does, some two minutes. Default: 30 seconds.
+    /// The connect timeout. `None`: the kernel's own limit, about two minutes. Default: 30 seconds.
     pub const fn timeout(mut self, timeout: Option<Duration>) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Begins to connect. The stream has its key at once: it can be sent to, and aborted, before it
-    /// is open.
+    /// Starts to connect. The returned key is valid at once: the stream can be sent to, and
+    /// aborted, before it is open.
     ///
-    /// [`on_open`](StreamHandler::on_open) says that it is; if it cannot be,
-    /// [`on_close`](StreamHandler::on_close) says why
-    /// ([`CloseReason::Connect`](super::CloseReason::Connect),
-    /// [`ConnectTimeout`](super::CloseReason::ConnectTimeout)), without `on_open`. Either comes
-    /// after this call has returned.
+    /// [`on_open`](StreamHandler::on_open) reports success. On failure only
+    /// [`on_close`](StreamHandler::on_close) is called, with
+    /// [`CloseReason::Connect`](super::CloseReason::Connect) or
+    /// [`ConnectTimeout`](super::CloseReason::ConnectTimeout). Both callbacks come after this call
+    /// has returned.
     ///
     /// # Errors
-    /// When there is no socket to be had (`EMFILE`, say), the path is too long, or the reactor has
-    /// as many subscribers as it may. The handler comes back. In `anyhow`, write
+    /// No socket can be created (`EMFILE`, for example), the path is too long, or the reactor has
+    /// reached its limit of subscribers. The error returns the handler. In `anyhow`, write
     /// `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn connect<H: StreamHandler>(
         &self,
@@ -103,7 +103,7 @@ impl Connector {
             .map_err(|e| e.map(|(_, _, handler)| handler))
     }
 
-    /// A socket that has begun to connect, and in what state it is.
+    /// Creates a socket, starts to connect it, and returns its state.
     fn begin(&self) -> Result<(OwnedFd, Flags, Option<Errno>), Errno> {
         let family = match &self.to {
             To::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
@@ -116,7 +116,7 @@ impl Connector {
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        // A socket that refuses them works as well.
+        // The connection works without these options, so an error is ignored.
         let _ = self.options.apply_to(&socket);
         let begun = match (&self.to, &path) {
             (To::Tcp(to), _) => rustix::net::connect(&socket, to),

@@ -1,8 +1,9 @@
-//! What one event does to a stream: the frame around its handler's callbacks.
+//! The driver of a stream: it handles one event and calls the stream's handler.
 //!
-//! The handler lives in the cell, everything else in the [`Core`], so that a callback can be given
-//! the reactor, and with it its own stream, while it borrows itself. The callbacks of a stream are
-//! called here and nowhere else (rule 13), and a stream ends here and nowhere else: in a frame of
+//! The handler is in the cell, everything else in the [`Core`]. So a callback can use the reactor,
+//! and through it its own stream, while the handler is borrowed. The callbacks of a stream are
+//! called only here (rule 13). A stream is closed only here, in a frame of its own driver, or when
+//! the reactor is dropped.
 //! its own driver, or with the reactor.
 
 use std::os::fd::BorrowedFd;
@@ -25,7 +26,7 @@ use crate::{
     interest::{ERR, HUP, IN, OUT},
 };
 
-/// The value of a stream's cell.
+/// The value in a stream's cell.
 pub(super) struct StreamCell<H> {
     pub(super) index: u32,
     pub(super) handler: H,
@@ -58,7 +59,7 @@ impl<H: StreamHandler> Subscriber for StreamCell<H> {
     }
 }
 
-/// What one receive has brought.
+/// The result of one receive.
 enum Received {
     Data(usize),
     End,
@@ -66,19 +67,19 @@ enum Received {
     Failed(Errno),
 }
 
-/// One call of a stream's driver. Dropped by a panic of the handler, it resets the connection and
-/// closes the stream.
+/// One call of a stream's driver. If the handler panics, dropping the frame resets the connection
+/// and closes the stream.
 pub(super) struct Frame<'r> {
     pub(super) reactor: &'r mut Reactor,
     pub(super) index: u32,
-    /// The buffer, once something was received.
+    /// The receive buffer, after a receive.
     scratch: Option<Box<[u8]>>,
-    /// The stream is in the books.
+    /// The stream is still registered.
     is_open: bool,
 }
 
 impl<'r> Frame<'r> {
-    /// Begins a call, and says whether there is nothing to do in it but to receive.
+    /// Starts a call. Returns true if there is nothing to do except to receive.
     #[inline(always)]
     fn enter(reactor: &'r mut Reactor, index: u32, ready: u32) -> (Self, bool) {
         let core = reactor.stream_core(index);
@@ -97,14 +98,14 @@ impl<'r> Frame<'r> {
         self.core().flags.any(flags)
     }
 
-    /// One receive, whatever comes of it: the next one is for the next event. In line, because it
-    /// is what most events are about.
+    /// Receives once; the next receive waits for the next event. Inlined, because most events need
+    /// only this.
     #[inline(always)]
     fn receive(&mut self) -> Received {
         let Some(streams) = self.reactor.streams.as_deref_mut() else { no_core() };
         let scratch = self.scratch.get_or_insert_with(|| streams.take_scratch());
         let core = streams.core(self.index);
-        // Whoever made the socket may have left it blocking.
+        // `DONTWAIT`, because the socket may have been left in blocking mode.
         match rustix::net::recv(&core.socket, &mut scratch[..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => Received::End,
             Ok((count, _)) => {
@@ -125,7 +126,7 @@ impl<'r> Frame<'r> {
         self.receive()
     }
 
-    /// Gives the received bytes to the handler.
+    /// Passes the received bytes to the handler.
     #[inline]
     fn data<H: StreamHandler + ?Sized>(&mut self, handler: &mut H, count: usize) {
         let Some(scratch) = &mut self.scratch else { return };
@@ -133,7 +134,7 @@ impl<'r> Frame<'r> {
         handler.on_data(&mut stream, Input::new(&mut scratch[..count]));
     }
 
-    /// Calls any other callback.
+    /// Makes any other callback.
     pub(super) fn call(&mut self, call: impl FnOnce(&mut Stream<'_>)) {
         call(&mut Stream { reactor: self.reactor, index: self.index });
     }
@@ -141,7 +142,7 @@ impl<'r> Frame<'r> {
     #[cold]
     fn note(&mut self, received: Received, handler: &mut dyn StreamHandler) {
         match received {
-            // A closed stream discards what comes.
+            // A closed stream discards its input.
             Received::Data(_) if self.has(Flags::CLOSING) => {}
             Received::Data(count) => self.data(handler, count),
             Received::End => self.end_of_input(handler),
@@ -161,7 +162,8 @@ impl<'r> Frame<'r> {
         }
     }
 
-    /// What does not go by a receive here. Apart, so that nothing of it is in the way of what does.
+    /// Handles an event that needs no receive. Kept out of line, so that the receive path stays
+    /// short.
     #[inline(never)]
     fn go_apart<H: StreamHandler>(mut self, handler: &mut H, ready: u32) {
         if let Some(mut lent) = self.take_brought(ready) {
@@ -181,7 +183,7 @@ impl<'r> Frame<'r> {
         }
     }
 
-    /// Everything that is not the plain case.
+    /// Handles everything outside the fast path.
     #[cold]
     #[inline(never)]
     fn drive(&mut self, handler: &mut dyn StreamHandler, ready: u32) {
@@ -207,7 +209,7 @@ impl<'r> Frame<'r> {
             let received = self.receive_apart();
             let is_nothing = matches!(received, Received::Nothing);
             if !is_nothing && self.core().flags.take(Flags::IDLE_DUE) {
-                // The wheel does not have it any more.
+                // The wheel has already removed its deadline.
                 self.core().flags |= Flags::ARM;
             }
             self.note(received, handler);
@@ -220,14 +222,14 @@ impl<'r> Frame<'r> {
         self.tell_timeouts(handler);
     }
 
-    /// Writes what waits for the socket to take it, if that may do so by now.
+    /// Writes the blocked output, if the socket may accept it by now.
     fn write_blocked(&mut self, ready: u32) {
         if !self.has(Flags::BLOCKED) || self.has(Flags::DEAD) {
             return;
         }
-        // A hang-up makes the write fail, which is how it is told of while nobody reads. A stall is
-        // told only of a socket that is still full: the event that says otherwise may come behind
-        // this one, after a handler that took long.
+        // After a hang-up the write fails, which reports the error even while reading is paused. A
+        // stall is reported only if the socket is still full. The event that it is writable may be
+        // queued behind this one, after a handler that took long.
         let may_write =
             ready & (OUT | HUP) != 0 || (self.has(Flags::STALL_DUE) && is_writable(self.core()));
         if !may_write {
@@ -237,13 +239,12 @@ impl<'r> Frame<'r> {
         self.reactor.write_stream(self.index);
         let core = self.core();
         if core.buffered() < before && core.flags.take(Flags::STALL_DUE) {
-            // The wheel does not have it any more.
+            // The wheel has already removed its deadline.
             core.flags |= Flags::ARM;
         }
     }
 
-    /// Brings a new stream to the point where it is open; false when it is not there yet, or never
-    /// will be.
+    /// Brings a new stream to the open state. False if it is not open yet or has failed.
     pub(super) fn open(&mut self, handler: &mut dyn StreamHandler, ready: u32) -> bool {
         if self.has(Flags::OPENED) {
             return true;
@@ -273,11 +274,11 @@ impl<'r> Frame<'r> {
         true
     }
 
-    /// Gives the handler the bytes of an adoption, or a piece of what was kept for it, unless they
-    /// have to wait or nobody wants them any more.
+    /// Delivers the prefix of an adoption, or a piece of the input kept for the handler. Input
+    /// waits while reading is paused, and a closed stream drops it.
     ///
-    /// One piece a call of the driver, as from a receive: what is sent for it goes out, or fills
-    /// the output, and the handler hears of that before the next.
+    /// It delivers one piece per call of the driver, as a receive does. Output sent in reply is
+    /// written or buffered, and the handler is told about a watermark before the next piece.
     pub(super) fn deliver_prefix(&mut self, handler: &mut dyn StreamHandler) {
         let index = self.index;
         if self.has(Flags::CLOSING | Flags::DEAD) {
@@ -305,13 +306,13 @@ impl<'r> Frame<'r> {
         }
     }
 
-    /// The kernel reports an error or hang-up, and nobody reads.
+    /// The kernel reports an error or hang-up while reading is paused.
     pub(super) fn note_error(&mut self) {
         if let Err(errno) = socket_error(self.core()) {
             return self.core().fail(errno);
         }
         let cell = self.core().cell;
-        // A stream by completion is absent for as long as it is not polled.
+        // A stream by completion has no registration while it is not polled.
         let is_absent = self.has(Flags::RING) && !self.has(Flags::POLLS);
         let is_lost = !is_absent
             && self.reactor.registry.find(cell).is_none_or(|cell| {
@@ -320,8 +321,8 @@ impl<'r> Frame<'r> {
                 cell.has_flag(CellFlags::ABSENT) || !is_told
             });
         if is_lost {
-            // The event is the reactor's own: it could not keep up the registration, or the kernel
-            // has refused a change of it (rule 7).
+            // The reactor itself made this event: it could not renew the registration, or the
+            // kernel has rejected a change of it (rule 7).
             self.core().fail(Errno::IO);
         }
     }
@@ -337,7 +338,7 @@ impl<'r> Frame<'r> {
             if !self.core().flags.take(due) || self.has(Flags::CLOSING | Flags::DEAD) {
                 continue;
             }
-            // Whichever way the handler ends the stream, this is why.
+            // This is the reason reported, however the handler ends the stream.
             self.core().reason = Some(reason);
             self.call(|stream| handler.on_timeout(stream, timeout));
             let core = self.core();
@@ -348,7 +349,7 @@ impl<'r> Frame<'r> {
         }
     }
 
-    /// The callback has returned: what was sent goes out, and what was caused comes.
+    /// The callback has returned: writes its output and handles its effects.
     #[inline(always)]
     fn leave<H: StreamHandler>(mut self, handler: &mut H) {
         let mut core = self.core();
@@ -361,7 +362,7 @@ impl<'r> Frame<'r> {
         if is_plain {
             core.flags.clear(Flags::RUNNING);
             self.end();
-            // It has nothing any more, and this way nobody looks whether it has.
+            // Nothing is left to drop, so `forget` saves the check.
             core::mem::forget(self);
         } else {
             self.settle(handler);
@@ -372,16 +373,15 @@ impl<'r> Frame<'r> {
     #[inline(never)]
     fn settle(&mut self, handler: &mut dyn StreamHandler) {
         if self.reactor.streams_are_a_childs() {
-            // The process was forked in a callback. What is to become of the stream, the parent
-            // sees to.
+            // The process was forked in a callback. The stream belongs to the parent.
             self.core().flags.clear(Flags::RUNNING);
             return self.end();
         }
         let index = self.index;
         let is_on_ring = self.has(Flags::RING);
         self.reactor.flush_stream(index);
-        // A handler that sends in both of them has the rest of its callbacks in the next turn (rule
-        // 10).
+        // If the handler sends in both callbacks, its further callbacks follow in the next turn
+        // (rule 10).
         for _ in 0..2 {
             if !self.core().owes_mark() {
                 break;
@@ -411,8 +411,8 @@ impl<'r> Frame<'r> {
         self.end();
     }
 
-    /// Closes the stream. The socket outlives `on_close`, so that its number does not come again
-    /// before the cell is gone.
+    /// Closes the stream. The socket stays open during `on_close`, so that its number is not reused
+    /// before the cell is removed.
     #[cold]
     fn close(&mut self, handler: &mut dyn StreamHandler) {
         let key = Stream { reactor: self.reactor, index: self.index }.key();
@@ -422,7 +422,7 @@ impl<'r> Frame<'r> {
         drop(socket);
     }
 
-    /// Gives the buffer back; dropping the frame does nothing from here on.
+    /// Returns the receive buffer. Dropping the frame afterwards does nothing.
     #[inline(always)]
     fn end(&mut self) {
         self.is_open = false;
@@ -435,8 +435,8 @@ impl<'r> Frame<'r> {
 }
 
 impl Frame<'_> {
-    /// A callback has panicked. Its handler is in an unknown state, and goes with the cell (rule
-    /// 8).
+    /// A callback has panicked. The handler is in an unknown state and is dropped with the cell
+    /// (rule 8).
     #[cold]
     #[inline(never)]
     fn break_off(&mut self) {
@@ -447,7 +447,7 @@ impl Frame<'_> {
 }
 
 impl Drop for Frame<'_> {
-    /// In line, so that nothing of it is left where a call has ended well.
+    /// Inlined, so that a call that ended normally runs no drop code.
     #[inline(always)]
     fn drop(&mut self) {
         if self.is_open {
@@ -457,10 +457,11 @@ impl Drop for Frame<'_> {
 }
 
 impl Core {
-    /// Closes the writing half when the output is out, and notes when the stream is over.
+    /// Closes the writing half when the output is written, and records when the stream has ended.
     fn advance_end(&mut self) {
         if self.can_finish() && !self.flags.any(Flags::DEAD) {
-            // `ENOTCONN`: the peer has reset the connection. Who still reads will hear of it.
+            // `ENOTCONN`: the peer has reset the connection. If the stream still reads, the next
+            // receive reports it.
             let is_gone = rustix::net::shutdown(&self.socket, Shutdown::Write).is_err();
             self.flags |= Flags::FINISHED;
             let is_hasty = is_gone || self.options.linger.is_zero() || self.flags.any(Flags::HASTY);
@@ -474,14 +475,14 @@ impl Core {
     }
 }
 
-/// Whether the kernel would tell of room for output. To try a write instead would squeeze in what
-/// is left below that, and count as progress.
+/// Whether the kernel would report the socket as writable. A trial write instead could still add
+/// bytes to an almost full buffer, and would count as progress.
 fn is_writable(core: &Core) -> bool {
     let mut asked = [PollFd::new(&core.socket, PollFlags::OUT)];
     poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
 }
 
-/// The error that waits at a socket, which is cleared by this.
+/// Returns and clears the socket's pending error.
 fn socket_error(core: &Core) -> Result<(), Errno> {
     sockopt::socket_error(&core.socket).unwrap_or(Ok(()))
 }

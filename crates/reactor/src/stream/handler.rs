@@ -1,4 +1,4 @@
-//! What a stream's user writes, and what he is given.
+//! The callbacks of a stream and their arguments.
 
 use core::{
     fmt,
@@ -10,84 +10,86 @@ use std::io;
 use super::Stream;
 use crate::{Errno, Key, Turn, error::plain_error};
 
-/// What becomes of a stream's bytes and events. A handler owns whatever state its connection has.
+/// Callbacks for the bytes and events of one stream. The handler owns the state of its connection.
 ///
-/// Every callback is called by the dispatcher, one at a time, and never inside another one: what a
-/// call on a [`Stream`] causes comes after the handler that made the call has returned (rule 13).
+/// The dispatcher makes every call, one at a time and never inside another callback. The effects of
+/// a call on a [`Stream`] follow after the handler that made the call has returned (rule 13).
 ///
-/// The order of a stream's life is `on_open`, then any of `on_data`, `on_full`, `on_drained`,
-/// `on_timeout`, `on_notify` and, once, `on_end`, then `on_close`, once and last. A
-/// [`Connector`](super::Connector)'s stream that never opened has `on_close` alone. A handler that
-/// panics is not called again, not even for `on_close`: its connection is reset and it is dropped.
-/// So are the handlers of a reactor that is dropped, their connections closed as close(2) does.
+/// `on_open` comes first. Any of `on_data`, `on_full`, `on_drained`, `on_timeout` and `on_notify`
+/// follow, and `on_end` at most once. `on_close` comes once and last. If a
+/// [`Connector`](super::Connector)'s stream never opened, only `on_close` is called.
+///
+/// A handler that panics is not called again, not even for `on_close`: its connection is reset and
+/// the handler is dropped. Dropping a reactor also drops its handlers without a call; their
+/// connections are closed with close(2).
 pub trait StreamHandler: 'static {
-    /// Bytes have come, at least one. They are valid, and may be changed, for the time of the call;
-    /// what is needed for longer must be copied. At most 64 KiB at a time; a
-    /// [prefix](super::StreamWithFd::with_prefix) comes whole.
+    /// At least one byte was received. The bytes are valid, and may be changed, during the call;
+    /// copy the ones needed for longer. A call delivers at most 64 KiB, except a
+    /// [prefix](super::StreamWithFd::with_prefix), which is delivered whole.
     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>);
 
-    /// The stream is open: accepted, registered or connected. Nothing has been received before.
+    /// The stream was accepted, registered or connected. This is the first callback.
     fn on_open(&mut self, stream: &mut Stream<'_>) {
         let _ = stream;
     }
 
-    /// The peer has closed its writing half: no data will come any more. Default:
+    /// The peer has closed its writing half, so no more data will come. Default:
     /// [`close`](Stream::close).
     ///
-    /// Who keeps the stream open can still send, and ends it by [`finish`](Stream::finish) or
-    /// `close`.
+    /// A handler that keeps the stream open can still send. It ends the stream with
+    /// [`finish`](Stream::finish) or `close`.
     fn on_end(&mut self, stream: &mut Stream<'_>) {
         stream.close();
     }
 
-    /// More output waits than the high watermark says, for the peer does not read as fast as the
-    /// stream is sent to.
+    /// The buffered output has exceeded the high watermark, because the peer reads more slowly than
+    /// the stream is sent to.
     fn on_full(&mut self, stream: &mut Stream<'_>) {
         let _ = stream;
     }
 
-    /// The output that waits has sunk to the low watermark. Comes after `on_full`, in turns with
-    /// it.
+    /// The buffered output has fallen to the low watermark. `on_full` and `on_drained` alternate.
     fn on_drained(&mut self, stream: &mut Stream<'_>) {
         let _ = stream;
     }
 
-    /// Somebody has called [`Stream::notify`]. However often he did, it is called once.
+    /// [`Stream::notify`] was called. Several calls of `notify` before this callback result in one
+    /// call.
     fn on_notify(&mut self, stream: &mut Stream<'_>) {
         let _ = stream;
     }
 
-    /// Nothing has moved for as long as a timeout says. Default: [`abort`](Stream::abort).
+    /// A timeout has expired. Default: [`abort`](Stream::abort).
     ///
-    /// If the handler leaves the stream open, the timeout begins anew.
+    /// If the handler leaves the stream open, the timeout starts again.
     fn on_timeout(&mut self, stream: &mut Stream<'_>, timeout: Timeout) {
         let _ = timeout;
         stream.abort();
     }
 
-    /// The stream is no more. `key` is the one it had, for the books of a handler that keeps some;
-    /// it is stale already. The handler is dropped after this.
+    /// The stream is closed. `key` was its key, so that the handler can remove it from its own
+    /// tables; it is already stale. The handler is dropped after this call.
     fn on_close(&mut self, key: Key, reason: CloseReason, turn: Turn<'_>) {
         let _ = (key, reason, turn);
     }
 }
 
-/// Which of a stream's timeouts is over.
+/// The timeout that has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Timeout {
     /// Nothing was received for [`idle_timeout`](super::StreamOptions::idle_timeout).
     Idle,
-    /// Output waits, and the socket has taken none of it for
+    /// The socket has accepted none of the buffered output for
     /// [`write_stall_timeout`](super::StreamOptions::write_stall_timeout).
     WriteStall,
 }
 
-/// Why a stream is closed.
+/// Why a stream was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// Orderly: by [`close`](Stream::close), or because both sides have ended it.
+    /// Orderly: by [`close`](Stream::close), or because both sides have closed their writing half.
     Closed,
     /// By [`abort`](Stream::abort).
     Aborted,
@@ -95,15 +97,16 @@ pub enum CloseReason {
     /// [`Timeout::Idle`].
     IdleTimeout,
     /// The handler closed or aborted it in [`on_timeout`](StreamHandler::on_timeout) for
-    /// [`Timeout::WriteStall`]; or it was closed, and the socket has not taken all of the output
-    /// within [`linger`](super::StreamOptions::linger).
+    /// [`Timeout::WriteStall`]. Or the stream was closed, and the socket did not accept all of the
+    /// output within [`linger`](super::StreamOptions::linger).
     WriteStall,
-    /// The kernel says so: `ECONNRESET` when the peer has reset it, `EPIPE` when it was written to
-    /// after the peer had closed it. `EIO` when the reactor could not keep up the registration.
+    /// The connection failed. The kernel reports `ECONNRESET` if the peer has reset it, and `EPIPE`
+    /// for a write after the peer had closed it. `EIO` means that the reactor could not renew the
+    /// registration.
     Error(Errno),
-    /// It could not be connected.
+    /// The connection attempt failed.
     Connect(Errno),
-    /// It was not connected in time.
+    /// The connection attempt timed out.
     ConnectTimeout,
 }
 
@@ -121,14 +124,14 @@ impl fmt::Display for CloseReason {
     }
 }
 
-/// Why bytes were not taken to be sent. None of them was.
+/// Why bytes were not accepted for sending. None of the call's bytes is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SendError {
-    /// More than [`output_max`](super::StreamOptions::output_max) bytes would wait.
+    /// The buffered output would exceed [`output_max`](super::StreamOptions::output_max) bytes.
     Full,
-    /// The stream has been finished, closed or aborted, or has failed: `on_close` says why. Or this
-    /// is a child of fork(2), and the stream is its parent's.
+    /// The stream was finished, closed or aborted, or has failed; `on_close` reports the reason.
+    /// Also returned in a child of fork(2), because the stream belongs to the parent.
     Closed,
 }
 
@@ -144,8 +147,8 @@ plain_error!(
     })
 );
 
-/// The bytes received, in the reactor's own buffer: they can be looked at and changed in place, and
-/// sent back by [`Stream::reply`] without a copy.
+/// The received bytes, in the reactor's own buffer. They can be changed in place, and sent back by
+/// [`Stream::reply`] without a copy.
 pub struct Input<'a> {
     pub(super) bytes: &'a mut [u8],
     /// A backend may lend memory that belongs to the loop's thread.

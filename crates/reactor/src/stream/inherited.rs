@@ -1,5 +1,5 @@
-//! Listening sockets that the service manager has opened for this process: socket activation,
-//! sd_listen_fds(3).
+//! Listening sockets that the service manager has opened for this process (socket activation,
+//! sd_listen_fds(3)).
 
 #![allow(
     unsafe_code,
@@ -20,34 +20,33 @@ use rustix::{
     net::sockopt::socket_acceptconn,
 };
 
-/// The first number that a service manager passes, `SD_LISTEN_FDS_START`.
+/// The first descriptor that a service manager passes, `SD_LISTEN_FDS_START`.
 const FIRST: RawFd = 3;
 
-/// More would be a mistake of the environment rather than a wish.
+/// A larger count is taken for a mistake in the environment.
 const INHERITED_MAX: usize = 1024;
 
-/// A socket that came with the process.
+/// A socket passed to this process by the service manager.
 #[derive(Debug)]
 pub struct Inherited {
-    /// The socket: it listens, does not block and is not passed on to programs that this process
-    /// starts.
+    /// The listening socket. It is non-blocking and close-on-exec.
     pub socket: OwnedFd,
     /// Its name in the service manager's configuration (`FileDescriptorName=`), or `unknown`.
     pub name: String,
 }
 
-/// Why inherited sockets could not be taken over. None of them was.
+/// Why inherited sockets could not be taken over. None of them was taken.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InheritedError {
-    /// `LISTEN_FDS` is no number, or more than 1024.
+    /// `LISTEN_FDS` is not a number, or is more than 1024.
     BadCount,
     /// The descriptor of this number is not open.
     NotOpen(RawFd),
     /// The descriptor of this number has `FD_CLOEXEC` set. Such a descriptor cannot have come
     /// through execve(2): this process opened it.
     CloseOnExec(RawFd),
-    /// The descriptor of this number is no listening socket.
+    /// The descriptor of this number is not a listening socket.
     NotListening(RawFd),
 }
 
@@ -79,9 +78,9 @@ impl From<InheritedError> for io::Error {
 /// Takes over the listening sockets that the service manager has passed (`LISTEN_PID`,
 /// `LISTEN_FDS`, `LISTEN_FDNAMES`).
 ///
-/// The sockets are given out once: later calls, and calls in a process that the variables do not
-/// mean, find none. The variables stay as they are, and child processes ignore them by
-/// `LISTEN_PID`.
+/// The sockets are returned once. Later calls return none, nor does a call in a process that is not
+/// the one named by `LISTEN_PID`. The variables are not changed; child processes ignore them
+/// because of `LISTEN_PID`.
 ///
 /// ```no_run
 /// fn main() -> std::io::Result<()> {
@@ -93,10 +92,10 @@ impl From<InheritedError> for io::Error {
 /// ```
 ///
 /// # Safety
-/// The descriptors from 3 on, as many as `LISTEN_FDS` says, must belong to nobody in this process:
+/// The descriptors from 3 on, as many as `LISTEN_FDS` says, must have no owner in this process:
 /// each becomes an [`OwnedFd`]. The variables do not prove that, since safe code can set them
-/// before an `exec`. So call this first thing in `main`, before anything opens a descriptor or
-/// starts a thread. Code that runs before `main` must have left these numbers alone, too.
+/// before an `exec`. Call this first in `main`, before anything opens a descriptor or starts a
+/// thread. Code that runs before `main` must not have used these numbers either.
 ///
 /// # Errors
 /// See [`InheritedError`].
@@ -110,8 +109,8 @@ pub unsafe fn inherited_sockets() -> Result<Vec<Inherited>, InheritedError> {
     let count = count(variable("LISTEN_FDS").as_deref())?;
     let last = FIRST + RawFd::try_from(count).map_err(|_| InheritedError::BadCount)?;
     for number in FIRST..last {
-        // SAFETY: the number is not -1. It may be closed: then the kernel says so, and nothing else
-        // is done with it.
+        // SAFETY: The number is not -1. If it is closed, the kernel reports that, and `check` does
+        // nothing else with it.
         check(unsafe { BorrowedFd::borrow_raw(number) })?;
     }
     if TAKEN.swap(true, Ordering::Relaxed) {
@@ -120,8 +119,8 @@ pub unsafe fn inherited_sockets() -> Result<Vec<Inherited>, InheritedError> {
     let names = variable("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
     let sockets = (FIRST..last).map(|number| {
-        // SAFETY: it is open, as `check` has seen, and belongs to nobody else, as the caller
-        // promises. It is taken once: the flag was not set.
+        // SAFETY: `check` has verified that it is open. The caller guarantees that it has no other
+        // owner. It is taken only once, because `TAKEN` was not set.
         let socket = unsafe { OwnedFd::from_raw_fd(number) };
         prepare(&socket);
         let name = names.next().filter(|name| !name.is_empty()).unwrap_or("unknown");
@@ -130,7 +129,7 @@ pub unsafe fn inherited_sockets() -> Result<Vec<Inherited>, InheritedError> {
     Ok(sockets.collect())
 }
 
-/// Whether the service manager may have passed it.
+/// Checks that the service manager may have passed this descriptor.
 fn check(socket: BorrowedFd<'_>) -> Result<(), InheritedError> {
     let number = socket.as_raw_fd();
     let flags = fcntl_getfd(socket).map_err(|_| InheritedError::NotOpen(number))?;

@@ -1,9 +1,10 @@
-//! How much memory the streams of a reactor hold for bytes that wait, in either direction.
+//! The memory that the streams of a reactor hold for buffered bytes, in both directions.
 //!
-//! 1. Whatever holds such memory counts it here when it is allocated, and takes it off when it is
-//!    freed, also when it is dropped in a panic.
-//! 2. Shared bytes count once, however many streams they wait for: the table says for how many.
-//! 3. A stream for which nothing waits never comes here.
+//! 1. Each owner of such memory adds it here when it allocates, and subtracts it when it frees it,
+//!    also if a panic drops the owner.
+//! 2. Shared bytes count once, however many streams hold them: the table has their number of
+//!    holders.
+//! 3. A stream without buffered bytes never uses this module.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,15 +13,16 @@ use std::{
     sync::Arc,
 };
 
-/// What a shared piece costs beside its bytes: its place in the output, and the counts of the
+/// The memory of a shared piece beside its bytes: its place in the output, and the counts of the
 /// `Arc`.
 const PIECE: usize = 48;
 
-/// The count of one reactor.
+/// The total of one reactor.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     bytes: Cell<usize>,
-    /// How many pieces hold the shared bytes at an address, which stays theirs as long as one does.
+    /// The number of pieces that hold the shared bytes, by address. The address stays valid as long
+    /// as one piece holds them.
     shared: RefCell<BTreeMap<usize, usize>>,
 }
 
@@ -38,7 +40,7 @@ impl Ledger {
         self.bytes.set(self.bytes.get().saturating_sub(bytes));
     }
 
-    /// One more piece holds these bytes.
+    /// Adds a piece that holds these bytes.
     pub(super) fn hold(&self, bytes: &Arc<[u8]>) {
         let mut shared = self.shared.borrow_mut();
         let pieces = shared.entry(address(bytes)).or_insert(0);
@@ -46,7 +48,7 @@ impl Ledger {
         self.add(PIECE + if *pieces == 1 { bytes.len() } else { 0 });
     }
 
-    /// A piece that held these bytes is about to be dropped.
+    /// Removes a piece that held these bytes, just before it is dropped.
     pub(super) fn release(&self, bytes: &Arc<[u8]>) {
         let mut shared = self.shared.borrow_mut();
         let Some(pieces) = shared.get_mut(&address(bytes)) else { return };
@@ -58,7 +60,7 @@ impl Ledger {
         self.subtract(PIECE + if is_last { bytes.len() } else { 0 });
     }
 
-    /// A piece's part of the memory of its shared bytes.
+    /// A piece's share of the memory of its shared bytes.
     pub(super) fn share(&self, bytes: &Arc<[u8]>) -> usize {
         let pieces = self.shared.borrow().get(&address(bytes)).copied().unwrap_or(1);
         PIECE + bytes.len() / pieces.max(1)
@@ -69,7 +71,7 @@ fn address(bytes: &Arc<[u8]>) -> usize {
     Arc::as_ptr(bytes).cast::<u8>().addr()
 }
 
-/// Received bytes that wait until the handler wants them.
+/// Received bytes that are not delivered yet.
 pub(crate) struct Undelivered {
     pub(super) bytes: Vec<u8>,
     ledger: Rc<Ledger>,
@@ -97,7 +99,7 @@ mod tests {
     fn shared_bytes_count_once_until_the_last_piece_is_gone() {
         let ledger = Ledger::default();
         let bytes: Arc<[u8]> = vec![0; 1000].into();
-        // The user's own clone is not counted, and keeps nothing counted.
+        // The user's own clone is not counted, and must not keep the bytes counted.
         let _clone = Arc::clone(&bytes);
         for _ in 0..4 {
             ledger.hold(&bytes);

@@ -1,57 +1,57 @@
-//! A limit that several listeners share.
+//! A limit on open streams that several listeners share.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-/// How many streams the listeners that share it may have open at once, on however many threads: see
-/// [`Listener::limited`](super::Listener::limited). `Clone`, `Send` and `Sync`; a clone is the same
-/// limit.
+/// The maximum number of open streams of all the listeners that share it, on any number of threads:
+/// see [`Listener::limited`](super::Listener::limited). `Clone`, `Send` and `Sync`; a clone refers
+/// to the same limit.
 #[derive(Clone, Debug)]
 pub struct StreamLimit(Arc<Count>);
 
 #[derive(Debug)]
 struct Count {
     most: usize,
-    /// It guards nothing but itself: relaxed accesses will do.
+    /// A plain counter that orders no other memory accesses, so `Relaxed` is enough.
     open: AtomicUsize,
 }
 
 impl StreamLimit {
-    /// At most so many.
+    /// Allows at most `most` open streams.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self(Arc::new(Count { most, open: AtomicUsize::new(0) }))
     }
 
-    /// How many are open.
+    /// The number of streams that are open now.
     #[must_use]
     pub fn open(&self) -> usize {
         self.0.open.load(Ordering::Relaxed)
     }
 
-    /// Room for one, if there is some.
+    /// Reserves a place for one stream, if one is free.
     pub(super) fn take(&self) -> Option<Room> {
         let more = |open: usize| (open < self.0.most).then(|| open + 1);
         self.0.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(Room { limit: self.clone(), is_filled: false })
     }
 
-    /// So many are no longer open.
+    /// Releases the places of `count` closed streams.
     pub(super) fn give_back(&self, count: usize) {
         self.0.open.fetch_sub(count, Ordering::Relaxed);
     }
 }
 
-/// Room for one stream. Dropping it gives it back.
+/// A place reserved for one stream. Dropping it releases the place.
 pub(super) struct Room {
     limit: StreamLimit,
     is_filled: bool,
 }
 
 impl Room {
-    /// The stream is open: who counts it gives the room back when it is closed.
+    /// The stream is open. The caller counts it, and calls `give_back` when it is closed.
     pub(super) fn fill(mut self) {
         self.is_filled = true;
     }

@@ -1,4 +1,4 @@
-//! Sockets that connections come to.
+//! Listening sockets.
 
 use core::fmt;
 use std::{
@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use super::{Address, Peer, StreamHandler, StreamLimit, StreamOptions};
 use crate::{AddError, Errno, Key, Reactor, builder::Registrar, turn::Token};
 
-/// Settings of a [`Listener`]. `Copy`; each method says its default.
+/// Settings of a [`Listener`]. `Copy`; each method documents its default.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct ListenOptions {
@@ -26,8 +26,9 @@ pub struct ListenOptions {
     pub(super) retry: Duration,
 }
 
-/// How long `accept4` waits on a listener that somebody else has made blocking: the shortest time
-/// that `SO_RCVTIMEO` takes (socket(7)). The kernel rounds it up to a tick, 1 to 10 ms.
+/// The longest wait of `accept4` if another owner has made the listener blocking. It is the
+/// shortest time that `SO_RCVTIMEO` accepts (socket(7)). The kernel rounds it up to a tick, 1 to 10
+/// ms.
 const ACCEPT_TIMEOUT: Duration = Duration::from_micros(1);
 
 impl Default for ListenOptions {
@@ -49,54 +50,54 @@ impl ListenOptions {
         }
     }
 
-    /// The settings of the streams that are accepted. Default: [`StreamOptions::new`].
+    /// The settings of accepted streams. Default: [`StreamOptions::new`].
     pub const fn stream(mut self, options: StreamOptions) -> Self {
         self.stream = options;
         self
     }
 
-    /// How many connections the kernel keeps that are not accepted yet; it cuts the number to
-    /// `net.core.somaxconn`. Default: 4096.
+    /// The length of the kernel's backlog: connections that are not accepted yet. The kernel caps
+    /// it at `net.core.somaxconn`. Default: 4096.
     pub const fn backlog(mut self, connections: u16) -> Self {
         self.backlog = connections as i32;
         self
     }
 
-    /// `SO_REUSEPORT`: several sockets listen at one TCP address, and the kernel spreads the
-    /// connections. All of them must ask for it. Default: no.
+    /// `SO_REUSEPORT`: several sockets listen at one TCP address, and the kernel distributes the
+    /// connections. All of them must set it. Default: off.
     pub const fn reuse_port(mut self, on: bool) -> Self {
         self.reuse_port = on;
         self
     }
 
-    /// How many connections are accepted at a time before others have their turn; at least 1.
-    /// Default: 64.
+    /// The maximum number of connections accepted per event, so that other subscribers get their
+    /// turn; at least 1. Default: 64.
     pub const fn accepts_per_event(mut self, connections: usize) -> Self {
         self.accepts_per_event = if connections == 0 { 1 } else { connections };
         self
     }
 
-    /// How many accepted streams may be open at a time. More wait in the kernel's backlog until one
-    /// is closed. Default: as many as there can be.
+    /// The maximum number of accepted streams open at a time. More connections wait in the kernel's
+    /// backlog until one is closed. Default: unlimited.
     pub const fn connections_max(mut self, streams: usize) -> Self {
         self.connections_max = streams;
         self
     }
 
-    /// How long to leave connections alone after the process or the system had no descriptor or
-    /// memory for one (`EMFILE` and its like), or the reactor as many subscribers as it may, or a
-    /// [shared limit](Listener::limited) was reached. Default: 100 ms.
+    /// The pause in accepting after a shortage: no descriptor or memory (`EMFILE` and similar
+    /// errors), the reactor's limit of subscribers, or a [shared limit](Listener::limited) reached.
+    /// Default: 100 ms.
     pub const fn retry(mut self, pause: Duration) -> Self {
         self.retry = pause;
         self
     }
 
-    /// Listens at a TCP address; port 0 is a free one, which [`Listener::local_addr`] tells.
-    /// `SO_REUSEADDR` is set. An IPv6 wildcard takes IPv4 too where the system says so
-    /// (`net.ipv6.bindv6only`).
+    /// Listens at a TCP address. Port 0 chooses a free port, which [`Listener::local_addr`]
+    /// returns. `SO_REUSEADDR` is set. An IPv6 wildcard address accepts IPv4 too if the system is
+    /// configured so (`net.ipv6.bindv6only`).
     ///
     /// # Errors
-    /// What socket(2), bind(2) and listen(2) say: `EADDRINUSE`, `EACCES`.
+    /// The errors of socket(2), bind(2) and listen(2), such as `EADDRINUSE` and `EACCES`.
     pub fn tcp(self, address: SocketAddr) -> io::Result<Listener> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = socket(family)?;
@@ -109,10 +110,10 @@ impl ListenOptions {
         self.from_fd(socket)
     }
 
-    /// Listens at a path. The file must not be there; who has bound it removes it.
+    /// Listens at a path. The file must not exist yet, and the caller removes it afterwards.
     ///
     /// # Errors
-    /// What socket(2), bind(2) and listen(2) say: `EADDRINUSE` when the file is there,
+    /// The errors of socket(2), bind(2) and listen(2): `EADDRINUSE` if the file exists,
     /// `ENAMETOOLONG`.
     pub fn unix(self, path: impl AsRef<Path>) -> io::Result<Listener> {
         let address = SocketAddrUnix::new(path.as_ref())?;
@@ -122,20 +123,20 @@ impl ListenOptions {
         self.from_fd(socket)
     }
 
-    /// Takes a socket that listens already, from systemd say.
+    /// Uses a socket that already listens, for example one from systemd.
     ///
-    /// It is made non-blocking, and made so again if another owner of the socket makes it blocking.
-    /// It also gets a receive timeout (`SO_RCVTIMEO`) of one kernel tick, so that the loop does not
-    /// block in `accept4` if that happens at the wrong moment.
+    /// The socket is made non-blocking, again if another owner of the socket later makes it
+    /// blocking. It also gets a receive timeout (`SO_RCVTIMEO`) of one kernel tick, so that the
+    /// loop does not block in `accept4` if that happens at the wrong moment.
     ///
-    /// Both apply to everybody who shares the socket. TCP connections inherit the timeout; streams
-    /// of this crate are not affected by it. A program that accepts from the same socket and reads
-    /// with blocking calls must set the timeout of its connections to zero. Another owner that
-    /// removes both the flag and the timeout while the loop accepts can still make it wait for the
-    /// next connection.
+    /// Both settings apply to every owner of the socket. TCP connections inherit the timeout;
+    /// streams of this crate are not affected by it. A program that accepts from the same socket
+    /// and reads with blocking calls must set the timeout of its connections to zero. If another
+    /// owner removes both settings while the loop accepts, the loop can still block until the next
+    /// connection.
     ///
     /// # Errors
-    /// `EINVAL` for what is not a listening stream socket, `ENOTSOCK` for what is no socket.
+    /// `EINVAL` if it is not a listening stream socket, `ENOTSOCK` if it is not a socket.
     pub fn from_fd(self, socket: impl Into<OwnedFd>) -> io::Result<Listener> {
         let socket = socket.into();
         if !sockopt::socket_acceptconn(&socket)?
@@ -145,8 +146,8 @@ impl ListenOptions {
         }
         rustix::io::ioctl_fionbio(&socket, true)?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ACCEPT_TIMEOUT))?;
-        // Connections inherit them. A Unix socket has neither, and one that refuses them works as
-        // well.
+        // Connections inherit them. A Unix socket has neither option. A listener works without
+        // them, so an error is ignored.
         let _ = self.stream.apply_to(&socket);
         Ok(Listener { socket, options: Box::new(self), limit: None })
     }
@@ -157,13 +158,13 @@ fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
-/// A socket that listens and is not registered yet. It accepts nothing before it is; connections
-/// wait in the kernel's backlog.
+/// A listening socket that is not registered yet. Until it is, connections wait in the kernel's
+/// backlog.
 #[derive(Debug)]
 #[must_use]
 pub struct Listener {
     pub(super) socket: OwnedFd,
-    /// Boxed, so that the error that gives a listener back stays small.
+    /// Boxed, so that the error that returns a listener stays small.
     pub(super) options: Box<ListenOptions>,
     pub(super) limit: Option<StreamLimit>,
 }
@@ -185,28 +186,28 @@ impl Listener {
         ListenOptions::new().unix(path)
     }
 
-    /// The same, with a limit on its open streams that it shares with other listeners, of any
-    /// thread. It holds beside [`connections_max`](ListenOptions::connections_max), and more
-    /// connections wait in the kernel's backlog likewise: when there is room again because a stream
-    /// of another listener was closed, that is noticed within [`retry`](ListenOptions::retry).
+    /// Adds a limit on open streams that listeners of any thread share. It applies in addition to
+    /// [`connections_max`](ListenOptions::connections_max), and more connections wait in the
+    /// kernel's backlog as well. If another listener's stream is closed, this listener notices the
+    /// free place within [`retry`](ListenOptions::retry).
     pub fn limited(mut self, limit: &StreamLimit) -> Self {
         self.limit = Some(limit.clone());
         self
     }
 
-    /// Where it listens.
+    /// The address of the listener.
     ///
     /// # Errors
-    /// What getsockname(2) says.
+    /// The errors of getsockname(2).
     pub fn local_addr(&self) -> io::Result<Address> {
         Address::local_of(&self.socket)
     }
 
-    /// Says what to ask for the handler of each connection. `None` refuses the connection, and it
-    /// is closed.
+    /// Sets the closure that makes the handler of each connection. If it returns `None`, the
+    /// connection is closed.
     ///
-    /// A panic of `accept` closes that connection and unwinds out of `run_once`; the listener
-    /// stays.
+    /// A panic of `accept` closes that connection and unwinds out of `run_once`. The listener stays
+    /// registered.
     pub fn with_handler<H, F>(self, accept: F) -> ListenerRegistration<F>
     where
         H: StreamHandler,
@@ -215,11 +216,11 @@ impl Listener {
         ListenerRegistration { listener: self, accept }
     }
 
-    /// The same in one call: `self.with_handler(accept).register_into(target)`.
+    /// Short for `self.with_handler(accept).register_into(target)`.
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason); listener and closure come back.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// See [`AddReason`](crate::AddReason). The error returns the listener and the closure. In
+    /// `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register<H, F>(
         self,
         accept: F,
@@ -235,9 +236,9 @@ impl Listener {
     }
 }
 
-/// A listener and what it asks for handlers: ready to be registered.
+/// A listener with the closure that makes its handlers, ready to be registered.
 ///
-/// When that fails it comes back inside the error, to be tried again or taken apart.
+/// If the registration fails, the error returns it, so that it can be tried again or taken apart.
 #[must_use = "nothing is registered before `register_into`"]
 pub struct ListenerRegistration<F> {
     listener: Listener,
@@ -246,11 +247,12 @@ pub struct ListenerRegistration<F> {
 
 impl<F> ListenerRegistration<F> {
     /// Registers it with a [`Reactor`], a [`Turn`](crate::Turn) or an [`Embedded`](crate::Embedded)
-    /// reactor: connections are accepted from the next turn on.
+    /// reactor. Connections are accepted from the next turn on.
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason); the registration comes back, the socket listening.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// See [`AddReason`](crate::AddReason). The error returns the registration, and its socket
+    /// keeps listening. In `anyhow`, write `.map_err(io::Error::from)?`:
+    /// [why](crate::AddError#in-anyhow).
     pub fn register_into<H>(
         self,
         target: &mut impl Registrar<Ops = Reactor>,
@@ -264,7 +266,7 @@ impl<F> ListenerRegistration<F> {
             .map_err(|e| e.map(|(listener, accept)| Self { listener, accept }))
     }
 
-    /// Takes it apart.
+    /// Returns its parts.
     pub fn into_parts(self) -> (Listener, F) {
         (self.listener, self.accept)
     }
@@ -284,7 +286,7 @@ impl AsFd for Listener {
     }
 }
 
-/// The name of a registered [`Listener`]. `Copy`, and stale once it is deleted.
+/// The key of a registered [`Listener`]. `Copy`, and stale once the listener is deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerKey(pub(super) Key);
 

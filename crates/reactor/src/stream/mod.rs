@@ -1,8 +1,8 @@
-//! Byte streams over TCP and Unix sockets: what lies between descriptors and protocols.
+//! Byte streams over TCP and Unix sockets.
 //!
-//! A [`StreamHandler`] is given the received bytes in the reactor's own buffer, may change them in
-//! place, and sends from there or from elsewhere. One readable event costs one receive and, for an
-//! answer, one send.
+//! A [`StreamHandler`] receives bytes in the reactor's own buffer. It may change them in place, and
+//! send them back from there without a copy. One readable event costs one receive call, and one
+//! send call if the handler answers.
 //!
 //! ```
 //! use windlass::{Reactor, stream::{Input, Listener, Stream, StreamHandler}};
@@ -38,12 +38,13 @@
 //! # }
 //! ```
 //!
-//! - [`StreamOptions`]: marks, bounds, timeouts; [`with_fd`](StreamOptions::with_fd) begins to make
-//!   a stream of a socket.
-//! - [`Listener`] accepts connections, [`Connector`] begins them. A [`StreamLimit`] bounds how many
-//!   are open of several listeners.
-//! - [`Workers`]: one reactor a thread; [`inherited_sockets`]: what the service manager has opened.
-//! - [`Stream`]: what one does with a stream, in its callbacks and from elsewhere by its key.
+//! - [`StreamOptions`]: watermarks, limits and timeouts. [`with_fd`](StreamOptions::with_fd) starts
+//!   the registration of a connected socket.
+//! - [`Listener`] accepts connections, [`Connector`] initiates them. A [`StreamLimit`] limits the
+//!   open streams of several listeners together.
+//! - [`Workers`] runs one reactor per thread. [`inherited_sockets`] takes over sockets that the
+//!   service manager has opened.
+//! - [`Stream`] is the handle to an open stream, in its own callbacks and elsewhere by its key.
 
 mod accept;
 mod address;

@@ -1,4 +1,4 @@
-//! A stream's settings, and how a socket that is there already becomes a stream.
+//! The settings of a stream, and the registration of a connected socket as a stream.
 
 use core::fmt;
 use std::{os::fd::OwnedFd, time::Duration};
@@ -8,7 +8,7 @@ use rustix::net::sockopt;
 use super::{StreamHandler, books::Begin, state::Flags};
 use crate::{AddError, Errno, Key, Reactor, builder::Registrar, turn::Token};
 
-/// Settings of a stream. `Copy`; each method says its default.
+/// Settings of a stream. `Copy`; each method documents its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct StreamOptions {
@@ -20,7 +20,7 @@ pub struct StreamOptions {
     pub(super) linger: Duration,
     pub(super) nodelay: bool,
     pub(super) keepalive: Option<Duration>,
-    /// Set by a `Connector` alone.
+    /// Set by `Connector` only.
     pub(super) connect_timeout: Option<Duration>,
 }
 
@@ -46,68 +46,70 @@ impl StreamOptions {
         }
     }
 
-    /// The marks of output that waits, in bytes: above `high` the handler hears
-    /// [`on_full`](StreamHandler::on_full), at or below `low` after that
-    /// [`on_drained`](StreamHandler::on_drained). A `low` above `high` counts as `high`. Default:
-    /// 64 KiB and 256 KiB.
+    /// The low and high watermark of buffered output, in bytes. Above `high`,
+    /// [`on_full`](StreamHandler::on_full) is called. Once the output has then fallen to `low` or
+    /// less, [`on_drained`](StreamHandler::on_drained) is called. A `low` above `high` counts as
+    /// `high`. Default: 64 KiB and 256 KiB.
     pub const fn watermarks(mut self, low: usize, high: usize) -> Self {
         self.low_mark = if low < high { low } else { high };
         self.high_mark = high;
         self
     }
 
-    /// The most bytes of output that wait for the socket; what would be more is refused whole
+    /// The maximum buffered output in bytes. A send that would exceed it is rejected as a whole
     /// ([`SendError::Full`](super::SendError::Full)). Default: 16 MiB.
     pub const fn output_max(mut self, bytes: usize) -> Self {
         self.output_max = bytes;
         self
     }
 
-    /// How long nothing may be received before [`on_timeout`](StreamHandler::on_timeout). While
-    /// reading is paused, and after the peer's end, it does not count. `None`: for ever. Default:
-    /// `None`.
+    /// The time without received data before [`on_timeout`](StreamHandler::on_timeout) is called.
+    /// It does not run while reading is paused, nor after the peer's end of stream. `None`:
+    /// unlimited. Default: `None`.
     ///
-    /// Timeouts of streams never come early. They come up to a [`GRANULE`](super::GRANULE) late, so
-    /// that many streams cost few wakes; the clock is the turn's, and what is set outside a turn
-    /// counts from the next. All of a reactor's streams share one of its timers, which
+    /// Timeouts of streams are never early, and up to one [`GRANULE`](super::GRANULE) late, so that
+    /// many streams need few wake-ups. They use the clock of the turn; a timeout set outside a turn
+    /// starts with the next turn. All the streams of a reactor share one timer, which
     /// [`Stats::timers`](crate::Stats::timers) counts.
     pub const fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.idle_timeout = timeout;
         self
     }
 
-    /// How long output may wait without the socket's taking any before
-    /// [`on_timeout`](StreamHandler::on_timeout). `None`: for ever. Default: `None`.
+    /// The time in which the socket accepts none of the buffered output before
+    /// [`on_timeout`](StreamHandler::on_timeout) is called. `None`: unlimited. Default: `None`.
     pub const fn write_stall_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.write_stall_timeout = timeout;
         self
     }
 
-    /// How long [`close`](super::Stream::close) waits in all, for the socket to take the output and
-    /// then, after the FIN, for the peer's, however much of the output the peer takes meanwhile:
-    /// who closes with much output for slow peers gives them the time for it. What comes is
-    /// discarded. Zero: not at all, and then input that nobody has read makes the kernel send a RST
-    /// after all, which may overtake the output. Default: two seconds.
+    /// The total time that [`close`](super::Stream::close) may take: for the socket to accept the
+    /// output, and after the FIN for the peer's FIN. Progress of the output does not extend it, so
+    /// set a longer time if slow peers have much output to read. Input received meanwhile is
+    /// discarded.
+    ///
+    /// Zero: no wait. Unread input then makes the kernel send a RST, which may overtake the output.
+    /// Default: two seconds.
     pub const fn linger(mut self, longest: Duration) -> Self {
         self.linger = longest;
         self
     }
 
-    /// `TCP_NODELAY`: small segments go out at once. Default: on.
+    /// `TCP_NODELAY`: small segments are sent at once. Default: on.
     pub const fn nodelay(mut self, on: bool) -> Self {
         self.nodelay = on;
         self
     }
 
-    /// `SO_KEEPALIVE`, and after how long without data TCP begins to ask whether the peer is still
-    /// there. `None`: never. Default: `None`.
+    /// `SO_KEEPALIVE`, with the time without data after which TCP starts to send keep-alive probes.
+    /// `None`: off. Default: `None`.
     pub const fn keepalive(mut self, idle: Option<Duration>) -> Self {
         self.keepalive = idle;
         self
     }
 
-    /// Begins to make a stream of a connected stream socket, TCP or Unix, which need not be
-    /// non-blocking.
+    /// Starts the registration of a connected TCP or Unix stream socket. The socket may be
+    /// blocking.
     ///
     /// ```
     /// use std::os::unix::net::UnixStream;
@@ -132,11 +134,11 @@ impl StreamOptions {
         StreamWithFd { options: Box::new(self), socket: socket.into(), prefix: Vec::new() }
     }
 
-    /// The same in one call: `self.with_fd(socket).with_handler(handler).register_into(target)`.
+    /// Short for `self.with_fd(socket).with_handler(handler).register_into(target)`.
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason); socket and handler come back.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// See [`AddReason`](crate::AddReason). The error returns the socket and the handler. In
+    /// `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register<H: StreamHandler>(
         self,
         socket: impl Into<OwnedFd>,
@@ -146,12 +148,12 @@ impl StreamOptions {
         self.adopt(socket, Vec::new(), handler, target)
     }
 
-    /// [`register`](Self::register), for a socket from which somebody has read already: see
+    /// [`register`](Self::register) for a socket from which bytes were already read: see
     /// [`StreamWithFd::with_prefix`].
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason); socket and handler come back.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// See [`AddReason`](crate::AddReason). The error returns the socket and the handler. In
+    /// `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn adopt<H: StreamHandler>(
         self,
         socket: impl Into<OwnedFd>,
@@ -165,7 +167,7 @@ impl StreamOptions {
             .map_err(|e| e.map(|whole| (whole.with.socket, whole.handler)))
     }
 
-    /// Sets the socket options; on a listener's socket, its connections inherit them.
+    /// Sets the socket options. Connections inherit them from a listening socket.
     pub(super) fn apply_to(&self, socket: &OwnedFd) -> Result<(), Errno> {
         if self.nodelay {
             sockopt::set_tcp_nodelay(socket, true)?;
@@ -179,34 +181,34 @@ impl StreamOptions {
     }
 }
 
-/// [`StreamOptions`] that have their socket and want a handler.
+/// [`StreamOptions`] with a socket, still without a handler.
 #[derive(Debug)]
 #[must_use = "nothing is registered before `register_into`"]
 pub struct StreamWithFd {
-    /// Boxed, so that the error that gives a registration back stays small.
+    /// Boxed, so that the error that returns a registration stays small.
     options: Box<StreamOptions>,
     socket: OwnedFd,
     prefix: Vec<u8>,
 }
 
 impl StreamWithFd {
-    /// For a socket from which somebody has read already: the handler gets those bytes first,
-    /// whole, after [`on_open`](StreamHandler::on_open) and not before
+    /// Bytes that were already read from the socket. The handler receives them first and in one
+    /// piece, after [`on_open`](StreamHandler::on_open) and after
     /// [`register_into`](StreamRegistration::register_into) has returned.
     pub fn with_prefix(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.prefix = bytes.into();
         self
     }
 
-    /// Says what handles the stream.
+    /// Sets the handler of the stream.
     pub fn with_handler<H: StreamHandler>(self, handler: H) -> StreamRegistration<H> {
         StreamRegistration { with: self, handler }
     }
 }
 
-/// A socket with its settings and its handler: ready to be registered.
+/// A socket with its settings and its handler, ready to be registered.
 ///
-/// When that fails it comes back inside the error, to be tried again or taken apart.
+/// If the registration fails, the error returns it, so that it can be tried again or taken apart.
 #[must_use = "nothing is registered before `register_into`"]
 pub struct StreamRegistration<H> {
     with: StreamWithFd,
@@ -215,17 +217,17 @@ pub struct StreamRegistration<H> {
 
 impl<H: StreamHandler> StreamRegistration<H> {
     /// Registers it with a [`Reactor`], a [`Turn`](crate::Turn) or an [`Embedded`](crate::Embedded)
-    /// reactor. [`on_open`](StreamHandler::on_open) comes in the next turn.
+    /// reactor. [`on_open`](StreamHandler::on_open) is called in the next turn.
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason); the registration comes back, the socket open.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// See [`AddReason`](crate::AddReason). The error returns the registration with its socket
+    /// open. In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register_into(
         self,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<Key, AddError<Self>> {
         let Self { with: StreamWithFd { options, socket, prefix }, handler } = self;
-        // A Unix socket has neither, and a socket that refuses them works as well.
+        // A Unix socket has neither option. A stream works without them, so an error is ignored.
         let _ = options.apply_to(&socket);
         let begin = Begin {
             socket,
@@ -243,7 +245,7 @@ impl<H: StreamHandler> StreamRegistration<H> {
         })
     }
 
-    /// Takes it apart: the settings, the socket, what was read of it before, and the handler.
+    /// Returns its parts: the settings, the socket, the prefix and the handler.
     pub fn into_parts(self) -> (StreamOptions, OwnedFd, Vec<u8>, H) {
         let StreamWithFd { options, socket, prefix } = self.with;
         (*options, socket, prefix, self.handler)

@@ -1,21 +1,21 @@
-//! The output of a stream that its socket has not taken: pieces in order, own ones and shared ones.
+//! The output of a stream that its socket has not accepted: own and shared pieces in order.
 
 use std::{collections::VecDeque, io::IoSlice, rc::Rc, sync::Arc};
 
 use super::{Shared, ledger::Ledger};
 
-/// Own pieces grow up to this many bytes, and so much of an emptied output is kept.
+/// The maximum size of an own piece. An emptied output keeps at most this much memory.
 pub(super) const CHUNK: usize = 16 << 10;
 
-/// Shared bytes up to this many are copied: a piece of their own costs as much.
+/// Shared bytes up to this length are copied: a piece of their own would cost as much.
 const COPIED_MAX: usize = 256;
 
-/// How many places for pieces an emptied output keeps.
+/// The maximum number of places for pieces that an emptied output keeps.
 const PLACES_MAX: usize = 64;
 
 enum Piece {
     Own(Vec<u8>),
-    /// From so many bytes on.
+    /// The shared bytes, and the offset at which they start.
     Shared(Arc<[u8]>, usize),
 }
 
@@ -28,16 +28,16 @@ impl Piece {
     }
 }
 
-/// Bytes in the order in which they go out.
+/// Buffered bytes in the order of sending.
 #[derive(Default)]
 pub(crate) struct Output {
     pieces: VecDeque<Piece>,
-    /// How much of the first piece is gone.
+    /// The number of bytes of the first piece that are sent.
     sent: usize,
     len: usize,
-    /// The memory of a piece that is gone, for the next one.
+    /// The memory of a sent piece, to be reused.
     spare: Vec<u8>,
-    /// The memory of own pieces and the spare one, as far as the ledger knows of it.
+    /// The memory of own pieces and the spare one, as counted in the ledger.
     own: usize,
     ledger: Rc<Ledger>,
 }
@@ -49,7 +49,7 @@ impl Output {
         output
     }
 
-    /// How much memory it holds: of shared bytes its part of them.
+    /// The memory that it holds, with its share of shared bytes.
     pub(super) fn memory(&self) -> usize {
         let shared = self.pieces.iter().map(|piece| match piece {
             Piece::Own(_) => 0,
@@ -58,7 +58,7 @@ impl Output {
         self.own + shared.sum::<usize>()
     }
 
-    /// Before the first piece: the spare memory begins to count.
+    /// Called before the first piece: from now on the spare memory counts.
     fn begin(&mut self) {
         if self.pieces.is_empty() && self.own == 0 {
             self.own = self.spare.capacity();
@@ -71,7 +71,7 @@ impl Output {
         self.ledger.add(bytes);
     }
 
-    /// How many bytes there are.
+    /// The number of buffered bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -97,7 +97,7 @@ impl Output {
         self.pieces.push_back(Piece::Own(piece));
     }
 
-    /// Lets shared bytes wait, but for so many of them that are gone.
+    /// Buffers shared bytes, starting at offset `from`.
     pub(super) fn push_shared(&mut self, shared: &Shared<'_>, from: usize) {
         let rest = &shared.bytes()[from..];
         if rest.len() <= COPIED_MAX {
@@ -109,7 +109,7 @@ impl Output {
         self.pieces.push_back(Piece::Shared(Arc::clone(shared.kept()), from));
     }
 
-    /// Writes the first pieces to `slices`, and says how many of these are used.
+    /// Writes the first pieces to `slices`, and returns the number of slices used.
     pub(super) fn slices<'o>(&'o self, slices: &mut [IoSlice<'o>]) -> usize {
         let mut skip = self.sent;
         let mut count = 0;
@@ -121,7 +121,7 @@ impl Output {
         count
     }
 
-    /// The only piece, if there is one alone.
+    /// The piece, if there is exactly one.
     pub(super) fn single(&self) -> Option<&[u8]> {
         match (self.pieces.len(), self.pieces.front()) {
             (1, Some(piece)) => Some(&piece.bytes()[self.sent..]),
@@ -133,7 +133,7 @@ impl Output {
         self.pieces.len()
     }
 
-    /// So many bytes are gone.
+    /// Removes the first `count` bytes, which were sent.
     pub(super) fn advance(&mut self, mut count: usize) {
         self.len -= count;
         while count > 0 {
@@ -165,14 +165,14 @@ impl Output {
         }
     }
 
-    /// Gives memory back that an emptied output should not keep.
+    /// Frees memory that an emptied output should not keep.
     pub(super) fn trim(&mut self) {
         for piece in self.pieces.drain(..) {
             if let Piece::Shared(bytes, _) = piece {
                 self.ledger.release(&bytes);
             }
         }
-        // What an emptied output keeps is bounded, and does not count.
+        // The memory that an emptied output keeps is bounded and does not count.
         self.ledger.subtract(core::mem::take(&mut self.own));
         if self.pieces.capacity() > PLACES_MAX {
             self.pieces = VecDeque::new();
@@ -237,7 +237,7 @@ mod tests {
         output.push(&[2; 3 * CHUNK]);
         assert!(ledger.bytes() >= 100 + 3 * CHUNK);
         assert_eq!(output.memory(), ledger.bytes());
-        // Most of the large piece is gone, but all of its memory is there.
+        // Most of the large piece is sent, but all of its memory is still held.
         output.advance(3 * CHUNK);
         assert!(ledger.bytes() >= 3 * CHUNK);
         output.advance(output.len());
@@ -263,7 +263,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Against one long row of bytes.
+        /// Compares it with a plain row of bytes.
         #[test]
         #[cfg_attr(miri, ignore = "long loops over safe code")]
         fn bytes_come_out_as_they_went_in(ops in prop::collection::vec((0usize..40_000, any::<bool>(), 0usize..50_000), 1..20)) {

@@ -1,16 +1,17 @@
-//! Streams on a ring: what is received has been received when the event comes, and what is sent
-//! goes out with the next wait.
+//! Streams on a ring: data has already been received when the event comes, and output is submitted
+//! with the next wait.
 //!
-//! A stream [by completion](Flags::RING) is not polled while it receives. What completes while it
-//! is paused is kept as an adoption's prefix is, and delivered when it is resumed, a piece at a
-//! time; then the receive is armed again.
+//! A stream [by completion](Flags::RING) is not polled while it receives. Input that completes
+//! while the stream is paused is kept in the same way as an adoption's prefix. It is delivered
+//! piece by piece when the stream is resumed; then the receive is armed again.
 //!
-//! An answer, a short output and shared bytes are queued with the ring if nothing of the stream's
-//! waits: such a stream has one send there and no output. Whatever else is sent to it in the same
-//! turn takes that one back and goes out at once after it, by the calls that streams by readiness
-//! make. What the socket does not take comes back as [`Failed`] and waits as the stream's output
-//! does everywhere. Before the writing half or the socket is closed, what is queued is sent (rule
-//! 14).
+//! A reply, a short output and shared bytes are queued with the ring if the stream has nothing
+//! buffered. Such a stream has one send in the ring and no output.
+//!
+//! If more is sent to it in the same turn, the queued send is withdrawn. Its bytes go out first, by
+//! the system calls that streams by readiness use. Bytes that the socket does not accept come back
+//! as [`Failed`] and are buffered as the stream's output. Queued bytes are sent before the writing
+//! half or the socket is closed (rule 14).
 
 use super::{
     Input, Shared, StreamHandler,
@@ -29,7 +30,7 @@ use crate::{
 };
 
 impl Core {
-    /// Whether nothing is to be done for it but to receive, on a ring.
+    /// Like `is_plain`, for a stream on a ring: there is nothing to do except to receive.
     #[inline]
     pub(super) fn rests_on_ring(&self) -> bool {
         self.flags.is_plain_on_ring() && self.output.is_none()
@@ -37,7 +38,7 @@ impl Core {
 }
 
 impl Reactor {
-    /// Whether new streams go by completion.
+    /// Whether new streams work by completion.
     pub(super) fn streams_complete(&mut self) -> bool {
         self.driver.ring().is_some_and(Uring::completes)
     }
@@ -47,26 +48,28 @@ impl Reactor {
         self.registry.find(key)
     }
 
-    /// Queues bytes with the ring; false when they cannot be, or something of the stream's comes
-    /// before them.
+    /// Queues bytes with the ring. False if that is not possible, or if other bytes of the stream
+    /// must go first.
     #[inline]
     pub(super) fn queue_stream_send(&mut self, index: u32, bytes: &[u8]) -> bool {
         self.may_queue(index, bytes.len()) && self.queue(|ring| ring.queue_send(index, bytes))
     }
 
-    /// As [`queue_stream_send`](Self::queue_stream_send), for bytes that many are sent.
+    /// Like [`queue_stream_send`](Self::queue_stream_send), for bytes that are sent to many
+    /// streams.
     #[inline]
     pub(super) fn queue_stream_shared(&mut self, index: u32, shared: &Shared<'_>) -> bool {
         self.may_queue(index, shared.bytes().len())
             && self.queue(|ring| ring.queue_shared(index, shared))
     }
 
-    /// Whether so many bytes can be next, and a wait comes by which they go out.
+    /// Whether `len` bytes may be queued: they are next in order, and a wait follows that submits
+    /// them.
     #[inline]
     fn may_queue(&mut self, index: u32, len: usize) -> bool {
         let is_in_turn = self.phase != Phase::Idle;
         let core = self.stream_core(index);
-        // What has failed may be this stream's, and would come first.
+        // A failed send may belong to this stream, and its bytes would go first.
         let is_free = core.rests_on_ring() && len <= core.options.output_max && len > 0;
         is_free && is_in_turn && self.driver.ring().is_some_and(|ring| ring.failed().is_empty())
     }
@@ -80,8 +83,8 @@ impl Reactor {
         is_queued
     }
 
-    /// Before anything else is sent to a stream: what of it is queued with the ring is its output
-    /// again, and goes out first.
+    /// Called before anything else is sent to a stream. Its bytes queued with the ring become its
+    /// output again, so that they go out first.
     pub(super) fn before_output(&mut self, index: u32) {
         self.note_failed_sends();
         let (Some(ring), Some(streams)) = (self.driver.ring(), self.streams.as_deref_mut()) else {
@@ -98,7 +101,7 @@ impl Reactor {
                 None => output.push(bytes),
             }
         });
-        // It may have been seen through, and failed.
+        // The send may already have been made, and may have failed.
         self.note_failed_sends();
     }
 
@@ -117,7 +120,7 @@ impl Reactor {
         }
     }
 
-    /// Sends that the ring could not make, or not whole: what is left waits until the socket is
+    /// Handles sends that failed or were partial: the rest is buffered until the socket is
     /// writable.
     #[inline]
     pub(super) fn note_failed_sends(&mut self) {
@@ -144,13 +147,13 @@ impl Reactor {
                 }
                 Err(errno) => self.stream_core(index).fail(errno),
             }
-            // Its own event tells its driver; so does this, if a panic comes between.
+            // The stream's own event also calls its driver. This covers a panic in between.
             self.touch_stream(index);
         }
     }
 
-    /// Writes what waits: a short output with the next wait, and what is longer, or the last that
-    /// there is, at once.
+    /// Writes the buffered output. A short output goes out with the next wait; a longer one, or the
+    /// last one of the stream, is written at once.
     pub(super) fn write_by_ring(&mut self, index: u32) {
         self.before_output(index);
         let is_in_turn = self.phase != Phase::Idle;
@@ -175,8 +178,8 @@ impl Reactor {
         }
     }
 
-    /// Before the writing half is closed, or the socket: what is queued with the ring is sent at
-    /// once.
+    /// Sends the bytes queued with the ring at once. Called before the writing half or the socket
+    /// is closed.
     #[cold]
     pub(super) fn send_before_the_end(&mut self, index: u32) {
         if self.streams_are_a_childs()
@@ -195,18 +198,18 @@ impl Reactor {
         }
     }
 
-    /// Before a stream leaves the books.
+    /// Called before a stream is removed from the tables.
     #[cold]
     pub(super) fn leave_ring(&mut self, index: u32) {
         self.send_before_the_end(index);
         if let Some(ring) = self.driver.ring() {
-            // It is there no more, unless the kernel could not be made to take it.
+            // The send is no longer queued, unless the kernel could not be made to take it.
             ring.forget_send(index);
         }
     }
 
-    /// Asks the ring for what the stream wants to hear of: a receive if it wants input, and a poll
-    /// for what no receive tells. A refusal is the stream's end.
+    /// Updates the stream's requests in the ring: a receive if it wants input, and a poll for
+    /// conditions that a receive does not report. An error ends the stream.
     pub(super) fn sync_by_ring(&mut self, index: u32) {
         let Some(cell) = self.stream_cell(index) else {
             return self.stream_core(index).fail(Errno::IO);
@@ -214,7 +217,7 @@ impl Reactor {
         let Some(ring) = self.driver.ring() else { return };
         let Some(streams) = self.streams.as_deref_mut() else { return };
         let core = streams.core(index);
-        // What is kept comes first; a closed stream keeps nothing.
+        // Kept input is delivered first. A closed stream keeps none.
         let wants_input = core.wants_input()
             && (core.flags.any(Flags::CLOSING) || !core.flags.any(Flags::PREFIX));
         if wants_input && !core.flags.any(Flags::WATCHES_IN | Flags::ENDING) {
@@ -262,8 +265,8 @@ impl Reactor {
 }
 
 impl Frame<'_> {
-    /// The bytes that a receive has brought, where that is all there is to the event and to the
-    /// stream.
+    /// Returns the received bytes, if there is nothing else in the event and nothing else to do for
+    /// the stream.
     #[inline]
     pub(super) fn take_brought(&mut self, ready: u32) -> Option<Lent> {
         if ready & BROUGHT != BROUGHT || !self.core().flags.is_plain_on_ring() {
@@ -276,7 +279,7 @@ impl Frame<'_> {
         self.reactor.driver.ring()?.take_done(ready)?.lent
     }
 
-    /// What the ring tells of a stream.
+    /// Handles an event of the ring for a stream.
     pub(super) fn complete(&mut self, handler: &mut dyn StreamHandler, ready: u32) {
         let Some(Done { result, has_more, lent }) =
             self.reactor.driver.ring().and_then(|ring| ring.take_done(ready))
@@ -287,18 +290,18 @@ impl Frame<'_> {
         if !has_more {
             core.flags.clear(Flags::WATCHES_IN | Flags::ENDING);
         }
-        // It may have come before the event by which the stream is opened.
+        // This event may precede the one that opens the stream.
         self.open(handler, ready);
         match result {
             1.. => {
                 let Some(mut lent) = lent else { return };
                 self.note_heard();
-                // A buffer may be larger than what a handler is told to expect.
+                // A buffer may be larger than the limit documented for handlers.
                 let mut pieces = lent.bytes().chunks_mut(SCRATCH_LEN);
                 while let Some(piece) = pieces.next() {
                     self.take_input(handler, piece);
-                    // Once something is to be told of, or waits, the next piece is for the next
-                    // call of the driver.
+                    // Once another callback is due, or input is kept, the next piece waits for the
+                    // next call of the driver.
                     if pieces.len() > 0
                         && !self.core().rests_on_ring()
                         && !self.has(Flags::CLOSING | Flags::DEAD)
@@ -311,7 +314,7 @@ impl Frame<'_> {
             0 => self.take_input(handler, &mut []),
             _ => match Errno::from_raw_os_error(-result) {
                 NO_BUFFER => self.starve(),
-                // It was cancelled, or is to be armed again.
+                // The receive was cancelled, or must be armed again.
                 Errno::CANCELED | Errno::INTR | Errno::AGAIN => {}
                 errno => self.core().fail(errno),
             },
@@ -324,14 +327,14 @@ impl Frame<'_> {
             let core = self.core();
             core.heard_ns = now;
             if core.flags.take(Flags::IDLE_DUE) {
-                // The wheel does not have it any more.
+                // The wheel has already removed its deadline.
                 core.flags |= Flags::ARM;
             }
         }
     }
 
-    /// Received bytes, or none at the peer's end, go to the handler; they are kept while it does
-    /// not want to read.
+    /// Passes received bytes to the handler, or the peer's end of stream if there are none. They
+    /// are kept while reading is paused.
     fn take_input(&mut self, handler: &mut dyn StreamHandler, bytes: &mut [u8]) {
         if self.has(Flags::CLOSING | Flags::DEAD) {
             if bytes.is_empty() {
@@ -351,7 +354,7 @@ impl Frame<'_> {
         }
     }
 
-    /// What was received goes behind what the stream keeps already.
+    /// Appends received bytes to the input that is already kept.
     #[cold]
     fn keep<'b>(&mut self, pieces: impl Iterator<Item = &'b mut [u8]>) {
         let index = self.index;
@@ -361,7 +364,7 @@ impl Frame<'_> {
         self.core().flags |= Flags::PREFIX;
     }
 
-    /// The receive has found no buffer: it is armed again when there are some.
+    /// The receive has found no buffer. It is armed again when buffers are free.
     #[cold]
     fn starve(&mut self) {
         let core = self.core();
@@ -376,9 +379,9 @@ impl Frame<'_> {
         }
     }
 
-    /// What a poll of the stream has told, beside that it is writable.
+    /// Handles the conditions of a poll other than writable.
     pub(super) fn look_at_poll(&mut self, ready: u32) {
-        // Where a receive is under way it tells.
+        // If a receive is active, it reports the error.
         if ready & (ERR | HUP) != 0 && !self.has(Flags::WATCHES_IN | Flags::DEAD) {
             self.note_error();
         }
@@ -389,7 +392,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Whether something has come that the handler will be told of in its turn.
+    /// Whether an event has come for which the handler is called later.
     fn has_news(&mut self) -> bool {
         let index = self.index;
         let Some(cell) = self.reactor.stream_cell(index) else { return false };

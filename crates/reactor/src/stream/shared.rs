@@ -1,4 +1,4 @@
-//! Bytes that many streams are sent.
+//! Bytes that are sent to many streams.
 
 use core::{
     cell::{Cell, OnceCell},
@@ -8,23 +8,23 @@ use std::sync::Arc;
 
 use crate::backend::Copied;
 
-/// Bytes for many streams, a message to all who listen, say:
-/// [`Stream::send_shared`](super::Stream::send_shared) and
-/// [`write_shared`](super::Stream::write_shared) take them. No stream has a copy of them, but of
-/// very short ones: those that cannot send them at once wait with one that they have in common,
-/// which is made when the first of them needs it.
+/// Bytes for many streams, for example a message to all subscribers. Pass them to
+/// [`Stream::send_shared`](super::Stream::send_shared) or
+/// [`write_shared`](super::Stream::write_shared). Streams that cannot send them at once all keep a
+/// reference to one copy, which is made when first needed. Very short bytes are copied per stream
+/// instead.
 pub struct Shared<'b> {
     bytes: &'b [u8],
     kept: OnceCell<Arc<[u8]>>,
-    /// On a ring: where they were copied last, to be sent.
+    /// On a ring: where they were last copied for sending.
     copied: Cell<Option<Copied>>,
-    /// On a ring: somebody was sent them already.
+    /// On a ring: they were sent to a stream before.
     is_for_many: Cell<bool>,
 }
 
 impl<'b> Shared<'b> {
-    /// Bytes that are the caller's, who may use them for something else when the calls that take
-    /// this have returned.
+    /// Borrows the caller's bytes. The caller may reuse them once the calls that take this have
+    /// returned.
     #[must_use]
     pub const fn new(bytes: &'b [u8]) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl<'b> Shared<'b> {
         }
     }
 
-    /// Bytes that are shared already.
+    /// Uses bytes that are already in an `Arc`.
     #[must_use]
     pub fn of(bytes: &'b Arc<[u8]>) -> Self {
         let kept = OnceCell::from(Arc::clone(bytes));
@@ -49,26 +49,25 @@ impl<'b> Shared<'b> {
         self.bytes
     }
 
-    /// The bytes in a form that can be kept: the one with which streams wait that cannot send them
-    /// at once.
+    /// The bytes as an `Arc`: the copy that waiting streams keep.
     #[must_use]
     pub fn to_arc(&self) -> Arc<[u8]> {
         Arc::clone(self.kept())
     }
 
-    /// Whether a stream waits with them already, so that [`to_arc`](Self::to_arc) copies nothing.
+    /// True if that copy exists already, so that [`to_arc`](Self::to_arc) copies nothing.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.kept.get().is_some()
     }
 
-    /// The bytes where they can be kept, if they have been kept before.
+    /// The copy that waiting streams keep, if it exists.
     #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
     pub(crate) fn if_kept(&self) -> Option<&Arc<[u8]>> {
         self.kept.get()
     }
 
-    /// Where the ring has copied them last.
+    /// Where the ring last copied them.
     #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
     pub(crate) fn copied(&self) -> Option<Copied> {
         self.copied.get()
@@ -79,13 +78,13 @@ impl<'b> Shared<'b> {
         self.copied.set(Some(copied));
     }
 
-    /// Whether this was asked before.
+    /// Marks this as sent, and returns true if it was sent before.
     #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
     pub(crate) fn is_for_many(&self) -> bool {
         self.is_for_many.replace(true)
     }
 
-    /// To let wait.
+    /// The copy for streams that wait, made on first use.
     pub(super) fn kept(&self) -> &Arc<[u8]> {
         self.kept.get_or_init(|| Arc::from(self.bytes))
     }

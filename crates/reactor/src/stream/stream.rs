@@ -1,4 +1,4 @@
-//! What one does with a stream.
+//! The handle to an open stream.
 
 use core::fmt;
 use std::{
@@ -14,21 +14,21 @@ use super::{
 };
 use crate::{Key, Reactor, Turn, registry::Kind};
 
-/// A stream: in a callback its own, and anywhere on the reactor's thread the one that
-/// [`Turn::stream`] or [`Reactor::stream`] finds by its key.
+/// An open stream. A callback is given its own stream. Elsewhere on the reactor's thread,
+/// [`Turn::stream`] and [`Reactor::stream`] find a stream by its key.
 ///
-/// No call here runs a callback: what it causes comes after the handler that made the call has
+/// No call here runs a callback: its effects follow after the handler that made the call has
 /// returned (rule 13).
 ///
-/// What is sent in a callback of the stream itself is gathered and goes out in one write when the
-/// callback has returned; what others send goes out at the end of the turn, and outside a turn at
-/// the beginning of the next. Pieces of 16 KiB or more, and [`reply`](Self::reply), are written at
+/// Output sent in a callback of the stream itself is gathered and written once, after the callback
+/// has returned. Output sent from elsewhere is written at the end of the turn, or outside a turn at
+/// the start of the next one. Pieces of 16 KiB or more, and [`reply`](Self::reply), are written at
 /// once.
 ///
-/// On a ring ([`Backend::Uring`](crate::Backend::Uring)) what goes out at once, if it is an answer
-/// or short and the first that is sent to the stream in a turn, goes out with the turn's end or the
-/// next wait, without a call of its own. It does not count as [`buffered`](Self::buffered); if the
-/// socket does not take it, that shows after the wait.
+/// On a ring ([`Backend::Uring`](crate::Backend::Uring)), the first reply or output sent to the
+/// stream in a turn needs no system call of its own if it is short. It is submitted with the turn's
+/// end or the next wait. It does not count as [`buffered`](Self::buffered). If the socket does not
+/// accept it, that shows after the wait.
 pub struct Stream<'a> {
     pub(super) reactor: &'a mut Reactor,
     pub(super) index: u32,
@@ -45,7 +45,7 @@ impl Stream<'_> {
         self.reactor.stream_core(self.index)
     }
 
-    /// The core, to look at, and its generation.
+    /// The core, by shared reference, and its generation.
     fn seen(&self) -> (&Core, u32) {
         let streams = self.reactor.streams.as_deref().expect("a stream is in the table");
         let generation = streams.cores.generation(self.index);
@@ -56,45 +56,46 @@ impl Stream<'_> {
         (core, generation)
     }
 
-    /// The stream's name: what [`Turn::stream`] takes. Stale as soon as
+    /// The stream's key, as [`Turn::stream`] takes it. It becomes stale as soon as
     /// [`on_close`](super::StreamHandler::on_close) is called.
     #[must_use]
     pub fn key(&self) -> Key {
         Key::new(Kind::Stream, (self.index, self.seen().1))
     }
 
-    /// The turn, to do other things than with this stream: with another one, say.
+    /// The current turn, for example to use another stream.
     pub fn turn(&mut self) -> Turn<'_> {
         Turn::new(self.reactor)
     }
 
-    /// Where the peer is.
+    /// The peer's address.
     ///
     /// # Errors
-    /// What getpeername(2) says: `ENOTCONN` before it is connected.
+    /// The errors of getpeername(2): `ENOTCONN` before it is connected.
     pub fn peer_addr(&self) -> io::Result<Address> {
         Address::peer_of(self)
     }
 
-    /// Where this end is.
+    /// The local address.
     ///
     /// # Errors
-    /// What getsockname(2) says.
+    /// The errors of getsockname(2).
     pub fn local_addr(&self) -> io::Result<Address> {
         Address::local_of(self)
     }
 
-    /// Sends bytes: they are copied, and go out as the type's description says. All of them are
-    /// taken, or none.
+    /// Copies and sends bytes, either all of them or none. For when they are written, see
+    /// [`Stream`].
     ///
     /// # Errors
-    /// [`SendError::Full`] when more than `output_max` bytes would wait, [`SendError::Closed`].
+    /// [`SendError::Full`] if more than `output_max` bytes would be buffered,
+    /// [`SendError::Closed`].
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), SendError> {
         let sent = self.reactor.stream_send(self.index, &[IoSlice::new(bytes)]);
         self.noted(sent)
     }
 
-    /// Sends pieces in a row. See [`send`](Self::send).
+    /// Sends several pieces in order. See [`send`](Self::send).
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -103,8 +104,8 @@ impl Stream<'_> {
         self.noted(sent)
     }
 
-    /// Sends bytes that many streams are sent: what has to wait is not copied, but for very short
-    /// ones.
+    /// Sends bytes that many streams are sent. Bytes that have to wait are shared and not copied,
+    /// unless they are very short.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -113,9 +114,9 @@ impl Stream<'_> {
         self.noted(sent)
     }
 
-    /// Sends bytes that many streams are sent, at once, together with what was sent before: for who
-    /// gives out the same to many at the end of a turn and knows that nothing follows. Says how
-    /// many bytes wait now. What has to wait is not copied, but for very short ones.
+    /// Sends bytes that many streams are sent, at once and after the output sent before. Use it at
+    /// the end of a turn when nothing more follows. Returns the number of buffered bytes. Bytes
+    /// that have to wait are shared and not copied, unless they are very short.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -125,24 +126,24 @@ impl Stream<'_> {
         self.noted(sent)
     }
 
-    /// Has the handler's [`on_notify`](super::StreamHandler::on_notify) called in the next turn,
-    /// which does not wait. A stream that is not open yet hears of it when it is; one that is
-    /// closed does not.
+    /// Requests a call of the handler's [`on_notify`](super::StreamHandler::on_notify) in the next
+    /// turn, which starts without waiting. If the stream is not open yet, the call follows when it
+    /// is. A closed stream is not notified.
     pub fn notify(&mut self) {
         self.core().flags |= Flags::CALLED;
         self.touch();
     }
 
-    /// Sends a part of the received bytes, as it is now, straight out of the buffer: only what the
-    /// socket does not take is copied.
+    /// Sends a part of the received bytes, with any changes made to them, directly from the buffer.
+    /// Only bytes that the socket does not accept are copied.
     ///
-    /// It is written at once, together with what was sent before it.
+    /// It is written at once, after the output sent before it.
     ///
     /// # Errors
     /// As [`send`](Self::send).
     ///
     /// # Panics
-    /// When the range is not inside the input.
+    /// If the range is not inside the input.
     #[inline(always)]
     pub fn reply(
         &mut self,
@@ -152,21 +153,21 @@ impl Stream<'_> {
         self.write_reply(input, range).map(drop)
     }
 
-    /// [`reply`](Self::reply), which says how many bytes wait now, as
+    /// Like [`reply`](Self::reply), and returns the number of buffered bytes, as
     /// [`write_shared`](Self::write_shared) does.
     ///
     /// # Errors
     /// As [`send`](Self::send).
     ///
     /// # Panics
-    /// When the range is not inside the input.
+    /// If the range is not inside the input.
     #[inline(always)]
     pub fn write_reply(
         &mut self,
         input: Input<'_>,
         range: impl RangeBounds<usize>,
     ) -> Result<usize, SendError> {
-        // By hand, for the compiler to see through it: a slice by bounds is a call.
+        // Written out so that the compiler can inline it: slicing by bounds is a call.
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
             Bound::Excluded(&before) => before.saturating_add(1),
@@ -181,16 +182,15 @@ impl Stream<'_> {
         self.noted(sent)
     }
 
-    /// How many bytes wait to be sent: those that have been gathered and those that the socket has
-    /// not taken.
+    /// The number of buffered bytes: gathered output, and output that the socket has not accepted.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.seen().0.buffered()
     }
 
-    /// Bytes of memory that it holds for output that waits, and for received bytes that were not
-    /// delivered yet. Of bytes that wait for several streams ([`send_shared`](Self::send_shared))
-    /// it is each one's part.
+    /// Bytes of memory held for buffered output, and for received bytes that were not delivered
+    /// yet. Bytes shared with other streams ([`send_shared`](Self::send_shared)) count with this
+    /// stream's share.
     #[must_use]
     pub fn memory(&mut self) -> usize {
         let index = self.index;
@@ -200,16 +200,16 @@ impl Stream<'_> {
         output + undelivered.map_or(0, |row| row.iter().map(|piece| piece.bytes.capacity()).sum())
     }
 
-    /// Whether the output has passed the high watermark, and has not sunk to the low one since.
+    /// True if the output has exceeded the high watermark and has not fallen to the low one since.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.seen().0.flags.any(Flags::FULL)
     }
 
-    /// Counts the output as above the high watermark, whatever it is, so that
-    /// [`on_drained`](super::StreamHandler::on_drained) tells when it has sunk to the low one.
-    /// False if that would not come: the output is at the low watermark, or the socket may take it
-    /// yet.
+    /// Treats the output as above the high watermark, so that
+    /// [`on_drained`](super::StreamHandler::on_drained) is called when it has fallen to the low
+    /// one. Returns false if that call would not come: the output is already at the low watermark,
+    /// or the socket may still accept it.
     pub fn wait_for_low_mark(&mut self) -> bool {
         let core = self.core();
         let may_wait = core.flags.any(Flags::BLOCKED) && core.buffered() > core.options.low_mark;
@@ -220,19 +220,20 @@ impl Stream<'_> {
         may_wait
     }
 
-    /// Closes the writing half once the output is out; receiving goes on. The stream ends when the
-    /// peer has done the same, or by [`close`](Self::close).
+    /// Closes the writing half once the output is written; receiving continues. The stream ends
+    /// when the peer closes its writing half too, or by [`close`](Self::close).
     pub fn finish(&mut self) {
         self.core().flags |= Flags::FINISHING;
         self.touch();
     }
 
-    /// Closes the stream in order: output that waits, then a FIN, then the peer's FIN is waited
-    /// for, all together no longer than [`linger`](StreamOptions::linger), and what comes meanwhile
-    /// is discarded. So the peer gets all of the output, even if not all of his was read.
+    /// Closes the stream gracefully: writes the buffered output and a FIN, then waits for the
+    /// peer's FIN. All of that takes at most [`linger`](StreamOptions::linger). Input received
+    /// meanwhile is discarded. This way the peer gets all of the output, even if not all of its
+    /// input was read.
     ///
-    /// No callback but [`on_close`](super::StreamHandler::on_close) comes after the handler that is
-    /// running.
+    /// After the running handler, [`on_close`](super::StreamHandler::on_close) is the only
+    /// callback.
     pub fn close(&mut self) {
         let core = self.core();
         if core.flags.any(Flags::CLOSING | Flags::DEAD) {
@@ -241,23 +242,23 @@ impl Stream<'_> {
         core.reason.get_or_insert(CloseReason::Closed);
         core.flags |= Flags::CLOSING | Flags::STAMP | Flags::ARM;
         if core.flags.any(Flags::CONNECTING) {
-            // There is nobody to be orderly with.
+            // There is no connection to close gracefully.
             core.flags |= Flags::DEAD;
         }
         self.touch();
     }
 
-    /// Closes the stream in order, but when the output and the FIN are out it is over: for
-    /// protocols by which the peer has said that nothing more comes from him. If something does,
-    /// the kernel sends a RST, which may overtake the output.
+    /// Closes the stream gracefully, but without waiting for the peer's FIN. For protocols in which
+    /// the peer has announced that it sends nothing more. If it still sends something, the kernel
+    /// sends a RST, which may overtake the output.
     pub fn close_after_output(&mut self) {
         self.core().flags |= Flags::HASTY;
         self.close();
     }
 
-    /// Closes the stream at once; output that waits is lost. On TCP the peer gets a RST.
-    /// [`on_close`](super::StreamHandler::on_close) comes after the handler that is running, and in
-    /// the next turn if that is another one's.
+    /// Closes the stream at once and discards buffered output. On TCP the peer gets a RST.
+    /// [`on_close`](super::StreamHandler::on_close) follows after the running handler, or in the
+    /// next turn if that is the handler of another stream.
     pub fn abort(&mut self) {
         let core = self.core();
         if core.flags.any(Flags::CLOSING) && !core.flags.any(Flags::DEAD) {
@@ -268,22 +269,22 @@ impl Stream<'_> {
         self.touch();
     }
 
-    /// [`abort`](Self::abort), which frees what waits at once, and not when the driver comes to
-    /// close the stream: for who is short of memory.
+    /// Like [`abort`](Self::abort), but frees the buffered bytes at once instead of when the stream
+    /// is closed. For use when memory is short.
     pub fn discard(&mut self) {
         self.abort();
         let index = self.index;
         self.reactor.streams_mut().drop_waiting(index);
     }
 
-    /// Reads no more until [`resume`](Self::resume): the kernel's buffer fills, and then the peer
-    /// must wait. That the connection is reset is noticed all the same; that the peer has ended it
-    /// is noticed when reading goes on.
+    /// Stops reading until [`resume`](Self::resume): the kernel's buffer fills, and then the peer
+    /// must wait. A reset of the connection is still noticed. The peer's end of stream is noticed
+    /// when reading continues.
     pub fn pause(&mut self) {
         let core = self.core();
         core.flags |= Flags::PAUSED;
         if core.flags.take(Flags::IDLE_DUE) {
-            // The wheel does not have it any more.
+            // The wheel has already removed its deadline.
             core.flags |= Flags::ARM;
         }
         self.touch();
@@ -300,7 +301,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Whether reading is paused.
+    /// True while reading is paused.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.seen().0.flags.any(Flags::PAUSED)
@@ -317,7 +318,7 @@ impl Stream<'_> {
         self.set_options(|options| options.watermarks(low, high));
     }
 
-    /// See [`StreamOptions::idle_timeout`]. It begins anew.
+    /// See [`StreamOptions::idle_timeout`]. The timeout starts again.
     pub fn set_idle_timeout(&mut self, timeout: Option<Duration>) {
         self.set_options(|options| options.idle_timeout(timeout));
         let core = self.core();
@@ -326,11 +327,11 @@ impl Stream<'_> {
         core.flags |= Flags::HEARD | Flags::ARM;
     }
 
-    /// See [`StreamOptions::write_stall_timeout`]. It begins anew.
+    /// See [`StreamOptions::write_stall_timeout`]. The timeout starts again.
     pub fn set_write_stall_timeout(&mut self, timeout: Option<Duration>) {
         self.set_options(|options| options.write_stall_timeout(timeout));
         let core = self.core();
-        // The wait of a closed stream is another one.
+        // A closed stream waits for the end of its linger time, which must not start again.
         let stamp = if core.flags.any(Flags::CLOSING) { Flags::default() } else { Flags::STAMP };
         core.flags.clear(Flags::STALL_DUE);
         core.flags |= stamp | Flags::ARM;
@@ -352,8 +353,8 @@ impl Stream<'_> {
         self.touch();
     }
 
-    /// A write that has failed is the stream's end, which is seen to without waiting for the kernel
-    /// to tell of it: it may have done so before.
+    /// A failed write ends the stream. That is handled here, because the kernel may already have
+    /// reported the error and need not do so again.
     #[inline]
     fn noted<T>(&mut self, sent: Result<T, SendError>) -> Result<T, SendError> {
         if sent.is_err() {
@@ -362,15 +363,15 @@ impl Stream<'_> {
         sent
     }
 
-    /// The stream is looked after: by its driver if that runs, or else at the end of the turn.
+    /// Schedules the stream for its driver if that is running, else for the end of the turn.
     fn touch(&mut self) {
         self.reactor.touch_stream(self.index);
     }
 }
 
 impl AsFd for Stream<'_> {
-    /// The socket, to ask it more or to set options. To read from it or to write to it puts bytes
-    /// out of order.
+    /// The socket, for queries and for setting options. Reading from it or writing to it directly
+    /// breaks the order of the bytes.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.seen().0.socket.as_fd()
     }

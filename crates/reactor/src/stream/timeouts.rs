@@ -1,10 +1,12 @@
 //! Timeouts of streams, without a timer or a clock reading for each event.
 //!
-//! An event notes the turn's clock in its stream and touches nothing else. A wheel has each stream
-//! that has a timeout under a moment that is not after its deadline; one timer of the reactor's
-//! fires at the next such moment, rounded up to a [`GRANULE`]. Then each stream that is due is
-//! asked when its deadline really is: it has moved with every event, and then the stream goes back
-//! into the wheel. So a stream is looked at about once per timeout.
+//! 1. An event records the turn's clock in its stream and changes nothing else.
+//! 2. A wheel holds each stream that has a timeout, at a time that is not after its deadline.
+//! 3. One timer of the reactor fires at the next such time, rounded up to a [`GRANULE`].
+//! 4. Each stream that is due is then checked for its real deadline, which moves with every event.
+//!    If that is later, the stream goes back into the wheel.
+//!
+//! So a stream is checked about once per timeout.
 
 use core::any::Any;
 use std::time::Duration;
@@ -17,17 +19,17 @@ use crate::{
     Reactor, Tick, Turn, cell::NO_GROUP, clock::nanoseconds, pending_work, timer::TimerCall,
 };
 
-/// How much later than asked a stream's timeout may come, beside the turn's own delay. It never
-/// comes early by the turn's clock.
+/// How late a stream's timeout may be, in addition to the turn's own delay. It is never early by
+/// the turn's clock.
 pub const GRANULE: Duration = Duration::from_millis(50);
 
-/// The next multiple of the granule.
+/// Rounds up to a multiple of the granule.
 fn rounded_up(ns: u64) -> u64 {
     let granule = nanoseconds(GRANULE);
     ns.div_ceil(granule).saturating_mul(granule)
 }
 
-/// What the one timer calls.
+/// The handler of the timer.
 struct Look;
 
 impl TimerCall<Reactor> for Look {
@@ -40,7 +42,7 @@ impl TimerCall<Reactor> for Look {
     }
 }
 
-/// What a stream waits for, with the moment when the wait is over.
+/// A wait of a stream, with its deadline in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     Connect(u64),
@@ -58,7 +60,7 @@ impl Wait {
 }
 
 impl Core {
-    /// The wait that is over first.
+    /// The wait with the earliest deadline.
     fn next_wait(&self) -> Option<Wait> {
         let after = |since: u64, timeout: Duration| since.saturating_add(nanoseconds(timeout));
         if self.flags.any(Flags::DEAD) {
@@ -85,12 +87,12 @@ impl Core {
         [idle, stall].into_iter().flatten().min_by_key(|wait| wait.deadline_ns())
     }
 
-    /// A wait is over.
+    /// A wait has expired.
     fn run_out(&mut self, wait: Wait) {
         match wait {
             Wait::Connect(_) => self.kill(CloseReason::ConnectTimeout),
             Wait::Linger(_) if self.output.is_some() => {
-                // The peer does not take what it is owed.
+                // The peer does not read the remaining output.
                 self.reason = Some(CloseReason::WriteStall);
                 self.kill(CloseReason::WriteStall);
                 self.flags |= Flags::RESET;
@@ -103,9 +105,9 @@ impl Core {
 }
 
 impl Reactor {
-    /// Notes the time where the stream has asked for it, and enters its next deadline.
+    /// Records the time if the stream has requested it, and enters its next deadline.
     pub(super) fn arm_stream(&mut self, index: u32) {
-        // The clock may be the user's: it is asked before anything is written down (rule 3).
+        // The clock may be user code, so it is read before any state changes (rule 3).
         let now = self.now_ns();
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let core = streams.core(index);
@@ -126,7 +128,7 @@ impl Reactor {
         }
     }
 
-    /// The timer fires no later than this calls for.
+    /// Makes the timer fire at the deadline or earlier.
     fn set_stream_timer(&mut self, deadline_ns: u64) {
         let deadline_ns = rounded_up(deadline_ns);
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -135,7 +137,7 @@ impl Reactor {
             Some((key, _)) if self.timers.reset(key, deadline_ns) => {
                 streams.timer = Some((key, deadline_ns))
             }
-            // None yet, or it has fired for the last time.
+            // There is no timer yet, or it has fired for the last time.
             _ => {
                 let key = self.timers.start(Box::new(Look), deadline_ns, 0, NO_GROUP);
                 streams.timer = Some((key, deadline_ns));
@@ -162,7 +164,7 @@ impl Reactor {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let Some((key, _)) = streams.timer.take() else { return };
         if let Some(next) = streams.deadlines.next_deadline() {
-            // After now, though what was removed may have left an earlier moment behind.
+            // At least now, since an earlier time may be left over from a removed stream.
             let next = rounded_up(next.max(now.saturating_add(1)));
             self.timers.reset(key, next);
             streams.timer = Some((key, next));

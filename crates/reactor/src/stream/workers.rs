@@ -1,8 +1,7 @@
-//! One reactor a thread: how a server uses more than one processor.
+//! Worker threads with one reactor each, so that a server uses several processors.
 //!
-//! Each worker has a reactor of its own and shares nothing with the others. The kernel spreads
-//! connections over their listeners (`SO_REUSEPORT`, socket(7)), and a connection stays with its
-//! worker for life.
+//! The workers share nothing. The kernel distributes connections over their listeners
+//! (`SO_REUSEPORT`, socket(7)). A connection stays with its worker until it is closed.
 
 use core::fmt;
 use std::{
@@ -25,10 +24,10 @@ use rustix::{
 use super::{ListenOptions, Listener};
 use crate::{Reactor, Stop};
 
-/// How many workers there may be: more than any machine has processors, and few enough to start.
+/// The maximum number of workers. It exceeds the processors of common machines.
 pub const WORKERS_MAX: usize = 1024;
 
-/// Threads with a reactor each.
+/// Threads with one reactor each.
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -71,23 +70,23 @@ impl fmt::Debug for Workers {
     }
 }
 
-/// Which worker a set-up is for.
+/// Identifies the worker in a call of `set_up`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Worker {
-    /// 0 for the first.
+    /// The worker's index, from 0.
     pub index: usize,
-    /// How many there are.
+    /// The number of workers.
     pub count: usize,
-    /// The processor that its thread is bound to, if workers are pinned.
+    /// The processor that the thread is pinned to, if workers are pinned.
     pub cpu: Option<usize>,
 }
 
 impl Workers {
-    /// That many workers.
+    /// Creates `count` workers. [`start`](Self::start) starts their threads.
     ///
     /// # Panics
-    /// With none, or more than [`WORKERS_MAX`].
+    /// If `count` is 0 or more than [`WORKERS_MAX`].
     pub fn new(count: usize) -> Self {
         assert!(
             (1..=WORKERS_MAX).contains(&count),
@@ -96,26 +95,26 @@ impl Workers {
         Self { count, pinned: false, name: "windlass".to_owned(), on_panic: None }
     }
 
-    /// Binds each worker's thread to one of the processors that this process may use, in turn
+    /// Pins each worker's thread to one of the processors that this process may use, in turn
     /// (sched_setaffinity(2)).
     pub const fn pinned(mut self, pinned: bool) -> Self {
         self.pinned = pinned;
         self
     }
 
-    /// What the threads are called, followed by their number. `windlass` unless said otherwise.
+    /// The name of the threads, followed by their index. Default: `windlass`.
     ///
     /// # Panics
-    /// With a name that has a NUL in it.
+    /// If the name contains a NUL byte.
     pub fn named(mut self, name: &str) -> Self {
         assert!(!name.contains('\0'), "a thread's name has no NUL");
         name.clone_into(&mut self.name);
         self
     }
 
-    /// Lets a worker go on after a panic of one of its handlers, which `hook` is told of on the
-    /// worker's thread: its reactor is as usable as before (rule 8). Without this the panic ends
-    /// all workers and comes out of [`RunningWorkers::join`], and so does a panic of the hook.
+    /// Keeps a worker running after a panic of one of its handlers. `hook` is called on the
+    /// worker's thread; its reactor stays usable (rule 8). Without a hook, or if the hook panics,
+    /// the panic ends all workers and resumes in [`RunningWorkers::join`].
     pub fn on_panic(
         mut self,
         hook: impl Fn(Worker, Box<dyn Any + Send>) + Send + Sync + 'static,
@@ -124,17 +123,18 @@ impl Workers {
         self
     }
 
-    /// Starts the threads. Each calls `set_up` for its reactor, and runs it when all others have
-    /// theirs.
+    /// Starts the threads. Each calls `set_up` for its reactor, and runs the reactor once all of
+    /// them are set up.
     ///
-    /// It returns when every worker runs. When one of them ends, by a stop, an error or a panic,
-    /// the others are stopped, too.
+    /// It returns when every worker runs. If one of them ends, by a stop, an error or a panic, the
+    /// others are stopped too.
     ///
     /// # Errors
-    /// The first error of a `set_up`, of pinning, or of starting a thread. No thread is left then.
+    /// The first error of a `set_up`, of pinning, or of starting a thread. All threads have ended
+    /// then.
     ///
     /// # Panics
-    /// With the panic of a `set_up`. No thread is left then.
+    /// With the panic of a `set_up`. All threads have ended then.
     pub fn start<F>(self, set_up: F) -> io::Result<RunningWorkers>
     where
         F: Fn(Worker) -> io::Result<Reactor> + Send + Sync + 'static,
@@ -151,7 +151,7 @@ impl Workers {
             let (go, may_go) = mpsc::channel();
             let on_panic = self.on_panic.clone();
             let body = move || work(worker, &*set_up, report, &may_go, on_panic.as_ref());
-            // Dropping `running` and the senders ends those that wait already.
+            // Dropping `running` and the senders ends the threads that are already waiting.
             let thread =
                 thread::Builder::new().name(format!("{}-{index}", self.name)).spawn(body)?;
             running.threads.push(thread);
@@ -165,7 +165,7 @@ impl Workers {
             }
         }
         if running.stops.len() < self.count {
-            // A set-up has panicked: its thread is gone without a report.
+            // A `set_up` has panicked: its thread ended without a report.
             drop(starting);
             running.join()?;
             unreachable!(
@@ -174,14 +174,14 @@ impl Workers {
         }
         let everyone: Arc<[Stop]> = running.stops.clone().into();
         for go in starting {
-            // It waits for this, and has nothing to fail in meanwhile.
+            // The thread is blocked in receiving this, so it cannot have ended.
             let _ = go.send(Arc::clone(&everyone));
         }
         Ok(running)
     }
 }
 
-/// Stops everybody when one worker has ended, in whatever way.
+/// Stops all workers when one of them has ended for any reason.
 struct StopAll(Arc<[Stop]>);
 
 impl Drop for StopAll {
@@ -203,23 +203,23 @@ fn work(
     let mut reactor = match reactor {
         Ok(reactor) => reactor,
         Err(error) => {
-            // Who starts the workers hears of it; there is nothing to run.
+            // `start` returns this error; there is nothing to run.
             let _ = report.send(Err(error));
             return Ok(());
         }
     };
     let _ = report.send(Ok(reactor.stop_handle()));
-    // Who starts the workers knows by the end of all reports that one has panicked.
+    // Dropping the sender without a report tells `start` that this thread has panicked.
     drop(report);
     let Ok(everyone) = may_go.recv() else {
-        // Another one could not be set up.
+        // Another worker could not be set up.
         return Ok(());
     };
     let _stop_all = StopAll(everyone);
     let Some(on_panic) = on_panic else { return reactor.run() };
     loop {
-        // A reactor out of which a panic has come is whole (rule 8); what the handler has left
-        // behind is its author's.
+        // Unwind safety: the reactor is still consistent after a panic (rule 8). The state of the
+        // user's own handlers is the user's responsibility.
         match catch_unwind(AssertUnwindSafe(|| reactor.run())) {
             Ok(outcome) => return outcome,
             Err(panic) => on_panic(worker, panic),
@@ -238,8 +238,8 @@ fn pin_to(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &only)?)
 }
 
-/// Workers that run. Dropping it stops them and waits for their ends, and swallows what they would
-/// have said.
+/// Running workers. Dropping this stops them and waits until they have ended; their errors and
+/// panics are lost.
 #[must_use = "dropping it stops the workers"]
 pub struct RunningWorkers {
     stops: Vec<Stop>,
@@ -247,26 +247,26 @@ pub struct RunningWorkers {
 }
 
 impl RunningWorkers {
-    /// Asks every worker to stop after its turn. Does not wait.
+    /// Asks every worker to stop after its current turn. Does not wait.
     pub fn stop(&self) {
         for stop in &self.stops {
             stop.stop();
         }
     }
 
-    /// A handle for each worker, to stop it from anywhere.
+    /// One stop handle per worker, usable from any thread.
     #[must_use]
     pub fn stops(&self) -> &[Stop] {
         &self.stops
     }
 
-    /// Waits until every worker has ended: they do when one of them is stopped or fails.
+    /// Waits until every worker has ended, which happens when one of them is stopped or fails.
     ///
     /// # Errors
-    /// The first error of a reactor's run, by the workers' numbers.
+    /// The first error of a reactor's run, in the order of the workers.
     ///
     /// # Panics
-    /// With the first panic of a worker, when all have ended.
+    /// With the first panic of a worker, after all have ended.
     pub fn join(mut self) -> io::Result<()> {
         let mut outcome = Ok(());
         let mut panic = None;
@@ -300,23 +300,24 @@ impl Drop for RunningWorkers {
 }
 
 impl ListenOptions {
-    /// Listens at one TCP address with several sockets, one for each worker: the kernel spreads the
-    /// connections over them (`SO_REUSEPORT`, socket(7)). With port 0 all have the port that the
+    /// Listens at one TCP address with several sockets, one per worker. The kernel distributes the
+    /// connections over them (`SO_REUSEPORT`, socket(7)). With port 0 all use the port that the
     /// kernel has chosen for the first.
     ///
-    /// The group takes the address for itself. If somebody listens there already, it is refused,
-    /// even if that is another group of the same user. To share an address with other processes,
-    /// ask for [`reuse_port`](Self::reuse_port) first. A socket of the same user that does so can
-    /// join the group later.
+    /// The group takes the address exclusively: it fails if another socket already listens there,
+    /// even one of another group of the same user. To share an address with other processes, call
+    /// [`reuse_port`](Self::reuse_port) first. A socket of the same user that does so can join the
+    /// group later.
     ///
     /// # Errors
-    /// See [`tcp`](Self::tcp). `EADDRINUSE` if somebody listens at the address.
+    /// See [`tcp`](Self::tcp). `EADDRINUSE` if another socket listens at the address.
     pub fn tcp_group(self, address: SocketAddr, count: usize) -> io::Result<Vec<Listener>> {
         let mut address = address;
         let mut group = Vec::with_capacity(count);
         for index in 0..count {
-            // The first socket listens without `SO_REUSEPORT`. Of all who try that at the same
-            // moment, the kernel lets one listen. Only then the option is set, for the others.
+            // The first socket listens without `SO_REUSEPORT`. If several try that at the same
+            // moment, the kernel lets only one listen. The option is set afterwards, for the others
+            // of the group.
             let listener = self.reuse_port(self.reuse_port || index > 0).tcp(address)?;
             if count > 1 && index == 0 {
                 sockopt::set_socket_reuseport(&listener.socket, true)?;

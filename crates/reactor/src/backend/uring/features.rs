@@ -1,4 +1,4 @@
-//! What is asked of the kernel's rings, what can be done without, and what cannot.
+//! The features that a ring requests of the kernel, the optional ones and the required ones.
 
 #![cfg_attr(miri, allow(dead_code, reason = "Miri has no rings"))]
 
@@ -14,34 +14,36 @@ use rustix::io::Errno;
 
 use super::pool::PoolSize;
 
-/// Manners of a ring that make it faster and that older kernels lack. Each can be done without.
+/// Optional features that make a ring faster and that older kernels lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingFeatures(u32);
 
 impl RingFeatures {
-    /// The queue of submissions without an array of indices (`IORING_SETUP_NO_SQARRAY`, Linux 6.6).
+    /// The submission queue has no array of indices (`IORING_SETUP_NO_SQARRAY`, Linux 6.6).
     pub const NO_SQARRAY: Self = Self(1);
-    /// Completions are made ready when the owner asks for them and not whenever he is in the kernel
-    /// (`IORING_SETUP_DEFER_TASKRUN`, 6.1). It needs [`SINGLE_ISSUER`](Self::SINGLE_ISSUER).
+    /// The kernel delivers completions when the owner asks for them, and not whenever the owner is
+    /// in the kernel (`IORING_SETUP_DEFER_TASKRUN`, 6.1). It needs
+    /// [`SINGLE_ISSUER`](Self::SINGLE_ISSUER).
     pub const DEFER_TASKRUN: Self = Self(1 << 1);
-    /// One thread submits, so the kernel need not lock (`IORING_SETUP_SINGLE_ISSUER`, 6.0).
+    /// Only one thread submits, so the kernel need not lock (`IORING_SETUP_SINGLE_ISSUER`, 6.0).
     pub const SINGLE_ISSUER: Self = Self(1 << 2);
-    /// A flag in memory says that completions can be made ready (`IORING_SETUP_TASKRUN_FLAG`,
-    /// 5.19): asking for nothing costs no system call. Only with
-    /// [`DEFER_TASKRUN`](Self::DEFER_TASKRUN) here; without that, completions come by themselves.
+    /// A flag in memory tells whether completions can be delivered (`IORING_SETUP_TASKRUN_FLAG`,
+    /// 5.19), so a check costs no system call. It is used only with
+    /// [`DEFER_TASKRUN`](Self::DEFER_TASKRUN); without that, the kernel delivers completions on its
+    /// own.
     pub const TASKRUN_FLAG: Self = Self(1 << 3);
-    /// Submitting goes on after an entry that is refused (`IORING_SETUP_SUBMIT_ALL`, 5.18).
+    /// Submission continues after a rejected entry (`IORING_SETUP_SUBMIT_ALL`, 5.18).
     pub const SUBMIT_ALL: Self = Self(1 << 4);
-    /// The ring is named by an index, which spares looking up its descriptor
+    /// The ring is addressed by an index, which saves the lookup of its descriptor
     /// (`IORING_REGISTER_RING_FDS`, 5.18).
     pub const REGISTERED: Self = Self(1 << 5);
-    /// Cancellations that succeed are silent (`IORING_FEAT_CQE_SKIP`, 5.17).
+    /// Successful cancellations and sends post no completion (`IORING_FEAT_CQE_SKIP`, 5.17).
     pub const SKIP_SUCCESS: Self = Self(1 << 6);
 
-    /// Receive buffers are filled bit by bit (`IOU_PBUF_RING_INC`, 6.12).
+    /// Receive buffers are filled incrementally (`IOU_PBUF_RING_INC`, 6.12).
     pub const INCREMENTAL: Self = Self(1 << 7);
 
-    /// In the order in which they are given up: the newest first.
+    /// In the order in which they are dropped: the newest first.
     const SETUP: [Self; 5] = [
         Self::NO_SQARRAY,
         Self::DEFER_TASKRUN,
@@ -53,13 +55,13 @@ impl RingFeatures {
     /// All of them.
     pub const ALL: Self = Self(0xff);
 
-    /// Whether this set has all of the other.
+    /// Whether this set contains all of the other.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// This set without the other, and without what needs something of it.
+    /// This set without the other, and without features that depend on it.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         let mut left = self.0 & !other.0;
@@ -73,15 +75,15 @@ impl RingFeatures {
     }
 }
 
-/// What a ring must have, or the reactor cannot use it.
+/// A required feature: without it the reactor cannot use a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RingFeature {
-    /// Completions that find no room are kept (`IORING_FEAT_NODROP`, Linux 5.5).
+    /// Completions without room in the queue are kept (`IORING_FEAT_NODROP`, Linux 5.5).
     NoDrop,
-    /// Waiting with a time limit (`IORING_FEAT_EXT_ARG`, Linux 5.11).
+    /// Waits with a timeout (`IORING_FEAT_EXT_ARG`, Linux 5.11).
     ExtArg,
-    /// Polls that report more than once (`IORING_POLL_ADD_MULTI`, Linux 5.13).
+    /// Multishot polls (`IORING_POLL_ADD_MULTI`, Linux 5.13).
     MultishotPoll,
 }
 
@@ -95,24 +97,24 @@ impl fmt::Display for RingFeature {
     }
 }
 
-/// Why a ring cannot be had.
+/// Why a ring cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RingError {
-    /// Rings are forbidden or absent: by a container's seccomp filter (`EPERM` or `ENOSYS`), by the
-    /// sysctl `kernel.io_uring_disabled` (`EPERM`), by a security module (`EACCES`), or because the
-    /// kernel was built without them (`ENOSYS`).
+    /// Rings are forbidden or not available: by a container's seccomp filter (`EPERM` or `ENOSYS`),
+    /// by the sysctl `kernel.io_uring_disabled` (`EPERM`), by a security module (`EACCES`), or
+    /// because the kernel was built without them (`ENOSYS`).
     Forbidden(Errno),
-    /// The kernel is too old: its rings lack this.
+    /// The kernel is too old: its rings lack this feature.
     Missing(RingFeature),
-    /// Any other error of the kernel. `ENOMEM` most often means the limit of locked memory
-    /// (`RLIMIT_MEMLOCK`): without `CAP_IPC_LOCK` the queues of rings count against it, for all
-    /// processes of a user together. (Linux 5.12 to 6.13 do not count them.)
+    /// Any other error of the kernel. `ENOMEM` usually means the limit of locked memory
+    /// (`RLIMIT_MEMLOCK`). Without `CAP_IPC_LOCK` the queues of all rings of a user count against
+    /// it, over all the user's processes. (Linux 5.12 to 6.13 do not count them.)
     Os(Errno),
 }
 
 impl RingError {
-    /// What the kernel said, or would have said.
+    /// The kernel's error, or the one that it would return.
     pub(crate) const fn errno(self) -> Errno {
         match self {
             Self::Forbidden(errno) | Self::Os(errno) => errno,
@@ -148,31 +150,32 @@ impl From<RingError> for io::Error {
     }
 }
 
-/// Sizes of a ring, and what to do without.
+/// The sizes of a ring, and the features to request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingSettings {
-    /// Entries that can wait to be submitted; a power of two.
+    /// The size of the submission queue; a power of two.
     pub(crate) submissions: u32,
-    /// Completions that can wait in memory that we see; a power of two, and at least as many. More
-    /// wait in the kernel's.
+    /// The size of the completion queue; a power of two, and not smaller than the submission queue.
+    /// Further completions wait in the kernel's memory.
     pub(crate) completions: u32,
-    /// What is asked for.
+    /// The features to request.
     pub(crate) features: RingFeatures,
-    /// The buffers that streams receive into; as fits the kernel, if nothing is said.
+    /// The buffers that streams receive into. `None`: a size that suits the kernel.
     pub(crate) buffers: Option<PoolSize>,
-    /// How many microseconds a wait may last for more than one completion, where the kernel can.
+    /// The maximum time in microseconds that a wait lasts for more than one completion, if the
+    /// kernel supports it.
     pub(crate) batch_wait_us: u32,
-    /// So many of the first system calls with entries to submit take none: for tests, as if the
+    /// For tests: the number of initial submitting system calls that take no entry, as if the
     /// kernel had no memory for them.
     pub(crate) stalls: u32,
-    /// What to call missing: for tests, as if the kernel were older.
+    /// For tests: a feature to treat as missing, as if the kernel were older.
     pub(crate) missing: Option<RingFeature>,
 }
 
 impl RingSettings {
-    /// 8 KiB for submissions, since a turn of streams has some twenty of them; what finds no room
-    /// is submitted by a call of its own. 64 KiB for completions: the kernel has a hash bucket for
-    /// every 32 of them, and walks through one to find what is to be cancelled.
+    /// 8 KiB for submissions, since a turn of streams has about twenty of them; if the queue is
+    /// full, an extra call submits it. 64 KiB for completions: the kernel has one hash bucket for
+    /// every 32 of them, and scans a bucket to find a request to cancel.
     pub(crate) const DEFAULT: Self = Self {
         submissions: 128,
         completions: 4096,
@@ -184,47 +187,47 @@ impl RingSettings {
     };
 }
 
-/// Sizes of the queues where little memory may be locked: three pages, with the kernel's own.
+/// The sizes of the queues if little memory may be locked: three pages, including the kernel's own.
 const SMALL: (u32, u32) = (64, 256);
 
-/// The kernel gives back what a closed ring has locked when it has taken the ring apart, 20 to 60
-/// ms later. Whoever builds one meanwhile and is refused waits no longer than this after the last
-/// one was closed.
+/// The kernel releases the locked memory of a closed ring 20 to 60 ms later, when it has freed the
+/// ring. If a new ring is rejected meanwhile, this is the longest wait, counted from the last
+/// close.
 const RELEASE_MAX: Duration = Duration::from_millis(200);
 const RELEASE_STEP: Duration = Duration::from_millis(2);
 
-/// When a ring of this process was closed last, in milliseconds since [`epoch`], and one more; zero
-/// if none was.
+/// The time when a ring of this process was last closed, in milliseconds since [`epoch`] plus one;
+/// zero if none was.
 static CLOSED: AtomicU64 = AtomicU64::new(0);
 
-/// A moment before any ring was closed.
+/// A time before any ring was closed.
 fn epoch() -> Instant {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     *EPOCH.get_or_init(Instant::now)
 }
 
-/// Notes that a ring is about to be closed.
+/// Records that a ring is about to be closed.
 pub(super) fn note_close() {
     let elapsed = u64::try_from(epoch().elapsed().as_millis()).unwrap_or(u64::MAX - 1);
     CLOSED.store(elapsed + 1, Ordering::Relaxed);
 }
 
-/// Whether the kernel may still be taking a ring of this process apart.
+/// Whether the kernel may still be freeing a ring of this process.
 fn is_releasing() -> bool {
     let closed = CLOSED.load(Ordering::Relaxed);
     closed > 0 && epoch().elapsed() < Duration::from_millis(closed) + RELEASE_MAX
 }
 
-/// Sets a ring up with what the settings ask for, or with less where the kernel refuses. Says what
-/// it has.
+/// Creates a ring with the requested features, or with fewer if the kernel rejects some. Returns
+/// the features that it has.
 ///
-/// Where the limit of locked memory is reached, it waits for rings that this process has closed,
-/// and then does with smaller queues.
+/// If the limit of locked memory is reached, it waits for rings that this process has closed. Then
+/// it tries smaller queues.
 pub(super) fn set_up(mut settings: RingSettings) -> Result<(IoUring, RingFeatures), RingError> {
     loop {
         match try_set_up(settings) {
             Err(RingError::Os(Errno::NOMEM)) if is_releasing() => {
-                // sleep: nothing tells when the kernel has given the memory back.
+                // sleep: the kernel does not report when it has released the memory.
                 thread::sleep(RELEASE_STEP);
             }
             Err(RingError::Os(Errno::NOMEM))
@@ -243,7 +246,7 @@ fn try_set_up(settings: RingSettings) -> Result<(IoUring, RingFeatures), RingErr
     let ring = loop {
         match build(settings, features) {
             Ok(ring) => break ring,
-            // It does not know one of the flags, and does not say which.
+            // The kernel does not know one of the flags, and does not tell which.
             Err(Errno::INVAL) => match to_drop.next() {
                 Some(next) => features = features.without(*next),
                 None => return Err(RingError::Os(Errno::INVAL)),
@@ -270,7 +273,7 @@ fn missing(params: &Parameters) -> Option<RingFeature> {
     if !params.is_feature_ext_arg() {
         return Some(RingFeature::ExtArg);
     }
-    // No flag tells of multishot polls. They came with the same kernel as tagged resources.
+    // No flag indicates multishot polls. They came with the same kernel as tagged resources.
     (!params.is_feature_resource_tagging()).then_some(RingFeature::MultishotPoll)
 }
 

@@ -1,37 +1,40 @@
-//! io_uring(7): polls in place of epoll's entries, and one io_uring_enter(2) per turn that submits
-//! and waits.
+//! io_uring(7): polls instead of epoll entries, and one io_uring_enter(2) per turn that submits and
+//! waits.
 //!
-//! A level-triggered registration is a one-shot poll that is armed again before the next wait; an
-//! edge-triggered one is a multishot poll, which the kernel ends when it has no room for a
-//! completion: then it is armed again, told by the flag and not by the sign of its result. What is
-//! added, changed or has fired is noted in a list, and its poll is queued when the next wait
-//! begins. So the changes of a turn are merged, a registration that comes and goes within one costs
-//! nothing, and between waits the queue holds no poll that names a number (rule 14).
+//! A level-triggered registration is a one-shot poll that is armed again before the next wait. An
+//! edge-triggered one is a multishot poll. The kernel ends a multishot poll when it has no room for
+//! a completion; it is then armed again. The completion's flag tells this, not the sign of its
+//! result.
+//!
+//! Registrations that are added, changed or have fired go into a list, and their polls are queued
+//! when the next wait begins. This merges the changes of a turn, and a registration added and
+//! deleted within one turn costs nothing. Between waits the queue holds no poll that names a number
+//! (rule 14).
 //!
 //! A poll carries the cell's address and, in the low bits, a generation. To change or delete a
-//! registration, its poll is cancelled by what it carries, and what it may report until its final
-//! completion, which always comes, is of an old generation and nobody's. So nothing is ever
-//! reported of a file that was closed or replaced under its number, and there are no stale entries
-//! on a ring (rule 7).
+//! registration, its poll is cancelled by this value. Its final completion always comes. Until then
+//! its completions have an old generation and are discarded. So no event is ever reported for a
+//! file that was closed or replaced under its number, and a ring has no stale entries (rule 7).
 //!
-//! The kernel adds a hang-up of the peer's writing to every poll. Where that is all that holds and
-//! nobody asked for it, a level-triggered poll would complete for ever: such a cell is
-//! [`QUIET`](Flags::QUIET), watched by a multishot poll until something else comes.
+//! The kernel adds a hang-up of the peer's writing half to every poll. If only this condition holds
+//! and the interest does not include it, a level-triggered poll would complete in an endless loop.
+//! Such a cell is [`QUIET`](Flags::QUIET): a multishot poll watches it until another condition
+//! holds.
 //!
 //! # The protocol of this module
 //!
-//! 1. A cell's address is with the kernel from the moment when its poll is queued until the
-//!    completion that says it is the last (`!F_MORE`), and in `listed` while [`Flags::TO_ARM`] is
-//!    set. Header and block stay for as long as [`CellPtr::owed`] says either, or
-//!    [`Uring::holds_events`] does: `reclaim.rs` asks for both (rule 2).
-//! 2. Every completion is taken note of once, when it leaves the queue ([`Uring::reap`]), in a cell
-//!    that is owed it, hence allocated.
-//! 3. A completion in `backlog` is noted and not yet reported. What is noted of a poll there is
-//!    discarded when the poll is cancelled. None names a deleted cell: a deletion waits for the
-//!    cell's final completions, and strikes out its address there. Where the kernel lets it wait in
-//!    vain, `is_unsettled` says so, and dead cells stay while any completion waits.
-//! 4. In a child of fork(2) nothing but the guard is looked at: the queues' memory is the parent's
-//!    too.
+//! 1. The kernel holds a cell's address from the moment when its poll is queued until the last
+//!    completion (`!F_MORE`). `listed` holds it while [`Flags::TO_ARM`] is set. Header and block
+//!    stay allocated while [`CellPtr::owed`] reports either, or [`Uring::holds_events`] is true:
+//!    `reclaim.rs` checks both (rule 2).
+//! 2. Every completion is recorded exactly once, when it leaves the queue ([`Uring::reap`]), in the
+//!    cell that expects it and is therefore allocated.
+//! 3. A completion in `backlog` is recorded and not yet reported. Cancelling a poll discards its
+//!    completions there. None names a deleted cell: a deletion waits for the cell's final
+//!    completions, and removes its address from `backlog`. If the kernel does not deliver them in
+//!    time, `is_unsettled` is set, and dead cells stay allocated while any completion waits.
+//! 4. In a child of fork(2) only the guard is read: the memory of the queues is shared with the
+//!    parent.
 
 #![allow(unsafe_code, reason = "completions carry the addresses of cells; the protocol above")]
 
@@ -73,66 +76,65 @@ use crate::{
 
 type Cell = CellPtr<Reactor>;
 
-/// What stands in the low bits of what a request carries. Below [`OUT_POLL`](tag::OUT_POLL) it is a
-/// poll's generation.
+/// The low bits of a request's user data. Below [`OUT_POLL`](tag::OUT_POLL) they are a poll's
+/// generation.
 pub(crate) mod tag {
     pub(crate) const MASK: u64 = 7;
-    /// A poll for writing alone, beside the present one.
+    /// A poll for writing only, in addition to the present one.
     pub(crate) const OUT_POLL: u64 = 4;
     pub(crate) const RECEIVE: u64 = 5;
     pub(crate) const SEND: u64 = 6;
-    /// Cancellations and the like: nobody looks at their result, and the address may be zero.
+    /// Cancellations and similar requests. Their results are ignored, and the address may be zero.
     pub(crate) const CONTROL: u64 = 7;
 }
 
 /// The conditions that an interest can name.
 const CONDITIONS: u32 = IN | PRI | OUT | ERR | HUP | RDHUP;
 
-/// Among so many completions that wait an earlier one of the same poll is looked for. What is not
-/// found is an event more than there need be.
+/// With at most this many waiting completions, an earlier one of the same poll is searched for. If
+/// it is not found, one extra event is reported.
 const MERGED_MAX: usize = 64;
 
-/// How long to wait for requests to end that were cancelled. They do so at once unless something is
-/// very wrong.
+/// How long to wait for cancelled requests to end. Normally they end at once.
 const CANCEL_MAX: Duration = Duration::from_secs(1);
 
-/// For so many registrations the list of what is to be armed keeps its memory; for more only while
-/// a turn needs one in [`TO_ARM_SPARE`] of its places.
+/// The list of polls to arm keeps memory for this many registrations. It keeps more only while a
+/// turn needs one in [`TO_ARM_SPARE`] of its places.
 const TO_ARM_KEPT: usize = 1024;
 const TO_ARM_SPARE: usize = 16;
 
 pub(crate) struct Uring {
     ring: Ring,
-    /// Addresses of cells that a poll is to be armed for when the next wait begins.
+    /// Addresses of cells for which a poll is armed when the next wait begins.
     to_arm: Vec<u64>,
-    /// Completions that were taken from the queue while nobody waited (protocol 3).
+    /// Completions taken from the queue outside a wait (protocol 3).
     backlog: VecDeque<Completion>,
-    /// Completions of streams in the present batch, by the index that their events carry.
+    /// Completions of streams in the current batch, by the index that their events carry.
     done: Vec<Option<Done>>,
     streams: streams::Streams,
     sends: Sends,
     /// Addresses of cells whose receive has found no buffer.
     awaiting_buffer: VecDeque<u64>,
     settings: RingSettings,
-    /// How many completions a wait waits for; `None` for one.
+    /// The number of completions that a wait waits for; `None` for one.
     wait_batch: Option<WaitBatch>,
     pace: pace::Pace,
-    /// Numbers that entries in the queue name, by their lowest bits.
+    /// The numbers that queued entries name, by their lowest bits.
     named: Named,
-    /// A deleted cell's requests did not end in time, so what waits may name it.
+    /// A deleted cell's requests did not end in time, so waiting completions may name it.
     is_unsettled: bool,
-    /// The reactor ends: nobody is told of what completes.
+    /// The reactor is being dropped: completions are not reported.
     is_ending: bool,
-    /// Requests that have not completed for good.
+    /// The number of requests whose final completion is outstanding.
     outstanding: usize,
-    /// How an outer loop hears of the ring, once there is one.
+    /// The means by which an outer loop is woken for the ring, once there is one.
     host_epoll: Option<HostEpoll>,
     serial: u64,
     fork: ForkGuard,
 }
 
-/// Which numbers are named by what waits to be submitted: a set of their lowest bits, which may say
-/// yes where it should say no.
+/// The numbers named by entries that wait for submission: a set of their lowest bits, which may
+/// give false positives.
 #[derive(Default)]
 struct Named([u64; 4]);
 
@@ -190,7 +192,7 @@ impl Uring {
         })
     }
 
-    /// Refuses to work in a child of fork(2).
+    /// Fails in a child of fork(2).
     pub(crate) fn check_owner(&self) -> Result<(), Errno> {
         self.fork.check()
     }
@@ -199,19 +201,19 @@ impl Uring {
         Some(self.fork.clone())
     }
 
-    /// What was had of what was asked for.
+    /// The features that the ring has, of those requested.
     pub(crate) fn features(&self) -> RingFeatures {
         self.ring.features()
     }
 
-    /// Whether completions wait that may name a deleted cell: dead ones stay meanwhile (protocol
-    /// 1).
+    /// Whether completions wait that may name a deleted cell. Dead cells stay allocated meanwhile
+    /// (protocol 1).
     pub(crate) fn holds_events(&self) -> bool {
         self.is_unsettled && !self.backlog.is_empty()
     }
 
-    /// The kernel has not taken all that is queued, for want of memory say: it is offered again,
-    /// for a bounded time.
+    /// The kernel has not taken all queued entries, for example for lack of memory. They are
+    /// submitted again, for a bounded time.
     #[cold]
     fn retry_submit(&mut self) {
         let end = Instant::now() + CANCEL_MAX;
@@ -221,8 +223,8 @@ impl Uring {
         }
     }
 
-    /// Submits and reaps while something is so and requests are under way. False when it has lasted
-    /// too long.
+    /// Submits and reaps while a condition holds and requests are outstanding. False if it has
+    /// lasted too long.
     fn settle_while(&mut self, mut is_so: impl FnMut(&Self) -> bool) -> bool {
         if self.fork.is_child() {
             return false;
@@ -235,22 +237,22 @@ impl Uring {
                 return false;
             }
             let limit = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-            // A signal, the end of the limit: it is tried again. So is anything else, for as
-            // long as there is time.
+            // A signal or the end of the time limit: tried again. Other errors are retried too,
+            // until the time is over.
             let _ = self.enter(true, Some(&limit));
             self.reap();
         }
         true
     }
 
-    /// Submits what is queued and waits for so many completions, for a bounded time.
+    /// Submits the queue and waits for `count` completions, for a bounded time.
     fn enter_for(&mut self, count: usize) {
         let limit = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
         let _ = self.ring.enter_for(u32::try_from(count).unwrap_or(u32::MAX), 0, Some(&limit));
         self.forget_names();
     }
 
-    /// Submits what is queued. What the kernel does not take now stays queued.
+    /// Submits the queue. Entries that the kernel does not take stay queued.
     fn submit(&mut self) {
         let _ = self.ring.submit();
         self.forget_names();
@@ -282,8 +284,8 @@ impl Uring {
         }
     }
 
-    /// Adds what a poll has found to what it has found before, if that waits: one edge after
-    /// another is one event, as epoll's is.
+    /// Merges the result of a poll into its earlier completion, if that is still waiting. As with
+    /// epoll, two edges in a row are one event.
     fn is_merged(&mut self, completion: Completion) -> bool {
         if completion.user_data & tag::MASK >= tag::RECEIVE {
             return false;
@@ -300,7 +302,7 @@ impl Uring {
         }
     }
 
-    /// Takes note of a completion (protocol 2); true when it may have to be reported.
+    /// Records a completion (protocol 2). True if it may have to be reported.
     #[inline]
     fn note(&mut self, completion: &mut Completion) -> bool {
         let tag = completion.user_data & tag::MASK;
@@ -312,8 +314,8 @@ impl Uring {
             completion.user_data = cell.unwrap_or(0) | tag::SEND;
             return cell.is_some();
         }
-        // SAFETY: the kernel hands back what it was given with a request of the cell's, and the
-        // cell is owed this completion (protocol 1).
+        // SAFETY: The kernel returns the value that it was given with a request of this cell. The
+        // cell is owed this completion, so it is allocated (protocol 1).
         let cell = unsafe { Cell::from_exposed(completion.user_data & !tag::MASK) };
         let is_poll = tag < tag::RECEIVE;
         let own_flag = if tag == tag::OUT_POLL { Flags::OUT_IN_FLIGHT } else { Flags::IN_FLIGHT };
@@ -334,19 +336,20 @@ impl Uring {
         !is_poll || is_present
     }
 
-    /// Leaves the ring as another loop needs it to be, before that sleeps: all is submitted, and
-    /// what is there already is told of by `true`.
+    /// Prepares the ring for the sleep of another loop: submits everything, and returns true if
+    /// there are completions already.
     pub(crate) fn settle(&mut self) -> Result<bool, Errno> {
         self.fork.check()?;
         self.arm_all();
         self.push_sends();
         if let Some(host_epoll) = &self.host_epoll {
-            // First this, then the queues: what comes between is told of twice, and nothing is
-            // missed.
+            // This order matters: first this, then the queues. An event in between is then reported
+            // twice, and none is missed.
             host_epoll.quiet()?;
         }
         if self.ring.wants_enter() {
-            // What the kernel says to have and does not bring now will be told of when it comes.
+            // If the kernel has completions that it does not deliver now, it signals them when it
+            // does.
             self.enter(false, None)?;
         }
         if self.sends.any() {
@@ -357,10 +360,10 @@ impl Uring {
         Ok(has_more || self.ring.has_completions())
     }
 
-    /// The set by which another loop can wait, and the ring's serial. The first time, all watched
-    /// cells are to be [told of](Self::tell_host_of).
+    /// The set by which another loop can wait, and the ring's serial number. After the first call,
+    /// [`tell_host_of`](Self::tell_host_of) must be called for all watched cells.
     pub(crate) fn watchable(&mut self) -> Result<(BorrowedFd<'_>, u64), Errno> {
-        // Or the parent's ring would write to an eventfd of the child's.
+        // Otherwise the parent's ring would write to an eventfd of the child.
         self.fork.check()?;
         let host_epoll = match self.host_epoll.take() {
             Some(host_epoll) => host_epoll,
@@ -374,8 +377,8 @@ impl Uring {
         Ok((host_epoll.set(), self.serial))
     }
 
-    /// No other loop waits any more: the kernel need not write to an eventfd for each completion,
-    /// nor changes be told to the set.
+    /// The outer loop no longer waits: the kernel stops writing to the eventfd, and changes are no
+    /// longer passed to the set.
     pub(crate) fn leave_host(&mut self) {
         if self.host_epoll.is_some() && !self.fork.is_child() && self.ring.notify_no_more().is_ok()
         {
@@ -383,7 +386,7 @@ impl Uring {
         }
     }
 
-    /// Makes sure that another loop hears of what comes for a number.
+    /// Makes sure that the outer loop is woken for events of a number.
     ///
     /// # Errors
     /// See [`HostEpoll::watch`].
@@ -391,16 +394,16 @@ impl Uring {
         self.host_epoll.as_mut().map_or(Ok(()), |host_epoll| host_epoll.watch(fd))
     }
 
-    /// After all watches have [ended](Self::end): what the kernel has not ended in time is owed for
-    /// ever.
+    /// Called after all watches have [ended](Self::end). Requests that the kernel has not ended in
+    /// time stay outstanding forever.
     pub(crate) fn close(&mut self) {
         self.backlog.clear();
         self.done.clear();
         for address in self.to_arm.drain(..) {
-            // SAFETY: a listed cell is owed, so its block is allocated (protocol 1).
+            // SAFETY: A listed cell is owed, so its block is allocated (protocol 1).
             unsafe { Cell::from_exposed(address) }.set_flag(Flags::TO_ARM, false);
         }
-        // In a child it is a copy, to which the kernel does not write.
+        // A child has only a copy of the pool, to which the kernel does not write.
         if self.outstanding > 0 && !self.fork.is_child() {
             self.keep_pool();
         }

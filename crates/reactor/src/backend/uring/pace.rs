@@ -1,31 +1,31 @@
-//! When answers that are queued are submitted while a turn still handles completions: they must not
-//! wait for a long turn.
+//! Decides when queued replies are submitted while a turn still handles completions, so that they
+//! do not wait for a long turn.
 //!
-//! Each look at the clock costs as much as a small message's books, so it is looked at only after
-//! some completions, and after each where handlers take long.
+//! Reading the clock costs as much as the bookkeeping of a small message. So it is read only after
+//! several completions, or after each one if handlers are slow.
 
 use core::time::Duration;
 use std::time::Instant;
 
-/// After so many completions that were handled, queued answers are submitted: as many as the kernel
-/// makes ready in one call, so that most turns submit theirs with the wait.
+/// Queued replies are submitted after this many handled completions. It equals the number that the
+/// kernel delivers in one call, so that most turns submit theirs with the wait.
 const HANDLED_MAX: u32 = super::waits::AT_ONCE as u32;
 
-/// The same after so long. A call costs some hundred nanoseconds.
+/// Queued replies are submitted after this time. A call costs some hundred nanoseconds.
 const WAITED_MAX: Duration = Duration::from_micros(100);
 
-/// The most completions between two looks at the clock.
+/// The maximum number of completions between two clock readings.
 const STRIDE_MAX: u32 = 4;
 
 pub(super) struct Pace {
-    /// How many completions are handled before the next look.
+    /// The number of completions until the next check.
     left: u32,
     stride: u32,
-    /// How many were handled since answers were submitted.
+    /// The number of completions handled since replies were last submitted.
     handled: u32,
-    /// When answers were submitted last in this turn, or else when the clock was looked at first.
+    /// The time when replies were last submitted in this turn, or else of the first clock reading.
     since: Option<Instant>,
-    /// How many were handled since then.
+    /// The number of completions handled since then.
     timed: u32,
 }
 
@@ -34,26 +34,25 @@ impl Pace {
         Self { left: STRIDE_MAX, stride: STRIDE_MAX, handled: 0, since: None, timed: 0 }
     }
 
-    /// A wait begins, which submits what is queued. It is not known how long it takes.
+    /// A wait begins, which submits the queue. Its duration is unknown.
     #[inline]
     pub(super) fn begin(&mut self) {
         (self.left, self.handled, self.since) = (self.stride, 0, None);
     }
 
-    /// Whether it is time to look whether what is queued is due. To be asked before a completion is
-    /// handled.
+    /// Whether to check if queued replies are due. Called before a completion is handled.
     #[inline]
     pub(super) fn looks(&mut self) -> bool {
         self.left -= 1;
         self.left == 0
     }
 
-    /// Whether what is queued is to be submitted now.
+    /// Whether queued replies must be submitted now.
     #[cold]
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         self.handled += self.stride;
         let has_waited = match self.since {
-            // The handlers of the last turn took long.
+            // The handlers of the last turn were slow.
             None => self.stride == 1,
             Some(since) => {
                 self.timed += self.stride;
@@ -80,8 +79,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// So many completions of one turn, each handled for so long: how many were handled whenever
-    /// answers were submitted.
+    /// Simulates a turn of `count` completions that take `each` to handle. Returns how many were
+    /// handled at each submission of replies.
     fn turn(pace: &mut Pace, count: u32, each: Duration) -> Vec<u32> {
         let start = Instant::now();
         pace.begin();
@@ -101,7 +100,7 @@ mod tests {
     fn slow_handlers_answers_go_after_each_and_again_together_when_they_are_quick() {
         let mut pace = Pace::new();
         let slow = Duration::from_micros(200);
-        // Nothing is known at first.
+        // At first nothing is known about the handlers.
         assert_eq!(turn(&mut pace, 12, slow), [7, 8, 9, 10, 11]);
         assert_eq!(turn(&mut pace, 6, slow), [0, 1, 2, 3, 4, 5]);
         let quick = turn(&mut pace, 64, Duration::from_micros(2));

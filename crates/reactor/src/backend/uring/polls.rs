@@ -1,12 +1,14 @@
-//! Registrations as polls: when they are armed, what they find, and how they end.
+//! Registrations as polls: how they are armed, report and end.
 //!
-//! A level-triggered interest that grows or shrinks cancels nothing, for the kernel finds what is
-//! to be cancelled by walking through a hash bucket of all that is polled. What is in flight for
-//! more than is asked finds it once, in vain; where writing is asked beside what is in flight, a
-//! poll for that alone is armed beside it.
+//! A change of a level-triggered interest cancels nothing, because the kernel finds a request to
+//! cancel by scanning a hash bucket of all polls. A poll in flight with too many conditions
+//! completes once in vain. If writing is added, a second poll for writing only is armed beside the
+//! poll in flight.
 //!
-//! A poll of the kernel's is not woken for priority alone (`IO_ASYNC_POLL_COMMON` in
-//! io_uring/poll.c takes it for a mark), and tells of it by what the waker said, which for sockets
+//! The kernel does not wake a poll for priority data alone (io_uring/poll.c uses
+//! `IO_ASYNC_POLL_COMMON` as a mark). It reports priority data by the conditions of the waker,
+//! which for sockets contain reading and priority in both cases. So the poll also asks for reading,
+//! and priority is reported only if poll(2) confirms it.
 //! is both for either. So reading is asked for beside it, and priority is believed when poll(2)
 //! says so too.
 
@@ -23,7 +25,7 @@ use crate::{
     interest::{ERR, ET, EXCLUSIVE, HUP, IN, ONESHOT, OUT, PRI},
 };
 
-/// Interests whose changes cancel nothing have none of these.
+/// An interest with one of these flags cannot be changed without a cancellation.
 const UNMERGED: u32 = ET | ONESHOT | EXCLUSIVE | PRI;
 
 impl Uring {
@@ -34,7 +36,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Changes what a cell is watched for to `mask`, which the cell is to note.
+    /// Changes a cell's interest to `mask`. The caller records it in the cell.
     pub(crate) fn modify(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
         self.fork.check()?;
         let is_plain = (cell.armed_mask() | mask) & UNMERGED == 0 && !cell.has_flag(Flags::QUIET);
@@ -47,8 +49,8 @@ impl Uring {
         Ok(())
     }
 
-    /// Ends the watch. The kernel has let go of the file when this returns, unless it has not done
-    /// so for a second.
+    /// Ends the watch. The kernel has released the file when this returns, unless it has failed to
+    /// do so for a second.
     pub(crate) fn delete(&mut self, cell: Cell) {
         cell.set_flag(Flags::DROPPED, true);
         if self.fork.is_child() {
@@ -56,8 +58,8 @@ impl Uring {
         }
         self.withdraw(cell);
         if cell.has_flag(Flags::TO_ARM) && self.to_arm.last() == Some(&cell.expose()) {
-            // Added and deleted within one turn: without this its block would wait for the next
-            // wait.
+            // Added and deleted within one turn: without this, its block would stay allocated until
+            // the next wait.
             self.to_arm.pop();
             cell.set_flag(Flags::TO_ARM, false);
         }
@@ -69,7 +71,7 @@ impl Uring {
             self.is_unsettled = true;
         }
         self.strike_out(cell.expose());
-        // Rule 14: the number may be given away now.
+        // Rule 14: the number may be passed on now.
         if self.named.may_have(cell.fd()) {
             self.submit();
             if self.ring.queued() > 0 {
@@ -78,8 +80,8 @@ impl Uring {
         }
     }
 
-    /// What a deleted cell has received, and what waits to be reported, is nobody's from here on;
-    /// the buffers go back in their turn (protocol 3).
+    /// Discards the received bytes and waiting completions of a deleted cell. Its buffers are
+    /// returned later, in their order (protocol 3).
     fn strike_out(&mut self, address: u64) {
         for kept in &mut self.backlog {
             if kept.user_data & !tag::MASK == address {
@@ -88,8 +90,8 @@ impl Uring {
         }
     }
 
-    /// Ends all watches at once, those that were armed last first: they stand first in the kernel's
-    /// buckets. For the reactor's own end.
+    /// Ends all watches at once, when the reactor is dropped. The polls armed last are cancelled
+    /// first, because they are the first in the kernel's buckets.
     pub(crate) fn end(&mut self, cells: impl Iterator<Item = Cell>) {
         if self.fork.is_child() {
             cells.for_each(|cell| cell.set_flag(Flags::DROPPED, true));
@@ -117,7 +119,7 @@ impl Uring {
         self.settle_while(|_| true);
     }
 
-    /// Cancels the present polls, if there are any, and discards what they have reported.
+    /// Cancels the present polls, if any, and discards their waiting completions.
     pub(super) fn withdraw(&mut self, cell: Cell) {
         let address = cell.expose();
         if !self.backlog.is_empty() {
@@ -135,7 +137,7 @@ impl Uring {
         }
     }
 
-    /// Notes that a poll is to be armed for the cell.
+    /// Adds the cell to the list of polls to arm.
     #[inline]
     pub(super) fn list(&mut self, cell: Cell) {
         if !cell.has_flag(Flags::TO_ARM) {
@@ -144,12 +146,12 @@ impl Uring {
         }
     }
 
-    /// Queues the polls that are to be armed.
+    /// Queues the polls that must be armed.
     pub(super) fn arm_all(&mut self) {
         let mut listed = mem::take(&mut self.to_arm);
         let is_far_too_large = listed.len() < listed.capacity() / TO_ARM_SPARE;
         for address in listed.drain(..) {
-            // SAFETY: a listed cell is owed, so its block is allocated (protocol 1).
+            // SAFETY: A listed cell is owed, so its block is allocated (protocol 1).
             let cell = unsafe { Cell::from_exposed(address) };
             cell.set_flag(Flags::TO_ARM, false);
             if cell.has_flag(Flags::DROPPED) {
@@ -162,8 +164,8 @@ impl Uring {
                 self.arm(cell);
             }
         }
-        // What was listed meanwhile waits for the next time; the larger memory is kept (rule 12),
-        // unless many have been added at once and few fire.
+        // Cells listed meanwhile wait for the next call. The larger memory is kept (rule 12),
+        // unless many cells were added at once and few fire.
         if is_far_too_large && listed.capacity() > TO_ARM_KEPT {
             listed.shrink_to(TO_ARM_KEPT);
         }
@@ -199,8 +201,8 @@ impl Uring {
         self.outstanding += 1;
     }
 
-    /// The interest of a cell whose poll is in flight has changed, or what it has beside it has
-    /// fired: what is missing is armed beside it, or all of it anew.
+    /// The interest of a cell with a poll in flight has changed, or its poll for writing has fired.
+    /// Arms a poll for the missing conditions, or replaces all polls.
     #[cold]
     fn top_up(&mut self, cell: Cell) {
         if cell.has_flag(Flags::QUIET) {
@@ -215,7 +217,7 @@ impl Uring {
         let mask = cell.armed_mask();
         let lacks_in = mask & IN != 0 && !has_in;
         let lacks_out = mask & OUT != 0 && !has_out;
-        // What was cancelled may be taken for it for as long as it has not completed.
+        // A cancelled poll could be mistaken for the new one until it has completed.
         if lacks_in || lacks_out && cell.polls() > 1 {
             self.withdraw(cell);
         } else if lacks_out {
@@ -226,7 +228,7 @@ impl Uring {
         }
     }
 
-    /// What a poll has found, as far as it was asked for, and what becomes of the poll.
+    /// Filters the conditions that a poll has found by the interest, and updates the poll's state.
     #[inline]
     pub(super) fn conditions(&mut self, cell: Cell, completion: Completion) -> u32 {
         let mask = cell.armed_mask();
@@ -239,7 +241,7 @@ impl Uring {
         let ready = found & (mask & CONDITIONS | ERR | HUP);
         if completion.has_more() {
             if ready != 0 && cell.has_flag(Flags::QUIET) {
-                // What was asked for has come: from here on it is watched in its own manner again.
+                // A requested condition has come: the normal kind of poll is used again.
                 self.withdraw(cell);
                 if mask & ONESHOT == 0 {
                     self.list(cell);
@@ -254,23 +256,23 @@ impl Uring {
         ready
     }
 
-    /// A poll has completed. It is quiet from here on if it would complete again at once, and in
+    /// A poll has completed. The cell becomes quiet if the poll would complete again at once and in
     /// vain.
     #[inline]
     fn set_quiet(&mut self, cell: Cell, ready: u32, found: u32) {
         let mask = cell.armed_mask();
-        // What the kernel tells of unasked, or data that priority alone does not ask for. Reading
-        // and writing may have been asked for before.
+        // Conditions that the kernel reports without a request, or data found by a poll for
+        // priority only. Reading and writing may be left over from an earlier interest.
         let is_unasked = found & !(IN | OUT) != 0 || found == 0 || mask & PRI != 0;
         let is_quiet = ready == 0 && is_unasked && mask & (ET | ONESHOT) != ET;
         if is_quiet {
-            // One poll watches all of it.
+            // One poll watches all conditions.
             self.withdraw(cell);
         }
         cell.set_flag(Flags::QUIET, is_quiet);
     }
 
-    /// What becomes of a cell whose poll for writing beside the present one has completed.
+    /// Updates a cell whose second poll, for writing, has completed.
     fn after_out_poll(&mut self, cell: Cell, ready: u32, found: u32) {
         if cell.armed_mask() & OUT == 0 || cell.has_flag(Flags::QUIET) {
             return;
@@ -281,25 +283,25 @@ impl Uring {
         self.list(cell);
     }
 
-    /// The kernel has refused a poll, or given it up.
+    /// The kernel has rejected or ended a poll.
     #[cold]
     fn refused(&mut self, cell: Cell, completion: Completion) -> u32 {
         if completion.has_more() {
             return 0;
         }
         if cell.has_flag(Flags::INTERNAL) {
-            // Without it no other thread could wake the loop.
+            // Without this poll no other thread could wake the loop.
             self.list(cell);
             return 0;
         }
-        // As for a change that epoll refuses at the flush: one error event, and it is absent until
-        // it is changed again.
+        // As after a change that epoll rejects at the flush: one error event, and the cell is
+        // absent until its next change.
         cell.set_flag(Flags::ABSENT, true);
         ERR
     }
 }
 
-/// What a poll has found, with priority as poll(2) says it.
+/// The conditions that a poll has found, with priority as poll(2) reports it.
 #[cold]
 fn ask_for_priority(fd: i32, found: u32) -> u32 {
     if found & (IN | PRI) == 0 {

@@ -1,29 +1,29 @@
-//! The memory that streams receive into on a ring: buffers that the kernel takes from a row of its
-//! own, one pool for all streams of a reactor.
+//! The memory that streams receive into on a ring: provided buffers that the kernel takes from a
+//! buffer ring, here called the row. One pool serves all streams of a reactor.
 //!
-//! The kernel fills a buffer, says which, and has it no more. With `IOU_PBUF_RING_INC` it fills one
-//! buffer bit by bit, and says when it has done with it. A buffer is free again when the kernel has
-//! done with it and nobody looks at a part of it: no handler, and no answer that is to be sent from
-//! there.
+//! The kernel fills a buffer, reports which one, and gives it up. With `IOU_PBUF_RING_INC` it fills
+//! one buffer incrementally, and reports when it is done with it. A buffer is free again when the
+//! kernel is done with it and no part of it is in use. A handler or a reply that is sent from the
+//! buffer may use a part.
 //!
-//! The row is kept short, and what was freed last goes back to it first: so a few buffers are used
-//! over and over, and are in the processor's cache. When a receive finds none, the row becomes
-//! twice as long, up to all that there are.
+//! The row is kept short, and the buffer freed last is returned to it first. So a few buffers are
+//! reused all the time and stay in the processor's cache. When a receive finds no buffer, the
+//! length of the row doubles, up to the number of buffers.
 //!
 //! # The protocol of this module
 //!
-//! 1. Buffers and row are mapped when the pool is made and unmapped when the last [`Lent`] and the
-//!    pool are gone; whoever closes a ring that may still write to them
-//!    [keeps](Pool::keep_for_ever) them.
-//! 2. Of each buffer, the bytes before `taken` have been handed over by the kernel, in parts that
-//!    do not overlap: one for each [`Pool::claim`]. The kernel writes to the rest while it
-//!    [`is out`](Slot::is_out). A part is lent while a [`Lent`] has it; the buffer goes back to the
-//!    kernel when nothing of it is lent and it is not out.
-//! 3. Of one part there may be two [`Lent`]s: the one that a handler reads and changes, and one by
-//!    which an answer is sent, whose bytes nobody changes any more, since the handler has given up
-//!    its [`Input`](crate::stream::Input) for it. Only the first is turned into a slice.
-//! 4. The row is written by this thread alone: an entry first, then the tail, with a barrier
-//!    between them. The kernel reads both and writes neither.
+//! 1. Buffers and row are mapped when the pool is made, and unmapped when the pool and the last
+//!    [`Lent`] are dropped. Code that closes a ring that may still write to them must
+//!    [keep](Pool::keep_for_ever) them.
+//! 2. The kernel has handed over the bytes of a buffer before `taken`, in parts that do not
+//!    overlap: one for each [`Pool::claim`]. It writes to the rest while the buffer
+//!    [`is out`](Slot::is_out). A part is lent while a [`Lent`] refers to it. The buffer returns to
+//!    the kernel when no part is lent and it is not out.
+//! 3. One part may have two [`Lent`]s: one that a handler reads and changes, and one from which a
+//!    reply is sent. The bytes of a reply no longer change, because the handler has given up its
+//!    [`Input`](crate::stream::Input) for it. Only the first is turned into a slice.
+//! 4. Only this thread writes to the row: an entry first, then the tail, with a barrier between
+//!    them. The kernel reads both and writes neither.
 
 #![allow(
     unsafe_code,
@@ -41,21 +41,21 @@ use std::rc::Rc;
 
 use rustix::io::Errno;
 
-/// linux/io_uring.h.
+/// From linux/io_uring.h.
 const CQE_F_BUFFER: u32 = 1;
 const CQE_F_BUF_MORE: u32 = 1 << 4;
 const CQE_BUFFER_SHIFT: u32 = 16;
 
-/// How many buffers the kernel has at first, of those that it fills bit by bit: room for what one
-/// call makes ready, twenty receives of up to 25 KiB each. All of them would be more than fits into
-/// the processor's cache, and since the kernel takes the oldest, each receive would write to the
-/// coldest memory there is.
+/// The initial length of the row with incremental buffers. It has room for the data that one call
+/// delivers: twenty receives of up to 25 KiB each. All the buffers together would not fit into the
+/// processor's cache. Since the kernel takes the oldest buffer, each receive would then write to
+/// the coldest memory.
 const ROW_INCREMENTAL: u16 = 3;
 
-/// The same where each receive takes a buffer of its own.
+/// The initial length if each receive takes a buffer of its own.
 const ROW_PLAIN: u16 = 32;
 
-/// How many buffers there are, and of what size.
+/// The number and the size of the buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolSize {
     /// A power of two, at least two.
@@ -65,17 +65,17 @@ pub(crate) struct PoolSize {
 }
 
 impl PoolSize {
-    /// Where a buffer is filled bit by bit. A message that crosses the end of one comes in two
-    /// parts and has to be put together: of those of 16 KiB, one in sixteen.
+    /// For incremental buffers. A message that crosses the end of a buffer arrives in two parts and
+    /// must be reassembled. With messages of 16 KiB, that is one in sixteen.
     pub(crate) const INCREMENTAL: Self = Self { count: 16, size: 256 << 10 };
-    /// Where each receive takes a buffer of its own.
+    /// If each receive takes a buffer of its own.
     pub(crate) const PLAIN: Self = Self { count: 256, size: 16 << 10 };
 
     pub(crate) const COUNT_MAX: u16 = 1 << 15;
     pub(crate) const SIZE_MIN: u32 = 256;
     pub(crate) const SIZE_MAX: u32 = 1 << 20;
 
-    /// The nearest size that can be had.
+    /// The nearest valid size.
     pub(crate) const fn of(count: u16, size: u32) -> Self {
         let mut to = 2;
         while to < count && to < Self::COUNT_MAX {
@@ -90,7 +90,7 @@ impl PoolSize {
     }
 }
 
-/// `struct io_uring_buf`. The row's tail lies in `reserved` of the first one.
+/// `struct io_uring_buf`. The row's tail is stored in `reserved` of the first one.
 #[repr(C)]
 struct Entry {
     address: u64,
@@ -105,19 +105,19 @@ const _: () = assert!(
         && offset_of!(Entry, reserved) == 14
 );
 
-/// What is known of a buffer.
+/// The state of a buffer.
 #[derive(Default)]
 struct Slot {
-    /// How many of its bytes the kernel has handed over.
+    /// The number of its bytes that the kernel has handed over.
     taken: Cell<u32>,
-    /// How many [`Lent`]s are in it.
+    /// The number of [`Lent`]s that refer to it.
     lent: Cell<u32>,
-    /// The kernel has it.
+    /// The kernel owns it.
     is_out: Cell<bool>,
 }
 
-/// Zeroed memory that begins at a page, as the kernel wants the row to. A page of it takes memory
-/// only when it has been written to.
+/// Zeroed memory that starts at a page boundary, as the kernel requires for the row. A page uses
+/// memory only after it was written to.
 struct Mapping {
     start: NonNull<u8>,
     len: usize,
@@ -129,10 +129,11 @@ impl Mapping {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
+        // SAFETY: A mapping at an address that the kernel chooses replaces no other mapping.
         let start = unsafe { mmap_anonymous(core::ptr::null_mut(), len, protection, flags) }?;
-        // A huge page would take memory for buffers that nothing is received into. A kernel without
-        // those refuses, and has none. SAFETY: the advice changes no contents.
+        // A huge page would use memory for buffers that are never written. A kernel without huge
+        // pages rejects the advice, which is harmless. SAFETY: The advice does not change the
+        // contents.
         let _ = unsafe { madvise(start, len, Advice::LinuxNoHugepage) };
         Ok(Self { start: NonNull::new(start.cast()).ok_or(Errno::NOMEM)?, len })
     }
@@ -141,18 +142,19 @@ impl Mapping {
 #[cfg(not(miri))]
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, of this length, and nobody has a part of it (protocol 1). It
-        // cannot fail for a whole mapping of ours.
+        // SAFETY: The mapping is ours, has this length, and no part of it is in use (protocol 1).
+        // munmap(2) cannot fail for a whole mapping of ours.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// Miri has no madvise(2), and checks what is allocated.
+/// Miri has no madvise(2), and checks allocations.
 #[cfg(miri)]
 impl Mapping {
     fn new(len: usize) -> Result<Self, Errno> {
         let layout = core::alloc::Layout::from_size_align(len, 4096).map_err(|_| Errno::NOMEM)?;
-        // SAFETY: there are at least two buffers of some bytes, so the layout is not of size zero.
+        // SAFETY: There are at least two buffers, none of them empty, so the size of the layout is
+        // not zero.
         let start = unsafe { std::alloc::alloc_zeroed(layout) };
         Ok(Self { start: NonNull::new(start).ok_or(Errno::NOMEM)?, len })
     }
@@ -163,7 +165,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         let layout =
             core::alloc::Layout::from_size_align(self.len, 4096).expect("it was one in `new`");
-        // SAFETY: it was allocated with this layout in `new`, and nobody has a part of it (protocol
+        // SAFETY: It was allocated with this layout in `new`, and no part of it is in use (protocol
         // 1).
         unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) };
     }
@@ -175,12 +177,12 @@ struct Memory {
     size: PoolSize,
     is_incremental: bool,
     tail: Cell<u16>,
-    /// How many buffers the kernel has.
+    /// The number of buffers that the kernel owns.
     out: Cell<u16>,
-    /// How many it is to have, if there are enough: with few of them the same memory is used again
-    /// while it is in the processor's cache.
+    /// The target for `out`, if there are enough buffers. With few buffers, the same memory is
+    /// reused while it is in the processor's cache.
     row_len: Cell<u16>,
-    /// Buffers that the kernel need not have now. The one that was used last comes first.
+    /// Buffers that the kernel does not need now. The one used last is taken first.
     spares: RefCell<Vec<u16>>,
     slots: Box<[Slot]>,
 }
@@ -195,34 +197,36 @@ impl Memory {
         self.out.set(self.out.get() + 1);
         let tail = self.tail.get();
         let place = usize::from(tail & (self.size.count - 1));
-        // SAFETY: the place is below the count of entries (protocol 1).
+        // SAFETY: The index is below the number of entries, so the address is inside the row
+        // (protocol 1).
         let entry = unsafe { self.row.start.cast::<Entry>().add(place) };
         let address = self.at(buffer, 0).as_ptr().expose_provenance() as u64;
-        // SAFETY: the entry is the kernel's to read when the tail has passed it, and nobody's
-        // reference.
+        // SAFETY: The address is inside the row and aligned. The kernel reads the entry only after
+        // the tail has passed it, and no reference to it exists.
         unsafe { entry.cast::<u64>().write(address) };
-        // The length and the buffer's number, one by one: the tail lies behind the first entry's
-        // number, and is not to be written here. SAFETY: inside the entry, as are the others.
+        // The length and the buffer's number are written separately: in the first entry the tail
+        // follows the number and must not be written here. SAFETY: The field is inside the entry,
+        // like the other fields.
         let len = unsafe { entry.byte_add(offset_of!(Entry, len)) };
-        // SAFETY: as above.
+        // SAFETY: As above.
         unsafe { len.cast::<u32>().write(self.size.size) };
-        // SAFETY: as above.
+        // SAFETY: As above.
         let number = unsafe { entry.byte_add(offset_of!(Entry, buffer)) };
-        // SAFETY: as above.
+        // SAFETY: As above.
         unsafe { number.cast::<u16>().write(buffer) };
         self.tail.set(tail.wrapping_add(1));
-        // SAFETY: inside the first entry, which is allocated.
+        // SAFETY: It is inside the first entry, which is allocated.
         let shared = unsafe { self.row.start.byte_add(offset_of!(Entry, reserved)) };
-        // SAFETY: it is aligned for a `u16`, which only this thread writes, and always in this way.
+        // SAFETY: It is aligned for a `u16`. Only this thread writes it, and always as an atomic.
         let shared = unsafe { AtomicU16::from_ptr(shared.cast().as_ptr()) };
         shared.store(tail.wrapping_add(1), Ordering::Release);
     }
 
-    /// Where a byte of a buffer is.
+    /// The address of a byte in a buffer.
     fn at(&self, buffer: u16, offset: u32) -> NonNull<u8> {
         debug_assert!(buffer < self.size.count && offset <= self.size.size);
         let offset = usize::from(buffer) * self.size.size as usize + offset as usize;
-        // SAFETY: it lies inside the buffers or one past them (protocol 1).
+        // SAFETY: It is inside the buffers, or one past their end (protocol 1).
         unsafe { self.buffers.start.add(offset) }
     }
 
@@ -240,7 +244,7 @@ impl Memory {
         }
     }
 
-    /// Nobody looks at a buffer any more.
+    /// The last part of a buffer was released.
     fn put_back(&self, buffer: u16) {
         if self.out.get() < self.row_len.get() {
             self.give(buffer);
@@ -249,7 +253,7 @@ impl Memory {
         }
     }
 
-    /// The kernel has done with a buffer: it gets another one for it.
+    /// The kernel is done with a buffer: it gets another one instead.
     fn take_out(&self, slot: &Slot) {
         slot.is_out.set(false);
         self.out.set(self.out.get() - 1);
@@ -268,10 +272,11 @@ impl Memory {
 pub(crate) struct Pool(Rc<Memory>);
 
 impl Pool {
-    /// Buffers, some of which the kernel has as soon as it knows of the [row](Self::row).
+    /// Creates the buffers. The kernel owns some of them as soon as the [row](Self::row) is
+    /// registered.
     ///
     /// # Errors
-    /// What mmap(2) says: the process has no memory left, or no address space.
+    /// The errors of mmap(2): no memory or no address space left.
     pub(crate) fn new(size: PoolSize, is_incremental: bool) -> Result<Self, Errno> {
         let slots = (0..size.count).map(|_| Slot::default()).collect();
         let row_len = if is_incremental { ROW_INCREMENTAL } else { ROW_PLAIN }.min(size.count);
@@ -299,12 +304,12 @@ impl Pool {
         self.0.size
     }
 
-    /// How many buffers the kernel can take from the row, the one that it is filling included.
+    /// The number of buffers that the kernel can use, including the one that it is filling.
     pub(crate) fn out(&self) -> usize {
         usize::from(self.0.out.get())
     }
 
-    /// The kernel has found no buffer: from now on it has twice as many, as far as there are some.
+    /// The kernel has found no buffer: doubles the length of the row, as far as there are buffers.
     #[cold]
     pub(crate) fn grow(&self) {
         let memory = &self.0;
@@ -312,7 +317,7 @@ impl Pool {
         memory.fill();
     }
 
-    /// How many buffers are neither the kernel's nor spare.
+    /// The number of buffers that are neither the kernel's nor spare.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         let memory = &self.0;
@@ -321,8 +326,8 @@ impl Pool {
             - memory.spares.borrow().len()
     }
 
-    /// What a completion has brought, by its result and flags; nothing if it names no buffer. To be
-    /// called for every completion once, in their order.
+    /// The bytes of a completion, by its result and flags. `None` if it names no buffer. Must be
+    /// called once for every completion, in their order.
     #[inline]
     pub(crate) fn claim(&self, result: i32, flags: u32) -> Option<Lent> {
         if flags & CQE_F_BUFFER == 0 {
@@ -338,17 +343,17 @@ impl Pool {
             memory.take_out(slot);
         }
         let lent = memory.lend(buffer, memory.at(buffer, start), len);
-        // One without a byte goes back at once, with what it may have ended.
+        // An empty part is released at once. That may also release its buffer.
         (len > 0).then_some(lent)
     }
 
-    /// Another hold of lent bytes, to send them from where they are; none if they are not of this
-    /// pool.
+    /// A second reference to lent bytes, to send them without a copy. `None` if the bytes are not
+    /// in this pool.
     #[inline]
     pub(crate) fn lend_again(&self, bytes: &[u8]) -> Option<Lent> {
         let memory = &self.0;
         let offset = bytes.as_ptr().addr().checked_sub(memory.buffers.start.addr().get())?;
-        // In so few bits a division is quick.
+        // A division of `u32` is faster.
         let offset = u32::try_from(offset).ok()?;
         let buffer = u16::try_from(offset / memory.size.size)
             .ok()
@@ -359,13 +364,13 @@ impl Pool {
         Some(memory.lend(buffer, start, u32::try_from(bytes.len()).ok()?))
     }
 
-    /// Never frees the memory: the ring may write to it still.
+    /// Keeps the memory forever, because the ring may still write to it.
     pub(crate) fn keep_for_ever(&self) {
         core::mem::forget(Rc::clone(&self.0));
     }
 }
 
-/// A part of a buffer. When it is dropped the buffer may go back to the kernel.
+/// A part of a buffer. When it is dropped, the buffer may return to the kernel.
 pub(crate) struct Lent {
     memory: Rc<Memory>,
     start: NonNull<u8>,
@@ -377,13 +382,13 @@ impl Lent {
     /// The bytes, for the handler that has received them.
     #[inline]
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the kernel has handed these bytes over, and to nobody else, and gets them back
-        // only when this is dropped (protocol 2); the memory lives as long (protocol 1). Who has
-        // another hold of them makes no slice of it (protocol 3).
+        // SAFETY: The kernel has handed over these bytes to this value only. It gets them back only
+        // after this is dropped (protocol 2), and the memory lives as long (protocol 1). A second
+        // reference to them makes no slice (protocol 3).
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len as usize) }
     }
 
-    /// Where the bytes are, to be read for as long as this lives.
+    /// The address of the bytes, readable as long as `self` lives.
     #[cfg(test)]
     pub(crate) fn start(&self) -> *const u8 {
         self.start.as_ptr()
@@ -407,10 +412,10 @@ mod tests {
         CQE_F_BUFFER | if has_more { CQE_F_BUF_MORE } else { 0 } | buffer << CQE_BUFFER_SHIFT
     }
 
-    /// The kernel's side of the row: what it takes next.
+    /// Simulates the kernel's side of the row: the index that it takes next.
     struct Kernel {
         head: u16,
-        /// The buffer that it fills, and how far.
+        /// The buffer that it fills, and the number of bytes filled.
         filling: Option<(u16, u32)>,
     }
 
@@ -423,9 +428,9 @@ mod tests {
                 None => {
                     let place = usize::from(self.head & (memory.size.count - 1));
                     self.head = self.head.wrapping_add(1);
-                    // SAFETY: the place is below the count of entries.
+                    // SAFETY: The index is below the number of entries.
                     let entry = unsafe { memory.row.start.cast::<Entry>().add(place) };
-                    // SAFETY: an entry of the row, which nobody writes now.
+                    // SAFETY: It is an entry of the row, and no code writes it now.
                     let entry = unsafe { entry.as_ref() };
                     assert_eq!(
                         (entry.address, entry.len),
@@ -435,7 +440,7 @@ mod tests {
                 }
             };
             let len = len.min(memory.size.size - from);
-            // SAFETY: the part of the buffer that the kernel has.
+            // SAFETY: It is in the part of the buffer that the kernel owns.
             unsafe { memory.at(buffer, from).write_bytes(buffer as u8 ^ 0x5a, len as usize) };
             let has_more = memory.is_incremental && from + len < memory.size.size;
             if has_more {
@@ -523,8 +528,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 128 }, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever is received and whenever it is let go: no two parts overlap, and in the end the
-        /// kernel has every buffer again.
+        /// For any order of receives and releases, no two parts overlap, and in the end the kernel
+        /// has every buffer again.
         #[test]
         fn buffers_are_neither_lost_nor_lent_twice(is_incremental: bool, count in 1u16..8, steps in prop::collection::vec((0u32..400, 0usize..4), 1..60)) {
             let pool = Pool::new(PoolSize::of(count, 256), is_incremental).unwrap();

@@ -1,17 +1,17 @@
-//! The two queues of an io_uring(7) and the one system call that serves them.
+//! The two queues of an io_uring(7), and the system call that serves them.
 //!
 //! # The protocol of this module
 //!
-//! 1. The thread that made the ring is the only one that touches it, and the process that made it:
-//!    a child of fork(2) shares the queues' memory with its parent, so the caller asks the
-//!    [`ForkGuard`](crate::backend::fork::ForkGuard) first.
-//! 2. Memory that a pushed entry names stays valid until the entry has completed for good.
+//! 1. Only the thread and the process that made the ring use it. A child of fork(2) shares the
+//!    memory of the queues with its parent, so the caller first checks the
+//!    [`ForkGuard`](crate::backend::fork::ForkGuard).
+//! 2. Memory that a pushed entry names stays valid until the entry's final completion.
 //!    [`Ring::push`] is `unsafe` for that reason; [`poll`](Ring::poll) and [`cancel`](Ring::cancel)
 //!    name none.
-//! 3. An entry that finds no room waits in `spill`, behind which all later ones wait too: the
-//!    kernel gets them in the order in which they were pushed.
-//! 4. The index under which the ring is registered belongs to this thread and is given back before
-//!    the ring is closed: it keeps the ring alive.
+//! 3. An entry without room in the queue waits in `spill`, and all later entries wait behind it:
+//!    the kernel gets them in the order in which they were pushed.
+//! 4. The index under which the ring is registered belongs to this thread. It is returned before
+//!    the ring is closed, because it keeps the ring alive.
 
 #![allow(
     unsafe_code,
@@ -41,15 +41,15 @@ use rustix::{
 use super::features::{RingError, RingFeatures, RingSettings, note_close, set_up};
 use crate::backend::last_errno;
 
-/// linux/io_uring.h.
+/// From linux/io_uring.h.
 const IORING_REGISTER_RING_FDS: u32 = 20;
 const IORING_UNREGISTER_RING_FDS: u32 = 21;
 
-/// How long a wait lasts at most while the kernel does not take what was submitted, for want of
-/// memory say. Then it is offered again.
+/// The longest wait while the kernel does not take submitted entries, for example for lack of
+/// memory. Then they are submitted again.
 const STALLED: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// `struct io_uring_rsrc_update`, as `IORING_REGISTER_RING_FDS` takes it.
+/// `struct io_uring_rsrc_update`, the argument of `IORING_REGISTER_RING_FDS`.
 #[repr(C)]
 struct RingUpdate {
     offset: u32,
@@ -63,17 +63,17 @@ const _: () = {
     assert!(size_of::<Timespec>() == 16);
 };
 
-/// One entry of the queue of completions.
+/// An entry of the completion queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
     pub(crate) user_data: u64,
-    /// What the request came to: a count, a set of conditions, or an error number below zero.
+    /// The result of the request: a count, a set of conditions, or a negative error number.
     pub(crate) result: i32,
     pub(crate) flags: u32,
 }
 
 impl Completion {
-    /// Whether the request will complete again.
+    /// Whether further completions of the request follow.
     #[inline(always)]
     pub(crate) fn has_more(self) -> bool {
         cqueue::more(self.flags)
@@ -83,15 +83,14 @@ impl Completion {
 pub(crate) struct Ring {
     ring: IoUring,
     features: RingFeatures,
-    /// Whether the queue of completions is empty, at the price of two loads. It looks at the ring's
-    /// memory, so it is not used after the ring.
+    /// Checks with two loads whether the completion queue is empty. It reads the ring's memory, so
+    /// it must not be used after the ring is dropped.
     arrived: CompletionStatus,
-    /// What names the ring in io_uring_enter(2): an index, or its descriptor.
+    /// The ring's name for io_uring_enter(2): an index, or its descriptor.
     name: RawFd,
-    /// `IORING_ENTER_REGISTERED_RING`, where the name is an index.
+    /// `IORING_ENTER_REGISTERED_RING` if the name is an index.
     name_flag: Enter,
-    /// Entries in the queue that the kernel has not taken: it takes some in a call of ours and at
-    /// no other time.
+    /// Queued entries that the kernel has not taken. It takes entries only during our system calls.
     untaken: u32,
     /// Entries that found no room in the queue (protocol 3).
     spill: VecDeque<squeue::Entry>,
@@ -103,7 +102,8 @@ impl Ring {
     pub(crate) fn new(settings: RingSettings) -> Result<Self, RingError> {
         let (mut ring, features) = set_up(settings)?;
         let name = ring.as_raw_fd();
-        // SAFETY: it is kept beside the ring and used by methods of what has both.
+        // SAFETY: It is stored beside the ring, and only methods of the struct that owns both use
+        // it.
         let arrived = unsafe { ring.completion().status() };
         let mut ring = Self {
             ring,
@@ -118,27 +118,27 @@ impl Ring {
         if features.has(RingFeatures::REGISTERED) {
             ring.register();
         }
-        // A filter may allow to set a ring up and refuse to enter it.
+        // A seccomp filter may allow creating a ring but forbid entering it.
         match ring.call(0, 0, 0, Enter::GETEVENTS, None) {
             Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NOSYS)) => {
                 Err(RingError::Forbidden(errno))
             }
-            // What else may come of an empty call (a signal, say) is no refusal.
+            // Other results of an empty call, such as a signal, are not a rejection.
             _ => Ok(ring),
         }
     }
 
-    /// What was had of what was asked for.
+    /// The features that the ring has, of those requested.
     pub(crate) fn features(&self) -> RingFeatures {
         self.features
     }
 
-    /// Has the kernel name the ring by an index. Where it refuses (a kernel before 5.18, or 16
-    /// rings of this thread are registered), the descriptor does.
+    /// Registers the ring, so that the kernel finds it by an index. If that fails (a kernel before
+    /// 5.18, or 16 registered rings of this thread), the descriptor is used.
     fn register(&mut self) {
         let mut update = RingUpdate { offset: u32::MAX, reserved: 0, data: 0 };
         update.data = u64::try_from(self.ring.as_raw_fd()).unwrap_or(u64::MAX);
-        // SAFETY: one update, which lives through the call.
+        // SAFETY: There is one update, which lives through the call.
         let outcome =
             unsafe { self.control(IORING_REGISTER_RING_FDS, (&raw mut update).cast(), 1) };
         match (outcome, i32::try_from(update.offset)) {
@@ -147,17 +147,17 @@ impl Ring {
         }
     }
 
-    /// For a child of fork(2), whose thread may have a ring of its own under the same index.
+    /// For a child of fork(2): its thread may have a ring of its own under the same index.
     pub(super) fn disown_index(&mut self) {
         (self.name, self.name_flag) = (self.ring.as_raw_fd(), Enter::empty());
     }
 
-    /// Gives the index back (protocol 4).
+    /// Returns the index (protocol 4).
     fn unregister(&mut self) {
         if !self.name_flag.is_empty() {
             let mut update =
                 RingUpdate { offset: u32::try_from(self.name).unwrap_or(0), reserved: 0, data: 0 };
-            // SAFETY: one update, which lives through the call.
+            // SAFETY: There is one update, which lives through the call.
             let _ =
                 unsafe { self.control(IORING_UNREGISTER_RING_FDS, (&raw mut update).cast(), 1) };
             self.disown_index();
@@ -167,14 +167,14 @@ impl Ring {
     /// io_uring_register(2).
     ///
     /// # Safety
-    /// The argument is what the operation takes, `count` of them.
+    /// `argument` must point to `count` values of the type that the operation takes.
     pub(crate) unsafe fn control(
         &self,
         operation: u32,
         argument: *mut c_void,
         count: u32,
     ) -> Result<i32, Errno> {
-        // SAFETY: the ring is open; the rest is the caller's promise.
+        // SAFETY: The ring is open. The caller guarantees the rest.
         let outcome = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_register,
@@ -187,27 +187,27 @@ impl Ring {
         i32::try_from(outcome).ok().filter(|outcome| *outcome >= 0).ok_or_else(last_errno)
     }
 
-    /// Has the kernel write to an eventfd whenever a completion comes, or is ready to be made.
+    /// Makes the kernel write to an eventfd whenever a completion is posted or can be delivered.
     pub(crate) fn notify(&self, eventfd: BorrowedFd<'_>) -> Result<(), Errno> {
         let outcome = self.ring.submitter().register_eventfd(eventfd.as_raw_fd());
         outcome.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
 
-    /// Takes [`notify`](Self::notify) back.
+    /// Undoes [`notify`](Self::notify).
     pub(crate) fn notify_no_more(&self) -> Result<(), Errno> {
         let outcome = self.ring.submitter().unregister_eventfd();
         outcome.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
 
-    /// Queues an entry. It goes to the kernel with the next [`enter`](Self::enter) or
-    /// [`submit`](Self::submit), or now if the queue is full.
+    /// Queues an entry. The next [`enter`](Self::enter) or [`submit`](Self::submit) submits it, or
+    /// this call if the queue is full.
     ///
     /// # Safety
-    /// Protocol 2, for the memory that the entry names.
+    /// Protocol 2 must hold for the memory that the entry names.
     #[inline]
     pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) {
         if self.spill.is_empty() {
-            // SAFETY: the caller's promise is what the queue asks for.
+            // SAFETY: The caller's guarantee is the one that the queue requires.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 self.untaken += 1;
                 return;
@@ -218,17 +218,17 @@ impl Ring {
 
     #[cold]
     fn push_spilled(&mut self, entry: &squeue::Entry) {
-        // What it says now it says again when somebody waits.
+        // The next wait reports this error again.
         let _ = self.submit();
         self.spill.push_back(entry.clone());
         self.unspill();
     }
 
-    /// Moves entries that found no room to where there is some now.
+    /// Moves entries from `spill` to the queue as far as there is room.
     #[inline]
     fn unspill(&mut self) {
         while let Some(entry) = self.spill.front() {
-            // SAFETY: whoever pushed it has made the promise.
+            // SAFETY: The caller that pushed the entry has given the guarantee.
             if unsafe { self.ring.submission().push(entry) }.is_err() {
                 return;
             }
@@ -237,7 +237,7 @@ impl Ring {
         }
     }
 
-    /// Queues a poll of a descriptor, by its number: once, or for every change until it is
+    /// Queues a poll of a descriptor by its number: for one event, or for every event until it is
     /// cancelled.
     #[inline]
     pub(crate) fn poll(&mut self, fd: i32, mask: u32, is_multishot: bool, user_data: u64) {
@@ -245,40 +245,40 @@ impl Ring {
             .multi(is_multishot)
             .build()
             .user_data(user_data);
-        // SAFETY: a poll names no memory.
+        // SAFETY: A poll names no memory.
         unsafe { self.push(&entry) };
     }
 
-    /// Queues the end of a request. That it succeeds is told by the request's own final completion
-    /// alone, where the kernel can be silent.
+    /// Queues the cancellation of a request. If the kernel supports it, a successful cancellation
+    /// posts no completion of its own; only the request's final completion shows it.
     pub(crate) fn cancel(&mut self, user_data: u64, control: u64) {
         let mut entry = opcode::AsyncCancel::new(user_data).build().user_data(control);
         if self.features.has(RingFeatures::SKIP_SUCCESS) {
             entry = entry.flags(squeue::Flags::SKIP_SUCCESS);
         }
-        // SAFETY: a cancellation names a request by its number, and no memory.
+        // SAFETY: A cancellation names a request by its number, and no memory.
         unsafe { self.push(&entry) };
     }
 
-    /// How many entries there is room for.
+    /// The size of the submission queue.
     pub(crate) fn capacity(&mut self) -> usize {
         self.ring.submission().capacity()
     }
 
-    /// How many entries wait to be submitted.
+    /// The number of entries that wait for submission.
     #[inline]
     pub(crate) fn queued(&self) -> usize {
         self.untaken as usize + self.spill.len()
     }
 
-    /// Whether completions can be looked at without asking the kernel.
+    /// Whether completions can be read without a system call.
     #[inline]
     pub(crate) fn has_completions(&self) -> bool {
         !self.arrived.is_empty()
     }
 
-    /// Whether the kernel must be entered for what is due: entries to submit, completions to be
-    /// made ready, or kept for want of room.
+    /// Whether a system call is due: for entries to submit, for completions to deliver, or for
+    /// completions kept for lack of room.
     #[inline(always)]
     pub(crate) fn wants_enter(&mut self) -> bool {
         if self.queued() > 0 {
@@ -289,13 +289,13 @@ impl Ring {
         if features.has(RingFeatures::TASKRUN_FLAG) {
             queue.taskrun() || queue.cq_overflow()
         } else {
-            // Without the flag, whoever defers completions must ask for them.
+            // Without the flag, a ring that defers completions must always ask for them.
             features.has(RingFeatures::DEFER_TASKRUN) || queue.cq_overflow()
         }
     }
 
-    /// Whether the kernel has completions that it has not put into the queue, as far as it says so.
-    /// It makes at most twenty ready at a time.
+    /// Whether the kernel reports completions that are not in the queue yet. It delivers at most
+    /// twenty at a time.
     #[inline]
     pub(crate) fn holds_more(&mut self) -> bool {
         let is_told = self.features.has(RingFeatures::TASKRUN_FLAG);
@@ -303,7 +303,7 @@ impl Ring {
         queue.cq_overflow() || is_told && queue.taskrun()
     }
 
-    /// Whether the kernel can wait for several completions and be content with fewer after a time
+    /// Whether the kernel can wait for several completions and return with fewer after a time
     /// (`IORING_FEAT_MIN_TIMEOUT`, Linux 6.12).
     pub(crate) fn can_wait_for_batch(&self) -> bool {
         self.ring.params().is_feature_min_timeout()
@@ -315,7 +315,7 @@ impl Ring {
         self.ring.submission().cq_overflow()
     }
 
-    /// Makes a row of buffers known that receives take from.
+    /// Registers a ring of buffers for receives.
     pub(crate) fn register_buffers(
         &self,
         row: u64,
@@ -323,14 +323,14 @@ impl Ring {
         group: u16,
         flags: u16,
     ) -> Result<(), Errno> {
-        // SAFETY: the caller keeps row and buffers for as long as a request may take from them: the
-        // pool's first protocol.
+        // SAFETY: The caller keeps the row and the buffers for as long as a request may take from
+        // them (protocol 1 of the pool).
         let outcome =
             unsafe { self.ring.submitter().register_buf_ring_with_flags(row, count, group, flags) };
         outcome.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
 
-    /// The oldest completion, which leaves the queue.
+    /// Takes the oldest completion from the queue.
     #[inline(always)]
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
         let entry = self.ring.completion().next()?;
@@ -341,11 +341,10 @@ impl Ring {
         })
     }
 
-    /// Submits what is queued, as far as the kernel takes it, and neither waits nor asks for
-    /// completions.
+    /// Submits the queue, as far as the kernel takes it. It neither waits nor asks for completions.
     ///
     /// # Errors
-    /// What io_uring_enter(2) says; what was not taken stays queued.
+    /// The errors of io_uring_enter(2). Entries that were not taken stay queued.
     pub(crate) fn submit(&mut self) -> Result<(), Errno> {
         loop {
             let queued = self.queued();
@@ -361,13 +360,13 @@ impl Ring {
         }
     }
 
-    /// Submits what is queued, makes completions ready, and waits for one if `waits`: until
-    /// `timeout` is over (`None`: for ever).
+    /// Submits the queue and asks for completions. If `waits`, it waits for one until `timeout` has
+    /// expired (`None`: no limit).
     ///
     /// # Errors
-    /// What io_uring_enter(2) says: `ETIME` when the time is over, `EINTR` when a signal came. It
-    /// is `Ok` also where a signal or the end of the time came after something was submitted, and
-    /// where the kernel has not taken all that was queued.
+    /// The errors of io_uring_enter(2): `ETIME` if the time has expired, `EINTR` after a signal.
+    /// The result is `Ok` if either came after a submission. It is also `Ok` if the kernel has not
+    /// taken all queued entries.
     #[inline]
     pub(crate) fn enter(&mut self, waits: bool, timeout: Option<&Timespec>) -> Result<(), Errno> {
         if self.queued() == 0 {
@@ -376,8 +375,8 @@ impl Ring {
         self.enter_for(u32::from(waits), 0, timeout)
     }
 
-    /// As [`enter`](Self::enter), and waits for so many completions, if there are some, no longer
-    /// than `batch_wait_us` microseconds.
+    /// Like [`enter`](Self::enter). If it waits, it waits for `least` completions, but after
+    /// `batch_wait_us` microseconds returns with fewer, if there is at least one.
     #[inline(never)]
     pub(crate) fn enter_for(
         &mut self,
@@ -387,11 +386,11 @@ impl Ring {
     ) -> Result<(), Errno> {
         loop {
             let queued = self.queued();
-            // What has found no room must be submitted before anybody waits for it.
+            // Entries in `spill` must be submitted before a wait for them.
             let least = if self.spill.is_empty() { least } else { 0 };
             let taken = match self.enter_once(least, batch_wait_us, Enter::GETEVENTS, timeout) {
                 Ok(taken) => taken,
-                // No memory for a request, or for completions that it keeps.
+                // No memory for a request, or for the completions that the kernel keeps.
                 Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) if queued > 0 => 0,
                 Err(errno) => return Err(errno),
             };
@@ -406,8 +405,7 @@ impl Ring {
         if least > 0 { self.wait_stalled(timeout) } else { Ok(()) }
     }
 
-    /// Where the kernel has not taken all, it has not waited either. What it does not take now it
-    /// may take later.
+    /// If the kernel has not taken all entries, it has not waited either. It may take them later.
     #[cold]
     fn wait_stalled(&mut self, timeout: Option<&Timespec>) -> Result<(), Errno> {
         if self.has_completions() {
@@ -416,7 +414,7 @@ impl Ring {
         let less =
             timeout.filter(|time| (time.tv_sec, time.tv_nsec) < (STALLED.tv_sec, STALLED.tv_nsec));
         match self.call(0, 1, 0, Enter::GETEVENTS, Some(less.unwrap_or(&STALLED))) {
-            // The caller's time is not over.
+            // The caller's timeout has not expired yet.
             Err(Errno::TIME) if less.is_none() => Ok(()),
             outcome => outcome.map(|_| ()),
         }
@@ -452,12 +450,13 @@ impl Ring {
         flags: Enter,
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
-        // SAFETY: it is lent for the call below, which looks the ring up under it: the ring is
+        // SAFETY: The descriptor is borrowed for the call below only. Under this name the ring is
         // open, or registered under the index by this thread. Neither number is -1.
         let name = unsafe { BorrowedFd::borrow_raw(self.name) };
         let flags = flags | self.name_flag;
         let taken = if timeout.is_none() && batch_wait_us == 0 {
-            // SAFETY: the entries' memory is valid (protocol 2), and the flags name no argument.
+            // SAFETY: The memory of the entries is valid (protocol 2), and the flags name no
+            // argument.
             unsafe { io_uring_enter(name, submit, least, flags) }
         } else {
             let argument = GetEvents {
@@ -468,8 +467,8 @@ impl Ring {
                     timeout.map_or(ptr::null_mut(), |time| ptr::from_ref(time).cast_mut().cast()),
                 ),
             };
-            // SAFETY: as above; the argument and the time live through the call, which only reads
-            // them, and no mask of signals is given.
+            // SAFETY: As above. The argument and the time live through the call, which only reads
+            // them. No signal mask is given.
             unsafe {
                 io_uring_enter_arg(name, submit, least, flags | Enter::EXT_ARG, Some(&argument))
             }

@@ -1,19 +1,18 @@
-//! What is to be sent with the next io_uring_enter(2): at most one send for each stream, with what
-//! keeps its bytes.
+//! The sends for the next io_uring_enter(2): at most one per stream, with the owner of its bytes.
 //!
-//! Every send is `MSG_DONTWAIT | MSG_WAITALL`, and silent where it succeeds. So it runs inside the
-//! call that submits it, and when that has returned and the queue of completions has been looked
-//! at, every send whose completion was not there has sent all of its bytes. One that has not is
-//! [`Failed`]: its rest is the stream's again.
+//! Every send is `MSG_DONTWAIT | MSG_WAITALL`, and posts no completion if it succeeds. So it runs
+//! inside the system call that submits it. After that call the completion queue is read. Every send
+//! without a completion there has sent all of its bytes. A send with a completion is [`Failed`]:
+//! the rest of its bytes returns to the stream.
 //!
 //! # The protocol of this module
 //!
-//! 1. A send's bytes are not changed and not freed before [`Sends::finish`], or before its
-//!    [`Failed`] has been made: they are lent from the pool, kept by an [`Arc`], or copied to
-//!    `copies`, whose chunks are not moved.
-//! 2. [`Sends::finish`] is called when nothing of it is in the ring's queue any more and every
-//!    completion that was there then has been given to [`Sends::fail`].
-//! 3. A send that is in the queue, [`pushed`](Sends::pushed), is not taken back.
+//! 1. A send's bytes are neither changed nor freed before [`Sends::finish`], or before its
+//!    [`Failed`] was made. They are lent from the pool, kept by an [`Arc`], or copied to `copies`,
+//!    whose chunks are not moved.
+//! 2. [`Sends::finish`] is called when no send is left in the ring's queue and every completion
+//!    that was there afterwards has been passed to [`Sends::fail`].
+//! 3. A send that is in the queue, [`pushed`](Sends::pushed), cannot be withdrawn.
 
 #![allow(unsafe_code, reason = "bytes are read by where they are; the protocol above")]
 
@@ -26,80 +25,80 @@ use std::sync::Arc;
 
 use super::pool::Lent;
 
-/// How many bytes a chunk of copies has.
+/// The size of a chunk of copies, in bytes.
 const CHUNK: usize = 64 << 10;
 
-/// How many chunks are kept to be used again.
+/// The maximum number of chunks kept for reuse.
 const CHUNKS_KEPT: usize = 16;
 
-/// The most bytes of an answer that are sent by the ring from where they lie. Longer ones are sent
-/// at once, while they are in the processor's cache, and their buffer is free for what is received
-/// next.
+/// The maximum length of a reply that the ring sends from the receive buffer. Longer replies are
+/// sent at once, while they are in the processor's cache. Their buffer is then free for the next
+/// receive.
 pub(crate) const LENT_MAX: usize = 8 << 10;
 
-/// The most bytes that are copied in order to be sent by the ring. To copy more costs about what
-/// the call does that is spared.
+/// The maximum number of bytes that are copied to be sent by the ring. Copying more costs about as
+/// much as the system call that it saves.
 pub(crate) const COPIED_MAX: usize = 4 << 10;
 
-/// The most bytes that are copied once for several streams.
+/// The maximum number of bytes that are copied once for several streams.
 pub(crate) const SHARED_MAX: usize = CHUNK;
 
-/// What keeps a send's bytes.
+/// The owner of a send's bytes.
 enum Hold {
-    /// They are an answer, and lie where they were received.
+    /// A reply, sent from the buffer where the bytes were received.
     Lent(#[expect(dead_code, reason = "for what its destructor does")] Lent),
     Shared(Arc<[u8]>),
-    /// They are in `copies`, for this stream or for several.
+    /// The bytes are in `copies`, for this stream or for several.
     Copied,
 }
 
 struct Send {
-    /// The stream's place in its table, or [`NOBODY`] when it is gone.
+    /// The stream's index in its table, or [`NOBODY`] if it was removed.
     index: u32,
     len: u32,
     start: *const u8,
     hold: Hold,
 }
 
-/// In place of a stream's index.
+/// Stands for the index of a removed stream.
 const NOBODY: u32 = u32::MAX;
 
-/// What a stream's sends need of it.
+/// The data of a stream that its sends need.
 #[derive(Clone, Copy, Default)]
 struct Row {
-    /// The address of the stream's cell; zero where there is none.
+    /// The address of the stream's cell; zero if there is none.
     cell: u64,
     fd: i32,
     /// The number of its last send.
     last: u32,
 }
 
-/// Bytes to be sent, and where they can be kept.
+/// Bytes to send, and their owner.
 pub(crate) enum Source<'b> {
     Lent(Lent, &'b [u8]),
     Shared(&'b Arc<[u8]>),
     Copied(&'b [u8]),
-    /// Bytes that were copied in this turn, for another stream.
+    /// Bytes that were already copied in this turn, for another stream.
     Again(Copied, u32),
 }
 
-/// Bytes that are the stream's again.
+/// Unsent bytes that return to the stream.
 pub(crate) enum Rest {
     Own(Vec<u8>),
-    /// From so many bytes on.
+    /// The shared bytes, and the offset of the unsent part.
     Shared(Arc<[u8]>, usize),
 }
 
 /// A send that has sent a part of its bytes, or none.
 pub(crate) struct Failed {
-    /// The stream's place in its table.
+    /// The stream's index in its table.
     pub(crate) index: u32,
-    /// How many it has sent, or an error number below zero.
+    /// The number of bytes sent, or a negative error number.
     pub(crate) result: i32,
     pub(crate) rest: Rest,
 }
 
-/// What a queue entry needs of a send.
+/// The parts of a send that its queue entry needs.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub(super) number: u32,
@@ -111,11 +110,11 @@ pub(super) struct Entry {
 #[derive(Default)]
 pub(crate) struct Sends {
     sends: Vec<Option<Send>>,
-    /// The number of the first of them.
+    /// The number of the first send.
     first: u32,
-    /// How many of them have an entry in the ring's queue.
+    /// The number of sends with an entry in the ring's queue.
     pushed: usize,
-    /// By the stream's index.
+    /// Indexed by the stream's index.
     rows: Vec<Row>,
     copies: Copies,
     pub(crate) failed: Vec<Failed>,
@@ -123,8 +122,7 @@ pub(crate) struct Sends {
 
 impl Send {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the bytes are kept for as long as the send is there, and nobody changes them
-        // (protocol 1).
+        // SAFETY: The bytes stay allocated and unchanged as long as the send exists (protocol 1).
         unsafe { slice::from_raw_parts(self.start, self.len as usize) }
     }
 
@@ -138,13 +136,13 @@ impl Send {
 }
 
 impl Sends {
-    /// Whether some wait to be put into the ring's queue.
+    /// Whether sends wait to be put into the ring's queue.
     #[inline]
     pub(super) fn wait(&self) -> bool {
         self.pushed < self.sends.len()
     }
 
-    /// Whether there are any of which it is not known what has become of them.
+    /// Whether there are sends whose result is not known yet.
     #[inline]
     pub(super) fn any(&self) -> bool {
         !self.sends.is_empty()
@@ -155,13 +153,13 @@ impl Sends {
         self.sends.get(place)?.as_ref().filter(|send| send.index == index).map(|_| place)
     }
 
-    /// Whether a stream has one.
+    /// Whether a stream has a send.
     #[inline]
     pub(crate) fn has(&self, index: u32) -> bool {
         !self.sends.is_empty() && self.place_of(index).is_some()
     }
 
-    /// From now on a stream may have sends. Its cell is there until it is
+    /// Allows sends of a stream. Its cell stays allocated until the stream is
     /// [forgotten](Self::forget).
     pub(crate) fn enroll(&mut self, index: u32, fd: i32, cell: u64) {
         if self.rows.len() <= index as usize {
@@ -177,13 +175,14 @@ impl Sends {
         self.rows.get(index as usize).is_some_and(|row| row.cell != 0) && !self.has(index)
     }
 
-    /// Notes a send of a stream that [is free](Self::is_free).
+    /// Adds a send of a stream that [is free](Self::is_free).
     #[inline(always)]
     pub(crate) fn add(&mut self, index: u32, source: Source<'_>) {
         debug_assert!(self.is_free(index), "two sends at a time would mix their bytes");
         let (start, len, hold) = match source {
-            // By the reference that the handler has given up: his frame is on the stack still, and
-            // has the bytes for itself and what comes from it.
+            // Derives the pointer from the reference that the handler has given up. The handler's
+            // frame is still on the stack, and has exclusive access to the bytes through that
+            // reference and pointers derived from it.
             Source::Lent(lent, bytes) => (bytes.as_ptr(), bytes.len(), Hold::Lent(lent)),
             Source::Shared(bytes) => (bytes.as_ptr(), bytes.len(), Hold::Shared(Arc::clone(bytes))),
             Source::Copied(bytes) => (self.copies.keep(bytes), bytes.len(), Hold::Copied),
@@ -201,19 +200,19 @@ impl Sends {
         self.sends.push(Some(Send { index, len, start, hold }));
     }
 
-    /// Copies bytes that several streams may be sent in this turn.
+    /// Copies bytes that may be sent to several streams in this turn.
     pub(crate) fn copy(&mut self, bytes: &[u8]) -> Copied {
         self.copies.keep(bytes);
         self.copies.last(bytes.len())
     }
 
-    /// Where those bytes are, if they were copied in this turn.
+    /// The address of those bytes, if they were copied in this turn.
     #[inline]
     pub(crate) fn copied(&self, copied: Option<Copied>) -> Option<Copied> {
         copied.filter(|copied| copied.turn == self.copies.turn)
     }
 
-    /// The next one for the ring's queue.
+    /// The next send for the ring's queue.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Entry> {
         while let Some(send) = self.sends.get(self.pushed) {
@@ -221,8 +220,8 @@ impl Sends {
             let number = self.first.wrapping_add(self.pushed as u32);
             self.pushed += 1;
             if let Some(send) = send {
-                // One that is not in the queue yet is its stream's: who forgets a stream takes it
-                // back first, or has it submitted.
+                // A send that is not in the queue yet has a stream: before a stream is removed, its
+                // send is withdrawn or submitted.
                 let row = self.rows.get(send.index as usize)?;
                 return Some(Entry { number, fd: row.fd, start: send.start, len: send.len });
             }
@@ -230,8 +229,8 @@ impl Sends {
         None
     }
 
-    /// Takes a stream's send back and gives its bytes to `keep`, and what they can be kept by.
-    /// False if it is in the ring's queue already (protocol 3).
+    /// Withdraws a stream's send and passes its bytes and their owner to `keep`. False if it is
+    /// already in the ring's queue (protocol 3).
     pub(crate) fn take_back(
         &mut self,
         index: u32,
@@ -244,8 +243,8 @@ impl Sends {
         true
     }
 
-    /// The stream is gone: nobody is to be told of its send. One that is not in the queue yet is
-    /// not made.
+    /// The stream is removed: the result of its send is not reported. A send that is not in the
+    /// queue yet is dropped.
     pub(crate) fn forget(&mut self, index: u32) {
         if let Some(place) = self.place_of(index) {
             if place >= self.pushed {
@@ -260,7 +259,7 @@ impl Sends {
         }
     }
 
-    /// Notes that a send has failed, and says which cell is to be told.
+    /// Records that a send has failed, and returns the cell to notify.
     #[cold]
     pub(super) fn fail(&mut self, number: u32, result: i32) -> Option<u64> {
         let send = self.sends.get_mut(number.wrapping_sub(self.first) as usize)?.take()?;
@@ -271,7 +270,7 @@ impl Sends {
         Some(cell)
     }
 
-    /// All that have not failed have sent all (protocol 2).
+    /// All sends that have not failed have sent all of their bytes (protocol 2).
     #[inline]
     pub(super) fn finish(&mut self) {
         #[expect(clippy::cast_possible_truncation, reason = "numbers come round")]
@@ -283,19 +282,19 @@ impl Sends {
     }
 }
 
-/// Copies of bytes, which stay where they are until all are given up.
+/// Copies of bytes. They stay at their addresses until all are released.
 struct Copies {
-    /// Boxes of [`CHUNK`] bytes, by raw pointers: a box that is moved or borrowed anew would make
-    /// the sends' pointers into it worthless.
+    /// Boxes of [`CHUNK`] bytes, as raw pointers: moving or reborrowing a box would invalidate the
+    /// pointers that sends have into it.
     chunks: Vec<NonNull<[u8; CHUNK]>>,
-    /// The chunk that is in use, and how much of it.
+    /// The chunk in use, and the number of its bytes in use.
     chunk: usize,
     used: usize,
-    /// How often all were given up, or no copy of another list has this.
+    /// A number that changes with every release of all copies. No other list of copies has it.
     turn: u64,
 }
 
-/// A copy of bytes in a turn.
+/// A copy of bytes, valid for one turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copied {
     turn: u64,
@@ -309,26 +308,26 @@ impl Default for Copies {
     }
 }
 
-/// A number that no list of copies has had.
+/// A number that no list of copies has had before.
 fn next_turn() -> u64 {
     static TURNS: AtomicU64 = AtomicU64::new(1);
     TURNS.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Copies {
-    /// The bytes that were copied last, so many of them.
+    /// The last `len` bytes that were copied.
     fn last(&self, len: usize) -> Copied {
         Copied { turn: self.turn, chunk: self.chunk, from: self.used - len }
     }
 
-    /// Where a copy is. It is of this turn.
+    /// The address of a copy. It must be of this turn.
     #[inline]
     fn find(&self, copied: Copied, len: u32) -> *const u8 {
         assert!(
             copied.turn == self.turn && copied.from + len as usize <= CHUNK,
             "it was copied in this turn"
         );
-        // SAFETY: the chunk is allocated until `let_go` and has so many bytes.
+        // SAFETY: The chunk is allocated until `let_go`, and the copy lies inside it.
         unsafe { self.chunks[copied.chunk].cast::<u8>().add(copied.from) }.as_ptr()
     }
 
@@ -344,12 +343,12 @@ impl Copies {
             };
             self.chunks.push(NonNull::from(Box::leak(chunk)));
         }
-        // SAFETY: `used` and the bytes together are no more than the chunk has, which is allocated
-        // until `let_go`.
+        // SAFETY: `used` plus the length of the bytes is at most the chunk's size, and the chunk is
+        // allocated until `let_go`.
         let place = unsafe { self.chunks[self.chunk].cast::<u8>().add(self.used) };
         self.used += bytes.len();
-        // SAFETY: the place has room for the bytes, which lie elsewhere: nobody but this writes to
-        // a chunk, and what was given out before lies before it.
+        // SAFETY: The destination has room for the bytes and does not overlap them: only this
+        // function writes to a chunk, and all copies made before lie in front of it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place.as_ptr(), bytes.len()) };
         place.as_ptr()
     }
@@ -362,10 +361,10 @@ impl Copies {
         (self.chunk, self.used, self.turn) = (0, 0, next_turn());
     }
 
-    /// Frees all chunks but so many.
+    /// Frees all but the first `kept` chunks.
     fn let_go(&mut self, kept: usize) {
         for chunk in self.chunks.drain(kept.min(self.chunks.len())..) {
-            // SAFETY: it came from a box of this type and is in the list no more; no send has a
+            // SAFETY: It came from a box of this type and was removed from the list. No send has a
             // pointer into it (protocol 1).
             drop(unsafe { Box::from_raw(chunk.as_ptr()) });
         }
@@ -382,7 +381,7 @@ impl Drop for Copies {
 mod tests {
     use super::*;
 
-    /// With so many streams, whose cells are at multiples of eight.
+    /// With `streams` streams, whose cells are at multiples of eight.
     fn sends_of(streams: u32) -> Sends {
         let mut sends = Sends::default();
         (0..streams).for_each(|index| sends.enroll(index, 3, 8 * u64::from(index + 1)));
@@ -460,7 +459,7 @@ mod tests {
         assert_eq!(sends.fail(0, -32), Some(8));
         (0..3).for_each(|index| sends.forget(index));
         assert!(sends.failed.is_empty() && sends.next().is_none());
-        // The place is another stream's now.
+        // The index now belongs to another stream.
         sends.enroll(1, 4, 800);
         assert!(sends.is_free(1) && sends.fail(1, -32).is_none() && sends.failed.is_empty());
     }
@@ -472,7 +471,7 @@ mod tests {
             sends.add(index, Source::Copied(&[index as u8; 1000]));
         }
         while let Some(entry) = sends.next() {
-            // SAFETY: protocol 1.
+            // SAFETY: the bytes of the entry are kept (protocol 1).
             let bytes = unsafe { slice::from_raw_parts(entry.start, entry.len as usize) };
             assert_eq!(bytes, [entry.number as u8; 1000]);
         }

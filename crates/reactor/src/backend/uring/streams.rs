@@ -1,24 +1,24 @@
-//! Streams by completion: receives that the kernel repeats by itself, and sends that go out with
-//! the wait.
+//! Streams by completion: receives that the kernel repeats, and sends that are submitted with the
+//! wait.
 //!
-//! A stream has one multishot receive under way, which takes buffers from the [`Pool`]. What it
-//! brings stands in [`Uring::done`] for as long as the batch has the event that tells of it. A
-//! receive that finds no buffer is armed again when the sends of the turn are gone, and with them
-//! their buffers; no more of them at a time than there are buffers.
+//! A stream has one multishot receive in flight, which takes buffers from the [`Pool`]. Its
+//! completion is kept in [`Uring::done`] as long as the batch contains the event that reports it. A
+//! receive that finds no buffer is armed again when the turn's sends are done and have released
+//! their buffers. No more receives are armed at a time than there are buffers.
 //!
-//! A turn's sends are put into the queue when the next wait begins, and go out in the call that
-//! waits ([`Sends`](super::sends::Sends)).
+//! A turn's sends are put into the queue when the next wait begins, and are submitted by the system
+//! call that waits ([`Sends`](super::sends::Sends)).
 //!
 //! # The protocol of this module
 //!
-//! 1. Memory that the kernel writes to is the pool's, which is not freed while a receive may be
-//!    under way: [`Uring::close`] waits for their end, or keeps the pool for ever.
-//! 2. Memory that a send names is kept by [`Sends`](super::sends::Sends) until `settle_sends` has
-//!    seen the queue of submissions empty and the queue of completions empty after it, none being
-//!    kept back by the kernel.
-//! 3. A receive is counted among the cell's requests from the moment when it is queued, or waits in
-//!    `awaiting_buffer`, until its final completion was noted. A cell of `awaiting_buffer` is
-//!    allocated therefore.
+//! 1. The kernel writes only to memory of the pool. The pool is not freed while a receive may be in
+//!    flight: [`Uring::close`] waits until all have ended, or keeps the pool forever.
+//! 2. [`Sends`](super::sends::Sends) keeps the memory that a send names until `settle_sends` has
+//!    seen the submission queue empty. After that it must have seen the completion queue empty,
+//!    with no completion kept back by the kernel.
+//! 3. A receive counts among the cell's requests from the moment when it is queued, or waits in
+//!    `awaiting_buffer`, until its final completion was recorded. Therefore a cell in
+//!    `awaiting_buffer` is allocated.
 
 #![allow(unsafe_code, reason = "queue entries that name memory; the protocol above")]
 
@@ -36,51 +36,51 @@ use super::{
 };
 use crate::{cell::Flags, stream::Shared};
 
-/// The group of the pool's buffers, the only one.
+/// The only group of buffers, that of the pool.
 const GROUP: u16 = 0;
 
-/// linux/io_uring.h.
+/// From linux/io_uring.h.
 const IOU_PBUF_RING_INC: u16 = 2;
 
-/// How a send is made: at once and whole, or it tells what is left. See
+/// A send does not block, and posts a completion only if it did not send everything. See
 /// [`Sends`](super::sends::Sends).
 const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 
-/// In an event's conditions, beside [`COMPLETION`]: it is a receive that goes on and has brought
-/// bytes, no more at a time than handlers are told to expect.
+/// In an event's conditions, in addition to [`COMPLETION`]: the receive continues and has returned
+/// bytes, at most as many as handlers may get at a time.
 const GOES_ON: u32 = COMPLETION >> 1;
 
-/// Both.
+/// Both conditions.
 pub(crate) const BROUGHT: u32 = COMPLETION | GOES_ON;
 
-/// In place of an index of [`Uring::done`]: sends have failed.
+/// Instead of an index of [`Uring::done`]: sends have failed.
 const FAILED: u32 = GOES_ON - 1;
 
-/// The most bytes that a handler is told to expect at a time.
+/// The maximum number of bytes that a handler gets at a time.
 const SCRATCH_MAX: i32 = 64 << 10;
 
 /// A completion of a stream's receive.
 pub(crate) struct Done {
-    /// How many bytes it has brought, or an error number below zero.
+    /// The number of bytes received, or a negative error number.
     pub(crate) result: i32,
-    /// The receive goes on.
+    /// The receive continues.
     pub(crate) has_more: bool,
     pub(crate) lent: Option<Lent>,
 }
 
-/// Whether streams go by completion.
+/// Whether streams work by completion.
 #[derive(Default)]
 pub(super) enum Streams {
-    /// There were none yet.
+    /// No stream was registered yet.
     #[default]
     Untried,
-    /// The kernel cannot: they go by readiness.
+    /// The kernel does not support it: streams work by readiness.
     Refused,
     By(Pool),
 }
 
 impl Uring {
-    /// Whether streams go by completion. Makes the pool when it is asked first.
+    /// Whether streams work by completion. The first call creates the pool.
     pub(crate) fn completes(&mut self) -> bool {
         if matches!(self.streams, Streams::Untried) {
             self.streams = self.make_pool().map_or(Streams::Refused, Streams::By);
@@ -95,12 +95,12 @@ impl Uring {
         }
     }
 
-    /// How many bytes the pool has.
+    /// The size of the pool in bytes.
     pub(crate) fn pool_bytes(&self) -> usize {
         self.pool().map_or(0, |pool| pool.size().bytes())
     }
 
-    /// The ring may write to the pool after its own end.
+    /// Keeps the pool forever, because the ring may write to it after it was closed.
     #[cold]
     pub(super) fn keep_pool(&self) {
         if let Some(pool) = self.pool() {
@@ -109,8 +109,8 @@ impl Uring {
     }
 
     fn make_pool(&self) -> Option<Pool> {
-        // Multishot receives came with the same kernel as rings for one thread, and no flag tells
-        // of them.
+        // No flag indicates multishot receives. They came with the same kernel as
+        // `IORING_SETUP_SINGLE_ISSUER`.
         let needed = [RingFeatures::SINGLE_ISSUER, RingFeatures::SKIP_SUCCESS];
         if !needed.iter().all(|feature| self.features().has(*feature)) || self.fork.is_child() {
             return None;
@@ -128,8 +128,8 @@ impl Uring {
         })
     }
 
-    /// Has what the cell's socket receives put into the pool, until it [ends](Self::end_receive) or
-    /// the kernel ends it.
+    /// Receives from the cell's socket into the pool, until the receive is
+    /// [ended](Self::end_receive) or the kernel ends it.
     pub(crate) fn receive(&mut self, cell: Cell) {
         if self.fork.is_child() {
             return;
@@ -144,11 +144,11 @@ impl Uring {
             .user_data(cell.expose() | tag::RECEIVE);
         self.named.note(cell.fd());
         self.outstanding += 1;
-        // SAFETY: the memory is the pool's (protocol 1).
+        // SAFETY: The receive writes only to memory of the pool (protocol 1).
         unsafe { self.ring.push(&entry) };
     }
 
-    /// As [`receive`](Self::receive), but when there are buffers again.
+    /// Like [`receive`](Self::receive), but starts when buffers are free again.
     #[cold]
     pub(crate) fn receive_later(&mut self, cell: Cell) {
         if !self.fork.is_child() {
@@ -157,10 +157,10 @@ impl Uring {
         }
     }
 
-    /// Ends a receive. True when it has ended; otherwise its final completion tells.
+    /// Ends a receive. True if it has ended; otherwise its final completion reports the end.
     pub(crate) fn end_receive(&mut self, cell: Cell) -> bool {
         if self.fork.is_child() || cell.requests() == 0 {
-            // Its final completion may wait to be reported.
+            // Its final completion may be waiting in the backlog.
             return self.fork.is_child();
         }
         let address = cell.expose();
@@ -179,7 +179,7 @@ impl Uring {
     #[cold]
     pub(super) fn rearm_awaiting_buffer(&mut self) {
         if self.sends.any() {
-            // Buffers that hold answers are free when these are out.
+            // Buffers that hold replies are free when these are sent.
             self.push_sends();
             let _ = self.enter(false, None);
             self.settle_sends();
@@ -189,21 +189,21 @@ impl Uring {
         let count = pool.out().min(self.awaiting_buffer.len());
         for _ in 0..count {
             let Some(address) = self.awaiting_buffer.pop_front() else { break };
-            // SAFETY: a cell of `awaiting_buffer` is owed a request, so its block is allocated
+            // SAFETY: A cell in `awaiting_buffer` is owed a request, so its block is allocated
             // (protocol 3).
             let cell = unsafe { Cell::from_exposed(address) };
             self.queue_receive(cell);
         }
     }
 
-    /// What a completion is to its stream.
+    /// The event of a completion for its stream.
     #[inline]
     pub(super) fn keep_done(&mut self, completion: Completion) -> u32 {
         if completion.user_data & tag::MASK == tag::SEND {
             return COMPLETION | FAILED;
         }
         let lent = self.pool().and_then(|pool| pool.claim(completion.result, completion.flags));
-        // A turn has far fewer than there are indices.
+        // A turn has far fewer completions than there are indices.
         let index = u32::try_from(self.done.len()).unwrap_or(FAILED).min(FAILED);
         let is_brought = completion.has_more() && (1..=SCRATCH_MAX).contains(&completion.result);
         self.done.push(Some(Done {
@@ -214,10 +214,11 @@ impl Uring {
         COMPLETION | index | if is_brought { GOES_ON } else { 0 }
     }
 
-    /// What an event with these conditions is about, once; nothing when it is sends that have
-    /// failed.
+    /// Takes the completion of an event with these conditions, once. `None` if the event reports
+    /// failed sends.
     ///
-    /// It is asked before the completion is handled: answers of those before it are submitted if
+    /// It is called before the completion is handled. If the replies to earlier completions have
+    /// waited long enough, it submits them.
     /// they have waited for long enough.
     #[inline]
     pub(crate) fn take_done(&mut self, ready: u32) -> Option<Done> {
@@ -227,8 +228,8 @@ impl Uring {
         self.done.get_mut((ready & FAILED) as usize)?.take()
     }
 
-    /// Submits answers in the middle of a turn, if they are due. Receives are not asked for: what
-    /// is there is handled first.
+    /// Submits replies during a turn, if they are due. It does not fetch receives: those that have
+    /// completed are handled first.
     #[cold]
     fn submit_due(&mut self) {
         if self.pace.is_due(Instant::now()) {
@@ -238,7 +239,7 @@ impl Uring {
         }
     }
 
-    /// Whether something has come for a stream that its handler has not been told of.
+    /// Whether a stream has a completion that its handler has not seen yet.
     #[cold]
     pub(crate) fn has_news(&mut self, cell: Cell) -> bool {
         if !self.fork.is_child() {
@@ -250,24 +251,25 @@ impl Uring {
             || self.backlog.iter().any(|kept| kept.user_data == address | tag::RECEIVE)
     }
 
-    /// The cell is not polled any more, though it is still watched by its receive.
+    /// Stops polling the cell. Its receive still watches it.
     pub(crate) fn unpoll(&mut self, cell: Cell) {
         if !self.fork.is_child() {
             self.withdraw(cell);
         }
-        // It may be listed.
+        // It may be in the list of polls to arm.
         cell.set_flag(Flags::DROPPED, true);
     }
 
-    /// A stream may have sends from now on, until it is [forgotten](Self::forget_send).
+    /// Allows sends of a stream until it is [forgotten](Self::forget_send).
     pub(crate) fn enroll_sender(&mut self, index: u32, cell: Cell) {
         self.sends.enroll(index, cell.fd(), cell.expose());
     }
 
-    /// Queues an answer, or a short output, to be sent with the next wait. False when the bytes are
-    /// not for the ring, or the stream has others there: the caller sends them.
+    /// Queues a reply or a short output for the next wait. False if the bytes are not suited to the
+    /// ring, or if the stream has other bytes there: the caller then sends them.
     ///
-    /// The choice between a send by the ring and one at once is made here and in
+    /// This function and [`queue_shared`](Self::queue_shared) choose between a send by the ring and
+    /// one at once: see [`LENT_MAX`] and [`COPIED_MAX`].
     /// [`queue_shared`](Self::queue_shared): see [`LENT_MAX`] and [`COPIED_MAX`].
     #[inline]
     pub(crate) fn queue_send(&mut self, index: u32, bytes: &[u8]) -> bool {
@@ -284,10 +286,11 @@ impl Uring {
         true
     }
 
-    /// As [`queue_send`](Self::queue_send), for bytes that others may be sent too: they are copied
-    /// once a turn.
+    /// Like [`queue_send`](Self::queue_send), for bytes that may be sent to several streams: they
+    /// are copied once per turn.
     ///
-    /// A handler may still have the input that they lie in, and change it, so they are not sent
+    /// They are not sent directly from an input that contains them, because a handler may still
+    /// hold that input and change it.
     /// from there.
     #[inline]
     pub(crate) fn queue_shared(&mut self, index: u32, shared: &Shared<'_>) -> bool {
@@ -301,7 +304,7 @@ impl Uring {
             }
             (None, Some(kept)) if bytes.len() > COPIED_MAX => Source::Shared(kept),
             (None, _) if bytes.len() > SHARED_MAX => return false,
-            // Where it is for one alone, one call costs less than a copy.
+            // For a single stream, one system call costs less than a copy.
             (None, _) if bytes.len() > COPIED_MAX && !shared.is_for_many() => return false,
             (None, _) => {
                 let copied = self.sends.copy(bytes);
@@ -313,8 +316,8 @@ impl Uring {
         true
     }
 
-    /// Takes a stream's send back, if it has one, and gives its bytes to `keep`, and what they can
-    /// be kept by. One that is in the kernel's hands already is seen through: then it may have
+    /// Withdraws a stream's send, if it has one, and passes its bytes and their owner to `keep`. If
+    /// the kernel may already have the send, it is completed instead, and may then have
     /// [failed](Self::failed).
     pub(crate) fn take_send_back(
         &mut self,
@@ -332,18 +335,18 @@ impl Uring {
         self.settle_sends();
     }
 
-    /// Whether a stream has a send of which it is not known what has become of it.
+    /// Whether a stream has a send whose result is not known yet.
     #[inline]
     pub(crate) fn has_send(&self, index: u32) -> bool {
         self.sends.has(index)
     }
 
-    /// The stream is gone.
+    /// The stream is removed.
     pub(crate) fn forget_send(&mut self, index: u32) {
         self.sends.forget(index);
     }
 
-    /// Sends that have failed and that nobody has looked at.
+    /// Failed sends that were not handled yet.
     #[inline]
     pub(crate) fn failed(&mut self) -> &mut Vec<Failed> {
         &mut self.sends.failed
@@ -359,18 +362,18 @@ impl Uring {
                 .flags(squeue::Flags::SKIP_SUCCESS)
                 .user_data(u64::from(send.number) << 3 | tag::SEND);
             self.named.note(send.fd);
-            // SAFETY: the bytes are kept until the send's outcome is known (protocol 2).
+            // SAFETY: The bytes are kept until the result of the send is known (protocol 2).
             unsafe { self.ring.push(&entry) };
         }
     }
 
-    /// After a call that has submitted sends: notes those that have failed, and lets go of the
-    /// bytes of the others.
+    /// Called after a system call that has submitted sends: records the failed ones, and releases
+    /// the bytes of the others.
     #[inline]
     pub(super) fn settle_sends(&mut self) {
         self.reap();
         while self.ring.has_overflowed() {
-            // The kernel keeps completions that found no room. It brings them now.
+            // The kernel has kept completions that found no room, and delivers them now.
             if self.enter(false, None).is_err() {
                 return;
             }
@@ -381,15 +384,15 @@ impl Uring {
         }
     }
 
-    /// Submits all that is queued and notes what becomes of it, without a wait: for a turn after
-    /// which the next wait may be long in coming.
+    /// Submits the queue and records the results without a wait. For a turn after which the next
+    /// wait may be far away.
     pub(crate) fn submit_now(&mut self) {
         if self.fork.is_child() {
             return;
         }
         self.push_sends();
         if self.ring.queued() > 0 {
-            // What it refuses now it is offered again by the next wait.
+            // Entries that the kernel rejects now are submitted again by the next wait.
             let _ = self.enter(false, None);
         }
         if self.sends.any() {
@@ -398,12 +401,12 @@ impl Uring {
     }
 }
 
-/// A completion of a send: its number.
+/// The number of a send, from its completion.
 pub(super) fn number_of(user_data: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "it was a `u32`")]
     let number = (user_data >> 3) as u32;
     number
 }
 
-/// The receive has found no buffer.
+/// The error of a receive that has found no buffer.
 pub(crate) const NO_BUFFER: Errno = Errno::NOBUFS;

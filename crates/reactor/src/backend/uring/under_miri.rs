@@ -1,5 +1,5 @@
-//! Stands in for a ring under Miri, which has none: it cannot be had, and so nothing is ever asked
-//! of it.
+//! Replaces the ring under Miri, which has none: creating it fails, so its other functions are
+//! never called.
 
 use core::mem::MaybeUninit;
 use std::{os::fd::BorrowedFd, sync::Arc};
@@ -112,7 +112,7 @@ impl Uring {
     }
 }
 
-/// What streams by completion ask.
+/// The functions that streams by completion use.
 impl Uring {
     pub(crate) fn completes(&mut self) -> bool {
         match *self {}

@@ -1,16 +1,18 @@
-//! How many completions a wait waits for, where `Builder::ring_wait_batch` is set: a few at a time
-//! cost less each than one by one, if they come soon.
+//! The number of completions that a wait waits for, if `Builder::ring_wait_batch` is set. Several
+//! completions at a time cost less each than one by one, if they come soon.
 //!
-//! Such a wait lasts until so many completions have come, or until its time limit is over and
-//! there is one. How many have a chance to come is not known, so it is tried: the number grows
-//! while waits end by it, and falls to half of what has come when one has ended by its time. Then
-//! it does not grow above that for [`CALM`] waits: a wait that ends by its time is time that nobody
-//! has, so it must be rare.
+//! Such a wait ends when that many completions have come, or when its time limit has expired and
+//! there is at least one. The best number is unknown, so it is found by trial:
+//!
+//! 1. The number grows while waits reach it.
+//! 2. When a wait ends by its time limit, the number falls to half of the completions that came.
+//! 3. For the next [`CALM`] waits it does not grow above that. A wait that ends by its time limit
+//!    wastes time, so it must be rare.
 
-/// The most completions that are waited for.
+/// The maximum number of completions to wait for.
 const BATCH_MAX: u32 = 16;
 
-/// For so many waits the batch is not tried above what has been too much.
+/// The number of waits during which a batch size that was too large is not tried again.
 const CALM: u32 = 512;
 
 /// The number of completions to wait for.
@@ -18,7 +20,7 @@ const CALM: u32 = 512;
 pub(super) struct WaitBatch {
     batch: u32,
     most: u32,
-    /// How many waits `most` is in force.
+    /// The number of waits for which `most` still applies.
     left: u32,
 }
 
@@ -31,7 +33,7 @@ impl WaitBatch {
         self.batch
     }
 
-    /// A wait has ended, with so many completions.
+    /// Adapts the number after a wait that has seen `seen` completions.
     pub(super) fn learn(&mut self, seen: usize) {
         let seen = u32::try_from(seen).unwrap_or(u32::MAX);
         self.left = self.left.saturating_sub(1);
@@ -70,7 +72,8 @@ mod tests {
         assert_eq!(batch.batch(), 1);
     }
 
-    /// One connection that answers and is answered: of some hundred waits one lasts too long.
+    /// With one connection that sends and waits for a reply, one wait in some hundred lasts too
+    /// long.
     #[test]
     fn a_lone_connection_is_rarely_kept_waiting() {
         let mut batch = WaitBatch::new();

@@ -1,8 +1,8 @@
-//! Waits: what goes to the kernel before them, and what comes of them.
+//! Waits: the submissions before them, and the completions that they return.
 //!
-//! A wait that has seen as many completions as the kernel makes ready in one call asks for more,
-//! unless there are receives among them: those are handled first, while their memory is in the
-//! processor's cache, and so that answers do not wait for the handlers of all that is ready.
+//! If a wait has seen as many completions as the kernel delivers in one call, it asks for more,
+//! unless there are receives among them. Receives are handled first, while their memory is in the
+//! processor's cache. This way replies do not wait for the handlers of everything that is ready.
 
 #![allow(unsafe_code, reason = "completions carry the addresses of cells; see mod.rs")]
 
@@ -21,21 +21,22 @@ use crate::{
     interest::{ERR, HUP, PRI},
 };
 
-/// So many completions the kernel makes ready in one call (`IO_LOCAL_TW_DEFAULT_MAX`,
-/// io_uring/io_uring.c): who has seen as many asks for more, so that a turn fetches all that is
+/// The number of completions that the kernel delivers in one call (`IO_LOCAL_TW_DEFAULT_MAX`,
+/// io_uring/io_uring.c). A wait that has seen this many asks for more, so that a turn fetches
+/// everything that is ready, as with epoll.
 /// ready, as epoll's does.
 pub(super) const AT_ONCE: usize = 20;
 
-/// What has come of looking for completions once.
+/// The result of one check for completions.
 struct Round {
-    /// What the call said, if one was made.
+    /// The result of the system call, if one was made.
     outcome: Result<(), Errno>,
     events: usize,
-    /// How many completions.
+    /// The number of completions.
     seen: usize,
 }
 
-/// Whether a wait may last.
+/// Whether a wait may block.
 #[inline(always)]
 fn may_block(timeout: Option<&Timespec>) -> bool {
     timeout.is_none_or(|time| time.tv_sec != 0 || time.tv_nsec != 0)
@@ -71,28 +72,28 @@ impl Uring {
         self.conclude(room, timeout, Round { outcome, events, seen })
     }
 
-    /// Whether nothing is to be done for a wait, which does not last, told by a few loads.
+    /// Whether a wait that must not block has nothing to do, found by a few loads.
     #[inline]
     pub(crate) fn has_nothing_for(&mut self, timeout: Option<&Timespec>) -> bool {
         let has_nothing = !may_block(timeout) && !self.keeps_something() && !self.fork.is_child();
         has_nothing && !self.ring.has_completions() && !self.ring.wants_enter()
     }
 
-    /// Whether a wait has more to look after than the queues.
+    /// Whether a wait has work other than the two queues.
     #[inline]
     fn keeps_something(&self) -> bool {
         self.to_arm.len() | self.backlog.len() | self.done.len() | self.awaiting_buffer.len() != 0
             || self.sends.any()
     }
 
-    /// What comes before the wait: it puts into the queue what is to go out.
+    /// Prepares the wait: puts everything that must be submitted into the queue.
     #[inline(never)]
     fn prepare(&mut self) {
         if !self.to_arm.is_empty() {
             self.arm_all();
         }
         if !self.done.is_empty() {
-            // What nobody has taken goes back to the pool.
+            // Completions that were not taken return their buffers to the pool.
             self.done.clear();
         }
         if !self.awaiting_buffer.is_empty() {
@@ -104,14 +105,14 @@ impl Uring {
         self.pace.begin();
     }
 
-    /// A wait that does not last, or that something was kept for.
+    /// A wait that must not block, or for which completions were kept.
     #[inline(never)]
     fn wait_otherwise(
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
-        // What has come since it was looked at last may be followed by more of the same poll's.
+        // Newer completions of the same poll may have arrived since the last check.
         if !self.backlog.is_empty() || self.ring.has_completions() {
             let count = self.report_backlog(room);
             if count > 0 {
@@ -124,7 +125,7 @@ impl Uring {
         self.conclude(room, timeout, round)
     }
 
-    /// Enters the kernel if there is a reason to, and looks at what has come.
+    /// Enters the kernel if necessary, and checks for completions.
     fn round(
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
@@ -144,8 +145,8 @@ impl Uring {
         Round { outcome, events, seen }
     }
 
-    /// What comes after the first round: more of them, where the kernel may have more, and what the
-    /// wait says.
+    /// Continues after the first round: further rounds if the kernel may have more completions, and
+    /// the result of the wait.
     #[inline(never)]
     fn conclude(
         &mut self,
@@ -160,7 +161,7 @@ impl Uring {
                 self.settle_sends();
             }
             if count > 0 {
-                // Receives are handled before there are more.
+                // Receives are handled before more completions are fetched.
                 if round.seen < AT_ONCE
                     || !self.done.is_empty()
                     || count == room.len()
@@ -171,23 +172,24 @@ impl Uring {
             } else {
                 match round.outcome {
                     Err(Errno::TIME) => return Ok(0),
-                    // The kernel makes a few completions ready at a time: all have been looked at
-                    // only when it has no more. What it says is true only as long as it makes some:
-                    // who wakes a poll sets the flag after he has queued the work, which may be
-                    // done by then.
+                    // The kernel delivers a few completions at a time, so the wait is complete only
+                    // when it has no more. Its flag is reliable only while it delivers some: the
+                    // thread that wakes a poll sets the flag after it has queued the work, and the
+                    // work may be done by then.
                     Ok(()) if !may_block(timeout) => {
                         if round.seen == 0 || !self.ring.holds_more() {
                             return Ok(0);
                         }
                     }
-                    // All that came was nobody's, or the end of the time or a signal has come after
-                    // something was submitted.
+                    // All the completions were discarded, or the end of the time or a signal came
+                    // after a submission.
                     Ok(()) => return Err(Errno::INTR),
                     Err(errno) => return Err(errno),
                 }
             }
             if !self.backlog.is_empty() {
-                // What was taken from the queue to look for sends came before what is there now.
+                // Completions taken from the queue to check for sends are older than those in the
+                // queue now.
                 count += self.report_backlog(&mut room[count..]);
                 return if count > 0 { Ok(count) } else { Err(Errno::INTR) };
             }
@@ -195,11 +197,11 @@ impl Uring {
         }
     }
 
-    /// Reports what was kept, with what has come since.
+    /// Reports kept completions, together with new ones.
     #[cold]
     fn report_backlog(&mut self, room: &mut [MaybeUninit<RawEvent>]) -> usize {
         if self.ring.wants_enter() {
-            // What it refuses now it is offered again by the next wait.
+            // Entries that the kernel rejects now are submitted again by the next wait.
             let _ = self.enter(false, None);
         }
         self.settle_sends();
@@ -215,8 +217,8 @@ impl Uring {
         count
     }
 
-    /// Moves completions from the queue to the room, as far as it goes. Says how many events they
-    /// were, and how many completions.
+    /// Moves completions from the queue to `room`, as far as there is room. Returns the number of
+    /// events and the number of completions.
     #[inline]
     fn harvest(&mut self, room: &mut [MaybeUninit<RawEvent>]) -> (usize, usize) {
         let (mut count, mut seen) = (0, 0);
@@ -232,7 +234,7 @@ impl Uring {
         (count, seen)
     }
 
-    /// Waits for a completion, or for some if the settings say so.
+    /// Waits for a completion, or for several if the settings say so.
     #[inline]
     fn enter_for_batch(&mut self, timeout: Option<&Timespec>) -> Result<(), Errno> {
         if self.wait_batch.is_none() {
@@ -250,22 +252,22 @@ impl Uring {
         outcome
     }
 
-    /// The event that a completion is: a cell's address, and conditions, which are zero if it is
-    /// none. It is taken note of.
+    /// Records a completion and converts it to an event: a cell's address, and conditions.
+    /// Conditions of zero mean that there is no event.
     #[inline(always)]
     fn event_of(&mut self, completion: Completion) -> (u64, u32) {
         let tag = completion.user_data & tag::MASK;
-        // What a multishot poll has found, and nothing more: the rest is for `note` and `report`,
-        // which would say the same.
+        // The fast path for a multishot poll that has found conditions and goes on. `note` and
+        // `report` handle the rest, and would give the same result here.
         if tag < tag::RECEIVE && completion.has_more() {
             let address = completion.user_data & !tag::MASK;
-            // SAFETY: the kernel hands back what it was given with a poll of the cell's, and the
-            // cell is owed more of it (protocol 1).
+            // SAFETY: The kernel returns the value that it was given with a poll of this cell. The
+            // cell is owed more completions of it, so it is allocated (protocol 1).
             let cell = unsafe { Cell::from_exposed(address) };
             if tag == u64::from(cell.generation())
                 && cell.armed_bits() & (Flags::QUIET.bits() | PRI) == 0
             {
-                // Below zero it would be an error, of which there is no more.
+                // A negative result would be an error, and an error ends a multishot poll.
                 let found = u32::try_from(completion.result).unwrap_or(0);
                 return (address, found & (cell.armed_mask() & CONDITIONS | ERR | HUP));
             }
@@ -278,17 +280,18 @@ impl Uring {
         if self.note(&mut completion) { self.report(completion) } else { (0, 0) }
     }
 
-    /// The event that a noted completion is: see [`event_of`](Self::event_of).
+    /// The event of a recorded completion: see [`event_of`](Self::event_of).
     #[inline]
     fn report(&mut self, completion: Completion) -> (u64, u32) {
         let tag = completion.user_data & tag::MASK;
         let address = completion.user_data & !tag::MASK;
         if tag >= tag::RECEIVE {
             let ready = self.keep_done(completion);
-            // Nobody's: its buffer goes back.
+            // It belongs to no stream: its buffer returns to the pool.
             return (address, if address == 0 { 0 } else { ready });
         }
-        // SAFETY: it was noted just now, or is in the backlog: the block is allocated (protocol 1).
+        // SAFETY: It was recorded just now, or is in the backlog: the block is allocated (protocol
+        // 1).
         let cell = unsafe { Cell::from_exposed(address) };
         (address, self.conditions(cell, completion))
     }
