@@ -25,8 +25,8 @@
 //!
 //! 1. The kernel holds a cell's address from the moment when its poll is queued until the last
 //!    completion (`!F_MORE`). `listed` holds it while [`Flags::TO_ARM`] is set. Header and block
-//!    stay allocated while [`CellPtr::owed`] reports either, or [`Uring::holds_events`] is true:
-//!    `reclaim.rs` checks both (rule 2).
+//!    stay allocated while [`CellPtr::has_inflight`] reports either, or [`Uring::holds_events`] is
+//!    true: `reclaim.rs` checks both (rule 2).
 //! 2. Every completion is recorded exactly once, when it leaves the queue ([`Uring::reap`]), in the
 //!    cell that expects it and is therefore allocated.
 //! 3. A completion in `backlog` is recorded and not yet reported. Cancelling a poll discards its
