@@ -7,7 +7,7 @@ use windlass_server::{CloseReason, Options, SlowConsumerPolicy};
 use crate::{
     bed::{Bed, options},
     many::allow_descriptors,
-    own_process::{is_own_process, live_bytes, resident},
+    own_process::{is_own_process, live_bytes, used},
     peer::{BINARY, Peer, masked, upgrade},
 };
 
@@ -66,11 +66,11 @@ fn a_thousand_stalled_receivers_take_no_more_than_the_budget() {
             peer.send_frame(BINARY, vec![round; 16 << 10]);
         }
         bed.settle();
-        most = most.max(resident());
+        most = most.max(used());
         assert!(
-            resident() <= BUDGET + 64 * MIB,
+            used() <= BUDGET + 64 * MIB,
             "round {round}: {} MiB resident, {:?}",
-            resident() / MIB,
+            used() / MIB,
             bed.stats()
         );
     }
