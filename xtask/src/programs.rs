@@ -276,6 +276,21 @@ mod tests {
         std::fs::remove_dir_all(root).expect("it is there");
     }
 
+    /// Miri compiles a test program after cargo has announced it.
+    #[test]
+    fn a_program_that_is_announced_before_it_is_compiled_is_found_at_its_result() {
+        let root = folder("announced");
+        let mut tally = crate::tally::Tally::new(std::sync::Arc::new(packages(&root)));
+        tally.feed("Running tests/suite.rs (suite-1)");
+        std::fs::write(root.join("suite-1.d"), "/x/suite-1: crates/reactor/tests/suite.rs\n")
+            .expect("it is written");
+        tally.feed("test a::b ... ignored, Miri has no timerfd");
+        tally.feed("test result: ok. 1 passed; 0 failed; 1 ignored");
+        let packages: Vec<_> = tally.suites().keys().map(|suite| &*suite.package).collect();
+        assert_eq!(packages, ["windlass"]);
+        std::fs::remove_dir_all(root).expect("it is there");
+    }
+
     #[test]
     fn what_no_compiler_made_names_its_package() {
         let packages = packages(Path::new("/r"));

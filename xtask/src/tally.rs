@@ -82,6 +82,8 @@ pub(crate) struct Tally {
     suites: BTreeMap<Suite, Counts>,
     ignored: Vec<Ignored>,
     current: Suite,
+    /// The path of the current program, if its package was not found when it was announced.
+    unknown: Option<String>,
     /// Since when the program runs that runs now.
     since: Option<Instant>,
     took: BTreeMap<Suite, Duration>,
@@ -129,6 +131,7 @@ impl Tally {
         if let Some(announced) = announced(line) {
             self.begin(&announced);
         } else if let Some(mut counts) = result_counts(line) {
+            self.look_again();
             let skipped = counts.passed.min(std::mem::take(&mut self.skipped));
             counts.passed -= skipped;
             counts.ignored += skipped;
@@ -155,6 +158,10 @@ impl Tally {
             Announced::Program { name, path } => (self.packages.of_program(path), name),
             Announced::Documentation { name, library } => (self.packages.of_library(library), name),
         };
+        self.unknown = match announced {
+            Announced::Program { path, .. } if package.is_none() => Some((*path).to_owned()),
+            _ => None,
+        };
         let package = package.unwrap_or(NOBODY).to_owned();
         self.current = Suite { package, program: format!("{program}{}", self.part) };
         self.skipped = 0;
@@ -162,7 +169,19 @@ impl Tally {
         self.since = Some(Instant::now());
     }
 
+    /// Finds the package of a program whose compiler had not yet written down its sources when it
+    /// was announced. Miri compiles a program after that.
+    fn look_again(&mut self) {
+        if let Some(path) = self.unknown.take() {
+            match self.packages.of_program(&path) {
+                Some(package) => self.current.package = package.to_owned(),
+                None => self.unknown = Some(path),
+            }
+        }
+    }
+
     fn ignore(&mut self, (test, reason): (String, String)) {
+        self.look_again();
         self.ignored.push(Ignored { suite: self.current.clone(), test, reason });
     }
 
