@@ -1,6 +1,11 @@
 //! Registrations that a child deletes, in every way there is, are the parent's still.
 
-use std::{cell::RefCell, os::fd::OwnedFd, rc::Rc};
+use std::{
+    cell::RefCell,
+    os::fd::OwnedFd,
+    rc::Rc,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use windlass::{Backend, Group, Signal, SignalSet, interest};
@@ -30,6 +35,33 @@ pub(crate) fn a_reactor_taken_apart_by_a_child_leaves_the_parents_alone(backend:
         let subscribers = std::mem::replace(&mut parent.reactor, own).into_subscribers();
         assert_eq!(subscribers.len(), 2);
     });
+}
+
+/// Another thread of the parent may hold the queue's lock at the fork. The child's copy of the lock
+/// is then never unlocked, so a reactor dropped in the child leaves the queue alone.
+pub(crate) fn a_closure_posted_to_the_parent_is_not_dropped_by_a_child(backend: Backend) {
+    static RUN: AtomicU32 = AtomicU32::new(0);
+    static DROPPED: AtomicU32 = AtomicU32::new(0);
+    struct Guard;
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let mut parent = Parent::new(backend);
+    let guard = Guard;
+    let posted = parent.reactor.remote().post(move |_| {
+        let _guard = &guard;
+        RUN.fetch_add(1, Ordering::Relaxed);
+    });
+    assert!(posted.is_ok());
+    in_child(|| {
+        drop(std::mem::replace(&mut parent.reactor, reactor_on(Backend::Poll).unwrap()));
+        let seen = (RUN.load(Ordering::Relaxed), DROPPED.load(Ordering::Relaxed));
+        assert_eq!(seen, (0, 0));
+    });
+    parent.assert_works();
+    assert_eq!((RUN.load(Ordering::Relaxed), DROPPED.load(Ordering::Relaxed)), (1, 1));
 }
 
 /// A reactor that is a thread's goes when the thread ends, and so when the process exits.
