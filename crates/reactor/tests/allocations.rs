@@ -1,7 +1,7 @@
-//! Rule 12: dispatch allocates nothing; and what a registration costs.
+//! Rule 12: dispatch does not allocate. This program also measures the memory of a registration.
 //!
-//! A program of its own, for its allocator counts: what the test's own thread asks for, since the
-//! harness has another one.
+//! It is a separate program because it replaces the global allocator. The allocator counts the
+//! requests of the test's own thread, because the harness runs another thread.
 
 #![allow(unsafe_code, reason = "a global allocator is unsafe to write")]
 
@@ -33,18 +33,20 @@ fn signed(size: usize) -> isize {
     isize::try_from(size).unwrap_or(isize::MAX)
 }
 
-// SAFETY: every call is passed on to the system's allocator as it is.
+// SAFETY: every call is passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.set(CALLS.get() + 1);
         BYTES.set(BYTES.get() + signed(layout.size()));
-        // SAFETY: the caller's promise is the system's condition.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which the system allocator
+        // shares.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         BYTES.set(BYTES.get() - signed(layout.size()));
-        // SAFETY: the caller's promise is the system's condition.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`, which the system
+        // allocator shares.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -62,7 +64,7 @@ fn allocations(run: impl FnOnce()) -> usize {
     CALLS.get() - before
 }
 
-/// Where rings are forbidden the target `ring` says so.
+/// True if the backend is available. Where rings are forbidden, the test program `ring` reports it.
 fn is_there(backend: &Backend) -> bool {
     *backend != Backend::Uring || rings::refusal().is_none()
 }
@@ -85,7 +87,7 @@ fn rule_12_dispatch_allocates_nothing_and_a_registration_costs_at_most_64_bytes(
     a_turn_with_a_remote_allocates_nothing_and_a_post_a_box_if_it_is_large();
 }
 
-/// Whether it has waited with all of its registrations, with some, or never.
+/// Checked for a reactor that has waited with all of its registrations, with some, and never.
 fn a_reactor_gives_its_memory_back(backend: Backend) {
     for turns in 0..4 {
         let before = BYTES.get();
@@ -109,7 +111,7 @@ fn a_reactor_gives_its_memory_back(backend: Backend) {
     }
 }
 
-/// The most bytes that a handler's additions and deletions hold at a time.
+/// Checks the most bytes that a handler's additions and deletions hold at a time.
 fn what_comes_and_goes_within_a_turn_holds_no_memory(backend: Backend) {
     const ROUNDS: usize = 1_000;
     type Large = [u8; 4096];
@@ -135,7 +137,7 @@ fn what_comes_and_goes_within_a_turn_holds_no_memory(backend: Backend) {
             seen.set(seen.get().max(BYTES.get()));
         }
     };
-    // In the batch, with events behind it and without, and in a closure.
+    // Deleted in the batch (with and without events behind it) and in a closure.
     let before = BYTES.get();
     for _ in 0..3 {
         let churn = churn.clone();
@@ -198,7 +200,7 @@ fn dispatch_allocates_nothing(backend: Backend) {
     assert!(reactor.stats().timers_fired > 100);
 }
 
-/// What a turn keeps of a deleted cell lies in lists that have grown before.
+/// Deleted cells are kept until the end of the turn, in lists that have grown before.
 fn deletion_in_a_turn_allocates_nothing_once_warm() {
     let mut reactor = Reactor::new().unwrap();
     let round = |reactor: &mut Reactor| {
@@ -214,12 +216,12 @@ fn deletion_in_a_turn_allocates_nothing_once_warm() {
         }
         allocations(|| assert_eq!(reactor.run_once(None).unwrap(), 8))
     };
-    // On a ring the dead of one round may wait for the next to begin.
+    // On a ring, the cells that one round deletes may be freed only in the next round.
     (0..3).for_each(|_| _ = round(&mut reactor));
     assert_eq!(round(&mut reactor), 0);
 }
 
-/// As who gathers output does, to give it out at the end of the turn.
+/// A caller that gathers output uses such a closure to send it at the end of the turn.
 fn a_small_closure_is_deferred_without_an_allocation() {
     let mut reactor = Reactor::new().unwrap();
     let runs = std::rc::Rc::new(Cell::new(0));
@@ -248,7 +250,7 @@ fn a_registration_costs_at_most_64_bytes_beside_its_value(backend: Backend) {
         let add = interest().with_fd(fd).with_handler(move || drop(value.clone()));
         keys.push(add.register_into(&mut reactor).unwrap());
     }
-    // On a ring the first wait arms them all, from a list that it then gives up.
+    // On a ring the first wait arms all polls from a list, which it then frees.
     for _ in 0..2 {
         reactor.run_once(Duration::ZERO).unwrap();
         reactor.modify(keys[0], interest().write()).unwrap();
@@ -256,14 +258,14 @@ fn a_registration_costs_at_most_64_bytes_beside_its_value(backend: Backend) {
     reactor.run_once(Duration::ZERO).unwrap();
     let ours = keys.capacity() * size_of::<Key>();
     let held = usize::try_from(BYTES.get() - before).unwrap() - ours;
-    // The value: a closure of one pointer, the descriptor, and the interest that it was made with.
+    // The value: a closure of one pointer, the descriptor, and the interest it was registered with.
     let beside = held / COUNT - 16;
-    // poll(2) needs a table of its own: what the others keep in the kernel.
+    // poll(2) needs a table of its own. The other backends keep this data in the kernel.
     let bound = if backend == Backend::Poll { 104 } else { 64 };
     assert!(beside <= bound, "{beside} bytes beside the value on {backend}");
 }
 
-/// A queue's round: full once, and drained by one turn.
+/// One round: the queue is filled once and drained by one turn.
 fn post_bytes<const BYTES: usize>(reactor: &mut Reactor, remote: &windlass::Remote, posts: usize) {
     let mut value = [7u8; BYTES];
     for _ in 0..posts {
@@ -280,7 +282,7 @@ fn a_turn_with_a_remote_allocates_nothing_and_a_post_a_box_if_it_is_large() {
     let remote = reactor.remote();
     let fd = interest().read().with_fd(ready()).with_handler(|_: &mut OwnedFd| {});
     fd.register_into(&mut reactor).unwrap();
-    // The queue's two halves grow, and each has been either one.
+    // The queue has two halves that swap roles. Both must have grown.
     for _ in 0..4 {
         post_bytes::<32>(&mut reactor, &remote, POSTS);
     }
@@ -304,8 +306,7 @@ fn a_turn_with_a_remote_allocates_nothing_and_a_post_a_box_if_it_is_large() {
     assert_eq!(allocations(turns), 0, "turns with a remote that nobody uses");
 }
 
-/// Answers in every way there is: out of the buffer, gathered, to itself, and through another
-/// stream.
+/// Answers in every way: from the buffer, gathered, to itself, and through another stream.
 struct Answering {
     other: Option<Key>,
 }
@@ -333,7 +334,7 @@ fn socket_pair() -> (OwnedFd, OwnedFd) {
     rustix::net::socketpair(domain, kind, flags, None).unwrap()
 }
 
-/// Reads so many bytes, which are there.
+/// Reads exactly `count` bytes, which have arrived already.
 fn read_exactly(from: &OwnedFd, count: usize) {
     let mut buffer = [0; 32 << 10];
     assert_eq!(rustix::io::read(from, &mut buffer), Ok(count));
@@ -381,19 +382,19 @@ fn a_streams_echo_allocates_nothing_and_an_idle_stream_holds_little(backend: Bac
     for _ in 0..3 {
         reactor.run_once(Duration::ZERO).unwrap();
     }
-    // Each has been busy once, and holds nothing of it any more.
+    // Every stream has been busy once, and keeps no memory from that.
     for peer in &peers {
         rustix::io::write(peer, b"ping").unwrap();
     }
     reactor.run_once(None).unwrap();
-    // The pairs' array is gone, and it was counted.
+    // The array of pairs has been freed, but it was counted in `before`.
     let held = BYTES.get() - before + signed(COUNT * size_of::<(OwnedFd, OwnedFd)>());
     let each = usize::try_from(held).unwrap() / COUNT;
     // Header and place of the registration 64, its handler 16 and index 8, its place in the table
-    // 64, its place in the wheel 24; the lists grow by more.
+    // 64, its place in the wheel 24. The lists have spare capacity on top of that.
     println!("an idle stream with a timeout, {backend}: {each} bytes");
-    // On a ring also the lists of the largest turn's completions and sends, 48 and 80 bytes for
-    // each and room to grow.
+    // A ring also has lists for the completions and sends of the largest turn. They take 48 and 80
+    // bytes each, plus spare capacity.
     let most = if backend == Backend::Uring { 400 } else { 256 };
     assert!(each <= most, "{each} bytes");
 }

@@ -1,12 +1,13 @@
-//! Rule 4: what must not compile, and what the compiler says of it.
+//! Rule 4: code that must not compile, and the compiler's message for it.
 //!
-//! The messages are those of one compiler. With another one the test is ignored, and says why.
+//! The messages are those of one compiler version. With any other the test is ignored, with the
+//! reason.
 
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Trial};
 
-/// The compiler whose messages are pinned.
+/// The compiler version whose messages are compared.
 const PINNED: &str = "rustc 1.95.";
 
 fn main() -> ExitCode {

@@ -1,9 +1,9 @@
-//! Random programs against a naive model.
+//! Random programs, checked against a naive model.
 //!
-//! A program adds, modifies and deletes subscribers (itself, others, stale ones), starts and
-//! cancels timers, defers, panics and lets descriptors fire, between turns and from inside
-//! handlers. The reactor runs it and writes down what happened; the model, which knows neither
-//! addresses nor batches, replays the record and says whether it may have happened so.
+//! A program adds, modifies and deletes subscribers (itself, others, stale ones). It starts and
+//! cancels timers, defers closures, panics, and makes descriptors ready. It does so between turns
+//! and inside handlers. The reactor runs the program and records what happened. The model knows
+//! neither addresses nor batches. It replays the record and decides whether the rules allow it.
 
 #[cfg(not(miri))]
 #[path = "common/rings.rs"]
@@ -18,20 +18,20 @@ mod model {
 
     use proptest::prelude::*;
 
-    /// How many files there are; each may be registered several times.
+    /// The number of files. Each may be registered several times.
     pub(crate) const FILES: usize = 4;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Mode {
         Level,
-        /// Not on poll(2), which tells of states.
+        /// Not on poll(2), which reports states only.
         Edge,
         OneShot,
         Off,
     }
 
-    /// What is done between turns, or by a handler. Numbers name subscribers and timers in the
-    /// order in which they were made, stale ones too.
+    /// An action between turns or inside a handler. Numbers name subscribers and timers in the
+    /// order of creation, stale ones included.
     #[derive(Clone, Debug)]
     pub(crate) enum Act {
         Add(usize, Mode, Vec<Act>),
@@ -54,16 +54,16 @@ mod model {
         Turn,
     }
 
-    /// What happened, in the order in which it did.
+    /// One entry of the record. The entries are in the order in which things happened.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub(crate) enum Note {
         Turn,
         Fired(usize),
         Ticked(usize, u64),
         Deferred(usize),
-        /// The outcome of an act that may fail.
+        /// The outcome of an action that may fail.
         Did(bool),
-        /// A subscriber's or a timer's handler was destroyed.
+        /// The handler of a subscriber or timer was dropped.
         Dropped(Thing),
         TurnEnded {
             events: Option<usize>,
@@ -105,7 +105,7 @@ mod model {
         })
     }
 
-    /// A program. Edges come with this weight.
+    /// Generates a program. `edges` is the weight of edge-triggered subscribers.
     pub(crate) fn program(edges: u32) -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
             5 => act(edges).prop_map(Step::Act),
@@ -121,7 +121,8 @@ use model::{Act, Machine, Note, Oracle, Step};
 use proptest::prelude::*;
 use windlass::Backend;
 
-/// All backends that can be had here. Where rings are forbidden the target `ring` says so.
+/// All backends that are available here. Where rings are forbidden, the test program `ring` reports
+/// it.
 fn all() -> &'static [Backend] {
     #[cfg(miri)]
     return &[Backend::Epoll];
@@ -132,7 +133,7 @@ fn all() -> &'static [Backend] {
     }
 }
 
-/// Those that have edges.
+/// The available backends that support edge-triggered interest.
 fn with_edges() -> &'static [Backend] {
     if all().contains(&Backend::Uring) {
         &[Backend::Epoll, Backend::Uring]
@@ -141,9 +142,10 @@ fn with_edges() -> &'static [Backend] {
     }
 }
 
-/// The program as a backend can run it by the letter. A ring tells of what it saw when it happened,
-/// also if that is over when the turn comes. Such events are allowed, but the model knows none; so
-/// nothing is drained there.
+/// Changes the program so that this backend must produce exactly the events of the model. A ring
+/// reports a condition that held when its poll completed, even if it no longer holds in the turn.
+/// Such events are allowed, but the model does not know them. So the program drains nothing on a
+/// ring.
 fn fit(backend: Backend, program: &[Step]) -> Vec<Step> {
     fn undrained(acts: &[Act]) -> Vec<Act> {
         acts.iter().filter(|act| !matches!(act, Act::Drain(_))).map(kept).collect()
@@ -190,8 +192,8 @@ fn judge(backends: &[Backend], program: &[Step]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The program with handlers that do nothing: then the order in which the events of one turn come
-/// is all that is left to the backend.
+/// Replaces all handlers by empty ones. Then the backends can differ only in the order of the
+/// events within a turn.
 fn with_idle_handlers(program: Vec<Step>) -> Vec<Step> {
     let tame = |act: Act| match act {
         Act::Add(file, mode, _) => Act::Add(file, mode, Vec::new()),
@@ -206,7 +208,7 @@ fn with_idle_handlers(program: Vec<Step>) -> Vec<Step> {
     steps.collect()
 }
 
-/// The notes, with what fired in each turn in the order of names.
+/// The record, with the events of each turn sorted by name.
 fn in_order(mut notes: Vec<Note>) -> Vec<Note> {
     for run in notes.chunk_by_mut(|a, b| matches!((a, b), (Note::Fired(_), Note::Fired(_)))) {
         run.sort_by_key(|note| if let Note::Fired(who) = note { Some(*who) } else { None });

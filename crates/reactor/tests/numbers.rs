@@ -1,7 +1,7 @@
-//! Rule 7: descriptors that are closed and replaced under their registration.
+//! Rule 7: descriptors that are closed and replaced while they are registered.
 //!
-//! These tests play with descriptor numbers, which are the process's, so each holds a lock for its
-//! whole time; that is why they are a program of their own.
+//! These tests use fixed descriptor numbers, which belong to the whole process. So each test holds
+//! a lock for its whole duration, and the tests are a separate program.
 
 #![allow(unsafe_code, reason = "the reactor's own wake descriptor by number, to replace it")]
 
@@ -22,7 +22,7 @@ use windlass::{
     AddReason, Backend, Builder, Event, Interest, Key, ModifyError, Reactor, Turn, interest,
 };
 
-/// Entries that outlive their number are those of an epoll set.
+/// Uses epoll: only an epoll set keeps entries after their number was closed.
 fn builder() -> Builder {
     Reactor::builder().backend(Backend::Epoll)
 }
@@ -32,7 +32,7 @@ fn alone() -> MutexGuard<'static, ()> {
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An eventfd that is readable, and stays so.
+/// An eventfd that is readable and stays so.
 fn ready() -> OwnedFd {
     eventfd(1, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()
 }
@@ -41,7 +41,8 @@ fn dup(fd: impl AsFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(fd, 3).unwrap()
 }
 
-/// A duplicate under this very number, which must be free or the descriptor's own.
+/// Duplicates the descriptor to exactly this number. The number must be free or the descriptor's
+/// own.
 fn at(fd: OwnedFd, number: i32) -> OwnedFd {
     if fd.as_raw_fd() == number {
         return fd;
@@ -62,7 +63,7 @@ impl AsFd for Slot {
 
 type Acts = Rc<RefCell<VecDeque<Box<dyn FnOnce(&mut Slot)>>>>;
 
-/// A registered slot: what it is to do when it next fires, and how often it has fired.
+/// A registered slot: the action of its next event, and the number of its events so far.
 struct Subject {
     key: Key,
     number: i32,
@@ -89,7 +90,7 @@ impl Subject {
         Self { key, number, acts, fired, errors }
     }
 
-    /// Does something to the descriptor, from inside the handler.
+    /// Runs an action on the descriptor from inside the handler.
     fn act(&self, reactor: &mut Reactor, act: impl FnOnce(&mut Slot) + 'static) {
         self.acts.borrow_mut().push_back(Box::new(act));
         reactor.run_once(Duration::ZERO).unwrap();
@@ -100,13 +101,13 @@ impl Subject {
         self.act(reactor, |slot| drop(slot.0.take()));
     }
 
-    /// dup2(2) of another file onto the registered number.
+    /// Uses dup2(2) to put another file at the registered number.
     fn replace(&self, reactor: &mut Reactor, by: OwnedFd) {
         self.act(reactor, move |slot| rustix::io::dup2(&by, slot.0.as_mut().unwrap()).unwrap());
     }
 }
 
-/// Turns until nothing comes any more.
+/// Runs turns until one has no events.
 fn quiet(reactor: &mut Reactor) {
     for _ in 0..4 {
         if reactor.run_once(Duration::ZERO).unwrap() == 0 {
@@ -133,7 +134,7 @@ fn a_descriptor_closed_while_a_duplicate_lives_is_deletable_and_silent_and_its_n
     let fired = subject.fired.get();
     reactor.delete(subject.key).unwrap();
     assert_eq!(reactor.stats().quarantined, 1);
-    // Taken before the new set takes it.
+    // Uses the number before the new set can get it.
     let again = at(ready(), subject.number);
     quiet(&mut reactor);
     assert_eq!(
@@ -152,7 +153,7 @@ fn a_delete_that_hits_the_wrong_entry_frees_nothing() {
     let mut reactor = builder().build().unwrap();
     let (a, b) = (ready(), ready());
     let first = Subject::new(&mut reactor, dup(&a), interest().read());
-    // The number names b now; the set has (a, number) for the first.
+    // The number refers to b now. The set has (a, number) for the first registration.
     first.replace(&mut reactor, dup(&b));
     assert_eq!(
         reactor.modify(first.key, interest().read().edge_triggered()),
@@ -160,7 +161,7 @@ fn a_delete_that_hits_the_wrong_entry_frees_nothing() {
     );
     reactor.delete(first.key).unwrap();
     assert_eq!(reactor.stats().quarantined, 1);
-    // The second is registered with (b, number); then a is brought back under the number.
+    // The second is registered as (b, number). Then the number refers to a again.
     let second =
         Subject::new(&mut reactor, at(dup(&b), first.number), interest().read().edge_triggered());
     let mut ran = 0;
@@ -176,7 +177,7 @@ fn a_delete_that_hits_the_wrong_entry_frees_nothing() {
     }
     let (fired_first, fired_second) = (first.fired.get(), second.fired.get());
     let rebuilt = reactor.stats().rebuilds;
-    // The DEL of this succeeds if the first one's entry is still there, and hits that.
+    // This DEL succeeds if the first entry still exists, and removes that entry.
     reactor.delete(second.key).unwrap();
     assert!(reactor.stats().quarantined >= 1 || reactor.stats().rebuilds > rebuilt);
     rustix::io::write(&b, &1u64.to_ne_bytes()).unwrap();
@@ -191,7 +192,7 @@ fn a_delete_that_hits_the_wrong_entry_frees_nothing() {
     assert_eq!(third.fired.get(), 1);
 }
 
-/// The same with nothing that fires in between, so that no rebuild comes to help.
+/// The same without events in between, so no rebuild helps.
 #[test]
 fn a_cell_added_under_a_tainted_number_is_quarantined_whatever_the_kernel_says() {
     let _alone = alone();
@@ -208,8 +209,8 @@ fn a_cell_added_under_a_tainted_number_is_quarantined_whatever_the_kernel_says()
         Subject::new(&mut reactor, at(dup(&b), first.number), interest().read().edge_triggered());
     fire(&b);
     second.replace(&mut reactor, dup(&a));
-    // (a, number) is the first's entry: the kernel deletes it and says yes. The second's, (b,
-    // number), stays.
+    // (a, number) is the entry of the first registration. The kernel deletes it and reports
+    // success. The entry of the second, (b, number), remains.
     reactor.delete(second.key).unwrap();
     assert_eq!(
         (reactor.stats().quarantined, reactor.stats().rebuilds),
@@ -222,7 +223,7 @@ fn a_cell_added_under_a_tainted_number_is_quarantined_whatever_the_kernel_says()
     quiet(&mut reactor);
     assert_eq!((reactor.stats().quarantined, reactor.stats().rebuilds), (0, 1));
     assert_eq!((first.fired.get(), second.fired.get()), (1, 1));
-    // The number is clean again: a delete is believed.
+    // The number has no stale entry any more, so the result of a DEL is trusted again.
     let third = Subject::new(&mut reactor, number, interest().read());
     reactor.delete(third.key).unwrap();
     assert_eq!(reactor.stats().quarantined, 0);
@@ -243,8 +244,8 @@ fn a_modify_under_a_tainted_number_taints_the_cell() {
         Subject::new(&mut reactor, at(dup(&b), first.number), interest().read().edge_triggered());
     fire(&b);
     second.replace(&mut reactor, dup(&a));
-    // Hits the first's entry, (a, number), which carries the second's address from now on, as does
-    // (b, number).
+    // This modifies (a, number), the entry of the first. From now on it carries the second's
+    // address, and so does (b, number).
     reactor.modify(second.key, interest().read().edge_triggered()).unwrap();
     reactor.delete(second.key).unwrap();
     assert_eq!(reactor.stats().quarantined, 2);
@@ -261,7 +262,7 @@ fn the_first_file_brought_back_under_its_number_can_be_registered_again() {
     let first = Subject::new(&mut reactor, dup(&a), interest().read());
     first.close(&mut reactor);
     reactor.delete(first.key).unwrap();
-    // The set still has (a, number), so a plain ADD would be EEXIST.
+    // The set still has (a, number), so a plain ADD would fail with EEXIST.
     let second =
         Subject::new(&mut reactor, at(dup(&a), first.number), interest().read().exclusive());
     assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1);
@@ -286,7 +287,7 @@ fn a_live_registration_keeps_its_number_even_when_its_file_is_gone() {
     refused.subscriber.register_into(&mut reactor).unwrap();
 }
 
-/// Makes a stale entry that is ready, so that the next turn but one rebuilds the set.
+/// Creates a stale entry that is ready. The turn after the next rebuilds the set.
 fn make_ghost(reactor: &mut Reactor) -> OwnedFd {
     let a = ready();
     let subject = Subject::new(reactor, dup(&a), interest().read());
@@ -328,7 +329,7 @@ fn a_one_shot_armed_again_before_its_fetched_event_came_is_armed_after_a_rebuild
     let mut reactor = builder().build().unwrap();
     let is_stale = make_ghost(&mut reactor);
     let (fired, target) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None::<Key>)));
-    // Ready before the one-shot, so reported before it.
+    // It became ready before the one-shot, so it is reported first.
     let (count, armed) = (fired.clone(), target.clone());
     let rearm = move |mut turn: windlass::Turn<'_, Reactor>| {
         if let Some(target) = armed.take() {
@@ -358,8 +359,8 @@ fn a_cell_that_cannot_be_added_to_the_new_set_gets_one_error_event() {
     let mut reactor = builder().build().unwrap();
     let broken = Subject::new(&mut reactor, ready(), interest().read());
     let is_stale = make_ghost(&mut reactor);
-    // Last, so that nothing else has the number when the new set is made; that one may take it, and
-    // is no file to add to itself.
+    // Closed last, so that the number is free when the new set is created. The set may get that
+    // number, and a set cannot be added to itself.
     broken.close(&mut reactor);
     for _ in 0..4 {
         reactor.run_once(Duration::ZERO).unwrap();
@@ -387,7 +388,8 @@ fn too_many_ghosts_are_a_reason_to_rebuild_although_none_fires() {
     assert_eq!(reactor.stats().rebuilds, 2);
 }
 
-/// No further descriptor can be had while it lives. Puts the limit back, also when the test fails.
+/// While it exists, the process can open no descriptor. Dropping it restores the limit, even if the
+/// test fails.
 struct Exhausted(Rlimit);
 
 impl Exhausted {
@@ -404,7 +406,7 @@ impl Drop for Exhausted {
     }
 }
 
-/// The eventfds of this process, by number: `/proc/self/fd` names what each one is.
+/// The process's eventfds by number. `/proc/self/fd` shows the type of each descriptor.
 fn eventfds() -> Vec<i32> {
     let is_eventfd = |path: &std::path::Path| {
         std::fs::read_link(path).is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")
@@ -414,8 +416,7 @@ fn eventfds() -> Vec<i32> {
     numbers.map(|entry| entry.file_name().into_string().unwrap().parse().unwrap()).collect()
 }
 
-/// A reactor's own wake descriptor, replaced by a file that epoll refuses. Dropping this puts it
-/// back.
+/// Replaces a reactor's wake descriptor by a file that epoll rejects. Dropping this restores it.
 struct Deaf {
     number: std::mem::ManuallyDrop<OwnedFd>,
     wake: OwnedFd,
@@ -424,7 +425,7 @@ struct Deaf {
 impl Deaf {
     fn new(before: &[i32]) -> Self {
         let number = eventfds().into_iter().find(|number| !before.contains(number)).unwrap();
-        // SAFETY: the number is open, and this never closes it: it is the reactor's.
+        // SAFETY: the number is open, and the `ManuallyDrop` never closes it: the reactor owns it.
         let number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
         let deaf = Self { wake: dup(&*number), number };
         deaf.put(&std::fs::File::open("/proc/self/exe").unwrap().into());
@@ -432,7 +433,7 @@ impl Deaf {
     }
 
     fn put(&self, file: &OwnedFd) {
-        // SAFETY: as above.
+        // SAFETY: the number is open, and the reactor owns it, so this must not close it either.
         let mut number =
             std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.number.as_raw_fd()) });
         rustix::io::dup2(file, &mut number).unwrap();
@@ -445,7 +446,8 @@ impl Drop for Deaf {
     }
 }
 
-/// The turn that built the new set waited with the caller's timeout, and nobody could wake it.
+/// Regression: the turn that created the new set waited with the caller's timeout and could not be
+/// woken.
 #[test]
 fn a_reactor_whose_wake_descriptor_is_refused_does_not_wait_and_hears_again() {
     let (say, heard) = std::sync::mpsc::channel();
@@ -465,12 +467,12 @@ fn a_reactor_whose_wake_descriptor_is_refused_does_not_wait_and_hears_again() {
             (1, 0),
             "one new set is enough"
         );
-        // What is asked for meanwhile is heard.
+        // A stop that is requested meanwhile is noticed.
         let stop = reactor.stop_handle();
         std::thread::spawn(move || stop.stop()).join().unwrap();
         reactor.run().unwrap();
         drop((deaf, is_stale));
-        // It hears again, and sleeps until it does.
+        // The reactor can be woken again, and sleeps until it is.
         let stop = reactor.stop_handle();
         let remote = reactor.remote();
         say.send(None).unwrap();
@@ -484,7 +486,7 @@ fn a_reactor_whose_wake_descriptor_is_refused_does_not_wait_and_hears_again() {
         poster.join().unwrap();
         say.send(Some(reactor.stats().turns - turns)).unwrap();
     });
-    // Long enough for any machine, and only where the test fails.
+    // Long enough for any machine. The wait reaches it only if the test fails.
     let patience = Duration::from_secs(60);
     assert_eq!(heard.recv_timeout(patience).expect("the loop waits and nobody can wake it"), None);
     let turns = heard.recv_timeout(patience).expect("the loop does not hear").unwrap();
@@ -492,7 +494,8 @@ fn a_reactor_whose_wake_descriptor_is_refused_does_not_wait_and_hears_again() {
     work.join().unwrap();
 }
 
-/// A host would not be told of a stop or a call either, so it comes back until it is.
+/// A stop or a call could not wake the host either, so the host stays awake until the wake is
+/// repaired.
 #[test]
 fn an_embedded_reactor_whose_wake_descriptor_is_refused_keeps_its_host_awake() {
     let _alone = alone();

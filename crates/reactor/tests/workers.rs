@@ -1,4 +1,4 @@
-//! Workers: one reactor a thread, which start together and end together.
+//! Workers: one reactor per thread. They start together and end together.
 
 #[path = "common/backend.rs"]
 mod backend;
@@ -114,8 +114,8 @@ fn a_panic_in_one_stops_all_and_comes_out_of_join() {
     assert_eq!(payload.downcast_ref(), Some(&"the second is broken"));
 }
 
-/// Counts the threads that are in a set-up or run: what it is moved into ends with the thread's
-/// share of it.
+/// Counts the threads that are in their set-up or run. It is dropped when the thread's closure
+/// ends.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {
@@ -131,8 +131,7 @@ impl Drop for Alive {
     }
 }
 
-/// A set-up whose reactor holds something until the thread ends, and where one worker does
-/// something else.
+/// A set-up whose reactor holds a value until the thread ends. One worker does something else.
 fn set_up(
     alive: &Arc<AtomicUsize>,
     odd: fn() -> io::Result<Reactor>,
@@ -209,7 +208,8 @@ fn the_kernel_spreads_connections_over_a_group_of_listeners() {
             Ok(reactor)
         })
         .expect("they start");
-    // By a hash of the ports: a hundred all in one place would be a miracle of 2^-99.
+    // The kernel distributes by a hash of the ports. All hundred on one worker has probability
+    // 2^-99.
     let mut seen = HashSet::new();
     for _ in 0..100 {
         let mut byte = [0];
@@ -234,8 +234,8 @@ fn an_address_that_is_taken_is_an_error() {
     );
 }
 
-/// Two programs of one user that both ask for `SO_REUSEPORT` would share the connections without
-/// noticing (issue 13).
+/// Two programs of one user that both set `SO_REUSEPORT` would share the connections without notice
+/// (issue 13).
 #[test]
 fn a_group_takes_an_address_for_itself() {
     let options = ListenOptions::new();
@@ -251,7 +251,7 @@ fn a_group_takes_an_address_for_itself() {
     drop(group);
     let foreign = options.reuse_port(true).tcp(local()).expect("there is a free port");
     in_use(address_of(&foreign));
-    // Who asks to share does.
+    // With the option set on both, the port is shared.
     options.reuse_port(true).tcp_group(address_of(&foreign), 2).expect("both ask for it");
 }
 
@@ -259,8 +259,8 @@ fn a_group_takes_an_address_for_itself() {
 fn of_groups_that_want_an_address_at_the_same_moment_one_has_it() {
     const RIVALS: usize = 4;
     for _ in 0..50 {
-        // Bound and not listening: its port is free for those who set SO_REUSEADDR, and for
-        // nobody's port 0.
+        // Bound and not listening. The port is free for sockets with SO_REUSEADDR, and port 0 never
+        // yields it.
         let holder =
             rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
         sockopt::set_socket_reuseaddr(&holder, true).expect("it can be set");

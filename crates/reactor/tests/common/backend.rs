@@ -1,17 +1,17 @@
-//! The backend that a test runs on which leaves the choice to others: the environment makes it, for
-//! the tests of servers too.
+//! The backend for tests that do not choose one themselves. It comes from the environment. The
+//! tests of the servers use it too.
 
 use std::env::VarError;
 
 use windlass::Backend;
 
-/// Set to the name of a backend, by `cargo xtask ci` for each in turn.
+/// The name of a backend. `cargo xtask ci` sets it to each backend in turn.
 const VARIABLE: &str = "WINDLASS_TEST_BACKEND";
 
-/// The one that the environment names, or [`Backend::Auto`].
+/// The backend that the environment names, or [`Backend::Auto`].
 ///
 /// # Panics
-/// If no backend has that name: the tests would run on another than was meant.
+/// If no backend has that name, because the tests would run on the wrong one.
 pub(crate) fn chosen() -> Backend {
     match std::env::var(VARIABLE) {
         Ok(name) => name.parse().unwrap_or_else(|_| panic!("{VARIABLE}={name} names no backend")),

@@ -1,6 +1,5 @@
-//! Panics that a test wants. They are not told on the terminal: who runs the tests would take them
-//! for failures. A harness may hold back what a test prints, but not every program of tests has one
-//! that does, and a backtrace of each takes its time.
+//! Expected panics of tests. They are not printed, because a reader would take them for failures.
+//! Not every test program has a harness that captures output, and printing backtraces takes time.
 
 use std::{
     cell::Cell,
@@ -10,17 +9,17 @@ use std::{
 };
 
 std::thread_local! {
-    /// How many calls of [`caught`] this thread is in.
+    /// The number of [`caught`] calls that this thread is in.
     static WANTED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Runs what may panic in this thread, as `catch_unwind` does. The panic is not told.
+/// Runs code that may panic, like `catch_unwind`. The panic is not printed.
 pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> thread::Result<R> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let tell = take_hook();
         set_hook(Box::new(move |panic| {
-            // A thread that ends has no such variable any more, and wants nothing.
+            // The variable is gone when the thread is ending. Then no panic is expected.
             if WANTED.try_with(Cell::get).unwrap_or(0) == 0 {
                 tell(panic);
             }

@@ -1,12 +1,12 @@
-//! Whether rings can be had here. Containers forbid them; a test that needs one is skipped there,
-//! and says why.
+//! Tells whether io_uring is available. Containers forbid it. A test that needs a ring is skipped
+//! there, with the reason.
 
 use std::{io::Write as _, sync::OnceLock};
 
 use windlass::{Backend, BuildError, Reactor, RingError};
 
-/// Why there are no rings: they are forbidden, or the kernel's are too old. None where they work,
-/// and where they fail for any other reason, which is for the tests to find.
+/// The reason why rings are unavailable: they are forbidden, or the kernel is too old. `None` if
+/// they work. Also `None` for any other failure, which the tests then report.
 pub(crate) fn refusal() -> Option<&'static str> {
     static REFUSAL: OnceLock<Option<String>> = OnceLock::new();
     let refusal =
@@ -19,9 +19,9 @@ pub(crate) fn refusal() -> Option<&'static str> {
     refusal.as_deref()
 }
 
-/// Whether a test can have a ring. Where it cannot, a line says so on the standard error itself:
-/// what a test prints by macro is shown only if it fails. `cargo xtask` takes a test of which there
-/// is such a line for an ignored one (`xtask/src/tally.rs`).
+/// True if the test can use a ring. If not, it writes a line directly to standard error, because
+/// output of the print macros appears only for failed tests. `cargo xtask` counts a test with such
+/// a line as ignored (`xtask/src/tally.rs`).
 #[allow(dead_code, reason = "not every program of tests has tests that need a ring")]
 pub(crate) fn are_to_be_had(test: &str) -> bool {
     let Some(why) = refusal() else { return true };

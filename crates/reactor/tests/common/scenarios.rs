@@ -1,28 +1,27 @@
-//! Tests that run on every backend. Each program of tests that has such includes this file.
+//! Tests that run on every backend. Each test program that has such tests includes this file.
 //!
-//! A scenario is a function of [`Build`], which begins a reactor on some backend. [`scenarios!`] at
-//! the end of each module makes a test of every scenario on every backend; one that is forgotten
-//! there is dead code, which the compiler tells.
+//! A scenario is a function of [`Build`], which starts a reactor's builder for one backend.
+//! [`scenarios!`] at the end of each module makes one test per scenario and backend. A scenario
+//! that is missing there is dead code, and the compiler warns.
 
 #[cfg(not(miri))]
 #[path = "rings.rs"]
 pub(crate) mod rings;
 
-/// Begins the builder of a reactor on one of the backends. A scenario may set limits before it
-/// builds.
+/// Starts a builder for one of the backends. A scenario may set limits before it builds.
 pub(crate) type Build = fn() -> windlass::Builder;
 
-/// Makes tests of scenarios, one on each backend. Attributes (`ignore` under Miri, say) go to the
-/// tests. Where rings are forbidden, a test of theirs says so and does nothing.
+/// Makes tests from scenarios, one per backend. Attributes (such as `ignore` under Miri) are copied
+/// to the tests. Where rings are forbidden, their tests report it and do nothing.
 ///
-/// `name except [backend "why"]` is for what a backend does not have: there the test is ignored,
-/// with the reason. That such a thing is refused is itself a scenario, see `interests.rs` and
-/// `embedding.rs`.
+/// `name except [backend "why"]` excludes a backend that lacks a feature. The test is ignored
+/// there, with that reason. Separate scenarios test that the backend rejects the feature: see
+/// `interests.rs` and `embedding.rs`.
 macro_rules! scenarios {
     ($($(#[$attribute:meta])* $name:ident $(except [$($backend:ident $why:literal),+])?,)*) => {
-        // A backend more is one line here, and one in `scenario!`.
+        // To add a backend, add one line here and one in `scenario!`.
         scenarios!(@on [] epoll Epoll $($(#[$attribute])* $name [$($($backend $why)+)?])*);
-        // Miri has neither rings nor ppoll(2).
+        // Miri supports neither rings nor ppoll(2).
         scenarios!(@on [#[cfg(not(miri))]] uring Uring $($(#[$attribute])* $name [$($($backend $why)+)?])*);
         scenarios!(@on [#[cfg(not(miri))]] poll Poll $($(#[$attribute])* $name [$($($backend $why)+)?])*);
     };
@@ -34,7 +33,7 @@ macro_rules! scenarios {
     };
 }
 
-/// One scenario on one backend, which may be among those that it is not for.
+/// One scenario on one backend, which may be one of its excluded backends.
 macro_rules! scenario {
     (epoll $variant:ident [epoll $why:literal $($rest:tt)*] $($test:tt)*) => { scenario! { @without $why $($test)* } };
     (uring $variant:ident [uring $why:literal $($rest:tt)*] $($test:tt)*) => { scenario! { @without $why $($test)* } };

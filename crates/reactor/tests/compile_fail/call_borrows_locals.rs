@@ -1,4 +1,4 @@
-//! A queued call may outlive its caller, who goes when the time is over.
+//! A queued call may outlive its caller, because a caller returns when its timeout expires.
 use std::time::Duration;
 use windlass::{Reactor, Turn};
 

@@ -1,5 +1,5 @@
-//! Rule 4: a turn ends with its call. (That it is no result and goes to no other thread is what
-//! `tests/rules/threads.rs` asserts.)
+//! Rule 4: a turn ends with its call. (`tests/rules/threads.rs` asserts that a turn is no valid
+//! result and does not move to another thread.)
 use std::cell::RefCell;
 use windlass::{Reactor, Turn};
 

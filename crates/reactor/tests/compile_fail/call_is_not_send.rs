@@ -1,4 +1,4 @@
-//! A call goes to another thread, and its result comes back from there.
+//! A call moves to another thread, and its result moves back.
 use std::rc::Rc;
 use windlass::{Reactor, Turn};
 

@@ -1,5 +1,5 @@
-//! An erased group shows neither its state nor its members: a mock that is given one cannot run
-//! them.
+//! An erased group gives access neither to its state nor to its members. So a mock that receives
+//! one cannot run them.
 use windlass::{ErasedGroup, Group, GroupState, MockReactor, Reactor};
 
 fn state(state: &GroupState) {

@@ -1,5 +1,5 @@
-//! A handler for another type of descriptor, one with a parameter that does not exist, and one with
-//! the same twice.
+//! Three handlers: for another descriptor type, with an unknown parameter, and with one parameter
+//! twice.
 use std::net::{TcpListener, TcpStream};
 use windlass::{Event, Reactor, interest};
 

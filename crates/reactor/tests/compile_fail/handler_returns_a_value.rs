@@ -1,4 +1,4 @@
-//! A handler that returns something.
+//! A handler that returns a value.
 use std::net::TcpListener;
 use windlass::{Event, Reactor, interest};
 

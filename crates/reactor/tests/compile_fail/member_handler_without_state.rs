@@ -1,4 +1,4 @@
-//! A member's handler that forgets the state.
+//! A member's handler without the state parameter.
 use std::net::TcpListener;
 use windlass::{Group, Reactor, interest};
 

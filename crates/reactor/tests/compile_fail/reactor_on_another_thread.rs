@@ -1,4 +1,4 @@
-//! A reactor that is moved to another thread, or lent to one.
+//! A reactor that is moved to another thread, or borrowed by one.
 use windlass::Reactor;
 
 fn main() {

@@ -1,5 +1,5 @@
-//! Rule 11: the epoll set that carries addresses is not shown. Only an embedded reactor has a
-//! descriptor to lend.
+//! Rule 11: the epoll set carries addresses, so no method returns it. Only an embedded reactor has
+//! a public descriptor.
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use windlass::{Embedded, Reactor};
 

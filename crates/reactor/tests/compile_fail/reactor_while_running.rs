@@ -1,4 +1,4 @@
-//! Rule 4: nobody has the reactor while it runs, not even by a reference into it.
+//! Rule 4: no code can access the reactor while it runs, not even through a reference into it.
 use windlass::{Group, GroupKey, Reactor};
 
 fn state_across_a_turn(mut reactor: Reactor, group: GroupKey<u64>) {

@@ -1,4 +1,4 @@
-//! Nobody else writes a reactor, or a place to register with.
+//! Other crates cannot implement a reactor or a registrar.
 use windlass::Registrar;
 
 struct Mine;

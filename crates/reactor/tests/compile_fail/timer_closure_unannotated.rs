@@ -1,5 +1,5 @@
-//! A timer's closure of one parameter without a type: it could be the turn or the tick.
-//! `after_with` knows that it is the turn.
+//! A timer closure whose one parameter has no type: it could be the turn or the tick. `after_with`
+//! accepts only the turn.
 use std::time::Duration;
 use windlass::Reactor;
 

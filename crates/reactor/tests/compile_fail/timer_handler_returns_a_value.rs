@@ -1,4 +1,4 @@
-//! A timer's handler that returns something.
+//! A timer handler that returns a value.
 use std::time::Duration;
 use windlass::Reactor;
 

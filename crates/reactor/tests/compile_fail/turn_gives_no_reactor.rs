@@ -1,5 +1,5 @@
-//! Rule 4: there is no way from a turn to the reactor, be it to move it, to replace it or to wait
-//! in it.
+//! Rule 4: a turn gives no access to the reactor. So a handler can neither move nor replace the
+//! reactor, nor wait in it.
 use windlass::{Reactor, Turn};
 
 fn by_field(turn: Turn<'_, Reactor>) {

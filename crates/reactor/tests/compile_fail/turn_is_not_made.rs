@@ -1,4 +1,4 @@
-//! Rule 4: nobody but the crate makes a turn, from a reactor least of all.
+//! Rule 4: only the crate itself can create a turn. Owning a reactor is not enough.
 use windlass::{Reactor, Turn, turn};
 
 fn main() {
