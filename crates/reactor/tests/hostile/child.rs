@@ -4,10 +4,10 @@ use std::process::Command;
 
 const VARIABLE: &str = "WINDLASS_HOSTILE_CHILD";
 
-/// Runs the body in a process of its own, so that an abort fails one test and not all. `name` is
-/// the calling test's.
+/// Runs the body in a process of its own, so that an abort fails only one test. `name` is the name
+/// of the calling test.
 ///
-/// Miri starts no processes; there the body runs at once.
+/// Miri cannot start processes, so there the body runs directly.
 pub(crate) fn survives(name: &str, body: impl FnOnce()) {
     if cfg!(miri) || std::env::var(VARIABLE).is_ok_and(|asked| asked == name) {
         body();

@@ -1,4 +1,4 @@
-//! A reactor inside another loop.
+//! Attacks on a reactor inside another loop.
 
 use std::{
     cell::Cell,
@@ -28,8 +28,8 @@ fn embedded() -> Embedded {
     crate::builder().build().unwrap().embed().unwrap()
 }
 
-/// Arming the timer descriptor read the clock on the way out, and its panic met the handler's: an
-/// abort.
+/// Regression: arming the timer descriptor read the clock during unwinding. A panic there met the
+/// handler's panic and aborted.
 #[test]
 #[cfg_attr(miri, ignore = "Miri knows no timerfd")]
 fn no_clock_of_the_owners_is_read_while_an_embedded_reactor_unwinds() {
@@ -55,8 +55,8 @@ fn no_clock_of_the_owners_is_read_while_an_embedded_reactor_unwinds() {
     });
 }
 
-/// The timer was armed first, and a clock that panicked there kept the host from hearing of the
-/// work.
+/// Regression: the timer was armed before the host was woken. If the clock panicked there, the host
+/// never learned of the work.
 #[test]
 #[cfg_attr(miri, ignore = "Miri knows no timerfd")]
 fn a_clock_that_panics_on_the_way_out_does_not_cost_the_host_its_wake() {
@@ -83,8 +83,8 @@ fn a_clock_that_panics_on_the_way_out_does_not_cost_the_host_its_wake() {
     assert!(!is_readable(&guest));
 }
 
-/// The old reactor's set stayed in the outer one: its descriptors woke a host that could not serve
-/// them, for ever.
+/// Regression: the old reactor's set stayed in the outer one. Its descriptors kept waking a host
+/// that could not handle them.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no epoll sets in epoll sets")]
 fn a_reactor_that_was_swapped_out_of_an_embedded_one_does_not_wake_the_host() {
@@ -97,7 +97,7 @@ fn a_reactor_that_was_swapped_out_of_an_embedded_one_does_not_wake_the_host() {
     assert_eq!(turn(&mut other), 1);
 }
 
-/// Adding its set a second time failed in every turn, and so did everything behind it.
+/// Regression: adding its set a second time failed in every turn, and so did all later steps.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no epoll sets in epoll sets")]
 fn a_reactor_that_is_swapped_out_and_back_wakes_the_host_as_before() {
@@ -116,12 +116,12 @@ fn a_reactor_that_is_swapped_out_and_back_wakes_the_host_as_before() {
     assert!(is_readable(&guest), "and a descriptor");
 }
 
-/// EPOLLEXCLUSIVE cannot be set by a change, so the entry is deleted and added; the kernel refuses
-/// to add an epoll set so, and the registration was gone without a word.
+/// Regression: EPOLLEXCLUSIVE cannot be set by EPOLL_CTL_MOD, so the entry is deleted and added.
+/// The kernel rejects that for an epoll set, and the registration was lost without an error.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no epoll sets in epoll sets")]
 fn a_change_to_exclusive_that_the_kernel_refuses_leaves_the_old_interest() {
-    // A ring does not refuse it.
+    // A ring does not reject it.
     let mut reactor =
         windlass::Reactor::builder().backend(windlass::Backend::Epoll).build().unwrap();
     let mut guest = embedded();
@@ -137,7 +137,7 @@ fn a_change_to_exclusive_that_the_kernel_refuses_leaves_the_old_interest() {
     assert_eq!(seen.get(), 2);
 }
 
-/// Ignores what comes, and tells of its timeout.
+/// Ignores all input and reports its timeout.
 struct Told(Rc<Cell<u32>>);
 
 impl StreamHandler for Told {
@@ -172,7 +172,7 @@ fn the_host_is_woken_for_whatever_a_stream_has_to_do() {
     let mut got = [0; 5];
     peer.read_exact(&mut got).unwrap();
     for firings in 1..3 {
-        // For as long as it takes: the timer descriptor wakes the host.
+        // This loop has no bound: the timer descriptor wakes the host.
         while told.get() < firings {
             poll(&mut [PollFd::new(&guest, PollFlags::IN)], None).unwrap();
             guest.run_once(Duration::ZERO).unwrap();

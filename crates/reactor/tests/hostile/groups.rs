@@ -1,4 +1,4 @@
-//! Groups that are registered by halves, twice, elsewhere or too late.
+//! Groups that are registered partly, twice, in another reactor or too late.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,7 +17,7 @@ use crate::tools::{counter, on_ready, ready, turn, turn_panics};
 
 const LATER: Duration = Duration::from_secs(100);
 
-/// Panics when it is asked for its descriptor.
+/// Panics when its descriptor is requested.
 struct Rude(OwnedFd);
 
 impl AsFd for Rude {
@@ -26,7 +26,8 @@ impl AsFd for Rude {
     }
 }
 
-/// The members before the rude one were registered, in a group that nobody had the key of.
+/// Regression: the members before the panicking one stayed registered, in a group whose key was
+/// lost.
 #[test]
 fn a_member_that_panics_when_it_is_asked_leaves_no_half_of_a_group() {
     let mut reactor = crate::builder().build().unwrap();
@@ -42,7 +43,8 @@ fn a_member_that_panics_when_it_is_asked_leaves_no_half_of_a_group() {
     assert_eq!((stats.subscribers, stats.timers, seen.get()), (0, 0, 0));
 }
 
-/// A member that had joined by halves outlived its group, and fired after that was deleted.
+/// Regression: a member that had joined stayed after the panic. It outlived its group and fired
+/// after the group was deleted.
 #[test]
 fn a_member_that_panics_when_it_is_asked_leaves_no_half_of_a_join() {
     let mut reactor = crate::builder().build().unwrap();
@@ -65,7 +67,8 @@ fn a_member_that_panics_when_it_is_asked_leaves_no_half_of_a_join() {
     assert_eq!((seen.get(), reactor.stats().subscribers), (0, 0));
 }
 
-/// Did no harm: members of two reactors with one state could run inside each other.
+/// This attack found no bug. Otherwise members of two reactors that share one state could run
+/// inside each other.
 #[test]
 fn a_join_that_is_kept_beyond_its_turn_registers_in_no_other_reactor() {
     let (mut home, mut other) =
@@ -75,7 +78,7 @@ fn a_join_that_is_kept_beyond_its_turn_registers_in_no_other_reactor() {
         .register_into(&mut home)
         .unwrap()
         .group;
-    // So that the key's place is taken in the other one, too.
+    // Another group takes the same slot in the other reactor.
     Group::new(String::new()).after(LATER, |_: &mut String| {}).register_into(&mut other).unwrap();
     let kept: Rc<RefCell<Option<Group<String>>>> = Rc::default();
     let keep = kept.clone();
@@ -90,7 +93,8 @@ fn a_join_that_is_kept_beyond_its_turn_registers_in_no_other_reactor() {
     let refused = kept.take().unwrap().register_into(&mut other).unwrap_err();
     assert_eq!(refused.reason, GroupReason::NotFound);
     assert!(other.group_mut(key).is_none());
-    // The same in a third one that lives inside a handler, and then at last at home.
+    // The same in a third reactor, which lives inside a handler. Then the join succeeds in its own
+    // reactor.
     let come_home = move |mut turn: Turn<'_, Reactor>| {
         let refused =
             refused.group.register_into(&mut crate::builder().build().unwrap()).unwrap_err();
@@ -102,8 +106,8 @@ fn a_join_that_is_kept_beyond_its_turn_registers_in_no_other_reactor() {
     assert_eq!(home.group_mut(key).unwrap(), "x");
 }
 
-/// Did no harm: the state must outlive the handler that deletes its group, and nothing may be added
-/// to what is deleted.
+/// This attack found no bug. The state must outlive the handler that deletes its group, and no
+/// member may join a deleted group.
 #[test]
 fn a_running_member_can_join_its_own_group_and_delete_it_and_go_on() {
     let mut reactor = crate::builder().build().unwrap();
@@ -134,15 +138,16 @@ fn a_running_member_can_join_its_own_group_and_delete_it_and_go_on() {
     assert_eq!((reactor.stats().subscribers, reactor.stats().timers), (0, 0));
 }
 
-/// Uses a mock that has the state of a real group: it can make members of it, and cannot run them.
+/// Uses a mock that has the state of a real group. It can build members with the state but cannot
+/// run them.
 ///
-/// A running member of the real group has the state mutably borrowed, so a second way to it would
-/// be a second reference. `compile_fail/group_state_is_not_shown.rs` has the rest: the erased forms
-/// show nothing.
+/// A running member of the real group borrows the state mutably, so a second path to it would be a
+/// second reference. `compile_fail/group_state_is_not_shown.rs` covers the rest: the erased forms
+/// give access to nothing.
 fn use_up(key: GroupKey<u32>, state: GroupState, is_taken: bool) {
     let state = RefCell::new(Some(state));
     let mut mock = MockReactor::new();
-    // Given once.
+    // The state is returned once.
     mock.expect_group_state().times(2).returning_st(move |_| state.take());
     mock.expect_add_group().times(1).returning_st(move |group| {
         assert_eq!((group.len(), group.is_empty()), (3, false));
@@ -162,7 +167,7 @@ fn use_up(key: GroupKey<u32>, state: GroupState, is_taken: bool) {
     assert!(turn.group(key).is_err());
     match joining.register_into(&mut turn) {
         Ok(_) => assert!(is_taken),
-        // It comes back as it went: still of the mock's, so no reactor takes it.
+        // The group is returned unchanged. It still belongs to the mock, so no reactor accepts it.
         Err(refused) => drop::<Group<u32, MockReactor>>(refused.group),
     }
 }
@@ -178,7 +183,8 @@ fn a_mock_with_a_real_groups_state_never_reaches_it() {
         use_up(key, state, is_taken);
         let state = stated(&mut reactor);
         let (ran, seen) = counter();
-        // Joins the group, and uses the state's erased form while it has the state itself.
+        // Joins the group. The handler then uses the erased form while it also borrows the state
+        // itself.
         let kept = Rc::new(Cell::new(Some(state)));
         let handler = move |state: &mut u32, event: Event, mut turn: Turn<'_, Reactor>| {
             let before = *state;
@@ -200,7 +206,7 @@ fn a_mock_with_a_real_groups_state_never_reaches_it() {
     on_ready(&mut reactor, ready(), |_, _| {});
     turn(&mut reactor);
     assert_eq!(reactor.group_mut(key), Some(&mut 9), "by its own members alone");
-    // The state lives as long as the erased form does, and is still out of reach.
+    // The state lives as long as the erased form, and is still inaccessible.
     let state = stated(&mut reactor);
     drop(reactor);
     use_up(key, state, false);

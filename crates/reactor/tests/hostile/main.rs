@@ -1,5 +1,5 @@
-//! What a reviewer did to the reactor who wished it harm, in safe code: each test names what it
-//! broke.
+//! Attacks on the reactor in safe code, from a review that tried to break it. A comment at a test
+//! says which bug the attack found; "regression" means that it is fixed.
 
 #[macro_use]
 #[path = "../common/scenarios.rs"]
@@ -23,7 +23,7 @@ mod threads;
 mod tools;
 mod wakers;
 
-/// Begins the builder of a reactor that attacks are made on which do not care for the backend.
+/// Starts the builder of a reactor for attacks that do not depend on the backend.
 fn builder() -> windlass::Builder {
     windlass::Reactor::builder().backend(backend::chosen())
 }

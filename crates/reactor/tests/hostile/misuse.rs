@@ -1,4 +1,4 @@
-//! Keys and clocks that are none of this reactor's.
+//! Keys of another reactor, and clocks with extreme values.
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,7 +10,7 @@ use windlass::{NotFound, Tick, Turn};
 
 use crate::tools::{counter, turn};
 
-/// The count of the beats that were missed went over its end.
+/// Regression: the count of missed beats overflowed.
 #[test]
 fn a_clock_that_leaps_a_thousand_years_makes_no_timer_panic() {
     let start = Instant::now();
@@ -26,13 +26,14 @@ fn a_clock_that_leaps_a_thousand_years_makes_no_timer_panic() {
     passed.set(Duration::from_secs(1000 * 366 * 24 * 3600));
     turn(&mut reactor);
     assert!(!missed.take().is_empty());
-    // At the end of time there is no later deadline.
+    // At the maximum of the clock there is no later deadline.
     reactor.reset(key, Duration::ZERO).unwrap();
     turn(&mut reactor);
     reactor.cancel(key).unwrap();
 }
 
-/// Hooks were counted from the same number in every reactor, so the key named another one's.
+/// Regression: hooks were numbered from the same start in every reactor, so a key also matched
+/// another reactor's hook.
 #[test]
 fn a_hooks_key_names_nothing_in_another_reactor() {
     let (mut one, mut other) =

@@ -1,4 +1,4 @@
-//! Panics on top of panics.
+//! Panics during panics.
 
 use std::{
     cell::Cell,
@@ -19,8 +19,8 @@ use crate::{
     tools::{Log, Witness, counter, drain, on_ready, ready, turn, turn_panics},
 };
 
-/// The events that a panic had kept were taken off the count again by the next one: below zero, in
-/// a destructor, an abort.
+/// Regression: events kept after a panic were subtracted twice from a count if the next turn
+/// panicked too. The count underflowed in a destructor, which aborted.
 #[test]
 fn a_hook_that_panics_over_a_kept_batch_does_not_spoil_the_counts() {
     survives("panics::a_hook_that_panics_over_a_kept_batch_does_not_spoil_the_counts", || {
@@ -51,7 +51,8 @@ fn a_hook_that_panics_over_a_kept_batch_does_not_spoil_the_counts() {
     });
 }
 
-/// The same miscount, by destructors that panic at the beginning of a turn while events are kept.
+/// The same miscount, caused by destructors that panic at the beginning of a turn while events are
+/// kept.
 #[test]
 fn who_deletes_itself_and_panics_twice_costs_its_own_event_alone() {
     survives("panics::who_deletes_itself_and_panics_twice_costs_its_own_event_alone", || {
@@ -75,7 +76,7 @@ fn who_deletes_itself_and_panics_twice_costs_its_own_event_alone() {
     });
 }
 
-/// Deletes what it is told to when the handler that has it unwinds.
+/// Calls its closure when the handler that owns it unwinds.
 struct Guard<'t, D: Fn(&mut Turn<'_, Reactor>)>(Turn<'t, Reactor>, D);
 
 impl<D: Fn(&mut Turn<'_, Reactor>)> Drop for Guard<'_, D> {
@@ -84,7 +85,7 @@ impl<D: Fn(&mut Turn<'_, Reactor>)> Drop for Guard<'_, D> {
     }
 }
 
-/// A handler's panic runs `delete`, which ends something with a destructor that panics too.
+/// A handler's panic runs `delete`, which removes a value whose destructor panics too.
 fn deleted_by_a_guard(
     reactor: &mut Reactor,
     log: &Log,
@@ -114,7 +115,7 @@ impl Subscriber for Quiet {
     fn handle(&mut self, _: Event, _: Turn<'_, Reactor>) {}
 }
 
-/// The destructor ran at once, and its panic met the handler's: an abort.
+/// Regression: the destructor ran at once, and its panic met the handler's panic and aborted.
 #[test]
 fn a_subscriber_that_is_deleted_by_an_unwinding_handler_is_destroyed_afterwards() {
     survives(
@@ -128,7 +129,7 @@ fn a_subscriber_that_is_deleted_by_an_unwinding_handler_is_destroyed_afterwards(
     );
 }
 
-/// As above.
+/// The same regression, for timers.
 #[test]
 fn a_timer_that_is_cancelled_by_an_unwinding_handler_is_destroyed_afterwards() {
     survives(
@@ -143,8 +144,8 @@ fn a_timer_that_is_cancelled_by_an_unwinding_handler_is_destroyed_afterwards() {
     );
 }
 
-/// The descriptor was leaked: neither given back nor closed (what a function returns is, when a
-/// local's destructor panics meanwhile: rust-lang/rust#47949).
+/// Regression: the descriptor was leaked, neither returned nor closed. A return value is leaked if
+/// the destructor of a local panics: rust-lang/rust#47949.
 #[test]
 #[cfg_attr(miri, ignore = "Miri knows no ppoll")]
 fn a_descriptor_is_closed_when_its_handlers_destructor_panics_in_take_fd() {
@@ -160,13 +161,13 @@ fn a_descriptor_is_closed_when_its_handlers_destructor_panics_in_take_fd() {
         .unwrap();
     assert!(catch_unwind(AssertUnwindSafe(|| reactor.take_fd::<OwnedFd>(key))).is_err());
     assert_eq!(log.take(), ["drop handler"]);
-    // A process that is just being started by another test may have the reader for a moment still.
+    // A process that another test is starting may still have the reader for a moment.
     let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
     let mut watched = [PollFd::new(&writer, PollFlags::empty())];
     assert_eq!(poll(&mut watched, Some(&patience)).unwrap(), 1, "the reader is open still");
 }
 
-/// All subscribers were leaked.
+/// Regression: all subscribers were leaked.
 #[test]
 fn subscribers_are_dropped_when_a_timers_destructor_panics_in_into_subscribers() {
     let mut reactor = crate::builder().build().unwrap();
@@ -183,7 +184,7 @@ fn subscribers_are_dropped_when_a_timers_destructor_panics_in_into_subscribers()
     assert_eq!(said, ["drop subscriber", "drop subscriber", "drop subscriber", "drop timer"]);
 }
 
-/// Did no harm.
+/// This attack found no bug.
 #[test]
 fn a_kept_batch_survives_that_its_reactor_is_swapped_and_emptied() {
     let (mut one, mut other) =

@@ -1,4 +1,4 @@
-//! Other threads that queue what panics, and use the loop where it ends.
+//! Other threads that queue panicking values, and that use the loop while it is dropped.
 
 use std::{
     future::Future,
@@ -23,7 +23,7 @@ use crate::{
     wakers::Rude,
 };
 
-/// Panics when it is dropped, and counts it.
+/// Panics when it is dropped, and counts the drop.
 struct Bomb(Arc<AtomicUsize>);
 
 impl Bomb {
@@ -41,8 +41,8 @@ fn count() -> Arc<AtomicUsize> {
     Arc::default()
 }
 
-/// Polls a future with a rude waker. Only clones of it do what they were told: the one of the
-/// context is let go in peace.
+/// Polls a future with a rude waker. Only its clones do what they were told. The waker in the
+/// context itself is dropped without a panic.
 fn poll<F: Future + Unpin>(future: &mut F, rude: &Arc<Rude>) -> thread::Result<Poll<F::Output>> {
     let waker = rude.waker();
     let polled =
@@ -65,8 +65,8 @@ fn fill(remote: &Remote) {
     assert!(remote.try_post(|_: Turn<'_>| {}).is_ok());
 }
 
-/// The answer was taken out, and went with the panic of a waker that was not needed any more: the
-/// task waited for ever.
+/// Regression: the answer was taken out and lost when an unneeded waker panicked. The task waited
+/// forever.
 #[test]
 fn a_waker_that_panics_when_it_is_dropped_takes_no_answer_along() {
     let mut reactor = crate::builder().build().unwrap();
@@ -80,7 +80,7 @@ fn a_waker_that_panics_when_it_is_dropped_takes_no_answer_along() {
     };
 }
 
-/// As above, where the answer comes while the waker is cloned.
+/// The same regression, with an answer that arrives while the waker is cloned.
 #[test]
 fn an_answer_that_comes_while_the_waker_is_cloned_is_not_lost() {
     for drops in [false, true] {
@@ -109,7 +109,7 @@ fn a_waker_that_panics_when_it_is_cloned_leaves_the_future_as_it_was() {
     let (polite, bad) = (rude(false, false, false), rude(true, false, false));
     let mut future = remote.call_async(|_| 7);
     for _ in 0..2 {
-        // It waits for room, then for the answer.
+        // In the first round it waits for room, in the second for the answer.
         assert!(poll(&mut future, &bad).is_err());
         assert!(poll(&mut future, &polite).unwrap().is_pending());
         assert!(poll(&mut future, &bad).is_err());
@@ -118,8 +118,8 @@ fn a_waker_that_panics_when_it_is_cloned_leaves_the_future_as_it_was() {
     let Ok(Poll::Ready(Ok(7))) = poll(&mut future, &bad) else { panic!("no waker is needed") };
 }
 
-/// The panic of a task that waited for room came out of the loop, where that of one that waited for
-/// its answer did not.
+/// Regression: the panic of a waker propagated out of the loop if its task waited for room. For a
+/// task that waited for its answer it did not.
 #[test]
 fn a_waker_that_panics_when_it_wakes_harms_neither_the_loop_nor_other_tasks() {
     let mut reactor = crate::builder().remote_max(1).build().unwrap();
@@ -135,7 +135,7 @@ fn a_waker_that_panics_when_it_wakes_harms_neither_the_loop_nor_other_tasks() {
     assert!(matches!(poll(&mut futures[0], &polite), Ok(Poll::Ready(Ok(0)))));
     assert!(poll(&mut futures[1], &bad).unwrap().is_pending());
     assert!(poll(&mut futures[2], &bad).unwrap().is_pending());
-    // One queued, one waiting for room.
+    // One call is queued, one waits for room.
     drop(reactor);
     assert_eq!(bad.wakes(), 5);
     for future in &mut futures[1..] {
@@ -144,7 +144,7 @@ fn a_waker_that_panics_when_it_wakes_harms_neither_the_loop_nor_other_tasks() {
     assert_eq!(Arc::strong_count(&bad), 1);
 }
 
-/// The closure's panic met the waker's: an abort.
+/// Regression: the closure's panic met the waker's panic and aborted.
 #[test]
 fn a_future_whose_closure_and_wakers_panic_when_they_are_dropped_can_be_dropped() {
     survives(
@@ -169,7 +169,7 @@ fn a_future_whose_closure_and_wakers_panic_when_they_are_dropped_can_be_dropped(
     );
 }
 
-/// Did no harm.
+/// This attack found no bug.
 #[test]
 fn results_and_loads_that_panic_when_they_are_dropped_do_not_reach_the_loop() {
     survives(
@@ -183,7 +183,7 @@ fn results_and_loads_that_panic_when_they_are_dropped_do_not_reach_the_loop() {
                 let slot: Arc<Mutex<Option<Box<dyn Send>>>> = Arc::default();
                 let (own, told) = (slot.clone(), dropped.clone());
                 let mut future = remote.call_async(move |_| {
-                    // The caller leaves in the middle of its call.
+                    // The call drops its own future while it runs.
                     drop(own.lock().unwrap().take());
                     if panics {
                         panic_any(Bomb(told));
@@ -195,7 +195,7 @@ fn results_and_loads_that_panic_when_they_are_dropped_do_not_reach_the_loop() {
                 turn(&mut reactor);
             }
             assert_eq!(dropped.load(Ordering::Relaxed), 2);
-            // A load that nobody wants is dropped by who has it.
+            // A panic payload without a receiver is dropped by its owner, here the future.
             let told = dropped.clone();
             let mut future = remote.call_async(move |_| panic_any(Bomb(told)));
             assert!(poll::<_>(&mut future, &polite).unwrap().is_pending());
@@ -206,7 +206,8 @@ fn results_and_loads_that_panic_when_they_are_dropped_do_not_reach_the_loop() {
     );
 }
 
-/// Did no harm: every one is dropped, and those who wait are answered before the first panic.
+/// This attack found no bug. Every closure is dropped, and waiting callers are answered before the
+/// first panic.
 #[test]
 fn posts_that_panic_when_they_are_dropped_do_not_keep_a_caller_waiting() {
     survives("remote::posts_that_panic_when_they_are_dropped_do_not_keep_a_caller_waiting", || {
@@ -243,7 +244,8 @@ fn posts_that_panic_when_they_are_dropped_do_not_keep_a_caller_waiting() {
     });
 }
 
-/// A call from the loop's own thread after the loop's end was told that it would wait for itself.
+/// Regression: a call from the loop's own thread, after the loop's end, reported that it would
+/// deadlock.
 #[test]
 fn who_uses_a_remote_where_its_reactor_ends_is_told_that_it_is_gone() {
     struct Late(Remote, Arc<AtomicUsize>);
@@ -286,7 +288,7 @@ fn who_uses_a_remote_where_its_reactor_ends_is_told_that_it_is_gone() {
     assert_eq!(told.load(Ordering::Relaxed), 7);
 }
 
-/// A reactor that nobody runs, or that was forgotten: to its callers that is the same.
+/// Callers see no difference between a reactor that does not run and one that was leaked.
 #[test]
 fn callers_with_a_time_come_back_from_a_reactor_that_nobody_runs() {
     let mut reactor = crate::builder().remote_max(2).build().unwrap();
@@ -294,7 +296,7 @@ fn callers_with_a_time_come_back_from_a_reactor_that_nobody_runs() {
     let callers: Vec<_> = (0..4)
         .map(|_| {
             let remote = remote.clone();
-            // Two are queued, the others find no room.
+            // Two calls are queued, the others find no room.
             thread::spawn(move || {
                 let ran = count();
                 let told = ran.clone();
@@ -316,7 +318,8 @@ fn callers_with_a_time_come_back_from_a_reactor_that_nobody_runs() {
     assert_eq!(reactor.stats().calls, 2, "their places were in the queue still");
 }
 
-/// Did no harm: hooks and destructors that post in every turn keep the loop awake, and no longer.
+/// This attack found no bug. Hooks and destructors that post in every turn keep the loop awake only
+/// while they post.
 #[test]
 fn a_hook_that_posts_before_the_wait_keeps_the_turn_from_waiting() {
     let mut reactor = crate::builder().build().unwrap();
@@ -331,8 +334,8 @@ fn a_hook_that_posts_before_the_wait_keeps_the_turn_from_waiting() {
     assert_eq!(reactor.stats().calls, 3);
 }
 
-/// Did no harm: the panic of a post goes out, and that of a hook or a handler beside it finds the
-/// queue as it was.
+/// This attack found no bug. The panic of a post propagates. A panic of a hook or handler in the
+/// same turn leaves the queue unchanged.
 #[test]
 fn a_turn_in_which_all_panic_at_once_loses_no_post() {
     survives("remote::a_turn_in_which_all_panic_at_once_loses_no_post", || {
@@ -365,7 +368,7 @@ fn a_turn_in_which_all_panic_at_once_loses_no_post() {
     });
 }
 
-/// A caller that waits while a subscriber of its own panics when it is registered.
+/// A caller waits while its own subscriber panics during registration.
 #[test]
 fn a_subscriber_that_panics_when_it_is_asked_is_its_senders_trouble() {
     struct Rogue(OwnedFd);
@@ -391,7 +394,7 @@ fn a_subscriber_that_panics_when_it_is_asked_is_its_senders_trouble() {
     assert!(is_done.recv().unwrap());
     sender.join().unwrap();
     assert_eq!(reactor.stats().subscribers, 0);
-    // And a post's panic that nobody is to get goes on as it is.
+    // A panic of a post has no other receiver, so it propagates unchanged.
     assert!(reactor.remote().try_post(|_: Turn<'_>| panic!("nobody's")).is_ok());
     assert_eq!(turn_panics(&mut reactor), "nobody's");
 }

@@ -1,13 +1,17 @@
-//! Random programs of many threads against one remote, and an oracle that knows what each call may
-//! come to.
+//! Random programs of many threads against one remote. An oracle knows the allowed outcomes of each
+//! call.
 //!
-//! Checked are: each closure runs once at most, and is dropped once; one that came back has not run
-//! and never does; one that was answered has run; what one thread has queued runs in its order; the
-//! closures alive never pass the queue's bound and those of the threads; no panic comes out but
-//! those that were put in; every call comes back, also when the reactor goes in the middle.
+//! The oracle checks these properties:
 //!
-//! What each thread asks for follows from the seed; how the threads meet does not. The settings are
-//! those of `program`.
+//! - Each closure runs at most once and is dropped once.
+//! - A closure that was returned has not run and never runs. A closure that was answered has run.
+//! - The closures that one thread has queued run in its order.
+//! - The number of live closures never exceeds the bound of the queue plus the number of threads.
+//! - No panic propagates except those that the program put in.
+//! - Every call returns, even if the reactor is dropped in the middle.
+//!
+//! The seed determines what each thread does, but not how the threads interleave. The environment
+//! variables are those of `program`.
 
 use std::{
     future::Future,
@@ -27,12 +31,12 @@ use windlass::{CallError, PostReason, Remote, RemoteAddError, Turn, interest};
 
 use crate::{Build, program::setting, tools::ready};
 
-/// What the program's own panics carry.
+/// The payload of the program's own panics.
 struct Deliberate;
 
 fn panic_now() {
     if !thread::panicking() {
-        // Past the panic hook, which would say so each time.
+        // Bypasses the panic hook, which would print each panic.
         resume_unwind(Box::new(Deliberate));
     }
 }
@@ -44,12 +48,12 @@ fn survive(run: impl FnOnce()) {
     }
 }
 
-/// What all threads of a program share.
+/// The state that all threads of a program share.
 struct World {
     own: ThreadId,
     alive: AtomicUsize,
     alive_max: AtomicUsize,
-    /// For each thread, one more than the number of the last of its closures that has run.
+    /// For each thread: one more than the number of its closure that ran last.
     last: Vec<AtomicUsize>,
     is_wrong: AtomicBool,
 }
@@ -62,7 +66,7 @@ impl World {
     }
 }
 
-/// A source of numbers (xorshift).
+/// A pseudo-random generator (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -86,22 +90,23 @@ impl Random {
     }
 }
 
-/// What became of a closure.
+/// The history of one closure.
 #[derive(Default)]
 struct Record {
     runs: AtomicUsize,
     drops: AtomicUsize,
 }
 
-/// What a closure owns.
+/// The value that a closure owns.
 struct Ticket {
     world: Arc<World>,
     record: Arc<Record>,
     thread: usize,
     number: usize,
-    /// It waits in the queue alone, and not for an event.
+    /// True if it waits only in the queue, and not for an event.
     is_queued: bool,
-    /// It panics when it runs; when it is dropped on the loop's thread; and so does its result.
+    /// Three panics: when it runs, when it is dropped on the loop's thread, when its result is
+    /// dropped there.
     panics: [bool; 3],
 }
 
@@ -118,8 +123,8 @@ impl Ticket {
             let alive = world.alive.fetch_add(1, SeqCst) + 1;
             world.alive_max.fetch_max(alive, SeqCst);
         }
-        // A value that panics when it is dropped by a panic ends the process: that is Rust's rule,
-        // and the program keeps it.
+        // A value whose drop panics during a panic aborts the process. That is a rule of Rust, so
+        // the program never does both.
         let which = random.below(12);
         let panics = [which == 0, which == 1, which == 2];
         (
@@ -151,7 +156,7 @@ impl Ticket {
     fn closure(self) -> impl FnOnce(Turn<'_>) -> Outcome + Send {
         move |_: Turn<'_>| {
             let outcome = self.run();
-            // Not left to the end, where its panic would leak what is being returned
+            // Dropped here and not at the end. A panic there would leak the return value
             // (rust-lang/rust#47949).
             drop(self);
             outcome
@@ -171,7 +176,7 @@ impl Drop for Ticket {
     }
 }
 
-/// A result.
+/// The result of a closure.
 struct Outcome(Arc<World>, bool);
 
 impl Drop for Outcome {
@@ -194,7 +199,7 @@ impl Wake for Parked {
     }
 }
 
-/// Polls a future to its end, or so many times.
+/// Polls a future until it is ready, or at most `polls` times.
 fn poll_until<F: Future>(future: F, polls: usize, rude: bool) -> Option<F::Output> {
     let parked = Arc::new(Parked(thread::current(), AtomicBool::new(false), rude));
     let waker = Waker::from(parked.clone());
@@ -210,7 +215,7 @@ fn poll_until<F: Future>(future: F, polls: usize, rude: bool) -> Option<F::Outpu
     None
 }
 
-/// How an answer tells on what the closure did.
+/// What an answer says about the closure.
 enum Told {
     Ran,
     NotRun,
@@ -226,7 +231,7 @@ fn told<T, F>(answer: Result<T, CallError<F>>) -> Told {
     }
 }
 
-/// One thing that a thread does.
+/// One action of a thread.
 fn act(
     remote: &Remote,
     world: &Arc<World>,
@@ -256,7 +261,7 @@ fn act(
                 .map_or(Told::Perhaps, told)
         }
         _ => {
-            // Deleted by its own first event, which it has already.
+            // Deleted by its own first event, because the eventfd is ready already.
             let mut closure = Some(closure);
             let handler = move |_: &mut OwnedFd, event: windlass::Event, mut turn: Turn<'_>| {
                 turn.delete(event.key()).unwrap();
@@ -313,7 +318,7 @@ fn program(build: Build, seed: u64) -> usize {
             })
         })
         .collect();
-    // Half of them end in the middle, some of them by a panic.
+    // Half of the programs end in the middle, some of those by a panic.
     let turns = if random.one_in(2) { usize::MAX } else { random.index(60) };
     let unwinds = random.one_in(3);
     survive(move || {

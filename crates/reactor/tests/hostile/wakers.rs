@@ -1,4 +1,4 @@
-//! Wakers that panic where they are told to.
+//! Wakers that panic on request.
 
 #![allow(unsafe_code, reason = "only a waker made by hand can panic when it is cloned")]
 
@@ -13,7 +13,7 @@ use std::{
     task::{RawWaker, RawWakerVTable, Waker},
 };
 
-/// What a rude waker does, and did.
+/// Which calls of a rude waker panic, and which calls have happened.
 #[derive(Default)]
 pub(crate) struct Rude {
     pub(crate) in_clone: AtomicBool,
@@ -23,12 +23,12 @@ pub(crate) struct Rude {
 }
 
 thread_local! {
-    /// What the next clone of a waker does on this thread before it is made.
+    /// Runs on this thread during the next clone of a waker, before the clone exists.
     static IN_CLONE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
-/// Past the panic hook, which would say so each time. While another panic is under way, this ends
-/// the process.
+/// Bypasses the panic hook, which would print each panic. During another panic this aborts the
+/// process.
 fn panic_if(told: &AtomicBool, what: &'static str) {
     if told.load(Ordering::Relaxed) {
         resume_unwind(Box::new(what));
@@ -37,8 +37,8 @@ fn panic_if(told: &AtomicBool, what: &'static str) {
 
 impl Rude {
     pub(crate) fn waker(self: &Arc<Self>) -> Waker {
-        // SAFETY: the table's functions keep the contract of `RawWaker`: the pointer is one of
-        // `Arc::into_raw` that the waker owns.
+        // SAFETY: the functions of the table keep the contract of `RawWaker`. The pointer comes
+        // from `Arc::into_raw`, and the waker owns that reference.
         unsafe { Waker::from_raw(raw(Arc::clone(self))) }
     }
 
@@ -46,7 +46,7 @@ impl Rude {
         self.wakes.load(Ordering::Relaxed)
     }
 
-    /// Runs a closure in the midst of the next clone of a waker.
+    /// Runs a closure during the next clone of a waker.
     pub(crate) fn in_next_clone(run: impl FnOnce() + 'static) {
         IN_CLONE.set(Some(Box::new(run)));
     }
@@ -59,14 +59,15 @@ fn raw(rude: Arc<Rude>) -> RawWaker {
 }
 
 /// # Safety
-/// `data` is a waker's own pointer.
+/// `data` must be the pointer of a waker that `raw` made.
 unsafe fn owned(data: *const ()) -> Arc<Rude> {
-    // SAFETY: `raw` made it from such an `Arc`, which the waker owns.
+    // SAFETY: `raw` made the pointer from such an `Arc`, and the waker owns that reference.
     unsafe { Arc::from_raw(data.cast()) }
 }
 
 unsafe fn clone(data: *const ()) -> RawWaker {
-    // SAFETY: the table's functions get a waker's own pointer; the waker stays the owner.
+    // SAFETY: the functions of the table receive the waker's own pointer. The `ManuallyDrop` leaves
+    // the reference with the waker.
     let rude = ManuallyDrop::new(unsafe { owned(data) });
     if let Some(run) = IN_CLONE.take() {
         run();
@@ -76,21 +77,22 @@ unsafe fn clone(data: *const ()) -> RawWaker {
 }
 
 unsafe fn wake(data: *const ()) {
-    // SAFETY: as in `clone`; this one consumes the waker.
+    // SAFETY: the functions of the table receive the waker's own pointer. This call consumes the
+    // waker, so it may take its reference.
     let rude = unsafe { owned(data) };
     rude.wakes.fetch_add(1, Ordering::Relaxed);
     panic_if(&rude.in_wake, "wake");
 }
 
 unsafe fn wake_by_ref(data: *const ()) {
-    // SAFETY: as in `clone`.
+    // SAFETY: as in `clone`: it is the waker's own pointer, and the waker keeps the reference.
     let rude = ManuallyDrop::new(unsafe { owned(data) });
     rude.wakes.fetch_add(1, Ordering::Relaxed);
     panic_if(&rude.in_wake, "wake");
 }
 
 unsafe fn release(data: *const ()) {
-    // SAFETY: as in `wake`.
+    // SAFETY: as in `wake`: it is the waker's own pointer, and this call consumes the waker.
     let rude = unsafe { owned(data) };
     panic_if(&rude.in_drop, "drop");
 }

@@ -1,4 +1,4 @@
-//! Runs a program on a real reactor and writes down what happens.
+//! Runs a program on a real reactor and records what happens.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,11 +13,11 @@ use windlass::{Backend, Event, Interest, Key, Reactor, Tick, Turn, interest};
 
 use super::{Act, FILES, Mode, Note, Step, Thing};
 
-/// A panic that the program has asked for; it goes past the panic hook, which would print
-/// thousands.
+/// The payload of a panic that the program asks for. It bypasses the panic hook, which would print
+/// thousands of messages.
 struct Asked;
 
-/// What all handlers reach.
+/// The state that all handlers share.
 struct World {
     files: Vec<OwnedFd>,
     notes: RefCell<Vec<Note>>,
@@ -33,7 +33,7 @@ impl World {
     }
 }
 
-/// Notes its end.
+/// Records its own drop.
 struct Mortal(Rc<World>, Thing);
 
 impl Drop for Mortal {
@@ -57,7 +57,8 @@ fn interest_of(mode: Mode) -> Interest {
     }
 }
 
-/// Where an act happens: the owner and a handler call the same things by different types.
+/// The place where an action happens. The owner and a handler make the same calls through different
+/// types.
 trait Place {
     fn add(&mut self, world: &Rc<World>, file: usize, mode: Mode, acts: Vec<Act>);
     fn modify(&mut self, key: Key, interest: Interest) -> bool;
@@ -135,7 +136,7 @@ fn perform_all(world: &Rc<World>, acts: &[Act], place: &mut impl Place, own: Opt
     }
 }
 
-/// Does one act. `own` is the key of the handler that does it.
+/// Performs one action. `own` is the key of the handler that performs it.
 fn perform(world: &Rc<World>, act: &Act, place: &mut impl Place, own: Option<Key>) {
     let nth = |list: &RefCell<Vec<Key>>, who: usize| list.borrow().get(who).copied();
     let nobody = Key::from_bits(u64::MAX);
@@ -209,7 +210,7 @@ impl Machine {
         assert!(self.world.now.get() >= self.start);
     }
 
-    /// Drops the reactor and tells what has happened.
+    /// Drops the reactor and returns the record.
     pub(crate) fn finish(mut self) -> Vec<Note> {
         drop(self.reactor.take());
         self.world.notes.take()

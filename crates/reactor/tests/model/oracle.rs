@@ -1,4 +1,4 @@
-//! Says whether a record of what happened is one that the rules allow.
+//! Decides whether the rules allow a record.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,9 +9,10 @@ struct Subscriber {
     file: usize,
     mode: Mode,
     alive: bool,
-    /// Has deleted itself in its handler; destroyed when that has returned.
+    /// The actions of its handler. A subscriber that deletes itself there is dropped when the
+    /// handler has returned.
     acts: Vec<Act>,
-    /// The kernel has an event for it: an edge that was not reported, or an armed one-shot.
+    /// True if the kernel has an event for it: an edge that was not reported, or an armed one-shot.
     pending: bool,
 }
 
@@ -21,14 +22,15 @@ struct Timer {
     order: usize,
     period: u64,
     alive: bool,
-    /// On its schedule: not so while a timer that fires once runs.
+    /// True if it is scheduled. False while a one-shot timer runs.
     waits: bool,
     acts: Vec<Act>,
-    /// Started or reset in this turn, so not due in it.
+    /// True if it was started or reset in this turn, so it is not due in it.
     fresh: bool,
 }
 
-/// The naive model: no addresses, no batches, only what is alive and what may come.
+/// The naive model. It has no addresses and no batches, only the live objects and their possible
+/// events.
 #[derive(Default)]
 pub(crate) struct Oracle {
     counts: [u64; FILES],
@@ -36,15 +38,15 @@ pub(crate) struct Oracle {
     timers: Vec<Timer>,
     deferred: Vec<Vec<Act>>,
     queue: VecDeque<usize>,
-    /// What deferred closures have deferred: for the next turn.
+    /// Closures that deferred closures have deferred. They run in the next turn.
     later: VecDeque<usize>,
     is_deferring: bool,
-    /// Fetched and not dispatched, of the living.
+    /// Live subscribers whose events are fetched and not yet dispatched.
     fetched: BTreeSet<usize>,
-    /// How many of the dead may be left in the batch after a panic: their events are silent, so
-    /// nobody knows.
+    /// After a panic: the largest number of deleted subscribers with events left in the batch. The
+    /// record cannot show them, because they do nothing.
     dead: usize,
-    /// Timers that were due when the last turn panicked: they come before new events. `None` after
+    /// Timers that were due when the last turn panicked. They fire before new events. `None` after
     /// a turn without a panic.
     owed: Option<Vec<usize>>,
     now: u64,
@@ -73,7 +75,7 @@ impl Oracle {
         oracle.end()
     }
 
-    /// The next note that is not a destruction; those are counted on the way.
+    /// Returns the next entry that is not a drop. Drops before it are counted.
     fn next(&mut self) -> Option<Note> {
         while let Some(note) = self.notes.pop_front() {
             match note {
@@ -97,7 +99,7 @@ impl Oracle {
         self.counts[file] > 0
     }
 
-    /// Replays one act; false if it panics.
+    /// Replays one action. Returns false if it panics.
     fn act(&mut self, act: &Act, own: Option<usize>) -> Result<bool, String> {
         match act {
             Act::Add(file, mode, acts) => {
@@ -123,7 +125,7 @@ impl Oracle {
             Act::Delete(who) => {
                 let found = self.kill(*who);
                 self.did(found)?;
-                // Whoever deletes another hears of its end at once.
+                // A handler that deletes another subscriber drops it at once.
                 if found && own != Some(*who) && !self.dropped.contains(&Thing::Subscriber(*who)) {
                     return Err(format!("subscriber {who} was deleted and not destroyed"));
                 }
@@ -190,7 +192,7 @@ impl Oracle {
         Ok(true)
     }
 
-    /// Rule 9: what is started in a turn is due in the next one at the earliest.
+    /// Rule 9: a timer started in a turn is due in the next one at the earliest.
     fn at_the_earliest(&self, mut timer: Timer) -> Timer {
         if self.in_turn {
             timer.deadline = timer.deadline.max(self.now + 1);
@@ -203,7 +205,7 @@ impl Oracle {
         self.subscribers.get_mut(who).is_some_and(|s| std::mem::take(&mut s.alive))
     }
 
-    /// Runs a handler's acts; false if it panics.
+    /// Replays a handler's actions. Returns false if one panics.
     fn acts(&mut self, acts: &[Act], own: Option<usize>) -> Result<bool, String> {
         for act in acts {
             if !self.act(act, own)? {
@@ -225,7 +227,7 @@ impl Oracle {
                 Mode::Level => readable,
                 Mode::Edge | Mode::OneShot => readable && subscriber.pending,
             };
-            // A one-shot stays armed until it is reported; an edge that has gone is forgotten.
+            // A one-shot stays armed until it is reported. An edge that is gone is forgotten.
             if reported || subscriber.mode == Mode::Edge {
                 subscriber.pending = false;
             }
@@ -247,7 +249,7 @@ impl Oracle {
         }
         let kept = !self.fetched.is_empty() || self.dead > 0 && self.only_the_dead_are_kept();
         let dead = self.dead;
-        // Kept events come before them.
+        // Kept events are dispatched before the timers that were due.
         let owed = self.owed.take().filter(|_| !kept);
         let (mut has_fired, mut has_ticked) = (false, false);
         if !kept {
@@ -255,8 +257,8 @@ impl Oracle {
             self.fetch();
         }
         let least = self.fetched.len();
-        // Where nobody would have fired, a turn through the dead alone looks like one that has
-        // fetched nothing.
+        // If no live subscriber has an event, two turns look the same: one that dispatches only
+        // stale entries, and one that fetched nothing.
         let most = if kept || least == 0 { least + dead } else { least };
         loop {
             match self.next() {
@@ -278,7 +280,7 @@ impl Oracle {
                     }
                 }
                 Some(Note::Ticked(who, missed)) => {
-                    // After a panic the timers that are due may be first.
+                    // After a panic, timers that were due may fire first.
                     if !self.fetched.is_empty() && (has_fired || owed.is_none()) {
                         return Err(format!("timer {who} fired before {:?}", self.fetched));
                     }
@@ -317,9 +319,9 @@ impl Oracle {
         }
     }
 
-    /// After a panic that left nobody alive in the batch: whether this turn had dead ones to go
-    /// through and fetched nothing. It is seen by nobody's having fired although somebody would
-    /// have.
+    /// Decides, after a panic that left only deleted subscribers in the batch, whether this turn
+    /// dispatched stale entries and fetched nothing. It did if no subscriber fired although a fetch
+    /// would have found a live one.
     fn only_the_dead_are_kept(&self) -> bool {
         let mut fetching =
             Self { subscribers: self.subscribers.clone(), counts: self.counts, ..Self::default() };
@@ -329,7 +331,7 @@ impl Oracle {
             && !ahead.into_iter().any(|note| matches!(note, Note::Fired(_)))
     }
 
-    /// The turn has ended by a panic: what was fetched is kept.
+    /// The turn has ended by a panic. The fetched events are kept.
     fn panicked(&mut self) -> Verdict {
         self.in_turn = false;
         self.owed = Some((0..self.timers.len()).filter(|timer| self.is_due(*timer)).collect());
@@ -376,7 +378,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// After the reactor was dropped: everything was destroyed, once.
+    /// After the reactor was dropped: checks that everything was dropped exactly once.
     fn end(mut self) -> Verdict {
         if let Some(note) = self.next() {
             return Err(format!("left over: {note:?}"));

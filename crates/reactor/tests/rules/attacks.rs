@@ -1,5 +1,5 @@
-//! Memory errors that another reactor of this design had in safe code. What must not exist at all
-//! is in `tests/compile_fail/`.
+//! Memory errors that another reactor of this design had in safe code. `tests/compile_fail/` has
+//! the attacks that must not compile.
 
 use std::{
     cell::{Cell, RefCell},
@@ -16,8 +16,8 @@ use crate::{
     tools::{Log, Witness, on_ready, ready, turn},
 };
 
-/// Attack 1: the reactor is dropped or replaced inside a handler. The only way to one is a
-/// `RefCell`, and that is borrowed.
+/// Attack 1: the reactor is dropped or replaced inside a handler. Only a `RefCell` could give
+/// access to it there, and that is borrowed.
 fn a_reactor_shared_with_its_own_handler_cannot_be_replaced_by_it(build: Build) {
     let shared = Rc::new(RefCell::new(build().build().unwrap()));
     let inside = shared.clone();
@@ -28,11 +28,12 @@ fn a_reactor_shared_with_its_own_handler_cannot_be_replaced_by_it(build: Build) 
     });
     turn(&mut shared.borrow_mut());
     assert!(refused.get());
-    // The cycle is broken by hand.
+    // Breaks the reference cycle.
     drop(shared.replace(build().build().unwrap()));
 }
 
-/// Attack 3: a destructor panics in a cross-delete while the victim's event is in the batch.
+/// Attack 3: a handler deletes a subscriber whose destructor panics and whose event is in the
+/// batch.
 fn a_victim_whose_destructor_panics_is_not_called_by_its_pending_event(build: Build) {
     for _ in 0..20 {
         let mut reactor = build().build().unwrap();
@@ -59,7 +60,7 @@ fn a_victim_whose_destructor_panics_is_not_called_by_its_pending_event(build: Bu
     }
 }
 
-/// Attacks 4 and 5: a subscriber that swaps its descriptor, or says another one, and then deletes
+/// Attacks 4 and 5: a subscriber swaps its descriptor, or returns another one, and then deletes
 /// itself.
 fn a_self_delete_is_known_as_one_whatever_the_descriptor_says_by_then(build: Build) {
     struct Swapped {
@@ -86,7 +87,7 @@ fn a_self_delete_is_known_as_one_whatever_the_descriptor_says_by_then(build: Bui
     assert_eq!(log.take(), ["alive false", "drop value"]);
 }
 
-/// The same with one that panics when it is asked again: nobody asks.
+/// The same with a descriptor that panics on the second `as_fd` call. There is no second call.
 fn a_descriptor_that_panics_when_it_is_asked_twice_is_not_asked_twice(build: Build) {
     struct Once(OwnedFd, Cell<bool>);
     impl AsFd for Once {
@@ -106,8 +107,7 @@ fn a_descriptor_that_panics_when_it_is_asked_twice_is_not_asked_twice(build: Bui
     assert_eq!(turn(&mut reactor), 0);
 }
 
-/// A descriptor or an interest that panics when it is asked for at registration leaves nothing
-/// behind.
+/// A descriptor or interest whose getter panics during registration leaves nothing behind.
 fn a_panic_while_it_is_being_registered_leaves_nothing_behind(build: Build) {
     struct Rude(OwnedFd, Witness, bool);
     impl Subscriber for Rude {
@@ -133,8 +133,8 @@ fn a_panic_while_it_is_being_registered_leaves_nothing_behind(build: Build) {
     assert_eq!((turn(&mut reactor), reactor.stats().subscribers), (0, 0));
 }
 
-/// Attack 6: a stale interest after a modify of oneself, by a second reference. See also
-/// `rule_5_*`.
+/// Attack 6: a stale interest after a subscriber modifies itself through a second reference. See
+/// also `rule_5_*`.
 fn a_value_is_not_touched_by_modify_while_it_runs(build: Build) {
     struct Own {
         fd: OwnedFd,
@@ -163,7 +163,7 @@ fn a_value_is_not_touched_by_modify_while_it_runs(build: Build) {
     assert_eq!((own.numbers, own.key), ([1, 1, 0, 0], Some(key)));
 }
 
-/// A reactor inside a handler of another, dropped there with subscribers that run.
+/// A reactor inside another one's handler is run there, and dropped with its subscribers.
 fn another_reactor_can_be_run_and_dropped_inside_a_handler(build: Build) {
     let mut outer = build().build().unwrap();
     let log = Log::default();

@@ -1,5 +1,5 @@
-//! Rules 1, 2 and 9: who is deleted does not fire again, is destroyed when nobody runs him, and
-//! freed when nobody can name him.
+//! Rules 1, 2 and 9: a deleted subscriber does not fire again. It is dropped when its handler is
+//! not running, and freed when no address of it is left.
 
 use std::{cell::Cell, os::fd::OwnedFd, rc::Rc};
 
@@ -10,7 +10,7 @@ use crate::{
     tools::{Log, Pair, Witness, counter, on_ready, ready, turn},
 };
 
-/// Two that are ready at once: whichever runs first deletes the other.
+/// Two subscribers are ready at once. The one that runs first deletes the other.
 fn rule_9_a_victim_in_the_same_batch_does_not_fire(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::default();
@@ -29,7 +29,7 @@ fn rule_9_a_victim_in_the_same_batch_does_not_fire(build: Build) {
     keys.set(both);
     assert_eq!(turn(&mut reactor), 2, "the victim's event was fetched");
     let said = log.take();
-    // Rule 13's exception: the victim's destructor runs at once, inside `delete`.
+    // The exception of rule 13: the victim's destructor runs at once, inside `delete`.
     assert!(
         said == ["run", "drop first", "deleted"] || said == ["run", "drop second", "deleted"],
         "{said:?}"
@@ -82,7 +82,7 @@ fn the_number_of_who_deletes_itself_is_taken_until_its_handler_has_returned(buil
             assert_eq!(refused.reason, AddReason::AlreadyExists);
             let (_, back, _) = refused.subscriber.into_parts();
             assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&back), number);
-            // At the end of the turn it is free again.
+            // At the end of the turn its number is free again.
             turn.defer(move |mut turn: Turn<'_, Reactor>| {
                 interest()
                     .read()
@@ -100,8 +100,8 @@ fn the_number_of_who_deletes_itself_is_taken_until_its_handler_has_returned(buil
     assert_eq!((seen.get(), reactor.stats().subscribers), (1, 1));
 }
 
-/// If the victim's block were freed at once, the newcomer of the same size would get its address,
-/// and the victim's event.
+/// If the victim's block were freed at once, a new cell of the same size would get its address.
+/// Then the new cell would get the victim's event.
 fn rule_2_a_victims_address_is_not_given_to_a_newcomer_of_the_same_turn(build: Build) {
     for _ in 0..50 {
         let mut reactor = build().build().unwrap();
@@ -148,7 +148,7 @@ fn deleting_another_and_registering_its_descriptor_again_in_one_handler_works(bu
         .with_handler(|| panic!("deleted"))
         .register_into(&mut reactor)
         .unwrap();
-    // The old one is ready too; whoever comes first, it must not fire again once it is deleted.
+    // The old one is ready too. Whichever runs first, the old one must not fire after its deletion.
     reactor.modify(old, interest()).unwrap();
     on_ready(&mut reactor, ready(), move |mut turn, event| {
         turn.delete(old).unwrap();

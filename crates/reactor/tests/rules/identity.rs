@@ -1,4 +1,4 @@
-//! Keys and descriptors: rule 6, and what a stale or wrong name gets.
+//! Keys and descriptors: rule 6, and the errors for stale and wrong keys.
 
 use std::{
     cell::Cell,
@@ -48,7 +48,8 @@ fn a_key_of_another_kind_or_of_another_reactor_or_made_up_names_nothing(build: B
 fn the_reactors_own_subscriber_has_no_key(build: Build) {
     let mut reactor = build().build().unwrap();
     let first = on_ready(&mut reactor, Pair::new().take(), |_, _| {});
-    // Places are given in order, so the one before the first user's is the reactor's own.
+    // Slots are assigned in order, so the one before the first user's belongs to the reactor
+    // itself.
     for index in 0..4u64 {
         let guess = Key::from_bits(first.to_bits() & !0xffff_ffff | index);
         if guess != first {
@@ -59,7 +60,7 @@ fn the_reactors_own_subscriber_has_no_key(build: Build) {
     assert_eq!(reactor.into_subscribers().len(), 1);
 }
 
-/// Says another descriptor every time it is asked.
+/// Returns another descriptor on every call.
 struct Fickle {
     fds: [OwnedFd; 2],
     asked: Cell<usize>,
@@ -86,8 +87,8 @@ fn rule_6_a_descriptor_that_changes_its_mind_is_asked_once(build: Build) {
     assert_eq!((turn(&mut reactor), seen.get()), (1, 1), "asked once, and only that one fires");
     reactor.modify(key, interest().read().write()).unwrap();
     reactor.delete(key).unwrap();
-    // The number that was noted is free again; had another been asked for, this would be
-    // AlreadyExists or a stale entry.
+    // The number that was noted is free again. If `as_fd` had been called again, this would be
+    // AlreadyExists or leave a stale entry.
     assert_eq!(reactor.stats().quarantined, 0);
 }
 

@@ -1,4 +1,4 @@
-//! One test, or more, for every rule of ARCHITECTURE.md: it breaks when the rule is dropped.
+//! At least one test for every rule of ARCHITECTURE.md. It fails if the rule is not enforced.
 
 #[macro_use]
 #[path = "../common/scenarios.rs"]

@@ -1,4 +1,5 @@
-//! Rules 3 and 8: a panic costs one event, and the books are right before it.
+//! Rules 3 and 8: a panic costs one event, and the reactor's state is consistent before user code
+//! runs.
 
 use std::{
     cell::Cell,
@@ -37,7 +38,7 @@ fn rule_8_a_handlers_panic_keeps_the_rest_of_the_batch(build: Build) {
     };
     turn_panics(&mut reactor);
     assert_eq!(seen.get(), 2);
-    // What becomes ready now does not come before what was kept, and the turn does not wait.
+    // An event that is new now does not come before the kept ones, and the turn does not wait.
     fresh.fire();
     assert_eq!(reactor.run_once(None).unwrap(), 2, "for ever, were there nothing kept");
     assert_eq!((seen.get(), late_seen.get()), (4, 0));
@@ -69,7 +70,7 @@ fn rule_8_due_timers_and_deferred_closures_survive_a_handlers_panic(build: Build
 fn rule_8_who_deletes_itself_and_panics_is_destroyed_in_the_next_turn(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::default();
-    // Its destructor panics as well: at once, that would abort.
+    // Its destructor panics as well. If it ran during the handler's panic, the process would abort.
     let witness = Witness::bomb(&log, "value");
     on_ready(&mut reactor, ready(), move |mut turn, event| {
         witness.here();
@@ -184,7 +185,7 @@ impl std::os::fd::AsFd for Fd {
     }
 }
 
-/// The same before it is registered, and where the reactor has refused it.
+/// The same before registration, and where the reactor has rejected it.
 fn two_parts_of_one_registration_that_panic_when_they_are_dropped_do_not_abort(build: Build) {
     let log = Log::default();
     let bombs = || {
@@ -231,19 +232,19 @@ fn a_clock_that_panics_twice_while_a_reactor_is_built_does_not_abort(build: Buil
         (message(&*load), log.take()),
         ("the clock panics".to_owned(), vec!["drop clock".to_owned()])
     );
-    // One replaces another, and both panic.
+    // One clock replaces another, and both panic when dropped.
     let builder = build().clock(clock(Instant::now));
     let replace = AssertUnwindSafe(|| builder.clock(clock(Instant::now)));
     assert!(catch_unwind(replace).is_err());
     assert_eq!(log.take(), ["drop clock", "drop clock"]);
-    // A reactor that cannot be built.
+    // This builder has an invalid limit, so the build fails.
     let builder = build().clock(clock(Instant::now)).events_per_turn(0);
     assert!(catch_unwind(AssertUnwindSafe(|| builder.build())).is_err());
     assert_eq!(log.take(), ["drop clock"]);
 }
 
-/// A descriptor and a closure whose destructors both panic: dropped by the compiler's glue alone
-/// they would abort.
+/// A descriptor and a closure whose destructors both panic. If only the compiler's drop glue
+/// dropped them, the process would abort.
 fn two_parts_of_one_subscriber_that_panic_when_they_are_dropped_do_not_abort(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::default();
@@ -340,7 +341,7 @@ fn rule_8_due_timers_come_first_after_the_panic_of_a_closure_that_was_left_over(
     });
 }
 
-/// A timer that is always due, and panics each time, came first in each turn.
+/// Regression: a timer that is always due and always panics came first in each turn.
 fn rule_8_a_timer_that_panics_in_each_turn_keeps_no_event_from_coming(build: Build) {
     let mut reactor = build().build().unwrap();
     reactor.every(Duration::from_nanos(1), || panic!("timer")).unwrap();

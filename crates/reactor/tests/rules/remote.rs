@@ -1,7 +1,7 @@
-//! Rules 8, 10 and 13 for what other threads queue.
+//! Rules 8, 10 and 13 for the closures that other threads queue.
 //!
-//! These posts come from the loop's own thread, which makes the order certain; to the loop they are
-//! like any other.
+//! These posts come from the loop's own thread, so the order is known. The loop treats them like
+//! any other post.
 
 use std::{
     cell::Cell,
@@ -32,7 +32,7 @@ impl Notes {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    /// A closure that notes a word.
+    /// A closure that writes a word to the list.
     fn saying(&self, what: &'static str) -> impl FnOnce(Turn<'_>) + Send + use<> {
         let notes = self.clone();
         move |_: Turn<'_>| notes.say(what)
@@ -43,8 +43,8 @@ fn post(remote: &Remote, closure: impl FnOnce(Turn<'_>) + Send + 'static) {
     assert!(remote.try_post(closure).is_ok());
 }
 
-/// The latch's wake had been taken when the handler panicked, and with the turn it was forgotten:
-/// the post was not run before another came.
+/// Regression: the latch's wake was taken before the handler panicked, and was lost with the turn.
+/// So the post ran only after another post came.
 fn rule_8_a_post_beside_a_panicking_handler_is_run_in_the_next_turn_which_does_not_wait(
     build: Build,
 ) {
@@ -116,7 +116,7 @@ fn rule_8_the_first_of_many_posts_that_panics_keeps_the_others_in_their_order(bu
     assert_eq!(turn_panics(&mut reactor), "1");
     assert_eq!(turn_panics(&mut reactor), "3");
     assert_eq!(turn_panics(&mut reactor), "4");
-    // For ever, were nothing kept.
+    // If nothing were kept, this would wait forever.
     assert_eq!(reactor.run_once(None).unwrap(), 0);
     assert_eq!(notes.take(), ["1", "2", "3", "4", "5"]);
     assert_eq!(turn(&mut reactor), 0);
@@ -214,8 +214,8 @@ fn said_timer(turn: &mut Turn<'_>) {
     turn.after(Duration::ZERO, || {}).unwrap();
 }
 
-/// Rule 13: a closure that is posted from a handler, a timer or a call runs when that has returned,
-/// and from a destructor too.
+/// Rule 13: a closure that is posted by a handler, a timer, a call or a destructor runs when that
+/// has returned.
 fn rule_13_a_post_from_the_loops_own_code_runs_after_it(build: Build) {
     struct PostsAtEnd(Remote, Notes);
     impl Drop for PostsAtEnd {
@@ -256,9 +256,9 @@ fn rule_13_a_post_from_the_loops_own_code_runs_after_it(build: Build) {
     );
 }
 
-/// Rule 13: no lock is held while a posted closure is run or dropped, or a result is.
+/// Rule 13: no lock is held while a posted closure runs, or while it or a result is dropped.
 fn rule_13_no_lock_is_held_while_what_was_queued_runs_or_is_dropped(build: Build) {
-    /// Uses all of the remote when it is dropped.
+    /// Posts to and calls the remote when it is dropped.
     struct Uses(Remote, Arc<Mutex<Vec<bool>>>);
     impl Uses {
         fn all(&self) -> bool {
@@ -287,15 +287,15 @@ fn rule_13_no_lock_is_held_while_what_was_queued_runs_or_is_dropped(build: Build
         uses.all();
     });
     turn(&mut reactor);
-    // One that is never run, in a queue that the reactor's end gives up.
+    // A closure that never runs. It is dropped with the queue when the reactor is dropped.
     let uses = Uses(remote.clone(), Arc::clone(&dropped));
     post(&remote, move |_| drop(uses));
     drop(reactor);
     assert_eq!(*dropped.lock().unwrap(), [false, true]);
 }
 
-/// Nothing that the reactor owns keeps its remote's queue alive, and nothing that was queued keeps
-/// the reactor's.
+/// The reactor does not keep its remote's queue alive, and a queued closure does not keep the
+/// reactor's queue alive.
 fn closures_that_own_the_remote_they_are_queued_in_are_dropped_with_the_reactor(build: Build) {
     let mut reactor = build().build().unwrap();
     let remote = reactor.remote();

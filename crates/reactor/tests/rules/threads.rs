@@ -1,13 +1,14 @@
-//! Rule 4, and which types stay on one thread: asserted when this file is compiled. (A message of
-//! the compiler's would list every field that keeps a type on its thread, and change with each.)
+//! Rule 4: asserts, when this file is compiled, which types stay on one thread. (A compile-fail
+//! test would pin a message that lists every field that is not `Send`, and that changes with each
+//! field.)
 
 use windlass::{
     Embedded, MockReactor, Reactor, SignalSet, Subscription, Turn,
     stream::{Input, Stream},
 };
 
-/// Two ways to have `some_item` if the type implements the trait, and then the compiler cannot
-/// choose.
+/// Provides `some_item` twice if the type implements the trait. Then the call is ambiguous and does
+/// not compile.
 macro_rules! assert_lacks {
     ($trait:path: $($type:ty),+ $(,)?) => {
         $(const _: fn() = || {

@@ -1,4 +1,4 @@
-//! What the tests share: descriptors that are ready when one says so, and witnesses.
+//! Tools for these tests: descriptors that are ready on request, and values that record their drop.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,7 +13,7 @@ use windlass::{Reactor, interest};
 #[path = "../common/panics.rs"]
 mod panics;
 
-/// An eventfd, and a duplicate of it that outlives whoever owns the first.
+/// An eventfd, and a duplicate of it that outlives the owner of the first.
 pub(crate) struct Pair {
     pub(crate) ours: OwnedFd,
     pub(crate) theirs: Option<OwnedFd>,
@@ -47,13 +47,13 @@ pub(crate) fn ready() -> OwnedFd {
     eventfd(1, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()
 }
 
-/// Data, edge-triggered where that is to be had.
+/// Interest in reading, edge-triggered if the backend has that.
 pub(crate) fn edge(reactor: &Reactor) -> windlass::Interest {
     let read = interest().read();
     if reactor.backend() == windlass::Backend::Poll { read } else { read.edge_triggered() }
 }
 
-/// A list that many closures write to.
+/// A list that several closures write to.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Rc<RefCell<Vec<String>>>);
 
@@ -67,7 +67,7 @@ impl Log {
     }
 }
 
-/// Says when it is dropped, and panics then if it was told to.
+/// Records its drop, and panics in it if told to.
 pub(crate) struct Witness {
     log: Log,
     name: &'static str,
@@ -83,7 +83,7 @@ impl Witness {
         Self { log: log.clone(), name, panics: true }
     }
 
-    /// Makes a closure that calls it own the whole of it.
+    /// A closure that calls this captures the whole value.
     pub(crate) fn here(&self) {}
 }
 
@@ -94,7 +94,7 @@ impl Drop for Witness {
     }
 }
 
-/// Registers a descriptor whose handler runs `act`, which owns what it wants to.
+/// Registers a descriptor whose handler runs `act`. The closure owns its data.
 pub(crate) fn on_ready(
     reactor: &mut Reactor,
     fd: OwnedFd,
@@ -109,12 +109,12 @@ pub(crate) fn on_ready(
         .unwrap()
 }
 
-/// One turn that does not wait.
+/// Runs one turn that does not wait.
 pub(crate) fn turn(reactor: &mut Reactor) -> usize {
     reactor.run_once(Duration::ZERO).unwrap()
 }
 
-/// One turn that must panic, and the message of the panic.
+/// Runs one turn that must panic, and returns the panic's message.
 pub(crate) fn turn_panics(reactor: &mut Reactor) -> String {
     let load =
         panics::caught(|| reactor.run_once(Duration::ZERO)).expect_err("the turn must panic");
@@ -128,7 +128,7 @@ pub(crate) fn message(load: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_default()
 }
 
-/// A cell to count in.
+/// A counter with two owners.
 pub(crate) fn counter() -> (Rc<Cell<usize>>, Rc<Cell<usize>>) {
     let cell = Rc::new(Cell::new(0));
     (cell.clone(), cell)

@@ -1,4 +1,5 @@
-//! Rules 9, 10, 13 and 14: what a turn sees, how long it is, and in which order things happen.
+//! Rules 9, 10, 13 and 14: the events of a turn, the bounds of its length, and the order of its
+//! steps.
 
 use std::{
     cell::Cell,
@@ -18,7 +19,7 @@ fn rule_9_a_timer_started_in_a_turn_does_not_fire_in_it(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::default();
     let said = log.clone();
-    // A timer is due already, so that the turn has a timer phase.
+    // A timer is due already, so the turn fires timers too.
     reactor
         .after(Duration::ZERO, move |mut turn: Turn<'_, _>| {
             said.say("first");
@@ -161,7 +162,7 @@ fn rule_14_merged_changes_reach_the_kernel_before_a_destructor_runs(build: Build
     assert_eq!(log.take(), ["5"], "EPOLLIN | EPOLLOUT");
 }
 
-/// Reads the mask that some epoll set of the process has for a number, when it is dropped.
+/// When dropped, reads the mask that one of the process's epoll sets has for a number.
 struct SetObserver {
     number: i32,
     log: Log,
@@ -186,8 +187,8 @@ impl Drop for SetObserver {
     }
 }
 
-/// Registers one who, in its handler, deletes itself, changes another and does `then`; tells what
-/// the kernel knew of the change when its value was destroyed.
+/// Registers a subscriber whose handler deletes itself, changes another and then calls `then`. The
+/// result shows the kernel's state of that change when the value was dropped.
 fn mask_seen_by_a_self_delete(build: Build, then: impl Fn() + 'static) -> (Reactor, Log) {
     let mut reactor = build().build().unwrap();
     let log = Log::default();

@@ -1,4 +1,4 @@
-//! What a random program does, in its handlers and between turns.
+//! The actions of a random program, in its handlers and between turns.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use super::world::{Canary, File, KnownGroup, State, World};
 
 type T<'t> = Turn<'t, Reactor>;
 
-/// When its handler unwinds it goes on with deleting, where no destructor may run.
+/// When its handler unwinds, this continues to delete. No destructor may run then.
 struct Unwinding<'t, 'r> {
     world: &'t World,
     turn: &'t mut T<'r>,
@@ -97,7 +97,7 @@ fn timer_handler(world: &Rc<World>) -> impl FnMut(Tick, T<'_>) + use<> {
     move |tick: Tick, mut turn: T<'_>| on_tick(&world, &mut canary, tick, &mut turn)
 }
 
-/// Lends a group's state to one of its handlers.
+/// Marks a group's state as lent to one of its handlers.
 fn lend(world: &World, state: &mut State, run: impl FnOnce()) {
     world.check(!state.is_gone.get(), "a member of a deleted group fires");
     state.canary.touch();
@@ -137,12 +137,12 @@ fn fill(world: &Rc<World>, mut group: Group<State>) -> Group<State> {
 
 fn note(world: &World, registered: Registered<State>, is_gone: Rc<std::cell::Cell<bool>>) {
     world.groups.borrow_mut().push(KnownGroup { key: registered.group, is_gone });
-    // Of either kind: a call for the other one finds nothing.
+    // Keys of either kind. A call for the wrong kind must find nothing.
     world.timers.borrow_mut().extend(&registered.members);
     world.keys.borrow_mut().extend(registered.members);
 }
 
-/// Does less than so many things.
+/// Performs fewer than `limit` actions.
 pub(crate) fn act(world: &Rc<World>, turn: &mut T<'_>, limit: u64) {
     for _ in 0..world.below(limit) {
         match world.below(15) {
@@ -209,7 +209,7 @@ fn act_on_groups(world: &Rc<World>, turn: &mut T<'_>) {
         (1, Some(known)) => {
             let Ok(group) = turn.group(known.key) else { return };
             let group = fill(world, group);
-            // Perhaps of this very one.
+            // Possibly a member of the running group itself.
             if world.one_in(4) {
                 delete_some_group(world, turn);
             }
@@ -221,7 +221,7 @@ fn act_on_groups(world: &Rc<World>, turn: &mut T<'_>) {
     }
 }
 
-/// What the owner does between two turns.
+/// The owner's actions between two turns.
 pub(crate) fn between_turns(world: &Rc<World>, reactor: &mut Reactor) {
     match world.below(11) {
         0 => take_one(world, reactor),
@@ -261,7 +261,7 @@ pub(crate) fn between_turns(world: &Rc<World>, reactor: &mut Reactor) {
     }
 }
 
-/// Takes a subscriber out, and puts it back in or drops it.
+/// Takes a subscriber out, and registers it again or drops it.
 fn take_one(world: &World, reactor: &mut Reactor) {
     let Some(key) = world.pick(&world.keys) else { return };
     let Ok(subscriber) = world.end(key, |key| reactor.take_boxed(key)) else { return };
@@ -272,7 +272,7 @@ fn take_one(world: &World, reactor: &mut Reactor) {
     }
 }
 
-/// Adds a hook that does something and may panic, or removes one.
+/// Adds a hook that acts and may panic, or removes one.
 fn change_hooks(world: &Rc<World>, reactor: &mut Reactor) {
     if world.hooks.borrow().len() < 2 && world.one_in(2) {
         let (own, mut canary) = (world.clone(), Canary::new(world));

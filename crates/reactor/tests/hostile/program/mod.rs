@@ -1,18 +1,22 @@
-//! Random hostile programs: groups, timers, hooks, deletions in every order, panics everywhere,
+//! Random hostile programs: groups, timers, hooks, deletions in every order, panics at every point,
 //! replaced descriptors.
 //!
-//! Checked are: every value is dropped once, and not used after; nothing that was deleted fires; a
-//! state is lent once at a time; no panic comes out but those that were put in; another loop is
-//! woken when there is something to do. The sanitizers see the rest.
+//! The tests check these properties, and the sanitizers check memory:
 //!
-//! A program is made from a seed and runs in a time of its own, so that a seed that fails does so
-//! again. Only the descriptors' numbers are not its own; with `--test-threads=1` they are the same
-//! each time.
+//! - Every value is dropped once and not used afterwards.
+//! - A deleted registration does not fire.
+//! - A group's state has one borrower at a time.
+//! - No panic propagates except those that the program put in.
+//! - An outer loop is woken when there is work.
 //!
-//! - `WINDLASS_HOSTILE_SEEDS`: how many programs each test runs;
-//! - `WINDLASS_HOSTILE_FIRST`: the first one's seed;
-//! - `WINDLASS_HOSTILE_SHOW`: if set, each seed is told before it runs, for failures that end the
-//!   process.
+//! A program is generated from a seed and has its own clock, so a failing seed fails again. Only
+//! the descriptor numbers depend on other tests. With `--test-threads=1` they are the same each
+//! time.
+//!
+//! - `WINDLASS_HOSTILE_SEEDS`: the number of programs for each test;
+//! - `WINDLASS_HOSTILE_FIRST`: the seed of the first program;
+//! - `WINDLASS_HOSTILE_SHOW`: if set, each seed is printed before it runs. This helps with failures
+//!   that end the process.
 
 mod acts;
 mod world;
@@ -34,14 +38,14 @@ use crate::{Build, embedding::is_readable};
 
 const STEPS: u32 = if cfg!(miri) { 25 } else { 60 };
 
-/// How a program is run.
+/// The settings of a program's run.
 #[derive(Clone, Copy)]
 struct Mode {
     panics: bool,
     embedded: bool,
 }
 
-/// What happened in a program, so that a test can see that something did.
+/// Counts of what happened in a program, so that a test can check that the program did something.
 #[derive(Default)]
 struct Counts {
     events: u64,
@@ -59,7 +63,7 @@ impl AddAssign for Counts {
     }
 }
 
-/// The reactor, in another loop or not.
+/// The reactor, embedded in another loop or not.
 enum Host {
     Plain(Reactor),
     Embedded(Embedded),
@@ -86,13 +90,13 @@ impl Host {
                 reactor.run_once(Duration::ZERO).unwrap();
             }
             Self::Embedded(guest) => {
-                // A hook may add something before the wait, and a panic of the clock's may have
-                // come between the work and the wake.
+                // The wake may be missing in two cases. A hook added work before the wait, or the
+                // clock panicked between the work and the wake.
                 let may_be_late = !world.hooks.borrow().is_empty() || world.clock_failed.take();
                 let is_woken = is_readable(&*guest) || may_be_late;
                 let count = guest.run_once(Duration::ZERO).unwrap();
                 if count > 0 && !is_woken {
-                    // A new set reports edges again, and nobody is woken to make one.
+                    // A new set reports edges again, and no event wakes the reactor to create one.
                     let rebuilds = guest.with(|reactor| reactor.stats().rebuilds);
                     world.check(
                         rebuilds > world.rebuilds.get(),
@@ -152,7 +156,7 @@ fn program(build: Build, seed: u64, mode: Mode) -> Counts {
     Counts { events: world.events.get(), ticks: world.ticks.get(), panics, rebuilds }
 }
 
-/// Names the seed when its program fails.
+/// Prints the seed if its program fails.
 pub(crate) struct Named(pub(crate) u64);
 
 impl Drop for Named {
@@ -178,7 +182,8 @@ fn run(build: Build, mode: Mode, seeds: u64) {
     let mut sum = Counts::default();
     for seed in first..first + count {
         if shows {
-            // Past the test harness, which would keep it for itself when the process ends.
+            // Bypasses the capture of the test harness, which would lose the line if the process
+            // ends.
             std::io::stderr().write_all(format!("seed {seed}\n").as_bytes()).unwrap();
         }
         let named = Named(seed);
@@ -189,9 +194,9 @@ fn run(build: Build, mode: Mode, seeds: u64) {
         "{} events, {} ticks, {} panics, {} rebuilds",
         sum.events, sum.ticks, sum.panics, sum.rebuilds
     );
-    // One program alone may well do nothing of a kind.
+    // A single program may lack events of one kind.
     let is_idle = sum.events == 0 || sum.ticks == 0 || (sum.panics > 0) != mode.panics;
-    // The others have no stale entries.
+    // The other backends have no stale entries.
     let is_epoll = build().build().unwrap().backend() == Backend::Epoll;
     let is_still = (sum.rebuilds > 0) != is_epoll && !cfg!(miri);
     assert!(count < 20 && !cfg!(miri) || !is_idle && !is_still, "the programs do nothing");

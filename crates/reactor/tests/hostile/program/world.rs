@@ -1,4 +1,4 @@
-//! What a random program is made of, and what watches it.
+//! The state of a random program, and the checks on it.
 
 use std::{
     cell::{Cell, RefCell},
@@ -16,10 +16,10 @@ use rustix::{
 };
 use windlass::{GroupKey, HookKey, Interest, Key, interest};
 
-/// What the program's own panics carry.
+/// The payload of the program's own panics.
 struct Deliberate;
 
-/// Whether it panicked. Panics that the program did not put in go on.
+/// Returns true if the closure panicked with `Deliberate`. Any other panic propagates.
 pub(crate) fn survive(run: impl FnOnce()) -> bool {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(()) => false,
@@ -35,8 +35,8 @@ pub(crate) struct KnownGroup {
     pub(crate) is_gone: Rc<Cell<bool>>,
 }
 
-/// What all parts of a program share. The lists have stale entries, and members of either kind in
-/// both of the first two.
+/// The state that all parts of a program share. The lists contain stale keys. The first two contain
+/// members of either kind.
 pub(crate) struct World {
     random: Cell<u64>,
     passed_ns: Cell<u64>,
@@ -45,7 +45,7 @@ pub(crate) struct World {
     pub(crate) timers: RefCell<Vec<Key>>,
     pub(crate) groups: RefCell<Vec<KnownGroup>>,
     pub(crate) hooks: RefCell<Vec<HookKey>>,
-    /// What must not fire any more.
+    /// Keys that must not fire any more.
     gone: RefCell<HashSet<Key>>,
     /// Duplicates of files that were replaced.
     spare: RefCell<Vec<OwnedFd>>,
@@ -53,13 +53,14 @@ pub(crate) struct World {
     died: Cell<u64>,
     pub(crate) events: Cell<u64>,
     pub(crate) ticks: Cell<u64>,
-    /// How often the epoll set had been rebuilt before the turn.
+    /// The number of rebuilds of the epoll set before the turn.
     pub(crate) rebuilds: Cell<u64>,
-    /// The last reading of the clock panicked.
+    /// True if the last reading of the clock panicked.
     pub(crate) clock_failed: Cell<bool>,
-    /// The reactor is called by an unwinding handler, and no destructor may run.
+    /// True while an unwinding handler calls the reactor. No destructor may run then.
     pub(crate) must_not_drop: Cell<bool>,
-    /// The first thing that was wrong: a panic could get lost on its way out of the reactor.
+    /// The first violation. It is stored because a panic could be lost on its way out of the
+    /// reactor.
     wrong: Cell<Option<&'static str>>,
 }
 
@@ -117,7 +118,7 @@ impl World {
         self.panics.set(may);
     }
 
-    /// Past the panic hook, which would say so each time.
+    /// Bypasses the panic hook, which would print each panic.
     pub(crate) fn panic_one_in(&self, times: u64) {
         if self.panics.get() && self.one_in(times) {
             resume_unwind(Box::new(Deliberate));
@@ -130,7 +131,7 @@ impl World {
         }
     }
 
-    /// The program's time, which goes on with every reading.
+    /// The program's time. It advances with every reading.
     pub(crate) fn passed(&self) -> Duration {
         self.check(!panicking(), "the clock is read while a panic is under way");
         self.clock_failed.set(true);
@@ -140,7 +141,7 @@ impl World {
         Duration::from_nanos(self.passed_ns.get())
     }
 
-    /// Ends something by its key: from here on it must not fire, unless that fails.
+    /// Ends a registration by its key. From here on it must not fire, unless the call fails.
     pub(crate) fn end<T, E>(
         &self,
         key: Key,
@@ -158,7 +159,7 @@ impl World {
         self.check(!self.gone.borrow().contains(&key), "what was deleted fires");
     }
 
-    /// Fails if anything was wrong.
+    /// Fails if there was a violation.
     pub(crate) fn verdict(&self) {
         assert_eq!(self.wrong.get(), None);
         assert_eq!(self.born.get(), self.died.get(), "values that were made, and dropped");
@@ -177,8 +178,8 @@ impl World {
     }
 }
 
-/// A value whose drop is counted. What it writes into its box shows a sanitizer that the box is
-/// there, and a second drop without one.
+/// A value whose drop is counted. It writes into its box, so a sanitizer detects a use after the
+/// drop. The count detects a second drop without a sanitizer.
 pub(crate) struct Canary(Rc<World>, Box<u64>);
 
 const ALIVE: u64 = 0xfeed;
@@ -211,8 +212,8 @@ impl Drop for Canary {
             !self.0.must_not_drop.get(),
             "a destructor runs in a call of an unwinding handler",
         );
-        // A panic of a local's, which the program drops itself while it unwinds, would be the
-        // program's own fault.
+        // If the program drops a local while it unwinds, a panic here would be the program's own
+        // mistake.
         if !panicking() {
             self.0.panic_one_in(9);
         }
@@ -223,7 +224,7 @@ impl Drop for Canary {
 pub(crate) struct State {
     pub(crate) canary: Canary,
     pub(crate) is_gone: Rc<Cell<bool>>,
-    /// Counts the loans of the state, in memory that the program can write to.
+    /// Counts the borrows of the state, in memory that the program can write to.
     pub(crate) loans: [u64; 5],
 }
 
@@ -233,8 +234,7 @@ impl State {
     }
 }
 
-/// An eventfd that its handler replaces by others, and that may panic when it is asked for its
-/// number.
+/// An eventfd that its handler replaces by others. It may panic when its number is requested.
 pub(crate) struct File {
     fd: OwnedFd,
     pub(crate) canary: Canary,
@@ -260,8 +260,8 @@ impl File {
         let _ = rustix::io::read(&self.fd, &mut [0; 8]);
     }
 
-    /// Puts another file under the number, or one that was there or elsewhere before. The number
-    /// stays ours all the while, so that no other test of the process gets it.
+    /// Puts another file at the number: a new one, or one from here or elsewhere. The number stays
+    /// open throughout, so no other test of the process gets it.
     pub(crate) fn replace(&mut self) {
         if cfg!(miri) {
             return;

@@ -1,4 +1,4 @@
-//! What a random program of streams does.
+//! The actions of a random program of streams.
 
 use std::{
     io::IoSlice,
@@ -16,7 +16,7 @@ use windlass::{
 
 use super::world::{Peer, World, bytes};
 
-/// No more streams than this begin in a program.
+/// The highest number of streams in a program.
 const STREAMS_MAX: usize = 40;
 
 fn milliseconds(world: &World, below: usize) -> Duration {
@@ -39,7 +39,7 @@ pub(crate) fn options(world: &World) -> StreamOptions {
     options
 }
 
-/// Notes how a call to send so many bytes has ended.
+/// Records the outcome of a call that sends `len` bytes.
 fn note(world: &World, id: usize, len: usize, outcome: Result<(), SendError>) {
     world.with(id, |record| match outcome {
         Ok(()) => {
@@ -62,7 +62,7 @@ fn send(world: &World, stream: &mut Stream<'_>, id: usize, len: usize) {
         1 => {
             let mut pieces = vec![IoSlice::new(&[])];
             let size = 1 + world.index(len.max(1));
-            // Now and then more pieces than one call of the kernel's takes.
+            // Sometimes more pieces than one system call takes.
             let size = if world.one_in(4) { len / 1500 + 1 } else { size };
             for piece in data.chunks(size) {
                 pieces.push(IoSlice::new(piece));
@@ -74,7 +74,7 @@ fn send(world: &World, stream: &mut Stream<'_>, id: usize, len: usize) {
     note(world, id, len, outcome);
 }
 
-/// Sends a part of the input, which is overwritten with what is due.
+/// Sends a part of the input, after overwriting it with the expected bytes.
 pub(crate) fn reply(world: &World, stream: &mut Stream<'_>, id: usize, input: &mut Input<'_>) {
     let len = world.index(input.len() + 1);
     let data = bytes(id, 0, world.with(id, |record| record.sent), len);
@@ -82,7 +82,7 @@ pub(crate) fn reply(world: &World, stream: &mut Stream<'_>, id: usize, input: &m
     note(world, id, len, stream.send(&input[..len]));
 }
 
-/// The same with the call that is made for it.
+/// The same with [`Stream::reply`], which takes the input.
 pub(crate) fn reply_all(world: &World, stream: &mut Stream<'_>, id: usize, mut input: Input<'_>) {
     let start = world.index(input.len() + 1);
     let len = input.len() - start;
@@ -92,7 +92,7 @@ pub(crate) fn reply_all(world: &World, stream: &mut Stream<'_>, id: usize, mut i
     note(world, id, len, outcome);
 }
 
-/// Something with this stream.
+/// An action on this stream.
 pub(crate) fn poke(world: &World, stream: &mut Stream<'_>, id: usize) {
     match world.index(25) {
         24 => stream.notify(),
@@ -129,7 +129,7 @@ pub(crate) fn poke(world: &World, stream: &mut Stream<'_>, id: usize) {
     }
 }
 
-/// Something in a callback of a stream's: with it, with itself by its key, or elsewhere.
+/// An action in a stream's callback: on the stream, on itself by its key, or elsewhere.
 pub(crate) fn act(world: &Rc<World>, stream: &mut Stream<'_>, id: usize) {
     match world.index(5) {
         0..=2 => poke(world, stream, id),
@@ -143,7 +143,7 @@ pub(crate) fn act(world: &Rc<World>, stream: &mut Stream<'_>, id: usize) {
     }
 }
 
-/// Something in any handler.
+/// An action in any handler.
 pub(crate) fn elsewhere(world: &Rc<World>, turn: &mut Turn<'_>) {
     match world.index(12) {
         0..=5 => another(world, turn),
@@ -174,7 +174,7 @@ pub(crate) fn elsewhere(world: &Rc<World>, turn: &mut Turn<'_>) {
     }
 }
 
-/// Something with any stream that has been told its key.
+/// An action on any stream whose key is known.
 fn another(world: &Rc<World>, turn: &mut Turn<'_>) {
     let count = world.count();
     if count == 0 {
@@ -194,7 +194,7 @@ fn another(world: &Rc<World>, turn: &mut Turn<'_>) {
     }
 }
 
-/// A connected pair, whose first end takes little at a time.
+/// A connected pair whose first end has a small send buffer.
 fn pair(world: &World) -> (OwnedFd, Peer) {
     let (ours, peer): (OwnedFd, _) = if world.one_in(2) {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -210,7 +210,7 @@ fn pair(world: &World) -> (OwnedFd, Peer) {
     (ours, peer)
 }
 
-/// Another stream: registered, adopted, accepted or connected.
+/// Starts another stream: registered, adopted, accepted or connected.
 fn begin(world: &Rc<World>, turn: &mut Turn<'_>) {
     if world.count() >= STREAMS_MAX {
         return;
@@ -231,7 +231,7 @@ fn begin(world: &Rc<World>, turn: &mut Turn<'_>) {
             let count = world.listeners.borrow().len();
             if count > 0 {
                 let (_, to) = world.listeners.borrow()[world.index(count)];
-                // It may have been deleted.
+                // The listener may have been deleted.
                 if let Ok(peer) = TcpStream::connect(to) {
                     peer.set_nonblocking(true).unwrap();
                     let port = peer.local_addr().unwrap().port();
@@ -253,7 +253,7 @@ fn begin(world: &Rc<World>, turn: &mut Turn<'_>) {
     }
 }
 
-/// Another listener, whose closure refuses and panics now and then.
+/// Starts another listener, whose closure rejects or panics sometimes.
 fn listen(world: &Rc<World>, turn: &mut Turn<'_>) {
     if world.listeners.borrow().len() >= 3 {
         return;
@@ -283,9 +283,9 @@ fn listen(world: &Rc<World>, turn: &mut Turn<'_>) {
     }
 }
 
-/// What happens between two turns.
+/// Actions between two turns.
 pub(crate) fn between_turns(world: &Rc<World>, reactor: &mut Reactor) {
-    // Connections of connectors, when both ends are known.
+    // Matches the connections of connectors when both ends are known.
     while let Ok((peer, from)) = world.sink.accept() {
         peer.set_nonblocking(true).unwrap();
         world.accepted.borrow_mut().push((from.port(), peer));

@@ -1,10 +1,13 @@
-//! Random programs of streams: every call in every callback, of its own stream and of others, with
-//! peers that read, write, end and reset at random.
+//! Random programs of streams. They make every call in every callback, on the callback's own stream
+//! and on others. The peers read, write, end and reset at random.
 //!
-//! Checked are: bytes arrive in order and unharmed, both ways; what was taken to be sent arrives if
-//! the stream ends in order; callbacks come in the order that the trait promises, none inside
-//! another, none after the end; every handler is dropped once and every socket closed; the loop
-//! comes to rest, and no stream stays for ever. Seeds are set as for the other programs.
+//! The tests check these properties. The seeds are set as for the other programs.
+//!
+//! - Bytes arrive in order and unchanged, in both directions.
+//! - Accepted output arrives if the stream ends in order.
+//! - Callbacks come in the order that the trait promises, never nested, and never after the end.
+//! - Every handler is dropped once and every socket is closed.
+//! - The loop becomes idle, and no stream stays open forever.
 
 mod acts;
 mod world;
@@ -30,7 +33,7 @@ fn turn(reactor: &mut Reactor) -> (usize, bool) {
     (count, panicked)
 }
 
-/// Runs turns until several in a row had nothing to do.
+/// Runs turns until several in a row had no work.
 fn quiet(reactor: &mut Reactor) {
     let mut idle = 0;
     for _ in 0..2_000 {
@@ -45,10 +48,10 @@ fn quiet(reactor: &mut Reactor) {
     panic!("the loop spins");
 }
 
-/// Ends every stream in order, and waits for the end with peers that read to theirs.
+/// Closes every stream in order, and waits for the end. The peers read to the end.
 fn close_all(world: &Rc<World>, reactor: &mut Reactor) {
     for _ in 0..1_000 {
-        // Calls that were deferred may begin others meanwhile.
+        // Deferred calls may start others meanwhile.
         for (listener, _) in world.listeners.take() {
             if let Ok(listening) = reactor.listener(listener) {
                 listening.delete();

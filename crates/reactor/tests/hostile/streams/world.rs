@@ -1,4 +1,4 @@
-//! What a random program of streams knows of each of them, and what it holds true.
+//! The expected state of each stream in a random program, and the checks on it.
 
 use std::{
     cell::{Cell, RefCell},
@@ -18,10 +18,10 @@ use windlass::{
 
 use super::acts;
 
-/// What the program's own panics carry.
+/// The payload of the program's own panics.
 struct Deliberate;
 
-/// Whether it panicked. Panics that the program did not put in go on.
+/// Returns true if the closure panicked with `Deliberate`. Any other panic propagates.
 pub(crate) fn survive(run: impl FnOnce()) -> bool {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(()) => false,
@@ -30,7 +30,7 @@ pub(crate) fn survive(run: impl FnOnce()) -> bool {
     }
 }
 
-/// The byte at a place of what a stream sends (`way` 0) or receives.
+/// The byte at an offset of the data that a stream sends (`way` 0) or receives.
 fn byte(id: usize, way: usize, place: usize) -> u8 {
     (place.wrapping_mul(31) ^ (place >> 7).wrapping_mul(17) ^ (id * 7 + way * 101)) as u8
 }
@@ -70,7 +70,7 @@ impl Peer {
     }
 
     fn finish(&self) {
-        // Not connected any more, perhaps.
+        // The socket may not be connected any more.
         let _ = match self {
             Self::Tcp(peer) => peer.shutdown(Shutdown::Write),
             Self::Unix(peer) => peer.shutdown(Shutdown::Write),
@@ -85,15 +85,15 @@ pub(crate) enum PeerSaw {
     Error,
 }
 
-/// What is known of a stream.
+/// The known state of a stream.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Record {
     pub(crate) key: Option<Key>,
-    /// The port of its own end, if the other one is still to be found.
+    /// The port of its own end, if the other end is not matched yet.
     pub(crate) port: Option<u16>,
     pub(crate) peer: Option<Peer>,
-    /// The peer has gone away, so errors are to be expected.
+    /// True if the peer has left. Errors are expected then.
     pub(crate) lost: bool,
     pub(crate) sent: usize,
     peer_got: usize,
@@ -108,7 +108,7 @@ pub(crate) struct Record {
     pub(crate) paused: bool,
     ended: bool,
     full: bool,
-    /// It has been told not to linger, so that output may be lost.
+    /// True if it was told not to linger. Output may be lost then.
     pub(crate) hasty: bool,
     pub(crate) closed: Option<CloseReason>,
     panicked: bool,
@@ -127,18 +127,18 @@ impl Record {
     }
 }
 
-/// What all parts of a program share.
+/// The state that all parts of a program share.
 pub(crate) struct World {
     random: Cell<u64>,
     passed: Cell<Duration>,
     pub(crate) panics: Cell<bool>,
     pub(crate) records: RefCell<Vec<Record>>,
     pub(crate) listeners: RefCell<Vec<(ListenerKey, std::net::SocketAddr)>>,
-    /// Connections to a listener that its closure has not been asked about, by their port.
+    /// Connections to a listener whose closure has not been called for them yet, by port.
     pub(crate) waiting: RefCell<Vec<(u16, TcpStream)>>,
     /// Connections of connectors whose stream is not known yet, by the stream's port.
     pub(crate) accepted: RefCell<Vec<(u16, TcpStream)>>,
-    /// Where connectors go.
+    /// The address that connectors connect to.
     pub(crate) sink: std::net::TcpListener,
     is_inside: Cell<bool>,
     pub(crate) calls: Cell<u64>,
@@ -187,12 +187,12 @@ impl World {
 
     pub(crate) fn maybe_panic(&self, one_in: usize) {
         if self.panics.get() && self.one_in(one_in) && !std::thread::panicking() {
-            // Past the hook, which would tell of each.
+            // Bypasses the panic hook, which would print each panic.
             resume_unwind(Box::new(Deliberate));
         }
     }
 
-    /// How many streams there have been.
+    /// The number of streams so far.
     pub(crate) fn count(&self) -> usize {
         self.records.borrow().len()
     }
@@ -201,7 +201,7 @@ impl World {
         look(&mut self.records.borrow_mut()[id])
     }
 
-    /// A new stream's handler; its peer has written a prefix for it.
+    /// A handler for a new stream. Its peer has written a prefix for it.
     pub(crate) fn handler(self: &Rc<Self>, peer: Option<Peer>, prefix: usize) -> Handler {
         let mut records = self.records.borrow_mut();
         records.push(Record {
@@ -230,7 +230,7 @@ impl World {
         Handler { id: records.len() - 1, world: Rc::clone(self) }
     }
 
-    /// What the peer does between two turns.
+    /// The peer's action between two turns.
     pub(crate) fn let_peer_act(&self, id: usize) {
         let mut records = self.records.borrow_mut();
         let record = &mut records[id];
@@ -262,7 +262,7 @@ impl World {
         }
     }
 
-    /// Reads, until nothing more comes or so many bytes have come, and compares.
+    /// Reads until no more data comes, or at most `most` bytes, and compares.
     fn let_peer_read(&self, id: usize, record: &mut Record, most: usize) {
         let mut buffer = vec![0; most];
         let mut sum = 0;
@@ -298,7 +298,7 @@ impl World {
         }
     }
 
-    /// Peers read all there is, and end what has been ended.
+    /// Lets the peers read everything, and finish the streams that ended.
     pub(crate) fn let_peers_finish(&self) {
         for (id, record) in self.records.borrow_mut().iter_mut().enumerate() {
             self.let_peer_read(id, record, 1 << 20);
@@ -308,8 +308,7 @@ impl World {
         }
     }
 
-    /// What must hold of every stream when all have been closed in order and their peers have read
-    /// to the end.
+    /// Checks every stream after all were closed in order and their peers have read to the end.
     pub(crate) fn verdict(&self) {
         for (id, record) in self.records.borrow().iter().enumerate() {
             assert!(record.dropped, "the handler of stream {id}: {record:?}");
@@ -329,13 +328,13 @@ impl World {
     }
 }
 
-/// Checks each callback against what is known, and does something at random.
+/// Checks each callback against the known state, and performs a random action.
 pub(crate) struct Handler {
     pub(crate) id: usize,
     pub(crate) world: Rc<World>,
 }
 
-/// Notes that a callback is on the stack.
+/// Records that a callback is on the stack.
 struct Inside<'w>(&'w World, usize);
 
 impl Drop for Inside<'_> {
@@ -357,7 +356,7 @@ impl Handler {
         Inside(&self.world, self.id)
     }
 
-    /// A callback other than `on_open` and `on_close`, and what it knows.
+    /// Handles a callback other than `on_open` and `on_close`, and updates the record.
     fn called(&self, stream: &mut Stream<'_>, what: &str, note: impl FnOnce(&mut Record)) {
         self.world.with(self.id, |record| {
             assert!(record.opened && !record.closing, "{what} of stream {}: {record:?}", self.id);
