@@ -1,8 +1,8 @@
-//! Children of fork(2), which share every descriptor with their parent: what they do to their copy
-//! of a reactor must not reach the parent's.
+//! Children of fork(2), which share every descriptor with their parent. A child's calls on its copy
+//! of a reactor must not affect the parent's.
 //!
-//! Each test runs in a process of its own with one thread, which is this binary started again with
-//! the test's name and a backend. Where rings are forbidden, theirs show as ignored, with the
+//! Each test runs in a process of its own with one thread. The binary starts itself again with the
+//! test's name and a backend. Where rings are forbidden, their tests show as ignored, with the
 //! reason.
 
 #![deny(unsafe_code)]
@@ -18,12 +18,12 @@ use windlass::Backend;
 
 use tools::{die_in_time, reactor_on};
 
-/// Set to the name of the test and of the backend, in a process that is started for it alone.
+/// The names of the test and the backend, set in a process that is started for that test alone.
 const ALONE: &str = "WINDLASS_FORK_ALONE";
 
 type Test = (&'static str, fn(Backend));
 
-/// Names tests by their modules, as libtest does.
+/// Names tests by module and function, like libtest.
 macro_rules! tests {
     ($($module:ident::$name:ident,)*) => {
         [$((concat!(stringify!($module), "::", stringify!($name)), $module::$name as fn(Backend))),*]

@@ -1,4 +1,4 @@
-//! Registrations that a child deletes, in every way there is, are the parent's still.
+//! A child deletes registrations in every way. The parent keeps them.
 
 use std::{
     cell::RefCell,
@@ -15,7 +15,7 @@ use crate::tools::{
     raise, reactor_on, reap, register,
 };
 
-/// The child does this to its copy of the parent's reactor.
+/// The child runs `act` on its copy of the parent's reactor.
 fn a_child_does(backend: Backend, act: impl FnOnce(&mut Parent)) {
     let mut parent = Parent::new(backend);
     in_child(|| act(&mut parent));
@@ -65,6 +65,8 @@ pub(crate) fn a_closure_posted_to_the_parent_is_not_dropped_by_a_child(backend: 
 }
 
 /// A reactor that is a thread's goes when the thread ends, and so when the process exits.
+/// A reactor in a thread-local variable is dropped when the thread ends, and so also when the
+/// process exits.
 pub(crate) fn a_childs_exit_drops_no_registration_of_the_parent(backend: Backend) {
     thread_local! {
         static PARENT: RefCell<Option<Parent>> = const { RefCell::new(None) };
@@ -92,7 +94,7 @@ pub(crate) fn an_exclusive_registration_changed_by_a_child_is_the_parents_still(
     if !parent.reactor.supports(exclusive) {
         return;
     }
-    // To change one is to delete it and to add it again.
+    // A change of an exclusive registration deletes it and adds it again.
     let third = register(&mut parent.reactor, exclusive, 3, &parent.log);
     parent.reactor.run_once(NOW).unwrap();
     in_child(|| assert!(parent.reactor.modify(third.key, interest().read().write()).is_err()));
@@ -155,7 +157,7 @@ pub(crate) fn a_signal_set_deleted_by_a_child_is_the_parents_still(backend: Back
     parent.assert_works();
 }
 
-/// A reactor inside another loop, which it wakes after a child has done this to it.
+/// A reactor inside another loop. It must wake that loop after a child has run `act`.
 fn a_child_does_to_a_guest(backend: Backend, act: impl FnOnce(windlass::Embedded, windlass::Key)) {
     let mut guest = reactor_on(backend).unwrap().embed().unwrap();
     let log = Log::default();

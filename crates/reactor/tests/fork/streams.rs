@@ -1,4 +1,4 @@
-//! Streams and listeners: nothing that a child does to its copy reaches the parent's peers.
+//! Streams and listeners: a child's calls on its copy never reach the parent's peers.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,10 +20,10 @@ use crate::tools::{
     FOR_EVER, NOW, Parent, assert_refused, fork, in_child, leave, reactor_on, reap,
 };
 
-/// What a handler does with what it receives.
+/// A handler's action on its input.
 type OnData = Box<dyn FnMut(&mut Stream<'_>, Input<'_>)>;
 
-/// Counts its callbacks, and does what the test says with what it receives.
+/// Counts its callbacks, and runs the test's action on its input.
 struct Scripted {
     opened: Rc<Cell<u32>>,
     closed: Rc<Cell<u32>>,
@@ -70,17 +70,17 @@ fn connected(
     while opened.get() == 0 {
         reactor.run_once(FOR_EVER).unwrap();
     }
-    // A ring's receive is armed by a wait.
+    // On a ring, a wait arms the receive.
     reactor.run_once(NOW).unwrap();
     Connected { reactor, key, peer, closed }
 }
 
 impl Connected {
-    /// The peer has got these bytes and no others, and the stream works.
+    /// Checks that the peer has received exactly these bytes and that the stream works.
     fn assert_peer_got(&mut self, expected: &[u8]) {
         self.reactor.stream(self.key).unwrap().send(b"!").unwrap();
         self.reactor.run_once(NOW).unwrap();
-        // Both have gone out by now, and a stream keeps them in order.
+        // Both have been sent by now, and a stream keeps their order.
         let mut got = Vec::new();
         while got.last() != Some(&b'!') {
             let mut byte = [0];
@@ -125,7 +125,7 @@ pub(crate) fn a_listener_deleted_by_a_child_accepts_for_the_parent(backend: Back
     parent.assert_works();
 }
 
-/// Tries to send in every way there is.
+/// Tries to send with every method. None may succeed.
 fn assert_sends_nothing(stream: &mut Stream<'_>) {
     let long = vec![b'l'; 100_000];
     for bytes in [&b"short"[..], &long] {
@@ -160,7 +160,7 @@ pub(crate) fn output_that_waits_is_sent_by_the_parent_alone(backend: Backend) {
     parent.reactor.stream(parent.key).unwrap().send(b"once").unwrap();
     in_child(|| {
         assert_refused(parent.reactor.run_once(NOW));
-        // More than the output may have makes room by sending what there is.
+        // Output beyond the maximum would make room by sending what waits.
         let much = vec![b'm'; OUTPUT_MAX];
         assert_eq!(parent.reactor.stream(parent.key).unwrap().send(&much), Err(SendError::Closed));
         assert_refused(parent.reactor.run_once(NOW));
@@ -168,8 +168,8 @@ pub(crate) fn output_that_waits_is_sent_by_the_parent_alone(backend: Backend) {
     parent.assert_peer_got(b"once");
 }
 
-/// Forks in a handler. The child does this there, returns from the turn and ends; then the parent
-/// goes on.
+/// Forks in a handler. The child runs its closure there, returns from the turn and ends. Then the
+/// parent continues.
 fn forked_in_a_handler(
     backend: Backend,
     before: impl Fn(&mut Stream<'_>) + 'static,
@@ -208,7 +208,7 @@ pub(crate) fn a_stream_does_nothing_in_a_child_that_was_forked_in_its_handler(ba
         backend,
         |stream| stream.send(b"once").unwrap(),
         |stream, input| {
-            // The input is behind what waits, and would be sent with it.
+            // The input comes after the output that waits, and would be sent with it.
             assert_eq!(stream.reply(input, ..), Err(SendError::Closed));
             assert_sends_nothing(stream);
         },
@@ -233,7 +233,7 @@ pub(crate) fn a_handler_that_panics_in_a_child_resets_nothing(backend: Backend) 
         backend,
         |_| {},
         |_, _| {
-            // It is meant, and needs no message.
+            // An expected panic, which needs no message.
             std::panic::resume_unwind(Box::new("a panic of the child's"));
         },
     );

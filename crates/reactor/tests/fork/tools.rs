@@ -1,4 +1,4 @@
-//! Children, and a parent's reactor that can tell whether it still hears.
+//! Child processes, and a parent's reactor that can check its registrations.
 
 #![allow(
     unsafe_code,
@@ -23,43 +23,45 @@ pub(crate) const NOW: Duration = Duration::ZERO;
 /// Longer than a process of this program lives.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(600);
 
-/// How long a process may take. Far above what it takes, for machines under load.
+/// The time limit of a process in seconds. Far above its normal time, for machines under load.
 const PATIENCE_SECONDS: u32 = 30;
 
-/// Has the kernel end this process if it hangs.
+/// Makes the kernel end this process if it hangs.
 pub(crate) fn die_in_time() {
-    // SAFETY: it takes a number, and the signal that comes ends the process.
+    // SAFETY: the call takes a number. The signal that follows ends the process.
     unsafe { libc::alarm(PATIENCE_SECONDS) };
 }
 
-/// Forks: true in the child.
+/// Calls fork(2). Returns `None` in the child.
 pub(crate) fn fork() -> Option<i32> {
-    // SAFETY: this process has one thread at this time, so that the child may do what it likes.
+    // SAFETY: this process has one thread at this time, so the child may call any function
+    // (fork(2)).
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
-        // An alarm is not inherited.
+        // A child does not inherit the alarm.
         die_in_time();
         return None;
     }
     Some(pid)
 }
 
-/// The child ends here: nothing of the parent's is torn down twice.
+/// Ends the child, without destructors or exit handlers. So it releases none of the parent's
+/// resources.
 pub(crate) fn leave(outcome: thread::Result<()>) -> ! {
-    // SAFETY: it ends the process.
+    // SAFETY: the call takes a number and ends the process.
     unsafe { libc::_exit(i32::from(outcome.is_err())) }
 }
 
-/// Waits for a child, which must have ended well.
+/// Waits for a child, which must have succeeded.
 pub(crate) fn reap(pid: i32) {
     let mut status = 0;
-    // SAFETY: the status lives through the call.
+    // SAFETY: the status is valid for writes throughout the call.
     let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
     assert_eq!((waited, status), (pid, 0), "the child says why on stderr");
 }
 
-/// Runs the body in a child, whose exit status is 0 where the body returns.
+/// Runs the body in a child. The child's exit status is 0 if the body returns.
 pub(crate) fn in_child(body: impl FnOnce()) {
     match fork() {
         None => leave(catch_unwind(AssertUnwindSafe(body))),
@@ -69,7 +71,7 @@ pub(crate) fn in_child(body: impl FnOnce()) {
 
 /// Sends this process a signal.
 pub(crate) fn raise(signal: i32) {
-    // SAFETY: it takes a number.
+    // SAFETY: the call takes a number.
     assert_eq!(unsafe { libc::raise(signal) }, 0);
 }
 
@@ -89,10 +91,10 @@ pub(crate) fn drain(fd: &OwnedFd) {
     let _ = rustix::io::read(fd, &mut [0; 8]);
 }
 
-/// Who was called, in order.
+/// The numbers of the handlers that were called, in order.
 pub(crate) type Log = Rc<RefCell<Vec<u32>>>;
 
-/// A registered eventfd that the test can fire, whose handler drains it and notes a number.
+/// A registered eventfd that the test can make ready. Its handler drains it and records a number.
 pub(crate) struct Registered {
     pub(crate) fd: OwnedFd,
     pub(crate) key: Key,
@@ -115,7 +117,7 @@ pub(crate) fn register(
     Registered { fd, key }
 }
 
-/// A reactor with a level-triggered and another registration, as they are before a fork.
+/// A reactor with a level-triggered registration and one of another manner, as before a fork.
 pub(crate) struct Parent {
     pub(crate) reactor: Reactor,
     pub(crate) first: Registered,
@@ -131,12 +133,12 @@ impl Parent {
         let manner = if reactor.supports(manner) { manner } else { interest().read() };
         let first = register(&mut reactor, interest().read(), 1, &log);
         let second = register(&mut reactor, manner, 2, &log);
-        // Polls of a ring are armed by a wait.
+        // On a ring, a wait arms the polls.
         reactor.run_once(NOW).unwrap();
         Self { reactor, first, second, log }
     }
 
-    /// All that was registered is heard, and so are a stop and a wake.
+    /// Checks that all registrations fire, and that a stop and a wake work.
     pub(crate) fn assert_works(&mut self) {
         let Self { reactor, first, second, log } = self;
         for registered in [first, second] {
@@ -152,8 +154,8 @@ impl Parent {
     }
 }
 
-/// A stop and a remote call from another thread wake the loop, which would wait for longer than the
-/// process lives.
+/// Checks that a stop and a remote call from another thread wake the loop. Otherwise the loop would
+/// wait longer than the process lives.
 pub(crate) fn assert_wakes(reactor: &mut Reactor) {
     let stop: Stop = reactor.stop_handle();
     let thread = thread::spawn(move || stop.stop());
@@ -171,7 +173,7 @@ pub(crate) fn assert_wakes(reactor: &mut Reactor) {
     thread.join().unwrap();
 }
 
-/// The reactor is the parent's.
+/// Checks that the call was rejected because the reactor belongs to the parent.
 pub(crate) fn assert_refused<T: std::fmt::Debug>(outcome: io::Result<T>) {
     assert_eq!(outcome.unwrap_err().raw_os_error(), Some(Errno::STALE.raw_os_error()));
 }

@@ -1,4 +1,4 @@
-//! Sockets that come with the process, as a service manager passes them.
+//! Sockets that the process inherits, as a service manager passes them.
 //!
 //! The binary starts itself again as the service, so it has a `main` of its own.
 
@@ -21,19 +21,19 @@ use windlass::stream::{Inherited, InheritedError, inherited_sockets};
 
 /// The argument that makes this binary the service.
 const SERVICE: &str = "--as-the-service";
-/// The argument that makes it a service that has opened a listener before it asks.
+/// The argument for a service that opens a listener before it takes its sockets.
 const LATE_SERVICE: &str = "--as-a-late-service";
 
-/// What the process was started with, if it is the service.
+/// Takes the inherited sockets. Called if the process is the service.
 #[expect(unsafe_code, reason = "descriptors that come with the process are taken over by number")]
 fn inherited() -> Result<Vec<Inherited>, InheritedError> {
-    // SAFETY: the test's own listeners are made by other processes than the service. The late
-    // service has one: it must be refused, which is what its test is about, and it ends without
-    // touching it where it is not.
+    // SAFETY: no code of the service owns an inherited number. Other processes made the test's own
+    // listeners. The late service does own one: the call must reject it, which is what its test
+    // checks. If the call does not, the service ends without touching the listener.
     unsafe { inherited_sockets() }
 }
 
-/// What the service tells of a first and a second call, a line a socket.
+/// Prints the results of a first and a second call, one line per socket.
 fn service() -> ExitCode {
     let mut kept = Vec::new();
     for _ in 0..2 {
@@ -50,7 +50,7 @@ fn service() -> ExitCode {
                     let (mut client, _) = listener.accept().expect("the test has connected");
                     client.write_all(b"served").expect("six bytes fit");
                     println!("{} blocks:{blocks} passes_on:{passes_on}", inherited.name);
-                    // Its number must not be there to be taken a second time.
+                    // Kept open, so that the second call cannot take the number again.
                     kept.push(listener);
                 }
             }
@@ -60,14 +60,14 @@ fn service() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Has a listener of its own, under the first number that a service manager passes, before it asks.
+/// Opens a listener with the first number of a service manager, before it takes its sockets.
 fn late_service() -> ExitCode {
     let own = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     assert_eq!(own.as_raw_fd(), 3, "the lowest number that is free");
     match inherited() {
         Ok(sockets) => {
             println!("took {}", sockets.len());
-            // Two would close one number.
+            // Otherwise two owners would close one number.
             sockets.into_iter().for_each(std::mem::forget);
         }
         Err(error) => println!("{error}"),
@@ -78,14 +78,14 @@ fn late_service() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs the service with these variables, and a descriptor 3 and 4 that are `inherited`.
+/// Runs the service with these variables, and with `inherited` as descriptors 3 and 4.
 fn run(inherited: impl Into<OwnedFd>, variables: &str) -> Output {
-    // Two descriptors of one socket are two as well.
+    // Two descriptors of one socket count as two sockets.
     execute(inherited, &format!("{variables} exec \"$0\" {SERVICE} 3<&0 4<&0"))
 }
 
-/// Runs a script in which `$0` is this program. The shell's own process becomes it, so `$$` is its
-/// id.
+/// Runs a script in which `$0` is this program. The shell calls `exec`, so `$$` is the program's
+/// process id.
 fn execute(input: impl Into<OwnedFd>, script: &str) -> Output {
     let this = std::env::current_exe().expect("it is known");
     let mut command = Command::new("sh");
@@ -111,7 +111,7 @@ fn equal<T: PartialEq + Debug>(is: T, should_be: T) -> Result<(), Failed> {
     }
 }
 
-/// The service says this, and fails in nothing.
+/// Checks that the service prints these lines and nothing fails.
 fn says(inherited: impl Into<OwnedFd>, variables: &str, lines: &str) -> Result<(), Failed> {
     let output = run(inherited, variables);
     equal(String::from_utf8_lossy(&output.stderr).as_ref(), "")?;
@@ -147,12 +147,13 @@ fn what_is_no_listening_socket_is_refused() -> Result<(), Failed> {
     let refusal = "descriptor 3 of LISTEN_FDS is no listening socket\n".repeat(2);
     says(std::fs::File::open("/dev/null")?, "LISTEN_PID=$$ LISTEN_FDS=1", &refusal)?;
     says(listener().1, "LISTEN_PID=$$ LISTEN_FDS=1", &refusal)?;
-    // The second is not open: then the first is not taken either.
+    // The second descriptor is not open. Then the first is not taken either.
     let refusal = "descriptor 5 of LISTEN_FDS is not open\n".repeat(2);
     says(listener().0, "LISTEN_PID=$$ LISTEN_FDS=3", &refusal)
 }
 
-/// Issue 13: it was taken over, so that two owned the number and the first of them closed it.
+/// Regression (issue 13): the call took over this socket. So two owners had the number, and the
+/// first of them closed it.
 fn a_socket_that_the_process_has_opened_is_refused() -> Result<(), Failed> {
     let script = format!("LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" {LATE_SERVICE} 3<&-");
     let output = execute(std::fs::File::open("/dev/null")?, &script);

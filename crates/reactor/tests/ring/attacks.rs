@@ -1,5 +1,5 @@
-//! What a user can do to a ring that has requests under way: fork(2), and a reactor that is never
-//! dropped. Meant for AddressSanitizer too.
+//! Attacks on a ring with requests in flight: fork(2), and a reactor that is never dropped.
+//! AddressSanitizer runs them too.
 
 #![allow(unsafe_code, reason = "fork(2) and waitpid(2) in the middle of a turn")]
 
@@ -20,12 +20,12 @@ use crate::{
     tools::{NOW, builder, run_dry},
 };
 
-/// Echoes; then calls something, with the answers queued.
+/// Echoes its input. Then it calls a closure, while the answers are queued.
 struct Echo<F>(F);
 
 impl<F: FnMut() + 'static> StreamHandler for Echo<F> {
     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
-        // In a child of fork(2) it is refused.
+        // In a child of fork(2) the call is rejected.
         let _ = stream.reply(input, ..);
         (self.0)();
     }
@@ -54,8 +54,8 @@ fn drain(peer: &mut UnixStream) -> Vec<u8> {
     }
 }
 
-/// Forks in a handler while answers of other streams are queued; the child ends its turn, goes on,
-/// and drops the reactor.
+/// Forks in a handler while answers of other streams are queued. The child ends its turn, tries
+/// another one, and drops the reactor.
 fn fork_with_answers_queued(builder: Builder) {
     const STREAMS: usize = 6;
     let mut reactor = builder.build().unwrap();
@@ -65,7 +65,8 @@ fn fork_with_answers_queued(builder: Builder) {
             let pid = pid.clone();
             let fork = move || {
                 if place == STREAMS / 2 {
-                    // SAFETY: this process has one thread, so that the child may do what it likes.
+                    // SAFETY: this process has one thread, so the child may call any function
+                    // (fork(2)).
                     pid.set(Some(unsafe { libc::fork() }));
                 }
             };
@@ -82,15 +83,16 @@ fn fork_with_answers_queued(builder: Builder) {
     if pid == 0 {
         let errno = reactor.run_once(NOW).map_err(|e| e.raw_os_error());
         drop(reactor);
-        // SAFETY: the child ends here; nothing of the parent's is torn down twice.
+        // SAFETY: the child ends here without destructors or exit handlers, so it releases none of
+        // the parent's resources.
         unsafe { libc::_exit(i32::from(errno != Err(Some(libc::ESTALE)))) };
     }
     let mut status = 0;
-    // SAFETY: the status lives through the call.
+    // SAFETY: the status is valid for writes throughout the call.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert_eq!(status, 0);
     (0..30).for_each(|_| _ = reactor.run_once(NOW).unwrap());
-    // Each answer comes once, and is what was asked.
+    // Each answer arrives once, with the requested bytes.
     for (peer, byte) in peers.iter_mut().zip(1..) {
         assert_eq!(drain(peer), [byte; 3000]);
         peer.write_all(&[byte; 10]).unwrap();
@@ -104,12 +106,12 @@ fn fork_with_answers_queued(builder: Builder) {
 pub(crate) fn a_child_of_fork_neither_sends_nor_takes_what_is_queued() {
     fork_with_answers_queued(builder());
     for stalls in 1..8 {
-        // What is in the queue already, and was not taken.
+        // Includes requests that are in the submission queue and that the kernel has not taken.
         fork_with_answers_queued(builder().ring_stalls(stalls));
     }
 }
 
-/// Nobody drops it: its requests, buffers and bytes to send stay what they are.
+/// The reactor is never dropped, so its requests, buffers and bytes to send stay valid.
 pub(crate) fn a_leaked_reactor_does_no_harm() {
     let mut kept = Vec::new();
     for round in 0..20u8 {
@@ -118,7 +120,7 @@ pub(crate) fn a_leaked_reactor_does_no_harm() {
         for (_, peer) in &mut peers {
             peer.write_all(&[round; 2000]).unwrap();
         }
-        // Received and answered, or under way still.
+        // Received and answered in some rounds, still in flight in others.
         if round % 2 == 0 {
             reactor.run_once(NOW).unwrap();
         }
@@ -132,7 +134,7 @@ pub(crate) fn a_leaked_reactor_does_no_harm() {
         }
         kept.extend(peers);
     }
-    // Another ring of the same thread, and memory that is used again.
+    // Another ring of the same thread, and allocations that may reuse memory.
     let mut reactor = builder().build().unwrap();
     let (_, mut peer) = echo(&mut reactor, || ());
     for byte in 0..50 {
@@ -143,23 +145,24 @@ pub(crate) fn a_leaked_reactor_does_no_harm() {
         drop(noise);
     }
     drop(kept);
-    // LeakSanitizer looks when a process exits in the usual way, and the leaks are what this is
-    // about. SAFETY: it ends the process, whose one test this is.
+    // LeakSanitizer runs at a normal exit, and this test leaks on purpose. SAFETY: `_exit` ends the
+    // process, which runs only this test.
     unsafe { libc::_exit(0) };
 }
 
-/// The kernel takes nothing, for want of memory say: then a deletion waits for a second, in vain.
+/// The kernel takes no requests, for example for lack of memory. Then a deletion waits for a second
+/// without success.
 pub(crate) fn a_dead_cells_memory_is_kept_while_the_kernel_has_not_let_go() {
     let mut reactor = builder().ring_stalls(u32::MAX).build().unwrap();
     let (victim, place) = placed(&mut reactor);
-    // From here on its poll is queued for the kernel.
+    // From here on its poll is in the submission queue.
     run_dry(&mut reactor);
     reactor.defer(move |mut turn: Turn<'_>| turn.delete(victim).unwrap()).map_err(drop).unwrap();
     reactor.run_once(NOW).unwrap();
     let newcomers: Vec<_> = (0..8).map(|_| placed(&mut reactor)).collect();
     assert!(newcomers.iter().all(|(_, other)| *other != place), "the kernel may still name it");
     run_dry(&mut reactor);
-    // It is leaked, for the kernel owes it still (rule 2): LeakSanitizer is not to look.
-    // SAFETY: it ends the process, whose one test this is.
+    // The memory is leaked, because the request is still in flight (rule 2). LeakSanitizer must not
+    // report it. SAFETY: `_exit` ends the process, which runs only this test.
     unsafe { libc::_exit(0) };
 }

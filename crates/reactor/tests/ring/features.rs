@@ -1,4 +1,4 @@
-//! Rings that lack one thing after another, as older kernels' do.
+//! Rings that lack one feature after another, like those of older kernels.
 
 use std::{rc::Rc, time::Duration};
 
@@ -16,7 +16,8 @@ const EACH: [(&str, RingFeatures); 7] = [
     ("SKIP_SUCCESS", RingFeatures::SKIP_SUCCESS),
 ];
 
-/// A life of a reactor: all manners, changes, deletions, another loop, wakes, its end.
+/// Runs a reactor through its whole life. It uses every manner of interest, changes, deletions, an
+/// outer loop, wakes and the drop.
 fn live(what: &str, features: RingFeatures) {
     let new = || builder().ring_features(features, None).build().unwrap();
     let mut reactor: Reactor = new();

@@ -1,4 +1,4 @@
-//! A ring inside another loop: what the host is told by, and what is left of it afterwards.
+//! A ring inside another loop: how it wakes the host, and what remains afterwards.
 
 use std::{os::fd::AsRawFd, rc::Rc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     tools::{Log, NOW, builder, counter, fire, heard, noting},
 };
 
-/// Whether the host is woken within some seconds.
+/// Returns whether the host is woken within that time.
 fn wakes(guest: &Embedded, seconds: i64) -> bool {
     let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
     poll(&mut [PollFd::new(guest, PollFlags::IN)], Some(&time)).unwrap() == 1
@@ -25,7 +25,7 @@ fn settle(guest: &mut Embedded) {
     }
 }
 
-/// To change an exclusive registration is to delete it and to add it again.
+/// A change of an exclusive registration deletes it and adds it again.
 pub(crate) fn a_host_hears_of_an_exclusive_registration_after_it_was_changed() {
     const EXCLUSIVE: Interest = interest().read().exclusive();
     for to in [EXCLUSIVE, EXCLUSIVE.write().without_write(), interest().read()] {
@@ -64,7 +64,7 @@ pub(crate) fn a_host_hears_of_a_number_that_has_come_again() {
     let mut guest = builder().build().unwrap().embed().unwrap();
     let log = Log::default();
     for who in 0..3 {
-        // So high that nobody else takes it.
+        // The number is so high that no other test gets it.
         let fd = Rc::new(rustix::io::fcntl_dupfd_cloexec(counter(0), 800).unwrap());
         assert_eq!(fd.as_raw_fd(), 800);
         let key = guest.with(|reactor| noting(reactor, &fd, interest().read(), who, &log));
@@ -80,7 +80,7 @@ pub(crate) fn a_host_hears_of_a_number_that_has_come_again() {
     }
 }
 
-/// The eventfd and the timerfd by which a host is woken are the parent's too.
+/// The parent owns the same eventfd and timerfd that wake the host.
 pub(crate) fn a_child_of_fork_does_not_keep_the_parents_host_asleep() {
     for backend in [Backend::Uring, Backend::Epoll] {
         let mut guest = Reactor::builder().backend(backend).build().unwrap().embed().unwrap();

@@ -1,5 +1,5 @@
-//! What a ring costs and needs of the process: memory, the limit of locked memory, and leave to
-//! enter the kernel.
+//! The resources that a ring needs from the process: memory, locked memory, and permission for
+//! io_uring_enter(2).
 
 #![allow(
     unsafe_code,
@@ -19,7 +19,7 @@ use crate::{
     tools::{builder, run_dry},
 };
 
-/// Takes what comes.
+/// Ignores its input.
 struct Silent;
 
 impl StreamHandler for Silent {
@@ -34,7 +34,7 @@ fn with_stream(reactor: &mut Reactor) -> (Key, UnixStream) {
     (key, peer)
 }
 
-/// Bytes of this process that are in memory.
+/// The resident memory of this process in bytes.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -49,20 +49,20 @@ pub(crate) fn buffers_that_nothing_was_received_into_take_no_memory() {
         assert_eq!(reactor.stats().buffer_bytes >> 20, 4, "as many as are made by default");
         (reactor, stream)
     };
-    // What is allocated once.
+    // Includes the allocations that happen once.
     let first = one();
     let before = resident();
     let mut reactors: Vec<_> = (0..REACTORS).map(|_| one()).collect();
     let each = (resident() - before) / REACTORS;
     assert!(each < 400 << 10, "{each} bytes a reactor");
-    // What was received into is in use.
+    // The buffers that received data are in use.
     let (reactor, (_, peer)) = &mut reactors[0];
     peer.write_all(&[1; 10_000]).unwrap();
     assert!(run_dry(reactor) > 0);
     drop(first);
 }
 
-/// io_uring_enter(2) fails with `EPERM` from here on, and everything else is as it was.
+/// From here on io_uring_enter(2) fails with `EPERM`. All other calls work.
 fn forbid_enter() {
     let number = u32::try_from(libc::SYS_io_uring_enter).unwrap();
     let refusal = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
@@ -73,9 +73,9 @@ fn forbid_enter() {
         libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
     ];
     let filter = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
-    // SAFETY: it takes no pointers.
+    // SAFETY: this option takes no pointers.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: the filter and its program live through the call, which copies them.
+    // SAFETY: the filter and its program are valid throughout the call, which copies them.
     let outcome =
         unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
     assert_eq!(outcome, 0);
@@ -89,14 +89,14 @@ pub(crate) fn a_filter_that_forbids_to_enter_is_found_when_the_reactor_is_built(
     });
 }
 
-/// Makes this process one of a user who may not lock more memory than so many bytes, and who has
-/// locked none yet.
+/// Changes the user of this process to one that has locked no memory yet, and sets the limit of
+/// locked memory.
 fn be_nobody(locked: u64) -> Result<(), String> {
     setrlimit(Resource::Memlock, Rlimit { current: Some(locked), maximum: Some(locked) })
         .map_err(|e| e.to_string())?;
-    // The kernel counts by user: one that no other test is.
+    // The kernel counts locked memory per user. No other test uses this one.
     let user = 2_000_000_000 + std::process::id();
-    // SAFETY: it takes numbers alone. With the user all capabilities go.
+    // SAFETY: the call takes only numbers. The change of user drops all capabilities.
     if unsafe { libc::setresuid(user, user, user) } == 0 {
         Ok(())
     } else {
@@ -104,11 +104,11 @@ fn be_nobody(locked: u64) -> Result<(), String> {
     }
 }
 
-/// Runs the body as a user who may lock so many bytes, in a child; where that cannot be had, the
-/// test says so.
+/// Runs the body in a child as a user with that limit of locked memory. If that is not possible,
+/// the test reports it.
 fn as_nobody(test: &str, locked: u64, body: impl FnOnce()) {
     let mut why = None;
-    // SAFETY: it takes no argument.
+    // SAFETY: the call takes no argument.
     if unsafe { libc::geteuid() } != 0 {
         why = Some("only root can become another user".to_owned());
     }
@@ -128,17 +128,17 @@ fn as_nobody(test: &str, locked: u64, body: impl FnOnce()) {
     }
 }
 
-/// Whether rings count as locked memory: so since Linux 6.14, and before 5.12.
+/// True if rings count as locked memory. They do since Linux 6.14, and did before 5.12.
 fn accounts_for_rings() -> bool {
-    // SAFETY: this process has one thread.
+    // SAFETY: this process has one thread, so the child may call any function (fork(2)).
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let is_refused = be_nobody(0).is_ok() && builder().build().is_err();
-        // SAFETY: the child ends here.
+        // SAFETY: the child ends here without destructors or exit handlers.
         unsafe { libc::_exit(i32::from(is_refused)) };
     }
     let mut status = 0;
-    // SAFETY: the status lives through the call.
+    // SAFETY: the status is valid for writes throughout the call.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     status != 0
 }
@@ -170,7 +170,7 @@ pub(crate) fn as_many_rings_as_8_mib_are_enough_for() {
     });
 }
 
-/// The kernel takes some milliseconds to give back what a ring that was dropped has locked.
+/// The kernel releases the locked memory of a dropped ring some milliseconds later.
 pub(crate) fn rings_that_are_dropped_make_room_for_others() {
     as_nobody("limits::rings_that_are_dropped_make_room_for_others", 256 << 10, || {
         for round in 0..200 {

@@ -1,9 +1,9 @@
-//! What a ring alone can get wrong: memory that the kernel still names, numbers that come again,
-//! queues that are full, children of fork(2).
+//! Bugs that only a ring can have: memory whose address the kernel still holds, reused descriptor
+//! numbers, full queues, children of fork(2).
 //!
-//! Where rings are forbidden the tests show as ignored, with the reason. Tests whose failure would
-//! end the process, or that want one of their own, run in the same binary, which is started again
-//! with their name.
+//! Where rings are forbidden the tests show as ignored, with the reason. Some tests need a process
+//! of their own, for example if a failure would end the process. For those the binary starts itself
+//! again with the test's name.
 
 mod attacks;
 #[cfg(windlass_force_ring)]
@@ -26,19 +26,19 @@ use std::{
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Set, to the name of the test that is to be run, in a process that is started for it alone.
+/// The name of the test, set in a process that is started for that test alone.
 const ALONE: &str = "WINDLASS_RING_ALONE";
 
 type Test = (&'static str, fn());
 
-/// Names tests by their modules, as libtest does.
+/// Names tests by module and function, like libtest.
 macro_rules! tests {
     ($($module:ident::$name:ident,)*) => {
         [$((concat!(stringify!($module), "::", stringify!($name)), $module::$name as fn())),*]
     };
 }
 
-/// What may share a process with other tests.
+/// Tests that may share a process with other tests.
 fn together() -> Vec<Test> {
     #[cfg_attr(
         not(windlass_force_ring),
@@ -79,7 +79,7 @@ fn together() -> Vec<Test> {
     tests
 }
 
-/// What wants a process of its own.
+/// Tests that need a process of their own.
 fn alone() -> Vec<Test> {
     tests![
         attacks::a_child_of_fork_neither_sends_nor_takes_what_is_queued,

@@ -1,5 +1,5 @@
 //! Rule 2: a cell's memory stays until the final completion of every request that carries its
-//! address; and files are let go of.
+//! address. Also tests that files are released.
 
 use std::{
     cell::Cell,
@@ -16,7 +16,7 @@ use windlass::{Event, Interest, Key, Reactor, Subscriber, Turn, interest};
 use crate::panics::caught;
 use crate::tools::{Log, NOW, builder, counter, fire, heard, noting, run_dry};
 
-/// Notes where it lies when it is asked for its descriptor: in its block.
+/// Records its address when its descriptor is requested. At that time the value is in its block.
 struct Placed {
     fd: OwnedFd,
     place: Rc<Cell<usize>>,
@@ -37,7 +37,7 @@ impl Subscriber for Placed {
     }
 }
 
-/// One who is never ready, and where it lies.
+/// Adds a subscriber that is never ready, and returns its address.
 pub(crate) fn placed(reactor: &mut Reactor) -> (Key, usize) {
     let place = Rc::new(Cell::new(0));
     let key = reactor.add(Placed { fd: counter(0), place: place.clone() }).unwrap();
@@ -51,8 +51,8 @@ pub(crate) fn memory_of_deleted_cells_is_used_again_though_completions_wait() {
     for (who, fd) in fds.iter().enumerate() {
         noting(&mut reactor, fd, interest().read(), who, &log);
     }
-    // With the deletions in turns of their own: an allocator may not use memory again
-    // (AddressSanitizer's).
+    // The deletions are in turns of their own, so that freed memory can be reused.
+    // AddressSanitizer's allocator does not reuse it.
     let [alone, beside] = [false, true].map(|has_others| {
         let mut places = Vec::new();
         for _ in 0..50 {
@@ -60,7 +60,7 @@ pub(crate) fn memory_of_deleted_cells_is_used_again_though_completions_wait() {
             places.push(place);
             run_dry(&mut reactor);
             if has_others {
-                // The deletion takes completions of others from the queue, which wait for the next
+                // The deletion takes completions of others from the queue. They wait for the next
                 // turn.
                 fds.iter().for_each(fire);
             }
@@ -108,7 +108,7 @@ pub(crate) fn what_was_reaped_before_a_change_is_not_reported_after_it() {
     let armed = noting(&mut reactor, &once, interest().read().one_shot(), 2, &log);
     run_dry(&mut reactor);
     fire(&*once);
-    // This reaps the other's completion too.
+    // This also reaps the other subscriber's completion.
     reactor.delete(key).unwrap();
     rustix::io::read(&*once, &mut [0; 8]).unwrap();
     reactor.rearm(armed).unwrap();
@@ -164,8 +164,8 @@ pub(crate) fn a_deleted_cell_is_not_watched_by_the_list_that_names_it() {
     let mut reactor = builder().build().unwrap();
     let log = Log::default();
     for _ in 0..100 {
-        // Added and deleted before any wait; and one whose event has been handled, so that it is
-        // listed again.
+        // One is added and deleted before any wait. Another has had its event handled, so it is in
+        // the list to arm again.
         let fd = Rc::new(counter(1));
         let never = noting(&mut reactor, &fd, interest().read(), 1, &log);
         reactor.delete(never).unwrap();

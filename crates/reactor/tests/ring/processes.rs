@@ -1,4 +1,5 @@
-//! Children of fork(2), and turns whose system calls are counted: each in a process of its own.
+//! Children of fork(2), and turns whose system calls are counted. Each test has a process of its
+//! own.
 
 #![allow(unsafe_code, reason = "fork(2), waitpid(2), and a filter of system calls")]
 
@@ -8,18 +9,19 @@ use windlass::{AddReason, Backend, Errno, Interest, Reactor, interest};
 
 use crate::tools::{Log, NOW, Noting, builder, counter, fire, heard, noting, run_dry};
 
-/// Runs the body in a child, whose exit status is 0 where the body returns.
+/// Runs the body in a child. The child's exit status is 0 if the body returns.
 pub(crate) fn in_child(body: impl FnOnce()) {
-    // SAFETY: this process has one thread, so that the child may do what it likes.
+    // SAFETY: this process has one thread, so the child may call any function (fork(2)).
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-        // SAFETY: the child ends here; nothing of the parent's is torn down twice.
+        // SAFETY: the child ends here without destructors or exit handlers, so it releases none of
+        // the parent's resources.
         unsafe { libc::_exit(i32::from(outcome.is_err())) };
     }
     let mut status = 0;
-    // SAFETY: the status lives through the call.
+    // SAFETY: the status is valid for writes throughout the call.
     let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
     assert_eq!((waited, status), (pid, 0), "the child says why on stderr");
 }
@@ -50,7 +52,7 @@ fn parent_and_child(
     let log = Log::default();
     let fd = Rc::new(counter(0));
     let key = noting(&mut reactor, &fd, interest().read(), 1, &log);
-    // A change that the parent has not told the ring of, and a poll that is armed.
+    // A change that is not yet submitted to the ring, and a poll that is armed.
     run_dry(&mut reactor);
     let late = Rc::new(counter(0));
     noting(&mut reactor, &late, interest().read(), 2, &log);
@@ -69,11 +71,11 @@ fn parent_and_child(
 
 pub(crate) fn a_child_of_fork_is_refused() {
     parent_and_child(builder().build().unwrap(), |reactor, fd, log, key| {
-        // The shortest turn, with nothing but events to look at.
+        // The shortest possible turn, which only looks for events.
         let error = reactor.run_once(NOW).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::STALE.raw_os_error()));
         refused(reactor, fd, log, key);
-        // What cannot fail touches nothing of the parent's.
+        // Calls that cannot fail change nothing of the parent's.
         reactor.delete(key).unwrap();
     });
 }
@@ -85,10 +87,11 @@ pub(crate) fn a_reactor_dropped_by_a_child_leaves_the_parents_alone() {
     });
 }
 
-/// The kernel keeps the indices of rings by thread: those of the child are not the parent's.
+/// The kernel stores registered ring indices per thread. The child's indices differ from the
+/// parent's.
 pub(crate) fn a_childs_own_ring_outlives_the_parents_that_it_drops() {
     rings_of_both(builder);
-    // The kernel lets nobody but the ring's thread give back an index, where it knows the thread.
+    // If the kernel knows the ring's thread, only that thread can release an index.
     #[cfg(windlass_force_ring)]
     rings_of_both(|| {
         let features = windlass::RingFeatures::ALL.without(windlass::RingFeatures::SINGLE_ISSUER);
@@ -115,7 +118,7 @@ pub(crate) fn epoll_refuses_a_child_too() {
     parent_and_child(reactor, refused);
 }
 
-/// Ends the process, by a signal, at any system call but exit_group(2).
+/// Kills the process with a signal at any system call except exit_group(2).
 fn forbid_system_calls() {
     let load_number = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
     let is_exit = libc::sock_filter {
@@ -128,17 +131,18 @@ fn forbid_system_calls() {
     let kill = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_KILL_PROCESS };
     let mut program = [load_number, is_exit, allow, kill];
     let filter = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
-    // SAFETY: it takes no pointers.
+    // SAFETY: this option takes no pointers.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: the filter and its program live through the call, which copies them.
+    // SAFETY: the filter and its program are valid throughout the call, which copies them.
     let outcome =
         unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
     assert_eq!(outcome, 0);
 }
 
-/// Ends the process as `_exit` does, before which AddressSanitizer makes a call of its own.
+/// Ends the process like `_exit`. Under AddressSanitizer `_exit` would make an extra system call
+/// first.
 fn leave(status: i32) {
-    // SAFETY: it ends the process.
+    // SAFETY: the call takes a number and ends the process.
     unsafe { libc::syscall(libc::SYS_exit_group, status) };
 }
 
@@ -158,10 +162,11 @@ pub(crate) fn nothing_to_do_makes_no_system_call() {
     fds.iter().for_each(fire);
     run_dry(&mut reactor);
     assert_eq!(heard(&log).len(), 8);
-    // SAFETY: the child is of one thread and ends below.
+    // SAFETY: this process has one thread, so the child may call any function (fork(2)). It ends
+    // below.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        // A child must make its own reactor.
+        // A child must create its own reactor.
         let mut reactor = builder().build().unwrap();
         for (who, fd) in fds.iter().enumerate() {
             let manner = [interest().read(), interest().read().edge_triggered()][who % 2];
@@ -178,7 +183,7 @@ pub(crate) fn nothing_to_do_makes_no_system_call() {
         leave(0);
     }
     let mut status = 0;
-    // SAFETY: the status lives through the call.
+    // SAFETY: the status is valid for writes throughout the call.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert_eq!(status, 0, "31 is a system call that was made");
 }

@@ -1,5 +1,5 @@
-//! Queues that are full, a kernel that takes nothing, and conditions that a poll reports although
-//! nobody asked for them.
+//! Full queues, a kernel that takes no requests, and conditions that a poll reports without being
+//! asked.
 
 #![allow(
     unsafe_code,
@@ -49,7 +49,7 @@ pub(crate) fn a_turn_fetches_more_than_the_kernel_makes_ready_at_once() {
 }
 
 pub(crate) fn nothing_is_lost_where_completions_overflow() {
-    // Eight completions find room, and four events go into a turn.
+    // The completion queue has room for eight, and a turn takes four events.
     let mut reactor = builder().ring_entries(4, 8).events_per_turn(4).build().unwrap();
     let log = Log::default();
     let fds = counters(100);
@@ -62,8 +62,8 @@ pub(crate) fn nothing_is_lost_where_completions_overflow() {
         fds.iter().for_each(fire);
         run_dry(&mut reactor);
         let mut all = heard(&log);
-        // One that overflows ends its poll, and what is armed again reports what holds: so an edge
-        // may be told twice.
+        // If the queue overflows, the poll ends. Arming it again reports the current state, so an
+        // edge may be reported twice.
         all.dedup();
         assert_eq!(all, (0..100).collect::<Vec<_>>());
     }
@@ -78,7 +78,8 @@ pub(crate) fn deletions_while_completions_overflow_are_harmless() {
         let mut keys: Vec<Key> = fds.iter().enumerate().map(watch).collect();
         run_dry(&mut reactor);
         fds.iter().for_each(fire);
-        // Some are fetched, some are in the queue, some are kept by the kernel.
+        // Some events are fetched, some are in the completion queue, and some are in the kernel's
+        // overflow list.
         reactor.run_once(NOW).unwrap();
         let early = heard(&log);
         let dead: Vec<Key> = keys.drain(..30).collect();
@@ -114,8 +115,8 @@ pub(crate) fn a_queue_of_one_entry_takes_any_number() {
 }
 
 pub(crate) fn short_submissions_are_tried_again() {
-    // The first calls take nothing: polls and then cancellations wait in the queue, and in what
-    // spills over.
+    // The first calls submit nothing. So polls, and then cancellations, wait in the submission
+    // queue and in the overflow list behind it.
     for stalls in 1..12 {
         let mut reactor = builder().ring_entries(4, 16).ring_stalls(stalls).build().unwrap();
         let log = Log::default();
@@ -141,8 +142,8 @@ pub(crate) fn short_submissions_are_tried_again() {
 }
 
 pub(crate) fn what_has_found_no_room_is_submitted_before_the_wait() {
-    // The kernel takes nothing while the polls are queued, so that most of them find no room; then
-    // it takes all.
+    // The kernel takes nothing while the polls are queued, so most of them find no room. Then it
+    // takes all.
     for stalls in 1..30 {
         let mut reactor = builder().ring_entries(4, 64).ring_stalls(stalls).build().unwrap();
         let log = Log::default();
@@ -167,7 +168,7 @@ pub(crate) fn a_kernel_that_takes_nothing_does_not_make_the_loop_spin() {
     noting(&mut reactor, &fd, interest().read(), 1, &log);
     let start = Instant::now();
     assert_eq!(reactor.run_once(None).unwrap(), 1);
-    // Each try but the last rests for some milliseconds.
+    // Every attempt except the last pauses for some milliseconds.
     assert!(start.elapsed() >= Duration::from_millis(100), "{:?}", start.elapsed());
     assert_eq!(heard(&log), [1]);
 }
@@ -178,7 +179,7 @@ pub(crate) fn more_changes_than_there_are_generations() {
     let fd = Rc::new(counter(0));
     let key = noting(&mut reactor, &fd, EDGE, 1, &log);
     for round in 0..1000 {
-        // Armed and cancelled in every turn, with and without something to report.
+        // Armed and cancelled in every turn, with and without an event to report.
         reactor.run_once(NOW).unwrap();
         if round % 3 == 0 {
             fire(&*fd);
@@ -196,9 +197,8 @@ pub(crate) fn more_changes_than_there_are_generations() {
     assert_eq!((run_dry(&mut reactor), heard(&log)), (1, vec![1]), "once, for one edge");
 }
 
-/// What is ready when it is armed completes at once, and what was cancelled when the kernel finds
-/// the time, twenty at a time. So polls of one cell complete in another order than they were armed
-/// in.
+/// A poll that is ready when armed completes at once. A cancelled poll completes later, in groups
+/// of twenty. So polls of one cell do not complete in the order in which they were armed.
 pub(crate) fn a_poll_that_was_cancelled_long_ago_is_not_taken_for_the_present_one() {
     for (others, rounds) in (1..10).flat_map(|rounds| [(0, rounds), (100, rounds), (300, rounds)]) {
         let mut reactor = builder().events_per_turn(2).build().unwrap();
@@ -216,7 +216,7 @@ pub(crate) fn a_poll_that_was_cancelled_long_ago_is_not_taken_for_the_present_on
         };
         let key = reactor.add(ours(&fd, interest().read().one_shot(), &log)).unwrap();
         run_dry(&mut reactor);
-        // These two fill every turn, so that what completes behind them waits.
+        // These two fill every turn, so completions behind them wait.
         let loud = [Rc::new(counter(1)), Rc::new(counter(1))];
         loud.iter().for_each(|fd| _ = reactor.add(ours(fd, interest().read(), &noise)).unwrap());
         reactor.run_once(NOW).unwrap();
@@ -262,20 +262,21 @@ pub(crate) fn edges_that_come_between_two_waits_are_one_event() {
     run_dry(&mut reactor);
     for other in others {
         fire(&*fd);
-        // Which fetches what has completed by now.
+        // This fetches the completions that have arrived so far.
         reactor.delete(other).unwrap();
     }
     assert_eq!((run_dry(&mut reactor), heard(&log)), (1, vec![1]));
 }
 
-/// The owner of a number that somebody else owns.
+/// An owner of a number that another value owns.
 fn behind_the_back(number: RawFd) -> ManuallyDrop<OwnedFd> {
-    // SAFETY: it is not dropped, and the other owner's file is replaced but never missing.
+    // SAFETY: the `ManuallyDrop` never closes the number. The other owner's file is replaced, but
+    // the number is always open.
     ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Its number was closed when its poll was to be armed again. One error, and nothing more until it
-/// is changed, by the same interest even.
+/// The number refers to another file when its poll is armed again. It reports one error. After that
+/// it reports nothing until a modify, which may set the same interest.
 pub(crate) fn a_poll_that_was_refused_is_armed_again_by_a_change_to_what_it_was() {
     let mut reactor = builder().build().unwrap();
     let log = Log::default();
@@ -292,7 +293,7 @@ pub(crate) fn a_poll_that_was_refused_is_armed_again_by_a_change_to_what_it_was(
     };
     let key = reactor.add(ours).unwrap();
     reactor.run_once(NOW).unwrap();
-    // A path can be opened and not be watched.
+    // An `O_PATH` descriptor cannot be polled.
     let path = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
     let swap = |file: &OwnedFd| {
         rustix::io::dup3(file, &mut behind_the_back(place), DupFlags::CLOEXEC).unwrap()
@@ -308,7 +309,7 @@ pub(crate) fn a_poll_that_was_refused_is_armed_again_by_a_change_to_what_it_was(
     assert!(reactor.run_once(NOW).unwrap() == 1, "it is watched again");
 }
 
-/// A socket that has taken all it can, and its peer, who writes no more.
+/// A socket that has no room to send, and its peer, which writes no more.
 fn full() -> (UnixStream, UnixStream) {
     let (mut ours, peer) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
@@ -318,7 +319,7 @@ fn full() -> (UnixStream, UnixStream) {
 }
 
 pub(crate) fn a_hang_up_that_nobody_asked_for_does_not_spin() {
-    // The kernel adds it to every poll.
+    // The kernel adds this condition to every poll.
     for manner in [
         interest().write(),
         interest().write().one_shot(),

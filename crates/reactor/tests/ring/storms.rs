@@ -1,4 +1,5 @@
-//! Numbers that are closed and come again while what named them is being cancelled.
+//! Descriptor numbers that are closed and reused while the requests for the old file are being
+//! cancelled.
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,19 +11,19 @@ use windlass::{Event, Interest, Key, Reactor, Subscriber, Turn, interest};
 
 use crate::tools::{NOW, builder, counter, fire};
 
-/// Turns of the storm.
+/// The number of turns.
 const ROUNDS: u64 = 100_000;
 
-/// What those in the storm know of one another.
+/// State that all subscribers of the test share.
 #[derive(Default)]
 struct World {
-    /// Who is registered, by round.
+    /// The round of the subscriber that is registered.
     alive: Cell<Option<u64>>,
     events: Cell<u64>,
     wrong: RefCell<Option<String>>,
 }
 
-/// One who lives for a turn or less.
+/// A subscriber that lives for at most one turn.
 struct Mayfly {
     fd: OwnedFd,
     round: u64,
@@ -55,7 +56,8 @@ impl Subscriber for Mayfly {
 const MANNERS: [Interest; 3] =
     [interest().read(), interest().read().edge_triggered(), interest().read().one_shot()];
 
-/// The next one, on a new file, which is always of the same number; ready in every other round.
+/// The next subscriber, on a new file with always the same number. It is ready in every other
+/// round.
 fn mayfly(world: &Rc<World>, round: u64) -> Mayfly {
     let interest = MANNERS[usize::try_from(round % 3).unwrap()];
     world.alive.set(Some(round));
@@ -69,15 +71,15 @@ pub(crate) fn numbers_that_come_again_and_again() {
     let (theirs, last) = (world.clone(), Rc::new(Cell::new(None::<Key>)));
     let round = Cell::new(0u64);
     let handler = move |mut turn: Turn<'_>| {
-        // Every other turn belongs to the one that is left.
+        // In every other turn the remaining subscriber may fire.
         if turn.stats().turns % 2 == 0 {
             return;
         }
         if let Some(key) = last.take() {
             turn.delete(key).unwrap();
         }
-        // Add, modify, delete, close, and the same number again: what is queued for the first must
-        // not reach the second.
+        // Add, modify, delete, close, and the same number again. Requests queued for the first file
+        // must not reach the second.
         round.set(round.get() + 2);
         let first = mayfly(&theirs, round.get());
         let manner = MANNERS[usize::try_from(round.get() / 3 % 3).unwrap()];
@@ -102,7 +104,7 @@ pub(crate) fn numbers_that_come_again_and_again() {
     fire(&*storm);
 }
 
-/// A descriptor that several own.
+/// A descriptor with several owners.
 struct CloneFd(Rc<OwnedFd>);
 
 impl AsFd for CloneFd {

@@ -1,4 +1,4 @@
-//! How many system calls a turn makes: counted by ptrace(2), in a child.
+//! The number of system calls of a turn. The parent counts them with ptrace(2) in a child.
 
 #![allow(unsafe_code, reason = "fork(2) and ptrace(2)")]
 
@@ -16,66 +16,69 @@ use windlass::{Key, Reactor, RingFeatures, Turn, interest};
 
 use crate::tools::{Log, NOW, builder, counter, fire, heard, noting, run_dry};
 
-/// What a child says by its exit status where it may not be traced.
+/// The exit status of a child that may not be traced.
 const UNTRACED: i32 = 77;
 
-/// Separates what is counted: a call that nothing else makes.
+/// Marks the borders of the counted spans. No other code makes this call.
 fn mark() {
-    // SAFETY: it has no argument.
+    // SAFETY: the call has no argument.
     unsafe { libc::getppid() };
 }
 
-/// One of the parent's calls of ptrace(2).
+/// Calls ptrace(2) from the parent.
 fn ptrace(request: libc::c_uint, pid: i32, address: usize, data: *mut libc::c_void) -> i64 {
-    // SAFETY: the child is stopped, and what the kernel writes lives through the call.
+    // SAFETY: the child is stopped, and the memory that the kernel writes to is valid throughout
+    // the call.
     unsafe { libc::ptrace(request, pid, address, data) }
 }
 
-/// The number of the system call that the stopped child is about to make; none where it has made
-/// one.
+/// The number of the system call that the stopped child is about to make. `None` if it has just
+/// made one.
 fn call_of(pid: i32) -> Option<i64> {
     let mut info = MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
     let size = size_of::<libc::ptrace_syscall_info>();
     assert!(ptrace(libc::PTRACE_GET_SYSCALL_INFO, pid, size, info.as_mut_ptr().cast()) > 0);
-    // SAFETY: all bytes are zero or the kernel's, and the type has numbers alone.
+    // SAFETY: all bytes are initialised, with zeros or by the kernel. The type contains only
+    // integers, so every bit pattern is valid.
     let info = unsafe { info.assume_init() };
     if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
         return None;
     }
-    // SAFETY: the number is of this kind where the kernel says so.
+    // SAFETY: the kernel's `op` field says that this variant of the union is the valid one.
     let number = unsafe { info.u.entry.nr };
     Some(i64::try_from(number).expect("the number of a call"))
 }
 
 /// The numbers of the system calls that a child makes between two [marks](mark), in order. `None`
-/// where nobody may be traced.
+/// where tracing is forbidden.
 fn calls_between_marks(body: impl FnOnce()) -> Option<Vec<Vec<i64>>> {
-    // SAFETY: this process has one thread, so that the child may do what it likes.
+    // SAFETY: this process has one thread, so the child may call any function (fork(2)).
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        // SAFETY: it asks to be traced by its parent.
+        // SAFETY: the request takes no pointers. The child asks to be traced by its parent.
         let is_traced = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } == 0;
-        // SAFETY: it stops itself.
+        // SAFETY: the call takes a number and stops this process.
         let traced = is_traced && unsafe { libc::raise(libc::SIGSTOP) } == 0;
         let status = if !traced {
             UNTRACED
         } else {
             i32::from(std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err())
         };
-        // SAFETY: the child ends here; nothing of the parent's is torn down twice.
+        // SAFETY: the child ends here without destructors or exit handlers, so it releases none of
+        // the parent's resources.
         unsafe { libc::_exit(status) };
     }
     let (mut spans, mut is_first) = (Vec::new(), true);
     loop {
         let mut status = 0;
-        // SAFETY: the status lives through the call.
+        // SAFETY: the status is valid for writes throughout the call.
         assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
         if libc::WIFEXITED(status) {
             match libc::WEXITSTATUS(status) {
                 UNTRACED => return None,
                 code => assert_eq!(code, 0, "the child says why on stderr"),
             }
-            // What comes behind the last mark is the end.
+            // The calls behind the last mark belong to the exit.
             spans.pop();
             return Some(spans);
         }
@@ -94,7 +97,7 @@ fn calls_between_marks(body: impl FnOnce()) -> Option<Vec<Vec<i64>>> {
     }
 }
 
-/// Changes, deletes and adds in a turn.
+/// Changes, deletes and adds subscribers in a turn.
 fn meddle(reactor: &mut Reactor, keys: &Rc<RefCell<Vec<Key>>>) {
     let keys = keys.clone();
     let meddling = move |mut turn: Turn<'_>| {
@@ -129,7 +132,7 @@ pub(crate) fn a_turn_is_one_system_call_and_a_deletion_another() {
                 meddle(&mut reactor, &keys);
             }
             mark();
-            // A deferred closure has the turn not wait, whatever it was told.
+            // After a deferred closure the turn does not wait, whatever its timeout is.
             let timeout = [None, None, Some(Duration::from_secs(10)), Some(NOW)][turn % 4];
             assert!(reactor.run_once(timeout).unwrap() > 0);
             mark();
@@ -144,10 +147,10 @@ pub(crate) fn a_turn_is_one_system_call_and_a_deletion_another() {
     assert_eq!(turns.len(), TURNS);
     for (turn, calls) in turns.into_iter().enumerate() {
         let enters = calls.iter().filter(|call| **call == libc::SYS_io_uring_enter).count();
-        // Who meddles deletes one, whose file is let go of by a call of its own.
+        // The meddling handler deletes a subscriber. A separate call releases its file.
         assert_eq!(enters, 1 + turn % 2, "turn {turn}: {calls:?}");
-        // The handlers read what they were told of, and the file of the deleted one is closed. The
-        // rest is the allocator's.
+        // The handlers read their descriptors, and the deleted one's file is closed. The other
+        // calls come from the allocator.
         let expected = [
             libc::SYS_io_uring_enter,
             libc::SYS_read,
@@ -162,7 +165,7 @@ pub(crate) fn a_turn_is_one_system_call_and_a_deletion_another() {
     }
 }
 
-/// A poll that is armed again while the byte lies unread would complete again and again.
+/// Without care, a poll that is armed again while a byte is unread would complete again and again.
 pub(crate) fn who_waits_for_priority_alone_sleeps_beside_plain_data() {
     let body = || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -188,7 +191,7 @@ pub(crate) fn who_waits_for_priority_alone_sleeps_beside_plain_data() {
         return eprintln!("nobody may be traced here");
     };
     for calls in spans.iter().step_by(2).take(3) {
-        // What has come is looked at; what is watched for it is armed; then it sleeps.
+        // The turn looks at the new event, arms what it watches, and sleeps.
         assert!(calls.len() <= 10, "{calls:?}");
     }
 }
@@ -202,20 +205,20 @@ pub(crate) fn a_busy_poll_spins_in_user_space() {
         noting(&mut reactor, &fd, interest().read().edge_triggered(), 0, &log);
         run_dry(&mut reactor);
         mark();
-        // As long as it spins: the time is over before it would sleep.
+        // The timeout equals the time of the busy poll, so it expires before the loop would sleep.
         assert_eq!(reactor.run_once(busy).unwrap(), 0);
         mark();
         fire(&*fd);
         mark();
-        // What is there already is found while it spins.
+        // An event that is there already is found during the busy poll.
         assert_eq!(reactor.run_once(None).unwrap(), 1);
         mark();
     };
     let Some(spans) = calls_between_marks(body) else {
         return eprintln!("nobody may be traced here");
     };
-    // The clock is read without a call, or by one where there is no vDSO. At most the last look
-    // asks the kernel.
+    // The clock is read without a system call, or with one if there is no vDSO. At most the last
+    // look enters the kernel.
     let enters =
         |span: &[i64]| span.iter().filter(|call| **call == libc::SYS_io_uring_enter).count();
     let others = |span: &[i64]| {
@@ -239,7 +242,7 @@ pub(crate) fn so_many_rings_of_a_thread_are_registered_as_the_kernel_keeps_indic
         for (who, (reactor, fd)) in reactors.iter_mut().zip(&fds).enumerate() {
             noting(reactor, fd, interest().read(), who, &log);
         }
-        // One without an index, and one whose index another takes.
+        // One ring has no registered index. Another one's index is reused.
         drop((reactors.pop(), reactors.remove(3)));
         reactors.push(builder().build().unwrap());
         assert!(is_registered(&reactors[18]));

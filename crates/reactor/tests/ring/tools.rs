@@ -1,4 +1,4 @@
-//! Reactors on a ring, eventfds, and lists of what was heard.
+//! Reactors on a ring, eventfds, and lists of the events that were seen.
 
 use std::{
     cell::RefCell,
@@ -24,10 +24,10 @@ pub(crate) fn fire(fd: impl AsFd) {
     rustix::io::write(fd, &1u64.to_ne_bytes()).unwrap();
 }
 
-/// Whose events came, and with what.
+/// The number of the subscriber and the readiness, for each event.
 pub(crate) type Log = Rc<RefCell<Vec<(usize, Ready)>>>;
 
-/// Shares an eventfd with the test, and notes its events; reads if it is told to.
+/// Shares an eventfd with the test and records its events. It reads the eventfd if told to.
 pub(crate) struct Noting {
     pub(crate) fd: Rc<OwnedFd>,
     pub(crate) interest: Interest,
@@ -53,7 +53,7 @@ impl Subscriber for Noting {
     }
 }
 
-/// Registers one who drains its eventfd, and notes its events under a number.
+/// Registers a subscriber that drains its eventfd and records its events under a number.
 pub(crate) fn noting(
     reactor: &mut Reactor,
     fd: &Rc<OwnedFd>,
@@ -64,7 +64,7 @@ pub(crate) fn noting(
     reactor.add(Noting { fd: fd.clone(), interest, who, log: log.clone(), drains: true }).unwrap()
 }
 
-/// Turns until one has nothing to do.
+/// Runs turns until one has no events.
 pub(crate) fn run_dry(reactor: &mut Reactor) -> usize {
     let mut events = 0;
     for _ in 0..10_000 {
@@ -76,7 +76,7 @@ pub(crate) fn run_dry(reactor: &mut Reactor) -> usize {
     panic!("the loop does not come to rest");
 }
 
-/// The numbers that were noted, in order.
+/// The recorded numbers, in order.
 pub(crate) fn heard(log: &Log) -> Vec<usize> {
     let mut heard: Vec<usize> = log.borrow_mut().drain(..).map(|(who, _)| who).collect();
     heard.sort_unstable();
