@@ -1,4 +1,4 @@
-//! What a handler does to the others in the batch that it is part of.
+//! Calls of a handler on the other subscribers of its own batch.
 
 use std::rc::Rc;
 
@@ -14,8 +14,7 @@ use crate::{
 
 type Hands = Rc<std::cell::RefCell<Vec<Key>>>;
 
-/// Registers ready eventfds whose handlers all do the same, given the keys of all and their own
-/// place.
+/// Registers ready eventfds with one common handler. It gets the keys of all and its own index.
 fn peers(
     reactor: &mut Reactor,
     count: usize,
@@ -83,7 +82,7 @@ fn the_destructor_of_one_that_deletes_itself_runs_after_its_handler_and_before_t
     );
 }
 
-// eventp: cross-delete, the victim pending in the same batch.
+// eventp: cross-delete, the victim's event is pending in the same batch.
 fn a_pending_victim_is_dropped_at_once_and_does_not_fire(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
@@ -131,7 +130,7 @@ fn the_first_of_a_batch_may_delete_all_the_others(build: Build) {
     assert_eq!(log.len(), 0);
 }
 
-/// Deletes the last one before its handler could look for the others.
+/// Deletes the last one before its handler can look for the others.
 fn run_dry_deleting(reactor: &mut Reactor, last: Key) {
     reactor.delete(last).unwrap();
     assert_eq!(run_dry(reactor), 0);
@@ -166,7 +165,7 @@ fn a_number_is_taken_until_the_handler_that_deleted_itself_has_returned(build: B
             let again = readable().with_fd(fd.clone()).with_handler(|| {});
             let error = again.register_into(&mut turn).unwrap_err();
             assert_eq!(error.reason, AddReason::AlreadyExists);
-            // From a closure at the end of the turn it works.
+            // A closure at the end of the turn can do it.
             let (log, fd) = (log.clone(), fd.clone());
             turn.defer(move |mut turn: Turn<'_, _>| {
                 noting(&mut turn, &fd, &log, "again");
@@ -209,7 +208,7 @@ fn a_victim_that_is_added_again_fires_in_the_next_turn(build: Build) {
     assert_eq!(log.take(), [("new", 1 - first[0].1)]);
 }
 
-// eventp: an add fires in the next turn, though it is ready now.
+// eventp: a registration that is added in a turn fires in the next, even if it is ready now.
 fn what_is_added_in_a_turn_fires_in_the_next(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
@@ -262,7 +261,7 @@ fn a_handler_changes_the_interest_of_another(build: Build) {
         .unwrap();
     let handler = move |fd: &mut Shared, mut turn: Turn<'_, _>| {
         drain(fd);
-        // The last word counts.
+        // The last change wins.
         for last in [interest(), interest().read(), interest().write()] {
             turn.modify(key, last).unwrap();
         }
@@ -292,7 +291,7 @@ fn changes_that_cancel_each_other_out_leave_the_subscriber_as_it_was(build: Buil
     assert_eq!((run_dry(&mut reactor), log.take()), (1, vec!["read"]));
 }
 
-// event-manager: remove inside dispatch, after a change of the same turn.
+// event-manager: remove inside dispatch, after a modify in the same turn.
 fn a_change_of_one_that_is_deleted_in_the_same_turn_is_forgotten(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
@@ -314,7 +313,7 @@ fn a_batch_smaller_than_the_ready_set_serves_all_in_turn(build: Build) {
     for per_turn in [1, 3, COUNT] {
         let mut reactor = build().events_per_turn(per_turn).build().unwrap();
         let log = Log::new();
-        // Level-triggered and never drained: the first must not hide the last.
+        // Level-triggered and never drained: the first must not starve the last.
         for place in 0..COUNT {
             let log = log.clone();
             let handler = move || log.note(place);
@@ -331,7 +330,7 @@ fn a_batch_smaller_than_the_ready_set_serves_all_in_turn(build: Build) {
     }
 }
 
-// event-manager: an error in a subscriber. Here it is the subscriber's own business, and the others
+// event-manager: an error in a subscriber. Here the subscriber handles its error, and the others
 // are served.
 fn a_subscriber_whose_read_fails_leaves_the_others_alone(build: Build) {
     let mut reactor = build().build().unwrap();

@@ -1,5 +1,4 @@
-//! What the scenarios have in common: descriptors, notes of what happened, and a clock that is set
-//! by hand.
+//! Tools for the scenarios: descriptors, logs, and a clock that the test moves.
 
 use std::{
     cell::{Cell, RefCell},
@@ -30,7 +29,7 @@ mod panics;
 /// A turn that does not wait.
 pub(crate) const NOW: Duration = Duration::ZERO;
 
-/// What happened, in order, written by handlers and read by the test.
+/// Entries in order, written by handlers and read by the test.
 pub(crate) struct Log<T>(Rc<RefCell<Vec<T>>>);
 
 impl<T> Clone for Log<T> {
@@ -48,7 +47,7 @@ impl<T> Log<T> {
         self.0.borrow_mut().push(what);
     }
 
-    /// What was noted since the last time.
+    /// Returns the entries since the last call, and clears them.
     pub(crate) fn take(&self) -> Vec<T> {
         self.0.take()
     }
@@ -58,7 +57,7 @@ impl<T> Log<T> {
     }
 }
 
-/// Notes its name when it is dropped.
+/// Writes its name to the log when it is dropped.
 pub(crate) struct Noted<T: Copy>(pub(crate) Log<T>, pub(crate) T);
 
 impl<T: Copy> Drop for Noted<T> {
@@ -67,29 +66,29 @@ impl<T: Copy> Drop for Noted<T> {
     }
 }
 
-/// A cell to hand a key from the test to a handler.
+/// A cell that passes a key from the test to a handler.
 pub(crate) type Slot<T> = Rc<Cell<Option<T>>>;
 
 pub(crate) fn slot<T>() -> Slot<T> {
     Rc::new(Cell::new(None))
 }
 
-/// Waits for data, level-triggered, as most do.
+/// Level-triggered interest in reading.
 pub(crate) const fn readable() -> Interest {
     interest().read()
 }
 
-/// Whether the backend of a reactor has this manner of interest.
+/// True if the reactor's backend supports this interest.
 pub(crate) fn has(reactor: &Reactor, wanted: Interest) -> bool {
     reactor.backend() != Backend::Poll || !(wanted.has_edge_triggered() || wanted.has_exclusive())
 }
 
-/// Edge-triggered where that is to be had, for scenarios that are right with either manner.
+/// Edge-triggered if the backend supports it, for scenarios that work with either.
 pub(crate) fn edge(reactor: &Reactor, wanted: Interest) -> Interest {
     if has(reactor, wanted.edge_triggered()) { wanted.edge_triggered() } else { wanted }
 }
 
-/// An eventfd whose number several owners share: the reactor and the test, say.
+/// An eventfd with several owners, such as the reactor and the test.
 pub(crate) type Shared = Rc<OwnedFd>;
 
 /// An eventfd that is not ready.
@@ -102,12 +101,12 @@ pub(crate) fn ready() -> Shared {
     Rc::new(counter(1))
 }
 
-/// An eventfd of its own.
+/// An eventfd with a single owner.
 pub(crate) fn counter(initial: u32) -> OwnedFd {
     eventfd(initial, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }
 
-/// An eventfd for another thread to write to.
+/// An eventfd that another thread can write to.
 pub(crate) fn sendable() -> Arc<OwnedFd> {
     Arc::new(counter(0))
 }
@@ -117,7 +116,7 @@ pub(crate) fn ring(fd: impl AsFd) {
     rustix::io::write(fd, &1u64.to_ne_bytes()).unwrap();
 }
 
-/// Reads an eventfd: how often it was rung since the last time.
+/// Reads an eventfd. Returns the sum of the writes since the last read.
 pub(crate) fn drain(fd: impl AsFd) -> u64 {
     let mut count = [0; 8];
     match rustix::io::read(fd, &mut count) {
@@ -127,7 +126,7 @@ pub(crate) fn drain(fd: impl AsFd) -> u64 {
     }
 }
 
-/// Registers an eventfd whose handler reads it and notes a name.
+/// Registers an eventfd whose handler reads it and writes a name to the log.
 pub(crate) fn noting<T: Copy + 'static>(
     target: &mut impl Registrar<Ops = Reactor>,
     fd: &Shared,
@@ -145,7 +144,7 @@ pub(crate) fn noting<T: Copy + 'static>(
         .unwrap()
 }
 
-/// Two ends of a stream.
+/// A connected pair of Unix stream sockets.
 pub(crate) fn pair() -> (UnixStream, UnixStream) {
     let (a, b) = UnixStream::pair().unwrap();
     for end in [&a, &b] {
@@ -154,7 +153,7 @@ pub(crate) fn pair() -> (UnixStream, UnixStream) {
     (a, b)
 }
 
-/// Two ends of a TCP connection over the loopback.
+/// A TCP connection over loopback: both sockets.
 pub(crate) fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -165,14 +164,14 @@ pub(crate) fn tcp_pair() -> (TcpStream, TcpStream) {
     (a, b)
 }
 
-/// Reads what there is, without waiting.
+/// Reads the available bytes without waiting.
 pub(crate) fn read_some(from: &mut impl Read) -> Vec<u8> {
     let mut buffer = [0; 512];
     let length = from.read(&mut buffer).unwrap();
     buffer[..length].to_vec()
 }
 
-/// Fills a stream until it takes no more, and says how much it took.
+/// Writes until the stream would block. Returns the number of bytes.
 pub(crate) fn fill(to: &mut impl Write) -> usize {
     let mut sum = 0;
     loop {
@@ -184,10 +183,10 @@ pub(crate) fn fill(to: &mut impl Write) -> usize {
     }
 }
 
-/// The message of the panic that comes out of a call.
+/// Returns the message of the panic that a call raises.
 ///
 /// # Panics
-/// When none does.
+/// If the call does not panic.
 pub(crate) fn panic_of<T>(call: impl FnOnce() -> T) -> String {
     let Err(load) = panics::caught(call) else { panic!("no panic came out") };
     match load.downcast::<&'static str>() {
@@ -196,7 +195,7 @@ pub(crate) fn panic_of<T>(call: impl FnOnce() -> T) -> String {
     }
 }
 
-/// Runs turns that do not wait until one has nothing to do, and counts the events.
+/// Runs turns that do not wait until one has no events. Returns the number of events.
 pub(crate) fn run_dry(reactor: &mut Reactor) -> usize {
     let mut sum = 0;
     for _ in 0..10_000 {
@@ -208,7 +207,7 @@ pub(crate) fn run_dry(reactor: &mut Reactor) -> usize {
     panic!("the loop spins");
 }
 
-/// A clock that stands until it is moved, and counts how often it is read.
+/// A clock that the test moves. It counts how often it is read.
 #[derive(Clone)]
 pub(crate) struct HandClock {
     time: Rc<Cell<Instant>>,
@@ -228,7 +227,7 @@ impl HandClock {
         self.time.set(self.time.get() + by);
     }
 
-    /// How often it was read since the last time this was asked.
+    /// The number of readings since the last call.
     pub(crate) fn reads(&self) -> usize {
         self.reads.take()
     }
@@ -241,46 +240,46 @@ impl Clock for HandClock {
     }
 }
 
-/// The first of eight numbers that no other test uses.
+/// The first of eight descriptor numbers that no other test uses.
 ///
-/// Tests run side by side and open the lowest numbers. Far above, one can count on the number that
-/// one has closed to come again.
+/// Tests run side by side and open the lowest free numbers. These numbers are far higher, so a
+/// closed number is reused only by the test itself.
 pub(crate) fn own_numbers() -> i32 {
     static NEXT: AtomicI32 = AtomicI32::new(600);
     NEXT.fetch_add(8, Ordering::Relaxed)
 }
 
-/// Duplicates a descriptor to the lowest free number from `from` on.
+/// Duplicates a descriptor to the lowest free number that is at least `from`.
 pub(crate) fn duplicate_from(fd: impl AsFd, from: i32) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(fd, from).unwrap()
 }
 
-/// A descriptor by its number, which may be closed. Dropping it closes nothing.
+/// A descriptor number, which may be closed. Dropping this closes nothing.
 pub(crate) struct Numbered(pub(crate) i32);
 
 impl AsFd for Numbered {
     fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
-        // SAFETY: the number is not -1. The tests that close it on purpose ask only the kernel
-        // about it, which answers EBADF.
+        // SAFETY: the number is not -1. Tests that close it on purpose use it only in system calls,
+        // which return EBADF.
         unsafe { rustix::fd::BorrowedFd::borrow_raw(self.0) }
     }
 }
 
-/// Closes a number that a test took out of its `OwnedFd`.
+/// Closes a number that a test took out of an `OwnedFd`.
 pub(crate) fn close(number: i32) {
-    // SAFETY: the callers own the number and use it no more.
+    // SAFETY: the callers own the number and do not use it afterwards.
     drop(unsafe { OwnedFd::from_raw_fd(number) });
 }
 
-/// Runs one test of this program in a process of its own, for what a process has once: limits and
-/// the disposition of signals.
+/// Runs one test of this program in a process of its own. For state that exists once per process:
+/// limits and signal dispositions.
 ///
-/// Called first thing by the scenario, with its module and its name. In the parent it runs the
-/// child, checks that its one test has passed, and answers `false`; in the child it answers `true`,
-/// and the test goes on.
+/// The scenario calls this first, with its module and name. In the parent it runs the child, checks
+/// that the one test passed, and returns `false`. In the child it returns `true`, and the test
+/// continues.
 pub(crate) fn in_own_process(build: crate::Build, module: &str, scenario: &str) -> bool {
     const MARK: &str = "WINDLASS_SUITE_CHILD";
-    // `scenarios!` names its modules as the backends call themselves.
+    // `scenarios!` names its modules after the backends.
     let test = &format!("{module}::{}::{scenario}", build().build().unwrap().backend());
     if std::env::var_os(MARK).is_some_and(|name| name == **test) {
         return true;
@@ -300,11 +299,11 @@ pub(crate) fn in_own_process(build: crate::Build, module: &str, scenario: &str) 
     false
 }
 
-/// A number of `struct tcp_info` (linux/tcp.h), by its offset.
+/// A 32-bit field of `struct tcp_info` (linux/tcp.h) by its offset.
 pub(crate) fn tcp_info_u32(socket: i32, offset: usize) -> u32 {
     let mut info = [0u8; 232];
     let mut len = libc::socklen_t::try_from(info.len()).unwrap();
-    // SAFETY: the buffer is valid for `len` bytes, and the kernel writes no more.
+    // SAFETY: the buffer is valid for `len` bytes, and the kernel writes at most that many.
     let done = unsafe {
         libc::getsockopt(
             socket,

@@ -1,4 +1,4 @@
-//! The builder: limits that are refused, and what the reactor says of itself.
+//! The builder: limits that are rejected, and what the reactor reports about itself.
 
 use std::{io, time::Duration};
 
@@ -83,7 +83,7 @@ scenarios! {
     a_reactor_may_be_moved_between_turns,
 }
 
-/// Not a scenario: it chooses by itself.
+/// Not a scenario, because it leaves the choice of backend to the builder.
 #[test]
 fn auto_and_the_default_are_epoll_and_a_ring_is_chosen_by_name_alone() {
     for reactor in

@@ -1,4 +1,4 @@
-//! Other threads write while this one waits and changes: no event is lost.
+//! Other threads write while this one waits and changes registrations. No event may be lost.
 
 use std::{
     os::fd::OwnedFd,
@@ -16,11 +16,11 @@ use crate::{
     bed::{Log, NOW, drain, edge, has, ring, sendable},
 };
 
-/// Writers and rounds of the long scenarios.
+/// The number of writes in the long scenarios.
 const ROUNDS: u64 = if cfg!(miri) { 20 } else { 100_000 };
 
-/// A thread writes, one at a time, and waits until the reactor has read what it wrote: an event
-/// that is lost hangs. `change` is called in between.
+/// A thread writes once, and waits until the reactor has read it. A lost event makes the test hang.
+/// `between` is called before each turn.
 fn ping_pong(
     build: Build,
     wanted: Interest,
@@ -48,7 +48,7 @@ fn ping_pong(
     while read.load(Ordering::Acquire) < rounds {
         between(&mut reactor, key, round);
         round += 1;
-        // What comes in between may have been the last.
+        // The write that arrived meanwhile may have been the last.
         if read.load(Ordering::Acquire) < rounds {
             reactor.run_once(None).unwrap();
         }
@@ -61,7 +61,7 @@ fn a_wait_beside_a_writer_loses_nothing(build: Build) {
     ping_pong(build, interest().read().edge_triggered(), ROUNDS / 10, |_, _, _| {});
 }
 
-// Linux selftests (epoll_wakeup_test): a change of the interest races with the wake.
+// Linux selftests (epoll_wakeup_test): a change of the interest races with a wake.
 fn changes_beside_a_writer_lose_nothing(build: Build) {
     let read = interest().read();
     ping_pong(build, read.edge_triggered(), ROUNDS, |reactor, key, round| {
@@ -103,7 +103,7 @@ fn ten_waiters_on_ten_descriptors_lose_nothing(build: Build) {
     let sums: Arc<Vec<AtomicU64>> = Arc::new((0..COUNT).map(|_| AtomicU64::new(0)).collect());
     let stops = Arc::new(Mutex::new(Vec::new()));
     let begin = Arc::new(Barrier::new(COUNT + 1));
-    // Every waiter watches every descriptor; whoever is woken reads, and the others find nothing.
+    // Every waiter watches every descriptor. One waiter reads, and the others find nothing.
     let waiters: Vec<_> = (0..COUNT)
         .map(|_| {
             let (fds, sums, stops, begin) =
@@ -221,7 +221,7 @@ fn registering_again_beside_a_writer_loses_nothing(build: Build) {
     assert_eq!(read.load(Ordering::Acquire), rounds);
 }
 
-// Reactors on several threads have nothing to do with each other.
+// Reactors on several threads are independent.
 fn reactors_on_several_threads_keep_to_themselves(build: Build) {
     let threads: Vec<_> = (0..4u64)
         .map(|number| {

@@ -1,5 +1,5 @@
-//! Subscribers in and out: erased, boxed, taken back by type, by descriptor, in a box, and when the
-//! reactor is taken apart.
+//! Subscribers in and out: erased, boxed, taken back by type or by descriptor, and returned when
+//! the reactor is taken apart.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -206,7 +206,7 @@ fn a_reactor_taken_apart_gives_all_subscribers_and_drops_the_rest(build: Build) 
     let keys: Vec<_> = subscribers.iter().map(|(key, _)| *key).collect();
     assert_eq!(keys, [a, b], "with the keys they had");
 
-    // They go on in another reactor.
+    // They continue in another reactor.
     let mut next = build().build().unwrap();
     for (_, subscriber) in subscribers {
         next.add(subscriber).unwrap();
@@ -223,7 +223,7 @@ fn a_reactor_taken_apart_gives_all_subscribers_and_drops_the_rest(build: Build) 
     }
 }
 
-// Taken out between turns, while its event waits in a batch that a panic has cut off.
+// Taken out between turns, while its event is in a batch that a panic interrupted.
 fn one_that_is_taken_out_and_added_again_does_not_get_its_kept_event(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();

@@ -1,4 +1,4 @@
-//! Deferred closures and hooks: when they run, in which order, and how many of them a turn takes.
+//! Deferred closures and hooks: when they run, in which order, and how many run in a turn.
 
 use std::{cell::Cell, io, rc::Rc, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     bed::{HandClock, Log, NOW, Noted, Shared, drain, idle, noting, readable, ready, run_dry},
 };
 
-/// A closure that notes a name.
+/// A closure that writes a name to the log.
 fn note<T: Copy + 'static>(log: &Log<T>, name: T) -> impl FnMut(Turn<'_, Reactor>) + use<T> {
     let log = log.clone();
     move |_: Turn<'_, Reactor>| log.note(name)
@@ -94,7 +94,7 @@ fn what_a_closure_defers_that_came_from_outside_runs_in_the_next_turn_too(build:
     assert_eq!(log.take(), ["inner"]);
 }
 
-// Rule 10. libuv: idle starvation.
+// Rule 10. libuv: idle handlers must not starve events.
 fn a_closure_that_defers_itself_for_ever_starves_nothing(build: Build) {
     fn again(count: Rc<Cell<u32>>, mut turn: Turn<'_, Reactor>) {
         count.set(count.get() + 1);
@@ -229,7 +229,7 @@ fn there_is_room_for_so_many_hooks(build: Build) {
     reactor.before_wait(note(&log, ())).unwrap();
 }
 
-// libuv: a timer from a prepare hook bounds the wait.
+// libuv: a timer that a prepare hook starts bounds the wait.
 fn a_timer_from_a_hook_ends_the_wait_that_follows(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
@@ -245,7 +245,7 @@ fn a_timer_from_a_hook_ends_the_wait_that_follows(build: Build) {
         })
         .unwrap();
     for _ in 0..2 {
-        // A wait may end early, and must not end never.
+        // A wait may end early, but it must end.
         if log.len() == 0 {
             assert_eq!(reactor.run_once(None).unwrap(), 0);
         }

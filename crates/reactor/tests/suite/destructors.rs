@@ -1,4 +1,4 @@
-//! Destructors that panic: of one that deletes itself, of one that another deletes, beside a
+//! Panicking destructors: of a subscriber that deletes itself or is deleted by another, beside a
 //! handler's panic, and at the end.
 
 use std::{cell::Cell, os::fd::AsFd, rc::Rc, time::Duration};
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Counts that it was dropped, and panics.
+/// Counts its drop, and panics in it.
 struct Bomb(Rc<Cell<u32>>);
 
 impl Drop for Bomb {
@@ -109,7 +109,7 @@ fn caught_by_the_handler_that_deletes(build: Build) {
         let log = log.clone();
         move |event: Event, mut turn: Turn<'_, Reactor>| {
             assert_eq!(panic_of(|| turn.delete(victim)), "bomb");
-            // The turn is as good as before.
+            // The turn works as before.
             noting(&mut turn, &ready(), &log, "added");
             turn.delete(event.key()).unwrap();
         }
@@ -332,7 +332,7 @@ fn of_a_groups_members_and_state(build: Build) {
         0,
         "the books are right at once"
     );
-    // What the panic has left behind goes in the next turns, one panic at a time.
+    // The values that the panic has left are dropped in the next turns, one panic per turn.
     for _ in 0..2 {
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| reactor.run_once(NOW)));
     }

@@ -1,4 +1,4 @@
-//! Life inside another loop: one descriptor that is readable whenever there is something to do.
+//! A reactor inside another loop: one descriptor that is readable whenever there is work.
 
 use std::{
     os::fd::{AsFd, IntoRawFd},
@@ -22,14 +22,14 @@ use crate::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Whether the descriptor is readable now.
+/// True if the descriptor is readable now.
 fn is_readable(embedded: &Embedded) -> bool {
     let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::new(embedded, PollFlags::IN)];
     poll(&mut fds, Some(&zero)).unwrap() == 1
 }
 
-/// Sleeps until the descriptor is readable, as a host does: if it never is, the test hangs.
+/// Sleeps like a host until the descriptor is readable. Otherwise the test hangs.
 fn sleep(embedded: &Embedded) {
     let mut fds = [PollFd::new(embedded, PollFlags::IN)];
     assert_eq!(poll(&mut fds, None).unwrap(), 1);
@@ -39,7 +39,7 @@ fn embedded(build: Build) -> Embedded {
     build().build().unwrap().embed().unwrap()
 }
 
-/// Runs the guest until it has nothing to do.
+/// Runs the guest until it has no work.
 fn settle(guest: &mut Embedded) {
     while is_readable(guest) {
         guest.run_once(NOW).unwrap();
@@ -146,8 +146,8 @@ fn a_kept_event_makes_it_readable(build: Build) {
             log.note(());
             assert!(log.len() > 1, "first");
         };
-        // Edge-triggered: when the panic comes both edges are fetched, and the kernel has nothing
-        // more to say.
+        // Edge-triggered: both edges are fetched when the panic comes, so the kernel reports
+        // nothing more.
         let wanted = interest().read().edge_triggered();
         wanted.with_fd(ready()).with_handler(handler).register_into(&mut guest).unwrap();
     }
@@ -190,8 +190,8 @@ fn a_post_wakes_the_host(build: Build) {
     let mut guest = embedded(build);
     let remote = guest.with(Reactor::remote);
     assert!(!is_readable(&guest));
-    // One while the host sleeps, and one that the guest finds when it has been awake: both are
-    // seen.
+    // One post comes while the host sleeps, another from a closure of the guest itself. Neither may
+    // be lost.
     for from_inside in [false, true, false] {
         let (ran, theirs) = (Arc::new(AtomicU64::new(0)), remote.clone());
         let counted = ran.clone();
@@ -228,7 +228,7 @@ fn calls_left_over_by_a_turn_make_it_readable(build: Build) {
         assert_eq!(ran.load(Relaxed), count);
     }
     settle(&mut guest);
-    // A stop reaches it as before.
+    // A stop works as before.
     remote.stop();
     sleep(&guest);
     guest.run_once(NOW).unwrap();
@@ -236,7 +236,7 @@ fn calls_left_over_by_a_turn_make_it_readable(build: Build) {
     settle(&mut guest);
 }
 
-// A post that comes while the guest runs must not be left when the host goes to sleep.
+// A post during the guest's turn must wake the host when it goes to sleep.
 fn no_post_is_lost_between_the_guests_turn_and_the_hosts_sleep(build: Build) {
     let rounds: u64 = if cfg!(miri) { 20 } else { 50_000 };
     let mut guest = embedded(build);
@@ -321,8 +321,8 @@ fn a_custom_clock_fires_the_timers(build: Build) {
     guest.run_once(NOW).unwrap();
     assert_eq!(log.len(), 0);
     clock.advance(MS);
-    // The wait is the kernel's: the descriptor is readable when real time has passed, or the host
-    // comes by itself.
+    // The kernel measures the wait in real time. The descriptor is readable afterwards, or the
+    // host's own timeout ends the sleep.
     sleep(&guest);
     guest.run_once(NOW).unwrap();
     assert_eq!(log.len(), 1);
@@ -332,8 +332,8 @@ fn a_new_epoll_set_inside_still_wakes_the_host(build: Build) {
     let mut guest = embedded(build);
     let log = Log::new();
     let file = idle();
-    // The number is closed while a duplicate lives: its entry stays behind, and when it fires the
-    // set is built anew.
+    // The number is closed while a duplicate exists, so its entry stays. When it fires, the set is
+    // rebuilt.
     let number = duplicate_from(&file, own_numbers()).into_raw_fd();
     let key = interest()
         .read()
@@ -436,7 +436,7 @@ fn a_member_of_a_group_may_be_a_guest(build: Build) {
     assert_eq!((outer.group_mut(group), log.len()), (Some(&mut 1), 1));
 }
 
-// Chains of epoll sets end at five (epoll_ctl(2)).
+// A chain of epoll sets has at most five levels (epoll_ctl(2)).
 fn one_guest_in_a_guest_in_a_host_is_as_deep_as_it_goes(build: Build) {
     let log = Log::new();
     let fd = idle();
@@ -450,7 +450,7 @@ fn one_guest_in_a_guest_in_a_host_is_as_deep_as_it_goes(build: Build) {
     while log.len() == 0 {
         outer.run_once(None).unwrap();
     }
-    // The host has become the fifth: it cannot be embedded itself.
+    // The host has become the fifth level, so it cannot be embedded.
     let error = outer.embed().unwrap_err();
     assert_eq!(error.errno, Errno::LOOP);
     let mut outer = error.reactor;
@@ -480,7 +480,7 @@ fn its_descriptor_is_one_like_any_other(build: Build) {
     assert!(format!("{guest:?}").contains("Embedded"));
 }
 
-// Backend's documentation says which can be embedded.
+// The documentation of `Backend` says which backends can be embedded.
 fn a_backend_whose_wait_has_no_descriptor_is_not_embedded(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();

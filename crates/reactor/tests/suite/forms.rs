@@ -1,5 +1,4 @@
-//! The forms of calls that users write most: registration of sockets, closures of timers, questions
-//! to a stream.
+//! The most common calls: registration of sockets, timer closures, stream queries.
 
 use std::{
     io::{self, Write as _},
@@ -20,7 +19,7 @@ use crate::{
     script::{Said, Script, tcp, until},
 };
 
-/// Notes under which key it was opened and closed.
+/// Records the keys with which it was opened and closed.
 struct Keys(Log<(&'static str, Key)>);
 
 impl StreamHandler for Keys {
@@ -49,7 +48,7 @@ fn listen(
 fn on_close_is_told_the_key_of_every_kind_of_stream(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
-    // Registered, and aborted by this side.
+    // Registered, and aborted by this end.
     let (ours, _peer) = tcp();
     let key = StreamOptions::new()
         .with_fd(ours)
@@ -104,7 +103,7 @@ fn a_stream_is_asked_through_a_shared_reference(build: Build) {
     until(&mut reactor, &log, 1);
     run_dry(&mut reactor);
     assert_eq!(facts(&reactor.stream(key).unwrap()), (0, false, true, options));
-    // More than the socket takes, for the peer does not read.
+    // More than the socket takes, because the peer does not read.
     reactor.stream(key).unwrap().send(&vec![0; 8 << 20]).unwrap();
     run_dry(&mut reactor);
     let (buffered, is_full, ..) = facts(&reactor.stream(key).unwrap());
@@ -114,7 +113,7 @@ fn a_stream_is_asked_through_a_shared_reference(build: Build) {
 fn sockets_are_registered_as_descriptors_are(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
-    // Into a reactor, with bytes that somebody else has read.
+    // Into a reactor, with bytes that other code has read before.
     let (ours, mut peer) = tcp();
     let key = StreamOptions::new()
         .with_fd(ours)
@@ -192,7 +191,7 @@ fn a_refused_socket_comes_back_whole(build: Build) {
     let e = refused.register_into(&mut reactor).unwrap_err();
     assert_eq!(e.reason, AddReason::LimitReached);
     let again = e.subscriber;
-    // The very same can be tried elsewhere.
+    // The returned value can be used with another reactor.
     let mut other = build().build().unwrap();
     let key = again.register_into(&mut other).map_err(|e| e.reason).unwrap();
     assert_eq!(other.stream(key).unwrap().options(), options);
@@ -201,7 +200,7 @@ fn a_refused_socket_comes_back_whole(build: Build) {
     assert_eq!(log.take(), [Said::Open, Said::data(b"kept")]);
     assert_eq!(peer.read_all(), b"kept");
     assert_eq!(std::os::fd::AsFd::as_fd(&other.stream(key).unwrap()).as_raw_fd(), number);
-    // Or be taken apart.
+    // It can also be taken apart.
     let (ours, _peer) = tcp();
     let refused = options
         .with_fd(ours)
@@ -213,7 +212,7 @@ fn a_refused_socket_comes_back_whole(build: Build) {
     assert_eq!((parts, prefix), (options, vec![]));
     rustix::io::fcntl_getfd(&socket).expect("it is open");
     drop(handler);
-    // So does a listener.
+    // The same for a listener.
     let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
     let to = listener.local_addr().unwrap();
     let noted = log.clone();
@@ -229,7 +228,7 @@ fn a_timers_closure_needs_no_types_where_it_takes_the_turn(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     let (first, second, third) = (log.clone(), log.clone(), log.clone());
-    // None of these closures names a type.
+    // These closures have no type annotations.
     reactor
         .after_with(Duration::from_nanos(1), move |turn| first.note(("after", turn.stats().timers)))
         .unwrap();
@@ -253,12 +252,12 @@ fn a_timers_closure_needs_no_types_where_it_takes_the_turn(build: Build) {
     let mut said: Vec<_> = log.take().into_iter().map(|(name, _)| name).collect();
     said.sort_unstable();
     assert_eq!(said, ["after", "at", "inner"]);
-    // A closure of no parameters has nothing to infer, and stays with `after`.
+    // A closure without parameters has no types to infer, so it uses `after`.
     let noted = log.clone();
     reactor.after(NOW, move || noted.note(("none", 0))).unwrap();
     reactor.run_once(None).unwrap();
     assert!(log.take().contains(&("none", 0)));
-    // What is refused comes back, whatever it holds.
+    // A rejected closure is returned with all its captures.
     let witness = Rc::new(());
     let kept = witness.clone();
     let e = reactor.every_with(NOW, move |_| drop(kept.clone())).unwrap_err();

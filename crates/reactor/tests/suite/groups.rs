@@ -1,5 +1,5 @@
-//! Groups: one state with several descriptors, timers and signals, and what their handlers may
-//! delete.
+//! Groups: one state with several descriptors, timers and signals, and the members that their
+//! handlers may delete.
 
 use std::{rc::Rc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A state that notes what was called, and its own end.
+/// A state that records the calls and its own drop.
 struct State {
     log: Log<&'static str>,
     calls: u32,
@@ -27,8 +27,8 @@ impl State {
     }
 
     fn note(&mut self, what: &'static str) {
-        // A state that was dropped under the handler's feet would show here, under a sanitizer if
-        // not by the count.
+        // If the state were dropped while its handler runs, a sanitizer would report this access.
+        // Without one, the count would show it.
         self.calls += 1;
         self.log.note(what);
     }
@@ -40,7 +40,7 @@ impl Drop for State {
     }
 }
 
-/// What a member of the tests does: reads its eventfd and notes a name.
+/// A handler for a member: it reads its eventfd and records a name.
 fn member(name: &'static str) -> impl FnMut(&mut State, &mut Shared) {
     move |state: &mut State, fd: &mut Shared| {
         drain(fd);
@@ -148,7 +148,7 @@ fn deleting_the_group_drops_all_members_at_once(build: Build) {
     assert_eq!((run_dry(&mut reactor), log.len()), (0, 0));
 }
 
-/// A group of two ready members whose handlers do something with the group and the other's key.
+/// A group with two ready members. Their handlers act on the group and on the other member's key.
 fn two_that(
     reactor: &mut Reactor,
     log: &Log<&'static str>,
@@ -346,8 +346,8 @@ fn a_group_that_is_gone_is_not_joined(build: Build) {
     assert_eq!(log.take(), ["refused"]);
 }
 
-// What was begun in a handler may be finished after the group is gone: then it is refused, and
-// comes back.
+// A join that was begun in a handler may be finished after the group was deleted. It is rejected,
+// and its members are returned.
 fn a_join_that_comes_too_late_gets_its_members_back(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
@@ -473,7 +473,7 @@ fn two_groups_of_one_kind_do_not_mix(build: Build) {
     assert_eq!((first.take(), second.take()), (vec!["called"], vec!["called"]));
     reactor.delete_group(a).unwrap();
     assert_eq!((first.take(), second.take()), (vec!["state dropped"], vec![]));
-    // Its place is used again; the old key stays dead.
+    // The slot is reused. The old key stays invalid.
     let c = Group::new(State::new(&first))
         .fd(readable(), idle(), member("c"))
         .register_into(&mut reactor)

@@ -1,4 +1,4 @@
-//! Groups that are refused: all of it comes back, and nothing stays registered.
+//! Rejected groups: all parts are returned, and nothing stays registered.
 
 use std::{
     cell::Cell,
@@ -146,7 +146,7 @@ fn a_group_of_another_reactor_is_not_found(build: Build) {
     assert_eq!(theirs.group_mut(group), Some(&mut 1));
 }
 
-// One state in two reactors could run in two handlers at once, one inside the other.
+// If one state were in two reactors, two of its handlers could run at once, one inside the other.
 fn members_begun_in_one_reactor_do_not_join_in_another(build: Build) {
     let (mut ours, mut theirs) = (build().build().unwrap(), build().build().unwrap());
     let log = Log::new();
@@ -176,7 +176,7 @@ fn a_bad_descriptor_is_told_by_its_place(build: Build) {
     assert_eq!(reactor.stats().timers, 0);
 }
 
-/// A descriptor that panics when it is asked.
+/// Panics when its descriptor is requested.
 struct Shy;
 
 impl AsFd for Shy {

@@ -1,5 +1,5 @@
-//! Each interest against real descriptors: level, edge, one-shot, exclusive, wakeup, and none at
-//! all.
+//! Each interest with real descriptors: level-triggered, edge-triggered, one-shot, exclusive,
+//! wakeup, and empty.
 
 use std::{
     io::Write,
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Registers a descriptor whose handler notes what came and reads nothing.
+/// Registers a descriptor whose handler records its events and reads nothing.
 fn watch<Fd: AsFd + 'static>(
     reactor: &mut Reactor,
     interest: Interest,
@@ -55,7 +55,7 @@ fn an_edge_triggered_condition_fires_when_it_comes_again(build: Build) {
     let fd = ready();
     watch(&mut reactor, interest().read().edge_triggered(), fd.clone(), &log);
     assert_eq!(run_dry(&mut reactor), 1);
-    // Not read, yet every write is an edge.
+    // It is not read, but every write is an edge.
     ring(&fd);
     ring(&fd);
     assert_eq!(run_dry(&mut reactor), 1, "edges that nobody fetched are one");
@@ -72,7 +72,7 @@ fn an_equal_change_arms_an_edge_again(build: Build) {
     assert_eq!(run_dry(&mut reactor), 1);
     reactor.modify(key, wanted).unwrap();
     assert_eq!(run_dry(&mut reactor), 1, "the readiness of now is reported");
-    // From a handler as well: an edge-triggered change is not merged away.
+    // The same from a handler: an edge-triggered change is not merged with another.
     let noted = log.clone();
     let kick = move |fd: &mut Shared, mut turn: Turn<'_, Reactor>| {
         drain(fd);
@@ -140,9 +140,8 @@ fn a_fired_one_shot_can_be_deleted_and_taken(build: Build) {
     assert_eq!((Rc::strong_count(&a), reactor.stats().quarantined), (1, 0));
 }
 
-// One that is armed again while its event of this batch waits fires twice: for the event, and
-// because it was armed. A rebuild of the epoll set in between (rule 7) must not take the first for
-// the last.
+// A one-shot that is armed again while its event is in this batch fires twice: for that event, and
+// for the new arming. A rebuild of the epoll set in between (rule 7) must not mix them up.
 fn a_one_shot_armed_again_before_its_event_came_survives_a_rebuild(build: Build) {
     for rebuild in [false, true] {
         let mut reactor = build().quarantine_max(0).build().unwrap();
@@ -215,8 +214,8 @@ fn the_two_ends_of_a_pipe(build: Build) {
     let output = watch(&mut reactor, interest().write(), writing, &log);
     assert_eq!(reactor.run_once(None).unwrap(), 1);
     assert_eq!(log.take(), [Ready::empty().write()]);
-    // Its reader gone, the writing end has an error; its writer gone, the reading end has a
-    // hang-up.
+    // The writing end has an error when its reader is gone. The reading end has a hang-up when its
+    // writer is gone.
     reactor.delete(input).unwrap();
     reactor.run_once(None).unwrap();
     assert_eq!(log.take(), [Ready::empty().write().error()]);
@@ -239,7 +238,7 @@ fn hangup_and_error_come_unasked(build: Build) {
     assert_eq!(reactor.run_once(None).unwrap(), 1, "for as long as it lasts");
 }
 
-// A loop that asks for nothing must not spin on a closed peer.
+// A loop with an empty interest must not spin because of a closed peer.
 fn an_empty_interest_hears_of_a_closed_peer_once(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
@@ -296,7 +295,7 @@ fn read_hangup_tells_of_a_half_closed_peer(build: Build) {
     );
 }
 
-/// An epoll set other than the reactor's, over one eventfd, exclusively.
+/// Another epoll set that watches one eventfd exclusively.
 fn another_set_over(fd: &OwnedFd) -> OwnedFd {
     let set = raw::create(raw::CreateFlags::CLOEXEC).unwrap();
     let flags = raw::EventFlags::IN | raw::EventFlags::EXCLUSIVE;
@@ -304,7 +303,7 @@ fn another_set_over(fd: &OwnedFd) -> OwnedFd {
     set
 }
 
-// asio #902: exclusive that can be modified.
+// asio #902: an exclusive registration that can be modified.
 fn an_exclusive_registration_fires_and_can_be_modified(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
@@ -420,7 +419,7 @@ fn a_registration_may_change_its_manner_again_and_again(build: Build) {
     assert_eq!(reactor.run_once(NOW).unwrap(), 0);
 }
 
-// Backend's documentation says which has what.
+// The documentation of `Backend` says which backend supports which manner.
 fn a_manner_that_the_backend_does_not_have_is_refused(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
@@ -461,7 +460,7 @@ fn a_change_of_a_descriptor_that_was_closed_is_refused_by_the_kernel(build: Buil
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     let (ours, _theirs) = pair();
-    // The subscriber does not own the number, so that the test may close it.
+    // The subscriber does not own the number, so the test may close it.
     let number = duplicate_from(ours, own_numbers()).into_raw_fd();
     let key = watch(&mut reactor, interest().read(), Numbered(number), &log);
     close(number);

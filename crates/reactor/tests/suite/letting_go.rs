@@ -1,5 +1,5 @@
-//! A deleted registration holds its file no longer when `delete` returns: in a handler, as outside
-//! a turn.
+//! When `delete` returns, the registration no longer holds its file. This is tested in a handler
+//! and outside a turn.
 
 use std::{
     io::{ErrorKind, Read as _},
@@ -17,7 +17,7 @@ use crate::{
 const MANNERS: [fn(&Reactor) -> Interest; 3] =
     [|_| readable(), |_| readable().one_shot(), |reactor| edge(reactor, readable())];
 
-/// A registered stream, which the backend watches from here on, and its peer.
+/// A registered stream, which the backend watches from now on, and its peer.
 fn watched(reactor: &mut Reactor, manner: Interest) -> (Key, UnixStream) {
     let (ours, peer) = pair();
     let key = manner.with_fd(ours).with_handler(|| {}).register_into(reactor).unwrap();
@@ -52,7 +52,7 @@ fn a_peer_sees_the_end_within_the_handler_that_deletes(build: Build) {
     }
 }
 
-/// What a handler has changed in the same turn holds the file no longer either.
+/// A registration that a handler changed in the same turn does not hold its file either.
 fn a_peer_sees_the_end_of_one_that_was_changed_before_it_was_deleted(build: Build) {
     let mut reactor = build().build().unwrap();
     for last in
@@ -71,7 +71,7 @@ fn a_peer_sees_the_end_of_one_that_was_changed_before_it_was_deleted(build: Buil
         reactor.defer(handler).map_err(drop).unwrap();
         reactor.run_once(NOW).unwrap();
         assert_eq!(log.take(), [true], "{last:?}");
-        // And of one that was watched for more, and for less again, in turns of their own.
+        // The same after the interest was extended and reduced again, in turns of their own.
         let (key, mut peer) = watched(&mut reactor, readable());
         for change in [readable().write(), last, readable(), readable().write(), last] {
             reactor.modify(key, change).unwrap();
@@ -99,7 +99,7 @@ fn a_deleted_listeners_port_can_be_bound_in_the_same_handler(build: Build) {
     assert_eq!(log.take(), [Ok(())]);
 }
 
-/// One that deletes itself is dropped when its handler has returned (rule 1).
+/// A subscriber that deletes itself is dropped when its handler has returned (rule 1).
 fn a_peer_sees_the_end_of_one_that_has_deleted_itself_within_the_turn(build: Build) {
     for manner in MANNERS {
         let mut reactor = build().build().unwrap();
@@ -108,7 +108,7 @@ fn a_peer_sees_the_end_of_one_that_has_deleted_itself_within_the_turn(build: Bui
         let noted = Log::new();
         let log = noted.clone();
         std::io::Write::write_all(&mut peer, b"!").unwrap();
-        // Read before: unread input would make the end a reset.
+        // Read first, because a close with unread input would be a reset.
         ours.read_exact(&mut [0]).unwrap();
         std::io::Write::write_all(&mut ours, b"!").unwrap();
         let handler =

@@ -1,4 +1,4 @@
-//! What a reactor does, seen from outside: one suite, run on every backend.
+//! The reactor's behaviour through its public API: one suite that runs on every backend.
 
 #![allow(
     clippy::unwrap_used,

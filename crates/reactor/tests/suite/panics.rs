@@ -1,5 +1,5 @@
-//! Handlers that panic (rule 8): it comes out of `run_once`, and nothing of the rest is lost. What
-//! the rule says of batches, timers and deferred closures is tested in `rules/panics.rs`.
+//! Panics of handlers (rule 8): they propagate out of `run_once`, and the other events are kept.
+//! `rules/panics.rs` tests batches, timers and deferred closures.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use crate::{
     bed::{Log, NOW, Noted, Shared, drain, idle, noting, panic_of, readable, ready, run_dry},
 };
 
-/// Registers ready eventfds that note their place; the one that is called first panics.
+/// Registers ready eventfds that record their index. The first one that is called panics.
 fn one_of_them_panics(reactor: &mut Reactor, count: usize, log: &Log<usize>) -> Vec<Shared> {
     let fds: Vec<Shared> = (0..count).map(|_| ready()).collect();
     for (place, fd) in fds.iter().enumerate() {
@@ -104,8 +104,8 @@ fn a_hook_that_panics_stays_and_loses_no_event(build: Build) {
     assert_eq!((hooks.take(), log.len()), (vec!["before", "before", "after"], 1));
 }
 
-// The value of one that deletes itself and panics goes later: two panics at once would end the
-// process.
+// A value that deletes itself and then panics is dropped later, because two panics at once would
+// abort.
 fn one_that_deletes_itself_and_panics_is_dropped_in_the_next_turn(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();

@@ -1,4 +1,4 @@
-//! Adding and deleting: who is refused, what comes back, and which keys name something.
+//! Adding and deleting: rejected registrations, returned values, and valid keys.
 
 use std::{
     cell::Cell,
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// A subscriber written by hand.
+/// A hand-written subscriber.
 struct ByHand {
     fd: Shared,
     interest: Interest,
@@ -108,7 +108,7 @@ fn two_numbers_of_one_file_both_fire(build: Build) {
 // eventp: unknown fd.
 fn a_descriptor_that_is_not_open_is_refused(build: Build) {
     let mut reactor = build().build().unwrap();
-    // Nobody opens a number as large as this one.
+    // No process opens a number as large as this.
     let error = readable()
         .with_fd(Numbered(0x7fff_0000))
         .with_handler(|| {})
@@ -139,7 +139,7 @@ fn keys_that_name_nothing_are_not_found(build: Build) {
     assert_ne!(stale, alive, "a key never comes again");
     let timer = reactor.after(std::time::Duration::from_secs(3600), || {}).unwrap();
     let mut wrong = vec![stale, timer];
-    // Bits of a live key turned over, and numbers out of the air.
+    // A live key with one bit flipped, and random numbers.
     wrong.extend((0..64).map(|bit| Key::from_bits(alive.to_bits() ^ (1 << bit))));
     wrong.extend([0, 1, u64::MAX, u64::MAX >> 1, 1 << 63, 0x5eed].map(Key::from_bits));
     for key in wrong {
@@ -228,7 +228,7 @@ fn deleting_closes_the_descriptor_and_leaves_nothing_behind(build: Build) {
     assert_eq!(reactor.stats().quarantined, 0);
 }
 
-// event-manager: fd reuse.
+// event-manager: reuse of a descriptor number.
 fn a_number_that_comes_again_belongs_to_the_new_registration(build: Build) {
     let from = own_numbers();
     let mut first = None;
@@ -259,7 +259,7 @@ fn many_registrations_are_all_served_and_deleted_in_any_order(build: Build) {
     let fds: Vec<Shared> = (0..COUNT).map(|_| idle()).collect();
     let keys: Vec<Key> =
         fds.iter().enumerate().map(|(i, fd)| noting(&mut reactor, fd, &log, i)).collect();
-    // Every other one, from the back.
+    // Every second one, from the end.
     for fd in fds.iter().rev().step_by(2) {
         ring(fd);
     }
@@ -267,7 +267,7 @@ fn many_registrations_are_all_served_and_deleted_in_any_order(build: Build) {
     let mut served = log.take();
     served.sort_unstable();
     assert_eq!(served, (1..COUNT).step_by(2).collect::<Vec<_>>());
-    // A stride without a common divisor visits each once.
+    // A stride that is coprime to the count visits each index once.
     for i in (0..COUNT).map(|i| i * 7 % COUNT) {
         ring(&fds[i]);
         reactor.delete(keys[i]).unwrap();
@@ -278,14 +278,14 @@ fn many_registrations_are_all_served_and_deleted_in_any_order(build: Build) {
 
 // eventp: zero-sized subscribers.
 fn a_handler_without_state_and_a_subscriber_without_size_work(build: Build) {
-    /// Its descriptor's number is kept elsewhere.
+    /// The number of its descriptor is stored elsewhere.
     struct Nothing;
     thread_local! {
         static NUMBER: Cell<i32> = const { Cell::new(-1) };
     }
     impl AsFd for Nothing {
         fn as_fd(&self) -> BorrowedFd<'_> {
-            // SAFETY: the test keeps the number open for as long as the reactor lives.
+            // SAFETY: the test keeps the number open throughout the life of the reactor.
             unsafe { BorrowedFd::borrow_raw(NUMBER.get()) }
         }
     }
@@ -318,7 +318,7 @@ fn a_handler_without_state_and_a_subscriber_without_size_work(build: Build) {
     }
 }
 
-// eventp: alignment 8 to 64.
+// eventp: alignments 8 to 64.
 fn values_of_every_alignment_stand_where_they_must(build: Build) {
     macro_rules! aligned {
         ($reactor:ident, $log:ident, $($align:literal)*) => { $({

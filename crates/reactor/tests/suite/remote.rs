@@ -1,5 +1,4 @@
-//! Calls and posts from other threads: answers, order, bounds, and the ways in which a caller does
-//! not get an answer.
+//! Calls and posts from other threads: answers, order, bounds, and the cases without an answer.
 
 use std::{
     os::fd::OwnedFd,
@@ -19,15 +18,15 @@ use crate::{
     bed::{NOW, drain, panic_of, readable, ring, sendable},
 };
 
-/// Longer than any test: what waits for it has missed its wake.
+/// Longer than any test. A wait that lasts this long has missed its wake.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Runs the reactor until the other thread is done, and gives what that returns.
+/// Runs the reactor until the other thread has ended, and returns the thread's result.
 pub(crate) fn serve<T: Send + 'static>(
     reactor: &mut Reactor,
     other: impl FnOnce(&Remote) -> T + Send + 'static,
 ) -> T {
-    /// Stops the loop by a panic, too.
+    /// Stops the loop even if the thread panics.
     struct StopAtEnd(Remote);
     impl Drop for StopAtEnd {
         fn drop(&mut self) {
@@ -40,8 +39,7 @@ pub(crate) fn serve<T: Send + 'static>(
     thread.join().unwrap()
 }
 
-/// A reactor on a thread of its own that blocks in a call until it is let go, and the means to let
-/// it go.
+/// A reactor on a thread of its own that blocks in a call. The returned sender ends that call.
 fn blocked(remote: &Remote) -> mpsc::Sender<()> {
     let (go, wait) = mpsc::channel::<()>();
     let (began, has_begun) = mpsc::channel();
@@ -134,7 +132,7 @@ fn a_full_queue_refuses_and_gives_back(build: Build) {
         std::io::Error::from(remote.try_post(note("lost")).unwrap_err()).kind(),
         std::io::ErrorKind::WouldBlock
     );
-    // This thread is the loop's: to wait for room would be for ever.
+    // This is the loop's thread, so waiting for room would be a deadlock.
     assert_eq!(remote.post(note("four")).unwrap_err().reason, PostReason::WouldDeadlock);
     assert_eq!(reactor.run_once(LONG).unwrap(), 0, "no event, and no wait");
     assert!(remote.try_post(refused.closure).is_ok(), "there is room again");
@@ -155,7 +153,7 @@ fn what_waits_on_its_own_loop_is_told_so(build: Build) {
     let Err(RemoteAddError::WouldDeadlock(_)) = subscriber.register_remotely(&remote) else {
         panic!("it must not wait")
     };
-    // From a handler, too.
+    // The same from a handler.
     let (from_handler, told) = (remote.clone(), Arc::new(AtomicBool::new(false)));
     let tell = told.clone();
     let ask = move |_: Turn<'_, _>| {
@@ -203,7 +201,7 @@ fn a_turn_runs_so_many_calls_and_the_rest_goes_first(build: Build) {
     }
 }
 
-// Rule 10: a handler that keeps posting starves nobody.
+// Rule 10: a call that keeps posting does not starve others.
 fn a_call_that_posts_itself_again_starves_nothing(build: Build) {
     fn again(remote: Remote, runs: Arc<AtomicU64>) {
         let next = remote.clone();
@@ -233,8 +231,8 @@ fn a_call_whose_time_is_over_never_runs(build: Build) {
         else {
             panic!("the loop is blocked");
         };
-        // The one that was withdrawn has its place until the loop comes to it; the blocked one has
-        // the other.
+        // The withdrawn call keeps its slot until the loop reaches it. The blocking call has the
+        // other slot.
         let Err(CallError::TimedOut(Some(closure))) =
             remote.call_timeout(Duration::from_millis(1), closure)
         else {
@@ -273,7 +271,7 @@ fn a_call_that_runs_when_its_time_is_over_is_let_go(build: Build) {
                     "the result is dropped on the loop's thread"
                 );
             }
-            // The loop was not scheduled for that long.
+            // The loop's thread was not scheduled for that long.
             Err(CallError::TimedOut(Some(_))) => {}
             Ok(_) | Err(_) => panic!("it waits for us"),
         }
@@ -294,7 +292,7 @@ fn a_panicking_call_harms_its_caller_alone(build: Build) {
     assert_eq!(reactor.stats().calls, 6);
 }
 
-// Rule 8: a post has nobody to tell, so its panic is a handler's.
+// Rule 8: a post has no caller to report to, so its panic propagates like a handler's.
 fn a_panicking_post_unwinds_and_the_rest_comes_first_in_the_next_turn(build: Build) {
     let mut reactor = build().build().unwrap();
     let remote = reactor.remote();
@@ -317,7 +315,7 @@ fn the_end_of_the_loop_answers_all_who_wait(build: Build) {
             let (remote, ready) = (remote.clone(), ready.clone());
             thread::spawn(move || {
                 ready.send(()).unwrap();
-                // Two are queued and two wait for room, or come when it is over.
+                // Two are queued. The others wait for room, or come after the end.
                 match remote.call(move |_| number) {
                     Err(CallError::Closed(closure)) => {
                         matches!(remote.call(closure), Err(CallError::Closed(_)))
@@ -337,7 +335,7 @@ fn the_end_of_the_loop_answers_all_who_wait(build: Build) {
     remote.stop();
 }
 
-// Nobody waits while the destructors of a reactor take their time.
+// Callers get their answers before the reactor runs its destructors, which may take long.
 fn waiters_are_answered_before_any_destructor_runs(build: Build) {
     struct Slow(mpsc::Receiver<()>);
     impl Drop for Slow {
@@ -411,14 +409,14 @@ fn a_call_does_what_a_handler_may(build: Build) {
                 notes.lock().unwrap().push("call");
             })
             .unwrap();
-        // The timer is due in the next turn, which this call is a part of.
+        // The timer is due in the next turn, and this call belongs to that turn.
         remote.call(|_| ()).unwrap();
         remote.call(|_| ()).unwrap();
     });
     assert_eq!(*order.lock().unwrap(), ["call", "deferred", "timer"]);
 }
 
-// io-event: a wake while the loop is idle, or before it waits, is not lost; two are one.
+// io-event: a wake while the loop is idle or before it waits is not lost. Two wakes count as one.
 fn a_post_before_the_wait_ends_it(build: Build) {
     let mut reactor = build().build().unwrap();
     let remote = reactor.remote();
@@ -438,7 +436,7 @@ fn a_post_before_the_wait_ends_it(build: Build) {
     assert_eq!(reactor.stats().wakes, 0, "the loop has not slept");
 }
 
-// mio's waker: a program with a queue of its own looks at it after each turn.
+// mio's waker: a program with its own queue checks it after each turn.
 fn a_wake_ends_the_wait_now_or_the_next(build: Build) {
     let mut reactor = build().build().unwrap();
     let remote = reactor.remote();
@@ -485,7 +483,8 @@ fn nothing_is_lost_between_sleep_and_wake(build: Build) {
     let count = Arc::new(AtomicU64::new(0));
     let theirs = count.clone();
     serve(&mut reactor, move |remote| {
-        // One at a time, each awaited by spinning: the loop falls asleep in between, or nearly.
+        // One at a time, each awaited by spinning. So the loop is asleep or about to sleep when the
+        // next comes.
         for round in 0..rounds {
             let counter = theirs.clone();
             assert!(

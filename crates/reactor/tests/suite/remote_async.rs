@@ -1,4 +1,5 @@
-//! Calls without a thread that waits: futures on executors of other threads and of the loop's own.
+//! Calls as futures, without a blocked thread. The executors are on other threads and on the loop's
+//! own.
 
 use std::{
     future::Future,
@@ -21,7 +22,7 @@ use crate::{
     remote::serve,
 };
 
-/// Counts how often it was woken, and ends the park of the thread that made it.
+/// Counts its wakes, and unparks the thread that created it.
 struct Alarm {
     thread: Thread,
     rang: AtomicUsize,
@@ -32,7 +33,7 @@ impl Alarm {
         Arc::new(Self { thread: thread::current(), rang: AtomicUsize::new(0) })
     }
 
-    /// How often it was woken since the last time.
+    /// The number of wakes since the last call.
     fn take(&self) -> usize {
         self.rang.swap(0, Ordering::AcqRel)
     }
@@ -45,7 +46,7 @@ impl Wake for Alarm {
     }
 }
 
-/// The smallest executor: a thread that sleeps until it is woken.
+/// A minimal executor: the thread sleeps until it is woken.
 fn block_on<F: Future>(future: F) -> F::Output {
     let alarm = Alarm::new();
     let waker = Waker::from(alarm.clone());
@@ -60,7 +61,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Polls a future once; its wakes go to the alarm.
+/// Polls a future once with the alarm's waker.
 fn poll<F: Future + Unpin>(future: &mut F, alarm: &Arc<Alarm>) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(&Waker::from(alarm.clone())))
 }
@@ -69,7 +70,7 @@ fn turn(reactor: &mut Reactor) {
     reactor.run_once(NOW).unwrap();
 }
 
-/// Takes all the room of a queue that has room for one. The closure runs in the next turn.
+/// Fills a queue that has room for one. The closure runs in the next turn.
 fn fill(remote: &Remote) {
     assert!(remote.try_post(|_: Turn<'_>| {}).is_ok());
 }
@@ -92,8 +93,8 @@ fn another_threads_executor_gets_the_answer(build: Build) {
     assert_eq!(there, own, "it runs on the loop's thread");
 }
 
-// A future of the loop's own thread: a handler polls it when its descriptor rings, and its waker
-// rings that.
+// A future on the loop's own thread. A handler polls it when its eventfd is ready, and the future's
+// waker writes to that eventfd.
 fn a_handler_of_the_very_loop_polls_it_to_its_end(build: Build) {
     struct Bell(Arc<OwnedFd>);
     impl Wake for Bell {
@@ -175,8 +176,8 @@ fn who_loses_the_room_to_another_is_woken_again(build: Build) {
     };
 }
 
-/// A future whose closure says when it runs and owns something to be counted, and has a result that
-/// says where it is dropped.
+/// A future whose closure records its run and owns a counted value. Its result records where it is
+/// dropped.
 fn witnessed(
     remote: &Remote,
     owned: &Arc<()>,
@@ -208,7 +209,7 @@ fn a_future_that_is_dropped_is_withdrawn_whatever_it_waits_for(build: Build) {
     assert_eq!((Arc::strong_count(&owned), ran.swap(0, Ordering::Relaxed)), (1, 16));
     turn(&mut reactor);
     assert_eq!(reactor.stats().calls, 0);
-    // While it waits for room: its waker goes with it.
+    // While it waits for room. Its waker is dropped too.
     fill(&remote);
     let mut future = witnessed(&remote, &owned, &ran);
     assert!(poll(&mut future, &alarm).is_pending());
@@ -230,7 +231,7 @@ fn a_future_that_is_dropped_is_withdrawn_whatever_it_waits_for(build: Build) {
         (2, 0),
         "its place was in the queue still"
     );
-    // When the answer has come.
+    // When the answer has arrived.
     let mut future = witnessed(&remote, &owned, &ran);
     assert!(poll(&mut future, &alarm).is_pending());
     turn(&mut reactor);
@@ -338,7 +339,7 @@ fn the_end_of_the_loop_answers_those_who_wait_for_room_and_those_who_are_queued(
         let Poll::Ready(Err(CallError::Closed(closure))) = poll(future, alarm) else {
             panic!("it is gone")
         };
-        // The closure is whole: another reactor may have it.
+        // The closure is intact and can be used with another reactor.
         let mut other = build().build().unwrap();
         let mut again = other.remote().call_async(closure);
         assert!(poll(&mut again, alarm).is_pending());
@@ -348,7 +349,7 @@ fn the_end_of_the_loop_answers_those_who_wait_for_room_and_those_who_are_queued(
     assert_eq!(ran.load(Ordering::Relaxed), 6);
 }
 
-// As `std::mem::forget` does it, but leak checkers find them here.
+// Has the effect of `std::mem::forget`, but leak checkers still find the memory.
 fn a_forgotten_future_costs_its_own_memory_alone(build: Build) {
     static FORGOTTEN: Mutex<Vec<Box<dyn Send>>> = Mutex::new(Vec::new());
     let forget = |future: Box<dyn Send>| FORGOTTEN.lock().unwrap().push(future);
@@ -398,7 +399,7 @@ fn many_tasks_share_a_little_room(build: Build) {
 }
 
 fn a_waker_may_use_the_remote_and_poll_the_future_itself(build: Build) {
-    /// Polls its task where it is woken: on the loop's thread, in the middle of a turn.
+    /// Polls its task directly in `wake`: on the loop's thread, during a turn.
     struct Inline {
         task: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
         done: AtomicUsize,
@@ -449,8 +450,8 @@ fn a_future_may_be_moved_to_another_thread_between_its_polls(build: Build) {
     assert_eq!(Arc::strong_count(&here), 1, "the old task's waker is let go");
 }
 
-// The task owns its future, that its place among those who wait, and that the task's waker: the
-// loop's end cuts the circle.
+// The task owns its future. The future owns its place in the queue, and that place owns the task's
+// waker. The end of the loop breaks this cycle.
 fn a_task_that_owns_its_future_is_let_go_by_the_end_of_the_loop(build: Build) {
     struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
     impl Wake for Task {

@@ -1,4 +1,4 @@
-//! How posts wake a loop: races with its sleep, and what a wake costs.
+//! Wakes by posts: races with the loop's sleep, and the cost of a wake.
 
 use std::{
     os::fd::{IntoRawFd, OwnedFd},
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// Longer than any test: what waits for it has missed its wake.
+/// Longer than any test. A wait that lasts this long has missed its wake.
 const LONG: Duration = Duration::from_secs(20);
 
 const ROUNDS: u64 = if cfg!(miri) { 8 } else { 5_000 };
@@ -36,17 +36,17 @@ fn note(remote: &Remote, ran: &Arc<AtomicU64>) {
     assert!(remote.post(move |_: Turn<'_>| _ = ran.fetch_add(1, Relaxed)).is_ok());
 }
 
-/// Another thread posts again and again, often just when the last post has run, and `turn` is
-/// called until all have.
+/// Another thread posts repeatedly, often just after the last post has run. `turn` is called until
+/// all have run.
 ///
-/// A wake that is lost is a test that hangs.
+/// If a wake is lost, the test hangs.
 fn race(remote: Remote, rounds: u64, mut turn: impl FnMut()) {
     let ran = Arc::new(AtomicU64::new(0));
     let seen = ran.clone();
     let poster = thread::spawn(move || {
         for round in 0..rounds {
             note(&remote, &seen);
-            // In pairs, so that some find the queue empty and some do not.
+            // In pairs, so that some posts find the queue empty and others do not.
             while round % 2 == 0 && seen.load(Relaxed) <= round {
                 thread::yield_now();
             }
@@ -77,7 +77,7 @@ fn no_post_is_lost_beside_timers(build: Build) {
     race(remote, ROUNDS, || _ = reactor.run_once(None).unwrap());
 }
 
-// The spin ends at any time: before, in and after it a post must be seen.
+// The busy poll can end at any time. A post before, during or after its end must be found.
 fn no_post_is_lost_by_a_busy_poll(build: Build) {
     for busy in [Duration::from_nanos(1), Duration::from_micros(3), Duration::from_micros(30)] {
         let mut reactor = build().busy_poll(busy).build().unwrap();
@@ -105,14 +105,14 @@ fn no_post_is_lost_where_a_turn_has_room_for_one_event(build: Build) {
     race(remote, ROUNDS / 4, || _ = reactor.run_once(None).unwrap());
 }
 
-// A panic takes the turn in which the loop has heard of the post.
+// A panic ends the turn in which the loop has found the post.
 fn no_post_is_lost_where_handlers_panic(build: Build) {
     let mut reactor = build().build().unwrap();
     let remote = reactor.remote();
     let fd = sendable();
     let handler = |fd: &mut Arc<OwnedFd>| {
         drain(fd);
-        // Past the panic hook, which would say so each time.
+        // Bypasses the panic hook, which would print each panic.
         std::panic::resume_unwind(Box::new("handler"));
     };
     readable().with_fd(fd.clone()).with_handler(handler).register_into(&mut reactor).unwrap();
@@ -125,7 +125,7 @@ fn no_post_is_lost_where_handlers_panic(build: Build) {
     assert!(panics > 0);
 }
 
-// A signal ends the wait of the kernel; the loop is asleep then, and goes back to it.
+// A signal interrupts the kernel's wait while the loop is marked asleep. Then the loop waits again.
 fn no_post_is_lost_where_signals_interrupt_the_wait(build: Build) {
     crate::waits::interrupted(|| {
         let mut reactor = build().build().unwrap();
@@ -136,7 +136,7 @@ fn no_post_is_lost_where_signals_interrupt_the_wait(build: Build) {
     });
 }
 
-// io-event: a wake before the loop waits, twice, and while it is idle.
+// io-event: a wake before the loop waits, a second one, and one while it is idle.
 fn of_two_wakes_neither_is_lost_and_one_is_enough(build: Build) {
     let mut reactor = build().build().unwrap();
     let remote = reactor.remote();
@@ -150,7 +150,7 @@ fn of_two_wakes_neither_is_lost_and_one_is_enough(build: Build) {
     }
 }
 
-// polling, libuv: what is notified during a wait ends that wait, and the next one waits again.
+// polling, libuv: a notification during a wait ends that wait, and the next turn waits again.
 fn the_turn_after_a_wake_waits_again(build: Build) {
     let mut reactor = build().build().unwrap();
     let remote = reactor.remote();
@@ -167,8 +167,8 @@ fn the_turn_after_a_wake_waits_again(build: Build) {
     assert_eq!(ran.load(Relaxed), 1);
 }
 
-// mio 1205: what was deregistered is silent beside a wake. mio: register while waiting, from
-// another thread.
+// mio 1205: a deregistered source does not fire beside a wake. mio: another thread registers while
+// the loop waits.
 fn a_post_that_deregisters_and_registers_while_the_loop_waits_is_obeyed(build: Build) {
     let mut reactor = build().build().unwrap();
     let (fd, hits) = (sendable(), Arc::new(AtomicU64::new(0)));
@@ -194,12 +194,12 @@ fn a_post_that_deregisters_and_registers_while_the_loop_waits_is_obeyed(build: B
     assert!(hits.load(Relaxed) <= 20);
 }
 
-/// The write count of the descriptor that wakes a reactor, which is never read but with
-/// `Backend::Poll`.
+/// The write count of the descriptor that wakes a reactor. Only `Backend::Poll` ever reads that
+/// descriptor.
 struct Rings(i32);
 
 impl Rings {
-    /// Finds the descriptor: an eventfd that the reactor has made.
+    /// Finds the descriptor: the eventfd that a new reactor has created.
     fn of_new(build: Build) -> (Self, Reactor) {
         let numbers = || -> Vec<i32> {
             let list = std::fs::read_dir("/proc/self/fd").unwrap();
@@ -208,7 +208,7 @@ impl Rings {
         };
         let link = |number: &i32| std::fs::read_link(format!("/proc/self/fd/{number}")).ok();
         let mut before = numbers();
-        // The list's own number is free again.
+        // The number of the directory listing itself is free again.
         before.retain(|number| link(number).is_some());
         let reactor = build().build().unwrap();
         let mut fresh = numbers();
@@ -227,7 +227,7 @@ impl Rings {
     }
 }
 
-// A wake of a running loop makes no system call, and `Stats::wakes` counts the others alone.
+// A wake of a running loop makes no system call, and `Stats::wakes` does not count it.
 fn a_wake_of_a_running_loop_writes_nothing(build: Build) {
     if !crate::bed::in_own_process(build, "remote_wakes", "a_wake_of_a_running_loop_writes_nothing")
     {
@@ -255,7 +255,7 @@ fn a_wake_of_a_running_loop_writes_nothing(build: Build) {
     assert_eq!((ran.load(Relaxed), rings.count(), reactor.stats().wakes), (4, 0, 0));
 }
 
-// The second of two posts finds the loop woken.
+// The second of two posts finds the loop woken already.
 fn a_loop_that_sleeps_is_rung_once_for_many_posts(build: Build) {
     if !crate::bed::in_own_process(
         build,
@@ -273,7 +273,7 @@ fn a_loop_that_sleeps_is_rung_once_for_many_posts(build: Build) {
     let poster = thread::spawn(move || {
         wait.recv().unwrap();
         let rings = Rings(number);
-        // Until one has rung, the loop was awake still.
+        // Repeated until one writes, because the loop may still be awake.
         while rings.count() == 0 {
             note(&theirs, &counted);
             thread::yield_now();
@@ -289,8 +289,8 @@ fn a_loop_that_sleeps_is_rung_once_for_many_posts(build: Build) {
     assert!(reactor.stats().wakes <= rings.count(), "each of them has rung");
 }
 
-// A loop without a remote is rung by every stop, and one with a remote by those that find it
-// asleep.
+// Without a remote, every stop writes to the descriptor. With a remote, a stop writes only if the
+// loop is asleep.
 fn a_stop_of_a_loop_without_a_remote_always_rings(build: Build) {
     if !crate::bed::in_own_process(
         build,
@@ -311,7 +311,7 @@ fn a_stop_of_a_loop_without_a_remote_always_rings(build: Build) {
     }
     stop.stop();
     let remote = reactor.remote();
-    // The ring from before is heard once more, and is the last.
+    // The earlier write is noticed once more, and is the last.
     reactor.run_once(None).unwrap();
     remote.stop();
     reactor.run().unwrap();
@@ -338,7 +338,7 @@ fn no_post_is_lost_in_a_foreign_epoll_host(build: Build) {
     let mut guest = build().build().unwrap().embed().unwrap();
     let host = foreign::create(CreateFlags::CLOEXEC).unwrap();
     foreign::add(&host, &guest, EventData::new_u64(0), EventFlags::IN).unwrap();
-    // The guest waits for its own events now and then, which is allowed.
+    // The guest may also wake the host for its own events.
     let remote = guest.with(Reactor::remote);
     let mut round = 0;
     race(remote, ROUNDS, || {
@@ -360,8 +360,8 @@ fn no_post_is_lost_in_a_guest_of_another_reactor(build: Build) {
     }
 }
 
-// A remote that is first asked for in a guest that is asleep already, or that a stop has woken; and
-// a guest that comes out and goes in again.
+// The remote is created late: in a guest that is asleep, or that a stop has woken. The guest is
+// also taken out and embedded again.
 fn a_guest_gets_its_remote_late_and_keeps_it_when_it_moves(build: Build) {
     let ran = Arc::new(AtomicU64::new(0));
     for stopped in [false, true] {
@@ -378,7 +378,8 @@ fn a_guest_gets_its_remote_late_and_keeps_it_when_it_moves(build: Build) {
         guest.run_once(NOW).unwrap();
         assert_eq!(ran.swap(0, Relaxed), 1);
         assert_eq!(guest.with(|reactor| reactor.stop_requested()), stopped);
-        // Out, with a post that came while it was in; in, with one that came while it was out.
+        // Taken out with a post that came while embedded. Embedded with one that came while it was
+        // out.
         note(&remote, &ran);
         let mut reactor = guest.into_reactor();
         reactor.run_once(None).unwrap();
@@ -398,8 +399,7 @@ fn a_guest_gets_its_remote_late_and_keeps_it_when_it_moves(build: Build) {
     }
 }
 
-// Whichever of the two comes first in the batch: what is kept of it, or the calls alone, bring the
-// host back.
+// Either event may be first in the batch. The kept event, or the calls alone, wake the host again.
 fn a_guests_panic_beside_a_post_wakes_its_host_again(build: Build) {
     for post_first in [true, false] {
         let mut guest = build().build().unwrap().embed().unwrap();
@@ -423,7 +423,7 @@ fn a_guests_panic_beside_a_post_wakes_its_host_again(build: Build) {
     }
 }
 
-// Rule 7: the descriptor of the wake is in the new set, too.
+// Rule 7: the new set contains the descriptor of the wake.
 fn no_post_is_lost_while_the_epoll_set_is_built_anew(build: Build) {
     let mut reactor = build().quarantine_max(0).build().unwrap();
     let remote = reactor.remote();
@@ -433,8 +433,8 @@ fn no_post_is_lost_while_the_epoll_set_is_built_anew(build: Build) {
     race(remote, ROUNDS / 4, || {
         rounds += 1;
         if rounds % 8 == 0 {
-            // The number is closed while a duplicate lives: its entry stays behind, and the next
-            // turn builds the set anew.
+            // The number is closed while a duplicate exists, so its entry stays. The next turn
+            // rebuilds the set.
             let file = idle();
             let number = duplicate_from(&file, spare).into_raw_fd();
             let key = interest()

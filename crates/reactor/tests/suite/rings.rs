@@ -1,5 +1,5 @@
-//! Streams on a ring whose queues and buffers are too small for them: nothing is lost, doubled or
-//! moved, and nobody is harmed by another.
+//! Streams on a ring whose queues and buffers are too small. No bytes may be lost, duplicated or
+//! reordered, and no stream may block another.
 
 use std::{
     cell::{Cell, RefCell},
@@ -24,12 +24,12 @@ fn ring() -> Builder {
     Reactor::builder().backend(Backend::Uring)
 }
 
-/// Two buffers, as small as can be.
+/// Two buffers, the minimum.
 fn starving() -> Builder {
     ring().ring_buffers(2, 256)
 }
 
-/// Everything too small.
+/// All limits too small.
 fn cramped() -> Builder {
     starving().ring_entries(2, 4).ring_stalls(3)
 }
@@ -39,12 +39,12 @@ fn unix() -> (OwnedFd, Peer) {
     unix
 }
 
-/// Waits for several completions where they may come.
+/// Waits for several completions if more may come.
 fn patient() -> Builder {
     ring().ring_wait_batch(std::time::Duration::from_micros(50))
 }
 
-/// An echo, the peer's side.
+/// The peer's end of an echo.
 struct Client {
     peer: Peer,
     sent: usize,
@@ -111,7 +111,7 @@ fn many_streams_share_two_buffers() {
     }
 }
 
-/// A receive that has found no buffer is due, and nothing wakes a wait for it.
+/// A receive without a buffer must be tried again, and no completion would end a wait for it.
 fn nobody_sleeps_while_receives_wait_for_buffers() {
     let mut reactor = starving().build().unwrap();
     let mut clients: Vec<_> = (0..20)
@@ -131,7 +131,7 @@ fn nobody_sleeps_while_receives_wait_for_buffers() {
     }
 }
 
-/// A wait for more completions than come is over after its time, and a timeout is kept.
+/// A wait for several completions ends after its time, and also when the turn's timeout expires.
 fn a_patient_ring_waits_neither_for_ever_nor_beyond_a_timeout() {
     let mut reactor = ring().ring_wait_batch(std::time::Duration::from_millis(20)).build().unwrap();
     let (mut client, _) = Client::open(&mut reactor, tcp());
@@ -154,22 +154,21 @@ fn a_patient_ring_waits_neither_for_ever_nor_beyond_a_timeout() {
 
 /// A peer that does not read its answers holds no buffer.
 fn as_many_stalled_peers_as_buffers_harm_no_other() {
-    // The last ones: more sends that fail than completions find room, and sends of which a part is
-    // taken.
+    // The last cases: more failing sends than the completion queue has room for, and partial sends.
     for (count, builder, size) in [
         (2u16, ring().ring_buffers(2, 4_096), 8_000),
         (8, ring().ring_buffers(8, 4_096), 8_000),
         (30, ring().ring_buffers(32, 4_096).ring_entries(2, 4), 8_000),
         (8, ring().ring_buffers(8, 65_536), 60_000),
     ] {
-        // Less than a stream lets wait.
+        // Less than the maximum output of a stream.
         let rounds = if size > 10_000 { 12 } else { 400 };
         let mut reactor = builder.build().unwrap();
         let mut stalled: Vec<_> = (0..count)
             .map(|at| Client::open(&mut reactor, if at % 2 == 0 { tcp() } else { unix() }).0)
             .collect();
-        // They send until nothing more is taken from them: the answers fill their own buffers, and
-        // the rest waits as output.
+        // They send until no more is accepted. The answers fill their own socket buffers, and the
+        // rest waits as output.
         for _ in 0..rounds {
             stalled.iter_mut().for_each(|client| client.write(size));
             run_dry(&mut reactor);
@@ -210,7 +209,7 @@ fn what_a_paused_stream_has_received_comes_when_it_is_resumed_and_starves_nobody
     run_dry(&mut reactor);
     other.read();
     assert!(other.is_done());
-    // Each resumption brings some of it, and the handler pauses again.
+    // Each resume delivers some of it, and the handler pauses again.
     for _ in 0..100 {
         for (key, _) in &paused {
             if let Ok(mut stream) = reactor.stream(*key) {
@@ -234,7 +233,7 @@ fn random_programs_with_two_buffers_and_small_queues_keep_the_order_of_calls_and
     }
 }
 
-/// What was answered and gathered is on its way when the call has returned, without another turn.
+/// Answers and gathered output are submitted when the turn has returned, without another turn.
 fn what_a_turn_has_sent_is_submitted_when_it_ends() {
     for (ours, mut peer) in both_families() {
         let mut reactor = ring().build().unwrap();
@@ -249,7 +248,7 @@ fn what_a_turn_has_sent_is_submitted_when_it_ends() {
         peer.write(b"world");
         reactor.run_once(None).unwrap();
         assert_eq!(peer.read_all(), b"world");
-        // By another stream, at the end of the turn.
+        // Sent by another stream, at the end of the turn.
         let (mut client, key) = Client::open(&mut reactor, tcp());
         reactor.stream(key).unwrap().send(b"\0").unwrap();
         client.sent = 1;
@@ -285,7 +284,7 @@ fn what_a_turn_has_sent_is_submitted_though_run_returns_or_panics_or_the_reactor
     }
 }
 
-/// What the kernel does not take at once keeps its bytes until it does.
+/// Bytes that the kernel does not take at once are kept unchanged until it does.
 fn what_is_sent_is_what_it_was_though_the_kernel_takes_it_turns_later() {
     for stalls in 0..20 {
         let mut reactor = ring().ring_stalls(stalls).build().unwrap();
@@ -308,7 +307,7 @@ fn what_is_sent_is_what_it_was_though_the_kernel_takes_it_turns_later() {
     }
 }
 
-/// Rule 14: the number of a stream that is closed is somebody else's within the same turn.
+/// Rule 14: the number of a closed stream may be reused within the same turn.
 fn rule_14_an_answer_goes_to_who_asked_and_not_to_who_has_the_number_next() {
     let mut met = 0;
     for (ours, mut peer) in (0..20).flat_map(|_| both_families()) {
@@ -329,7 +328,7 @@ fn rule_14_an_answer_goes_to_who_asked_and_not_to_who_has_the_number_next() {
             others,
             Script::new(&log).on_data(move |_, _| pairs.borrow_mut().push(pair())),
         );
-        // One batch: the first of them goes before the other's handler is called.
+        // Both are in one batch. The first is closed before the second's handler is called.
         peer.write(b"answer");
         other.write(b"?");
         reactor.run_once(None).unwrap();
@@ -343,11 +342,11 @@ fn rule_14_an_answer_goes_to_who_asked_and_not_to_who_has_the_number_next() {
             assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "nobody has written to it");
         }
     }
-    // Other tests of this process may take it first.
+    // Other tests of this process may take the number first.
     assert!(met > 0, "the number has come back");
 }
 
-/// Rule 14, where the kernel is slow to take what is queued.
+/// Rule 14 with a kernel that takes queued requests late.
 fn rule_14_a_receive_that_is_still_queued_steals_nothing_from_who_has_the_number_next() {
     let mut met = 0;
     for stalls in 1..20 {
@@ -397,7 +396,7 @@ fn rule_14_a_receive_that_waits_for_a_buffer_steals_nothing_from_who_has_the_num
         peer.write(&[1; 700]);
         peers.push(peer);
     }
-    // Two buffers: most of them wait for one when they are gone.
+    // With two buffers, most receives must wait for one.
     reactor.run_once(None).unwrap();
     keys.into_iter().for_each(|key| reactor.stream(key).unwrap().abort());
     while reactor.stats().subscribers > 0 {
@@ -456,15 +455,14 @@ fn a_peer_sees_the_end_of_a_stream_that_was_receiving() {
             if how == "reactor" {
                 drop(reactor);
             }
-            // No turn more: the socket must have been let go of.
+            // Without another turn: the socket must have been released already.
             let (got, end) = peer.drain();
             assert!(got.is_empty() && end != Err(std::io::ErrorKind::WouldBlock), "{how}: {end:?}");
         }
     }
 }
 
-/// A handler that panics leaves completions behind in the batch. They are not lost, and their
-/// buffers neither.
+/// A handler's panic leaves completions in the batch. They and their buffers are not lost.
 fn completions_that_a_panic_leaves_behind_are_given_out_and_their_buffers_come_back() {
     let mut reactor = starving().build().unwrap();
     let log = Log::new();
@@ -480,7 +478,7 @@ fn completions_that_a_panic_leaves_behind_are_given_out_and_their_buffers_come_b
     }
 }
 
-/// A stream whose completions come in one batch, and that is closed by the first of them.
+/// The completions of a stream come in one batch, and the first of them closes the stream.
 fn what_comes_behind_the_end_of_a_stream_is_nobodys() {
     let mut reactor = starving().build().unwrap();
     let log = Log::new();
@@ -552,8 +550,8 @@ fn what_is_sent_to_many_is_what_it_was_though_the_input_it_came_from_is_changed_
     }
 }
 
-/// They are handled while they are in the processor's cache, and their answers go out, before more
-/// is received.
+/// A turn handles completions while they are in the processor's cache, and sends the answers,
+/// before it receives more.
 fn a_turn_receives_no_more_than_the_kernel_makes_ready_at_once() {
     let mut reactor = ring().build().unwrap();
     let mut clients: Vec<_> = (0..60).map(|_| Client::open(&mut reactor, unix()).0).collect();
@@ -562,7 +560,7 @@ fn a_turn_receives_no_more_than_the_kernel_makes_ready_at_once() {
     let mut events = 0;
     while events < 60 {
         let count = reactor.run_once(None).unwrap();
-        // An older kernel makes them ready by itself.
+        // An older kernel posts completions without being entered.
         assert!(count <= 24 || !has_deferred(&reactor), "{count} events in a turn");
         events += count;
     }
@@ -575,7 +573,7 @@ fn has_deferred(reactor: &Reactor) -> bool {
     reactor.ring_features().is_some_and(|had| had.has(windlass::RingFeatures::DEFER_TASKRUN))
 }
 
-/// Makes tests of what builds its rings by itself.
+/// Makes tests of functions that build their rings themselves.
 macro_rules! with_rings {
     ($($name:ident,)*) => {
         mod uring {

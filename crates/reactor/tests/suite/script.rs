@@ -1,4 +1,4 @@
-//! A stream handler that is told what to do by the test and says what it was called for.
+//! A stream handler that runs the test's instructions and records its callbacks.
 
 use std::{
     cell::Cell,
@@ -18,7 +18,7 @@ use windlass::{
 
 use crate::bed::{Log, NOW, pair, tcp_pair};
 
-/// What a handler was called for.
+/// A callback and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     Open,
@@ -42,8 +42,8 @@ type OnData = Box<dyn FnMut(&mut Stream<'_>, Input<'_>)>;
 type On = Box<dyn FnMut(&mut Stream<'_>)>;
 type OnClose = Box<dyn FnMut(CloseReason, Turn<'_>)>;
 
-/// Notes every call in the log, then does what it was told. Without an order for the peer's end it
-/// closes, as handlers do.
+/// Records every callback, then runs its instruction. Without an instruction for the peer's end, it
+/// closes the stream, as most handlers do.
 pub(crate) struct Script {
     log: Log<Said>,
     depth: Rc<Cell<u32>>,
@@ -71,7 +71,7 @@ impl Script {
         Self::nested(log, &Rc::default())
     }
 
-    /// Counts in `depth` how many callbacks are on the stack.
+    /// Counts in `depth` the callbacks that are on the stack.
     pub(crate) fn nested(log: &Log<Said>, depth: &Rc<Cell<u32>>) -> Self {
         Self {
             log: log.clone(),
@@ -87,7 +87,7 @@ impl Script {
         }
     }
 
-    /// Sends back what comes.
+    /// Sends its input back.
     pub(crate) fn echo(log: &Log<Said>) -> Self {
         Self::new(log).on_data(|stream, input| stream.reply(input, ..).unwrap())
     }
@@ -199,7 +199,7 @@ impl Peer {
         }
     }
 
-    /// Writes what the socket takes, which is nothing when the other end is gone.
+    /// Writes as much as the socket takes: nothing if the other end is gone.
     pub(crate) fn write_some(&mut self, bytes: &[u8]) -> usize {
         use std::io::Write;
         match self {
@@ -209,7 +209,7 @@ impl Peer {
         .unwrap_or(0)
     }
 
-    /// [`finish`](Self::finish), of a connection that may be gone.
+    /// Like [`finish`](Self::finish), for a connection that may be gone.
     pub(crate) fn finish_quietly(&self) {
         let _ = match self {
             Self::Tcp(peer) => peer.shutdown(std::net::Shutdown::Write),
@@ -232,7 +232,7 @@ impl Peer {
         .map_err(|e| e.kind())
     }
 
-    /// What has come, until nothing more does, and whether the end or an error came after it.
+    /// Reads until no more data comes. Also returns whether the end or an error followed.
     pub(crate) fn drain(&mut self) -> (Vec<u8>, Result<usize, ErrorKind>) {
         let (mut all, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
         loop {
@@ -247,7 +247,7 @@ impl Peer {
         self.drain().0
     }
 
-    /// Closes it so that the other end gets a RST.
+    /// Closes the socket so that the other end gets a RST.
     pub(crate) fn reset(self) {
         if let Self::Tcp(peer) = &self {
             rustix::net::sockopt::set_socket_linger(peer, Some(NOW)).unwrap();
@@ -255,7 +255,7 @@ impl Peer {
     }
 }
 
-/// A pair of ends for each family: the stream's, and its peer's.
+/// For each family, a connected pair: the stream's end and its peer's.
 pub(crate) fn both_families() -> [(OwnedFd, Peer); 2] {
     let (ours, theirs) = tcp_pair();
     let (unix_ours, unix_theirs) = pair();
@@ -267,7 +267,7 @@ pub(crate) fn tcp() -> (OwnedFd, Peer) {
     (ours.into(), Peer::Tcp(theirs))
 }
 
-/// Registers a stream and lets it open.
+/// Registers a stream and waits until it is open.
 pub(crate) fn open(
     reactor: &mut Reactor,
     options: StreamOptions,
@@ -279,12 +279,12 @@ pub(crate) fn open(
     key
 }
 
-/// A turn that does not wait.
+/// Runs one turn that does not wait.
 pub(crate) fn turn(reactor: &mut Reactor) -> usize {
     reactor.run_once(NOW).unwrap()
 }
 
-/// Runs turns until several in a row had nothing to do: a timer is no event, but what it causes is.
+/// Runs turns until several in a row had no events. A timer is no event, but its effects are.
 pub(crate) fn quiet(reactor: &mut Reactor) {
     for _ in 0..3 {
         crate::bed::run_dry(reactor);

@@ -1,5 +1,5 @@
-//! Signals. A signal that is raised goes to the thread that raises it, and masks are the thread's:
-//! tests side by side do not meet.
+//! Signals. raise(3) sends a signal to the calling thread, and masks are per thread, so parallel
+//! tests do not interfere.
 
 use std::{cell::Cell, io, mem::MaybeUninit, ptr, rc::Rc, sync::mpsc, thread};
 
@@ -10,53 +10,53 @@ use crate::{
     bed::{Log, NOW, in_own_process, run_dry},
 };
 
-/// Sends a signal to this very thread.
+/// Sends a signal to this thread.
 fn raise(signal: Signal) {
-    // SAFETY: raise(3) has no preconditions; the callers have blocked the signal.
+    // SAFETY: raise(3) has no preconditions. The callers have blocked the signal.
     assert_eq!(unsafe { libc::raise(signal.as_raw()) }, 0);
 }
 
-/// A set of a process's or a thread's signals, as the C library fills it.
+/// A set of signals of the process or thread, filled by a function of the C library.
 fn filled(fill: impl FnOnce(*mut libc::sigset_t) -> i32) -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     assert_eq!(fill(set.as_mut_ptr()), 0);
-    // SAFETY: all zeros are an empty set on Linux, and the call has succeeded.
+    // SAFETY: all zeros are a valid empty set on Linux, and the call has succeeded.
     unsafe { set.assume_init() }
 }
 
 fn contains(set: &libc::sigset_t, signal: Signal) -> bool {
-    // SAFETY: the set is initialised and lives through the call.
+    // SAFETY: the set is initialised and valid throughout the call.
     unsafe { libc::sigismember(set, signal.as_raw()) == 1 }
 }
 
-/// Whether this thread has the signal blocked.
+/// True if this thread has blocked the signal.
 fn is_blocked(signal: Signal) -> bool {
-    // SAFETY: without a new mask the old one is written to the room for it.
+    // SAFETY: the new mask may be null. The old one is written to valid memory.
     contains(
         &filled(|set| unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), set) }),
         signal,
     )
 }
 
-/// Whether the signal waits for this thread.
+/// True if the signal is pending for this thread.
 fn is_pending(signal: Signal) -> bool {
-    // SAFETY: there is room for the set.
+    // SAFETY: the pointer is valid for a write of the set.
     contains(&filled(|set| unsafe { libc::sigpending(set) }), signal)
 }
 
-/// Blocks or unblocks a signal as its owner would, without a set.
+/// Blocks or unblocks a signal directly, without a `SignalSet`.
 fn mask(how: i32, signal: Signal) {
     let set = filled(|set| {
-        // SAFETY: there is room for the set.
+        // SAFETY: the pointer is valid for a write of the set.
         unsafe { libc::sigemptyset(set) };
-        // SAFETY: the set is initialised.
+        // SAFETY: sigemptyset(3) has initialised the set.
         unsafe { libc::sigaddset(set, signal.as_raw()) }
     });
-    // SAFETY: the set is initialised; the old mask is not asked for.
+    // SAFETY: the set is initialised. A null pointer for the old mask is allowed.
     assert_eq!(unsafe { libc::pthread_sigmask(how, &raw const set, ptr::null_mut()) }, 0);
 }
 
-/// Registers a set whose handler reads it and notes what came.
+/// Registers a set whose handler reads it and records the signals.
 fn watch(reactor: &mut Reactor, set: SignalSet, log: &Log<Vec<Signal>>) -> windlass::Key {
     let log = log.clone();
     let handler = move |set: &mut SignalSet| log.note(set.read().unwrap().iter().collect());
@@ -98,10 +98,10 @@ fn a_signal_from_another_thread_ends_the_wait(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     watch(&mut reactor, SignalSet::new([Signal::USR1]).unwrap(), &log);
-    // SAFETY: it has no preconditions.
+    // SAFETY: the call has no preconditions.
     let this = unsafe { libc::pthread_self() };
     let sender = thread::spawn(move || {
-        // SAFETY: the thread is alive: it joins this one.
+        // SAFETY: the target thread is alive, because it joins this one.
         assert_eq!(unsafe { libc::pthread_kill(this, libc::SIGUSR1) }, 0);
     });
     assert_eq!(reactor.run_once(None).unwrap(), 1);
@@ -127,7 +127,7 @@ fn what_cannot_be_caught_is_refused_and_the_mask_stays(_: Build) {
 }
 
 fn a_pending_signal_is_discarded_with_its_set(_: Build) {
-    // The default of USR1 ends the process: were it not discarded, no test would pass.
+    // By default SIGUSR1 ends the process. If it were not discarded, the test program would end.
     let set = SignalSet::new([Signal::USR1]).unwrap();
     raise(Signal::USR1);
     assert!(is_pending(Signal::USR1));
@@ -195,7 +195,7 @@ fn a_signal_that_two_sets_hold_goes_to_the_one_that_reads_first(_: Build) {
     );
 }
 
-// A signal that its owner has blocked is his business: it is neither unblocked nor discarded.
+// A signal that was blocked before the set existed stays blocked and pending.
 fn a_signal_that_was_blocked_before_stays_so_and_stays_pending(_: Build) {
     mask(libc::SIG_BLOCK, Signal::USR2);
     let set = SignalSet::new([Signal::USR2]).unwrap();
@@ -213,7 +213,7 @@ fn another_thread_has_a_mask_of_its_own(_: Build) {
     let (before, after) = (mpsc::channel(), mpsc::channel());
     let (to_main, from_thread) = before;
     let (to_thread, from_main) = after;
-    // A thread inherits the mask of its maker, and its sets count on their own.
+    // A thread inherits the mask of its creator. Its sets are counted separately.
     let thread = thread::spawn(move || {
         assert!(is_blocked(Signal::USR1) && !is_blocked(Signal::USR2));
         let set = SignalSet::new([Signal::USR1, Signal::USR2]).unwrap();

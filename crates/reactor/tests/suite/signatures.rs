@@ -1,4 +1,4 @@
-//! Handlers take any ordered subset of what there is: all 65 signatures, as functions and as
+//! A handler takes any ordered subset of the parameters: all 65 signatures, as functions and as
 //! closures.
 
 use std::{cell::Cell, os::fd::OwnedFd, rc::Rc};
@@ -11,7 +11,7 @@ use crate::{
 };
 
 thread_local! {
-    /// How many parameters the handler that ran last had, and which: a digit each, in order.
+    /// The parameters of the handler that ran last: one digit each, in order.
     static CALLED: Cell<u32> = const { Cell::new(u32::MAX) };
 }
 
@@ -29,7 +29,7 @@ macro_rules! each_ordered_subset {
     (@then $emit:ident $context:tt $taken:tt $before:tt []) => {};
 }
 
-/// The type of a parameter, and what a handler of the test does with it.
+/// The type of a parameter, and the test's use of it.
 macro_rules! param {
     (fd) => { &mut Shared };
     (event) => { Event };
@@ -45,12 +45,12 @@ macro_rules! param {
     (use turn $value:ident) => { assert_eq!($value.stats().subscribers, 1) };
 }
 
-/// What the signature is: its parameters' digits.
+/// The digits of a signature's parameters.
 macro_rules! signature {
     ($($p:ident)*) => { [$(param!(digit $p)),*].iter().fold(0u32, |sum, digit: &u32| sum * 10 + digit) };
 }
 
-/// Registers a handler, runs one event, and checks that the handler has run with what it asked for.
+/// Registers a handler, runs one event, and checks that the handler got its parameters.
 macro_rules! check {
     ($build:ident $count:ident [$($p:ident)*] $handler:expr) => {{
         let mut reactor = $build().build().unwrap();

@@ -1,5 +1,5 @@
-//! Sockets: half-close, reset, out-of-band data, refused and finished connects, and a process
-//! without descriptors.
+//! Sockets: half-close, reset, out-of-band data, rejected and completed connects, and a process
+//! without free descriptors.
 
 use std::{
     io::{self, Read, Write},
@@ -24,7 +24,7 @@ fn note_ready(log: &Log<Ready>) -> impl FnMut(Event) + use<> {
     move |event: Event| log.note(event.ready())
 }
 
-/// Runs turns until one has had an event.
+/// Runs turns until one has an event.
 fn one_event(reactor: &mut Reactor) {
     assert!(reactor.run_once(None).unwrap() > 0);
 }
@@ -112,7 +112,7 @@ fn a_connection_closed_in_both_directions_hangs_up(build: Build) {
     }
 }
 
-/// Each manner of an interest that the reactor has.
+/// The interest in each manner that the reactor supports.
 fn manners(reactor: &Reactor, wanted: Interest) -> [Interest; 3] {
     [wanted, wanted.one_shot(), edge(reactor, wanted)]
 }
@@ -177,7 +177,7 @@ fn plain_data_is_not_told_as_priority_to_who_wants_both(build: Build) {
     }
 }
 
-/// A connect under way: the socket is not blocking.
+/// A non-blocking socket whose connect is in progress.
 fn connecting(to: std::net::SocketAddr) -> TcpStream {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket =
@@ -209,7 +209,7 @@ fn a_finished_connect_is_writable(build: Build) {
 fn a_refused_connect_is_an_error(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
-    // Bound and never listening: a connect to it is refused, and nobody else gets the port.
+    // Bound but never listening. A connect is rejected, and no other socket gets the port.
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&socket, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address =
@@ -223,7 +223,7 @@ fn a_refused_connect_is_an_error(build: Build) {
         noted.note((event.has_error(), error));
         turn.delete(event.key()).unwrap();
     };
-    // The loopback refuses at once, in the call or before the next wait.
+    // On loopback the error comes at once: from the call, or before the next wait.
     let outcome = rustix::net::connect(&ours, &address);
     if outcome == Err(rustix::io::Errno::INPROGRESS) {
         interest()
@@ -308,7 +308,7 @@ fn many_streams_talk_at_once(build: Build) {
     const ROUNDS: usize = 20;
     let mut reactor = build().events_per_turn(16).build().unwrap();
     let log = Log::new();
-    // Each pair throws a byte to and fro; the handlers of both ends are the same.
+    // Each pair sends a byte back and forth. Both ends have the same handler.
     for place in 0..COUNT {
         let (mut a, b) = pair();
         a.write_all(&[0]).unwrap();
@@ -330,7 +330,7 @@ fn many_streams_talk_at_once(build: Build) {
     assert!(served.iter().all(|count| *count > 0), "nobody starves: {served:?}");
 }
 
-// libuv: close order.
+// libuv: the order of closes.
 fn handlers_close_each_other_in_any_order(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
@@ -359,7 +359,7 @@ fn handlers_close_each_other_in_any_order(build: Build) {
     );
 }
 
-/// Takes every descriptor that the process may have.
+/// Opens every descriptor that the process may have.
 fn take_all() -> Vec<std::os::fd::OwnedFd> {
     let mut all = Vec::new();
     loop {

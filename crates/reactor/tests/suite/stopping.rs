@@ -1,4 +1,4 @@
-//! The end of `run`: asked for by a handler, by another thread, before it began, and twice.
+//! The end of `run`: requested by a handler, by another thread, before it begins, and twice.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     bed::{Log, NOW, Shared, drain, noting, readable, ready, ring, sendable},
 };
 
-/// Longer than any test: a loop that waits for it has missed its stop.
+/// Longer than any test. A loop that waits this long has missed its stop.
 const LONG: Duration = Duration::from_secs(20);
 
 fn a_handler_ends_the_run_after_its_turn(build: Build) {
@@ -45,7 +45,7 @@ fn a_timer_and_a_closure_end_the_run(build: Build) {
     reactor.remove_hook(hook).unwrap();
 }
 
-// The wait that follows the hook must not sleep through the stop.
+// The wait after the hook must not miss the stop.
 fn a_hook_before_the_wait_ends_the_run(build: Build) {
     let mut reactor = build().build().unwrap();
     reactor.before_wait(|mut turn: Turn<'_, _>| turn.stop()).unwrap();
@@ -54,7 +54,7 @@ fn a_hook_before_the_wait_ends_the_run(build: Build) {
     assert_eq!(reactor.stats().timers_fired, 0, "the wait ended by the stop, not by the timer");
 }
 
-// Once there is a remote, a stop rings the descriptor only if the loop sleeps.
+// Once a remote exists, a stop writes to the descriptor only if the loop is asleep.
 fn a_stop_beside_a_remote_is_not_lost(build: Build) {
     let rounds = if cfg!(miri) { 5 } else { 3_000 };
     let mut reactor = build().build().unwrap();
@@ -81,7 +81,7 @@ fn a_stop_before_the_run_is_not_lost(build: Build) {
     reactor.run().unwrap();
     assert!(!reactor.stop_requested());
     assert_eq!(reactor.stats().turns, 0, "it returned at once");
-    // Two stops before a run are one.
+    // Two stops before a run count as one.
     let stop = reactor.stop_handle();
     stop.stop();
     stop.stop();
@@ -100,7 +100,7 @@ fn a_stop_in_a_turn_of_ones_own_is_seen_by_the_next_run(build: Build) {
     assert!(!reactor.stop_requested());
 }
 
-// libuv: cross-stop. vmm-reference #50.
+// libuv: stop from another thread. vmm-reference #50.
 fn another_thread_ends_a_run_that_waits(build: Build) {
     const ROUNDS: usize = if cfg!(miri) { 3 } else { 200 };
     let mut reactor = build().build().unwrap();
@@ -130,7 +130,7 @@ fn a_stop_wakes_a_turn_of_ones_own(build: Build) {
     stopper.join().unwrap();
 }
 
-// mio: register while waiting, through what another thread makes ready.
+// mio: register while waiting, with a descriptor that another thread makes ready.
 fn a_descriptor_made_ready_by_another_thread_ends_the_wait(build: Build) {
     let mut reactor = build().build().unwrap();
     let fd = sendable();
@@ -145,7 +145,7 @@ fn a_descriptor_made_ready_by_another_thread_ends_the_wait(build: Build) {
     assert_eq!(log.take(), [1]);
 }
 
-// mio 1205: an event of the waker must not bring back what was deregistered.
+// mio 1205: an event of the waker must not revive a deregistered source.
 fn a_deregistered_source_is_silent_beside_a_wake(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();

@@ -1,4 +1,4 @@
-//! Streams: bytes in and out, and who is called when.
+//! Streams: bytes in and out, and the order of callbacks.
 
 use std::{cell::Cell, io::IoSlice, rc::Rc};
 
@@ -90,7 +90,7 @@ fn what_others_send_goes_out_at_the_end_of_the_turn_in_one_write(build: Build) {
         "in the same turn, after the handler, once"
     );
     assert_eq!(peer.read_all(), b"abc");
-    // From timers, closures and from outside a turn too.
+    // From timers, from closures, and from outside a turn.
     reactor
         .after(NOW, move |mut turn: windlass::Turn<'_>| {
             turn.stream(target).unwrap().send(b"t").unwrap()
@@ -131,7 +131,7 @@ fn large_pieces_are_written_at_once_and_in_order(build: Build) {
     }
 }
 
-/// What is left of a stream that is sent to while its peer does not read.
+/// Sends to a stream whose peer does not read.
 fn fill(stream: &mut windlass::stream::Stream<'_>, bytes: usize) {
     for _ in 0..bytes / 4096 {
         stream.send(&[7; 4096]).unwrap();
@@ -169,7 +169,7 @@ fn crossing_a_mark_is_told_once_and_after_the_handler(build: Build) {
         assert_eq!(log.take(), [Said::Drained]);
         let mut stream = reactor.stream(key).unwrap();
         assert_eq!((stream.buffered(), stream.is_full()), (0, false));
-        // And again, by another's hand.
+        // Again, from outside the handler.
         fill(&mut stream, 24 << 20);
         run_dry(&mut reactor);
         assert_eq!(log.take(), [Said::Full]);
@@ -240,8 +240,8 @@ fn one_event_is_one_receive(build: Build) {
         let mut sum = 0;
         while sum < 100_000 {
             let events = reactor.run_once(None).unwrap();
-            // A ring may have received more than once by now, or more at a time than a handler is
-            // told to expect.
+            // A ring may have received more than once by now. It may also receive more at a time
+            // than a handler gets in one callback.
             let is_ring = reactor.backend() == windlass::Backend::Uring;
             assert!(events == 1 || (events > 1 && is_ring));
             let said = log.take();
@@ -283,7 +283,7 @@ fn a_prefix_waits_while_reading_is_paused(build: Build) {
     let script = Script::new(&log).on_open(|stream| stream.pause());
     let key =
         PLAIN.adopt(ours, vec![b'1'; 100_000], script, &mut reactor).map_err(|e| e.reason).unwrap();
-    // On a ring, beside the opening, what was received before and the end of the receive.
+    // A ring also reports the opening, earlier receives and the end of the receive.
     assert!(run_dry(&mut reactor) <= 3);
     assert_eq!(log.take(), [Said::Open]);
     reactor.stream(key).unwrap().resume();
@@ -357,7 +357,7 @@ fn a_stale_key_and_one_of_another_kind_find_nothing(build: Build) {
     let key = open(&mut reactor, PLAIN, ours, script);
     closing.set(Some(key));
     assert_eq!(reactor.stream(key).unwrap().key(), key);
-    // A stream's key is not a registration's, and no bits of it name its cell.
+    // A stream's key is not a registration's key, and no key finds its cell.
     assert_eq!(reactor.delete(key), Err(NotFound));
     assert!(reactor.modify(key, interest()).is_err() && reactor.take_boxed(key).is_err());
     for bits in 0..1u64 << 10 {
@@ -460,8 +460,8 @@ fn a_socket_left_blocking_does_not_block_the_loop(build: Build) {
     drop(Peer::Unix(theirs));
 }
 
-/// What a ring has received for a stream that is paused comes when it goes on, and is more than the
-/// output may take at once.
+/// Data that a ring received for a paused stream is delivered after the resume. It may be more than
+/// the output accepts at once.
 fn an_echo_that_pauses_when_it_is_full_has_one_receive_above_the_mark_at_most(build: Build) {
     const RECEIVED_MAX: usize = 64 << 10;
     let options =
@@ -476,7 +476,7 @@ fn an_echo_that_pauses_when_it_is_full_has_one_receive_above_the_mark_at_most(bu
         open(&mut reactor, options, ours, script);
         let (mut sent, mut got, mut buffer) = (0, Vec::new(), vec![0; 100_000]);
         while got.len() < bytes.len() {
-            // As much as everybody between takes; and of what comes back only so little that the
+            // Writes as much as all buffers on the way take. Reads so little of the echo that the
             // socket is full again at once.
             sent += peer.write_some(&bytes[sent..]);
             turn(&mut reactor);

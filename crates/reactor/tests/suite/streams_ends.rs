@@ -149,7 +149,7 @@ fn lingering_is_bounded(build: Build) {
     until(&mut reactor, &log, 2);
     for _ in 0..9 {
         clock.advance(std::time::Duration::from_millis(100));
-        // What comes does not stretch it.
+        // Input does not extend the time.
         peer.write(b"more");
         quiet(&mut reactor);
         assert!(reactor.stream(key).is_ok());
@@ -184,8 +184,8 @@ fn a_closed_stream_whose_peer_takes_nothing_is_reset_in_the_end(build: Build) {
     assert_eq!(peer.drain().1, Err(ErrorKind::ConnectionReset));
 }
 
-/// Progress once began the wait anew, so who took a little now and then kept a closed stream for as
-/// long as he liked.
+/// Regression: progress restarted the wait. A peer that read a little from time to time kept a
+/// closed stream open without limit.
 fn a_closed_stream_whose_peer_takes_a_little_now_and_then_is_reset_in_the_end(build: Build) {
     let clock = HandClock::new();
     let mut reactor = build().clock(clock.clone()).build().unwrap();
@@ -220,7 +220,7 @@ fn a_closed_stream_whose_peer_takes_a_little_now_and_then_is_reset_in_the_end(bu
     assert_eq!(log.take(), [Said::Close(CloseReason::WriteStall), Said::Dropped]);
 }
 
-/// The output comes first, and the peer's end is not waited for.
+/// The output is sent first, and the stream does not wait for the peer's end.
 fn a_close_after_output_is_over_when_the_output_is_out(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
@@ -272,7 +272,7 @@ fn an_abort_is_a_reset_and_loses_the_output(build: Build) {
     until(&mut reactor, &log, 3);
     assert_eq!(log.take()[2], Said::Close(CloseReason::Aborted));
     assert_eq!(peer.drain(), (vec![], Err(ErrorKind::ConnectionReset)));
-    // From outside, and after a close.
+    // From outside a handler, and after a close.
     let (ours, mut peer) = tcp();
     let key = open(&mut reactor, PLAIN, ours, Script::new(&log));
     log.take();
@@ -340,9 +340,9 @@ fn a_peer_that_is_gone_does_not_wake_a_paused_stream_again_and_again(build: Buil
     }
 }
 
-/// Rule 7: the descriptor of a stream is closed and its number taken by somebody who should not.
-/// The change of what it is watched for is refused then, which came as an error event that the new
-/// socket knew nothing of: the stream stayed, heard nothing and never closed.
+/// Regression (rule 7): a stream's descriptor was closed by other code and its number reused. The
+/// next change of its interest failed. That came as an error event, but the new socket has no
+/// error. So the stream stayed registered, got no events and never closed.
 fn a_stream_whose_number_was_replaced_is_closed(build: Build) {
     let number = own_numbers();
     let mut reactor = build().build().unwrap();
@@ -355,9 +355,9 @@ fn a_stream_whose_number_was_replaced_is_closed(build: Build) {
     let key = open(&mut reactor, PLAIN, socket, Script::new(&log));
     let thief = Script::new(&Log::new()).on_data(move |stream, _| {
         close(number);
-        // The stream's own owner closes it in the end.
+        // The stream itself closes the number in the end.
         assert_eq!(duplicate_from(&other, number).into_raw_fd(), number);
-        // More than the socket takes, so that it is to be watched for output too.
+        // More than the socket takes, so that output must be watched too.
         stream.turn().stream(key).unwrap().send(&vec![7; 12 << 20]).unwrap();
     });
     open(&mut reactor, PLAIN, sender, thief);
@@ -390,7 +390,7 @@ fn what_is_no_stream_socket_ends_and_does_not_spin(build: Build) {
             PLAIN.register(fd, Script::new(&log), &mut reactor).map_err(|e| e.reason).unwrap();
         quiet(&mut reactor);
         if let Ok(mut stream) = reactor.stream(key) {
-            // The end of a pipe that is written to says nothing by itself.
+            // The write end of a pipe reports nothing by itself.
             stream.send(b"x").unwrap();
         }
         quiet(&mut reactor);
@@ -425,7 +425,7 @@ fn pausing_in_a_callback_stops_the_data_until_it_is_resumed(build: Build) {
     }
 }
 
-/// The event of the one that is paused has been fetched when the other one pauses it.
+/// The event of the paused stream was fetched before the other stream pauses it.
 fn a_stream_paused_by_another_in_the_same_batch_gets_no_data(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
@@ -519,7 +519,7 @@ fn on_close_can_begin_anew_under_any_number(build: Build) {
     assert_eq!(peer.read_all(), b"again");
 }
 
-/// Which callback panics, and what makes it be called.
+/// The callback that panics, and the action that causes it.
 struct Panic {
     name: &'static str,
     options: StreamOptions,
@@ -644,7 +644,7 @@ fn a_panic_gives_the_buffer_back(build: Build) {
         peer.write(b"?");
         if bad {
             assert_eq!(panic_of(|| run_dry(&mut reactor)), "bad");
-            // Were it freed, this would take its place.
+            // If the memory were freed, this allocation would reuse it.
             taken.push(vec![0u8; 64 << 10]);
         } else {
             run_dry(&mut reactor);

@@ -39,8 +39,7 @@ fn address(listener: &Listener) -> SocketAddr {
     listener.local_addr().unwrap().socket_addr().unwrap()
 }
 
-/// A path in the directory for temporary files that no other test has, and that is removed in the
-/// end.
+/// A path for temporary files that no other test uses. It is removed at the end.
 struct OwnPath(PathBuf);
 
 impl OwnPath {
@@ -162,7 +161,7 @@ fn no_more_than_so_many_connections_are_open(build: Build) {
 
 fn a_shared_limit_holds_for_all_that_share_it(build: Build) {
     let clock = HandClock::new();
-    // Reactors of two threads would do the same.
+    // Reactors of two threads behave the same.
     let mut reactors = [(); 2].map(|()| build().clock(clock.clone()).build().unwrap());
     let log = Log::new();
     let limit = StreamLimit::new(3);
@@ -170,7 +169,7 @@ fn a_shared_limit_holds_for_all_that_share_it(build: Build) {
     for reactor in &mut reactors {
         let listener = Listener::tcp(anywhere()).unwrap().limited(&limit);
         let to = address(&listener);
-        // One that is refused, or whose closure panics, takes no room.
+        // A connection that is rejected, or whose closure panics, takes no permit.
         let (count, noted) = (Cell::new(0), log.clone());
         let accept = move |_: &windlass::stream::Peer<'_>| {
             count.set(count.get() + 1);
@@ -199,14 +198,14 @@ fn a_shared_limit_holds_for_all_that_share_it(build: Build) {
     };
     assert_eq!(count(&mut reactors), [3, 0], "the others wait, and wake nobody");
     assert_eq!(limit.open(), 3);
-    // To ask again is not to reach it again.
+    // Another attempt while the limit is full does not count as reaching it again.
     for _ in 0..3 {
         clock.advance(Duration::from_millis(100));
         assert_eq!(count(&mut reactors), [3, 0]);
         assert_eq!(reactors[1].listener(places[1].1).unwrap().limits_reached(), 1);
     }
     drop(peers.remove(0));
-    // The listener whose stream it was takes the room at once, if somebody waits for it.
+    // The listener whose stream ended takes the permit at once if a connection waits for it.
     assert_eq!(count(&mut reactors), [2, 0]);
     clock.advance(Duration::from_millis(100));
     assert_eq!(count(&mut reactors), [2, 1], "the other has looked again");
@@ -294,7 +293,7 @@ fn a_listener_is_paused_resumed_and_deleted(build: Build) {
     drop(peer);
     run_dry(&mut reactor);
     assert_eq!(reactor.stats().subscribers, 0);
-    // Its place is used again, under another name.
+    // Its slot is reused with another key.
     let next = Listener::tcp(anywhere())
         .unwrap()
         .register(echoing(&log), &mut reactor)
@@ -403,7 +402,7 @@ fn streams_have_the_listeners_settings(build: Build) {
     until(&mut reactor, &log, 1);
 }
 
-/// Limits are the process's, so it needs one of its own.
+/// Limits apply to the process, so this test needs a process of its own.
 fn without_descriptors_a_listener_rests_and_tries_again(build: Build) {
     if !in_own_process(
         build,
@@ -429,7 +428,7 @@ fn without_descriptors_a_listener_rests_and_tries_again(build: Build) {
     assert!(run_dry(&mut reactor) <= 1, "it does not try again and again");
     assert!(reactor.listener(key).unwrap().is_resting());
     clock.advance(retry);
-    // The firing, then one event and another rest.
+    // First the timer fires. Then comes one event, and the listener pauses again.
     quiet(&mut reactor);
     assert!(reactor.listener(key).unwrap().is_resting());
     setrlimit(Resource::Nofile, limit).unwrap();
@@ -452,8 +451,8 @@ fn with_as_many_subscribers_as_may_be_a_listener_rests(build: Build) {
     let key = listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
     let first = connect(to);
     let mut second = connect(to);
-    // A machine under load may bring them one after the other, and the end of the first some time
-    // after that.
+    // A loaded machine may deliver them one after the other. The end of the first may come later
+    // still.
     while !reactor.listener(key).unwrap().is_resting() {
         reactor.run_once(None).unwrap();
     }
@@ -470,8 +469,8 @@ fn with_as_many_subscribers_as_may_be_a_listener_rests(build: Build) {
     assert_eq!(second.read_all(), b"x", "it was never lost");
 }
 
-/// Each rest had a timer of its own, and every connection that was closed began another rest: with
-/// a long one they piled up.
+/// Regression: each pause had a timer of its own, and every closed connection began another pause.
+/// With a long pause the timers accumulated.
 fn a_listener_that_rests_often_has_one_timer(build: Build) {
     let hour = Duration::from_secs(3600);
     let clock = HandClock::new();
@@ -489,7 +488,7 @@ fn a_listener_that_rests_often_has_one_timer(build: Build) {
         clock.advance(Duration::from_secs(60));
         last = next;
     }
-    // The time that counts is that of the last rest.
+    // The last pause determines the time.
     clock.advance(hour - Duration::from_secs(61));
     quiet(&mut reactor);
     assert!(reactor.listener(key).unwrap().is_resting());
@@ -537,7 +536,7 @@ fn a_connector_connects_and_sends_what_was_sent_before(build: Build) {
     assert_eq!(stream.peer_addr().unwrap(), Address::Ip(to));
 }
 
-/// A port at which nobody listens: it was given out a moment ago and closed.
+/// A port without a listener: it was assigned a moment ago and closed.
 fn nobody() -> SocketAddr {
     TcpListener::bind(anywhere()).unwrap().local_addr().unwrap()
 }

@@ -1,7 +1,6 @@
-//! Listeners that somebody else makes blocking, by a duplicate in this process or in another one.
-//!
-//! A loop that blocks in `accept4` would hang its test. A [`Watchdog`] connects after a while,
-//! which ends the call, and the test fails.
+//! Listeners that other code makes blocking, through a duplicate in this process or another one.
+//! An `accept4` that blocks would hang its test. A [`Watchdog`] connects after a while. That ends
+//! the call, and the test fails.
 
 use std::{
     net::{SocketAddr, TcpStream},
@@ -30,7 +29,7 @@ use crate::{
     script::Script,
 };
 
-/// Where to connect to, in either family.
+/// The address to connect to, in either family.
 #[derive(Clone)]
 enum To {
     Tcp(SocketAddr),
@@ -46,7 +45,7 @@ impl To {
     }
 }
 
-/// The other owner of a listener.
+/// Another owner of a listener.
 struct Other {
     to: To,
     socket: OwnedFd,
@@ -61,7 +60,7 @@ impl Other {
         rustix::fs::fcntl_getfl(&self.socket).unwrap().contains(rustix::fs::OFlags::NONBLOCK)
     }
 
-    /// Takes a connection that is there.
+    /// Accepts a connection that waits.
     fn steal(&self) {
         drop(rustix::net::accept(&self.socket).unwrap());
     }
@@ -76,8 +75,8 @@ fn both() -> [(Listener, Other); 2] {
     let tcp = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
     let to = To::Tcp(tcp.local_addr().unwrap().socket_addr().unwrap());
     let tcp = (with_other(&tcp, to), tcp);
-    // Taken over by its descriptor, as one that another process passes on. An abstract address
-    // leaves no file behind.
+    // Taken over by its descriptor, like a listener that another process passes on. An abstract
+    // address leaves no file behind.
     let name = format!("windlass-{}-{:?}", std::process::id(), thread::current().id());
     let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
     let unix = UnixListener::bind_addr(&address).unwrap();
@@ -90,7 +89,7 @@ fn with_other(listener: &impl AsFd, to: To) -> Other {
     Other { to, socket: listener.as_fd().try_clone_to_owned().unwrap() }
 }
 
-/// Connects when the test has not ended in time: then an `accept4` that has blocked returns.
+/// Connects if the test has not ended in time. Then an `accept4` that blocks returns.
 struct Watchdog {
     ended: Sender<()>,
     thread: JoinHandle<bool>,
@@ -118,7 +117,7 @@ impl Watchdog {
     }
 }
 
-/// Everybody accepts; the log tells of the streams.
+/// Registers the listener with a closure that accepts every connection.
 fn register(
     build: Build,
     listener: Listener,
@@ -132,14 +131,14 @@ fn register(
     (reactor, key)
 }
 
-/// The connection is gone when the loop comes to accept it.
+/// Another owner accepts the connection before the loop does.
 fn a_listener_that_somebody_makes_blocking_does_not_block_the_loop(build: Build) {
     for (listener, other) in both() {
         let watchdog = Watchdog::new(&other);
         let (mut reactor, key) = register(build, listener);
         let thief = other.try_clone();
         let _peer = other.to.connect();
-        // Runs first thing in the turn, after the wait.
+        // Runs first in the turn, after the wait.
         let steal = move |_: Turn<'_>| {
             thief.set_blocking();
             thief.steal();
@@ -148,8 +147,8 @@ fn a_listener_that_somebody_makes_blocking_does_not_block_the_loop(build: Build)
         reactor.run_once(NOW).unwrap();
         assert_eq!(reactor.listener(key).unwrap().accepted(), 0);
         assert!(other.is_nonblocking(), "it was made non-blocking again");
-        // The others are accepted as ever, and the `accept4` that finds no further one does not
-        // block.
+        // Later connections are accepted as before. The last `accept4`, which finds no connection,
+        // does not block.
         other.set_blocking();
         let _peers = [(); 3].map(|()| other.to.connect());
         while reactor.listener(key).unwrap().accepted() < 3 {
@@ -159,7 +158,7 @@ fn a_listener_that_somebody_makes_blocking_does_not_block_the_loop(build: Build)
     }
 }
 
-/// The closure that makes the handlers runs between two `accept4` of one event.
+/// The closure that creates handlers runs between two `accept4` calls of one event.
 fn a_listener_that_its_own_closure_makes_blocking_does_not_block_the_loop(build: Build) {
     for (listener, other) in both() {
         let watchdog = Watchdog::new(&other);
@@ -179,7 +178,7 @@ fn a_listener_that_its_own_closure_makes_blocking_does_not_block_the_loop(build:
     }
 }
 
-/// At every moment: also between the look at the flag and the `accept4`.
+/// At every moment, even between the check of the flag and the `accept4`.
 fn a_listener_that_somebody_makes_blocking_again_and_again_does_not_block_the_loop(build: Build) {
     const ROUNDS: usize = 100;
     for (listener, other) in both() {

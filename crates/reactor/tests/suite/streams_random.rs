@@ -1,5 +1,5 @@
-//! Random programs of several streams that send to, pause and end one another, against what must
-//! hold of any.
+//! Random programs of several streams that send to, pause and end one another. Checks the
+//! properties that hold for every stream.
 
 use std::{
     cell::RefCell,
@@ -22,7 +22,7 @@ use crate::{
 const SEEDS: u64 = 150;
 const STEPS: u32 = 60;
 
-/// Numbers that look random and are the same every time (xorshift64*, Vigna 2016).
+/// Reproducible pseudo-random numbers (xorshift64*, Vigna 2016).
 struct Dice(u64);
 
 impl Dice {
@@ -34,7 +34,7 @@ impl Dice {
     }
 }
 
-/// Bytes by their place in a stream, so that none can be lost, doubled or moved unseen.
+/// Bytes that depend on their offset in a stream. So lost, duplicated and moved bytes are detected.
 fn bytes(from: usize, count: usize) -> Vec<u8> {
     (from..from + count).map(|place| (place * 7 + place / 256) as u8).collect()
 }
@@ -42,11 +42,11 @@ fn bytes(from: usize, count: usize) -> Vec<u8> {
 struct World {
     dice: Dice,
     keys: Vec<Option<Key>>,
-    /// How many bytes each stream has taken to be sent.
+    /// The number of bytes that each stream has accepted for output.
     taken: Vec<usize>,
 }
 
-/// Does something to a stream.
+/// Performs an action on a stream.
 fn act(world: &mut World, at: usize, stream: &mut Stream<'_>) {
     match world.dice.roll(24) {
         0 => stream.close(),
@@ -78,7 +78,7 @@ fn act(world: &mut World, at: usize, stream: &mut Stream<'_>) {
     }
 }
 
-/// Does something to any stream, from a callback of this one.
+/// Performs an action on any stream, from a callback of this one.
 fn meddle(world: &RefCell<World>, stream: &mut Stream<'_>) {
     let world = &mut *world.borrow_mut();
     let at = usize::try_from(world.dice.roll(world.keys.len() as u64)).unwrap();
@@ -91,7 +91,7 @@ fn meddle(world: &RefCell<World>, stream: &mut Stream<'_>) {
 struct End {
     peer: Option<Peer>,
     log: Log<Said>,
-    /// What the peer has sent and received, in bytes.
+    /// The bytes that the peer has sent and received.
     sent: usize,
     received: usize,
     last: Result<usize, ErrorKind>,
@@ -121,7 +121,7 @@ impl End {
     }
 }
 
-/// What must hold of the calls of any handler.
+/// Checks the properties that hold for the callbacks of any handler.
 fn check(said: &[Said], end: &End, taken: usize) {
     let mut got = Vec::new();
     let (mut is_full, mut has_ended) = (false, false);
@@ -199,15 +199,15 @@ fn step(reactor: &mut Reactor, world: &RefCell<World>, ends: &mut [End]) {
     turn(reactor);
 }
 
-/// Closes what is open, lets the peers read it all, and then ends them.
+/// Closes the open streams, lets the peers read everything, and then ends the peers.
 fn finish(reactor: &mut Reactor, world: &RefCell<World>, ends: &mut [End]) {
     for key in world.borrow().keys.iter().flatten() {
         if let Ok(mut stream) = reactor.stream(*key) {
             stream.close();
         }
     }
-    // Each round moves a socket's buffer of the output, which is bounded; but TCP sends when it
-    // thinks fit.
+    // Each round moves one socket buffer of the output, which is bounded. But TCP decides when it
+    // sends.
     let begun = Instant::now();
     let is_late = || begun.elapsed() > Duration::from_secs(30);
     while ends

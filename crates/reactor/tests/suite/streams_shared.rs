@@ -1,4 +1,4 @@
-//! Streams: bytes that many are sent, and handlers that others want called.
+//! Streams: bytes that are sent to many streams, and notifications of other streams' handlers.
 
 use std::{cell::Cell, rc::Rc, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Timeouts of streams, by a clock that is set by hand.
+//! Timeouts of streams, with a clock that the test moves.
 
 use std::{
     cell::{Cell, RefCell},
@@ -39,7 +39,7 @@ fn an_idle_stream_is_told_not_before_its_time_and_a_granule_late_at_most(build: 
     open(&mut reactor, IDLE, ours, Script::new(&log));
     log.take();
     advance(&mut reactor, &clock, Duration::from_millis(700));
-    // It moves with what is received.
+    // Received data extends it.
     peer.write(b"x");
     run_dry(&mut reactor);
     assert_eq!(log.take(), [Said::data(b"x")]);
@@ -73,7 +73,7 @@ fn a_stream_that_is_left_open_is_told_again(build: Build) {
             (vec![Said::Timeout(Timeout::Idle)], b"ping".to_vec())
         );
     }
-    // Sending is not hearing.
+    // Sent data does not extend the idle timeout.
     reactor.stream(key).unwrap().set_idle_timeout(Some(3 * SECOND));
     quiet(&mut reactor);
     advance(&mut reactor, &clock, 2 * SECOND);
@@ -120,7 +120,7 @@ fn a_paused_stream_and_an_ended_one_are_not_idle(build: Build) {
     assert_eq!(log.take()[0], Said::Timeout(Timeout::Idle));
 }
 
-/// The loop was busy for longer than the timeout, and the data waits in the socket.
+/// The loop was busy for longer than the timeout, and data waits in the socket.
 fn data_that_waits_comes_instead_of_the_timeout(build: Build) {
     let clock = HandClock::new();
     let mut reactor = build().clock(clock.clone()).events_per_turn(1).build().unwrap();
@@ -140,7 +140,8 @@ fn data_that_waits_comes_instead_of_the_timeout(build: Build) {
     assert_eq!(log.take(), vec![Said::data(b"in time"); 4]);
 }
 
-/// The wheel had given the stream up for due, and the data that came instead did not bring it back.
+/// Regression: the wheel had removed the stream as due. The data that arrived instead did not
+/// schedule it again.
 fn data_that_comes_instead_of_the_timeout_begins_it_anew(build: Build) {
     let (mut reactor, clock) = with_clock(build);
     let log = Log::new();
@@ -148,7 +149,7 @@ fn data_that_comes_instead_of_the_timeout_begins_it_anew(build: Build) {
     open(&mut reactor, IDLE, ours, Script::new(&log));
     quiet(&mut reactor);
     clock.advance(SECOND + GRANULE);
-    // The timer finds it due, and its driver comes in the next turn.
+    // The timer finds it due. Its driver is called in the next turn.
     turn(&mut reactor);
     assert_eq!(log.take(), [Said::Open]);
     peer.write(b"late");
@@ -182,7 +183,7 @@ fn an_end_that_comes_instead_of_the_timeout_is_not_followed_by_it(build: Build) 
     );
 }
 
-/// The same turn's look has found them due already.
+/// The scan of the same turn has already found them due.
 fn what_is_set_anew_or_paused_is_not_told_of_the_old_timeout(build: Build) {
     let (mut reactor, clock) = with_clock(build);
     let log = Log::new();
@@ -211,7 +212,7 @@ fn what_is_set_anew_or_paused_is_not_told_of_the_old_timeout(build: Build) {
     assert_eq!(told.len(), 3, "{told:?}");
 }
 
-/// Like data that waits: a loop that was busy must not tell of a peer that has read meanwhile.
+/// Like waiting data: a busy loop must not report a stall if the peer has read meanwhile.
 fn a_socket_that_has_room_again_comes_instead_of_the_stall(build: Build) {
     let (mut reactor, clock) = with_clock(build);
     let log = Log::new();
@@ -256,7 +257,7 @@ fn output_that_is_not_taken_is_told_and_progress_begins_anew(build: Build) {
     assert_eq!(log.take(), [Said::Timeout(Timeout::WriteStall), reason, Said::Dropped]);
 }
 
-/// It is another's call that fills the socket.
+/// Calls of other handlers fill the socket.
 fn a_stall_of_what_others_send_is_told_too(build: Build) {
     let (mut reactor, clock) = with_clock(build);
     let log = Log::new();
@@ -289,7 +290,7 @@ fn many_streams_time_out_in_one_look(build: Build) {
     let (mut reactor, clock) = with_clock(build);
     let log = Log::new();
     let mut peers = Vec::new();
-    // No deadline is at a granule's very end, so the next end is the same for all.
+    // No deadline is at the very end of a granule, so all expire at the end of the same one.
     clock.advance(TICK);
     for _ in 0..50 {
         let (ours, peer) = tcp();
@@ -353,7 +354,7 @@ fn a_clock_that_panics_costs_one_stream(build: Build) {
     assert_eq!(reactor.stats().subscribers, 1);
 }
 
-/// An address that answers nothing: the backlog of a listener that nobody accepts from is full.
+/// An address that does not answer: the backlog of a listener without accepts is full.
 fn a_connection_that_nobody_answers_times_out(build: Build) {
     let (mut reactor, clock) = with_clock(build);
     let log = Log::new();
@@ -367,7 +368,7 @@ fn a_connection_that_nobody_answers_times_out(build: Build) {
     rustix::net::listen(&socket, 0).unwrap();
     let to = std::net::SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
     let connector = Connector::tcp(to).timeout(Some(SECOND));
-    // With a backlog of zero the kernel still completes one, perhaps two.
+    // With a backlog of zero the kernel still completes one connection, sometimes two.
     let scripts = 4;
     for _ in 0..scripts {
         connector.connect(Script::new(&log), &mut reactor).map_err(|e| e.reason).unwrap();
@@ -382,8 +383,8 @@ fn a_connection_that_nobody_answers_times_out(build: Build) {
     assert_eq!(log.take(), vec![expected; scripts - opened].concat());
 }
 
-/// Twelve messages that come together, each of which keeps its handler busy: the first ones'
-/// answers are out when the last one is handled.
+/// Twelve messages arrive together, and each keeps its handler busy. The first answers are sent
+/// before the last message is handled.
 fn answers_do_not_wait_for_a_long_turn(build: Build) {
     const STREAMS: usize = 12;
     let mut reactor = build().build().unwrap();
@@ -395,7 +396,7 @@ fn answers_do_not_wait_for_a_long_turn(build: Build) {
         peers.borrow_mut().push(peer);
         let (peers, handled, answered) = (peers.clone(), handled.clone(), answered.clone());
         let script = Script::new(&log).on_data(move |stream, input| {
-            // It works, for far longer than an answer may wait for company.
+            // It works for far longer than an answer may be delayed to gather more.
             let start = Instant::now();
             while start.elapsed() < TICK {}
             handled.set(handled.get() + 1);

@@ -1,4 +1,4 @@
-//! Timers: limits, bounds of one turn, and what comes back when one is refused.
+//! Timers: limits, bounds of one turn, and the values that a rejected timer returns.
 
 use std::{cell::Cell, io, rc::Rc, time::Duration};
 
@@ -89,7 +89,7 @@ fn timers_left_over_go_before_the_events_of_the_next_turn(build: Build) {
     assert_eq!(log.take(), ["first", "second", "event"]);
 }
 
-// libuv: idle starvation. A timer that is always due starves nothing.
+// libuv: idle handlers must not starve. A timer that is always due starves nothing.
 fn an_always_due_timer_starves_neither_events_nor_other_timers_nor_closures(build: Build) {
     let clock = HandClock::new();
     let mut reactor = build().clock(clock.clone()).timers_per_turn(2).build().unwrap();
@@ -138,7 +138,7 @@ fn a_thousand_timers_are_started_moved_and_cancelled(build: Build) {
             reactor.after(delay, move || log.note(place)).unwrap()
         })
         .collect();
-    // A third is cancelled, a third goes to the end in reverse order.
+    // A third is cancelled, and a third is moved to the end in reverse order.
     for place in (0..COUNT).filter(|place| place % 3 == 0) {
         reactor.cancel(keys[place]).unwrap();
     }
@@ -176,7 +176,7 @@ fn a_delay_beyond_all_counting_never_ends(build: Build) {
     assert_eq!(reactor.run_once(None).unwrap(), 1, "they neither fire nor overflow");
     clock.advance(Duration::from_secs(1 << 32));
     assert_eq!((reactor.run_once(NOW).unwrap(), log.len()), (0, 0));
-    // A sooner one among them works.
+    // An earlier timer among them fires.
     let sooner = log.clone();
     reactor.after(MS, move || sooner.note(MS)).unwrap();
     clock.advance(MS);
@@ -204,8 +204,8 @@ fn a_turn_bounds_the_timers_that_a_handler_resets_to_now(build: Build) {
     reactor.cancel(key).unwrap();
 }
 
-// corosio: its select backend fired no timer for as long as handlers posted. Here they post and
-// defer for ever, and descriptors are ready in every turn, more than one turn takes.
+// corosio: its select backend fired no timers while handlers kept posting. Here handlers post and
+// defer forever, and every turn has more ready descriptors than it takes.
 fn no_timer_waits_for_handlers_that_post_and_defer_for_ever(build: Build) {
     fn post_again(remote: &windlass::Remote) {
         let next = remote.clone();

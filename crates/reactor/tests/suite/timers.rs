@@ -1,4 +1,4 @@
-//! Timers: order, beats, cancel and reset, and how long a key lives.
+//! Timers: order, periods, cancel and reset, and the validity of keys.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ const MS: Duration = Duration::from_millis(1);
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A reactor whose time the test moves.
+/// A reactor whose clock the test moves.
 fn by_hand(build: Build) -> (HandClock, Reactor) {
     let clock = HandClock::new();
     let reactor = build().clock(clock.clone()).build().unwrap();
     (clock, reactor)
 }
 
-/// A handler that notes a name.
+/// A handler that writes a name to the log.
 fn note<T: Copy + 'static>(log: &Log<T>, name: T) -> impl FnMut() + use<T> {
     let log = log.clone();
     move || log.note(name)
@@ -126,7 +126,8 @@ fn beats_keep_their_places_and_missed_ones_are_counted(build: Build) {
         clock.advance(advance * MS);
         reactor.run_once(NOW).unwrap();
     }
-    // At 10, at 22, at 29 none, at 30, at 65 (40, 50 and 60 were due: two are passed over), at 70.
+    // Fires at 10, 22, 30, 65 and 70, not at 29. At 65 the ticks of 40, 50 and 60 are due: one
+    // event reports the first and two missed.
     assert_eq!(log.take(), [(10, 0), (20, 0), (30, 0), (40, 2), (70, 0)]);
     assert_eq!(reactor.stats().timers, 1);
     reactor.cancel(key).unwrap();
@@ -147,7 +148,7 @@ fn a_cancelled_timer_is_dropped_at_once_and_silent(build: Build) {
     assert_eq!((reactor.run_once(NOW).unwrap(), log.len()), (0, 0));
 }
 
-// libuv: one timer closes another that is due in the same turn.
+// libuv: a timer closes another that is due in the same turn.
 fn a_timer_cancels_another_that_is_due_in_the_same_turn(build: Build) {
     let (clock, mut reactor) = by_hand(build);
     let log = Log::new();

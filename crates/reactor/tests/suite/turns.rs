@@ -1,4 +1,4 @@
-//! What a turn costs and counts: clock readings, statistics, busy polling, the watchdog.
+//! The costs and counts of a turn: clock readings, statistics, busy polling, the watchdog.
 
 use std::{
     thread,
@@ -29,7 +29,7 @@ fn no_clock_is_read_in_a_turn_without_timer_and_watchdog(build: Build) {
         reactor.run_once(NOW).unwrap();
     }
     assert_eq!((log.len(), clock.reads()), (6, 0));
-    // Nor where handlers register, defer and delete.
+    // The same if handlers register, defer and delete.
     let handler = |fd: &mut Shared, event: windlass::Event, mut turn: Turn<'_, Reactor>| {
         drain(fd);
         turn.defer(|_: Turn<'_, _>| {}).unwrap();
@@ -221,7 +221,7 @@ fn a_busy_polling_reactor_sees_events_timers_and_timeouts(build: Build) {
     assert_eq!(log.take(), ["event", "timer"]);
 }
 
-/// A thread's state and its processor time in ticks (proc_pid_stat(5)).
+/// A thread's state and its processor time in clock ticks (proc_pid_stat(5)).
 fn state_and_ticks(task: &std::path::Path) -> (char, u64) {
     let stat =
         std::fs::read_to_string(std::path::Path::new("/proc").join(task).join("stat")).unwrap();
@@ -233,7 +233,7 @@ fn state_and_ticks(task: &std::path::Path) -> (char, u64) {
     )
 }
 
-/// The end of such a spin cannot be computed, and was taken for the start.
+/// Regression: the end of such a busy poll overflows, and was computed as its start.
 fn the_longest_busy_poll_spins_until_something_comes(build: Build) {
     let mut reactor = build().busy_poll(Duration::MAX).build().unwrap();
     let remote = reactor.remote();
@@ -244,7 +244,7 @@ fn the_longest_busy_poll_spins_until_something_comes(build: Build) {
         let spins = loop {
             match state_and_ticks(&task) {
                 (_, ticks) if ticks >= first + 3 => break true,
-                // One that sleeps for another reason, before the wait, does so for a short time.
+                // A thread that sleeps for another reason, before the wait, does so only briefly.
                 ('S', _) if asleep == 1000 => break false,
                 ('S', _) => asleep += 1,
                 _ => asleep = 0,
@@ -297,7 +297,7 @@ fn a_reactor_says_whose_clock_it_goes_by(build: Build) {
     assert!(build().clock(clock).build().unwrap().has_own_clock());
 }
 
-/// Rule 9, and how it is kept: a later turn has a later time.
+/// Rule 9, and its enforcement: a later turn has a later time.
 fn a_timer_that_a_turn_starts_waits_for_a_clock_that_stands_still(build: Build) {
     let clock = HandClock::new();
     let mut reactor = build().clock(clock.clone()).build().unwrap();

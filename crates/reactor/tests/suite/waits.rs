@@ -1,4 +1,4 @@
-//! How long a turn waits. Only lower bounds are asserted: a machine may always be late.
+//! The duration of waits. The tests check only lower bounds, because a loaded machine may be late.
 
 use std::{
     sync::{
@@ -127,7 +127,7 @@ fn a_cancelled_timer_neither_fires_nor_ends_a_wait(build: Build) {
     assert!(start.elapsed() >= 5 * MS, "its deadline is forgotten");
 }
 
-// libuv: huge timeouts. A wait of all time is one for ever, and events end it.
+// libuv: huge timeouts. The longest timeout waits forever, and events end the wait.
 fn a_huge_timeout_is_one_for_ever(build: Build) {
     for span in [
         Duration::MAX,
@@ -139,7 +139,7 @@ fn a_huge_timeout_is_one_for_ever(build: Build) {
         let log = Log::new();
         noting(&mut reactor, &ready(), &log, ());
         assert_eq!(reactor.run_once(span).unwrap(), 1);
-        // With nothing ready it waits until somebody comes.
+        // Without events it waits until another thread stops it.
         let stop = reactor.stop_handle();
         let stopper = thread::spawn(move || stop.stop());
         assert_eq!(reactor.run_once(span).unwrap(), 0);
@@ -169,30 +169,30 @@ extern "C" fn count_interrupt(_: libc::c_int) {
     INTERRUPTS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Installs a handler that interrupts system calls: without `SA_RESTART`.
+/// Installs a handler without `SA_RESTART`, so its signal interrupts system calls.
 fn interrupt_on(signal: i32) {
     let handler: extern "C" fn(libc::c_int) = count_interrupt;
     // SAFETY: all zeros are a valid sigaction: no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as usize;
-    // SAFETY: the handler does one atomic addition, which may be done in a signal handler.
+    // SAFETY: the handler does one atomic addition, which is async-signal-safe.
     let outcome = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     assert_eq!(outcome, 0);
 }
 
-/// Sends a signal to a thread again and again until told to stop.
+/// Sends a signal to a thread repeatedly until told to stop.
 fn pester(signal: i32, enough: &AtomicBool, thread: libc::pthread_t) {
     while !enough.load(Ordering::Acquire) {
-        // SAFETY: the thread is alive: it joins this one before it ends.
+        // SAFETY: the thread is alive, because it joins this one before it ends.
         unsafe { libc::pthread_kill(thread, signal) };
         thread::yield_now();
     }
 }
 
-/// Runs something on this thread while signals interrupt it.
+/// Runs a closure on this thread while signals interrupt it.
 pub(crate) fn interrupted(run: impl FnOnce()) {
     interrupt_on(libc::SIGURG);
-    // SAFETY: it has no preconditions.
+    // SAFETY: the call has no preconditions.
     let this = unsafe { libc::pthread_self() };
     let enough = Arc::new(AtomicBool::new(false));
     let told = enough.clone();
@@ -208,7 +208,7 @@ fn interrupts_neither_end_nor_stretch_a_wait(build: Build) {
     interrupt_on(libc::SIGURG);
     let mut reactor = build().build().unwrap();
     noting(&mut reactor, &idle(), &Log::new(), ());
-    // SAFETY: it has no preconditions.
+    // SAFETY: the call has no preconditions.
     let this = unsafe { libc::pthread_self() };
     let enough = Arc::new(AtomicBool::new(false));
     let told = enough.clone();
@@ -217,7 +217,7 @@ fn interrupts_neither_end_nor_stretch_a_wait(build: Build) {
     while INTERRUPTS.load(Ordering::Relaxed) == 0 {}
     let before = INTERRUPTS.load(Ordering::Relaxed);
     let start = Instant::now();
-    // That it comes back at all, while the signals go on, is what "not stretched" means here.
+    // If each signal restarted the full timeout, this call would never return.
     assert_eq!(reactor.run_once(span).unwrap(), 0);
     assert!(start.elapsed() >= span, "not ended early");
     assert!(INTERRUPTS.load(Ordering::Relaxed) > before, "it was interrupted");
@@ -230,7 +230,7 @@ fn interrupts_neither_end_nor_stretch_a_wait(build: Build) {
         assert_eq!(reactor.run_once(None).unwrap(), 0);
     }
     assert!(log.take()[0] - start >= span);
-    // A wait for ever is ended by a stop alone.
+    // A wait without a timeout ends only by a stop.
     let stop = reactor.stop_handle();
     let counted = INTERRUPTS.load(Ordering::Relaxed);
     let stopper = thread::spawn(move || {
