@@ -64,7 +64,6 @@ pub(crate) fn a_closure_posted_to_the_parent_is_not_dropped_by_a_child(backend: 
     assert_eq!((RUN.load(Ordering::Relaxed), DROPPED.load(Ordering::Relaxed)), (1, 1));
 }
 
-/// A reactor that is a thread's goes when the thread ends, and so when the process exits.
 /// A reactor in a thread-local variable is dropped when the thread ends, and so also when the
 /// process exits.
 pub(crate) fn a_childs_exit_drops_no_registration_of_the_parent(backend: Backend) {
