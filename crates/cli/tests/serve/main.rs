@@ -1,5 +1,6 @@
 //! `windlass serve` as its users see it: the real program, real sockets.
 
+mod hangup;
 mod harness;
 #[path = "../../../reactor/tests/common/rings.rs"]
 mod rings;
@@ -14,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use hangup::with_default_hangup;
 use harness::{
     Running, Server, number_before, pattern, windlass, windlass_under_ulimit, with_arguments,
 };
@@ -199,7 +201,9 @@ fn a_signal_stops_it_cleanly_with_connections_open() {
     for (signal, name) in
         [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT"), (Signal::HUP, "SIGHUP")]
     {
-        let server = Server::start(&["--mode", "raw"]);
+        let arguments =
+            ["serve", "--listen", "127.0.0.1:0", "--mode", "raw", "--drain-timeout", "0"];
+        let server = Server::of(with_default_hangup(windlass(&arguments)));
         let mut client = server.connect();
         ping(&mut client);
         let (status, line) = server.stop(signal);
@@ -240,8 +244,17 @@ fn who_hits_the_connection_limit_is_told_which_option_to_raise() {
 
 #[test]
 fn the_log_says_things_plainly() {
-    let server =
-        Server::start(&["--log-level", "debug", "--mode", "chat", "--drain-timeout", "60"]);
+    let server = Server::of(with_default_hangup(windlass(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--log-level",
+        "debug",
+        "--mode",
+        "chat",
+        "--drain-timeout",
+        "60",
+    ])));
     let mut lines = Vec::new();
     for path in ["/room/lobby", "/echo"] {
         let mut client = server.connect();

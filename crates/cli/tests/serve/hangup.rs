@@ -1,0 +1,22 @@
+//! `SIGHUP` in programs that a test starts.
+
+#![allow(unsafe_code, reason = "signal(2) in a child between fork(2) and execve(2)")]
+
+use std::{io, os::unix::process::CommandExt as _, process::Command};
+
+/// Restores the default action of `SIGHUP` in the program. It is ignored if the tests themselves
+/// were started by `nohup`, and the program then ignores it too.
+pub(crate) fn with_default_hangup(mut command: Command) -> Command {
+    // SAFETY: `restore` makes one system call, allocates nothing and takes no lock. It may run in a
+    // child of a process with threads.
+    unsafe { command.pre_exec(restore) };
+    command
+}
+
+fn restore() -> io::Result<()> {
+    // SAFETY: the default action involves no handler of this program.
+    match unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) } {
+        libc::SIG_ERR => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
