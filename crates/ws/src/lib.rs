@@ -15,27 +15,20 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
-mod close;
-mod config;
 #[cfg(feature = "deflate")]
 pub mod deflate;
 mod engine;
-mod error;
-mod frame;
 pub mod handshake;
-mod mask;
-mod message;
-mod scratch;
-mod utf8;
-mod violation;
+mod protocol;
 
-pub use close::{Close, CloseCode};
-pub use config::{Config, Limits, Role};
-pub use engine::{Binary, End, Engine, Event, Outbox, Outcome, Pass, Received, Text};
-pub use error::SendError;
-pub use frame::{FrameHeader, HEADER_LEN_MAX, Opcode};
-pub use mask::mask;
-pub use message::Message;
-pub use scratch::Scratch;
-pub use utf8::Utf8;
-pub use violation::Violation;
+pub use engine::{
+    Binary, Config, End, Engine, Event, Limits, Message, Outbox, Outcome, Pass, Received, Role,
+    Scratch, SendError, Text,
+};
+pub use protocol::{
+    close::{Close, CloseCode},
+    frame::{FrameHeader, HEADER_LEN_MAX, Opcode},
+    mask::mask,
+    utf8::Utf8,
+    violation::Violation,
+};

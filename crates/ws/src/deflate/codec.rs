@@ -6,13 +6,13 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use zlib_rs::Deflate;
 
+use super::codec_pool::{INFLATE_INPUT_COST, Resident, Shared};
 use super::config::{
     Agreement, BITS_MAX, BITS_MIN, Compressor, DeflateConfig, LEVEL_MIN, QUICK_LEN,
 };
 use super::history::History;
-use super::shared::{INFLATE_INPUT_COST, Resident, Shared};
 use super::{compress, inflate};
-use crate::Violation;
+use crate::protocol::violation::Violation;
 
 /// Compresses the messages that one connection sends, and decompresses those it receives, as the
 /// handshake agreed.

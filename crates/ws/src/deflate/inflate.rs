@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use zlib_rs::{Inflate, InflateFlush, Status};
 
 use super::history::History;
-use crate::Violation;
+use crate::protocol::violation::Violation;
 
 /// The bytes that senders omit at the end of a message (RFC 7692 section 7.2.2). They are the
 /// lengths of an empty stored block, whose header the message contains. The last byte is our

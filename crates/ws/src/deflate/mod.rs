@@ -13,13 +13,12 @@
 //! a connection before it reads for it. This step is skipped while the same connection continues.
 
 mod codec;
+mod codec_pool;
 mod compress;
-mod config;
+pub(crate) mod config;
 mod history;
 mod inflate;
-pub(crate) mod negotiate;
-mod shared;
 
 pub use codec::Codec;
+pub use codec_pool::{CodecBytes, INFLATE_INPUT_COST, Shared};
 pub use config::{Agreement, Compressor, DeflateConfig};
-pub use shared::{CodecBytes, INFLATE_INPUT_COST, Shared};

@@ -3,7 +3,12 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::{Opcode, Utf8, Violation, frame::CONTROL_LEN_MAX, mask};
+use crate::protocol::{
+    frame::{CONTROL_LEN_MAX, Opcode},
+    mask,
+    utf8::Utf8,
+    violation::Violation,
+};
 
 /// The room before an assembled payload, for the longest header of a reply.
 pub(crate) const HEAD_ROOM: usize = 10;

@@ -1,11 +1,17 @@
 //! Ping, Pong and Close (RFC 6455 section 5.5).
 
+use super::scratch::Output;
 use super::{
     CLOSE_RECEIVED, CLOSE_SENT, Engine, Outbox,
     event::Found,
     pass::{Lane, fail},
 };
-use crate::{Close, CloseCode, Opcode, Violation, frame::write_plain, mask, scratch::Output};
+use crate::protocol::{
+    close::{Close, CloseCode},
+    frame::{Opcode, write_plain},
+    mask,
+    violation::Violation,
+};
 
 /// Where the payload of a complete control frame lies.
 #[derive(Clone, Copy, Debug)]

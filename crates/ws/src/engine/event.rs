@@ -6,7 +6,8 @@ use core::{
     ops::{Deref, DerefMut},
 };
 
-use crate::{Close, Opcode, Outbox, SendError, Violation};
+use super::{Outbox, error::SendError};
+use crate::protocol::{close::Close, frame::Opcode, violation::Violation};
 
 /// An event of a [`Pass`](crate::Pass).
 #[derive(Debug)]

@@ -7,25 +7,34 @@
 //! one write sends them.
 
 mod assembly;
-mod compressed;
+mod config;
 mod control;
+mod deflate;
+mod error;
 mod event;
+mod message;
 mod outbox;
 mod pass;
-mod pieces;
+mod scratch;
+mod slow_path;
 
 use alloc::{boxed::Box, sync::Arc};
 use core::fmt;
 
-pub(crate) use assembly::Assembly;
+pub use config::{Config, Limits, Role};
+pub use error::SendError;
 pub use event::{Binary, Event, Received, Text};
+pub use message::Message;
 pub use outbox::Outbox;
 pub use pass::{End, Outcome, Pass};
+pub use scratch::Scratch;
 
-use crate::{
-    CloseCode, Config, HEADER_LEN_MAX, Message, Role, Scratch, SendError, Violation,
-    frame::CONTROL_LEN_MAX,
+use crate::protocol::{
+    close::CloseCode,
+    frame::{CONTROL_LEN_MAX, HEADER_LEN_MAX},
+    violation::Violation,
 };
+use assembly::Assembly;
 
 /// This side has sent its Close frame.
 const CLOSE_SENT: u8 = 1;

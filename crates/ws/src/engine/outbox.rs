@@ -2,12 +2,18 @@
 
 use core::fmt;
 
-use super::{CLOSE_SENT, DEFLATE, Engine, event::Received};
-use crate::{
-    CloseCode, FrameHeader, HEADER_LEN_MAX, Message, Opcode, Role, SendError,
-    frame::CONTROL_LEN_MAX,
-    mask,
+use super::{
+    CLOSE_SENT, DEFLATE, Engine,
+    config::Role,
+    error::SendError,
+    event::Received,
+    message::Message,
     scratch::{Output, Place},
+};
+use crate::protocol::{
+    close::CloseCode,
+    frame::{CONTROL_LEN_MAX, FrameHeader, HEADER_LEN_MAX, Opcode},
+    mask,
 };
 
 /// Shorter messages that arrived in pieces are copied. Sending each one from its own buffer would

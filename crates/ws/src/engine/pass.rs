@@ -4,13 +4,13 @@ use core::{fmt, ops::Range};
 
 use super::{
     Engine, Outbox,
+    error::SendError,
     event::{Binary, Event, Payload},
-    pieces::next_otherwise,
+    message::Message,
+    scratch::{Held, Output, Scratch},
+    slow_path::next_otherwise,
 };
-use crate::{
-    CloseCode, Message, Scratch, SendError, Violation, mask,
-    scratch::{Held, Output},
-};
+use crate::protocol::{close::CloseCode, mask, violation::Violation};
 
 /// How the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

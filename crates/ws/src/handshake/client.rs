@@ -7,13 +7,15 @@ use core::fmt;
 use super::extensions::Extensions;
 use super::fields::{FieldError, Known, check_own, write_line};
 use super::head::HeadLimits;
+#[cfg(feature = "deflate")]
+use super::negotiate;
 use super::request::content_length;
 use super::response::Response;
 use super::syntax::{is_token, is_value_byte};
 use super::upgrade::lists;
 use super::{PROTOCOLS_MAX, key, target};
 #[cfg(feature = "deflate")]
-use crate::deflate::{Agreement, DeflateConfig, negotiate};
+use crate::deflate::{Agreement, DeflateConfig};
 
 /// A client's upgrade request. It also checks the server's response.
 ///

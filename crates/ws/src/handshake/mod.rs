@@ -35,33 +35,30 @@
 //! # Ok::<(), windlass_ws::handshake::AcceptError>(())
 //! ```
 
+mod answer;
 mod client;
 mod extensions;
+mod fast_path;
 mod fields;
 mod head;
+mod head_reader;
 mod key;
-mod parts;
-mod reader;
+#[cfg(feature = "deflate")]
+mod negotiate;
 mod rejection;
 mod request;
 mod response;
 mod syntax;
 mod target;
 mod upgrade;
-mod whole;
 
+pub use answer::accept_value;
 #[cfg(feature = "deflate")]
-pub(crate) use extensions::{Extension, Value};
-#[cfg(feature = "deflate")]
-pub(crate) use fields::decimal;
-
+pub use answer::answer_extensions;
 pub use client::{ClientRequest, HandshakeError, RequestError, Upgraded};
 pub use fields::{Header, Headers};
 pub use head::HeadLimits;
-pub use parts::accept_value;
-#[cfg(feature = "deflate")]
-pub use parts::answer_extensions;
-pub use reader::HeadReader;
+pub use head_reader::HeadReader;
 pub use rejection::Rejection;
 pub use request::{Body, Request};
 pub use response::Response;

@@ -1,12 +1,12 @@
 //! A request, as a server reads it.
 
+use super::fast_path::{self, Whole};
 use super::fields::{Headers, Known, names};
 use super::head::{self, HeadError, HeadLimits, Scanner};
 use super::rejection::Rejection;
 use super::syntax::{ascii, is_token, trim};
 use super::target::{self, Target};
 use super::upgrade::Upgrade;
-use super::whole::{self, Whole};
 
 /// The headers that may occur only once in a request. The first three decide where the request goes
 /// and how long it is.
@@ -76,7 +76,7 @@ impl<'a> Request<'a> {
     ///
     /// A [`Rejection`], possibly before the head is complete.
     pub fn parse(bytes: &'a [u8], limits: &HeadLimits) -> Result<Option<(Self, usize)>, Rejection> {
-        if let Some(Whole { first_line, headers, len }) = whole::read(bytes, limits, SINGLE) {
+        if let Some(Whole { first_line, headers, len }) = fast_path::read(bytes, limits, SINGLE) {
             return Ok(Some((Self::of(FirstLine::read(first_line, limits)?, headers)?, len)));
         }
         match Scanner::new().scan(bytes, limits)? {

@@ -3,10 +3,10 @@
 use alloc::vec::Vec;
 use core::fmt;
 
+#[cfg(feature = "deflate")]
+use super::answer;
 use super::extensions::Extensions;
 use super::fields::{FieldError, Headers, Known, check_own, write_line};
-#[cfg(feature = "deflate")]
-use super::parts;
 use super::rejection::Rejection;
 use super::request::{Body, Request};
 use super::syntax::{ascii, elements, is_token, trim};
@@ -236,7 +236,7 @@ impl<'a> Upgrade<'a> {
     fn answer_deflate(&self, config: &DeflateConfig, out: &mut Vec<u8>) -> Option<Agreement> {
         let start = out.len();
         out.extend_from_slice(b"Sec-WebSocket-Extensions: ");
-        let agreement = parts::answer_offers(
+        let agreement = answer::answer_offers(
             self.request.headers.all(const { Known::of("Sec-WebSocket-Extensions") }),
             config,
             out,

@@ -1,6 +1,6 @@
 //! The header of a frame (RFC 6455 section 5.2).
 
-use crate::Violation;
+use super::violation::Violation;
 
 /// The longest header: two bytes, a length of eight bytes and a key of four.
 pub const HEADER_LEN_MAX: usize = 14;

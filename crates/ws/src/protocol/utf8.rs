@@ -1,6 +1,6 @@
 //! UTF-8 that arrives in pieces.
 
-use crate::Violation;
+use super::violation::Violation;
 
 /// Validates text that arrives in pieces. It fails at the first byte that no valid text can have
 /// there.

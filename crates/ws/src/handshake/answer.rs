@@ -54,7 +54,7 @@ pub(super) fn answer_offers<'a>(
     config: &crate::deflate::DeflateConfig,
     out: &mut alloc::vec::Vec<u8>,
 ) -> Option<crate::deflate::Agreement> {
-    use crate::deflate::negotiate;
+    use super::negotiate;
     values
         .into_iter()
         .flat_map(super::extensions::Extensions::new)

@@ -2,8 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::config::{Agreement, BITS_MAX, BITS_MIN, DeflateConfig};
-use crate::handshake::{Extension, Value, decimal};
+use super::extensions::{Extension, Value};
+use super::fields::decimal;
+use crate::deflate::config::{Agreement, BITS_MAX, BITS_MIN, DeflateConfig};
 
 /// The extension's name.
 pub(crate) const NAME: &str = "permessage-deflate";

@@ -1,8 +1,8 @@
 //! permessage-deflate in the engine (RFC 7692). Without the feature nothing is compressed, and RSV1
 //! is a reserved bit.
 
-use super::{Engine, Outbox, pieces::Steps};
-use crate::{Opcode, Violation};
+use super::{Engine, Outbox, slow_path::Steps};
+use crate::protocol::{frame::Opcode, violation::Violation};
 
 #[cfg(feature = "deflate")]
 impl Outbox<'_> {
@@ -11,7 +11,7 @@ impl Outbox<'_> {
         let Some(codec) = &mut self.engine.codec else { return false };
         let local = &mut self.out.local;
         let start = local.len();
-        local.resize(start + crate::HEADER_LEN_MAX, 0);
+        local.resize(start + crate::protocol::frame::HEADER_LEN_MAX, 0);
         if codec.compress(&mut self.out.shared, payload, local) {
             self.frame_around(opcode, true, start);
             true

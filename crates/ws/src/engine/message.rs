@@ -2,7 +2,7 @@
 
 use alloc::{string::String, vec::Vec};
 
-use crate::{FrameHeader, HEADER_LEN_MAX, Opcode};
+use crate::protocol::frame::{FrameHeader, HEADER_LEN_MAX, Opcode};
 
 /// A message to send. It borrows its payload: `Message::from(&string)` is text,
 /// `Message::from(&vector)` is binary.

@@ -7,12 +7,15 @@ use super::{
     control::Control,
     event::{Found, Payload},
     pass::{BINARY, Lane, Short, TEXT, fail},
-};
-use crate::{
-    FrameHeader, HEADER_LEN_MAX, Opcode, Violation,
-    frame::{CONTROL_LEN_MAX, First, parse_with, plain_len, write_plain},
-    mask,
     scratch::{Output, Place},
+};
+use crate::protocol::{
+    frame::{
+        CONTROL_LEN_MAX, First, FrameHeader, HEADER_LEN_MAX, Opcode, parse_with, plain_len,
+        write_plain,
+    },
+    mask,
+    violation::Violation,
 };
 
 /// The source of the next event.

@@ -3,7 +3,8 @@
 use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 
-use crate::{Outcome, engine::Assembly, frame::CONTROL_LEN_MAX};
+use super::{assembly::Assembly, pass::Outcome};
+use crate::protocol::frame::CONTROL_LEN_MAX;
 
 /// The most spare buffers for messages in pieces.
 const SPARES_MAX: usize = 32;

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::CloseCode;
+use super::close::CloseCode;
 
 /// How the peer broke the protocol or a limit of this endpoint. The connection has failed (RFC 6455
 /// section 7.1.7).

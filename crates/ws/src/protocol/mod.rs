@@ -1,0 +1,8 @@
+//! The parts of RFC 6455 that need no state of a connection: frame headers, masking, UTF-8, close
+//! codes and violations.
+
+pub(crate) mod close;
+pub(crate) mod frame;
+pub(crate) mod mask;
+pub(crate) mod utf8;
+pub(crate) mod violation;
