@@ -6,9 +6,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use zlib_rs::Deflate;
 
-use super::codec_pool::{INFLATE_INPUT_COST, Resident, Shared};
+use super::codec_pool::{INFLATE_INPUT_COST, Shared, StreamPosition};
 use super::config::{
-    Agreement, BITS_MAX, BITS_MIN, Compressor, DeflateConfig, LEVEL_MIN, QUICK_LEN,
+    Agreement, BITS_MAX, BITS_MIN, Compressor, DeflateConfig, FULL_LEVEL_LEN_MAX, LEVEL_MIN,
 };
 use super::history::History;
 use super::{compress, inflate};
@@ -20,28 +20,28 @@ use crate::protocol::violation::Violation;
 /// Neither allocates per message once the buffers have grown. The memory belongs to [`Shared`]; the
 /// module's documentation lists what each connection has of its own.
 pub struct Codec {
-    sender: Sender,
+    compressor: SendCompressor,
     /// The window for sending, in bits: 9 to 15.
     bits: u8,
     level: u8,
     threshold: usize,
-    receiver: Option<Receiver>,
+    receive_context: Option<ReceiveContext>,
 }
 
-enum Sender {
+enum SendCompressor {
     Shared,
     /// Created when the first message is compressed.
     Dedicated(Option<Deflate>),
 }
 
 /// The state for a peer that takes its context over.
-struct Receiver {
+struct ReceiveContext {
     history: History,
     stream: usize,
     messages: u64,
 }
 
-impl Receiver {
+impl ReceiveContext {
     fn new(bits: u8) -> Self {
         static STREAMS: AtomicUsize = AtomicUsize::new(0);
         // zlib uses 9 bits when told 8, and some peers do not know that.
@@ -49,8 +49,8 @@ impl Receiver {
         Self { history, stream: STREAMS.fetch_add(1, Ordering::Relaxed), messages: 0 }
     }
 
-    fn resident(&self) -> Resident {
-        Resident { stream: self.stream, messages: self.messages }
+    fn position(&self) -> StreamPosition {
+        StreamPosition { stream: self.stream, messages: self.messages }
     }
 }
 
@@ -64,16 +64,16 @@ impl Codec {
         let client = (agreement.client_max_window_bits, agreement.client_no_context_takeover);
         let ((bits, forgets), (peer_bits, peer_forgets)) =
             if is_server { (server, client) } else { (client, server) };
-        let sender = match config.compressor {
-            Compressor::Dedicated if !forgets => Sender::Dedicated(None),
-            _ => Sender::Shared,
+        let compressor = match config.compressor {
+            Compressor::Dedicated if !forgets => SendCompressor::Dedicated(None),
+            _ => SendCompressor::Shared,
         };
         Self {
-            sender,
+            compressor,
             bits: bits.clamp(BITS_MIN, BITS_MAX),
             level: config.level(),
             threshold: config.threshold,
-            receiver: (!peer_forgets).then(|| Receiver::new(peer_bits)),
+            receive_context: (!peer_forgets).then(|| ReceiveContext::new(peer_bits)),
         }
     }
 
@@ -108,12 +108,12 @@ impl Codec {
             return true;
         }
         shared.bytes.deflated += payload.len() as u64;
-        match &mut self.sender {
-            Sender::Shared => {
-                let level = if payload.len() > QUICK_LEN { LEVEL_MIN } else { self.level };
-                compress::smaller(shared.compressor(self.bits, level), payload, out)
+        match &mut self.compressor {
+            SendCompressor::Shared => {
+                let level = if payload.len() > FULL_LEVEL_LEN_MAX { LEVEL_MIN } else { self.level };
+                compress::if_smaller(shared.compressor(self.bits, level), payload, out)
             }
-            Sender::Dedicated(slot) => {
+            SendCompressor::Dedicated(slot) => {
                 let deflate = slot.get_or_insert_with(|| {
                     compress::new(self.bits, self.level, compress::MEM_LEVEL_DEDICATED)
                 });
@@ -144,19 +144,22 @@ impl Codec {
         max: usize,
     ) -> Result<(), Violation> {
         let start = out.len();
-        let resident = shared.resident.take();
+        let position = shared.last_stream.take();
         let decoder = shared.inflate.get_or_insert_with(inflate::new);
-        let history = self.receiver.as_ref().map(|receiver| &receiver.history);
-        if resident.is_none() || resident != self.receiver.as_ref().map(Receiver::resident) {
+        let history = self.receive_context.as_ref().map(|context| &context.history);
+        if position.is_none()
+            || position != self.receive_context.as_ref().map(ReceiveContext::position)
+        {
             inflate::restart(decoder, history, &[])?;
         }
-        let (work, result) = inflate::Job::new(decoder, history, out, max).run(compressed);
+        let (work, result) =
+            inflate::MessageInflater::new(decoder, history, out, max).run(compressed);
         shared.bytes.inflated += (work as u64).max(compressed.len() as u64 * INFLATE_INPUT_COST);
         result?;
-        if let Some(receiver) = &mut self.receiver {
-            receiver.history.push(&out[start..]);
-            receiver.messages += 1;
-            shared.resident = Some(receiver.resident());
+        if let Some(context) = &mut self.receive_context {
+            context.history.push(&out[start..]);
+            context.messages += 1;
+            shared.last_stream = Some(context.position());
         }
         Ok(())
     }
@@ -168,8 +171,8 @@ impl fmt::Debug for Codec {
             .field("bits", &self.bits)
             .field("level", &self.level)
             .field("threshold", &self.threshold)
-            .field("dedicated", &matches!(self.sender, Sender::Dedicated(_)))
-            .field("remembers", &self.receiver.as_ref().map(|receiver| receiver.history.len()))
+            .field("dedicated", &matches!(self.compressor, SendCompressor::Dedicated(_)))
+            .field("remembers", &self.receive_context.as_ref().map(|context| context.history.len()))
             .finish_non_exhaustive()
     }
 }

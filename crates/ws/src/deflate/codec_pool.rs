@@ -36,14 +36,14 @@ pub const INFLATE_INPUT_COST: u64 = 16;
 #[derive(Default)]
 pub struct Shared {
     /// Most recently used first.
-    compressors: Vec<Entry>,
+    compressors: Vec<CachedCompressor>,
     pub(super) inflate: Option<Inflate>,
     /// The stream that the decompressor read last.
-    pub(super) resident: Option<Resident>,
+    pub(super) last_stream: Option<StreamPosition>,
     pub(super) bytes: CodecBytes,
 }
 
-struct Entry {
+struct CachedCompressor {
     bits: u8,
     level: u8,
     deflate: Deflate,
@@ -52,7 +52,7 @@ struct Entry {
 
 /// A stream and its read position. The connection may have continued elsewhere in between.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Resident {
+pub(super) struct StreamPosition {
     pub(super) stream: usize,
     pub(super) messages: u64,
 }
@@ -64,7 +64,7 @@ impl Shared {
         Self {
             compressors: Vec::new(),
             inflate: None,
-            resident: None,
+            last_stream: None,
             bytes: CodecBytes { inflated: 0, deflated: 0 },
         }
     }
@@ -78,27 +78,27 @@ impl Shared {
     /// The compressor for this window and level, reset so that it refers to no earlier message.
     pub(super) fn compressor(&mut self, bits: u8, level: u8) -> &mut Deflate {
         let place =
-            self.compressors.iter().position(|entry| (entry.bits, entry.level) == (bits, level));
+            self.compressors.iter().position(|cached| (cached.bits, cached.level) == (bits, level));
         let place = place.unwrap_or_else(|| {
             self.compressors.truncate(COMPRESSORS_MAX - 1);
             let deflate = compress::new(bits, level, compress::MEM_LEVEL_SHARED);
-            self.compressors.push(Entry { bits, level, deflate, used: false });
+            self.compressors.push(CachedCompressor { bits, level, deflate, used: false });
             self.compressors.len() - 1
         });
         self.compressors[..=place].rotate_right(1);
-        let entry = &mut self.compressors[0];
+        let cached = &mut self.compressors[0];
         // The reset also keeps one connection's messages from leaking into another's.
-        if entry.used {
-            entry.deflate.reset();
+        if cached.used {
+            cached.deflate.reset();
         }
-        entry.used = true;
-        &mut entry.deflate
+        cached.used = true;
+        &mut cached.deflate
     }
 }
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let compressors = self.compressors.iter().map(|entry| (entry.bits, entry.level));
+        let compressors = self.compressors.iter().map(|cached| (cached.bits, cached.level));
         f.debug_struct("Shared")
             .field("compressors", &compressors.collect::<Vec<_>>())
             .finish_non_exhaustive()
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     fn held(shared: &Shared) -> Vec<(u8, u8)> {
-        shared.compressors.iter().map(|entry| (entry.bits, entry.level)).collect()
+        shared.compressors.iter().map(|cached| (cached.bits, cached.level)).collect()
     }
 
     #[test]

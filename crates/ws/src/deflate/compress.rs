@@ -32,7 +32,7 @@ pub(super) fn new(bits: u8, level: u8, mem_level: i32) -> Deflate {
 /// Appends `payload` to `out`, compressed, without the tail. Returns `false` if the result would
 /// not be shorter than `payload`, or if zlib fails. Nothing is appended then, and `deflate` must be
 /// reset.
-pub(super) fn smaller(deflate: &mut Deflate, payload: &[u8], out: &mut Vec<u8>) -> bool {
+pub(super) fn if_smaller(deflate: &mut Deflate, payload: &[u8], out: &mut Vec<u8>) -> bool {
     let start = out.len();
     out.resize(start + payload.len() + TAIL.len(), 0);
     let (taken, made) = (deflate.total_in(), deflate.total_out());

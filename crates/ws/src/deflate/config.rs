@@ -15,7 +15,7 @@ pub(crate) const LEVEL_MIN: u8 = 2;
 /// The shared compressor compresses longer messages at the lowest level. Text of 1 MiB takes 12 ms
 /// at level 6. It takes 8 ms at level 2 and becomes 6 % longer (2026-11-22, a shared virtual
 /// machine with 2 cores).
-pub(crate) const QUICK_LEN: usize = 256 << 10;
+pub(crate) const FULL_LEVEL_LEN_MAX: usize = 256 << 10;
 
 /// Which compressor state a connection uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,12 +84,12 @@ impl DeflateConfig {
     }
 
     /// Whether this endpoint, as a server, compresses each message independently.
-    pub(crate) fn server_forgets(&self) -> bool {
+    pub(crate) fn server_no_takeover(&self) -> bool {
         self.server_no_context_takeover || self.compressor == Compressor::Shared
     }
 
     /// Whether this endpoint, as a client, compresses each message independently.
-    pub(crate) fn client_forgets(&self) -> bool {
+    pub(crate) fn client_no_takeover(&self) -> bool {
         self.client_no_context_takeover || self.compressor == Compressor::Shared
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn restart(
 }
 
 /// The decompression of one message from `inflate` to the end of `out`.
-pub(super) struct Job<'a> {
+pub(super) struct MessageInflater<'a> {
     inflate: &'a mut Inflate,
     history: Option<&'a History>,
     out: &'a mut Vec<u8>,
@@ -58,7 +58,7 @@ pub(super) struct Job<'a> {
     restarts: usize,
 }
 
-impl<'a> Job<'a> {
+impl<'a> MessageInflater<'a> {
     /// `inflate` must have been restarted with `history`, or its last output must be the end of
     /// `history`.
     pub(super) fn new(

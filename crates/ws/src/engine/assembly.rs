@@ -18,19 +18,19 @@ pub(crate) struct Assembly {
     /// [`HEAD_ROOM`] bytes, then the received payload, unmasked.
     pub(crate) bytes: Vec<u8>,
     /// The incomplete message, if any.
-    pub(crate) message: Option<Message>,
+    pub(crate) message: Option<PartialMessage>,
     /// The incomplete frame, if any.
-    pub(crate) frame: Option<Frame>,
+    pub(crate) frame: Option<PartialFrame>,
     /// The received payload of a control frame, unmasked.
     pub(crate) control: [u8; CONTROL_LEN_MAX],
     pub(crate) control_len: u8,
     /// The buffer was taken from the scratch for decompression.
-    pub(crate) is_warm: bool,
+    pub(crate) is_inflate_buffer: bool,
 }
 
 /// The incomplete message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Message {
+pub(crate) struct PartialMessage {
     pub(crate) text: bool,
     pub(crate) compressed: bool,
     pub(crate) fragments: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Message {
 
 /// The incomplete frame.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Frame {
+pub(crate) struct PartialFrame {
     pub(crate) opcode: Opcode,
     pub(crate) fin: bool,
     /// The masking key, rotated to the next byte.
@@ -56,7 +56,7 @@ impl Assembly {
             frame: None,
             control: [0; CONTROL_LEN_MAX],
             control_len: 0,
-            is_warm: false,
+            is_inflate_buffer: false,
         }
     }
 
@@ -72,7 +72,7 @@ impl Assembly {
     pub(crate) fn open(&mut self, text: bool, compressed: bool) {
         self.bytes.clear();
         self.bytes.resize(HEAD_ROOM, 0);
-        self.message = Some(Message { text, compressed, fragments: 0, utf8: Utf8::new() });
+        self.message = Some(PartialMessage { text, compressed, fragments: 0, utf8: Utf8::new() });
     }
 
     /// Appends a piece of a control frame.

@@ -3,8 +3,8 @@
 use super::scratch::Output;
 use super::{
     CLOSE_RECEIVED, CLOSE_SENT, Engine, Outbox,
-    event::Found,
-    pass::{Lane, fail},
+    event::EventContent,
+    pass::{PassInput, fail},
 };
 use crate::protocol::{
     close::{Close, CloseCode},
@@ -15,37 +15,40 @@ use crate::protocol::{
 
 /// Where the payload of a complete control frame lies.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Control {
+pub(super) enum ControlFrame {
     /// In the input. It is masked if there is a key.
     Input { opcode: Opcode, src: usize, len: usize, key: Option<[u8; 4]> },
     /// In the scratch, unmasked.
-    Held { opcode: Opcode, len: usize },
+    Assembled { opcode: Opcode, len: usize },
 }
 
-impl Control {
+impl ControlFrame {
     /// Sends the answer and returns the event.
-    pub(super) fn tell<'l>(
+    pub(super) fn answer<'l>(
         self,
-        lane: &'l mut Lane<'_>,
+        input: &'l mut PassInput<'_>,
         engine: &mut Engine,
         out: &mut Output,
-    ) -> Found<'l> {
+    ) -> EventContent<'l> {
         let outbox = Outbox { engine, out };
         match self {
-            Self::Held { opcode, len } => tell(opcode, outbox, None, &lane.held.control[..len]),
+            Self::Assembled { opcode, len } => {
+                control_event(opcode, outbox, None, &input.buffers.control[..len])
+            }
             Self::Input { opcode, src, len, key: None } => {
-                tell(opcode, outbox, None, &lane.input[src..src + len])
+                control_event(opcode, outbox, None, &input.bytes[src..src + len])
             }
             // The answer's header has two bytes.
             Self::Input { opcode, src, len, key: Some(key) } if outbox.out.has_room(src, 2) => {
                 let start = outbox.out.make_room(src, 2);
-                let (head, payload) = mask::unmask_down(lane.input, start, 2, src - 2, 2, len, key);
-                tell(opcode, outbox, Some((head, start + 2 + len)), payload)
+                let (head, payload) =
+                    mask::unmask_down(input.bytes, start, 2, src - 2, 2, len, key);
+                control_event(opcode, outbox, Some((head, start + 2 + len)), payload)
             }
             Self::Input { opcode, src, len, key: Some(key) } => {
-                let payload = &mut lane.input[src..src + len];
+                let payload = &mut input.bytes[src..src + len];
                 mask::mask(payload, key);
-                tell(opcode, outbox, None, payload)
+                control_event(opcode, outbox, None, payload)
             }
         }
     }
@@ -53,34 +56,34 @@ impl Control {
 
 /// The place where an answer can be built in the input: the bytes right before the payload, and the
 /// end of the payload.
-type Room<'a> = Option<(&'a mut [u8], usize)>;
+type ReplySpace<'a> = Option<(&'a mut [u8], usize)>;
 
-fn tell<'l>(
+fn control_event<'l>(
     opcode: Opcode,
     mut outbox: Outbox<'_>,
-    room: Room<'_>,
+    room: ReplySpace<'_>,
     payload: &'l [u8],
-) -> Found<'l> {
+) -> EventContent<'l> {
     match opcode {
         Opcode::Ping => {
-            answer(&mut outbox, Opcode::Pong, room, payload);
-            Found::Ping(payload)
+            send_answer(&mut outbox, Opcode::Pong, room, payload);
+            EventContent::Ping(payload)
         }
-        Opcode::Pong => Found::Pong(payload),
+        Opcode::Pong => EventContent::Pong(payload),
         _ => match parse_close(payload) {
             Ok(close) => {
-                answer(&mut outbox, Opcode::Close, room, payload);
+                send_answer(&mut outbox, Opcode::Close, room, payload);
                 outbox.engine.flags |= CLOSE_SENT | CLOSE_RECEIVED;
-                outbox.engine.let_go(outbox.out);
-                Found::Close(close)
+                outbox.engine.discard_partial(outbox.out);
+                EventContent::Close(close)
             }
-            Err(violation) => Found::Violation(fail(outbox.engine, outbox.out, violation)),
+            Err(violation) => EventContent::Violation(fail(outbox.engine, outbox.out, violation)),
         },
     }
 }
 
 /// Sends `payload` back, unless this side has already sent its Close frame.
-fn answer(outbox: &mut Outbox<'_>, opcode: Opcode, room: Room<'_>, payload: &[u8]) {
+fn send_answer(outbox: &mut Outbox<'_>, opcode: Opcode, room: ReplySpace<'_>, payload: &[u8]) {
     if outbox.engine.is_closing() {
         return;
     }

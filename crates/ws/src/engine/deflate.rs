@@ -1,7 +1,7 @@
 //! permessage-deflate in the engine (RFC 7692). Without the feature nothing is compressed, and RSV1
 //! is a reserved bit.
 
-use super::{Engine, Outbox, slow_path::Steps};
+use super::{Engine, Outbox, slow_path::FrameReader};
 use crate::protocol::{frame::Opcode, violation::Violation};
 
 #[cfg(feature = "deflate")]
@@ -23,10 +23,10 @@ impl Outbox<'_> {
 }
 
 #[cfg(feature = "deflate")]
-impl Steps<'_, '_> {
+impl FrameReader<'_, '_> {
     /// Replaces the compressed message in the engine's own `bytes` by the decompressed one.
     pub(super) fn inflate_assembled(&mut self) -> Result<(), Violation> {
-        let Some(assembly) = self.lane.held.message.take() else { return Ok(()) };
+        let Some(assembly) = self.input.buffers.message.take() else { return Ok(()) };
         let result = self.inflate(&assembly.bytes[super::assembly::HEAD_ROOM..]);
         self.out.recycle(assembly);
         result
@@ -34,9 +34,9 @@ impl Steps<'_, '_> {
 
     /// Decompresses the message at `src` of the input. The result becomes the current message.
     pub(super) fn inflate_input(&mut self, src: usize, len: usize) -> Result<(), Violation> {
-        let input = core::mem::take(&mut self.lane.input);
+        let input = core::mem::take(&mut self.input.bytes);
         let result = self.inflate(&input[src..src + len]);
-        self.lane.input = input;
+        self.input.bytes = input;
         result
     }
 
@@ -45,13 +45,13 @@ impl Steps<'_, '_> {
         let max = limits.inflated_max(compressed.len());
         let message_max = limits.message_max;
         let out = &mut *self.out;
-        let mut assembly = out.warm();
+        let mut assembly = out.take_inflate_buffer();
         assembly.open(false, false);
         let result = match &mut self.engine.codec {
             Some(codec) => codec.decompress(&mut out.shared, compressed, &mut assembly.bytes, max),
             None => Err(Violation::ReservedBits),
         };
-        self.lane.held.message = Some(assembly);
+        self.input.buffers.message = Some(assembly);
         match result {
             Err(Violation::MessageTooBig) if max < message_max => Err(Violation::RatioTooHigh),
             other => other,
@@ -74,7 +74,7 @@ impl Outbox<'_> {
 }
 
 #[cfg(not(feature = "deflate"))]
-impl Steps<'_, '_> {
+impl FrameReader<'_, '_> {
     pub(super) fn inflate_assembled(&mut self) -> Result<(), Violation> {
         Err(Violation::ReservedBits)
     }

@@ -36,10 +36,10 @@ pub enum Event<'a> {
 ///
 /// The slow path yields this type instead of the event, so that the compiler can keep an event of
 /// the fast path in registers. Copies were a third of the instructions of an echo.
-pub(super) enum Found<'a> {
+pub(super) enum EventContent<'a> {
     /// The number is the new end of the open range if a reply is built in place and needs nothing
     /// more. The same applies to `Binary`.
-    Text(Payload<'a>, Option<usize>),
+    Text(TextPayload<'a>, Option<usize>),
     Binary(&'a mut [u8], Option<usize>),
     Ping(&'a [u8]),
     Pong(&'a [u8]),
@@ -47,9 +47,9 @@ pub(super) enum Found<'a> {
     Violation(Violation),
 }
 
-impl<'a> Found<'a> {
+impl<'a> EventContent<'a> {
     #[inline(always)]
-    pub(super) fn event(self, outbox: Outbox<'a>) -> Event<'a> {
+    pub(super) fn into_event(self, outbox: Outbox<'a>) -> Event<'a> {
         match self {
             Self::Text(payload, reply_end) => Event::Text(Text::new(payload, reply_end, outbox)),
             Self::Binary(bytes, reply_end) => Event::Binary(Binary::new(bytes, reply_end, outbox)),
@@ -63,24 +63,24 @@ impl<'a> Found<'a> {
 
 /// A text message.
 pub struct Text<'a> {
-    payload: Cell<Payload<'a>>,
+    payload: Cell<TextPayload<'a>>,
     reply_end: Option<usize>,
     outbox: Outbox<'a>,
 }
 
 /// The payload of a text message.
 #[derive(Clone, Copy)]
-pub(super) enum Payload<'a> {
-    Text(&'a str),
+pub(super) enum TextPayload<'a> {
+    Str(&'a str),
     /// Known to be UTF-8: it arrived in pieces, or is ASCII. It becomes a `str`, which needs a
     /// second validation, only when the caller asks for one.
-    Checked(&'a [u8]),
+    Validated(&'a [u8]),
 }
 
 impl<'a> Text<'a> {
     #[inline(always)]
     pub(super) const fn new(
-        payload: Payload<'a>,
+        payload: TextPayload<'a>,
         reply_end: Option<usize>,
         outbox: Outbox<'a>,
     ) -> Self {
@@ -91,7 +91,7 @@ impl<'a> Text<'a> {
     #[must_use]
     #[inline]
     pub fn as_str(&self) -> &'a str {
-        payload_text(&self.payload)
+        text_str(&self.payload)
     }
 
     /// The bytes of the text. They are UTF-8.
@@ -125,7 +125,10 @@ impl<'a> Text<'a> {
     #[must_use]
     #[inline(always)]
     pub fn detach(self) -> (Received<'a>, Outbox<'a>) {
-        (Received { payload: Content::Text(self.payload), reply_end: self.reply_end }, self.outbox)
+        (
+            Received { payload: ReceivedPayload::Text(self.payload), reply_end: self.reply_end },
+            self.outbox,
+        )
     }
 }
 
@@ -133,12 +136,12 @@ impl<'a> Text<'a> {
 /// and perhaps to send it back at the end. See [`Text::detach`], [`Binary::detach`] and
 /// [`Outbox::reply`].
 pub struct Received<'a> {
-    payload: Content<'a>,
+    payload: ReceivedPayload<'a>,
     reply_end: Option<usize>,
 }
 
-enum Content<'a> {
-    Text(Cell<Payload<'a>>),
+enum ReceivedPayload<'a> {
+    Text(Cell<TextPayload<'a>>),
     Binary(&'a [u8]),
 }
 
@@ -147,7 +150,7 @@ impl<'a> Received<'a> {
     #[must_use]
     #[inline]
     pub const fn is_text(&self) -> bool {
-        matches!(self.payload, Content::Text(_))
+        matches!(self.payload, ReceivedPayload::Text(_))
     }
 
     /// The bytes of the message.
@@ -155,8 +158,8 @@ impl<'a> Received<'a> {
     #[inline]
     pub fn as_bytes(&self) -> &'a [u8] {
         match &self.payload {
-            Content::Text(payload) => payload.get().as_bytes(),
-            Content::Binary(bytes) => bytes,
+            ReceivedPayload::Text(payload) => payload.get().as_bytes(),
+            ReceivedPayload::Binary(bytes) => bytes,
         }
     }
 
@@ -165,8 +168,8 @@ impl<'a> Received<'a> {
     #[must_use]
     pub fn as_str(&self) -> Option<&'a str> {
         match &self.payload {
-            Content::Text(payload) => Some(payload_text(payload)),
-            Content::Binary(_) => None,
+            ReceivedPayload::Text(payload) => Some(text_str(payload)),
+            ReceivedPayload::Binary(_) => None,
         }
     }
 
@@ -189,24 +192,24 @@ impl fmt::Debug for Received<'_> {
     }
 }
 
-impl<'a> Payload<'a> {
+impl<'a> TextPayload<'a> {
     #[inline]
     const fn as_bytes(self) -> &'a [u8] {
         match self {
-            Self::Text(text) => text.as_bytes(),
-            Self::Checked(bytes) => bytes,
+            Self::Str(text) => text.as_bytes(),
+            Self::Validated(bytes) => bytes,
         }
     }
 }
 
 /// The text of a payload. The `str` is stored for the next call.
 #[inline]
-fn payload_text<'a>(payload: &Cell<Payload<'a>>) -> &'a str {
+fn text_str<'a>(payload: &Cell<TextPayload<'a>>) -> &'a str {
     match payload.get() {
-        Payload::Text(text) => text,
-        Payload::Checked(bytes) => {
-            let text = known_text(bytes);
-            payload.set(Payload::Text(text));
+        TextPayload::Str(text) => text,
+        TextPayload::Validated(bytes) => {
+            let text = validated_str(bytes);
+            payload.set(TextPayload::Str(text));
             text
         }
     }
@@ -214,7 +217,7 @@ fn payload_text<'a>(payload: &Cell<Payload<'a>>) -> &'a str {
 
 /// Converts text that has been validated before.
 #[inline(never)]
-fn known_text(bytes: &[u8]) -> &str {
+fn validated_str(bytes: &[u8]) -> &str {
     simdutf8::basic::from_utf8(bytes).expect("the text was checked")
 }
 
@@ -273,7 +276,10 @@ impl<'a> Binary<'a> {
     #[must_use]
     #[inline(always)]
     pub fn detach(self) -> (Received<'a>, Outbox<'a>) {
-        (Received { payload: Content::Binary(self.bytes), reply_end: self.reply_end }, self.outbox)
+        (
+            Received { payload: ReceivedPayload::Binary(self.bytes), reply_end: self.reply_end },
+            self.outbox,
+        )
     }
 }
 

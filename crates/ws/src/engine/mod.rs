@@ -92,9 +92,9 @@ pub struct Engine {
     head_len: u8,
     /// Payloads with fewer bytes take the fast path: see [`Pass::next`]. 0 while the state forbids
     /// it.
-    quick: u8,
-    /// The value of `quick` in the usual state.
-    quick_max: u8,
+    fast_len_end: u8,
+    /// The value of `fast_len_end` in the usual state.
+    fast_len_end_usual: u8,
     flags: u8,
     failed: Option<Violation>,
 }
@@ -112,8 +112,8 @@ impl Engine {
             controls: 0,
             head: [0; HEADER_LEN_MAX - 1],
             head_len: 0,
-            quick: 0,
-            quick_max: 0,
+            fast_len_end: 0,
+            fast_len_end_usual: 0,
             flags: 0,
             failed: None,
         };
@@ -121,10 +121,10 @@ impl Engine {
         if matches!(config.role, Role::Client { .. }) {
             engine.flags = CLIENT;
         } else if limits.fragments_max > 0 {
-            engine.quick_max =
+            engine.fast_len_end_usual =
                 limits.frame_max.min(limits.message_max).min(CONTROL_LEN_MAX) as u8 + 1;
         }
-        engine.settle();
+        engine.update_fast_path();
         engine
     }
 
@@ -142,8 +142,9 @@ impl Engine {
             Some(Box::new(crate::deflate::Codec::new(!engine.is_client(), agreement, deflate)));
         engine.flags |= DEFLATE;
         // The fast path builds the reply to a short message in place and never compresses it.
-        engine.quick_max = deflate.threshold.min(usize::from(engine.quick_max)) as u8;
-        engine.settle();
+        engine.fast_len_end_usual =
+            deflate.threshold.min(usize::from(engine.fast_len_end_usual)) as u8;
+        engine.update_fast_path();
         engine
     }
 
@@ -169,7 +170,7 @@ impl Engine {
         scratch: &'s mut Scratch,
     ) -> Result<&'s [u8], SendError> {
         self.check_open()?;
-        Ok(self.outside(scratch, |outbox| outbox.send(message)))
+        Ok(self.send_outside_pass(scratch, |outbox| outbox.send(message)))
     }
 
     /// Sends a ping outside a pass. Returns the frame to send, which stays in `scratch` until its
@@ -184,7 +185,7 @@ impl Engine {
         scratch: &'s mut Scratch,
     ) -> Result<&'s [u8], SendError> {
         self.check_control(payload)?;
-        Ok(self.outside(scratch, |outbox| outbox.ping(payload)))
+        Ok(self.send_outside_pass(scratch, |outbox| outbox.ping(payload)))
     }
 
     /// Sends an unsolicited pong outside a pass (RFC 6455 section 5.5.3). Returns the frame to
@@ -199,7 +200,7 @@ impl Engine {
         scratch: &'s mut Scratch,
     ) -> Result<&'s [u8], SendError> {
         self.check_control(payload)?;
-        Ok(self.outside(scratch, |outbox| outbox.pong(payload)))
+        Ok(self.send_outside_pass(scratch, |outbox| outbox.pong(payload)))
     }
 
     /// Starts the closing handshake outside a pass. Returns the frame to send, which stays in
@@ -218,7 +219,7 @@ impl Engine {
         scratch: &'s mut Scratch,
     ) -> Result<&'s [u8], SendError> {
         self.check_close(code, reason)?;
-        Ok(self.outside(scratch, |outbox| outbox.close(code, reason)))
+        Ok(self.send_outside_pass(scratch, |outbox| outbox.close(code, reason)))
     }
 
     /// Whether this side has sent its Close frame. It can send nothing more then.
@@ -254,7 +255,7 @@ impl Engine {
         self.partial.as_ref().map_or(0, |partial| size_of::<Assembly>() + partial.bytes.capacity())
     }
 
-    fn outside<'s>(
+    fn send_outside_pass<'s>(
         &mut self,
         scratch: &'s mut Scratch,
         write: impl FnOnce(&mut Outbox<'_>) -> Result<(), SendError>,
@@ -270,13 +271,13 @@ impl Engine {
     }
 
     /// Recomputes whether the state allows the fast path. Call it when the state may allow the path
-    /// again. Code that forbids the path sets `quick` to 0.
-    fn settle(&mut self) {
+    /// again. Code that forbids the path sets `fast_len_end` to 0.
+    fn update_fast_path(&mut self) {
         let usual = self.partial.is_none()
             && self.head_len == 0
             && self.flags & CLOSE_SENT == 0
             && self.failed.is_none();
-        self.quick = if usual { self.quick_max } else { 0 };
+        self.fast_len_end = if usual { self.fast_len_end_usual } else { 0 };
     }
 }
 

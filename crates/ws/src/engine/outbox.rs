@@ -8,7 +8,7 @@ use super::{
     error::SendError,
     event::Received,
     message::Message,
-    scratch::{Output, Place},
+    scratch::{Output, ReplyLocation},
 };
 use crate::protocol::{
     close::CloseCode,
@@ -88,7 +88,7 @@ impl<'a> Outbox<'a> {
         payload[2..len].copy_from_slice(reason.as_bytes());
         self.frame(Opcode::Close, false, &payload[..len]);
         self.engine.flags |= CLOSE_SENT;
-        self.engine.quick = 0;
+        self.engine.fast_len_end = 0;
         Ok(())
     }
 
@@ -138,21 +138,25 @@ impl<'a> Outbox<'a> {
         bytes: &[u8],
         end: Option<usize>,
     ) -> Result<(), SendError> {
-        let Some(end) = end else { return self.reply_otherwise(opcode, bytes) };
+        let Some(end) = end else { return self.reply_slow(opcode, bytes) };
         self.out.end = end;
         Ok(())
     }
 
     #[inline(never)]
-    fn reply_otherwise(&mut self, opcode: Opcode, bytes: &[u8]) -> Result<(), SendError> {
+    fn reply_slow(&mut self, opcode: Opcode, bytes: &[u8]) -> Result<(), SendError> {
         self.engine.check_open()?;
         if self.engine.flags & DEFLATE != 0 && self.compressed(opcode, bytes) {
             return Ok(());
         }
-        match self.out.reply_place {
-            Place::Input { end } => self.out.end = end,
-            Place::Held { start } if bytes.len() > CARRIED_MIN => self.out.add_held(start),
-            Place::Held { .. } | Place::Outside => self.frame(opcode, false, bytes),
+        match self.out.reply_location {
+            ReplyLocation::Input { end } => self.out.end = end,
+            ReplyLocation::Assembled { start } if bytes.len() > CARRIED_MIN => {
+                self.out.add_assembled(start)
+            }
+            ReplyLocation::Assembled { .. } | ReplyLocation::Copied => {
+                self.frame(opcode, false, bytes)
+            }
         }
         Ok(())
     }

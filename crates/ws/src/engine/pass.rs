@@ -5,10 +5,10 @@ use core::{fmt, ops::Range};
 use super::{
     Engine, Outbox,
     error::SendError,
-    event::{Binary, Event, Payload},
+    event::{Binary, Event, TextPayload},
     message::Message,
-    scratch::{Held, Output, Scratch},
-    slow_path::next_otherwise,
+    scratch::{EventBuffers, Output, Scratch},
+    slow_path::next_slow,
 };
 use crate::protocol::{close::CloseCode, mask, violation::Violation};
 
@@ -52,16 +52,16 @@ pub struct Outcome {
 pub struct Pass<'p> {
     engine: &'p mut Engine,
     out: &'p mut Output,
-    lane: Lane<'p>,
+    input: PassInput<'p>,
 }
 
 /// The input with the payloads. It is separate from the output state, so that a payload can be
 /// borrowed while something is sent.
-pub(super) struct Lane<'p> {
-    pub(super) input: &'p mut [u8],
+pub(super) struct PassInput<'p> {
+    pub(super) bytes: &'p mut [u8],
     /// The next byte to process.
     pub(super) at: usize,
-    pub(super) held: &'p mut Held,
+    pub(super) buffers: &'p mut EventBuffers,
 }
 
 impl<'p> Pass<'p> {
@@ -71,8 +71,8 @@ impl<'p> Pass<'p> {
         input: &'p mut [u8],
         scratch: &'p mut Scratch,
     ) -> Self {
-        let Scratch { out, held } = scratch;
-        Self { engine, out, lane: Lane { input, at: 0, held } }
+        let Scratch { out, buffers } = scratch;
+        Self { engine, out, input: PassInput { bytes: input, at: 0, buffers } }
     }
 
     /// The next event, or `None` until more bytes arrive.
@@ -83,15 +83,15 @@ impl<'p> Pass<'p> {
     // As a call it would return the event in memory, which costs 40 of an echo's 60 instructions.
     #[inline(always)]
     pub fn next(&mut self) -> Option<Event<'_>> {
-        let Self { engine, out, lane } = self;
-        if let Some(Short { first: BINARY, len, key }) = lane.short(engine) {
-            let (bytes, end) = lane.unmask_short(BINARY, len, key, out.end);
+        let Self { engine, out, input } = self;
+        if let Some(ShortFrame { first: BINARY, len, key }) = input.short_frame(engine) {
+            let (bytes, end) = input.unmask_short(BINARY, len, key, out.end);
             return Some(Event::Binary(Binary::new(bytes, Some(end), Outbox { engine, out })));
         }
-        if lane.at == lane.input.len() {
+        if input.at == input.bytes.len() {
             return None;
         }
-        next_otherwise(lane, engine, out).map(|found| found.event(Outbox { engine, out }))
+        next_slow(input, engine, out).map(|found| found.into_event(Outbox { engine, out }))
     }
 
     /// The next event, if it is a complete binary message of at most 65 535 bytes and the engine is
@@ -101,10 +101,12 @@ impl<'p> Pass<'p> {
     /// as they call no other method. End such a pass with [`finish_short`](Self::finish_short).
     #[inline(always)]
     pub fn next_short(&mut self) -> Option<Binary<'_>> {
-        let Self { engine, out, lane } = self;
-        let (bytes, end) = match lane.short(engine) {
-            Some(Short { first: BINARY, len, key }) => lane.unmask_short(BINARY, len, key, out.end),
-            _ => lane.medium_bytes(engine, out)?,
+        let Self { engine, out, input } = self;
+        let (bytes, end) = match input.short_frame(engine) {
+            Some(ShortFrame { first: BINARY, len, key }) => {
+                input.unmask_short(BINARY, len, key, out.end)
+            }
+            _ => input.medium_binary(engine, out)?,
         };
         Some(Binary::new(bytes, Some(end), Outbox { engine, out }))
     }
@@ -119,10 +121,10 @@ impl<'p> Pass<'p> {
     #[inline(always)]
     pub fn finish_short(self) -> Result<Range<usize>, Self> {
         // Anything that ends a connection, or is incomplete, disables the fast path.
-        let is_usual = self.engine.quick != 0
+        let is_usual = self.engine.fast_len_end != 0
             && self.out.segments.is_empty()
-            && self.lane.held.message.is_none();
-        if is_usual && self.lane.at == self.lane.input.len() {
+            && self.input.buffers.message.is_none();
+        if is_usual && self.input.at == self.input.bytes.len() {
             return Ok(self.out.start..self.out.end);
         }
         Err(self)
@@ -131,13 +133,13 @@ impl<'p> Pass<'p> {
     /// Ends the pass and returns its result.
     #[inline]
     pub fn finish(self) -> Outcome {
-        let Self { engine, out, lane } = self;
-        out.settle(lane.held);
+        let Self { engine, out, input } = self;
+        out.store_message(input.buffers);
         let (in_place, len) = match out.segments.is_empty() {
             true => (Some(out.start..out.end), out.end - out.start),
-            false => (None, out.gathered(lane.input)),
+            false => (None, out.finish_gathered(input.bytes)),
         };
-        Outcome { pass: out.pass, in_place, len, consumed: lane.at, end: engine.end() }
+        Outcome { pass: out.pass, in_place, len, consumed: input.at, end: engine.end() }
     }
 
     /// Sends a message. It is compressed if compression was negotiated and makes it shorter.
@@ -195,7 +197,7 @@ impl<'p> Pass<'p> {
 
 /// A complete frame of at most 125 bytes from a client, with the engine in its usual state.
 #[derive(Clone, Copy)]
-pub(super) struct Short {
+pub(super) struct ShortFrame {
     pub(super) first: u8,
     pub(super) len: usize,
     pub(super) key: [u8; 4],
@@ -205,16 +207,16 @@ pub(super) struct Short {
 pub(super) const TEXT: u8 = 0x81;
 pub(super) const BINARY: u8 = 0x82;
 
-impl Lane<'_> {
+impl PassInput<'_> {
     #[inline(always)]
-    pub(super) fn short(&self, engine: &Engine) -> Option<Short> {
-        let rest = self.input.get(self.at..)?;
+    pub(super) fn short_frame(&self, engine: &Engine) -> Option<ShortFrame> {
+        let rest = self.bytes.get(self.at..)?;
         let (&[first, second, ref key @ ..], payload) = rest.split_first_chunk::<6>()?;
         let len = second.wrapping_sub(0x80);
-        if len >= engine.quick || payload.len() < usize::from(len) {
+        if len >= engine.fast_len_end || payload.len() < usize::from(len) {
             return None;
         }
-        Some(Short { first, len: usize::from(len), key: *key })
+        Some(ShortFrame { first, len: usize::from(len), key: *key })
     }
 
     /// The payload, with the header of a reply before it that begins at `start`, and the end of
@@ -229,7 +231,7 @@ impl Lane<'_> {
     ) -> (&mut [u8], usize) {
         let at = self.at;
         self.at = at + 6 + len;
-        let (head, bytes) = mask::unmask_down(self.input, start, 2, at, 6, len, key);
+        let (head, bytes) = mask::unmask_down(self.bytes, start, 2, at, 6, len, key);
         head[0] = first;
         head[1] = len as u8;
         (bytes, start + 2 + len)
@@ -242,12 +244,12 @@ impl Lane<'_> {
         len: usize,
         key: [u8; 4],
         start: usize,
-    ) -> Option<(Payload<'_>, usize)> {
+    ) -> Option<(TextPayload<'_>, usize)> {
         let (bytes, end) = self.unmask_short(TEXT, len, key, start);
         if is_ascii(bytes) {
-            return Some((Payload::Checked(bytes), end));
+            return Some((TextPayload::Validated(bytes), end));
         }
-        Some((Payload::Text(simdutf8::basic::from_utf8(bytes).ok()?), end))
+        Some((TextPayload::Str(simdutf8::basic::from_utf8(bytes).ok()?), end))
     }
 }
 
@@ -270,7 +272,7 @@ pub(super) fn fail(engine: &mut Engine, out: &mut Output, violation: Violation) 
     // An error means that a Close frame was sent before, so none is needed.
     let _ = Outbox { engine, out }.close(violation.close_code(), violation.close_reason());
     engine.failed = Some(violation);
-    engine.let_go(out);
+    engine.discard_partial(out);
     violation
 }
 
@@ -278,7 +280,7 @@ impl fmt::Debug for Pass<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pass")
             .field("engine", &self.engine)
-            .field("at", &self.lane.at)
+            .field("at", &self.input.at)
             .finish_non_exhaustive()
     }
 }

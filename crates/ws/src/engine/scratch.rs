@@ -14,7 +14,7 @@ const SPARE_BYTES_MAX: usize = 4 << 20;
 
 /// The largest buffer that is kept for decompression. There is one such buffer, as large as the
 /// longest decompressed message so far.
-const WARM_BYTES_MAX: usize = 16 << 20;
+const INFLATE_BUFFER_BYTES_MAX: usize = 16 << 20;
 
 /// The most room for copied output that is kept from one pass to the next, in bytes.
 const LOCAL_KEPT_MAX: usize = 1 << 20;
@@ -37,11 +37,11 @@ const KEY_BYTES: usize = 256;
 /// ```
 pub struct Scratch {
     pub(crate) out: Output,
-    pub(crate) held: Held,
+    pub(crate) buffers: EventBuffers,
 }
 
 /// Data of the current event that does not lie in the input.
-pub(crate) struct Held {
+pub(crate) struct EventBuffers {
     /// The assembled message.
     pub(crate) message: Option<Box<Assembly>>,
     /// The payload of the assembled control frame.
@@ -56,7 +56,7 @@ impl Scratch {
     pub const fn new() -> Self {
         Self {
             out: Output::new(),
-            held: Held { message: None, control: [0; CONTROL_LEN_MAX], second: None },
+            buffers: EventBuffers { message: None, control: [0; CONTROL_LEN_MAX], second: None },
         }
     }
 
@@ -64,7 +64,7 @@ impl Scratch {
     /// [`Limits::controls_per_second_max`](crate::Limits::controls_per_second_max). Before the
     /// first call they are not counted.
     pub fn set_second(&mut self, second: u32) {
-        self.held.second = Some(second);
+        self.buffers.second = Some(second);
     }
 
     /// The bytes to send, in order: the output of the pass with this `outcome`. Pass the same
@@ -100,14 +100,14 @@ impl Scratch {
     pub(crate) fn begin(&mut self) {
         (self.out.start, self.out.end) = (0, 0);
         self.out.pass = self.out.pass.wrapping_add(1);
-        if !self.out.segments.is_empty() || self.held.message.is_some() {
+        if !self.out.segments.is_empty() || self.buffers.message.is_some() {
             self.clear();
         }
     }
 
     #[cold]
     fn clear(&mut self) {
-        self.out.settle(&mut self.held);
+        self.out.store_message(&mut self.buffers);
         self.out.clear();
     }
 }
@@ -123,7 +123,7 @@ impl fmt::Debug for Scratch {
         f.debug_struct("Scratch")
             .field("spares", &self.out.spares.len())
             .field("spare_bytes", &self.out.spare_bytes)
-            .field("second", &self.held.second)
+            .field("second", &self.buffers.second)
             .finish_non_exhaustive()
     }
 }
@@ -141,13 +141,13 @@ pub(crate) enum Segment {
 
 /// The place where a reply to the current message can be built.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub(crate) enum ReplyLocation {
     /// In the input, at the end of the open range. The reply would extend the range to `end`.
     Input { end: usize },
     /// In the assembled message, from `start` on.
-    Held { start: usize },
+    Assembled { start: usize },
     /// Nowhere. The reply is copied.
-    Outside,
+    Copied,
 }
 
 /// The output of a pass, and the state to build more of it.
@@ -161,7 +161,7 @@ pub(crate) struct Output {
     pub(crate) start: usize,
     pub(crate) end: usize,
     /// The place for a reply to the current message, unless it is known to be the open range.
-    pub(crate) reply_place: Place,
+    pub(crate) reply_location: ReplyLocation,
     pub(crate) segments: Vec<Segment>,
     /// Copied bytes, with gaps between the segments.
     pub(crate) local: Vec<u8>,
@@ -172,12 +172,12 @@ pub(crate) struct Output {
     )]
     carried: Vec<Box<Assembly>>,
     /// Whether the current message is the next one to be carried.
-    carries_held: bool,
+    carries_current: bool,
     #[expect(clippy::vec_box, reason = "the same")]
     spares: Vec<Box<Assembly>>,
     spare_bytes: usize,
     /// The buffer for decompressed messages.
-    warm: Option<Box<Assembly>>,
+    inflate_buffer: Option<Box<Assembly>>,
     keys: [u8; KEY_BYTES],
     /// How many bytes of `keys` are unused.
     keys_left: usize,
@@ -191,14 +191,14 @@ impl Output {
             pass: 0,
             start: 0,
             end: 0,
-            reply_place: Place::Outside,
+            reply_location: ReplyLocation::Copied,
             segments: Vec::new(),
             local: Vec::new(),
             carried: Vec::new(),
-            carries_held: false,
+            carries_current: false,
             spares: Vec::new(),
             spare_bytes: 0,
-            warm: None,
+            inflate_buffer: None,
             keys: [0; KEY_BYTES],
             keys_left: 0,
             #[cfg(feature = "deflate")]
@@ -209,9 +209,9 @@ impl Output {
     /// Stores the last message: with the carried ones if its reply was built around it, else with
     /// the spare buffers.
     #[inline]
-    pub(crate) fn settle(&mut self, held: &mut Held) {
-        if let Some(assembly) = held.message.take() {
-            if core::mem::take(&mut self.carries_held) {
+    pub(crate) fn store_message(&mut self, buffers: &mut EventBuffers) {
+        if let Some(assembly) = buffers.message.take() {
+            if core::mem::take(&mut self.carries_current) {
                 self.carried.push(assembly);
             } else {
                 self.recycle(assembly);
@@ -247,15 +247,15 @@ impl Output {
     }
 
     /// Appends the current message to the output, from `start` on.
-    pub(crate) fn add_held(&mut self, start: usize) {
+    pub(crate) fn add_assembled(&mut self, start: usize) {
         self.close_range();
-        self.carries_held = true;
+        self.carries_current = true;
         self.segments.push(Segment::Carried { index: self.carried.len(), start });
     }
 
     /// Ends the output of a pass that is not one range of its `input`. Returns its length.
     #[cold]
-    pub(crate) fn gathered(&mut self, input: &[u8]) -> usize {
+    pub(crate) fn finish_gathered(&mut self, input: &[u8]) -> usize {
         self.close_range();
         self.pieces(input).map(<[u8]>::len).sum()
     }
@@ -273,7 +273,7 @@ impl Output {
     }
 
     /// An empty buffer: the smallest spare one, because the final length of the message is unknown.
-    pub(crate) fn spare(&mut self) -> Box<Assembly> {
+    pub(crate) fn take_spare(&mut self) -> Box<Assembly> {
         let smallest = (0..self.spares.len()).min_by_key(|&at| self.spares[at].bytes.capacity());
         match smallest {
             Some(at) => {
@@ -287,19 +287,19 @@ impl Output {
 
     /// An empty buffer for a decompressed message. Memory that was used before is preferred.
     #[cfg(feature = "deflate")]
-    pub(crate) fn warm(&mut self) -> Box<Assembly> {
-        let mut assembly = self.warm.take().unwrap_or_else(|| self.spare());
-        assembly.is_warm = true;
+    pub(crate) fn take_inflate_buffer(&mut self) -> Box<Assembly> {
+        let mut assembly = self.inflate_buffer.take().unwrap_or_else(|| self.take_spare());
+        assembly.is_inflate_buffer = true;
         assembly
     }
 
     /// Keeps a buffer for a later message, within the limits.
     pub(crate) fn recycle(&mut self, mut assembly: Box<Assembly>) {
-        if core::mem::take(&mut assembly.is_warm) {
-            let kept = self.warm.as_ref().map_or(0, |warm| warm.bytes.capacity());
-            if (kept + 1..=WARM_BYTES_MAX).contains(&assembly.bytes.capacity()) {
+        if core::mem::take(&mut assembly.is_inflate_buffer) {
+            let kept = self.inflate_buffer.as_ref().map_or(0, |kept| kept.bytes.capacity());
+            if (kept + 1..=INFLATE_BUFFER_BYTES_MAX).contains(&assembly.bytes.capacity()) {
                 assembly.clear();
-                let Some(smaller) = self.warm.replace(assembly) else { return };
+                let Some(smaller) = self.inflate_buffer.replace(assembly) else { return };
                 assembly = smaller;
             }
         }
@@ -344,10 +344,10 @@ mod tests {
             assert!(out.spare_bytes <= SPARE_BYTES_MAX);
         }
         assert_eq!(out.spares.len(), 4, "1 MiB each");
-        let one = out.spare();
+        let one = out.take_spare();
         assert!(one.bytes.capacity() >= 1 << 20, "a spare keeps its memory");
         out.recycle(Box::new(Assembly::new()));
-        let smallest = out.spare();
+        let smallest = out.take_spare();
         assert_eq!(
             smallest.bytes.capacity(),
             0,

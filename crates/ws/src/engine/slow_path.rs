@@ -3,15 +3,15 @@
 
 use super::{
     Assembly, CLIENT, CLOSE_SENT, DEFLATE, Engine,
-    assembly::{Frame, HEAD_ROOM},
-    control::Control,
-    event::{Found, Payload},
-    pass::{BINARY, Lane, Short, TEXT, fail},
-    scratch::{Output, Place},
+    assembly::{HEAD_ROOM, PartialFrame},
+    control::ControlFrame,
+    event::{EventContent, TextPayload},
+    pass::{BINARY, PassInput, ShortFrame, TEXT, fail},
+    scratch::{Output, ReplyLocation},
 };
 use crate::protocol::{
     frame::{
-        CONTROL_LEN_MAX, First, FrameHeader, HEADER_LEN_MAX, Opcode, parse_with, plain_len,
+        CONTROL_LEN_MAX, FirstByte, FrameHeader, HEADER_LEN_MAX, Opcode, parse_with, plain_len,
         write_plain,
     },
     mask,
@@ -20,62 +20,70 @@ use crate::protocol::{
 
 /// The source of the next event.
 #[derive(Clone, Copy, Debug)]
-enum Next {
+enum EventSource {
     /// A message in one frame that lies whole in the input.
-    Whole { text: bool, src: usize, len: usize, key: Option<[u8; 4]> },
+    Input { text: bool, src: usize, len: usize, key: Option<[u8; 4]> },
     /// An assembled or decompressed message. `checked` means that its text has been validated as
     /// UTF-8.
-    Held { text: bool, checked: bool },
+    Assembled { text: bool, checked: bool },
     /// A control frame.
-    Control(Control),
+    Control(ControlFrame),
 }
 
 /// Finds any event by the slow path.
 #[inline(never)]
-pub(super) fn next_otherwise<'l>(
-    lane: &'l mut Lane<'_>,
+pub(super) fn next_slow<'l>(
+    input: &'l mut PassInput<'_>,
     engine: &mut Engine,
     out: &mut Output,
-) -> Option<Found<'l>> {
-    if let Some(Short { first: TEXT, len, key }) = lane.short(engine) {
-        return Some(match lane.short_text(len, key, out.end) {
-            Some((payload, end)) => Found::Text(payload, Some(end)),
-            None => Found::Violation(fail(engine, out, Violation::InvalidUtf8)),
+) -> Option<EventContent<'l>> {
+    if let Some(ShortFrame { first: TEXT, len, key }) = input.short_frame(engine) {
+        return Some(match input.short_text(len, key, out.end) {
+            Some((payload, end)) => EventContent::Text(payload, Some(end)),
+            None => EventContent::Violation(fail(engine, out, Violation::InvalidUtf8)),
         });
     }
-    let next = match lane.medium(engine) {
+    let next = match input.medium_frame(engine) {
         Some(next) => Ok(Some(next)),
         None => {
-            out.settle(lane.held);
-            Steps { lane, engine, out }.find()
+            out.store_message(input.buffers);
+            FrameReader { input, engine, out }.next_source()
         }
     };
     match next {
         Ok(None) => None,
-        Ok(Some(Next::Whole { text, src, len, key })) => {
-            let (bytes, place) = lane.unmask(out, text, src, len, key);
+        Ok(Some(EventSource::Input { text, src, len, key })) => {
+            let (bytes, location) = input.unmask(out, text, src, len, key);
             let in_place = engine.flags & (CLOSE_SENT | CLIENT | DEFLATE) == 0;
-            let reply_end = match place {
-                Place::Input { end } if in_place => Some(end),
+            let reply_end = match location {
+                ReplyLocation::Input { end } if in_place => Some(end),
                 _ => None,
             };
-            out.reply_place = place;
+            out.reply_location = location;
             Some(
-                message(bytes, text, false, reply_end)
-                    .unwrap_or_else(|violation| Found::Violation(fail(engine, out, violation))),
+                message(bytes, text, false, reply_end).unwrap_or_else(|violation| {
+                    EventContent::Violation(fail(engine, out, violation))
+                }),
             )
         }
-        Ok(Some(Next::Held { text, checked })) => {
-            let (head, bytes) = lane.held.message.as_mut()?.bytes.split_at_mut(HEAD_ROOM);
+        Ok(Some(EventSource::Assembled { text, checked })) => {
+            let (head, bytes) = input.buffers.message.as_mut()?.bytes.split_at_mut(HEAD_ROOM);
             let start = HEAD_ROOM - plain_len(bytes.len() as u64);
             write_plain(&mut head[start..], opcode(text), bytes.len());
-            out.reply_place =
-                if engine.is_client() { Place::Outside } else { Place::Held { start } };
+            out.reply_location = if engine.is_client() {
+                ReplyLocation::Copied
+            } else {
+                ReplyLocation::Assembled { start }
+            };
             let found = message(bytes, text, checked, None);
-            Some(found.unwrap_or_else(|violation| Found::Violation(fail(engine, out, violation))))
+            Some(
+                found.unwrap_or_else(|violation| {
+                    EventContent::Violation(fail(engine, out, violation))
+                }),
+            )
         }
-        Ok(Some(Next::Control(control))) => Some(control.tell(lane, engine, out)),
-        Err(violation) => Some(Found::Violation(fail(engine, out, violation))),
+        Ok(Some(EventSource::Control(control))) => Some(control.answer(input, engine, out)),
+        Err(violation) => Some(EventContent::Violation(fail(engine, out, violation))),
     }
 }
 
@@ -89,23 +97,23 @@ fn message(
     text: bool,
     checked: bool,
     reply_end: Option<usize>,
-) -> Result<Found<'_>, Violation> {
+) -> Result<EventContent<'_>, Violation> {
     match text {
-        false => Ok(Found::Binary(bytes, reply_end)),
-        true if checked => Ok(Found::Text(Payload::Checked(bytes), reply_end)),
+        false => Ok(EventContent::Binary(bytes, reply_end)),
+        true if checked => Ok(EventContent::Text(TextPayload::Validated(bytes), reply_end)),
         true => match simdutf8::basic::from_utf8(bytes) {
-            Ok(text) => Ok(Found::Text(Payload::Text(text), reply_end)),
+            Ok(text) => Ok(EventContent::Text(TextPayload::Str(text), reply_end)),
             Err(_) => Err(Violation::InvalidUtf8),
         },
     }
 }
 
-impl Lane<'_> {
+impl PassInput<'_> {
     /// A shortcut for the most common result of the steps: a complete message of 126 to 65 535
     /// bytes from a client, with the engine in its usual state.
     #[inline(always)]
-    fn medium(&mut self, engine: &Engine) -> Option<Next> {
-        let rest = self.input.get(self.at..)?;
+    fn medium_frame(&mut self, engine: &Engine) -> Option<EventSource> {
+        let rest = self.bytes.get(self.at..)?;
         let (&[first @ (TEXT | BINARY), 0xfe, high, low, ref key @ ..], payload) =
             rest.split_first_chunk::<8>()?
         else {
@@ -114,28 +122,30 @@ impl Lane<'_> {
         let len = usize::from(u16::from_be_bytes([high, low]));
         let limits = &engine.config.limits;
         let allowed = len > CONTROL_LEN_MAX && len <= limits.frame_max && len <= limits.message_max;
-        if engine.quick == 0 || !allowed || len > payload.len() {
+        if engine.fast_len_end == 0 || !allowed || len > payload.len() {
             return None;
         }
         let src = self.at + 8;
         self.at = src + len;
-        Some(Next::Whole { text: first == TEXT, src, len, key: Some(*key) })
+        Some(EventSource::Input { text: first == TEXT, src, len, key: Some(*key) })
     }
 
     /// The payload of such a message, if it is binary and its reply needs no compression, and the
     /// end of that reply.
     #[inline(always)]
-    pub(super) fn medium_bytes(
+    pub(super) fn medium_binary(
         &mut self,
         engine: &Engine,
         out: &mut Output,
     ) -> Option<(&mut [u8], usize)> {
-        if self.input.get(self.at) != Some(&BINARY) || engine.flags & DEFLATE != 0 {
+        if self.bytes.get(self.at) != Some(&BINARY) || engine.flags & DEFLATE != 0 {
             return None;
         }
-        let Next::Whole { text: false, src, len, key } = self.medium(engine)? else { return None };
+        let EventSource::Input { text: false, src, len, key } = self.medium_frame(engine)? else {
+            return None;
+        };
         match self.unmask(out, false, src, len, key) {
-            (bytes, Place::Input { end }) => Some((bytes, end)),
+            (bytes, ReplyLocation::Input { end }) => Some((bytes, end)),
             _ => None,
         }
     }
@@ -150,47 +160,49 @@ impl Lane<'_> {
         src: usize,
         len: usize,
         key: Option<[u8; 4]>,
-    ) -> (&mut [u8], Place) {
-        let Some(key) = key else { return (&mut self.input[src..src + len], Place::Outside) };
+    ) -> (&mut [u8], ReplyLocation) {
+        let Some(key) = key else {
+            return (&mut self.bytes[src..src + len], ReplyLocation::Copied);
+        };
         let head_len = plain_len(len as u64);
         let start = out.make_room(src, head_len);
         let (head, bytes) =
-            mask::unmask_down(self.input, start, head_len, src - head_len, head_len, len, key);
+            mask::unmask_down(self.bytes, start, head_len, src - head_len, head_len, len, key);
         write_plain(head, opcode(text), len);
-        (bytes, Place::Input { end: start + head_len + len })
+        (bytes, ReplyLocation::Input { end: start + head_len + len })
     }
 }
 
 /// The loop from frame to frame.
-pub(super) struct Steps<'s, 'p> {
-    pub(super) lane: &'s mut Lane<'p>,
+pub(super) struct FrameReader<'s, 'p> {
+    pub(super) input: &'s mut PassInput<'p>,
     pub(super) engine: &'s mut Engine,
     pub(super) out: &'s mut Output,
 }
 
-impl Steps<'_, '_> {
+impl FrameReader<'_, '_> {
     /// Finds the next complete message or control frame.
-    fn find(&mut self) -> Result<Option<Next>, Violation> {
-        let found = self.find_unsettled();
-        if self.engine.quick == 0 {
-            self.engine.settle();
+    fn next_source(&mut self) -> Result<Option<EventSource>, Violation> {
+        let found = self.read_frames();
+        if self.engine.fast_len_end == 0 {
+            self.engine.update_fast_path();
         }
         found
     }
 
-    fn find_unsettled(&mut self) -> Result<Option<Next>, Violation> {
+    fn read_frames(&mut self) -> Result<Option<EventSource>, Violation> {
         loop {
             if self.engine.end().is_some() {
-                self.lane.at = self.lane.input.len();
+                self.input.at = self.input.bytes.len();
                 return Ok(None);
             }
             if self.engine.has_frame() {
-                let found = self.absorb()?;
+                let found = self.append_payload()?;
                 if found.is_some() || self.engine.has_frame() {
                     return Ok(found);
                 }
             }
-            if self.lane.at == self.lane.input.len() {
+            if self.input.at == self.input.bytes.len() {
                 return Ok(None);
             }
             let Some(header) = self.header()? else { return Ok(None) };
@@ -209,11 +221,13 @@ impl Steps<'_, '_> {
     fn header(&mut self) -> Result<Option<FrameHeader>, Violation> {
         let engine = &mut *self.engine;
         let masked = Some(!engine.is_client());
-        let rest = &self.lane.input[self.lane.at..];
+        let rest = &self.input.bytes[self.input.at..];
         let kept = usize::from(engine.head_len);
         if kept == 0 {
-            if let Some((header, len)) = parse_with(rest, masked, |first| engine.admit(first))? {
-                self.lane.at += len;
+            if let Some((header, len)) =
+                parse_with(rest, masked, |first| engine.check_allowed(first))?
+            {
+                self.input.at += len;
                 return Ok(Some(header));
             }
         }
@@ -221,33 +235,33 @@ impl Steps<'_, '_> {
         let mut head = [0; HEADER_LEN_MAX];
         head[..kept].copy_from_slice(&engine.head[..kept]);
         head[kept..kept + taken].copy_from_slice(&rest[..taken]);
-        match parse_with(&head[..kept + taken], masked, |first| engine.admit(first))? {
+        match parse_with(&head[..kept + taken], masked, |first| engine.check_allowed(first))? {
             Some((header, len)) => {
-                self.lane.at += len - kept;
+                self.input.at += len - kept;
                 engine.head_len = 0;
                 Ok(Some(header))
             }
             None => {
-                self.lane.at += taken;
+                self.input.at += taken;
                 // An incomplete header always fits into `head`.
                 engine.head[kept..kept + taken].copy_from_slice(&rest[..taken]);
                 engine.head_len = (kept + taken) as u8;
-                engine.quick = 0;
+                engine.fast_len_end = 0;
                 Ok(None)
             }
         }
     }
 
-    fn begin_control(&mut self, header: FrameHeader) -> Result<Option<Next>, Violation> {
+    fn begin_control(&mut self, header: FrameHeader) -> Result<Option<EventSource>, Violation> {
         let len = self.engine.check_frame_len(&header)?;
         // Close frames are not limited. There is only one, and a peer is expected to send it.
         if header.opcode != Opcode::Close {
-            self.engine.count_control(self.lane.held.second)?;
+            self.engine.count_control(self.input.buffers.second)?;
         }
-        if self.lane.input.len() - self.lane.at >= len {
-            let src = self.lane.at;
-            self.lane.at += len;
-            return Ok(Some(Next::Control(Control::Input {
+        if self.input.bytes.len() - self.input.at >= len {
+            let src = self.input.at;
+            self.input.at += len;
+            return Ok(Some(EventSource::Control(ControlFrame::Input {
                 opcode: header.opcode,
                 src,
                 len,
@@ -257,11 +271,11 @@ impl Steps<'_, '_> {
         let assembly = self.engine.assembly(self.out);
         assembly.control_len = 0;
         assembly.frame =
-            Some(Frame { opcode: header.opcode, fin: true, key: header.key, left: len });
+            Some(PartialFrame { opcode: header.opcode, fin: true, key: header.key, left: len });
         Ok(None)
     }
 
-    fn begin_data(&mut self, header: FrameHeader) -> Result<Option<Next>, Violation> {
+    fn begin_data(&mut self, header: FrameHeader) -> Result<Option<EventSource>, Violation> {
         let len = self.engine.check_frame_len(&header)?;
         let limits = &self.engine.config.limits;
         let (so_far, fragments) = match &self.engine.partial {
@@ -279,9 +293,9 @@ impl Steps<'_, '_> {
         let text = header.opcode == Opcode::Text;
         if header.opcode != Opcode::Continuation
             && header.fin
-            && self.lane.input.len() - self.lane.at >= len
+            && self.input.bytes.len() - self.input.at >= len
         {
-            if let Some(found) = self.whole_data(&header, text, len)? {
+            if let Some(found) = self.complete_data_frame(&header, text, len)? {
                 return Ok(Some(found));
             }
         }
@@ -292,81 +306,85 @@ impl Steps<'_, '_> {
         if let Some(message) = &mut assembly.message {
             message.fragments += 1;
         }
-        assembly.frame =
-            Some(Frame { opcode: header.opcode, fin: header.fin, key: header.key, left: len });
+        assembly.frame = Some(PartialFrame {
+            opcode: header.opcode,
+            fin: header.fin,
+            key: header.key,
+            left: len,
+        });
         // Even if no payload has arrived: the frame may be empty.
-        self.absorb()
+        self.append_payload()
     }
 
     /// A message in one frame that lies whole in the input. `None` if its header came in an earlier
     /// pass and there is no room for the header of a reply.
-    fn whole_data(
+    fn complete_data_frame(
         &mut self,
         header: &FrameHeader,
         text: bool,
         len: usize,
-    ) -> Result<Option<Next>, Violation> {
-        let src = self.lane.at;
+    ) -> Result<Option<EventSource>, Violation> {
+        let src = self.input.at;
         if header.compressed {
-            self.lane.at += len;
+            self.input.at += len;
             if let Some(key) = header.key {
-                mask::mask(&mut self.lane.input[src..src + len], key);
+                mask::mask(&mut self.input.bytes[src..src + len], key);
             }
             self.inflate_input(src, len)?;
-            return Ok(Some(Next::Held { text, checked: false }));
+            return Ok(Some(EventSource::Assembled { text, checked: false }));
         }
         if header.key.is_some() && !self.out.has_room(src, plain_len(len as u64)) {
             return Ok(None);
         }
-        self.lane.at += len;
-        Ok(Some(Next::Whole { text, src, len, key: header.key }))
+        self.input.at += len;
+        Ok(Some(EventSource::Input { text, src, len, key: header.key }))
     }
 
     /// Appends the available payload of the incomplete frame.
-    fn absorb(&mut self) -> Result<Option<Next>, Violation> {
+    fn append_payload(&mut self) -> Result<Option<EventSource>, Violation> {
         let Some(assembly) = &mut self.engine.partial else { return Ok(None) };
         let Some(frame) = &mut assembly.frame else { return Ok(None) };
-        let rest = &self.lane.input[self.lane.at..];
+        let rest = &self.input.bytes[self.input.at..];
         let piece = &rest[..rest.len().min(frame.left)];
-        self.lane.at += piece.len();
+        self.input.at += piece.len();
         frame.left -= piece.len();
         let (frame_done, key) = (frame.left == 0, frame.key);
         if let Some(key) = &mut frame.key {
             *key = mask::rotate(*key, piece.len());
         }
-        let Frame { opcode, fin, .. } = *frame;
+        let PartialFrame { opcode, fin, .. } = *frame;
         if frame_done {
             assembly.frame = None;
         }
         if opcode.is_control() {
             assembly.add_control(piece, key);
-            return Ok(if frame_done { Some(self.control_in_pieces(opcode)) } else { None });
+            return Ok(if frame_done { Some(self.assembled_control(opcode)) } else { None });
         }
         let checked = assembly.add_data(piece, key, frame_done && fin)?;
         if !frame_done || !fin {
             return Ok(None);
         }
         let message = assembly.message.take();
-        self.lane.held.message = self.engine.partial.take();
+        self.input.buffers.message = self.engine.partial.take();
         let Some(message) = message else { return Ok(None) };
         if message.compressed {
             self.inflate_assembled()?;
         }
-        Ok(Some(Next::Held { text: message.text, checked }))
+        Ok(Some(EventSource::Assembled { text: message.text, checked }))
     }
 
     /// Moves a complete control frame to where it can be read, while its assembly continues to
     /// serve the surrounding message.
-    fn control_in_pieces(&mut self, opcode: Opcode) -> Next {
+    fn assembled_control(&mut self, opcode: Opcode) -> EventSource {
         let mut len = 0;
         if let Some(assembly) = &self.engine.partial {
             len = usize::from(assembly.control_len);
-            self.lane.held.control[..len].copy_from_slice(&assembly.control[..len]);
+            self.input.buffers.control[..len].copy_from_slice(&assembly.control[..len]);
             if assembly.message.is_none() {
-                self.engine.let_go(self.out);
+                self.engine.discard_partial(self.out);
             }
         }
-        Next::Control(Control::Held { opcode, len })
+        EventSource::Control(ControlFrame::Assembled { opcode, len })
     }
 }
 
@@ -382,7 +400,7 @@ impl Engine {
     }
 
     /// Checks whether such a frame is allowed now.
-    fn admit(&self, first: First) -> Result<(), Violation> {
+    fn check_allowed(&self, first: FirstByte) -> Result<(), Violation> {
         if first.compressed && !self.may_be_compressed() {
             return Err(Violation::ReservedBits);
         }
@@ -416,13 +434,13 @@ impl Engine {
 
     /// The buffer for the message or frame in pieces. Takes a spare one if there is none.
     fn assembly(&mut self, out: &mut Output) -> &mut Assembly {
-        self.quick = 0;
-        self.partial.get_or_insert_with(|| out.spare())
+        self.fast_len_end = 0;
+        self.partial.get_or_insert_with(|| out.take_spare())
     }
 
     /// Discards an incomplete message or frame.
-    pub(super) fn let_go(&mut self, out: &mut Output) {
-        self.quick = 0;
+    pub(super) fn discard_partial(&mut self, out: &mut Output) {
+        self.fast_len_end = 0;
         if let Some(assembly) = self.partial.take() {
             out.recycle(assembly);
         }

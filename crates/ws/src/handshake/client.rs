@@ -5,14 +5,14 @@ use core::fmt;
 
 #[cfg(feature = "deflate")]
 use super::extensions::Extensions;
-use super::fields::{FieldError, Known, check_own, write_line};
+use super::fields::{FieldError, KnownName, check_own, write_line};
 use super::head::HeadLimits;
 #[cfg(feature = "deflate")]
 use super::negotiate;
 use super::request::content_length;
 use super::response::Response;
 use super::syntax::{is_token, is_value_byte};
-use super::upgrade::lists;
+use super::upgrade::lists_token;
 use super::{PROTOCOLS_MAX, key, target};
 #[cfg(feature = "deflate")]
 use crate::deflate::{Agreement, DeflateConfig};
@@ -306,27 +306,27 @@ impl<'a> ClientRequest<'a> {
             return Err(HandshakeError::HttpVersion);
         }
         if !headers
-            .get(const { Known::of("Upgrade") })
+            .get(const { KnownName::of("Upgrade") })
             .is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"))
         {
             return Err(HandshakeError::Upgrade);
         }
-        if !lists(&headers, const { Known::of("Connection") }, b"upgrade") {
+        if !lists_token(&headers, const { KnownName::of("Connection") }, b"upgrade") {
             return Err(HandshakeError::Connection);
         }
         let accept = key::accept(&key::encode(self.key));
-        if headers.get(const { Known::of("Sec-WebSocket-Accept") }) != Some(&accept[..]) {
+        if headers.get(const { KnownName::of("Sec-WebSocket-Accept") }) != Some(&accept[..]) {
             return Err(HandshakeError::Accept);
         }
         // RFC 9110 section 8.6 forbids both. Some servers send a length of 0, which announces no
         // body.
-        let length = headers.get(const { Known::of("Content-Length") });
-        if headers.get(const { Known::of("Transfer-Encoding") }).is_some()
+        let length = headers.get(const { KnownName::of("Content-Length") });
+        if headers.get(const { KnownName::of("Transfer-Encoding") }).is_some()
             || length.is_some_and(|value| content_length(value) != Some(0))
         {
             return Err(HandshakeError::UnexpectedBody);
         }
-        let protocol = match headers.get(const { Known::of("Sec-WebSocket-Protocol") }) {
+        let protocol = match headers.get(const { KnownName::of("Sec-WebSocket-Protocol") }) {
             Some(chosen) => {
                 let offered = self.protocols.iter().any(|offered| offered.as_bytes() == chosen);
                 let text = core::str::from_utf8(chosen).ok().filter(|_| offered);
@@ -337,7 +337,7 @@ impl<'a> ClientRequest<'a> {
         #[cfg(feature = "deflate")]
         let deflate = self.check_extensions(response)?;
         #[cfg(not(feature = "deflate"))]
-        if headers.get(const { Known::of("Sec-WebSocket-Extensions") }).is_some() {
+        if headers.get(const { KnownName::of("Sec-WebSocket-Extensions") }).is_some() {
             return Err(HandshakeError::Extension);
         }
         Ok(Upgraded {
@@ -354,7 +354,7 @@ impl<'a> ClientRequest<'a> {
         &self,
         response: Response<'_>,
     ) -> Result<Option<Agreement>, HandshakeError> {
-        let Some(value) = response.headers.get(const { Known::of("Sec-WebSocket-Extensions") })
+        let Some(value) = response.headers.get(const { KnownName::of("Sec-WebSocket-Extensions") })
         else {
             return Ok(None);
         };

@@ -4,7 +4,7 @@ use super::syntax::{Cursor, ascii, is_token_byte};
 
 /// The header violates the grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedExtensions;
 
 /// One element of the list: a name, and parameters that have been checked.
 #[derive(Clone, Copy, Debug)]
@@ -16,11 +16,11 @@ pub(crate) struct Extension<'a> {
 
 /// A parameter's value.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Value<'a> {
+pub(crate) struct ParameterValue<'a> {
     raw: &'a [u8],
 }
 
-impl<'a> Value<'a> {
+impl<'a> ParameterValue<'a> {
     /// The unescaped bytes. In quotes, a backslash is removed and the next byte is kept. A token
     /// has no escapes.
     pub(crate) fn bytes(self) -> impl Iterator<Item = u8> + 'a {
@@ -42,15 +42,15 @@ impl<'a> Extensions<'a> {
         Self { cursor: Cursor { rest: value } }
     }
 
-    fn element(&mut self) -> Result<Extension<'a>, Malformed> {
-        let name = ascii(self.cursor.token().ok_or(Malformed)?);
+    fn element(&mut self) -> Result<Extension<'a>, MalformedExtensions> {
+        let name = ascii(self.cursor.token().ok_or(MalformedExtensions)?);
         let mut extension = Extension { name, parameters: self.cursor };
         let mut after = self.cursor;
         while parameter(&mut after)?.is_some() {}
         // Only another element or the end may follow.
         after.skip_blanks();
         if !after.rest.is_empty() && !after.rest.starts_with(b",") {
-            return Err(Malformed);
+            return Err(MalformedExtensions);
         }
         let len = self.cursor.rest.len() - after.rest.len();
         extension.parameters.rest = &self.cursor.rest[..len];
@@ -60,7 +60,7 @@ impl<'a> Extensions<'a> {
 }
 
 impl<'a> Iterator for Extensions<'a> {
-    type Item = Result<Extension<'a>, Malformed>;
+    type Item = Result<Extension<'a>, MalformedExtensions>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.cursor.skip_blanks();
@@ -79,7 +79,7 @@ impl<'a> Iterator for Extensions<'a> {
 impl<'a> Extension<'a> {
     /// Names and values of the parameters, in order.
     #[cfg(any(feature = "deflate", test))]
-    pub(crate) fn parameters(self) -> impl Iterator<Item = (&'a str, Option<Value<'a>>)> {
+    pub(crate) fn parameters(self) -> impl Iterator<Item = (&'a str, Option<ParameterValue<'a>>)> {
         let mut cursor = self.parameters;
         core::iter::from_fn(move || parameter(&mut cursor).ok()?)
     }
@@ -88,25 +88,25 @@ impl<'a> Extension<'a> {
 /// Takes `; name` or `; name = value`, if a semicolon comes next.
 fn parameter<'a>(
     cursor: &mut Cursor<'a>,
-) -> Result<Option<(&'a str, Option<Value<'a>>)>, Malformed> {
+) -> Result<Option<(&'a str, Option<ParameterValue<'a>>)>, MalformedExtensions> {
     if !cursor.take(b';') {
         return Ok(None);
     }
-    let name = ascii(cursor.token().ok_or(Malformed)?);
+    let name = ascii(cursor.token().ok_or(MalformedExtensions)?);
     if !cursor.take(b'=') {
         return Ok(Some((name, None)));
     }
     let value = if let Some(rest) = cursor.rest.strip_prefix(b"\"") {
         cursor.rest = rest;
-        let value = Value { raw: cursor.quoted().ok_or(Malformed)? };
+        let value = ParameterValue { raw: cursor.quoted().ok_or(MalformedExtensions)? };
         // The unescaped value must be a token.
         let mut bytes = value.bytes().peekable();
         if bytes.peek().is_none() || !bytes.all(is_token_byte) {
-            return Err(Malformed);
+            return Err(MalformedExtensions);
         }
         value
     } else {
-        Value { raw: cursor.token().ok_or(Malformed)? }
+        ParameterValue { raw: cursor.token().ok_or(MalformedExtensions)? }
     };
     Ok(Some((name, Some(value))))
 }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     /// `name[parameter=value,..]` of each element.
-    fn read(header: &str) -> Result<Vec<String>, Malformed> {
+    fn read(header: &str) -> Result<Vec<String>, MalformedExtensions> {
         let describe = |extension: Extension<'_>| {
             let parameters: Vec<String> = extension
                 .parameters()
@@ -166,7 +166,7 @@ mod tests {
             "\u{e4}",
             "a=b",
         ] {
-            assert_eq!(read(bad).unwrap_err(), Malformed, "{bad}");
+            assert_eq!(read(bad).unwrap_err(), MalformedExtensions, "{bad}");
         }
     }
 }

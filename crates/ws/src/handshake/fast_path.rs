@@ -1,16 +1,16 @@
 //! The fast path for complete, common heads: one function finds, checks and splits them.
 //!
-//! It accepts a subset of the heads that the [`Scanner`](super::head::Scanner) and
+//! It accepts a subset of the heads that the [`HeadScanner`](super::head::HeadScanner) and
 //! [`Headers::check`] accept. If it declines, they decide. It declines heads that are incomplete,
 //! wrong, or unusual.
 
-use super::fields::{Headers, Names, known};
+use super::fields::{Headers, NameSet, known};
 use super::head::{HeadLimits, first_line_max};
 use super::syntax::{is_token, is_value_byte};
 
 /// The position of a head in the received bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Whole<'a> {
+pub(super) struct CompleteHead<'a> {
     pub(super) first_line: &'a [u8],
     pub(super) headers: Headers<'a>,
     /// The length of the whole head, including the empty line.
@@ -18,7 +18,11 @@ pub(super) struct Whole<'a> {
 }
 
 /// Splits the head at the start of these bytes. `None` means that the slow path must decide.
-pub(super) fn read<'a>(bytes: &'a [u8], limits: &HeadLimits, single: Names) -> Option<Whole<'a>> {
+pub(super) fn read<'a>(
+    bytes: &'a [u8],
+    limits: &HeadLimits,
+    single: NameSet,
+) -> Option<CompleteHead<'a>> {
     let first_end = line_end(bytes, 0)?;
     let is_good =
         first_end > 0 && first_end <= first_line_max(limits) && !matches!(bytes[0], b' ' | b'\t');
@@ -48,7 +52,11 @@ pub(super) fn read<'a>(bytes: &'a [u8], limits: &HeadLimits, single: Names) -> O
     }
     let len = first_end + 2 + at + 2;
     let is_within = len <= limits.head_bytes_max && count <= limits.headers_max;
-    is_within.then(|| Whole { first_line: &bytes[..first_end], headers: headers.up_to(at), len })
+    is_within.then(|| CompleteHead {
+        first_line: &bytes[..first_end],
+        headers: headers.up_to(at),
+        len,
+    })
 }
 
 /// The end of the line that continues at `from`, if everything before it is valid in a line.
@@ -114,17 +122,17 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::head::{self, Scanner};
+    use super::super::head::{self, HeadScanner};
     use super::*;
 
-    const SINGLE: Names = super::super::fields::names(&["Host", "Origin"]);
+    const SINGLE: NameSet = super::super::fields::names(&["Host", "Origin"]);
 
     /// The result of the slow path: the first line, all headers, and the length.
     fn carefully<'a>(
         bytes: &'a [u8],
         limits: &HeadLimits,
     ) -> Option<(&'a [u8], Headers<'a>, usize)> {
-        let len = Scanner::new().scan(bytes, limits).ok()??;
+        let len = HeadScanner::new().scan(bytes, limits).ok()??;
         let (first_line, lines) = head::split(&bytes[..len]);
         Some((first_line, Headers::check(lines, SINGLE).ok()?, len))
     }

@@ -30,20 +30,20 @@ pub struct Headers<'a> {
     /// The lines that the iterator has not yielded yet.
     rest: &'a [u8],
     /// The position of the first value of each [known](KNOWN) name.
-    places: [Place; KNOWN.len()],
+    value_spans: [ValueSpan; KNOWN.len()],
     /// One bit for each known name that occurs more than once.
-    repeated: Names,
+    repeated: NameSet,
 }
 
 /// The position of a value within the lines, without leading and trailing blanks. It begins at 0 if
 /// there is none, because a name precedes each value.
 #[derive(Clone, Copy)]
-struct Place {
+struct ValueSpan {
     start: u32,
     len: u32,
 }
 
-impl Place {
+impl ValueSpan {
     const NONE: Self = Self { start: 0, len: 0 };
 }
 
@@ -64,7 +64,7 @@ const KNOWN: [&str; 12] = [
 ];
 
 /// A set of known names: one bit per index in [`KNOWN`].
-pub(super) type Names = u16;
+pub(super) type NameSet = u16;
 
 /// The index of a known name, ignoring case.
 #[inline]
@@ -101,9 +101,9 @@ fn is_known(name: &[u8], index: usize) -> bool {
 
 /// A known name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Known(usize);
+pub(super) struct KnownName(usize);
 
-impl Known {
+impl KnownName {
     /// The known name in a constant. Fails to compile if the name is not known.
     pub(super) const fn of(name: &str) -> Self {
         let mut index = 0;
@@ -115,10 +115,10 @@ impl Known {
 }
 
 /// The set of these names, which must be known.
-pub(super) const fn names(these: &[&str]) -> Names {
+pub(super) const fn names(these: &[&str]) -> NameSet {
     let (mut set, mut at) = (0, 0);
     while at < these.len() {
-        set |= 1 << Known::of(these[at]).0;
+        set |= 1 << KnownName::of(these[at]).0;
         at += 1;
     }
     set
@@ -135,7 +135,7 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
 impl<'a> Headers<'a> {
     /// All of these lines, none of them yielded yet.
     pub(super) const fn of(lines: &'a [u8]) -> Self {
-        Self { lines, rest: lines, places: [Place::NONE; KNOWN.len()], repeated: 0 }
+        Self { lines, rest: lines, value_spans: [ValueSpan::NONE; KNOWN.len()], repeated: 0 }
     }
 
     /// Only the first `len` bytes of the lines.
@@ -145,7 +145,7 @@ impl<'a> Headers<'a> {
     }
 
     /// Checks each line, and that no name in `single` occurs twice.
-    pub(super) fn check(lines: &'a [u8], single: Names) -> Result<Self, HeadError> {
+    pub(super) fn check(lines: &'a [u8], single: NameSet) -> Result<Self, HeadError> {
         let mut headers = Self::of(lines);
         let mut at = 0;
         while let Some(line @ [_, ..]) = lines.get(at..) {
@@ -171,14 +171,16 @@ impl<'a> Headers<'a> {
         index: usize,
         value: usize,
         end: usize,
-        single: Names,
+        single: NameSet,
     ) -> Result<(), HeadError> {
-        let place = &mut self.places[index];
-        if place.start == 0 {
+        let span = &mut self.value_spans[index];
+        if span.start == 0 {
             let begun = trim_start(&self.lines[value..end]);
             let number = |at: usize| u32::try_from(at).map_err(|_| HeadError::TooLong);
-            *place =
-                Place { start: number(end - begun.len())?, len: number(trim_end(begun).len())? };
+            *span = ValueSpan {
+                start: number(end - begun.len())?,
+                len: number(trim_end(begun).len())?,
+            };
         } else if single & 1 << index != 0 {
             return Err(HeadError::DuplicateHeader);
         } else {
@@ -188,7 +190,7 @@ impl<'a> Headers<'a> {
     }
 
     /// The values of all headers with this name.
-    pub(super) fn all(&self, name: Known) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub(super) fn all(&self, name: KnownName) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let is_repeated = self.repeated & 1 << name.0 != 0;
         let rest = if is_repeated { self.lines } else { &[] };
         let first = if is_repeated { None } else { self.get(name) };
@@ -199,15 +201,15 @@ impl<'a> Headers<'a> {
 
     /// The value of the first header with this name.
     #[inline]
-    pub(super) fn get(&self, name: Known) -> Option<&'a [u8]> {
-        let Place { start, len } = self.places[name.0];
+    pub(super) fn get(&self, name: KnownName) -> Option<&'a [u8]> {
+        let ValueSpan { start, len } = self.value_spans[name.0];
         if start == 0 { None } else { self.lines.get(start as usize..)?.get(..len as usize) }
     }
 
     /// The value of the first header of any name.
     pub(super) fn first(&self, name: &str) -> Option<&'a [u8]> {
         match known(name.as_bytes()) {
-            Some(index) => self.get(Known(index)),
+            Some(index) => self.get(KnownName(index)),
             None => {
                 let mut all = Self { rest: self.lines, ..*self };
                 all.find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
@@ -344,7 +346,7 @@ mod tests {
             [("Upgrade", "136"), ("X", "24"), ("Host", "5"), ("Origin", ""), ("y", "")]
         {
             if let Some(index) = known(name.as_bytes()) {
-                let all: Vec<u8> = headers.all(Known(index)).map(|value| value[0]).collect();
+                let all: Vec<u8> = headers.all(KnownName(index)).map(|value| value[0]).collect();
                 assert_eq!(all, expected.as_bytes(), "{name}");
             }
             assert_eq!(headers.first(name).map(|value| value[0]), expected.bytes().next());

@@ -50,7 +50,7 @@ pub(super) const fn first_line_max(limits: &HeadLimits) -> usize {
 
 /// The state of the scan of a head.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scanner {
+pub(super) struct HeadScanner {
     /// Bytes scanned.
     total: usize,
     /// Complete lines, without a leading empty one.
@@ -61,7 +61,7 @@ pub(super) struct Scanner {
     skipped_empty: bool,
 }
 
-impl Scanner {
+impl HeadScanner {
     /// A scanner at the start of a head.
     pub(super) const fn new() -> Self {
         Self { total: 0, lines: 0, line_len: 0, after_cr: false, skipped_empty: false }
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     fn scan(bytes: &[u8]) -> Result<Option<usize>, HeadError> {
-        Scanner::new().scan(bytes, &HeadLimits::DEFAULT)
+        HeadScanner::new().scan(bytes, &HeadLimits::DEFAULT)
     }
 
     #[test]
@@ -223,12 +223,12 @@ mod tests {
         let limits =
             HeadLimits { head_bytes_max: 5500, target_bytes_max: 4096, ..HeadLimits::DEFAULT };
         for head in heads {
-            let mut stepped = Scanner::new();
+            let mut stepped = HeadScanner::new();
             let first_line_max = limits.target_bytes_max + FIRST_LINE_EXTRA;
             let expected = stepped.step_through(head, first_line_max, &limits);
             for cut in (0..=head.len()).filter(|cut| *cut < 100 || head.len() - cut < 20) {
                 let (first, second) = head.split_at(cut);
-                let mut scanner = Scanner::new();
+                let mut scanner = HeadScanner::new();
                 let found = match scanner.scan(first, &limits) {
                     Ok(None) => {
                         scanner.scan(second, &limits).map(|used| used.map(|used| used + cut))
@@ -243,12 +243,12 @@ mod tests {
     #[test]
     fn limits_are_met_exactly() {
         let limits = HeadLimits { head_bytes_max: 20, headers_max: 2, target_bytes_max: 8 };
-        let scan = |bytes: &[u8]| Scanner::new().scan(bytes, &limits);
+        let scan = |bytes: &[u8]| HeadScanner::new().scan(bytes, &limits);
         assert_eq!(scan(b"a\r\nb:\r\nc:12345678\r\n\r\n"), Err(HeadError::TooLong));
         assert_eq!(scan(b"a\r\nb:\r\nc:1234567\r\n\r\n"), Ok(Some(20)));
         assert_eq!(scan(b"a\r\nb:\r\nc:\r\nd:\r\n"), Err(HeadError::TooManyHeaders));
         let limits = HeadLimits { target_bytes_max: 8, ..HeadLimits::DEFAULT };
-        let scan = |len: usize| Scanner::new().scan(&[b'a'; 100][..len], &limits);
+        let scan = |len: usize| HeadScanner::new().scan(&[b'a'; 100][..len], &limits);
         assert_eq!(scan(8 + FIRST_LINE_EXTRA), Ok(None));
         assert_eq!(scan(9 + FIRST_LINE_EXTRA), Err(HeadError::FirstLineTooLong));
     }

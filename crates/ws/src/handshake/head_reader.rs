@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::client::HandshakeError;
-use super::head::{HeadError, HeadLimits, Scanner};
+use super::head::{HeadError, HeadLimits, HeadScanner};
 use super::rejection::Rejection;
 use super::request::Request;
 use super::response::Response;
@@ -28,7 +28,7 @@ use super::response::Response;
 /// ```
 pub struct HeadReader {
     limits: HeadLimits,
-    scanner: Scanner,
+    scanner: HeadScanner,
     /// The received bytes of an incomplete head.
     buffer: Vec<u8>,
     /// The head was complete. The next byte starts another head.
@@ -39,7 +39,7 @@ impl HeadReader {
     /// A new reader. It has allocated nothing.
     #[must_use]
     pub const fn new(limits: HeadLimits) -> Self {
-        Self { limits, scanner: Scanner::new(), buffer: Vec::new(), is_done: false }
+        Self { limits, scanner: HeadScanner::new(), buffer: Vec::new(), is_done: false }
     }
 
     /// How many bytes of an incomplete head have arrived.
@@ -86,7 +86,7 @@ impl HeadReader {
 
     fn head<'a>(&'a mut self, input: &'a [u8]) -> Result<Option<(&'a [u8], usize)>, HeadError> {
         if self.is_done {
-            self.scanner = Scanner::new();
+            self.scanner = HeadScanner::new();
             self.buffer.clear();
             self.is_done = false;
         }

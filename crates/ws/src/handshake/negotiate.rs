@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::extensions::{Extension, Value};
+use super::extensions::{Extension, ParameterValue};
 use super::fields::decimal;
 use crate::deflate::config::{Agreement, BITS_MAX, BITS_MIN, DeflateConfig};
 
@@ -70,7 +70,7 @@ impl Parameters {
 }
 
 /// A number from 8 to 15 without leading zeros (section 7.1.2).
-fn window_bits(value: Value<'_>) -> Option<u8> {
+fn window_bits(value: ParameterValue<'_>) -> Option<u8> {
     let mut bytes = value.bytes();
     let (first, second, None) = (bytes.next()?, bytes.next(), bytes.next()) else {
         return None;
@@ -110,7 +110,7 @@ pub(crate) fn answer(
         None => BITS_MAX,
     };
     let agreement = Agreement {
-        server_no_context_takeover: offer.server_no_context_takeover || config.server_forgets(),
+        server_no_context_takeover: offer.server_no_context_takeover || config.server_no_takeover(),
         client_no_context_takeover: offer.client_no_context_takeover
             || config.client_no_context_takeover,
         server_max_window_bits,
@@ -134,7 +134,7 @@ fn offer(config: &DeflateConfig) -> Parameters {
     let limit = |bits| (bits < BITS_MAX).then_some(bits);
     Parameters {
         server_no_context_takeover: config.server_no_context_takeover,
-        client_no_context_takeover: config.client_forgets(),
+        client_no_context_takeover: config.client_no_takeover(),
         server_max_window_bits: limit(config.server_bits()),
         // Always present. Without it the server could not ask for a smaller window.
         client_max_window_bits: Some(limit(config.client_bits())),

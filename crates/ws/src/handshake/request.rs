@@ -1,11 +1,11 @@
 //! A request, as a server reads it.
 
-use super::fast_path::{self, Whole};
-use super::fields::{Headers, Known, names};
-use super::head::{self, HeadError, HeadLimits, Scanner};
+use super::fast_path::{self, CompleteHead};
+use super::fields::{Headers, KnownName, names};
+use super::head::{self, HeadError, HeadLimits, HeadScanner};
 use super::rejection::Rejection;
 use super::syntax::{ascii, is_token, trim};
-use super::target::{self, Target};
+use super::target::{self, RequestTarget};
 use super::upgrade::Upgrade;
 
 /// The headers that may occur only once in a request. The first three decide where the request goes
@@ -58,7 +58,7 @@ pub enum Body {
 pub struct Request<'a> {
     method: &'a str,
     raw_target: &'a str,
-    target: Target<'a>,
+    target: RequestTarget<'a>,
     is_http_1_0: bool,
     pub(super) headers: Headers<'a>,
     body: Body,
@@ -76,10 +76,12 @@ impl<'a> Request<'a> {
     ///
     /// A [`Rejection`], possibly before the head is complete.
     pub fn parse(bytes: &'a [u8], limits: &HeadLimits) -> Result<Option<(Self, usize)>, Rejection> {
-        if let Some(Whole { first_line, headers, len }) = fast_path::read(bytes, limits, SINGLE) {
-            return Ok(Some((Self::of(FirstLine::read(first_line, limits)?, headers)?, len)));
+        if let Some(CompleteHead { first_line, headers, len }) =
+            fast_path::read(bytes, limits, SINGLE)
+        {
+            return Ok(Some((Self::of(RequestLine::read(first_line, limits)?, headers)?, len)));
         }
-        match Scanner::new().scan(bytes, limits)? {
+        match HeadScanner::new().scan(bytes, limits)? {
             Some(len) => Ok(Some((Self::from_head(&bytes[..len], limits)?, len))),
             None => Ok(None),
         }
@@ -88,14 +90,14 @@ impl<'a> Request<'a> {
     /// Parses a whole head that the scanner has checked.
     pub(super) fn from_head(head: &'a [u8], limits: &HeadLimits) -> Result<Self, Rejection> {
         let (first_line, lines) = head::split(head);
-        let first_line = FirstLine::read(first_line, limits)?;
+        let first_line = RequestLine::read(first_line, limits)?;
         Self::of(first_line, Headers::check(lines, SINGLE)?)
     }
 
-    fn of(first_line: FirstLine<'a>, headers: Headers<'a>) -> Result<Self, Rejection> {
-        let FirstLine { method, raw_target, target, is_http_1_0 } = first_line;
+    fn of(first_line: RequestLine<'a>, headers: Headers<'a>) -> Result<Self, Rejection> {
+        let RequestLine { method, raw_target, target, is_http_1_0 } = first_line;
         let body = body(&headers, is_http_1_0)?;
-        match headers.get(const { Known::of("Host") }) {
+        match headers.get(const { KnownName::of("Host") }) {
             Some(host) if target::is_authority(host) => {}
             Some(_) => return Err(Rejection::BadHost),
             None if is_http_1_0 => {}
@@ -190,14 +192,14 @@ impl<'a> Request<'a> {
 }
 
 /// The parts of the first line.
-struct FirstLine<'a> {
+struct RequestLine<'a> {
     method: &'a str,
     raw_target: &'a str,
-    target: Target<'a>,
+    target: RequestTarget<'a>,
     is_http_1_0: bool,
 }
 
-impl<'a> FirstLine<'a> {
+impl<'a> RequestLine<'a> {
     fn read(line: &'a [u8], limits: &HeadLimits) -> Result<Self, Rejection> {
         let (method, raw_target, is_http_1_0) = match usual(line) {
             Some(raw_target) => ("GET", raw_target, false),
@@ -251,8 +253,8 @@ pub(super) fn http_minor(version: &[u8]) -> Option<Option<u8>> {
 /// RFC 9112 section 6.3, without its tolerances.
 fn body(headers: &Headers<'_>, is_http_1_0: bool) -> Result<Body, Rejection> {
     match (
-        headers.get(const { Known::of("Transfer-Encoding") }),
-        headers.get(const { Known::of("Content-Length") }),
+        headers.get(const { KnownName::of("Transfer-Encoding") }),
+        headers.get(const { KnownName::of("Content-Length") }),
     ) {
         (None, None) => Ok(Body::None),
         (None, Some(length)) => match content_length(length) {

@@ -2,7 +2,7 @@
 
 use super::client::HandshakeError;
 use super::fields::{Headers, names};
-use super::head::{self, HeadError, HeadLimits, Scanner};
+use super::head::{self, HeadError, HeadLimits, HeadScanner};
 use super::request::http_minor;
 use super::syntax::is_value_byte;
 
@@ -52,7 +52,7 @@ impl<'a> Response<'a> {
         bytes: &'a [u8],
         limits: &HeadLimits,
     ) -> Result<Option<(Self, usize)>, HandshakeError> {
-        match Scanner::new().scan(bytes, limits)? {
+        match HeadScanner::new().scan(bytes, limits)? {
             Some(len) => Ok(Some((Self::from_head(&bytes[..len])?, len))),
             None => Ok(None),
         }

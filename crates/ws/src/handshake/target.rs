@@ -2,7 +2,7 @@
 
 /// A parsed target.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target<'a> {
+pub(super) struct RequestTarget<'a> {
     /// Host and port, if the target has them.
     pub(super) authority: Option<&'a str>,
     /// Starts with a slash; `*` for the server as a whole, empty for CONNECT.
@@ -11,20 +11,24 @@ pub(super) struct Target<'a> {
 }
 
 /// Parses a target. `None` if its form does not match the method.
-pub(super) fn parse<'a>(method: &str, target: &'a str) -> Option<Target<'a>> {
+pub(super) fn parse<'a>(method: &str, target: &'a str) -> Option<RequestTarget<'a>> {
     // Clients do not send fragments (section 3.2).
     if target.bytes().any(|byte| !byte.is_ascii_graphic() || byte == b'#') {
         return None;
     }
     if method == "CONNECT" {
-        return is_authority(target.as_bytes()).then_some(Target {
+        return is_authority(target.as_bytes()).then_some(RequestTarget {
             authority: Some(target),
             path: "",
             query: None,
         });
     }
     if target == "*" {
-        return (method == "OPTIONS").then_some(Target { authority: None, path: "*", query: None });
+        return (method == "OPTIONS").then_some(RequestTarget {
+            authority: None,
+            path: "*",
+            query: None,
+        });
     }
     if target.starts_with('/') {
         return Some(with_path(None, target));
@@ -38,12 +42,12 @@ pub(super) fn parse<'a>(method: &str, target: &'a str) -> Option<Target<'a>> {
     (known && is_authority(authority.as_bytes())).then(|| with_path(Some(authority), path))
 }
 
-fn with_path<'a>(authority: Option<&'a str>, path: &'a str) -> Target<'a> {
+fn with_path<'a>(authority: Option<&'a str>, path: &'a str) -> RequestTarget<'a> {
     let (path, query) = match path.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (path, None),
     };
-    Target { authority, path: if path.is_empty() { "/" } else { path }, query }
+    RequestTarget { authority, path: if path.is_empty() { "/" } else { path }, query }
 }
 
 /// Whether this is exactly a host with an optional port (RFC 3986 section 3.2).

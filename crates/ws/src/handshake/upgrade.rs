@@ -6,7 +6,7 @@ use core::fmt;
 #[cfg(feature = "deflate")]
 use super::answer;
 use super::extensions::Extensions;
-use super::fields::{FieldError, Headers, Known, check_own, write_line};
+use super::fields::{FieldError, Headers, KnownName, check_own, write_line};
 use super::rejection::Rejection;
 use super::request::{Body, Request};
 use super::syntax::{ascii, elements, is_token, trim};
@@ -150,27 +150,27 @@ impl<'a> Upgrade<'a> {
     pub(super) fn check(request: &Request<'a>) -> Result<Self, Rejection> {
         let headers = &request.headers;
         request.check_is_get()?;
-        if !lists(headers, const { Known::of("Upgrade") }, b"websocket") {
+        if !lists_token(headers, const { KnownName::of("Upgrade") }, b"websocket") {
             return Err(Rejection::NotAnUpgrade);
         }
         if request.is_http_1_0() {
             return Err(Rejection::HttpVersion);
         }
-        if !lists(headers, const { Known::of("Connection") }, b"upgrade") {
+        if !lists_token(headers, const { KnownName::of("Connection") }, b"upgrade") {
             return Err(Rejection::Connection);
         }
         if request.body() != Body::None {
             return Err(Rejection::UnexpectedBody);
         }
-        if headers.get(const { Known::of("Sec-WebSocket-Version") }) != Some(b"13") {
+        if headers.get(const { KnownName::of("Sec-WebSocket-Version") }) != Some(b"13") {
             return Err(Rejection::WebSocketVersion);
         }
         let key = headers
-            .get(const { Known::of("Sec-WebSocket-Key") })
+            .get(const { KnownName::of("Sec-WebSocket-Key") })
             .and_then(key::checked)
             .ok_or(Rejection::Key)?;
         check_protocols(headers)?;
-        let extensions = const { Known::of("Sec-WebSocket-Extensions") };
+        let extensions = const { KnownName::of("Sec-WebSocket-Extensions") };
         for value in headers.get(extensions).into_iter().flat_map(|_| headers.all(extensions)) {
             if Extensions::new(value).any(|extension| extension.is_err()) {
                 return Err(Rejection::Extensions);
@@ -237,7 +237,7 @@ impl<'a> Upgrade<'a> {
         let start = out.len();
         out.extend_from_slice(b"Sec-WebSocket-Extensions: ");
         let agreement = answer::answer_offers(
-            self.request.headers.all(const { Known::of("Sec-WebSocket-Extensions") }),
+            self.request.headers.all(const { KnownName::of("Sec-WebSocket-Extensions") }),
             config,
             out,
         );
@@ -265,9 +265,9 @@ const START: &[u8] =
 /// Whether one of the headers with this name lists `wanted`, ignoring case. `wanted` must be in
 /// lower case.
 #[inline]
-pub(super) fn lists<const LEN: usize>(
+pub(super) fn lists_token<const LEN: usize>(
     headers: &Headers<'_>,
-    name: Known,
+    name: KnownName,
     wanted: &[u8; LEN],
 ) -> bool {
     debug_assert!(wanted.iter().all(u8::is_ascii_lowercase));
@@ -281,19 +281,19 @@ pub(super) fn lists<const LEN: usize>(
 }
 
 #[inline(never)]
-fn is_among(headers: &Headers<'_>, name: Known, wanted: &[u8]) -> bool {
+fn is_among(headers: &Headers<'_>, name: KnownName, wanted: &[u8]) -> bool {
     headers.all(name).flat_map(elements).any(|element| element.eq_ignore_ascii_case(wanted))
 }
 
 /// RFC 6455 section 4.1, item 10: the header, if present, has at least one element; each is a
 /// token, and all are different.
 fn check_protocols(headers: &Headers<'_>) -> Result<(), Rejection> {
-    if headers.get(const { Known::of("Sec-WebSocket-Protocol") }).is_none() {
+    if headers.get(const { KnownName::of("Sec-WebSocket-Protocol") }).is_none() {
         return Ok(());
     }
     let mut seen = [&[][..]; PROTOCOLS_MAX];
     let mut count = 0;
-    for value in headers.all(const { Known::of("Sec-WebSocket-Protocol") }) {
+    for value in headers.all(const { KnownName::of("Sec-WebSocket-Protocol") }) {
         let before = count;
         for element in elements(value) {
             if count == PROTOCOLS_MAX || !is_token(element) || seen[..count].contains(&element) {

@@ -159,13 +159,13 @@ fn write_plain_long(head: &mut [u8], first: u8, payload_len: usize) {
 
 /// The contents of a frame's first byte.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct First {
+pub(crate) struct FirstByte {
     pub(crate) fin: bool,
     pub(crate) compressed: bool,
     pub(crate) opcode: Opcode,
 }
 
-impl First {
+impl FirstByte {
     #[inline]
     fn parse(byte: u8) -> Result<Self, Violation> {
         let Some(opcode) = Opcode::from_bits(byte) else { return Err(Violation::ReservedOpcode) };
@@ -188,11 +188,11 @@ impl First {
 pub(crate) fn parse_with(
     bytes: &[u8],
     masked: Option<bool>,
-    admit: impl FnOnce(First) -> Result<(), Violation>,
+    check_allowed: impl FnOnce(FirstByte) -> Result<(), Violation>,
 ) -> Result<Option<(FrameHeader, usize)>, Violation> {
     let Some((&first, rest)) = bytes.split_first() else { return Ok(None) };
-    let first = First::parse(first)?;
-    admit(first)?;
+    let first = FirstByte::parse(first)?;
+    check_allowed(first)?;
     let Some((&second, rest)) = rest.split_first() else { return Ok(None) };
     let has_key = second & 0x80 != 0;
     match masked {
