@@ -11,7 +11,7 @@ use std::{
 };
 
 use windlass_ws::{
-    CloseCode, Config, Engine, Event, Message, Scratch,
+    CloseCode, Config, Engine, EngineEvent, MessageRef, Scratch,
     deflate::DeflateConfig,
     handshake::{ClientRequest, HeadLimits},
 };
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (address, path) = place.split_once('/').unwrap_or((&place, ""));
     let mut client = Client::connect(address, &format!("/{path}"))?;
     for word in arguments {
-        client.send(Message::Text(&word))?;
+        client.send(MessageRef::Text(&word))?;
         match client.receive()? {
             Some(answer) => println!("{answer}"),
             None => return Err("the server has closed the connection".into()),
@@ -75,7 +75,7 @@ impl Client {
         Ok(Self { socket, engine, scratch: Scratch::new(), received })
     }
 
-    fn send(&mut self, message: Message<'_>) -> Result<(), Box<dyn Error>> {
+    fn send(&mut self, message: MessageRef<'_>) -> Result<(), Box<dyn Error>> {
         let frame = self.engine.send(message, &mut self.scratch)?;
         self.socket.write_all(frame)?;
         Ok(())
@@ -89,9 +89,11 @@ impl Client {
             // One message is enough: what follows it is for the next call.
             while answer.is_none() {
                 match pass.next() {
-                    Some(Event::Text(text)) => answer = Some(text.to_owned()),
-                    Some(Event::Binary(bytes)) => answer = Some(format!("{} bytes", bytes.len())),
-                    Some(Event::Violation(violation)) => {
+                    Some(EngineEvent::Text(text)) => answer = Some(text.to_owned()),
+                    Some(EngineEvent::Binary(bytes)) => {
+                        answer = Some(format!("{} bytes", bytes.len()))
+                    }
+                    Some(EngineEvent::Violation(violation)) => {
                         println!("the server breaks the protocol: {violation}")
                     }
                     Some(_) => {}
@@ -171,9 +173,9 @@ mod tests {
             while let Some(event) = pass.next() {
                 match event {
                     // It is refused once the client has closed.
-                    Event::Text(text) => _ = text.reply(),
-                    Event::Pong(payload) => assert_eq!(payload, b"are you there?"),
-                    Event::Violation(violation) => return Err(violation.into()),
+                    EngineEvent::Text(text) => _ = text.reply(),
+                    EngineEvent::Pong(payload) => assert_eq!(payload, b"are you there?"),
+                    EngineEvent::Violation(violation) => return Err(violation.into()),
                     _ => {}
                 }
             }
@@ -198,7 +200,7 @@ mod tests {
                 let mut client = Client::connect(&address, "/").expect("the server answers");
                 let long = "long enough to be compressed, if compression was agreed on ".repeat(9);
                 for word in ["one", "", "zwei und zwanzig", &long] {
-                    client.send(Message::Text(word)).expect("it is taken");
+                    client.send(MessageRef::Text(word)).expect("it is taken");
                     assert_eq!(client.receive().expect("it comes back").as_deref(), Some(word));
                 }
                 client.close().expect("both say goodbye");

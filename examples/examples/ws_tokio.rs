@@ -10,7 +10,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use windlass_ws::{
-    Config, Engine, Event, Scratch,
+    Config, Engine, EngineEvent, Scratch,
     deflate::DeflateConfig,
     handshake::{AcceptOptions, HeadLimits, HeadReader},
 };
@@ -59,8 +59,8 @@ async fn serve(
             while let Some(event) = pass.next() {
                 // A reply is refused once the connection ends, and then nobody waits for it.
                 let _ = match event {
-                    Event::Text(text) => text.reply(),
-                    Event::Binary(bytes) => bytes.reply(),
+                    EngineEvent::Text(text) => text.reply(),
+                    EngineEvent::Binary(bytes) => bytes.reply(),
                     _ => Ok(()),
                 };
             }
@@ -134,7 +134,7 @@ async fn handshake(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_ws::{Message, handshake::ClientRequest};
+    use windlass_ws::{MessageRef, handshake::ClientRequest};
 
     fn zeros(bytes: &mut [u8]) {
         bytes.fill(0);
@@ -149,7 +149,7 @@ mod tests {
         let mut engine = Engine::new(&Arc::new(Config::client(zeros)));
         for message in messages {
             out.extend_from_slice(
-                engine.send(Message::Text(message), &mut scratch).expect("it is open"),
+                engine.send(MessageRef::Text(message), &mut scratch).expect("it is open"),
             );
         }
         stream.write_all(&out).await?;
@@ -170,7 +170,7 @@ mod tests {
             let mut pass = engine.process(&mut received, &mut scratch);
             while let Some(event) = pass.next() {
                 match event {
-                    Event::Text(text) => echoes.push(text.to_owned()),
+                    EngineEvent::Text(text) => echoes.push(text.to_owned()),
                     other => panic!("{other:?}"),
                 }
             }

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use windlass_ws::{
-    Config, Engine, Event, Limits, Scratch,
+    Config, Engine, EngineEvent, EngineLimits, Scratch,
     deflate::{Compressor, DeflateConfig},
     handshake::{ClientRequest, HeadLimits, HeadReader},
 };
@@ -92,7 +92,7 @@ fn listens(process: &mut Process, address: SocketAddr) -> Result<bool> {
 fn ask(address: SocketAddr, path: &str) -> Result<Option<String>> {
     let mut answer = None;
     session(address, path, |event| {
-        if let Event::Text(text) = event {
+        if let EngineEvent::Text(text) = event {
             answer = Some(text.as_str().to_owned());
         }
     })?;
@@ -104,8 +104,8 @@ fn echo(address: SocketAddr, path: &str) -> Result<()> {
     session(address, path, |event| {
         // A reply is refused after the Close frame, and then nobody waits for it.
         let _ = match event {
-            Event::Text(text) => text.reply(),
-            Event::Binary(bytes) => bytes.reply(),
+            EngineEvent::Text(text) => text.reply(),
+            EngineEvent::Binary(bytes) => bytes.reply(),
             _ => Ok(()),
         };
     })
@@ -121,7 +121,11 @@ fn wishes() -> DeflateConfig {
 }
 
 /// A connection from its handshake to its end; `on_event` gets what comes.
-fn session(address: SocketAddr, path: &str, mut on_event: impl FnMut(Event<'_>)) -> Result<()> {
+fn session(
+    address: SocketAddr,
+    path: &str,
+    mut on_event: impl FnMut(EngineEvent<'_>),
+) -> Result<()> {
     let mut socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(SILENCE))?;
@@ -174,7 +178,7 @@ fn shake_hands(
         let count = socket.read(buffer)?;
         ensure!(count > 0, "the suite closes within its handshake");
         let Some((response, used)) = head.response(&buffer[..count])? else { continue };
-        let mut limits = Limits::DEFAULT;
+        let mut limits = EngineLimits::DEFAULT;
         (limits.frame_max, limits.message_max) = (MESSAGE_MAX, MESSAGE_MAX);
         let config = Arc::new(Config::client(entropy).with_limits(limits));
         let engine = match request.check(response)?.deflate {
@@ -233,8 +237,8 @@ mod tests {
             let mut pass = engine.process(&mut buffer[..count], &mut scratch);
             while let Some(event) = pass.next() {
                 match event {
-                    Event::Text(text) => texts.push(text.to_string()),
-                    Event::Close(_) => return texts,
+                    EngineEvent::Text(text) => texts.push(text.to_string()),
+                    EngineEvent::Close(_) => return texts,
                     other => panic!("{other:?}"),
                 }
             }

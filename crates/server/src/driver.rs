@@ -8,7 +8,8 @@ use windlass::{
     stream::{self, Input, Shared, Stream, StreamHandler, Timeout},
 };
 use windlass_ws::{
-    CloseCode, End, Engine, Event, Outcome, Pass, Received, Scratch, handshake::HeadReader,
+    CloseCode, End, Engine, EngineEvent, Outcome, Pass, ReceivedMessage, Scratch,
+    handshake::HeadReader,
 };
 
 use crate::{
@@ -127,7 +128,7 @@ impl<H: Handler> StreamHandler for Driver<H> {
             let mut pass = engine.process(&mut input, &mut scratch);
             // The usual case stays in registers; everything else is handled elsewhere.
             let done = loop {
-                let Some(bytes) = pass.next_short() else { break pass.finish_short() };
+                let Some(bytes) = pass.next_fast() else { break pass.finish_fast() };
                 let (received, outbox) = bytes.detach();
                 let connection =
                     Connection { outbox, turn: stream.turn(), hall: &service.hall, seat };
@@ -622,12 +623,12 @@ impl<H: Handler> Inner<H> {
             }
             match pass.next() {
                 None => break,
-                Some(Event::Binary(bytes)) => {
+                Some(EngineEvent::Binary(bytes)) => {
                     let (received, outbox) = bytes.detach();
                     let connection = Connection { outbox, turn: stream.turn(), hall, seat };
                     self.message::<false>(connection, data, received);
                 }
-                Some(Event::Text(text)) => {
+                Some(EngineEvent::Text(text)) => {
                     let (received, outbox) = text.detach();
                     let connection = Connection { outbox, turn: stream.turn(), hall, seat };
                     self.text(connection, data, received);
@@ -648,7 +649,7 @@ impl<H: Handler> Inner<H> {
         &self,
         mut connection: Connection<'_>,
         data: &mut H::Data,
-        received: Received<'_>,
+        received: ReceivedMessage<'_>,
     ) {
         let hall = &self.hall;
         let len = received.as_bytes().len();
@@ -667,7 +668,7 @@ impl<H: Handler> Inner<H> {
     }
 
     #[inline(never)]
-    fn text(&self, connection: Connection<'_>, data: &mut H::Data, received: Received<'_>) {
+    fn text(&self, connection: Connection<'_>, data: &mut H::Data, received: ReceivedMessage<'_>) {
         self.message::<false>(connection, data, received);
     }
 
@@ -772,28 +773,28 @@ enum Control {
 impl Control {
     #[cold]
     #[inline(never)]
-    fn of(event: Event<'_>, hall: &Hall, seat: &mut Seat) -> Option<Self> {
+    fn of(event: EngineEvent<'_>, hall: &Hall, seat: &mut Seat) -> Option<Self> {
         let copy = |payload: &[u8]| {
             let mut bytes = [0; 125];
             bytes[..payload.len()].copy_from_slice(payload);
             (bytes, payload.len())
         };
         match event {
-            Event::Ping(payload) => {
+            EngineEvent::Ping(payload) => {
                 let (bytes, len) = copy(payload);
                 Some(Self::Ping(bytes, len))
             }
-            Event::Pong(payload) => {
+            EngineEvent::Pong(payload) => {
                 let (bytes, len) = copy(payload);
                 Some(Self::Pong(bytes, len))
             }
-            Event::Close(close) => {
+            EngineEvent::Close(close) => {
                 seat.halt |= HALT_CLOSING;
                 hall.begin_closing(seat.member, CloseReason::Peer);
                 hall.note_close(seat.member, &close);
                 None
             }
-            Event::Violation(violation) => {
+            EngineEvent::Violation(violation) => {
                 seat.halt |= HALT_CLOSING;
                 hall.begin_closing(seat.member, CloseReason::Violation(violation));
                 None

@@ -60,11 +60,11 @@ impl fmt::Display for ControlError {
 
 impl core::error::Error for ControlError {}
 
-impl From<windlass_ws::SendError> for ControlError {
-    fn from(error: windlass_ws::SendError) -> Self {
+impl From<windlass_ws::FrameSendError> for ControlError {
+    fn from(error: windlass_ws::FrameSendError) -> Self {
         match error {
-            windlass_ws::SendError::TooLong => Self::TooLong,
-            windlass_ws::SendError::BadCloseCode => Self::BadCloseCode,
+            windlass_ws::FrameSendError::TooLong => Self::TooLong,
+            windlass_ws::FrameSendError::BadCloseCode => Self::BadCloseCode,
             _ => Self::Closed,
         }
     }

@@ -3,7 +3,7 @@
 //! They are consecutive frames, encoded once: a receiver gets all of them in one write. Receivers
 //! that accept compressed frames have a second row, which is built when the first of them is met.
 
-use windlass_ws::deflate::{Codec, CodecBytes, DeflateConfig, Shared};
+use windlass_ws::deflate::{Codec, CodecBytes, CodecPool, DeflateConfig};
 
 use crate::{OutMessage, roster::NOBODY};
 
@@ -122,12 +122,12 @@ impl Log {
 /// Compresses messages for many receivers.
 pub(crate) struct Packer {
     codec: Codec,
-    shared: Shared,
+    shared: CodecPool,
 }
 
 impl Packer {
     pub(crate) fn new(config: &DeflateConfig) -> Self {
-        Self { codec: Codec::for_many(config), shared: Shared::new() }
+        Self { codec: Codec::for_broadcast(config), shared: CodecPool::new() }
     }
 
     /// Appends a compressed frame. Returns false, and appends nothing, if compression does not make

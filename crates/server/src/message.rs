@@ -4,14 +4,14 @@ use core::fmt;
 use std::borrow::Cow;
 
 use windlass_ws::{
-    FrameHeader, HEADER_LEN_MAX, Opcode, Outbox, Received,
-    deflate::{Codec, Shared},
+    FrameHeader, HEADER_LEN_MAX, Opcode, Outbox, ReceivedMessage,
+    deflate::{Codec, CodecPool},
 };
 
 /// A received message: complete, unmasked, and still in the receive buffer. It can be read during
 /// the call, and sent back without copying:
 /// [`Connection::reply_in_place`](crate::Connection::reply_in_place).
-pub struct Message<'a>(pub(crate) Received<'a>);
+pub struct Message<'a>(pub(crate) ReceivedMessage<'a>);
 
 impl<'a> Message<'a> {
     /// Returns whether the message is text rather than bytes.
@@ -130,13 +130,16 @@ impl<'a> OutMessage<'a> {
     }
 
     /// Passes the message to an engine.
-    pub(crate) fn send_by(&self, outbox: &mut Outbox<'_>) -> Result<(), windlass_ws::SendError> {
+    pub(crate) fn send_by(
+        &self,
+        outbox: &mut Outbox<'_>,
+    ) -> Result<(), windlass_ws::FrameSendError> {
         match &self.0 {
-            Content::Text(text) => outbox.send(windlass_ws::Message::Text(text)),
-            Content::OwnedText(text) => outbox.send(windlass_ws::Message::Text(text)),
+            Content::Text(text) => outbox.send(windlass_ws::MessageRef::Text(text)),
+            Content::OwnedText(text) => outbox.send(windlass_ws::MessageRef::Text(text)),
             Content::Checked(bytes) => outbox.send_checked_text(bytes),
-            Content::Binary(bytes) => outbox.send(windlass_ws::Message::Binary(bytes)),
-            Content::OwnedBinary(bytes) => outbox.send(windlass_ws::Message::Binary(bytes)),
+            Content::Binary(bytes) => outbox.send(windlass_ws::MessageRef::Binary(bytes)),
+            Content::OwnedBinary(bytes) => outbox.send(windlass_ws::MessageRef::Binary(bytes)),
         }
     }
 
@@ -173,12 +176,12 @@ impl<'a> OutMessage<'a> {
     pub(crate) fn encode_compressed(
         &self,
         codec: &mut Codec,
-        shared: &mut Shared,
+        shared: &mut CodecPool,
         out: &mut Vec<u8>,
     ) -> bool {
         let start = out.len();
         let done =
-            windlass_ws::Message::Binary(self.as_bytes()).encode_compressed(codec, shared, out);
+            windlass_ws::MessageRef::Binary(self.as_bytes()).encode_compressed(codec, shared, out);
         if done {
             // The opcode is in the lowest four bits (RFC 6455 section 5.2). Marking the frame as
             // text earlier would validate the text again.

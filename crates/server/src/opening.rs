@@ -289,6 +289,6 @@ impl Hall {
     pub(crate) fn takes_packed(&self, agreement: Option<&Agreement>) -> bool {
         agreement
             .zip(self.options.deflate.as_ref())
-            .is_some_and(|(agreement, config)| agreement.takes_for_many(config))
+            .is_some_and(|(agreement, config)| agreement.can_read_broadcast(config))
     }
 }

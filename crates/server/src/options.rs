@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 
 use windlass::stream::{ListenOptions, StreamOptions};
 use windlass_flow::Bounds;
-use windlass_ws::{HEADER_LEN_MAX, Limits, deflate::DeflateConfig, handshake::HeadLimits};
+use windlass_ws::{EngineLimits, HEADER_LEN_MAX, deflate::DeflateConfig, handshake::HeadLimits};
 
 use crate::http::{Hosts, Origins, Routes};
 
@@ -84,8 +84,8 @@ pub struct Options {
     /// on the same machine passes the Host header on, the server's own name must be listed.
     pub hosts: Hosts,
     /// Limits on input from a peer: frames, messages, fragments, control frames. Default:
-    /// [`Limits::DEFAULT`], with frames and messages of at most 1 MiB.
-    pub limits: Limits,
+    /// [`EngineLimits::DEFAULT`], with frames and messages of at most 1 MiB.
+    pub limits: EngineLimits,
     /// Limits on the head of a request. Default: [`HeadLimits::DEFAULT`].
     pub head_limits: HeadLimits,
     /// Whether and how messages are compressed. Default: `None` (no compression).
@@ -186,7 +186,7 @@ pub enum OptionsError {
     BufferTooSmall {
         /// The configured value.
         receiver_buffer_max: usize,
-        /// The configured [`Limits::message_max`].
+        /// The configured [`EngineLimits::message_max`].
         message_max: usize,
     },
 }
@@ -221,7 +221,7 @@ impl Options {
     /// Returns the defaults.
     #[must_use]
     pub fn new() -> Self {
-        let mut limits = Limits::DEFAULT;
+        let mut limits = EngineLimits::DEFAULT;
         (limits.frame_max, limits.message_max) = (1 << 20, 1 << 20);
         Self {
             routes: Routes::everywhere(),

@@ -22,13 +22,13 @@ pub mod handshake;
 mod protocol;
 
 pub use engine::{
-    Binary, Config, End, Engine, Event, Limits, Message, Outbox, Outcome, Pass, Received, Role,
-    Scratch, SendError, Text,
+    Binary, Config, End, Engine, EngineEvent, EngineLimits, FrameSendError, MessageRef, Outbox,
+    Outcome, Pass, ReceivedMessage, Role, Scratch, Text,
 };
 pub use protocol::{
     close::{Close, CloseCode},
     frame::{FrameHeader, HEADER_LEN_MAX, Opcode},
     mask::mask,
-    utf8::Utf8,
+    utf8::Utf8Validator,
     violation::Violation,
 };

@@ -9,7 +9,7 @@ use std::{
 };
 
 use windlass_ws::{
-    Config, Engine, Event, FrameHeader, HEADER_LEN_MAX, Message, Opcode, Scratch, mask,
+    Config, Engine, EngineEvent, FrameHeader, HEADER_LEN_MAX, MessageRef, Opcode, Scratch, mask,
 };
 
 struct Counting;
@@ -72,14 +72,14 @@ fn allocations(engine: &mut Engine, bytes: &[u8], chunk: usize, replied: u32) ->
             let mut pass = engine.process(piece, &mut scratch);
             while let Some(event) = pass.next() {
                 match event {
-                    Event::Text(_) | Event::Binary(_) if round >= replied => {}
-                    Event::Text(text) if round % 2 == 0 => {
+                    EngineEvent::Text(_) | EngineEvent::Binary(_) if round >= replied => {}
+                    EngineEvent::Text(text) if round % 2 == 0 => {
                         let (text, mut outbox) = text.split();
-                        outbox.send(Message::Text(text)).unwrap();
+                        outbox.send(MessageRef::Text(text)).unwrap();
                     }
-                    Event::Text(text) => text.reply().unwrap(),
-                    Event::Binary(bytes) => bytes.reply().unwrap(),
-                    Event::Ping(_) | Event::Pong(_) => {}
+                    EngineEvent::Text(text) => text.reply().unwrap(),
+                    EngineEvent::Binary(bytes) => bytes.reply().unwrap(),
+                    EngineEvent::Ping(_) | EngineEvent::Pong(_) => {}
                     other => panic!("{other:?}"),
                 }
             }
@@ -150,7 +150,7 @@ fn compressed_messages_allocate_nothing() {
             &config,
         );
         let mut scratch = Scratch::new();
-        let bytes = client.send(Message::Binary(&payload), &mut scratch).unwrap().to_vec();
+        let bytes = client.send(MessageRef::Binary(&payload), &mut scratch).unwrap().to_vec();
         assert!(bytes.len() < 2000);
         for chunk in [bytes.len(), 100] {
             let mut engine = Engine::with_deflate(&Arc::new(Config::server()), &agreement, &config);
@@ -167,7 +167,7 @@ fn compressed_messages_allocate_nothing() {
 #[test]
 fn a_long_message_is_decompressed_into_memory_that_is_kept() {
     use windlass_ws::{
-        Limits,
+        EngineLimits,
         deflate::{Agreement, DeflateConfig},
     };
 
@@ -178,8 +178,8 @@ fn a_long_message_is_decompressed_into_memory_that_is_kept() {
     let mut scratch = Scratch::new();
     let mut client =
         Engine::with_deflate(&Arc::new(Config::client(|bytes| bytes.fill(9))), &agreement, &config);
-    let bytes = client.send(Message::Binary(&payload), &mut scratch).unwrap().to_vec();
-    let mut limits = Limits::DEFAULT;
+    let bytes = client.send(MessageRef::Binary(&payload), &mut scratch).unwrap().to_vec();
+    let mut limits = EngineLimits::DEFAULT;
     (limits.message_max, limits.inflate_ratio_max) = (payload.len(), None);
     let mut engine =
         Engine::with_deflate(&Arc::new(Config::server().with_limits(limits)), &agreement, &config);
@@ -188,7 +188,7 @@ fn a_long_message_is_decompressed_into_memory_that_is_kept() {
         let before = ALLOCATIONS.get();
         let mut pass = engine.process(&mut input, &mut scratch);
         assert!(
-            matches!(pass.next(), Some(Event::Binary(message)) if message.len() == payload.len())
+            matches!(pass.next(), Some(EngineEvent::Binary(message)) if message.len() == payload.len())
         );
         let _ = pass.finish();
         let made = ALLOCATIONS.get() - before;

@@ -5,7 +5,7 @@ mod naive;
 
 use proptest::prelude::*;
 use windlass_ws::Violation;
-use windlass_ws::deflate::{Agreement, Codec, Compressor, DeflateConfig, Shared};
+use windlass_ws::deflate::{Agreement, Codec, CodecPool, Compressor, DeflateConfig};
 
 const MAX: usize = 16 << 20;
 
@@ -35,7 +35,11 @@ fn reader() -> Codec {
     Codec::new(false, &Agreement::DEFAULT, &DeflateConfig::DEFAULT)
 }
 
-fn read(codec: &mut Codec, shared: &mut Shared, compressed: &[u8]) -> Result<Vec<u8>, Violation> {
+fn read(
+    codec: &mut Codec,
+    shared: &mut CodecPool,
+    compressed: &[u8],
+) -> Result<Vec<u8>, Violation> {
     let mut out = Vec::new();
     codec.decompress(shared, compressed, &mut out, MAX).map(|()| out)
 }
@@ -69,7 +73,7 @@ const HELLO_AGAIN: [u8; 5] = [0xf2, 0x00, 0x11, 0x00, 0x00];
 fn one_message_is_compressed_as_the_rfc_says() {
     let mut out = vec![1, 2];
     let (mut server, mut client) = pair(15, false, &config(Compressor::Dedicated, 6));
-    let mut shared = Shared::new();
+    let mut shared = CodecPool::new();
     assert!(server.compress(&mut shared, b"Hello", &mut out));
     assert_eq!(out, [&[1, 2][..], &HELLO].concat(), "section 7.2.3.1");
     assert_eq!(read(&mut client, &mut shared, &HELLO).unwrap(), b"Hello");
@@ -79,7 +83,7 @@ fn one_message_is_compressed_as_the_rfc_says() {
 fn the_window_is_shared_between_messages() {
     let mut out = Vec::new();
     let (mut server, mut client) = pair(15, false, &config(Compressor::Dedicated, 6));
-    let mut shared = Shared::new();
+    let mut shared = CodecPool::new();
     assert!(server.compress(&mut shared, b"Hello", &mut out));
     out.clear();
     assert!(server.compress(&mut shared, b"Hello", &mut out));
@@ -92,7 +96,7 @@ fn the_window_is_shared_between_messages() {
 fn a_block_without_compression_is_read() {
     let stored = [0x00, 0x05, 0x00, 0xfa, 0xff, 0x48, 0x65, 0x6c, 0x6c, 0x6f, 0x00];
     assert_eq!(
-        read(&mut reader(), &mut Shared::new(), &stored).unwrap(),
+        read(&mut reader(), &mut CodecPool::new(), &stored).unwrap(),
         b"Hello",
         "section 7.2.3.3"
     );
@@ -101,7 +105,7 @@ fn a_block_without_compression_is_read() {
 #[test]
 fn a_final_block_is_read_and_the_window_stays() {
     let last = [0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00];
-    let (mut client, mut shared) = (reader(), Shared::new());
+    let (mut client, mut shared) = (reader(), CodecPool::new());
     for _ in 0..3 {
         assert_eq!(read(&mut client, &mut shared, &last).unwrap(), b"Hello", "section 7.2.3.4");
         assert_eq!(read(&mut client, &mut shared, &HELLO_AGAIN).unwrap(), b"Hello");
@@ -115,7 +119,7 @@ fn a_final_block_is_read_and_the_window_stays() {
 
 #[test]
 fn a_final_block_may_end_the_message_without_the_empty_one() {
-    let (mut client, mut shared) = (reader(), Shared::new());
+    let (mut client, mut shared) = (reader(), CodecPool::new());
     assert_eq!(
         read(&mut client, &mut shared, &[0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00]).unwrap(),
         b"Hello"
@@ -129,14 +133,18 @@ fn a_final_block_may_end_the_message_without_the_empty_one() {
 #[test]
 fn two_blocks_in_one_message_are_read() {
     let two = [0xf2, 0x48, 0x05, 0x00, 0x00, 0x00, 0xff, 0xff, 0xca, 0xc9, 0xc9, 0x07, 0x00];
-    assert_eq!(read(&mut reader(), &mut Shared::new(), &two).unwrap(), b"Hello", "section 7.2.3.5");
+    assert_eq!(
+        read(&mut reader(), &mut CodecPool::new(), &two).unwrap(),
+        b"Hello",
+        "section 7.2.3.5"
+    );
 }
 
 #[test]
 fn an_empty_message_is_one_byte() {
     for compressor in [Compressor::Shared, Compressor::Dedicated] {
         let (mut server, mut client) = pair(15, false, &config(compressor, 6));
-        let mut shared = Shared::new();
+        let mut shared = CodecPool::new();
         for _ in 0..3 {
             let mut out = Vec::new();
             assert!(server.compress(&mut shared, b"", &mut out));
@@ -158,7 +166,7 @@ fn round_trip(
     check_naively: bool,
 ) {
     let (mut server, mut client) = pair(bits, forgets, config);
-    let (mut here, mut there) = (Shared::new(), Shared::new());
+    let (mut here, mut there) = (CodecPool::new(), CodecPool::new());
     let mut naive = naive::Decoder::default();
     for (index, message) in messages.iter().enumerate() {
         let what = format!(
@@ -225,7 +233,7 @@ fn numbers_out_of_range_count_as_the_nearest() {
         let mut config = config(Compressor::Dedicated, level);
         config.server_max_window_bits = bits;
         let (mut server, mut client) = pair(bits.clamp(9, 15), false, &config);
-        let mut shared = Shared::new();
+        let mut shared = CodecPool::new();
         let mut out = Vec::new();
         assert!(server.compress(&mut shared, &text(3000, 1), &mut out));
         assert_eq!(read(&mut client, &mut shared, &out).unwrap(), text(3000, 1));
@@ -240,7 +248,7 @@ fn the_parameters_of_the_own_direction_count() {
     let config = config(Compressor::Dedicated, 6);
     let (mut server, mut client) =
         (Codec::new(true, &agreement, &config), Codec::new(false, &agreement, &config));
-    let mut shared = Shared::new();
+    let mut shared = CodecPool::new();
     let far_apart = [random(1000, 1), random(1000, 1)].concat();
     // The client does not look 1000 bytes back, nor into its last message.
     for _ in 0..2 {
@@ -262,7 +270,7 @@ fn short_messages_and_such_that_do_not_shrink_are_sent_as_they_are() {
     let mut config = config(Compressor::Shared, 6);
     config.threshold = 100;
     let (mut server, _) = pair(15, false, &config);
-    let mut shared = Shared::new();
+    let mut shared = CodecPool::new();
     let mut out = vec![7];
     assert!(!server.compress(&mut shared, &[b'a'; 99], &mut out));
     assert!(!server.compress(&mut shared, &random(5000, 1), &mut out));
@@ -286,7 +294,7 @@ fn a_payload_that_looks_like_the_tail_is_not_taken_for_it() {
 #[test]
 fn many_connections_share_one_decompressor() {
     let config = config(Compressor::Dedicated, 6);
-    let mut shared = Shared::new();
+    let mut shared = CodecPool::new();
     let mut pairs: Vec<_> = (0..12_u8).map(|i| pair(9 + i % 7, i % 3 == 0, &config)).collect();
     let order = random(600, 3);
     for (round, &who) in order.iter().enumerate() {
@@ -302,7 +310,7 @@ fn many_connections_share_one_decompressor() {
 fn a_connection_may_go_to_another_thread_and_come_back() {
     let config = config(Compressor::Dedicated, 6);
     let (mut server, mut client) = pair(15, false, &config);
-    let mut threads = [Shared::new(), Shared::new()];
+    let mut threads = [CodecPool::new(), CodecPool::new()];
     let message = random(500, 1);
     for thread in [0, 0, 1, 0, 1, 1, 0] {
         let mut compressed = Vec::new();
@@ -318,7 +326,7 @@ fn a_connection_may_go_to_another_thread_and_come_back() {
 
 #[test]
 fn nobody_reads_what_another_connection_has_received() {
-    let mut shared = Shared::new();
+    let mut shared = CodecPool::new();
     read(&mut reader(), &mut shared, &HELLO).unwrap();
     // "Hello" again, by a reference to the five bytes before: there are none.
     assert_eq!(read(&mut reader(), &mut shared, &HELLO_AGAIN), Err(Violation::BadDeflate));
@@ -329,7 +337,7 @@ fn nobody_reads_what_another_connection_has_received() {
 
 #[test]
 fn a_shared_compressor_knows_of_no_other_message() {
-    let mut shared = Shared::new();
+    let mut shared = CodecPool::new();
     let config = config(Compressor::Shared, 6);
     let secret = random(400, 9);
     let doubled = [&secret[..], &secret].concat();
@@ -349,7 +357,7 @@ fn a_shared_compressor_knows_of_no_other_message() {
 
 #[test]
 fn a_violation_of_one_does_not_touch_the_others() {
-    let mut shared = Shared::new();
+    let mut shared = CodecPool::new();
     let mut client = reader();
     read(&mut client, &mut shared, &HELLO).unwrap();
     for _ in 0..2 {
@@ -368,7 +376,7 @@ fn a_violation_of_one_does_not_touch_the_others() {
 #[test]
 fn a_message_has_at_most_max_bytes() {
     let (mut server, _) = pair(15, true, &config(Compressor::Shared, 6));
-    let mut shared = Shared::new();
+    let mut shared = CodecPool::new();
     for len in [1, 2, 100, 127, 128, 129, 4096, 100_000] {
         let message = vec![b'a'; len];
         let mut compressed = Vec::new();
@@ -390,7 +398,7 @@ fn a_message_has_at_most_max_bytes() {
 #[test]
 fn a_bomb_stops_at_the_limit() {
     let (mut server, _) = pair(15, true, &config(Compressor::Shared, 9));
-    let mut shared = Shared::new();
+    let mut shared = CodecPool::new();
     let mut bomb = Vec::new();
     assert!(server.compress(&mut shared, &vec![0; 4 << 20], &mut bomb));
     assert!(bomb.len() < 5000);
@@ -404,7 +412,7 @@ fn a_bomb_stops_at_the_limit() {
 
 #[test]
 fn a_message_of_nothing_but_final_blocks_is_refused() {
-    let (mut client, mut shared) = (reader(), Shared::new());
+    let (mut client, mut shared) = (reader(), CodecPool::new());
     // A window that is worth copying, then a few and many final empty blocks.
     read(&mut client, &mut shared, &[&[0, 0xff, 0xff, 0, 0][..], &[b'a'; 65535], &[0]].concat())
         .unwrap();
@@ -423,7 +431,7 @@ fn a_message_that_ends_too_early_is_refused() {
     {
         let (mut server, _) = pair(15, false, &config(Compressor::Dedicated, 6));
         let mut compressed = Vec::new();
-        let mut shared = Shared::new();
+        let mut shared = CodecPool::new();
         assert!(server.compress(&mut shared, &message, &mut compressed));
         for cut in 0..compressed.len() {
             // There is no telling where a block happens to end in the right place: the first byte
@@ -455,7 +463,7 @@ fn bytes_that_are_no_deflate_are_refused() {
     ];
     for compressed in bad {
         assert_eq!(
-            read(&mut reader(), &mut Shared::new(), compressed),
+            read(&mut reader(), &mut CodecPool::new(), compressed),
             Err(Violation::BadDeflate),
             "{compressed:x?}"
         );
@@ -469,7 +477,7 @@ proptest! {
     #[test]
     fn any_bytes_are_read_as_the_naive_decoder_does(messages in proptest::collection::vec(
         proptest::collection::vec(any::<u8>(), 0..60), 1..4)) {
-        let (mut client, mut shared) = (reader(), Shared::new());
+        let (mut client, mut shared) = (reader(), CodecPool::new());
         let mut naive = naive::Decoder::default();
         for message in messages {
             let expected = naive.message(&message);
@@ -493,7 +501,7 @@ proptest! {
     ) {
         let (mut server, _) = pair(15, true, &config(Compressor::Shared, 6));
         let mut compressed = Vec::new();
-        let mut shared = Shared::new();
+        let mut shared = CodecPool::new();
         if server.compress(&mut shared, &text(len, seed), &mut compressed) {
             let at = at.index(compressed.len());
             compressed[at] ^= 1_u8 << bit;
@@ -527,5 +535,5 @@ proptest! {
 fn codecs_travel_between_threads() {
     fn sends<T: Send>() {}
     sends::<Codec>();
-    sends::<Shared>();
+    sends::<CodecPool>();
 }

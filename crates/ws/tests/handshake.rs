@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use windlass_ws::handshake::{
-    AcceptOptions, Body, HeadLimits, HeadReader, Rejection, Request, Upgrade,
+    AcceptOptions, BodyLength, HeadLimits, HeadReader, Rejection, Request, Upgrade,
 };
 
 #[path = "handshake/client.rs"]
@@ -297,13 +297,13 @@ fn ordinary_requests_are_read_as_well() {
         request.headers().map(|header| header.name).collect::<Vec<_>>(),
         ["Host", "Accept", "X-Raw"]
     );
-    assert_eq!((request.body(), request.is_http_1_0()), (Body::None, false));
+    assert_eq!((request.body(), request.is_http_1_0()), (BodyLength::None, false));
     assert_eq!(request.upgrade().err(), Some(Rejection::MethodNotAllowed));
 
     let bytes = head("POST / HTTP/1.1\nHost: a\nContent-Length: 12");
-    assert_eq!(Request::parse(&bytes, &LIMITS).unwrap().unwrap().0.body(), Body::Length(12));
+    assert_eq!(Request::parse(&bytes, &LIMITS).unwrap().unwrap().0.body(), BodyLength::Length(12));
     let bytes = head("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: Chunked");
-    assert_eq!(Request::parse(&bytes, &LIMITS).unwrap().unwrap().0.body(), Body::Chunked);
+    assert_eq!(Request::parse(&bytes, &LIMITS).unwrap().unwrap().0.body(), BodyLength::Chunked);
     let bytes = head("GET / HTTP/1.0");
     let (request, _) = Request::parse(&bytes, &LIMITS).unwrap().unwrap();
     assert_eq!((request.host(), request.is_http_1_0()), (None, true));

@@ -1,7 +1,7 @@
 //! The part of a connection that both protocols share: checks each answer and selects the next
 //! message.
 
-use windlass_ws::Message;
+use windlass_ws::MessageRef;
 
 use super::{
     course::{Course, Nanos, Session},
@@ -81,7 +81,7 @@ impl<'a> Dialogue<'a> {
 
     /// Returns a message to send now, if there is one, and counts it as sent.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<Message<'_>> {
+    pub(crate) fn next(&mut self) -> Option<MessageRef<'_>> {
         let number = self.session.next(&self.talk.course, self.now)?;
         Some(self.talk.pool.message(self.session.connection(), number))
     }

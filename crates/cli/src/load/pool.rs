@@ -7,7 +7,7 @@
 //! of one or two bytes have too few bits to reveal every such fault.)
 
 use clap::ValueEnum;
-use windlass_ws::Message;
+use windlass_ws::MessageRef;
 
 /// Number of messages after which a connection's contents repeat. A power of two.
 pub(crate) const PERIOD: u64 = 8192;
@@ -78,11 +78,11 @@ impl Pool {
 
     /// Returns a connection's message in the form to send.
     #[inline]
-    pub(crate) fn message(&self, connection: u64, number: u64) -> Message<'_> {
+    pub(crate) fn message(&self, connection: u64, number: u64) -> MessageRef<'_> {
         let start = self.start(connection, number);
         match &self.content {
-            Content::Binary(bytes) => Message::Binary(&bytes[start..start + self.size]),
-            Content::Text(text) => Message::Text(&text[start..start + self.size]),
+            Content::Binary(bytes) => MessageRef::Binary(&bytes[start..start + self.size]),
+            Content::Text(text) => MessageRef::Text(&text[start..start + self.size]),
         }
     }
 
@@ -207,13 +207,13 @@ mod tests {
                     assert_eq!(message.as_bytes(), pool.bytes(3, number));
                     assert_eq!(message.as_bytes().len(), size);
                     match (message, text) {
-                        (Message::Text(said), Some(Text::Ascii)) => {
+                        (MessageRef::Text(said), Some(Text::Ascii)) => {
                             assert!(said.bytes().all(|byte| matches!(byte, b' '..=b'~')));
                         }
-                        (Message::Text(said), Some(Text::Utf8)) => {
+                        (MessageRef::Text(said), Some(Text::Utf8)) => {
                             assert!(said.chars().all(|character| character.len_utf8() == 2));
                         }
-                        (Message::Binary(_), None) => {}
+                        (MessageRef::Binary(_), None) => {}
                         other => panic!("{other:?}"),
                     }
                 }

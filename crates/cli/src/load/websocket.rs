@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_ws::{
-    CloseCode, Config, Engine, Event, Limits, Outcome, Scratch, SendError,
+    CloseCode, Config, Engine, EngineEvent, EngineLimits, FrameSendError, Outcome, Scratch,
     deflate::DeflateConfig,
     handshake::{ClientRequest, HeadLimits},
 };
@@ -27,7 +27,7 @@ pub(crate) struct Speech {
 impl Speech {
     /// Creates the state for messages of `size` bytes.
     pub(crate) fn new(resource: Resource, size: usize, deflate: bool) -> Self {
-        let mut limits = Limits::DEFAULT;
+        let mut limits = EngineLimits::DEFAULT;
         limits.frame_max = limits.frame_max.max(size + FRAME_EXTRA);
         limits.message_max = limits.frame_max;
         // The answers contain this program's own messages, so any compression ratio is legitimate.
@@ -123,11 +123,13 @@ pub(crate) fn hear(
     let mut pass = engine.process(input, scratch);
     while let Some(event) = pass.next() {
         match event {
-            Event::Binary(bytes) => dialogue.message(Answer { bytes: &bytes, is_text: false })?,
-            Event::Text(text) => {
+            EngineEvent::Binary(bytes) => {
+                dialogue.message(Answer { bytes: &bytes, is_text: false })?
+            }
+            EngineEvent::Text(text) => {
                 dialogue.message(Answer { bytes: text.as_bytes(), is_text: true })?
             }
-            Event::Close(close) => {
+            EngineEvent::Close(close) => {
                 let code = close.code.map_or_else(
                     || "without a code".to_owned(),
                     |code| format!("with code {code}"),
@@ -139,7 +141,7 @@ pub(crate) fn hear(
                 };
                 goodbye = Some(format!("the server has closed the connection {code}{reason}"));
             }
-            Event::Violation(violation) => return Err(Fault::new(Kind::Protocol, violation)),
+            EngineEvent::Violation(violation) => return Err(Fault::new(Kind::Protocol, violation)),
             // The engine answers pings.
             _ => {}
         }
@@ -159,10 +161,10 @@ pub(crate) fn hear(
 ///
 /// # Errors
 ///
-/// [`SendError::Closed`] if one was already sent.
+/// [`FrameSendError::Closed`] if one was already sent.
 pub(crate) fn goodbye<'s>(
     engine: &mut Engine,
     scratch: &'s mut Scratch,
-) -> Result<&'s [u8], SendError> {
+) -> Result<&'s [u8], FrameSendError> {
     engine.close(CloseCode::NORMAL, "", scratch)
 }

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::ValueEnum;
 use windlass::{Backend, stream::StreamOptions};
 use windlass_ws::{
-    Limits,
+    EngineLimits,
     deflate::{Compressor, DeflateConfig},
 };
 
@@ -212,9 +212,9 @@ impl Args {
             .write_stall_timeout(seconds(self.write_timeout))
     }
 
-    pub(crate) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> EngineLimits {
         let longest = self.message_max as usize;
-        let mut limits = Limits::DEFAULT;
+        let mut limits = EngineLimits::DEFAULT;
         limits.frame_max = longest;
         limits.message_max = longest;
         limits.inflate_ratio_max = (self.inflate_ratio_max > 0).then_some(self.inflate_ratio_max);

@@ -16,7 +16,7 @@ use std::{
 use client::{Client, Heard};
 use harness::{Server, number_before, pattern, windlass};
 use rustix::process::{Signal, kill_process};
-use windlass_ws::{Message, deflate::DeflateConfig};
+use windlass_ws::{MessageRef, deflate::DeflateConfig};
 
 fn enter(server: &Server, room: &str) -> Client<TcpStream> {
     let mut client = Client::open(server.connect(), room, None);
@@ -65,9 +65,9 @@ fn a_message_goes_verbatim_to_everyone_else_in_the_room_in_order() {
         let mut elsewhere = enter(&server, "/room/a/b");
         let long = pattern(3, 100_000);
         for number in 0..100 {
-            ada.send(Message::Text(&format!("message {number}")));
+            ada.send(MessageRef::Text(&format!("message {number}")));
         }
-        ada.send(Message::Binary(&long));
+        ada.send(MessageRef::Binary(&long));
         for other in &mut others {
             for number in 0..100 {
                 assert_eq!(
@@ -79,7 +79,7 @@ fn a_message_goes_verbatim_to_everyone_else_in_the_room_in_order() {
             assert_eq!(other.hear(), Heard::Binary(long.clone()));
         }
         // Had she got one of her own, it would come first; the same elsewhere.
-        others[0].send(Message::Text("last"));
+        others[0].send(MessageRef::Text("last"));
         assert_eq!(ada.hear(), text("last"));
         elsewhere.ping(b"quiet?");
         assert_eq!(elsewhere.hear(), Heard::Pong(b"quiet?".to_vec()));
@@ -96,7 +96,7 @@ fn one_who_has_left_hears_nothing_and_harms_nobody() {
     let mut bob = enter(&server, "/room/a?query=does&not=matter");
     enter(&server, "/room/a").close();
     drop(enter(&server, "/room/a"));
-    ada.send(Message::Text("who is here?"));
+    ada.send(MessageRef::Text("who is here?"));
     assert_eq!(bob.hear(), text("who is here?"));
     server.stop_cleanly();
 }
@@ -110,9 +110,9 @@ fn rooms_relay_between_clients_with_and_without_compression() {
     packed.ping(b"");
     assert_eq!(packed.hear(), Heard::Pong(vec![]));
     let said = "again and again, ".repeat(100);
-    plain.send(Message::Text(&said));
+    plain.send(MessageRef::Text(&said));
     assert_eq!(packed.hear(), text(&said));
-    packed.send(Message::Text(&said));
+    packed.send(MessageRef::Text(&said));
     assert_eq!(plain.hear(), text(&said));
     server.stop_cleanly();
 }
@@ -144,13 +144,13 @@ fn the_page_is_served_in_chat_alone_and_the_echo_is_not_a_room() {
         "{status} {text:?}"
     );
     let mut client = Client::new(server.connect(), None);
-    client.exchange(Message::Text("echo"));
+    client.exchange(MessageRef::Text("echo"));
     client.close();
     server.stop_cleanly();
     let server = Server::start(&["--mode", "echo"]);
     assert_eq!(get(&server, "/", "").0, 426);
     let mut client = Client::open(server.connect(), "/any/path", None);
-    client.exchange(Message::Text("echo"));
+    client.exchange(MessageRef::Text("echo"));
     server.stop_cleanly();
 }
 
@@ -264,8 +264,8 @@ fn a_file_configures_it_and_the_command_line_goes_before_it() {
         "0",
     ]));
     let mut client = Client::open(server.connect(), "/anywhere", None);
-    client.exchange(Message::Text("fifteen bytes.."));
-    client.send(Message::Text("more than twenty bytes"));
+    client.exchange(MessageRef::Text("fifteen bytes.."));
+    client.send(MessageRef::Text("more than twenty bytes"));
     assert_eq!(client.hear(), Heard::Close(Some(1009), String::new()));
     // The log is JSON, a line an event.
     server.wait_for_error(r#""backend":"poll""#);
@@ -292,7 +292,7 @@ fn connections_of_one_address_are_limited() {
     ada.close();
     // The server has closed first, so the place is free.
     let mut cleo = enter(&server, "/room/a");
-    bob.send(Message::Text("hello"));
+    bob.send(MessageRef::Text("hello"));
     assert_eq!(cleo.hear(), text("hello"));
     assert_eq!(number_before("refused", &server.stop_cleanly()), 1);
 }
@@ -337,7 +337,7 @@ fn a_receiver_that_does_not_read_is_treated_as_was_said_and_the_others_miss_noth
         // More than socket buffers hold at their largest.
         let message = pattern(5, 256 << 10);
         for _ in 0..64 {
-            sender.send(Message::Binary(&message));
+            sender.send(MessageRef::Binary(&message));
             assert_eq!(reader.hear(), Heard::Binary(message.clone()), "{policy}");
         }
         drop(slow);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use windlass_ws::{
-    CloseCode, Config, End, Engine, Event, Limits, Message, Scratch,
+    CloseCode, Config, End, Engine, EngineEvent, EngineLimits, MessageRef, Scratch,
     deflate::DeflateConfig,
     handshake::{ClientRequest, HeadLimits},
 };
@@ -62,7 +62,7 @@ impl<S: Read + Write> Client<S> {
             read_more(&mut socket, &mut received);
         };
         received.drain(..head_len);
-        let mut limits = Limits::DEFAULT;
+        let mut limits = EngineLimits::DEFAULT;
         (limits.frame_max, limits.message_max) = (1 << 30, 1 << 30);
         limits.inflate_ratio_max = None;
         let config = Arc::new(Config::client(entropy).with_limits(limits));
@@ -74,11 +74,11 @@ impl<S: Read + Write> Client<S> {
     }
 
     /// The bytes of a message, not sent yet.
-    pub(crate) fn frame(&mut self, message: Message<'_>) -> Vec<u8> {
+    pub(crate) fn frame(&mut self, message: MessageRef<'_>) -> Vec<u8> {
         self.engine.send(message, &mut self.scratch).expect("it is open").to_vec()
     }
 
-    pub(crate) fn send(&mut self, message: Message<'_>) {
+    pub(crate) fn send(&mut self, message: MessageRef<'_>) {
         let frame = self.frame(message);
         self.socket.write_all(&frame).expect("the server takes it");
     }
@@ -95,13 +95,13 @@ impl<S: Read + Write> Client<S> {
             let mut pass = self.engine.process(&mut self.received, &mut self.scratch);
             while heard.is_none() {
                 heard = match pass.next() {
-                    Some(Event::Text(text)) => Some(Heard::Text(text.to_owned())),
-                    Some(Event::Binary(bytes)) => Some(Heard::Binary(bytes.to_vec())),
-                    Some(Event::Pong(payload)) => Some(Heard::Pong(payload.to_vec())),
-                    Some(Event::Close(close)) => {
+                    Some(EngineEvent::Text(text)) => Some(Heard::Text(text.to_owned())),
+                    Some(EngineEvent::Binary(bytes)) => Some(Heard::Binary(bytes.to_vec())),
+                    Some(EngineEvent::Pong(payload)) => Some(Heard::Pong(payload.to_vec())),
+                    Some(EngineEvent::Close(close)) => {
                         Some(Heard::Close(close.code.map(CloseCode::get), close.reason.to_owned()))
                     }
-                    Some(Event::Violation(violation)) => {
+                    Some(EngineEvent::Violation(violation)) => {
                         panic!("the server breaks the protocol: {violation}")
                     }
                     Some(_) => None,
@@ -121,13 +121,13 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    pub(crate) fn exchange(&mut self, message: Message<'_>) {
+    pub(crate) fn exchange(&mut self, message: MessageRef<'_>) {
         self.send(message);
         match (message, self.hear()) {
-            (Message::Text(sent), Heard::Text(heard)) => {
+            (MessageRef::Text(sent), Heard::Text(heard)) => {
                 assert!(sent == heard, "other text of {} bytes", heard.len())
             }
-            (Message::Binary(sent), Heard::Binary(heard)) => {
+            (MessageRef::Binary(sent), Heard::Binary(heard)) => {
                 assert!(sent == heard, "{} other bytes", heard.len())
             }
             (_, other) => panic!("not an echo: {other:?}"),

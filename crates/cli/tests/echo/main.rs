@@ -17,7 +17,7 @@ use std::{
 use client::{Client, Heard};
 use harness::{PATIENCE, Server, number_before, pattern, windlass, with_arguments};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use windlass_ws::{Message, deflate::DeflateConfig};
+use windlass_ws::{MessageRef, deflate::DeflateConfig};
 
 fn connect(server: &Server) -> Client<TcpStream> {
     Client::new(server.connect(), None)
@@ -35,8 +35,8 @@ fn messages_of_every_length_come_back_with_and_without_compression() {
         let mut client = Client::new(server.connect(), Some(&DeflateConfig::DEFAULT));
         assert_eq!(client.has_deflate, mode != "off");
         for length in LENGTHS {
-            client.exchange(Message::Binary(&pattern(7, length)));
-            client.exchange(Message::Text(&"zwölf Boxkämpfer ".repeat(length / 19)));
+            client.exchange(MessageRef::Binary(&pattern(7, length)));
+            client.exchange(MessageRef::Text(&"zwölf Boxkämpfer ".repeat(length / 19)));
         }
         client.ping(b"are you there?");
         assert_eq!(client.hear(), Heard::Pong(b"are you there?".to_vec()));
@@ -54,7 +54,7 @@ fn many_messages_in_one_segment_come_back_in_order() {
     let words: Vec<String> = (0..1000).map(|number| format!("message {number}")).collect();
     let mut frames = Vec::new();
     for word in &words {
-        frames.extend(client.frame(Message::Text(word)));
+        frames.extend(client.frame(MessageRef::Text(word)));
     }
     client.socket.write_all(&frames).expect("the server takes it");
     for word in words {
@@ -70,7 +70,7 @@ fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
     let server = Server::start(&["--buffer", "1048586"]);
     let mut client = connect(&server);
     let message = pattern(3, LENGTH);
-    let frame = client.frame(Message::Binary(&message));
+    let frame = client.frame(MessageRef::Binary(&message));
     // Writes until the kernel takes nothing for a while. If the server were late, the test would
     // only be easier for it.
     client.socket.set_nonblocking(true).expect("it can be set");
@@ -95,7 +95,7 @@ fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
         );
     }
     // Another client is served meanwhile.
-    connect(&server).exchange(Message::Text("hello"));
+    connect(&server).exchange(MessageRef::Text("hello"));
 
     client.socket.set_nonblocking(false).expect("it can be set");
     let rest = frame[written % frame.len()..].to_vec();
@@ -115,14 +115,14 @@ fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
 #[test]
 fn a_message_that_is_too_long_is_refused_by_its_code() {
     let server = Server::start(&["--message-max", "1000"]);
-    connect(&server).exchange(Message::Binary(&pattern(1, 1000)));
+    connect(&server).exchange(MessageRef::Binary(&pattern(1, 1000)));
     let mut client = connect(&server);
-    client.send(Message::Binary(&pattern(1, 1001)));
+    client.send(MessageRef::Binary(&pattern(1, 1001)));
     assert_eq!(client.hear(), Heard::Close(Some(1009), String::new()));
     client.expect_end();
     // Compressed it is short.
     let mut client = Client::new(server.connect(), Some(&DeflateConfig::DEFAULT));
-    client.send(Message::Text(&"a".repeat(1001)));
+    client.send(MessageRef::Text(&"a".repeat(1001)));
     assert_eq!(client.hear(), Heard::Close(Some(1009), String::new()));
     client.expect_end();
     server.stop_cleanly();
@@ -158,7 +158,7 @@ fn a_silent_client_is_told_goodbye() {
     // The client would answer a ping, and not be silent.
     let server = Server::start(&["--idle-timeout", "1", "--ping-interval", "0"]);
     let mut client = connect(&server);
-    client.exchange(Message::Text("hello"));
+    client.exchange(MessageRef::Text("hello"));
     let Heard::Close(code, _) = client.hear() else { panic!("no goodbye") };
     assert_eq!(code, Some(1001));
     client.expect_end();
@@ -169,7 +169,7 @@ fn a_silent_client_is_told_goodbye() {
 fn a_client_that_never_reads_again_is_given_up() {
     let server = Server::start(&["--write-timeout", "1", "--buffer", "1048586"]);
     let mut client = connect(&server);
-    let frame = client.frame(Message::Binary(&pattern(1, 1 << 20)));
+    let frame = client.frame(MessageRef::Binary(&pattern(1, 1 << 20)));
     // Until the server resets the connection: it takes no more, and then waits no longer.
     let error =
         (0..1000).find_map(|_| client.socket.write_all(&frame).err()).expect("it is given up");
@@ -181,7 +181,7 @@ fn a_client_that_never_reads_again_is_given_up() {
 fn a_client_that_leaves_without_a_goodbye_is_no_failure() {
     let server = Server::start(&[]);
     let mut client = connect(&server);
-    client.exchange(Message::Text("hello"));
+    client.exchange(MessageRef::Text("hello"));
     drop(client);
     // Later ones are served; one that has sent its end gets the server's.
     let mut client = connect(&server);
@@ -210,10 +210,10 @@ fn it_listens_on_a_unix_socket_beside_tcp_and_removes_it() {
     let server =
         Server::of_several(windlass(&["serve", "--unix", name, "--listen", "127.0.0.1:0"]), 2);
     let mut client = connect_unix(&path);
-    client.exchange(Message::Text("by a path"));
-    client.exchange(Message::Binary(&pattern(5, 300_000)));
+    client.exchange(MessageRef::Text("by a path"));
+    client.exchange(MessageRef::Binary(&pattern(5, 300_000)));
     client.close();
-    connect(&server).exchange(Message::Text("by an address"));
+    connect(&server).exchange(MessageRef::Text("by an address"));
     server.stop_cleanly();
     assert!(!path.exists(), "the socket goes with the server");
     std::fs::remove_dir(path.parent().expect("it has one")).expect("it is empty");
@@ -229,10 +229,10 @@ fn several_workers_serve_each_other_s_clients_not() {
     let mut by_path: Vec<_> = (0..10).map(|_| connect_unix(&path)).collect();
     for seed in 0..3 {
         for client in &mut by_address {
-            client.exchange(Message::Binary(&pattern(seed, 5000)));
+            client.exchange(MessageRef::Binary(&pattern(seed, 5000)));
         }
         for client in &mut by_path {
-            client.exchange(Message::Binary(&pattern(seed, 5000)));
+            client.exchange(MessageRef::Binary(&pattern(seed, 5000)));
         }
     }
     by_address.into_iter().for_each(Client::close);
@@ -258,7 +258,7 @@ fn a_socket_from_the_service_manager_is_served() {
     let server = Server::with_input(command, Stdio::from(OwnedFd::from(listener)));
     assert_eq!(server.address, address, "it listens there and nowhere else");
     let mut client = connect(&server);
-    client.exchange(Message::Text("activated"));
+    client.exchange(MessageRef::Text("activated"));
     client.close();
     server.stop_cleanly();
 }

@@ -9,7 +9,7 @@ use std::{
 
 use rustix::net::sockopt;
 use windlass_ws::{
-    CloseCode, Config, Engine, Event, Message, Scratch,
+    CloseCode, Config, Engine, EngineEvent, MessageRef, Scratch,
     handshake::{AcceptOptions, HeadLimits, HeadReader},
 };
 
@@ -37,7 +37,7 @@ impl Liar {
 
     /// A WebSocket server that echoes, but asks `lie` what to send for each message.
     pub(crate) fn websocket(
-        mut lie: impl FnMut(u64, Message<'_>, &mut Mouth<'_>) + Send + 'static,
+        mut lie: impl FnMut(u64, MessageRef<'_>, &mut Mouth<'_>) + Send + 'static,
     ) -> Self {
         Self::start(move |mut socket| {
             let mut ears = Ears::accept(&mut socket);
@@ -73,7 +73,7 @@ pub(crate) struct Mouth<'a> {
 
 impl Mouth<'_> {
     /// Sends a message at once.
-    pub(crate) fn say(&mut self, message: Message<'_>) {
+    pub(crate) fn say(&mut self, message: MessageRef<'_>) {
         let frame = self.engine.send(message, self.scratch).expect("it is open");
         // Who has noticed a lie hangs up.
         let _ = self.socket.write_all(frame);
@@ -141,7 +141,7 @@ impl Ears {
     pub(crate) fn hear(
         &mut self,
         socket: &mut TcpStream,
-        mut answer: impl FnMut(Message<'_>, &mut Mouth<'_>),
+        mut answer: impl FnMut(MessageRef<'_>, &mut Mouth<'_>),
     ) -> bool {
         // A client that is content says goodbye before it hangs up, one that is not resets the
         // connection.
@@ -151,10 +151,10 @@ impl Ears {
         let mut is_goodbye = false;
         while let Some(event) = pass.next() {
             match event {
-                Event::Text(text) => messages.push((true, text.as_bytes().to_vec())),
-                Event::Binary(bytes) => messages.push((false, bytes.to_vec())),
-                Event::Close(_) => is_goodbye = true,
-                Event::Violation(violation) => {
+                EngineEvent::Text(text) => messages.push((true, text.as_bytes().to_vec())),
+                EngineEvent::Binary(bytes) => messages.push((false, bytes.to_vec())),
+                EngineEvent::Close(_) => is_goodbye = true,
+                EngineEvent::Violation(violation) => {
                     panic!("the client breaks the protocol: {violation}")
                 }
                 _ => {}
@@ -166,10 +166,10 @@ impl Ears {
         let mut is_over = false;
         for (is_text, bytes) in messages {
             let message = match is_text {
-                true => {
-                    Message::Text(std::str::from_utf8(&bytes).expect("the engine has checked it"))
-                }
-                false => Message::Binary(&bytes),
+                true => MessageRef::Text(
+                    std::str::from_utf8(&bytes).expect("the engine has checked it"),
+                ),
+                false => MessageRef::Binary(&bytes),
             };
             let (engine, scratch) = (&mut self.engine, &mut self.scratch);
             answer(message, &mut Mouth { engine, socket, scratch, is_over: &mut is_over });

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
-use windlass_ws::{CloseCode, Message};
+use windlass_ws::{CloseCode, MessageRef};
 
 use crate::{
     harness::Server,
@@ -41,7 +41,7 @@ fn one_wrong_byte() {
     let server = Liar::websocket(|number, message, mouth| {
         let mut bytes = message.as_bytes().to_vec();
         bytes[7] ^= u8::from(number == 5);
-        mouth.say(Message::Binary(&bytes));
+        mouth.say(MessageRef::Binary(&bytes));
     });
     let loaded = load_at(&server.ws());
     loaded
@@ -110,7 +110,7 @@ fn two_messages_swapped() {
         }
         if number == 6 {
             let held = held.take().expect("it came before");
-            mouth.say(Message::Binary(&held));
+            mouth.say(MessageRef::Binary(&held));
         }
     });
     load_at(&server.ws())
@@ -151,7 +151,7 @@ fn a_message_more_after_the_last() {
     let server = Liar::websocket(|number, message, mouth| {
         mouth.say(message);
         if number == 20 {
-            mouth.say(Message::Text("by the way"));
+            mouth.say(MessageRef::Text("by the way"));
         }
     });
     load_at(&server.ws()).expect_fault("additional", "a message of 10 bytes came unasked");
@@ -185,13 +185,14 @@ fn a_greeting_that_nobody_has_asked_for() {
 
 #[test]
 fn another_length_and_another_type() {
-    let server =
-        Liar::websocket(|_, message, mouth| mouth.say(Message::Binary(&message.as_bytes()[1..])));
+    let server = Liar::websocket(|_, message, mouth| {
+        mouth.say(MessageRef::Binary(&message.as_bytes()[1..]))
+    });
     let words = "the answer to message 1 has 63 bytes instead of 64";
     load_at(&server.ws()).expect_fault("wrong_content", words);
     server.join();
     let server =
-        Liar::websocket(|_, message, mouth| mouth.say(Message::Binary(message.as_bytes())));
+        Liar::websocket(|_, message, mouth| mouth.say(MessageRef::Binary(message.as_bytes())));
     let loaded = load(&[&server.ws(), "--connections", "1", "--messages", "1", "--text", "ascii"]);
     loaded.expect_fault("wrong_content", "the answer to message 1 is binary, but text was sent");
     server.join();

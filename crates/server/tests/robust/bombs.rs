@@ -3,7 +3,7 @@
 use windlass_server::CloseReason;
 use windlass_ws::{
     Violation,
-    deflate::{Agreement, Codec, DeflateConfig, Shared},
+    deflate::{Agreement, Codec, CodecPool, DeflateConfig},
 };
 
 use crate::{
@@ -35,7 +35,7 @@ fn open(bed: &mut Bed, path: &str) -> Peer {
 fn compressed(payload: &[u8]) -> Vec<u8> {
     let mut codec = Codec::new(false, &Agreement::DEFAULT, &DeflateConfig::DEFAULT);
     let mut out = Vec::new();
-    assert!(codec.compress(&mut Shared::new(), payload, &mut out), "it becomes shorter");
+    assert!(codec.compress(&mut CodecPool::new(), payload, &mut out), "it becomes shorter");
     out
 }
 

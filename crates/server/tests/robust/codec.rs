@@ -18,7 +18,7 @@ use windlass_server::{
     Prepared, Service, Stats, Upgraded,
     http::{Accept, Reject, UpgradeRequest},
 };
-use windlass_ws::deflate::{Agreement, Codec, DeflateConfig, Shared};
+use windlass_ws::deflate::{Agreement, Codec, CodecPool, DeflateConfig};
 
 use crate::{
     own_process::{is_own_process, peak_of},
@@ -226,7 +226,7 @@ fn compressed_from(payload: &[u8], threshold: usize) -> Vec<u8> {
     config.threshold = threshold;
     let mut codec = Codec::new(false, &agreement(), &config);
     let mut out = Vec::new();
-    assert!(codec.compress(&mut Shared::new(), payload, &mut out), "it becomes shorter");
+    assert!(codec.compress(&mut CodecPool::new(), payload, &mut out), "it becomes shorter");
     masked(BINARY | COMPRESSED, &out)
 }
 

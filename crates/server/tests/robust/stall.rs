@@ -20,7 +20,7 @@ use windlass_server::{
     Connection, Handler, Message, Options, Server,
     http::{Accept, Reject, UpgradeRequest},
 };
-use windlass_ws::deflate::{Agreement, Codec, DeflateConfig, Shared};
+use windlass_ws::deflate::{Agreement, Codec, CodecPool, DeflateConfig};
 
 use crate::{
     bed::Random,
@@ -55,7 +55,7 @@ fn compressed(payload: &[u8]) -> Vec<u8> {
     agreement.client_no_context_takeover = true;
     let mut out = Vec::new();
     assert!(
-        Codec::new(false, &agreement, &config).compress(&mut Shared::new(), payload, &mut out),
+        Codec::new(false, &agreement, &config).compress(&mut CodecPool::new(), payload, &mut out),
         "it is shorter"
     );
     out

@@ -18,7 +18,7 @@ use windlass_server::{
     http::{Accept, Reject, UpgradeRequest},
 };
 use windlass_ws::{
-    Config, Engine, Event, Limits, Scratch,
+    Config, Engine, EngineEvent, EngineLimits, Scratch,
     deflate::DeflateConfig,
     handshake::{ClientRequest, HeadLimits},
 };
@@ -340,7 +340,7 @@ fn entropy(bytes: &mut [u8]) {
 
 /// A client that takes longer messages than a server does by default.
 fn client_config() -> Config {
-    let mut limits = Limits::DEFAULT;
+    let mut limits = EngineLimits::DEFAULT;
     (limits.frame_max, limits.message_max) = (16 << 20, 16 << 20);
     Config::client(entropy).with_limits(limits)
 }
@@ -461,14 +461,14 @@ impl Client {
         let mut pass = self.engine.process(&mut bytes, &mut self.scratch);
         while let Some(event) = pass.next() {
             self.got.push_back(match event {
-                Event::Text(text) => Got::Text(text.to_string()),
-                Event::Binary(bytes) => Got::Binary(bytes.to_vec()),
-                Event::Ping(payload) => Got::Ping(payload.to_vec()),
-                Event::Pong(payload) => Got::Pong(payload.to_vec()),
-                Event::Close(close) => {
+                EngineEvent::Text(text) => Got::Text(text.to_string()),
+                EngineEvent::Binary(bytes) => Got::Binary(bytes.to_vec()),
+                EngineEvent::Ping(payload) => Got::Ping(payload.to_vec()),
+                EngineEvent::Pong(payload) => Got::Pong(payload.to_vec()),
+                EngineEvent::Close(close) => {
                     Got::Close(close.code.map(CloseCode::get), close.reason.to_owned())
                 }
-                Event::Violation(violation) => {
+                EngineEvent::Violation(violation) => {
                     panic!("the server has broken the protocol: {violation}")
                 }
                 _ => continue,
@@ -509,8 +509,10 @@ impl Client {
     ) -> Vec<u8> {
         let message = message.into();
         let message = match message.is_text() {
-            true => windlass_ws::Message::Text(core::str::from_utf8(message.as_bytes()).unwrap()),
-            false => windlass_ws::Message::Binary(message.as_bytes()),
+            true => {
+                windlass_ws::MessageRef::Text(core::str::from_utf8(message.as_bytes()).unwrap())
+            }
+            false => windlass_ws::MessageRef::Binary(message.as_bytes()),
         };
         self.engine.send(message, &mut self.scratch).unwrap().to_vec()
     }

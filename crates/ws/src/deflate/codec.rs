@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use zlib_rs::Deflate;
 
-use super::codec_pool::{INFLATE_INPUT_COST, Shared, StreamPosition};
+use super::codec_pool::{CodecPool, INFLATE_INPUT_COST, StreamPosition};
 use super::config::{
     Agreement, BITS_MAX, BITS_MIN, Compressor, DeflateConfig, FULL_LEVEL_LEN_MAX, LEVEL_MIN,
 };
@@ -17,8 +17,8 @@ use crate::protocol::violation::Violation;
 /// Compresses the messages that one connection sends, and decompresses those it receives, as the
 /// handshake agreed.
 ///
-/// Neither allocates per message once the buffers have grown. The memory belongs to [`Shared`]; the
-/// module's documentation lists what each connection has of its own.
+/// Neither allocates per message once the buffers have grown. The memory belongs to [`CodecPool`];
+/// the module's documentation lists what each connection has of its own.
 pub struct Codec {
     compressor: SendCompressor,
     /// The window for sending, in bits: 9 to 15.
@@ -78,10 +78,10 @@ impl Codec {
     }
 
     /// A codec for messages that a server sends to many connections. Each message is compressed
-    /// independently. Connections whose agreement [allows it](Agreement::takes_for_many) can read
-    /// them.
+    /// independently. Connections whose agreement [allows it](Agreement::can_read_broadcast) can
+    /// read them.
     #[must_use]
-    pub fn for_many(config: &DeflateConfig) -> Self {
+    pub fn for_broadcast(config: &DeflateConfig) -> Self {
         let agreement = Agreement {
             server_no_context_takeover: true,
             client_no_context_takeover: true,
@@ -97,7 +97,7 @@ impl Codec {
     ///
     /// The caller must send the appended bytes. With context takeover, the peer needs them to read
     /// the next message.
-    pub fn compress(&mut self, shared: &mut Shared, payload: &[u8], out: &mut Vec<u8>) -> bool {
+    pub fn compress(&mut self, pool: &mut CodecPool, payload: &[u8], out: &mut Vec<u8>) -> bool {
         if payload.len() < self.threshold {
             return false;
         }
@@ -107,11 +107,11 @@ impl Codec {
             out.push(0);
             return true;
         }
-        shared.bytes.deflated += payload.len() as u64;
+        pool.bytes.deflated += payload.len() as u64;
         match &mut self.compressor {
             SendCompressor::Shared => {
                 let level = if payload.len() > FULL_LEVEL_LEN_MAX { LEVEL_MIN } else { self.level };
-                compress::if_smaller(shared.compressor(self.bits, level), payload, out)
+                compress::if_smaller(pool.compressor(self.bits, level), payload, out)
             }
             SendCompressor::Dedicated(slot) => {
                 let deflate = slot.get_or_insert_with(|| {
@@ -138,14 +138,14 @@ impl Codec {
     /// connection has failed, and the codec must not be used again.
     pub fn decompress(
         &mut self,
-        shared: &mut Shared,
+        pool: &mut CodecPool,
         compressed: &[u8],
         out: &mut Vec<u8>,
         max: usize,
     ) -> Result<(), Violation> {
         let start = out.len();
-        let position = shared.last_stream.take();
-        let decoder = shared.inflate.get_or_insert_with(inflate::new);
+        let position = pool.last_stream.take();
+        let decoder = pool.inflate.get_or_insert_with(inflate::new);
         let history = self.receive_context.as_ref().map(|context| &context.history);
         if position.is_none()
             || position != self.receive_context.as_ref().map(ReceiveContext::position)
@@ -154,12 +154,12 @@ impl Codec {
         }
         let (work, result) =
             inflate::MessageInflater::new(decoder, history, out, max).run(compressed);
-        shared.bytes.inflated += (work as u64).max(compressed.len() as u64 * INFLATE_INPUT_COST);
+        pool.bytes.inflated += (work as u64).max(compressed.len() as u64 * INFLATE_INPUT_COST);
         result?;
         if let Some(context) = &mut self.receive_context {
             context.history.push(&out[start..]);
             context.messages += 1;
-            shared.last_stream = Some(context.position());
+            pool.last_stream = Some(context.position());
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ pub const INFLATE_INPUT_COST: u64 = 16;
 /// A compressor takes 242 to 368 KiB, with windows of 9 to 15 bits; at most 8 are kept. The
 /// decompressor takes 43 KiB. Each is created on first use and then kept.
 #[derive(Default)]
-pub struct Shared {
+pub struct CodecPool {
     /// Most recently used first.
     compressors: Vec<CachedCompressor>,
     pub(super) inflate: Option<Inflate>,
@@ -57,7 +57,7 @@ pub(super) struct StreamPosition {
     pub(super) messages: u64,
 }
 
-impl Shared {
+impl CodecPool {
     /// Creates an instance that has allocated nothing yet.
     #[must_use]
     pub const fn new() -> Self {
@@ -96,10 +96,10 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for CodecPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let compressors = self.compressors.iter().map(|cached| (cached.bits, cached.level));
-        f.debug_struct("Shared")
+        f.debug_struct("CodecPool")
             .field("compressors", &compressors.collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
@@ -109,29 +109,29 @@ impl fmt::Debug for Shared {
 mod tests {
     use super::*;
 
-    fn held(shared: &Shared) -> Vec<(u8, u8)> {
-        shared.compressors.iter().map(|cached| (cached.bits, cached.level)).collect()
+    fn held(pool: &CodecPool) -> Vec<(u8, u8)> {
+        pool.compressors.iter().map(|cached| (cached.bits, cached.level)).collect()
     }
 
     #[test]
     fn a_compressor_is_found_again() {
-        let mut shared = Shared::new();
+        let mut pool = CodecPool::new();
         for (bits, level) in [(15, 6), (9, 6), (15, 1), (15, 6)] {
-            shared.compressor(bits, level);
+            pool.compressor(bits, level);
         }
-        assert_eq!(held(&shared), [(15, 6), (15, 1), (9, 6)]);
+        assert_eq!(held(&pool), [(15, 6), (15, 1), (9, 6)]);
     }
 
     #[test]
     fn the_one_that_was_not_used_for_longest_makes_way() {
-        let mut shared = Shared::new();
+        let mut pool = CodecPool::new();
         for bits in 9..=15 {
-            shared.compressor(bits, 6);
+            pool.compressor(bits, 6);
         }
-        shared.compressor(9, 1);
-        shared.compressor(9, 6);
-        shared.compressor(9, 2);
-        let held = held(&shared);
+        pool.compressor(9, 1);
+        pool.compressor(9, 6);
+        pool.compressor(9, 2);
+        let held = held(&pool);
         assert_eq!(held.len(), COMPRESSORS_MAX);
         assert_eq!(held[..3], [(9, 2), (9, 6), (9, 1)]);
         assert!(!held.contains(&(10, 6)));

@@ -127,10 +127,10 @@ impl Agreement {
     };
 
     /// Whether this client can read messages that a server with this `config` compressed [for
-    /// many](super::Codec::for_many). True if the server takes no context over and the window is at
-    /// least as large as the config's.
+    /// many](super::Codec::for_broadcast). True if the server takes no context over and the window
+    /// is at least as large as the config's.
     #[must_use]
-    pub fn takes_for_many(&self, config: &DeflateConfig) -> bool {
+    pub fn can_read_broadcast(&self, config: &DeflateConfig) -> bool {
         self.server_no_context_takeover && self.server_max_window_bits >= config.server_bits()
     }
 }

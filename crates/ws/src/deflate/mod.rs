@@ -20,5 +20,5 @@ mod history;
 mod inflate;
 
 pub use codec::Codec;
-pub use codec_pool::{CodecBytes, INFLATE_INPUT_COST, Shared};
+pub use codec_pool::{CodecBytes, CodecPool, INFLATE_INPUT_COST};
 pub use config::{Agreement, Compressor, DeflateConfig};

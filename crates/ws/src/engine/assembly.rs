@@ -6,7 +6,7 @@ use core::fmt;
 use crate::protocol::{
     frame::{CONTROL_LEN_MAX, Opcode},
     mask,
-    utf8::Utf8,
+    utf8::Utf8Validator,
     violation::Violation,
 };
 
@@ -34,7 +34,7 @@ pub(crate) struct PartialMessage {
     pub(crate) text: bool,
     pub(crate) compressed: bool,
     pub(crate) fragments: u32,
-    pub(crate) utf8: Utf8,
+    pub(crate) utf8: Utf8Validator,
 }
 
 /// The incomplete frame.
@@ -72,7 +72,8 @@ impl Assembly {
     pub(crate) fn open(&mut self, text: bool, compressed: bool) {
         self.bytes.clear();
         self.bytes.resize(HEAD_ROOM, 0);
-        self.message = Some(PartialMessage { text, compressed, fragments: 0, utf8: Utf8::new() });
+        self.message =
+            Some(PartialMessage { text, compressed, fragments: 0, utf8: Utf8Validator::new() });
     }
 
     /// Appends a piece of a control frame.

@@ -18,7 +18,7 @@ pub enum Role {
 /// The limits on what a peer may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Limits {
+pub struct EngineLimits {
     /// The longest payload of one frame, in bytes. Default: 1 MiB.
     pub frame_max: usize,
     /// The longest message, in bytes, before and after decompression. Default: 1 MiB.
@@ -30,12 +30,12 @@ pub struct Limits {
     /// second. Default: 1000.
     pub controls_per_second_max: u16,
     /// The highest ratio of decompressed to compressed length, for messages longer than
-    /// [`INFLATE_FREE`](Self::INFLATE_FREE). `None` allows about 1000, the
+    /// [`RATIO_FREE_LEN_MAX`](Self::RATIO_FREE_LEN_MAX). `None` allows about 1000, the
     /// most that DEFLATE can reach. Default: 100; text seldom reaches 20.
     pub inflate_ratio_max: Option<u32>,
 }
 
-impl Limits {
+impl EngineLimits {
     /// The defaults that the fields document.
     pub const DEFAULT: Self = Self {
         frame_max: 1 << 20,
@@ -46,17 +46,20 @@ impl Limits {
     };
 
     /// Up to this length, a decompressed message may have any compression ratio: 256 KiB.
-    pub const INFLATE_FREE: usize = 256 << 10;
+    pub const RATIO_FREE_LEN_MAX: usize = 256 << 10;
 
     /// The longest message that `compressed_len` bytes may become.
     #[cfg(feature = "deflate")]
     pub(crate) fn inflated_max(&self, compressed_len: usize) -> usize {
         let Some(ratio) = self.inflate_ratio_max else { return self.message_max };
-        compressed_len.saturating_mul(ratio as usize).max(Self::INFLATE_FREE).min(self.message_max)
+        compressed_len
+            .saturating_mul(ratio as usize)
+            .max(Self::RATIO_FREE_LEN_MAX)
+            .min(self.message_max)
     }
 }
 
-impl Default for Limits {
+impl Default for EngineLimits {
     fn default() -> Self {
         Self::DEFAULT
     }
@@ -69,25 +72,25 @@ pub struct Config {
     /// Which end of the connection this is.
     pub role: Role,
     /// The limits on what the peer may send.
-    pub limits: Limits,
+    pub limits: EngineLimits,
 }
 
 impl Config {
     /// A server's configuration with the default limits.
     #[must_use]
     pub const fn server() -> Self {
-        Self { role: Role::Server, limits: Limits::DEFAULT }
+        Self { role: Role::Server, limits: EngineLimits::DEFAULT }
     }
 
     /// A client's configuration with the default limits. See [`Role::Client`] for `entropy`.
     #[must_use]
     pub const fn client(entropy: fn(&mut [u8])) -> Self {
-        Self { role: Role::Client { entropy }, limits: Limits::DEFAULT }
+        Self { role: Role::Client { entropy }, limits: EngineLimits::DEFAULT }
     }
 
     /// The same configuration with other limits.
     #[must_use]
-    pub const fn with_limits(self, limits: Limits) -> Self {
+    pub const fn with_limits(self, limits: EngineLimits) -> Self {
         Self { limits, ..self }
     }
 }

@@ -12,7 +12,7 @@ impl Outbox<'_> {
         let local = &mut self.out.local;
         let start = local.len();
         local.resize(start + crate::protocol::frame::HEADER_LEN_MAX, 0);
-        if codec.compress(&mut self.out.shared, payload, local) {
+        if codec.compress(&mut self.out.codec_pool, payload, local) {
             self.frame_around(opcode, true, start);
             true
         } else {
@@ -48,7 +48,9 @@ impl FrameReader<'_, '_> {
         let mut assembly = out.take_inflate_buffer();
         assembly.open(false, false);
         let result = match &mut self.engine.codec {
-            Some(codec) => codec.decompress(&mut out.shared, compressed, &mut assembly.bytes, max),
+            Some(codec) => {
+                codec.decompress(&mut out.codec_pool, compressed, &mut assembly.bytes, max)
+            }
             None => Err(Violation::ReservedBits),
         };
         self.input.buffers.message = Some(assembly);

@@ -5,7 +5,7 @@ use core::fmt;
 /// Why a frame was not sent. No part of it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum SendError {
+pub enum FrameSendError {
     /// This side has sent its Close frame, and nothing may follow it (RFC 6455 section 5.5.1).
     Closed,
     /// A ping or pong with more than 125 bytes, or a close reason with more than 123 (section 5.5).
@@ -14,7 +14,7 @@ pub enum SendError {
     BadCloseCode,
 }
 
-impl fmt::Display for SendError {
+impl fmt::Display for FrameSendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Closed => "the connection is closing",
@@ -24,4 +24,4 @@ impl fmt::Display for SendError {
     }
 }
 
-impl core::error::Error for SendError {}
+impl core::error::Error for FrameSendError {}

@@ -6,7 +6,7 @@ use core::{
     ops::{Deref, DerefMut},
 };
 
-use super::{Outbox, error::SendError};
+use super::{Outbox, error::FrameSendError};
 use crate::protocol::{close::Close, frame::Opcode, violation::Violation};
 
 /// An event of a [`Pass`](crate::Pass).
@@ -15,7 +15,7 @@ use crate::protocol::{close::Close, frame::Opcode, violation::Violation};
 // Without an explicit tag, the compiler derives it from the variants' contents, which takes more
 // instructions.
 #[repr(u8)]
-pub enum Event<'a> {
+pub enum EngineEvent<'a> {
     /// A text message.
     Text(Text<'a>),
     /// A binary message.
@@ -49,14 +49,18 @@ pub(super) enum EventContent<'a> {
 
 impl<'a> EventContent<'a> {
     #[inline(always)]
-    pub(super) fn into_event(self, outbox: Outbox<'a>) -> Event<'a> {
+    pub(super) fn into_event(self, outbox: Outbox<'a>) -> EngineEvent<'a> {
         match self {
-            Self::Text(payload, reply_end) => Event::Text(Text::new(payload, reply_end, outbox)),
-            Self::Binary(bytes, reply_end) => Event::Binary(Binary::new(bytes, reply_end, outbox)),
-            Self::Ping(payload) => Event::Ping(payload),
-            Self::Pong(payload) => Event::Pong(payload),
-            Self::Close(close) => Event::Close(close),
-            Self::Violation(violation) => Event::Violation(violation),
+            Self::Text(payload, reply_end) => {
+                EngineEvent::Text(Text::new(payload, reply_end, outbox))
+            }
+            Self::Binary(bytes, reply_end) => {
+                EngineEvent::Binary(Binary::new(bytes, reply_end, outbox))
+            }
+            Self::Ping(payload) => EngineEvent::Ping(payload),
+            Self::Pong(payload) => EngineEvent::Pong(payload),
+            Self::Close(close) => EngineEvent::Close(close),
+            Self::Violation(violation) => EngineEvent::Violation(violation),
         }
     }
 }
@@ -105,9 +109,9 @@ impl<'a> Text<'a> {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the Close frame.
+    /// [`FrameSendError::Closed`] after the Close frame.
     #[inline]
-    pub fn reply(self) -> Result<(), SendError> {
+    pub fn reply(self) -> Result<(), FrameSendError> {
         let bytes = self.as_bytes();
         let mut outbox = self.outbox;
         outbox.send_back(Opcode::Text, bytes, self.reply_end)
@@ -124,9 +128,12 @@ impl<'a> Text<'a> {
     /// message is borrowed.
     #[must_use]
     #[inline(always)]
-    pub fn detach(self) -> (Received<'a>, Outbox<'a>) {
+    pub fn detach(self) -> (ReceivedMessage<'a>, Outbox<'a>) {
         (
-            Received { payload: ReceivedPayload::Text(self.payload), reply_end: self.reply_end },
+            ReceivedMessage {
+                payload: ReceivedPayload::Text(self.payload),
+                reply_end: self.reply_end,
+            },
             self.outbox,
         )
     }
@@ -135,7 +142,7 @@ impl<'a> Text<'a> {
 /// A message of either kind, separate from its outbox. Use it to read the message while sending,
 /// and perhaps to send it back at the end. See [`Text::detach`], [`Binary::detach`] and
 /// [`Outbox::reply`].
-pub struct Received<'a> {
+pub struct ReceivedMessage<'a> {
     payload: ReceivedPayload<'a>,
     reply_end: Option<usize>,
 }
@@ -145,7 +152,7 @@ enum ReceivedPayload<'a> {
     Binary(&'a [u8]),
 }
 
-impl<'a> Received<'a> {
+impl<'a> ReceivedMessage<'a> {
     /// Whether it is a text message.
     #[must_use]
     #[inline]
@@ -183,9 +190,9 @@ impl<'a> Received<'a> {
     }
 }
 
-impl fmt::Debug for Received<'_> {
+impl fmt::Debug for ReceivedMessage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Received")
+        f.debug_struct("ReceivedMessage")
             .field("is_text", &self.is_text())
             .field("len", &self.as_bytes().len())
             .finish_non_exhaustive()
@@ -257,9 +264,9 @@ impl<'a> Binary<'a> {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the Close frame.
+    /// [`FrameSendError::Closed`] after the Close frame.
     #[inline]
-    pub fn reply(self) -> Result<(), SendError> {
+    pub fn reply(self) -> Result<(), FrameSendError> {
         let mut outbox = self.outbox;
         outbox.send_back(Opcode::Binary, self.bytes, self.reply_end)
     }
@@ -275,9 +282,12 @@ impl<'a> Binary<'a> {
     /// message is borrowed.
     #[must_use]
     #[inline(always)]
-    pub fn detach(self) -> (Received<'a>, Outbox<'a>) {
+    pub fn detach(self) -> (ReceivedMessage<'a>, Outbox<'a>) {
         (
-            Received { payload: ReceivedPayload::Binary(self.bytes), reply_end: self.reply_end },
+            ReceivedMessage {
+                payload: ReceivedPayload::Binary(self.bytes),
+                reply_end: self.reply_end,
+            },
             self.outbox,
         )
     }

@@ -4,17 +4,17 @@ use alloc::{string::String, vec::Vec};
 
 use crate::protocol::frame::{FrameHeader, HEADER_LEN_MAX, Opcode};
 
-/// A message to send. It borrows its payload: `Message::from(&string)` is text,
-/// `Message::from(&vector)` is binary.
+/// A message to send. It borrows its payload: `MessageRef::from(&string)` is text,
+/// `MessageRef::from(&vector)` is binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message<'a> {
+pub enum MessageRef<'a> {
     /// A text message: UTF-8.
     Text(&'a str),
     /// A binary message.
     Binary(&'a [u8]),
 }
 
-impl<'a> Message<'a> {
+impl<'a> MessageRef<'a> {
     /// The payload.
     #[must_use]
     pub const fn as_bytes(self) -> &'a [u8] {
@@ -51,19 +51,19 @@ impl<'a> Message<'a> {
 
     /// Appends the frame that a server sends for this message, compressed, if that makes it
     /// shorter. Returns `false` if nothing was appended. The codec must be one [for
-    /// many](crate::deflate::Codec::for_many), so that each message can be read without the earlier
-    /// ones.
+    /// many](crate::deflate::Codec::for_broadcast), so that each message can be read without the
+    /// earlier ones.
     #[cfg(feature = "deflate")]
     pub fn encode_compressed(
         self,
         codec: &mut crate::deflate::Codec,
-        shared: &mut crate::deflate::Shared,
+        pool: &mut crate::deflate::CodecPool,
         out: &mut Vec<u8>,
     ) -> bool {
         let start = out.len();
         let payload = start + HEADER_LEN_MAX;
         out.resize(payload, 0);
-        if !codec.compress(shared, self.as_bytes(), out) {
+        if !codec.compress(pool, self.as_bytes(), out) {
             out.truncate(start);
             return false;
         }
@@ -79,31 +79,31 @@ impl<'a> Message<'a> {
     }
 }
 
-impl<'a> From<&'a str> for Message<'a> {
+impl<'a> From<&'a str> for MessageRef<'a> {
     fn from(text: &'a str) -> Self {
         Self::Text(text)
     }
 }
 
-impl<'a> From<&'a String> for Message<'a> {
+impl<'a> From<&'a String> for MessageRef<'a> {
     fn from(text: &'a String) -> Self {
         Self::Text(text)
     }
 }
 
-impl<'a> From<&'a [u8]> for Message<'a> {
+impl<'a> From<&'a [u8]> for MessageRef<'a> {
     fn from(bytes: &'a [u8]) -> Self {
         Self::Binary(bytes)
     }
 }
 
-impl<'a, const N: usize> From<&'a [u8; N]> for Message<'a> {
+impl<'a, const N: usize> From<&'a [u8; N]> for MessageRef<'a> {
     fn from(bytes: &'a [u8; N]) -> Self {
         Self::Binary(bytes)
     }
 }
 
-impl<'a> From<&'a Vec<u8>> for Message<'a> {
+impl<'a> From<&'a Vec<u8>> for MessageRef<'a> {
     fn from(bytes: &'a Vec<u8>) -> Self {
         Self::Binary(bytes)
     }
@@ -116,10 +116,10 @@ mod tests {
     #[test]
     fn messages_are_made_of_what_strings_and_bytes_are_kept_in() {
         let (text, bytes) = (String::from("text"), Vec::from(*b"bytes"));
-        assert_eq!(Message::from(&text), Message::Text("text"));
-        assert_eq!(Message::from("text"), Message::Text("text"));
-        assert_eq!(Message::from(&bytes), Message::Binary(b"bytes"));
-        assert_eq!(Message::from(&bytes[..]), Message::Binary(b"bytes"));
-        assert_eq!(Message::from(b"bytes"), Message::Binary(b"bytes"));
+        assert_eq!(MessageRef::from(&text), MessageRef::Text("text"));
+        assert_eq!(MessageRef::from("text"), MessageRef::Text("text"));
+        assert_eq!(MessageRef::from(&bytes), MessageRef::Binary(b"bytes"));
+        assert_eq!(MessageRef::from(&bytes[..]), MessageRef::Binary(b"bytes"));
+        assert_eq!(MessageRef::from(b"bytes"), MessageRef::Binary(b"bytes"));
     }
 }

@@ -21,10 +21,10 @@ mod slow_path;
 use alloc::{boxed::Box, sync::Arc};
 use core::fmt;
 
-pub use config::{Config, Limits, Role};
-pub use error::SendError;
-pub use event::{Binary, Event, Received, Text};
-pub use message::Message;
+pub use config::{Config, EngineLimits, Role};
+pub use error::FrameSendError;
+pub use event::{Binary, EngineEvent, ReceivedMessage, Text};
+pub use message::MessageRef;
 pub use outbox::Outbox;
 pub use pass::{End, Outcome, Pass};
 pub use scratch::Scratch;
@@ -53,7 +53,7 @@ const DEFLATE: u8 = 8;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use windlass_ws::{Config, Engine, Event, Scratch};
+/// use windlass_ws::{Config, Engine, EngineEvent, Scratch};
 ///
 /// let mut scratch = Scratch::new();
 /// let mut engine = Engine::new(&Arc::new(Config::server()));
@@ -64,13 +64,13 @@ const DEFLATE: u8 = 8;
 /// while let Some(event) = pass.next() {
 ///     match event {
 ///         // A reply is refused once this side has closed; the peer's messages may still come, and its Close after them.
-///         Event::Text(text) => {
+///         EngineEvent::Text(text) => {
 ///             assert_eq!(&*text, "hi");
 ///             let _ = text.reply();
 ///         }
-///         Event::Binary(bytes) => _ = bytes.reply(),
-///         Event::Close(close) => println!("{close:?}"),
-///         Event::Violation(violation) => println!("{violation}"),
+///         EngineEvent::Binary(bytes) => _ = bytes.reply(),
+///         EngineEvent::Close(close) => println!("{close:?}"),
+///         EngineEvent::Violation(violation) => println!("{violation}"),
 ///         _ => {}
 ///     }
 /// }
@@ -163,12 +163,12 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the Close frame.
+    /// [`FrameSendError::Closed`] after the Close frame.
     pub fn send<'s>(
         &mut self,
-        message: Message<'_>,
+        message: MessageRef<'_>,
         scratch: &'s mut Scratch,
-    ) -> Result<&'s [u8], SendError> {
+    ) -> Result<&'s [u8], FrameSendError> {
         self.check_open()?;
         Ok(self.send_outside_pass(scratch, |outbox| outbox.send(message)))
     }
@@ -178,12 +178,13 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the Close frame, [`SendError::TooLong`] beyond 125 bytes.
+    /// [`FrameSendError::Closed`] after the Close frame, [`FrameSendError::TooLong`] beyond 125
+    /// bytes.
     pub fn ping<'s>(
         &mut self,
         payload: &[u8],
         scratch: &'s mut Scratch,
-    ) -> Result<&'s [u8], SendError> {
+    ) -> Result<&'s [u8], FrameSendError> {
         self.check_control(payload)?;
         Ok(self.send_outside_pass(scratch, |outbox| outbox.ping(payload)))
     }
@@ -193,12 +194,13 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the Close frame, [`SendError::TooLong`] beyond 125 bytes.
+    /// [`FrameSendError::Closed`] after the Close frame, [`FrameSendError::TooLong`] beyond 125
+    /// bytes.
     pub fn pong<'s>(
         &mut self,
         payload: &[u8],
         scratch: &'s mut Scratch,
-    ) -> Result<&'s [u8], SendError> {
+    ) -> Result<&'s [u8], FrameSendError> {
         self.check_control(payload)?;
         Ok(self.send_outside_pass(scratch, |outbox| outbox.pong(payload)))
     }
@@ -209,15 +211,15 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the first Close frame. [`SendError::BadCloseCode`] unless the
-    /// code [can be sent](CloseCode::is_sendable). [`SendError::TooLong`] if the reason has more
-    /// than 123 bytes.
+    /// [`FrameSendError::Closed`] after the first Close frame. [`FrameSendError::BadCloseCode`]
+    /// unless the code [can be sent](CloseCode::is_sendable). [`FrameSendError::TooLong`] if the
+    /// reason has more than 123 bytes.
     pub fn close<'s>(
         &mut self,
         code: CloseCode,
         reason: &str,
         scratch: &'s mut Scratch,
-    ) -> Result<&'s [u8], SendError> {
+    ) -> Result<&'s [u8], FrameSendError> {
         self.check_close(code, reason)?;
         Ok(self.send_outside_pass(scratch, |outbox| outbox.close(code, reason)))
     }
@@ -258,7 +260,7 @@ impl Engine {
     fn send_outside_pass<'s>(
         &mut self,
         scratch: &'s mut Scratch,
-        write: impl FnOnce(&mut Outbox<'_>) -> Result<(), SendError>,
+        write: impl FnOnce(&mut Outbox<'_>) -> Result<(), FrameSendError>,
     ) -> &'s [u8] {
         scratch.begin();
         // The callers have already checked for every error.

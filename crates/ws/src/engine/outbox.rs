@@ -5,9 +5,9 @@ use core::fmt;
 use super::{
     CLOSE_SENT, DEFLATE, Engine,
     config::Role,
-    error::SendError,
-    event::Received,
-    message::Message,
+    error::FrameSendError,
+    event::ReceivedMessage,
+    message::MessageRef,
     scratch::{Output, ReplyLocation},
 };
 use crate::protocol::{
@@ -34,8 +34,8 @@ impl<'a> Outbox<'a> {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the Close frame.
-    pub fn send(&mut self, message: Message<'_>) -> Result<(), SendError> {
+    /// [`FrameSendError::Closed`] after the Close frame.
+    pub fn send(&mut self, message: MessageRef<'_>) -> Result<(), FrameSendError> {
         self.engine.check_open()?;
         self.message(message.opcode(), message.as_bytes());
         Ok(())
@@ -47,8 +47,8 @@ impl<'a> Outbox<'a> {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the Close frame.
-    pub fn send_checked_text(&mut self, text: &[u8]) -> Result<(), SendError> {
+    /// [`FrameSendError::Closed`] after the Close frame.
+    pub fn send_checked_text(&mut self, text: &[u8]) -> Result<(), FrameSendError> {
         self.engine.check_open()?;
         self.message(Opcode::Text, text);
         Ok(())
@@ -58,8 +58,9 @@ impl<'a> Outbox<'a> {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the Close frame, [`SendError::TooLong`] beyond 125 bytes.
-    pub fn ping(&mut self, payload: &[u8]) -> Result<(), SendError> {
+    /// [`FrameSendError::Closed`] after the Close frame, [`FrameSendError::TooLong`] beyond 125
+    /// bytes.
+    pub fn ping(&mut self, payload: &[u8]) -> Result<(), FrameSendError> {
         self.control(Opcode::Ping, payload)
     }
 
@@ -67,8 +68,9 @@ impl<'a> Outbox<'a> {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the Close frame, [`SendError::TooLong`] beyond 125 bytes.
-    pub fn pong(&mut self, payload: &[u8]) -> Result<(), SendError> {
+    /// [`FrameSendError::Closed`] after the Close frame, [`FrameSendError::TooLong`] beyond 125
+    /// bytes.
+    pub fn pong(&mut self, payload: &[u8]) -> Result<(), FrameSendError> {
         self.control(Opcode::Pong, payload)
     }
 
@@ -77,10 +79,10 @@ impl<'a> Outbox<'a> {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the first Close frame. [`SendError::BadCloseCode`] unless the
-    /// code [can be sent](CloseCode::is_sendable). [`SendError::TooLong`] if the reason has more
-    /// than 123 bytes.
-    pub fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), SendError> {
+    /// [`FrameSendError::Closed`] after the first Close frame. [`FrameSendError::BadCloseCode`]
+    /// unless the code [can be sent](CloseCode::is_sendable). [`FrameSendError::TooLong`] if the
+    /// reason has more than 123 bytes.
+    pub fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), FrameSendError> {
         self.engine.check_close(code, reason)?;
         let mut payload = [0; CONTROL_LEN_MAX];
         let len = 2 + reason.len();
@@ -92,7 +94,7 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    fn control(&mut self, opcode: Opcode, payload: &[u8]) -> Result<(), SendError> {
+    fn control(&mut self, opcode: Opcode, payload: &[u8]) -> Result<(), FrameSendError> {
         self.engine.check_control(payload)?;
         self.frame(opcode, false, payload);
         Ok(())
@@ -102,24 +104,24 @@ impl<'a> Outbox<'a> {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the Close frame.
+    /// [`FrameSendError::Closed`] after the Close frame.
     #[inline]
-    pub fn reply(&mut self, received: Received<'_>) -> Result<(), SendError> {
+    pub fn reply(&mut self, received: ReceivedMessage<'_>) -> Result<(), FrameSendError> {
         self.engine.check_open()?;
         self.send_back(received.opcode(), received.as_bytes(), received.reply_end())
     }
 
-    /// Sends frames that were encoded once for many connections: see [`Message::encode`]. Only a
+    /// Sends frames that were encoded once for many connections: see [`MessageRef::encode`]. Only a
     /// server can do so, because a client masks each frame with a key of its own.
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the Close frame.
+    /// [`FrameSendError::Closed`] after the Close frame.
     ///
     /// # Panics
     ///
     /// If this side is a client.
-    pub fn send_encoded(&mut self, frames: &[u8]) -> Result<(), SendError> {
+    pub fn send_encoded(&mut self, frames: &[u8]) -> Result<(), FrameSendError> {
         self.engine.check_open()?;
         assert!(!self.engine.is_client(), "a client masks every frame by itself");
         let local = &mut self.out.local;
@@ -137,14 +139,14 @@ impl<'a> Outbox<'a> {
         opcode: Opcode,
         bytes: &[u8],
         end: Option<usize>,
-    ) -> Result<(), SendError> {
+    ) -> Result<(), FrameSendError> {
         let Some(end) = end else { return self.reply_slow(opcode, bytes) };
         self.out.end = end;
         Ok(())
     }
 
     #[inline(never)]
-    fn reply_slow(&mut self, opcode: Opcode, bytes: &[u8]) -> Result<(), SendError> {
+    fn reply_slow(&mut self, opcode: Opcode, bytes: &[u8]) -> Result<(), FrameSendError> {
         self.engine.check_open()?;
         if self.engine.flags & DEFLATE != 0 && self.compressed(opcode, bytes) {
             return Ok(());
@@ -215,21 +217,21 @@ impl<'a> Outbox<'a> {
 
 /// The checks for errors. They run before any earlier output is discarded.
 impl Engine {
-    pub(super) const fn check_open(&self) -> Result<(), SendError> {
-        if self.is_closing() { Err(SendError::Closed) } else { Ok(()) }
+    pub(super) const fn check_open(&self) -> Result<(), FrameSendError> {
+        if self.is_closing() { Err(FrameSendError::Closed) } else { Ok(()) }
     }
 
-    pub(super) fn check_control(&self, payload: &[u8]) -> Result<(), SendError> {
+    pub(super) fn check_control(&self, payload: &[u8]) -> Result<(), FrameSendError> {
         self.check_open()?;
-        if payload.len() > CONTROL_LEN_MAX { Err(SendError::TooLong) } else { Ok(()) }
+        if payload.len() > CONTROL_LEN_MAX { Err(FrameSendError::TooLong) } else { Ok(()) }
     }
 
-    pub(super) fn check_close(&self, code: CloseCode, reason: &str) -> Result<(), SendError> {
+    pub(super) fn check_close(&self, code: CloseCode, reason: &str) -> Result<(), FrameSendError> {
         self.check_open()?;
         if !code.is_sendable() {
-            return Err(SendError::BadCloseCode);
+            return Err(FrameSendError::BadCloseCode);
         }
-        if reason.len() > CONTROL_LEN_MAX - 2 { Err(SendError::TooLong) } else { Ok(()) }
+        if reason.len() > CONTROL_LEN_MAX - 2 { Err(FrameSendError::TooLong) } else { Ok(()) }
     }
 }
 

@@ -4,9 +4,9 @@ use core::{fmt, ops::Range};
 
 use super::{
     Engine, Outbox,
-    error::SendError,
-    event::{Binary, Event, TextPayload},
-    message::Message,
+    error::FrameSendError,
+    event::{Binary, EngineEvent, TextPayload},
+    message::MessageRef,
     scratch::{EventBuffers, Output, Scratch},
     slow_path::next_slow,
 };
@@ -82,11 +82,15 @@ impl<'p> Pass<'p> {
     )]
     // As a call it would return the event in memory, which costs 40 of an echo's 60 instructions.
     #[inline(always)]
-    pub fn next(&mut self) -> Option<Event<'_>> {
+    pub fn next(&mut self) -> Option<EngineEvent<'_>> {
         let Self { engine, out, input } = self;
         if let Some(ShortFrame { first: BINARY, len, key }) = input.short_frame(engine) {
             let (bytes, end) = input.unmask_short(BINARY, len, key, out.end);
-            return Some(Event::Binary(Binary::new(bytes, Some(end), Outbox { engine, out })));
+            return Some(EngineEvent::Binary(Binary::new(
+                bytes,
+                Some(end),
+                Outbox { engine, out },
+            )));
         }
         if input.at == input.bytes.len() {
             return None;
@@ -98,9 +102,9 @@ impl<'p> Pass<'p> {
     /// in its usual state. `None` has no other meaning: call [`next`](Self::next) then.
     ///
     /// For callers that want the compiler to keep the pass in registers, which works only as long
-    /// as they call no other method. End such a pass with [`finish_short`](Self::finish_short).
+    /// as they call no other method. End such a pass with [`finish_fast`](Self::finish_fast).
     #[inline(always)]
-    pub fn next_short(&mut self) -> Option<Binary<'_>> {
+    pub fn next_fast(&mut self) -> Option<Binary<'_>> {
         let Self { engine, out, input } = self;
         let (bytes, end) = match input.short_frame(engine) {
             Some(ShortFrame { first: BINARY, len, key }) => {
@@ -111,7 +115,7 @@ impl<'p> Pass<'p> {
         Some(Binary::new(bytes, Some(end), Outbox { engine, out }))
     }
 
-    /// Ends a pass that used only [`next_short`](Self::next_short). Succeeds if all input was
+    /// Ends a pass that used only [`next_fast`](Self::next_fast). Succeeds if all input was
     /// processed, the connection stays open, and the output is one range of the input, which is
     /// returned.
     ///
@@ -119,7 +123,7 @@ impl<'p> Pass<'p> {
     ///
     /// Returns the pass otherwise. It can continue or be [finished](Self::finish).
     #[inline(always)]
-    pub fn finish_short(self) -> Result<Range<usize>, Self> {
+    pub fn finish_fast(self) -> Result<Range<usize>, Self> {
         // Anything that ends a connection, or is incomplete, disables the fast path.
         let is_usual = self.engine.fast_len_end != 0
             && self.out.segments.is_empty()
@@ -146,8 +150,8 @@ impl<'p> Pass<'p> {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the Close frame.
-    pub fn send(&mut self, message: Message<'_>) -> Result<(), SendError> {
+    /// [`FrameSendError::Closed`] after the Close frame.
+    pub fn send(&mut self, message: MessageRef<'_>) -> Result<(), FrameSendError> {
         self.outbox().send(message)
     }
 
@@ -155,8 +159,9 @@ impl<'p> Pass<'p> {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the Close frame, [`SendError::TooLong`] beyond 125 bytes.
-    pub fn ping(&mut self, payload: &[u8]) -> Result<(), SendError> {
+    /// [`FrameSendError::Closed`] after the Close frame, [`FrameSendError::TooLong`] beyond 125
+    /// bytes.
+    pub fn ping(&mut self, payload: &[u8]) -> Result<(), FrameSendError> {
         self.outbox().ping(payload)
     }
 
@@ -164,8 +169,9 @@ impl<'p> Pass<'p> {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the Close frame, [`SendError::TooLong`] beyond 125 bytes.
-    pub fn pong(&mut self, payload: &[u8]) -> Result<(), SendError> {
+    /// [`FrameSendError::Closed`] after the Close frame, [`FrameSendError::TooLong`] beyond 125
+    /// bytes.
+    pub fn pong(&mut self, payload: &[u8]) -> Result<(), FrameSendError> {
         self.outbox().pong(payload)
     }
 
@@ -174,10 +180,10 @@ impl<'p> Pass<'p> {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] after the first Close frame. [`SendError::BadCloseCode`] unless the
-    /// code [can be sent](CloseCode::is_sendable). [`SendError::TooLong`] if the reason has more
-    /// than 123 bytes.
-    pub fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), SendError> {
+    /// [`FrameSendError::Closed`] after the first Close frame. [`FrameSendError::BadCloseCode`]
+    /// unless the code [can be sent](CloseCode::is_sendable). [`FrameSendError::TooLong`] if the
+    /// reason has more than 123 bytes.
+    pub fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), FrameSendError> {
         self.outbox().close(code, reason)
     }
 
@@ -186,7 +192,7 @@ impl<'p> Pass<'p> {
     #[cfg(feature = "deflate")]
     #[must_use]
     pub const fn codec_bytes(&self) -> crate::deflate::CodecBytes {
-        self.out.shared.bytes()
+        self.out.codec_pool.bytes()
     }
 
     /// An outbox to send between two events.

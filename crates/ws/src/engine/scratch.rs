@@ -61,8 +61,8 @@ impl Scratch {
     }
 
     /// Sets the current second, of any clock. Control frames are counted per second for
-    /// [`Limits::controls_per_second_max`](crate::Limits::controls_per_second_max). Before the
-    /// first call they are not counted.
+    /// [`EngineLimits::controls_per_second_max`](crate::EngineLimits::controls_per_second_max).
+    /// Before the first call they are not counted.
     pub fn set_second(&mut self, second: u32) {
         self.buffers.second = Some(second);
     }
@@ -92,7 +92,7 @@ impl Scratch {
     #[cfg(feature = "deflate")]
     #[must_use]
     pub const fn codec_bytes(&self) -> crate::deflate::CodecBytes {
-        self.out.shared.bytes()
+        self.out.codec_pool.bytes()
     }
 
     /// Discards the output of the last pass.
@@ -182,7 +182,7 @@ pub(crate) struct Output {
     /// How many bytes of `keys` are unused.
     keys_left: usize,
     #[cfg(feature = "deflate")]
-    pub(crate) shared: crate::deflate::Shared,
+    pub(crate) codec_pool: crate::deflate::CodecPool,
 }
 
 impl Output {
@@ -202,7 +202,7 @@ impl Output {
             keys: [0; KEY_BYTES],
             keys_left: 0,
             #[cfg(feature = "deflate")]
-            shared: crate::deflate::Shared::new(),
+            codec_pool: crate::deflate::CodecPool::new(),
         }
     }
 

@@ -50,7 +50,7 @@ pub struct ClientRequest<'a> {
 /// The result of a successful handshake.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Upgraded<'a> {
+pub struct Negotiated<'a> {
     /// The subprotocol that the server chose.
     pub protocol: Option<&'a str>,
     /// permessage-deflate, if the server accepted it.
@@ -277,7 +277,7 @@ impl<'a> ClientRequest<'a> {
         &self,
         bytes: &'r [u8],
         limits: &HeadLimits,
-    ) -> Result<Option<(Upgraded<'r>, usize)>, HandshakeError> {
+    ) -> Result<Option<(Negotiated<'r>, usize)>, HandshakeError> {
         let mut at = 0;
         loop {
             let Some((response, len)) = Response::parse(&bytes[at..], limits)? else {
@@ -297,7 +297,7 @@ impl<'a> ClientRequest<'a> {
     /// # Errors
     ///
     /// [`HandshakeError`].
-    pub fn check<'r>(&self, response: Response<'r>) -> Result<Upgraded<'r>, HandshakeError> {
+    pub fn check<'r>(&self, response: Response<'r>) -> Result<Negotiated<'r>, HandshakeError> {
         let headers = response.headers;
         if response.status() != 101 {
             return Err(HandshakeError::Status(response.status()));
@@ -340,7 +340,7 @@ impl<'a> ClientRequest<'a> {
         if headers.get(const { KnownName::of("Sec-WebSocket-Extensions") }).is_some() {
             return Err(HandshakeError::Extension);
         }
-        Ok(Upgraded {
+        Ok(Negotiated {
             protocol,
             #[cfg(feature = "deflate")]
             deflate,

@@ -55,12 +55,12 @@ mod upgrade;
 pub use answer::accept_value;
 #[cfg(feature = "deflate")]
 pub use answer::answer_extensions;
-pub use client::{ClientRequest, HandshakeError, RequestError, Upgraded};
+pub use client::{ClientRequest, HandshakeError, Negotiated, RequestError};
 pub use fields::{Header, Headers};
 pub use head::HeadLimits;
 pub use head_reader::HeadReader;
 pub use rejection::Rejection;
-pub use request::{Body, Request};
+pub use request::{BodyLength, Request};
 pub use response::Response;
 pub use upgrade::{AcceptError, AcceptOptions, Accepted, Protocols, Upgrade};
 

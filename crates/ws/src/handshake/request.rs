@@ -41,7 +41,7 @@ impl From<HeadError> for Rejection {
 /// The length of a request's body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Body {
+pub enum BodyLength {
     /// No body.
     None,
     /// This many bytes, at least one.
@@ -61,7 +61,7 @@ pub struct Request<'a> {
     target: RequestTarget<'a>,
     is_http_1_0: bool,
     pub(super) headers: Headers<'a>,
-    body: Body,
+    body: BodyLength,
 }
 
 impl<'a> Request<'a> {
@@ -148,7 +148,7 @@ impl<'a> Request<'a> {
 
     /// The length of the body.
     #[must_use]
-    pub const fn body(&self) -> Body {
+    pub const fn body(&self) -> BodyLength {
         self.body
     }
 
@@ -251,15 +251,15 @@ pub(super) fn http_minor(version: &[u8]) -> Option<Option<u8>> {
 }
 
 /// RFC 9112 section 6.3, without its tolerances.
-fn body(headers: &Headers<'_>, is_http_1_0: bool) -> Result<Body, Rejection> {
+fn body(headers: &Headers<'_>, is_http_1_0: bool) -> Result<BodyLength, Rejection> {
     match (
         headers.get(const { KnownName::of("Transfer-Encoding") }),
         headers.get(const { KnownName::of("Content-Length") }),
     ) {
-        (None, None) => Ok(Body::None),
+        (None, None) => Ok(BodyLength::None),
         (None, Some(length)) => match content_length(length) {
-            Some(0) => Ok(Body::None),
-            Some(length) => Ok(Body::Length(length)),
+            Some(0) => Ok(BodyLength::None),
+            Some(length) => Ok(BodyLength::Length(length)),
             None => Err(Rejection::BodyLength),
         },
         // A program that uses the other header would see a different request in the following
@@ -267,7 +267,7 @@ fn body(headers: &Headers<'_>, is_http_1_0: bool) -> Result<Body, Rejection> {
         (Some(_), Some(_)) => Err(Rejection::BodyLength),
         (Some(_), None) if is_http_1_0 => Err(Rejection::BodyLength),
         (Some(coding), None) => match chunked_last(coding) {
-            Some([]) => Ok(Body::Chunked),
+            Some([]) => Ok(BodyLength::Chunked),
             Some(before) if !before.split(|&byte| byte == b',').any(is_chunked) => {
                 Err(Rejection::TransferCoding)
             }

@@ -8,7 +8,7 @@ use super::answer;
 use super::extensions::Extensions;
 use super::fields::{FieldError, Headers, KnownName, check_own, write_line};
 use super::rejection::Rejection;
-use super::request::{Body, Request};
+use super::request::{BodyLength, Request};
 use super::syntax::{ascii, elements, is_token, trim};
 use super::{PROTOCOLS_MAX, key};
 #[cfg(feature = "deflate")]
@@ -159,7 +159,7 @@ impl<'a> Upgrade<'a> {
         if !lists_token(headers, const { KnownName::of("Connection") }, b"upgrade") {
             return Err(Rejection::Connection);
         }
-        if request.body() != Body::None {
+        if request.body() != BodyLength::None {
             return Err(Rejection::UnexpectedBody);
         }
         if headers.get(const { KnownName::of("Sec-WebSocket-Version") }) != Some(b"13") {

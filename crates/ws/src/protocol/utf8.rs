@@ -10,9 +10,9 @@ use super::violation::Violation;
 /// Source: RFC 6455 sections 5.6 and 8.1, RFC 3629.
 ///
 /// ```
-/// use windlass_ws::Utf8;
+/// use windlass_ws::Utf8Validator;
 ///
-/// let mut text = Utf8::new();
+/// let mut text = Utf8Validator::new();
 /// text.push(b"gr\xc3")?;
 /// text.push(b"\xbc\xc3\x9fe")?;
 /// text.finish()?;
@@ -20,17 +20,17 @@ use super::violation::Violation;
 /// # Ok::<(), windlass_ws::Violation>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Utf8 {
+pub struct Utf8Validator {
     /// The incomplete character: the first `len` bytes.
     carry: [u8; 4],
     /// Below four, or [`FAILED`].
     len: u8,
 }
 
-/// The value of `Utf8::len` after an error. The error is permanent.
+/// The value of `Utf8Validator::len` after an error. The error is permanent.
 const FAILED: u8 = u8::MAX;
 
-impl Utf8 {
+impl Utf8Validator {
     /// A validator that has received nothing.
     #[must_use]
     pub const fn new() -> Self {
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn what_is_no_text_stays_none() {
         for wrong in [&b"\xff"[..], b"\xf0\x9f\xa6\xff", b"\xed\xa0"] {
-            let mut text = Utf8::new();
+            let mut text = Utf8Validator::new();
             assert!(wrong.iter().any(|byte| text.push(&[*byte]).is_err()));
             for piece in [&b"ok"[..], b"", b"\xf0\x9f\xa6\x80"] {
                 assert!(
@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn by_pieces<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<(), Violation> {
-        let mut text = Utf8::new();
+        let mut text = Utf8Validator::new();
         for piece in pieces {
             text.push(piece)?;
         }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     fn failure_byte_by_byte(bytes: &[u8]) -> Option<usize> {
-        let mut text = Utf8::new();
+        let mut text = Utf8Validator::new();
         bytes.iter().position(|byte| text.push(&[*byte]).is_err()).map(|at| at + 1)
     }
 
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(failure_byte_by_byte(bytes), earliest_failure(bytes), "{bytes:x?}");
         assert_eq!(by_pieces([bytes].into_iter()).is_ok(), valid, "{bytes:x?}");
         assert_eq!(by_pieces(bytes.chunks(1)).is_ok(), valid, "{bytes:x?} byte by byte");
-        let whole_may_go_on = Utf8::new().push(bytes).is_ok();
+        let whole_may_go_on = Utf8Validator::new().push(bytes).is_ok();
         assert_eq!(whole_may_go_on, earliest_failure(bytes).is_none(), "{bytes:x?} at once");
         for cut in 0..=bytes.len() {
             let (first, second) = bytes.split_at(cut);
@@ -191,7 +191,7 @@ mod tests {
                 "{bytes:x?} cut at {cut}"
             );
             assert_eq!(
-                Utf8::new().push(first).is_ok(),
+                Utf8Validator::new().push(first).is_ok(),
                 earliest_failure(first).is_none(),
                 "{first:x?}"
             );
@@ -264,7 +264,7 @@ mod tests {
                         "{bytes:x?}"
                     );
                     assert_eq!(
-                        Utf8::new().push(&bytes).is_ok(),
+                        Utf8Validator::new().push(&bytes).is_ok(),
                         earliest_failure(&bytes).is_none(),
                         "{bytes:x?} at once"
                     );

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use windlass_ws::{
-    Close, CloseCode, Config, End, Engine, Event, Message, Scratch, SendError, Violation, mask,
+    Close, CloseCode, Config, End, Engine, EngineEvent, FrameSendError, MessageRef, Scratch,
+    Violation, mask,
 };
 
 pub(crate) const KEY: [u8; 4] = [0xa1, 0x02, 0xc3, 0x7f];
@@ -115,7 +116,7 @@ impl Session {
             self.turns += 1;
             let (seen, result) = handle(event, self.handler, self.turns);
             self.seen.push(seen);
-            assert!(matches!(result, Ok(()) | Err(SendError::Closed)), "{result:?}");
+            assert!(matches!(result, Ok(()) | Err(FrameSendError::Closed)), "{result:?}");
         }
         let outcome = pass.finish();
         assert_eq!(
@@ -156,13 +157,13 @@ pub(crate) fn entropy(bytes: &mut [u8]) {
 }
 
 pub(crate) fn handle(
-    event: Event<'_>,
+    event: EngineEvent<'_>,
     handler: Handler,
     turn: usize,
-) -> (Seen, Result<(), SendError>) {
+) -> (Seen, Result<(), FrameSendError>) {
     let other = handler == Handler::Mixed && turn % 4 != 0;
     match event {
-        Event::Text(message) => {
+        EngineEvent::Text(message) => {
             let seen = Seen::Text(message.to_string());
             assert_eq!(message.as_bytes(), message.as_str().as_bytes());
             let result = match handler {
@@ -171,7 +172,7 @@ pub(crate) fn handle(
                 _ => {
                     let (text, mut outbox) = message.split();
                     match turn % 4 {
-                        1 => outbox.send(Message::Binary(text.as_bytes())),
+                        1 => outbox.send(MessageRef::Binary(text.as_bytes())),
                         2 => outbox.ping(&text.as_bytes()[..text.len().min(9)]),
                         _ => Ok(()),
                     }
@@ -179,7 +180,7 @@ pub(crate) fn handle(
             };
             (seen, result)
         }
-        Event::Binary(mut message) => {
+        EngineEvent::Binary(mut message) => {
             let seen = Seen::Binary(message.to_vec());
             let result = match handler {
                 Handler::Silent => Ok(()),
@@ -194,8 +195,8 @@ pub(crate) fn handle(
                     let (bytes, mut outbox) = message.split();
                     match turn % 4 {
                         1 => outbox
-                            .send(Message::Text("something else"))
-                            .and_then(|()| outbox.send(Message::Binary(bytes))),
+                            .send(MessageRef::Text("something else"))
+                            .and_then(|()| outbox.send(MessageRef::Binary(bytes))),
                         2 => outbox.pong(b"unasked"),
                         _ => Ok(()),
                     }
@@ -203,12 +204,12 @@ pub(crate) fn handle(
             };
             (seen, result)
         }
-        Event::Ping(payload) => (Seen::Ping(payload.to_vec()), Ok(())),
-        Event::Pong(payload) => (Seen::Pong(payload.to_vec()), Ok(())),
-        Event::Close(Close { code, reason }) => {
+        EngineEvent::Ping(payload) => (Seen::Ping(payload.to_vec()), Ok(())),
+        EngineEvent::Pong(payload) => (Seen::Pong(payload.to_vec()), Ok(())),
+        EngineEvent::Close(Close { code, reason }) => {
             (Seen::Close(code.map(CloseCode::get), reason.to_owned()), Ok(()))
         }
-        Event::Violation(violation) => (Seen::Violation(violation), Ok(())),
+        EngineEvent::Violation(violation) => (Seen::Violation(violation), Ok(())),
         _ => panic!("an event that the tests do not know"),
     }
 }

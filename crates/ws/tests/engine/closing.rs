@@ -1,6 +1,6 @@
 //! The closing handshake (RFC 6455 sections 5.5.1 and 7.1).
 
-use windlass_ws::{CloseCode, End, Message, SendError};
+use windlass_ws::{CloseCode, End, FrameSendError, MessageRef};
 
 use crate::bed::{Handler, Seen, Session, close_payload, masked, plain, text, unmasked};
 
@@ -48,23 +48,25 @@ fn a_reply_after_a_close_in_the_same_pass_is_refused() {
     for role in [Session::server as fn(Handler) -> Session, Session::client] {
         let mut session = role(Handler::Silent);
         let is_client =
-            session.engine.send(Message::Text(""), &mut session.scratch).unwrap().len() > 2;
+            session.engine.send(MessageRef::Text(""), &mut session.scratch).unwrap().len() > 2;
         let make = if is_client { plain } else { masked };
         let mut input =
             [make(0x81, b"one"), make(0x82, b"two"), make(0x81, "drei ü".as_bytes())].concat();
         let mut pass = session.engine.process(&mut input, &mut session.scratch);
-        let Some(windlass_ws::Event::Text(message)) = pass.next() else { panic!("no text") };
+        let Some(windlass_ws::EngineEvent::Text(message)) = pass.next() else { panic!("no text") };
         let (_, mut outbox) = message.split();
         outbox.close(CloseCode::NORMAL, "").unwrap();
-        assert_eq!(outbox.send(Message::Text("x")), Err(SendError::Closed));
-        assert_eq!(outbox.close(CloseCode::NORMAL, ""), Err(SendError::Closed));
-        let Some(windlass_ws::Event::Binary(message)) = pass.next() else { panic!("no bytes") };
-        assert_eq!(message.reply(), Err(SendError::Closed));
-        let Some(windlass_ws::Event::Text(message)) = pass.next() else { panic!("no text") };
-        assert_eq!(message.reply(), Err(SendError::Closed));
+        assert_eq!(outbox.send(MessageRef::Text("x")), Err(FrameSendError::Closed));
+        assert_eq!(outbox.close(CloseCode::NORMAL, ""), Err(FrameSendError::Closed));
+        let Some(windlass_ws::EngineEvent::Binary(message)) = pass.next() else {
+            panic!("no bytes")
+        };
+        assert_eq!(message.reply(), Err(FrameSendError::Closed));
+        let Some(windlass_ws::EngineEvent::Text(message)) = pass.next() else { panic!("no text") };
+        assert_eq!(message.reply(), Err(FrameSendError::Closed));
         assert!(pass.next().is_none());
-        assert_eq!(pass.ping(b""), Err(SendError::Closed));
-        assert_eq!(pass.pong(b""), Err(SendError::Closed));
+        assert_eq!(pass.ping(b""), Err(FrameSendError::Closed));
+        assert_eq!(pass.pong(b""), Err(FrameSendError::Closed));
         let outcome = pass.finish();
         assert_eq!(outcome.end, None, "the peer has not answered");
         let output: Vec<u8> = session.scratch.output(&outcome, &input).flatten().copied().collect();
@@ -76,11 +78,17 @@ fn a_reply_after_a_close_in_the_same_pass_is_refused() {
 fn what_may_not_be_sent_is_refused_and_sends_nothing() {
     let mut session = Session::server(Handler::Silent);
     let (engine, scratch) = (&mut session.engine, &mut session.scratch);
-    assert_eq!(engine.ping(&[0; 126], scratch), Err(SendError::TooLong));
-    assert_eq!(engine.pong(&[0; 126], scratch), Err(SendError::TooLong));
-    assert_eq!(engine.close(CloseCode::NORMAL, &"x".repeat(124), scratch), Err(SendError::TooLong));
+    assert_eq!(engine.ping(&[0; 126], scratch), Err(FrameSendError::TooLong));
+    assert_eq!(engine.pong(&[0; 126], scratch), Err(FrameSendError::TooLong));
+    assert_eq!(
+        engine.close(CloseCode::NORMAL, &"x".repeat(124), scratch),
+        Err(FrameSendError::TooLong)
+    );
     for code in [0, 999, 1004, 1005, 1006, 1015, 2999, 5000] {
-        assert_eq!(engine.close(CloseCode::new(code), "", scratch), Err(SendError::BadCloseCode));
+        assert_eq!(
+            engine.close(CloseCode::new(code), "", scratch),
+            Err(FrameSendError::BadCloseCode)
+        );
     }
     assert!(!engine.is_closing());
     assert_eq!(engine.ping(&[1; 125], scratch).unwrap(), plain(0x89, &[1; 125]));

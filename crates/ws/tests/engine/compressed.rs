@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use windlass_ws::{
-    Config, End, Engine, Event, Limits, Message, Scratch, Violation,
-    deflate::{Agreement, Codec, Compressor, DeflateConfig, Shared},
+    Config, End, Engine, EngineEvent, EngineLimits, MessageRef, Scratch, Violation,
+    deflate::{Agreement, Codec, CodecPool, Compressor, DeflateConfig},
 };
 
 use crate::{
@@ -26,13 +26,13 @@ fn settings() -> [(Agreement, DeflateConfig); 3] {
     [(forgetful, eager), (Agreement::DEFAULT, dedicated), (forgetful, DeflateConfig::DEFAULT)]
 }
 
-fn server(setting: usize, limits: Limits) -> Engine {
+fn server(setting: usize, limits: EngineLimits) -> Engine {
     let (agreement, config) = settings()[setting];
     Engine::with_deflate(&Arc::new(Config::server().with_limits(limits)), &agreement, &config)
 }
 
 /// `message` as a client sends it compressed: the payload alone.
-fn compressed(message: Message<'_>) -> Vec<u8> {
+fn compressed(message: MessageRef<'_>) -> Vec<u8> {
     let (agreement, config) = settings()[0];
     let [mut client, _] = deflate_pair(&agreement, &config);
     let mut scratch = Scratch::new();
@@ -45,7 +45,7 @@ const LYRICS: &str = "ding dong ding dong ding dong ding dong ";
 
 #[test]
 fn a_compressed_message_is_seen_however_it_is_framed_and_cut() {
-    let payload = compressed(Message::Text(LYRICS));
+    let payload = compressed(MessageRef::Text(LYRICS));
     let (half, rest) = payload.split_at(payload.len() / 2);
     let framings = [
         masked(0xc1, &payload),
@@ -55,7 +55,7 @@ fn a_compressed_message_is_seen_however_it_is_framed_and_cut() {
     for framing in framings {
         let bytes = [framing, masked(0x81, b"plain")].concat();
         for handler in [Handler::Echo, Handler::Silent] {
-            let new = || Session::with(server(0, Limits::DEFAULT), handler);
+            let new = || Session::with(server(0, EngineLimits::DEFAULT), handler);
             let whole = new().feed_all([&bytes[..]]);
             let messages: Vec<&Seen> =
                 whole.seen.iter().filter(|seen| !matches!(seen, Seen::Ping(_))).collect();
@@ -94,11 +94,11 @@ fn what_does_not_get_shorter_goes_back_as_it_came() {
     let noise: Vec<u8> = (0..300u32)
         .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ (at * at) as u8)
         .collect();
-    let mut engine = server(0, Limits::DEFAULT);
+    let mut engine = server(0, EngineLimits::DEFAULT);
     let mut scratch = Scratch::new();
     let mut input = masked(0x82, &noise);
     let mut pass = engine.process(&mut input, &mut scratch);
-    let Some(Event::Binary(bytes)) = pass.next() else { panic!("no message") };
+    let Some(EngineEvent::Binary(bytes)) = pass.next() else { panic!("no message") };
     bytes.reply().unwrap();
     let range = pass.finish().in_place.expect("in place");
     assert_eq!(unmasked(&input[range]), [(0x82, noise)]);
@@ -110,7 +110,7 @@ fn rsv1_belongs_on_the_first_frame_of_a_message_alone() {
         [masked(0xc9, b""), masked(0xc8, b""), [masked(0x41, b""), masked(0xc0, b"")].concat()]
     {
         let session =
-            Session::with(server(0, Limits::DEFAULT), Handler::Silent).feed_all([&bytes[..]]);
+            Session::with(server(0, EngineLimits::DEFAULT), Handler::Silent).feed_all([&bytes[..]]);
         assert_eq!(session.end, Some(End::Failed(Violation::ReservedBits)));
     }
 }
@@ -119,11 +119,11 @@ fn rsv1_belongs_on_the_first_frame_of_a_message_alone() {
 fn what_is_no_deflate_or_no_text_or_too_much_ends_the_connection() {
     let cases = [
         (masked(0xc2, &[0xff; 20]), Violation::BadDeflate),
-        (masked(0xc1, &compressed(Message::Binary(&[0xfe; 500]))), Violation::InvalidUtf8),
-        (masked(0xc2, &compressed(Message::Binary(&[7; 2000]))), Violation::MessageTooBig),
+        (masked(0xc1, &compressed(MessageRef::Binary(&[0xfe; 500]))), Violation::InvalidUtf8),
+        (masked(0xc2, &compressed(MessageRef::Binary(&[7; 2000]))), Violation::MessageTooBig),
     ];
     for (bytes, violation) in cases {
-        let mut limits = Limits::DEFAULT;
+        let mut limits = EngineLimits::DEFAULT;
         limits.message_max = 1999;
         for chunk in [bytes.len(), 5] {
             let session =
@@ -139,25 +139,25 @@ fn what_is_no_deflate_or_no_text_or_too_much_ends_the_connection() {
 
 #[test]
 fn a_message_that_becomes_too_many_times_longer_ends_the_connection() {
-    let free = Limits::INFLATE_FREE;
+    let free = EngineLimits::RATIO_FREE_LEN_MAX;
     let (at_limit, beyond) = (vec![b'a'; free], vec![b'a'; free + 1]);
-    let close = |bytes: &[u8], limits: Limits| {
+    let close = |bytes: &[u8], limits: EngineLimits| {
         let session = Session::with(server(0, limits), Handler::Silent).feed_all([bytes]);
         (session.end, session.output)
     };
-    let beyond = masked(0xc1, &compressed(Message::Binary(&beyond)));
+    let beyond = masked(0xc1, &compressed(MessageRef::Binary(&beyond)));
     assert!(beyond.len() * 100 < free, "{} bytes", beyond.len());
-    let (end, output) = close(&beyond, Limits::DEFAULT);
+    let (end, output) = close(&beyond, EngineLimits::DEFAULT);
     assert_eq!(end, Some(End::Failed(Violation::RatioTooHigh)));
     let reason = "compression ratio of the message is too high; send it uncompressed";
     assert_eq!(output, plain(0x88, &close_payload(1008, reason)));
     // Whatever the ratio is, so much is free.
     assert_eq!(
-        close(&masked(0xc1, &compressed(Message::Binary(&at_limit))), Limits::DEFAULT).0,
+        close(&masked(0xc1, &compressed(MessageRef::Binary(&at_limit))), EngineLimits::DEFAULT).0,
         None
     );
     // A limit that is far away, and none.
-    let mut limits = Limits::DEFAULT;
+    let mut limits = EngineLimits::DEFAULT;
     limits.inflate_ratio_max = Some(2000);
     assert_eq!(close(&beyond, limits).0, None);
     limits.inflate_ratio_max = None;
@@ -175,23 +175,23 @@ fn the_bytes_that_a_codec_has_worked_on_are_counted() {
     let mut scratch = Scratch::new();
     let long = LYRICS.repeat(100);
     let mut input =
-        [masked(0xc1, &compressed(Message::Text(&long))), masked(0x82, b"plain")].concat();
+        [masked(0xc1, &compressed(MessageRef::Text(&long))), masked(0x82, b"plain")].concat();
     let mut pass = engine.process(&mut input, &mut scratch);
-    let Some(Event::Text(text)) = pass.next() else { panic!("no message") };
+    let Some(EngineEvent::Text(text)) = pass.next() else { panic!("no message") };
     text.reply().unwrap();
     let bytes = pass.codec_bytes();
     assert_eq!((bytes.inflated, bytes.deflated), (long.len() as u64, long.len() as u64));
-    assert!(matches!(pass.next(), Some(Event::Binary(_))));
+    assert!(matches!(pass.next(), Some(EngineEvent::Binary(_))));
     assert!(pass.next().is_none());
     let _ = pass.finish();
     assert_eq!(scratch.codec_bytes(), bytes, "what is not compressed costs nothing");
     // One that fails has cost what it became until then.
-    let mut limits = Limits::DEFAULT;
+    let mut limits = EngineLimits::DEFAULT;
     limits.message_max = 1000;
     let mut engine = server(0, limits);
-    let mut bomb = masked(0xc1, &compressed(Message::Text(&long)));
+    let mut bomb = masked(0xc1, &compressed(MessageRef::Text(&long)));
     let mut pass = engine.process(&mut bomb, &mut scratch);
-    assert!(matches!(pass.next(), Some(Event::Violation(Violation::MessageTooBig))));
+    assert!(matches!(pass.next(), Some(EngineEvent::Violation(Violation::MessageTooBig))));
     let after = pass.codec_bytes();
     let _ = pass.finish();
     assert_eq!(after.inflated - bytes.inflated, 1000);
@@ -226,25 +226,25 @@ proptest! {
 #[test]
 fn a_message_compressed_for_many_is_read_by_each() {
     let config = DeflateConfig::DEFAULT;
-    let mut shared = Shared::new();
-    let mut for_many = Codec::for_many(&config);
+    let mut shared = CodecPool::new();
+    let mut for_many = Codec::for_broadcast(&config);
     let said = "the same for all of them, the same for all of them, ".repeat(20);
     let mut frame = b"before".to_vec();
-    assert!(Message::Text(&said).encode_compressed(&mut for_many, &mut shared, &mut frame));
+    assert!(MessageRef::Text(&said).encode_compressed(&mut for_many, &mut shared, &mut frame));
     let frame = frame.split_off(6);
     assert!(frame.len() < said.len() / 4 && frame[0] == 0xc1);
     let mut short = Vec::new();
-    assert!(!Message::Text("short").encode_compressed(&mut for_many, &mut shared, &mut short));
+    assert!(!MessageRef::Text("short").encode_compressed(&mut for_many, &mut shared, &mut short));
     assert!(short.is_empty(), "it is to be sent as it is");
     let mut agreement = Agreement::DEFAULT;
-    assert!(!agreement.takes_for_many(&config), "a context is taken over");
+    assert!(!agreement.can_read_broadcast(&config), "a context is taken over");
     agreement.server_no_context_takeover = true;
-    assert!(agreement.takes_for_many(&config));
+    assert!(agreement.can_read_broadcast(&config));
     let engine = Engine::with_deflate(&Arc::new(Config::client(entropy)), &agreement, &config);
     let mut session = Session::with(engine, Handler::Silent);
     session.feed(&frame);
     session.feed(&frame);
     assert_eq!(session.seen, [text(&said), text(&said)]);
     agreement.server_max_window_bits = 14;
-    assert!(!agreement.takes_for_many(&config), "the window is too large for it");
+    assert!(!agreement.can_read_broadcast(&config), "the window is too large for it");
 }

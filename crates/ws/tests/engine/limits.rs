@@ -1,11 +1,11 @@
 //! At the limit, below and above.
 
-use windlass_ws::{Config, End, Limits, Violation};
+use windlass_ws::{Config, End, EngineLimits, Violation};
 
 use crate::bed::{Handler, Session, masked, noise};
 
-fn server(change: impl FnOnce(&mut Limits)) -> Session {
-    let mut limits = Limits::default();
+fn server(change: impl FnOnce(&mut EngineLimits)) -> Session {
+    let mut limits = EngineLimits::default();
     change(&mut limits);
     Session::new(Config::server().with_limits(limits), Handler::Echo)
 }

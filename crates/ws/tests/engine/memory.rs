@@ -1,13 +1,13 @@
 //! What an engine holds.
 
-use windlass_ws::{Engine, Event};
+use windlass_ws::{Engine, EngineEvent};
 
 use crate::bed::{Handler, Session, masked, noise};
 
 #[test]
 fn an_idle_engine_is_at_most_48_bytes() {
     assert!(size_of::<Engine>() <= 48, "{}", size_of::<Engine>());
-    assert!(size_of::<Event<'_>>() <= 64, "{}", size_of::<Event<'_>>());
+    assert!(size_of::<EngineEvent<'_>>() <= 64, "{}", size_of::<EngineEvent<'_>>());
     assert_eq!(Session::server(Handler::Echo).engine.buffered(), 0);
 }
 
@@ -21,23 +21,23 @@ fn the_short_way_is_for_whole_short_messages_of_bytes() {
     let mut input = [&one[..], &two].concat();
     let mut pass = engine.process(&mut input, &mut scratch);
     for len in [3, 1000] {
-        let bytes = pass.next_short().expect("a whole message");
+        let bytes = pass.next_fast().expect("a whole message");
         assert_eq!(bytes.len(), len);
         bytes.reply().expect("it is open");
     }
-    assert!(pass.next_short().is_none());
-    let range = pass.finish_short().expect("nothing else has come");
+    assert!(pass.next_fast().is_none());
+    let range = pass.finish_fast().expect("nothing else has come");
     assert_eq!(input[range], [&[0x82, 3][..], b"one", &[0x82, 126, 3, 232], &[7; 1000]].concat());
 
     // A text, and the beginning of a frame, are left to the long way, with what was done before.
     for (rest, event) in [(&text[..], Some("text")), (&one[..4], None)] {
         let mut input = [&one[..], rest].concat();
         let mut pass = engine.process(&mut input, &mut scratch);
-        assert!(pass.next_short().expect("the first").reply().is_ok());
-        assert!(pass.next_short().is_none());
-        let mut pass = pass.finish_short().expect_err("there is more to come");
+        assert!(pass.next_fast().expect("the first").reply().is_ok());
+        assert!(pass.next_fast().is_none());
+        let mut pass = pass.finish_fast().expect_err("there is more to come");
         match (pass.next(), event) {
-            (Some(Event::Text(text)), Some(expected)) => assert_eq!(&*text, expected),
+            (Some(EngineEvent::Text(text)), Some(expected)) => assert_eq!(&*text, expected),
             (None, None) => {}
             (other, _) => panic!("{other:?}"),
         }
@@ -48,8 +48,8 @@ fn the_short_way_is_for_whole_short_messages_of_bytes() {
     // While a frame has begun nothing goes the short way.
     let mut input = [&one[4..], &one].concat();
     let mut pass = engine.process(&mut input, &mut scratch);
-    assert!(pass.next_short().is_none());
-    assert!(pass.finish_short().is_err());
+    assert!(pass.next_fast().is_none());
+    assert!(pass.finish_fast().is_err());
 }
 
 #[test]

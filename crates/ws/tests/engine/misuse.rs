@@ -6,7 +6,8 @@ use std::{
 };
 
 use windlass_ws::{
-    CloseCode, Config, End, Engine, Event, Message, Outcome, Scratch, SendError, Violation,
+    CloseCode, Config, End, Engine, EngineEvent, FrameSendError, MessageRef, Outcome, Scratch,
+    Violation,
 };
 
 use crate::bed::{close_payload, masked, noise, plain};
@@ -20,8 +21,8 @@ fn echo(engine: &mut Engine, scratch: &mut Scratch, input: &mut [u8]) -> Outcome
     let mut pass = engine.process(input, scratch);
     while let Some(event) = pass.next() {
         match event {
-            Event::Text(text) => _ = text.reply(),
-            Event::Binary(bytes) => _ = bytes.reply(),
+            EngineEvent::Text(text) => _ = text.reply(),
+            EngineEvent::Binary(bytes) => _ = bytes.reply(),
             _ => {}
         }
     }
@@ -46,18 +47,18 @@ fn the_output_of_one_connection_is_not_given_out_for_anothers() {
     assert_eq!(outcome.in_place, None);
     assert_eq!(gathered(&scratch, &outcome, &input), expected);
     // What is refused leaves it alone.
-    assert_eq!(other.ping(&[0; 126], &mut scratch).map(<[u8]>::len), Err(SendError::TooLong));
+    assert_eq!(other.ping(&[0; 126], &mut scratch).map(<[u8]>::len), Err(FrameSendError::TooLong));
     assert_eq!(
         other.close(CloseCode::NO_STATUS, "", &mut scratch).map(<[u8]>::len),
-        Err(SendError::BadCloseCode)
+        Err(FrameSendError::BadCloseCode)
     );
     assert_eq!(
         other.close(CloseCode::NORMAL, &"r".repeat(124), &mut scratch).map(<[u8]>::len),
-        Err(SendError::TooLong)
+        Err(FrameSendError::TooLong)
     );
     assert_eq!(gathered(&scratch, &outcome, &input), expected);
 
-    other.send(Message::Text("to somebody else"), &mut scratch).unwrap();
+    other.send(MessageRef::Text("to somebody else"), &mut scratch).unwrap();
     let payload =
         catch_unwind(AssertUnwindSafe(|| gathered(&scratch, &outcome, &input))).unwrap_err();
     let text = payload.downcast_ref::<&str>().unwrap();
@@ -73,7 +74,7 @@ fn a_pass_that_is_dropped_harms_nobody() {
     let (mut engine, mut scratch) = (server(), Scratch::new());
     let (mut input, expected) = long_message();
     let mut pass = engine.process(&mut input, &mut scratch);
-    let Some(Event::Binary(bytes)) = pass.next() else { panic!("no message") };
+    let Some(EngineEvent::Binary(bytes)) = pass.next() else { panic!("no message") };
     bytes.reply().unwrap();
     drop(pass);
     // Its output is lost; the next one is whole.

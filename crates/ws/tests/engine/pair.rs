@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use proptest::prelude::*;
-use windlass_ws::{CloseCode, Config, End, Engine, Message};
+use windlass_ws::{CloseCode, Config, End, Engine, MessageRef};
 
 use crate::bed::{Handler, Seen, Session};
 
@@ -79,9 +79,9 @@ pub(crate) fn talk(
             let side = &mut sides[from];
             for said in parts[from].iter().skip(next[from]).take(2) {
                 let sent = match said {
-                    Said::Text(text) => side.engine.send(Message::Text(text), &mut side.scratch),
+                    Said::Text(text) => side.engine.send(MessageRef::Text(text), &mut side.scratch),
                     Said::Binary(bytes) => {
-                        side.engine.send(Message::Binary(bytes), &mut side.scratch)
+                        side.engine.send(MessageRef::Binary(bytes), &mut side.scratch)
                     }
                     Said::Ping(bytes) => side.engine.ping(bytes, &mut side.scratch),
                 };

@@ -2,7 +2,9 @@
 
 use std::{ops::Range, sync::Arc};
 
-use windlass_ws::{CloseCode, Config, Engine, Event, Message, Outcome, Scratch, SendError};
+use windlass_ws::{
+    CloseCode, Config, Engine, EngineEvent, FrameSendError, MessageRef, Outcome, Scratch,
+};
 
 use crate::bed::{Handler, Session, masked, noise, plain, unmasked};
 
@@ -15,8 +17,8 @@ fn echo_all(engine: &mut Engine, scratch: &mut Scratch, input: &mut [u8]) -> Out
     let mut pass = engine.process(input, scratch);
     while let Some(event) = pass.next() {
         match event {
-            Event::Text(text) => text.reply().unwrap(),
-            Event::Binary(bytes) => bytes.reply().unwrap(),
+            EngineEvent::Text(text) => text.reply().unwrap(),
+            EngineEvent::Binary(bytes) => bytes.reply().unwrap(),
             _ => {}
         }
     }
@@ -77,7 +79,7 @@ fn messages_that_get_no_reply_leave_no_gap() {
     let mut pass = engine.process(&mut input, &mut scratch);
     let mut answered = Vec::new();
     let mut at = 0;
-    while let Some(Event::Binary(bytes)) = pass.next() {
+    while let Some(EngineEvent::Binary(bytes)) = pass.next() {
         assert_eq!(*bytes, noise(at * 11)[..]);
         if at % 3 == 1 {
             answered.push((0x82, bytes.to_vec()));
@@ -97,20 +99,20 @@ fn what_is_sent_keeps_the_order_of_the_calls() {
         [masked(0x82, b"1"), masked(0x82, b"2"), masked(0x81, b"3"), masked(0x82, &noise(400))]
             .concat();
     let mut pass = engine.process(&mut input, &mut scratch);
-    pass.send(Message::Text("first")).unwrap();
-    let Some(Event::Binary(bytes)) = pass.next() else { panic!() };
+    pass.send(MessageRef::Text("first")).unwrap();
+    let Some(EngineEvent::Binary(bytes)) = pass.next() else { panic!() };
     bytes.reply().unwrap();
     pass.ping(b"between").unwrap();
-    pass.send(Message::Binary(&noise(70_000))).unwrap();
-    let Some(Event::Binary(bytes)) = pass.next() else { panic!() };
+    pass.send(MessageRef::Binary(&noise(70_000))).unwrap();
+    let Some(EngineEvent::Binary(bytes)) = pass.next() else { panic!() };
     bytes.reply().unwrap();
-    let Some(Event::Text(text)) = pass.next() else { panic!() };
+    let Some(EngineEvent::Text(text)) = pass.next() else { panic!() };
     let (text, mut outbox) = text.split();
-    outbox.send(Message::Text(text)).unwrap();
+    outbox.send(MessageRef::Text(text)).unwrap();
     outbox.pong(b"").unwrap();
-    let Some(Event::Binary(bytes)) = pass.next() else { panic!() };
+    let Some(EngineEvent::Binary(bytes)) = pass.next() else { panic!() };
     bytes.reply().unwrap();
-    pass.outbox().send(Message::Text("last")).unwrap();
+    pass.outbox().send(MessageRef::Text("last")).unwrap();
     let outcome = pass.finish();
     assert_eq!(outcome.in_place, None);
     let output: Vec<u8> = scratch.output(&outcome, &input).flatten().copied().collect();
@@ -163,9 +165,9 @@ fn a_dropped_pass_leaves_nothing_behind_for_another_connection() {
     let (first, second) = input.split_at_mut(100);
     engine.process(first, &mut scratch).next();
     let mut pass = engine.process(second, &mut scratch);
-    let Some(Event::Binary(bytes)) = pass.next() else { panic!() };
+    let Some(EngineEvent::Binary(bytes)) = pass.next() else { panic!() };
     bytes.reply().unwrap();
-    pass.send(Message::Text("secret")).unwrap();
+    pass.send(MessageRef::Text("secret")).unwrap();
     drop(pass);
     let mut other = Engine::new(&Arc::new(Config::server()));
     let mut input = masked(0x82, b"hello");
@@ -180,11 +182,11 @@ fn outside_a_pass_each_call_returns_its_own_frame() {
     let (engine, scratch) = (&mut session.engine, &mut session.scratch);
     for len in [0, 125, 126, 65_535, 65_536] {
         assert_eq!(
-            engine.send(Message::Binary(&noise(len)), scratch).unwrap(),
+            engine.send(MessageRef::Binary(&noise(len)), scratch).unwrap(),
             plain(0x82, &noise(len))
         );
     }
-    assert_eq!(engine.send(Message::Text("ü"), scratch).unwrap(), plain(0x81, "ü".as_bytes()));
+    assert_eq!(engine.send(MessageRef::Text("ü"), scratch).unwrap(), plain(0x81, "ü".as_bytes()));
     assert_eq!(engine.ping(b"a", scratch).unwrap(), plain(0x89, b"a"));
     assert_eq!(engine.pong(b"", scratch).unwrap(), plain(0x8a, b""));
 }
@@ -200,7 +202,7 @@ fn a_client_masks_everything_with_a_key_of_its_own() {
     let mut scratch = Scratch::new();
     let mut keys = Vec::new();
     for len in [0, 5, 126, 65_536] {
-        let frame = engine.send(Message::Binary(&noise(len)), &mut scratch).unwrap().to_vec();
+        let frame = engine.send(MessageRef::Binary(&noise(len)), &mut scratch).unwrap().to_vec();
         assert_eq!(unmasked(&frame), [(0x82, noise(len))]);
         let header = frame.len() - len;
         keys.push(frame[header - 4..header].to_vec());
@@ -238,13 +240,13 @@ fn a_detached_message_is_sent_back_after_what_was_sent_meanwhile() {
                     let mut pass = engine.process(&mut input, &mut scratch);
                     while let Some(event) = pass.next() {
                         let (message, mut outbox) = match event {
-                            Event::Text(text) => text.detach(),
-                            Event::Binary(bytes) => bytes.detach(),
+                            EngineEvent::Text(text) => text.detach(),
+                            EngineEvent::Binary(bytes) => bytes.detach(),
                             other => panic!("{other:?}"),
                         };
                         assert_eq!(message.is_text(), message.as_str().is_some());
                         outbox
-                            .send(Message::Binary(
+                            .send(MessageRef::Binary(
                                 &message.as_bytes()[..message.as_bytes().len().min(3)],
                             ))
                             .unwrap();
@@ -274,11 +276,11 @@ fn nothing_is_sent_back_after_a_close_that_was_sent_meanwhile() {
     let (mut engine, mut scratch) = server();
     let mut input = masked(0x82, b"bye?");
     let mut pass = engine.process(&mut input, &mut scratch);
-    let Some(Event::Binary(bytes)) = pass.next() else { panic!() };
+    let Some(EngineEvent::Binary(bytes)) = pass.next() else { panic!() };
     let (message, mut outbox) = bytes.detach();
     outbox.close(CloseCode::GOING_AWAY, "").unwrap();
-    assert_eq!(outbox.send_encoded(&plain(0x82, b"late")), Err(SendError::Closed));
-    assert_eq!(outbox.reply(message), Err(SendError::Closed));
+    assert_eq!(outbox.send_encoded(&plain(0x82, b"late")), Err(FrameSendError::Closed));
+    assert_eq!(outbox.reply(message), Err(FrameSendError::Closed));
     let outcome = pass.finish();
     let sent: Vec<u8> = scratch.output(&outcome, &input).flatten().copied().collect();
     assert_eq!(unmasked(&sent), [(0x88, vec![3, 233])]);
@@ -298,10 +300,10 @@ fn a_message_is_encoded_as_the_engine_sends_it() {
     for len in [0, 125, 126, 65_535, 65_536] {
         let bytes = noise(len);
         let mut out = b"before".to_vec();
-        Message::Binary(&bytes).encode(&mut out);
+        MessageRef::Binary(&bytes).encode(&mut out);
         assert_eq!(out, [&b"before"[..], &plain(0x82, &bytes)].concat());
     }
     let mut out = Vec::new();
-    Message::Text("text").encode(&mut out);
+    MessageRef::Text("text").encode(&mut out);
     assert_eq!(out, plain(0x81, b"text"));
 }

@@ -1,6 +1,6 @@
 //! What a peer can do wrong, with the code it is told and how early.
 
-use windlass_ws::{CloseCode, Config, End, Limits, Message, SendError, Violation};
+use windlass_ws::{CloseCode, Config, End, EngineLimits, FrameSendError, MessageRef, Violation};
 
 use crate::bed::{Handler, Seen, Session, close_payload, masked, plain};
 
@@ -65,8 +65,8 @@ fn every_violation_is_answered_with_its_code_and_ends_the_connection() {
         let seen = session.seen.len();
         session.feed(&masked(0x82, b"after the end"));
         assert_eq!((session.seen.len(), session.output.len()), (seen, 4));
-        let sent = session.engine.send(Message::Text("x"), &mut session.scratch);
-        assert_eq!(sent, Err(SendError::Closed));
+        let sent = session.engine.send(MessageRef::Text("x"), &mut session.scratch);
+        assert_eq!(sent, Err(FrameSendError::Closed));
         assert!(session.engine.buffered() == 0, "nothing is kept of a message that never ends");
     }
 }
@@ -124,7 +124,7 @@ fn no_second_close_frame_goes_out() {
 
 #[test]
 fn every_violation_of_the_table_has_a_case_somewhere() {
-    let mut limits = Limits::default();
+    let mut limits = EngineLimits::default();
     limits.message_max = 4;
     limits.controls_per_second_max = 0;
     let config = Config::server().with_limits(limits);

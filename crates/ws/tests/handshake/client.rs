@@ -1,8 +1,8 @@
 //! The client's side.
 
 use windlass_ws::handshake::{
-    AcceptOptions, ClientRequest, HandshakeError, HeadLimits, HeadReader, Request, RequestError,
-    Response, Upgraded,
+    AcceptOptions, ClientRequest, HandshakeError, HeadLimits, HeadReader, Negotiated, Request,
+    RequestError, Response,
 };
 
 const KEY: [u8; 16] = *b"the sample nonce";
@@ -37,7 +37,10 @@ fn plus(lines: &str) -> Vec<u8> {
     head(&format!("{GOOD}\n{lines}"))
 }
 
-fn read<'a>(request: &ClientRequest<'_>, bytes: &'a [u8]) -> Result<Upgraded<'a>, HandshakeError> {
+fn read<'a>(
+    request: &ClientRequest<'_>,
+    bytes: &'a [u8],
+) -> Result<Negotiated<'a>, HandshakeError> {
     let (upgraded, len) = request.read_response(bytes, &HeadLimits::DEFAULT)?.expect("incomplete");
     assert_eq!(len, bytes.len());
     Ok(upgraded)

@@ -224,7 +224,7 @@ impl Routes {
         }
         // The body has no meaning, and can hide a second request from a proxy (RFC 9110 section
         // 9.3.1).
-        if request.body() != handshake::Body::None {
+        if request.body() != handshake::BodyLength::None {
             return self.text(400, "a request for a page has no body", request, served, true, out);
         }
         let is_last = self.is_last(request, served);
@@ -245,7 +245,7 @@ impl Routes {
     /// Returns whether the connection ends with this request.
     fn is_last(&self, request: &Request<'_>, served: &Served) -> bool {
         request.is_http_1_0()
-            || request.body() != handshake::Body::None
+            || request.body() != handshake::BodyLength::None
             || served.requests.saturating_add(1) >= self.requests_max
             || served.waiting_bytes >= self.waiting_bytes_max
             || wants_close(request)

@@ -2,7 +2,7 @@
 //! that a peer makes up does harm.
 
 use windlass_ws::Violation;
-use windlass_ws::deflate::{Agreement, Codec, Compressor, DeflateConfig, Shared};
+use windlass_ws::deflate::{Agreement, Codec, CodecPool, Compressor, DeflateConfig};
 
 use super::input::Input;
 
@@ -43,7 +43,7 @@ pub(crate) fn agreement(input: &mut Input<'_>) -> (Agreement, DeflateConfig) {
 fn made_up(input: &mut Input<'_>) {
     let (agreement, config) = agreement(input);
     let mut codec = Codec::new(input.byte() % 2 == 0, &agreement, &config);
-    let mut shared = Shared::new();
+    let mut shared = CodecPool::new();
     while !input.is_empty() {
         let max = input.number() << (input.byte() % 8);
         let compressed = input.payload();
@@ -88,7 +88,7 @@ fn round_trips(input: &mut Input<'_>) {
             }
         })
         .collect();
-    let (mut at_server, mut at_client) = (Shared::new(), Shared::new());
+    let (mut at_server, mut at_client) = (CodecPool::new(), CodecPool::new());
     while !input.is_empty() {
         let what = input.byte();
         let index = usize::from(what >> 1) % pairs.len();

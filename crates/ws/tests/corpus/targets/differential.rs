@@ -12,7 +12,7 @@ use tungstenite::{
     error::{CapacityError, Error, ProtocolError},
     protocol::{Role, WebSocketConfig},
 };
-use windlass_ws::{Config, Limits, Scratch, Violation};
+use windlass_ws::{Config, EngineLimits, Scratch, Violation};
 
 use super::{
     endpoint::{Endpoint, Seen},
@@ -29,7 +29,7 @@ pub(crate) fn run(data: &[u8]) {
     let mut cuts = Cuts::new(&mut input);
     let bytes = stream::client_bytes(&mut input);
 
-    let mut limits = Limits::DEFAULT;
+    let mut limits = EngineLimits::DEFAULT;
     limits.frame_max = FRAME_MAX;
     limits.message_max = MESSAGE_MAX;
     // Tungstenite has no such limits.

@@ -2,7 +2,9 @@
 
 use std::{cell::Cell, sync::Arc};
 
-use windlass_ws::{CloseCode, Config, End, Engine, Event, Message, Scratch, SendError, Violation};
+use windlass_ws::{
+    CloseCode, Config, End, Engine, EngineEvent, FrameSendError, MessageRef, Scratch, Violation,
+};
 
 use super::input::Cuts;
 
@@ -85,7 +87,7 @@ impl Endpoint {
         let mut pass = self.engine.process(&mut input, scratch);
         while let Some(event) = pass.next() {
             let seen = match event {
-                Event::Text(text) => {
+                EngineEvent::Text(text) => {
                     let seen = Seen::Text(text.as_str().to_owned());
                     let reaction = next_reaction(&self.reactions, &mut self.messages);
                     ignore_closed(match reaction {
@@ -93,7 +95,7 @@ impl Endpoint {
                         Reaction::Reply => text.reply(),
                         _ => {
                             let (text, mut outbox) = text.split();
-                            let message = Message::Text(text);
+                            let message = MessageRef::Text(text);
                             react(reaction, message, |action| match action {
                                 Action::Send(message) => outbox.send(message),
                                 Action::Ping(payload) => outbox.ping(payload),
@@ -103,7 +105,7 @@ impl Endpoint {
                     });
                     seen
                 }
-                Event::Binary(binary) => {
+                EngineEvent::Binary(binary) => {
                     let seen = Seen::Binary(binary.to_vec());
                     let reaction = next_reaction(&self.reactions, &mut self.messages);
                     ignore_closed(match reaction {
@@ -111,7 +113,7 @@ impl Endpoint {
                         Reaction::Reply => binary.reply(),
                         _ => {
                             let (bytes, mut outbox) = binary.split();
-                            let message = Message::Binary(bytes);
+                            let message = MessageRef::Binary(bytes);
                             react(reaction, message, |action| match action {
                                 Action::Send(message) => outbox.send(message),
                                 Action::Ping(payload) => outbox.ping(payload),
@@ -121,12 +123,12 @@ impl Endpoint {
                     });
                     seen
                 }
-                Event::Ping(payload) => Seen::Ping(payload.to_vec()),
-                Event::Pong(payload) => Seen::Pong(payload.to_vec()),
-                Event::Close(close) => {
+                EngineEvent::Ping(payload) => Seen::Ping(payload.to_vec()),
+                EngineEvent::Pong(payload) => Seen::Pong(payload.to_vec()),
+                EngineEvent::Close(close) => {
                     Seen::Close(close.code.map(CloseCode::get), close.reason.to_owned())
                 }
-                Event::Violation(violation) => Seen::Violation(violation),
+                EngineEvent::Violation(violation) => Seen::Violation(violation),
                 other => panic!("an event that nobody knows: {other:?}"),
             };
             self.seen.push(seen);
@@ -147,20 +149,20 @@ impl Endpoint {
 }
 
 enum Action<'a> {
-    Send(Message<'a>),
+    Send(MessageRef<'a>),
     Ping(&'a [u8]),
     Close,
 }
 
 fn react(
     reaction: Reaction,
-    message: Message<'_>,
-    mut act: impl FnMut(Action<'_>) -> Result<(), SendError>,
-) -> Result<(), SendError> {
+    message: MessageRef<'_>,
+    mut act: impl FnMut(Action<'_>) -> Result<(), FrameSendError>,
+) -> Result<(), FrameSendError> {
     match reaction {
-        Reaction::Other => act(Action::Send(Message::Text(OTHER))),
+        Reaction::Other => act(Action::Send(MessageRef::Text(OTHER))),
         Reaction::Both => {
-            act(Action::Send(Message::Text(OTHER))).and_then(|()| act(Action::Send(message)))
+            act(Action::Send(MessageRef::Text(OTHER))).and_then(|()| act(Action::Send(message)))
         }
         Reaction::Ping => act(Action::Ping(b"are you there")),
         Reaction::Close => act(Action::Close),
@@ -175,9 +177,9 @@ fn next_reaction(reactions: &[u8], messages: &mut usize) -> Reaction {
 }
 
 /// A handler may have closed before; anything else would be a fault.
-fn ignore_closed(outcome: Result<(), SendError>) {
+fn ignore_closed(outcome: Result<(), FrameSendError>) {
     if let Err(error) = outcome {
-        assert_eq!(error, SendError::Closed);
+        assert_eq!(error, FrameSendError::Closed);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Headers, masks and UTF-8, each beside a plain twin.
 
-use windlass_ws::{FrameHeader, HEADER_LEN_MAX, Utf8, mask};
+use windlass_ws::{FrameHeader, HEADER_LEN_MAX, Utf8Validator, mask};
 
 use super::input::{Cuts, Input};
 
@@ -65,7 +65,7 @@ fn masking(input: &mut Input<'_>) {
 fn utf8(input: &mut Input<'_>) {
     let mut cuts = Cuts::new(input);
     let text = if input.byte() % 2 == 0 { input.rest().to_vec() } else { input.payload() };
-    let mut validator = Utf8::new();
+    let mut validator = Utf8Validator::new();
     let mut end = 0;
     while end < text.len() {
         let start = end;

@@ -4,8 +4,8 @@
 use windlass_ws::{
     deflate::{Compressor, DeflateConfig},
     handshake::{
-        AcceptOptions, Body, ClientRequest, HandshakeError, HeadLimits, HeadReader, Rejection,
-        Request, Response,
+        AcceptOptions, BodyLength, ClientRequest, HandshakeError, HeadLimits, HeadReader,
+        Rejection, Request, Response,
     },
 };
 
@@ -34,7 +34,7 @@ pub(crate) fn run(data: &[u8]) {
 }
 
 /// What is looked at of a request.
-type Told = (usize, String, String, Vec<(String, Vec<u8>)>, Body);
+type Told = (usize, String, String, Vec<(String, Vec<u8>)>, BodyLength);
 
 fn tell(request: &Request<'_>, len: usize) -> Told {
     let headers =
@@ -189,7 +189,7 @@ fn good_request(request: &Request<'_>, head: &[u8]) {
         Ok(upgrade) => upgrade,
         Err(rejection) => return rejected(rejection),
     };
-    assert_eq!(request.body(), Body::None);
+    assert_eq!(request.body(), BodyLength::None);
     let config = DeflateConfig::DEFAULT;
     let protocol = upgrade.protocols().last();
     let mut answer = Vec::new();

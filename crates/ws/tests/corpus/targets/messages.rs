@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_ws::{Config, FrameHeader, Limits, Opcode, Scratch};
+use windlass_ws::{Config, EngineLimits, FrameHeader, Opcode, Scratch};
 
 use super::{
     endpoint::{Endpoint, Seen},
@@ -31,8 +31,8 @@ pub(crate) fn run(data: &[u8]) {
 }
 
 /// The default limits, or small ones that streams of a fuzzer's size reach.
-fn limits(input: &mut Input<'_>) -> Limits {
-    let mut limits = Limits::DEFAULT;
+fn limits(input: &mut Input<'_>) -> EngineLimits {
+    let mut limits = EngineLimits::DEFAULT;
     let which = input.byte();
     if which & 1 != 0 {
         limits.frame_max = usize::from(which) * 2;

@@ -4,7 +4,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use windlass_ws::{CloseCode, Config, End, Engine, Message, Scratch, SendError};
+use windlass_ws::{CloseCode, Config, End, Engine, FrameSendError, MessageRef, Scratch};
 
 use super::{
     deflate,
@@ -99,8 +99,8 @@ impl Session {
     fn send(&mut self, side: usize, message: &Seen) {
         let (endpoint, scratch) = self.scratch(side);
         let sent = match message {
-            Seen::Text(text) => endpoint.engine.send(Message::Text(text), scratch),
-            Seen::Binary(bytes) => endpoint.engine.send(Message::Binary(bytes), scratch),
+            Seen::Text(text) => endpoint.engine.send(MessageRef::Text(text), scratch),
+            Seen::Binary(bytes) => endpoint.engine.send(MessageRef::Binary(bytes), scratch),
             other => panic!("no message: {other:?}"),
         };
         if let Some(bytes) = accepted(sent) {
@@ -244,10 +244,10 @@ impl Session {
 }
 
 /// The bytes to send, unless the connection is closing.
-fn accepted(sent: Result<&[u8], SendError>) -> Option<Vec<u8>> {
+fn accepted(sent: Result<&[u8], FrameSendError>) -> Option<Vec<u8>> {
     match sent {
         Ok(bytes) => Some(bytes.to_vec()),
-        Err(SendError::Closed) => None,
+        Err(FrameSendError::Closed) => None,
         Err(error) => panic!("{error}"),
     }
 }

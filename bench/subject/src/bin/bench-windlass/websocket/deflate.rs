@@ -3,12 +3,12 @@
 use windlass_bench_driver::Error;
 use windlass_bench_driver::deflate::{DeflateSubject, Setting};
 use windlass_bench_driver::protocol;
-use windlass_ws::deflate::{Agreement, Codec, Compressor, DeflateConfig, Shared};
+use windlass_ws::deflate::{Agreement, Codec, CodecPool, Compressor, DeflateConfig};
 
 /// A server's end and the state that its thread's connections share.
 pub(crate) struct Deflate {
     codec: Codec,
-    shared: Shared,
+    shared: CodecPool,
     out: Vec<u8>,
 }
 
@@ -31,7 +31,7 @@ impl DeflateSubject for Deflate {
         agreement.client_no_context_takeover = !setting.takeover;
         Ok(Self {
             codec: Codec::new(true, &agreement, &config),
-            shared: Shared::new(),
+            shared: CodecPool::new(),
             out: Vec::new(),
         })
     }

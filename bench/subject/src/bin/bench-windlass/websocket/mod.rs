@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use windlass_bench_driver::Error;
 use windlass_bench_driver::websocket::{EngineSubject, READ_MAX, Wire};
-use windlass_ws::{Config, Engine, Event, Scratch};
+use windlass_ws::{Config, Engine, EngineEvent, Scratch};
 
 pub(crate) use parts::{Unmask, Validator};
 
@@ -60,9 +60,9 @@ impl Connection {
         let mut pass = self.engine.process(input, scratch);
         while let Some(event) = pass.next() {
             match event {
-                Event::Text(text) => text.reply()?,
-                Event::Binary(binary) => binary.reply()?,
-                Event::Violation(violation) => return Err(format!("{violation:?}").into()),
+                EngineEvent::Text(text) => text.reply()?,
+                EngineEvent::Binary(binary) => binary.reply()?,
+                EngineEvent::Violation(violation) => return Err(format!("{violation:?}").into()),
                 _ => {}
             }
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use windlass_bench_driver::Error;
 use windlass_bench_driver::unmask::UnmaskSubject;
 use windlass_bench_driver::utf8::Utf8Subject;
-use windlass_ws::{Utf8, mask};
+use windlass_ws::{Utf8Validator, mask};
 
 pub(crate) struct Unmask;
 
@@ -26,7 +26,7 @@ pub(crate) struct Validator;
 
 impl Utf8Subject for Validator {
     fn is_valid(text: &[u8], cuts: &[usize]) -> bool {
-        let mut validator = Utf8::default();
+        let mut validator = Utf8Validator::default();
         let mut start = 0;
         for &cut in cuts {
             if validator.push(&text[start..cut]).is_err() {
