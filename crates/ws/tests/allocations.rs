@@ -1,4 +1,4 @@
-//! Once the buffers have grown, messages cost no allocation.
+//! Once the buffers have grown, messages allocate nothing.
 
 #![allow(unsafe_code, reason = "a global allocator is unsafe to implement")]
 
@@ -22,12 +22,13 @@ fn count() {
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: every call goes on to the system's allocator as it came; counting neither allocates nor
+// SAFETY: every call is passed on unchanged to the system's allocator. Counting neither allocates nor
 // unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller keeps what `System::alloc` asks, which is what this function asks.
+        // SAFETY: this function has the same preconditions as `System::alloc`, and the caller holds
+        // them.
         unsafe { System.alloc(layout) }
     }
 
@@ -56,8 +57,8 @@ fn frame(fin: bool, compressed: bool, opcode: Opcode, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// How many allocations 100 rounds make, after some to grow. Messages are replied to in the first
-/// `replied` rounds.
+/// The number of allocations in 100 rounds, after some rounds in which the buffers grow. The first
+/// `replied` rounds reply to messages.
 fn allocations(engine: &mut Engine, bytes: &[u8], chunk: usize, replied: u32) -> usize {
     let mut scratch = Scratch::new();
     let mut input = bytes.to_vec();

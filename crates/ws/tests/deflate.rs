@@ -1,4 +1,4 @@
-//! permessage-deflate over single messages, without frames.
+//! permessage-deflate on single messages, without frames.
 #![cfg(feature = "deflate")]
 
 mod naive;
@@ -24,13 +24,13 @@ fn agreement(bits: u8, forgets: bool) -> Agreement {
     agreement
 }
 
-/// A server's codec and the client's that reads it.
+/// A server's codec, and the codec of its client.
 fn pair(bits: u8, forgets: bool, config: &DeflateConfig) -> (Codec, Codec) {
     let agreement = agreement(bits, forgets);
     (Codec::new(true, &agreement, config), Codec::new(false, &agreement, config))
 }
 
-/// A client's codec for what a server sends under the defaults.
+/// A client's codec with the default agreement.
 fn reader() -> Codec {
     Codec::new(false, &Agreement::DEFAULT, &DeflateConfig::DEFAULT)
 }
@@ -110,7 +110,7 @@ fn a_final_block_is_read_and_the_window_stays() {
         assert_eq!(read(&mut client, &mut shared, &last).unwrap(), b"Hello", "section 7.2.3.4");
         assert_eq!(read(&mut client, &mut shared, &HELLO_AGAIN).unwrap(), b"Hello");
     }
-    // Within one message as well: a final block, and one that refers to what was before it.
+    // The same within one message: a final block, then one that refers to bytes before it.
     let both = [&last[..7], &HELLO_AGAIN].concat();
     assert_eq!(read(&mut reader(), &mut shared, &both).unwrap(), b"HelloHello");
     let forgetful = &mut Codec::new(false, &agreement(15, true), &DeflateConfig::DEFAULT);
@@ -125,7 +125,7 @@ fn a_final_block_may_end_the_message_without_the_empty_one() {
         b"Hello"
     );
     assert_eq!(read(&mut client, &mut shared, &HELLO_AGAIN).unwrap(), b"Hello");
-    // A final empty stored block, whose lengths are the tail.
+    // A final empty stored block, whose length fields are the tail.
     assert_eq!(read(&mut client, &mut shared, &[0x01]).unwrap(), b"");
     assert_eq!(read(&mut client, &mut shared, &HELLO_AGAIN).unwrap(), b"Hello");
 }
@@ -156,8 +156,7 @@ fn an_empty_message_is_one_byte() {
 
 // ---- round trips ----
 
-/// Every message arrives, the naive decoder agrees, and nothing refers further back than the
-/// window.
+/// Every message is read, the naive decoder agrees, and no reference exceeds the window.
 fn round_trip(
     bits: u8,
     forgets: bool,
@@ -201,7 +200,7 @@ fn every_window_level_and_kind_of_payload_comes_back() {
             text(300, 1),
             random(1000, 2),
             random(1000, 2),
-            // More than the window.
+            // Longer than the window.
             text((1 << bits) + 700, 3),
             [text(600, 5), random(600, 6), text(600, 5)].concat(),
         ];
@@ -250,7 +249,7 @@ fn the_parameters_of_the_own_direction_count() {
         (Codec::new(true, &agreement, &config), Codec::new(false, &agreement, &config));
     let mut shared = CodecPool::new();
     let far_apart = [random(1000, 1), random(1000, 1)].concat();
-    // The client does not look 1000 bytes back, nor into its last message.
+    // The client refers neither 1000 bytes back nor into its last message.
     for _ in 0..2 {
         assert!(!client.compress(&mut shared, &far_apart, &mut Vec::new()));
     }
@@ -289,7 +288,7 @@ fn a_payload_that_looks_like_the_tail_is_not_taken_for_it() {
     }
 }
 
-// ---- what must not mix ----
+// ---- separation of connections ----
 
 #[test]
 fn many_connections_share_one_decompressor() {
@@ -316,7 +315,7 @@ fn a_connection_may_go_to_another_thread_and_come_back() {
         let mut compressed = Vec::new();
         assert!(server.compress(&mut threads[thread], &message, &mut compressed));
         assert_eq!(read(&mut client, &mut threads[thread], &compressed).unwrap(), message);
-        // Something new in between, so that a stale window is noticed.
+        // A different message in between, so that a stale window is noticed.
         let more = random(300, compressed.len() as u64 + thread as u64 + 2);
         compressed.clear();
         assert!(server.compress(&mut threads[1 - thread], &more, &mut compressed));
@@ -325,10 +324,10 @@ fn a_connection_may_go_to_another_thread_and_come_back() {
 }
 
 #[test]
-fn nobody_reads_what_another_connection_has_received() {
+fn no_connection_reads_the_window_of_another() {
     let mut shared = CodecPool::new();
     read(&mut reader(), &mut shared, &HELLO).unwrap();
-    // "Hello" again, by a reference to the five bytes before: there are none.
+    // "Hello" again, by a reference to the five bytes before it, which do not exist.
     assert_eq!(read(&mut reader(), &mut shared, &HELLO_AGAIN), Err(Violation::BadDeflate));
     let mut forgetful = Codec::new(false, &agreement(15, true), &DeflateConfig::DEFAULT);
     assert_eq!(read(&mut forgetful, &mut shared, &HELLO).unwrap(), b"Hello");
@@ -413,7 +412,7 @@ fn a_bomb_stops_at_the_limit() {
 #[test]
 fn a_message_of_nothing_but_final_blocks_is_refused() {
     let (mut client, mut shared) = (reader(), CodecPool::new());
-    // A window that is worth copying, then a few and many final empty blocks.
+    // A full window, then a few and many final empty blocks.
     read(&mut client, &mut shared, &[&[0, 0xff, 0xff, 0, 0][..], &[b'a'; 65535], &[0]].concat())
         .unwrap();
     let honest = [&[3, 0].repeat(6)[..], &[0]].concat();
@@ -434,8 +433,8 @@ fn a_message_that_ends_too_early_is_refused() {
         let mut shared = CodecPool::new();
         assert!(server.compress(&mut shared, &message, &mut compressed));
         for cut in 0..compressed.len() {
-            // There is no telling where a block happens to end in the right place: the first byte
-            // of a stored one is that of the empty message.
+            // A truncated message may end at a block's end by chance: the first byte of a stored
+            // block is also the empty message.
             let naive = naive::Decoder::default().message(&compressed[..cut]);
             assert!(naive.is_none() || (name, cut) == ("random", 1), "{name} cut at {cut}");
             for forgets in [false, true] {
@@ -473,7 +472,7 @@ fn bytes_that_are_no_deflate_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
-    /// Two decoders that know nothing of each other say the same of any bytes.
+    /// Two independent decoders agree on any bytes.
     #[test]
     fn any_bytes_are_read_as_the_naive_decoder_does(messages in proptest::collection::vec(
         proptest::collection::vec(any::<u8>(), 0..60), 1..4)) {
@@ -485,7 +484,7 @@ proptest! {
             match expected {
                 Some(expected) => prop_assert_eq!(found, Ok(expected)),
                 None => {
-                    // Lenient on purpose where the empty block after a final one is missing.
+                    // A missing empty block after a final one is accepted on purpose.
                     prop_assert!(found.is_err() || naive.message(&[&message[..], &[0]].concat()).is_some());
                     break;
                 }
@@ -493,8 +492,8 @@ proptest! {
         }
     }
 
-    /// A damaged stream is read as the naive decoder reads it, or refused; it never makes more than
-    /// it may.
+    /// A damaged stream is read like the naive decoder reads it, or rejected. Its output never
+    /// exceeds the limit.
     #[test]
     fn a_damaged_message_is_refused_or_read_alike(
         len in 1_usize..2000, seed in 1_u64..1000, at in any::<prop::sample::Index>(), bit in 0_u8..8,
@@ -517,7 +516,7 @@ proptest! {
         }
     }
 
-    /// Any conversation comes through, whatever both sides were told.
+    /// Every exchange of messages succeeds, with any settings.
     #[test]
     fn any_conversation_comes_through(
         bits in 9_u8..=15, level in 1_u8..=9, forgets in any::<bool>(), dedicated in any::<bool>(),

@@ -1,5 +1,5 @@
-//! The opening handshake over bytes: what is accepted, what is refused and how, wherever the bytes
-//! are cut.
+//! The opening handshake over bytes: which requests are accepted or rejected, and with which answer,
+//! however the bytes are cut.
 
 use proptest::prelude::*;
 use windlass_ws::handshake::{
@@ -14,7 +14,7 @@ mod negotiation;
 
 const LIMITS: HeadLimits = HeadLimits::DEFAULT;
 
-/// The handshake of RFC 6455 section 1.2 with other lines after the first; `\n` stands for CR LF.
+/// The handshake of RFC 6455 section 1.2, with other header lines. `\n` stands for CR LF.
 fn head(lines: &str) -> Vec<u8> {
     format!("{lines}\n\n").replace('\n', "\r\n").into_bytes()
 }
@@ -30,12 +30,12 @@ fn with(start: &str, line: &str) -> Vec<u8> {
     head(&lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n"))
 }
 
-/// `GOOD` with further lines.
+/// `GOOD` with additional lines.
 fn plus(lines: &str) -> Vec<u8> {
     head(&format!("{GOOD}\n{lines}"))
 }
 
-/// What a server comes to: an upgrade, or why not.
+/// A server's decision: an upgrade, or the rejection.
 fn judge(bytes: &[u8]) -> Result<Upgrade<'_>, Rejection> {
     match Request::parse(bytes, &LIMITS)? {
         Some((request, len)) => {
@@ -73,7 +73,7 @@ fn the_handshake_of_the_rfc_is_accepted() {
 }
 
 #[test]
-fn what_browsers_and_proxies_send_is_accepted() {
+fn requests_of_browsers_and_proxies_are_accepted() {
     for good in [
         with("Connection", "Connection: keep-alive, Upgrade"),
         with("Connection", "Connection: keep-alive\nConnection: x,,uPGRADE ,"),
@@ -150,7 +150,7 @@ fn everything_else_is_rejected_with_its_status() {
         (plus("X: a\x0bb"), ControlCharacter, 400),
         (plus("X: a\x7fb"), ControlCharacter, 400),
         (plus("X\0: a"), ControlCharacter, 400),
-        // What may be there once.
+        // Headers that may occur only once.
         (plus("Host: server.example.com"), DuplicateHeader, 400),
         (plus("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="), DuplicateHeader, 400),
         (plus("sec-websocket-version: 13"), DuplicateHeader, 400),
@@ -165,7 +165,7 @@ fn everything_else_is_rejected_with_its_status() {
         (with("Host", "Host: a:99999"), BadHost, 400),
         (with("Host", "Host: http://a"), BadHost, 400),
         (with("Host", "Host: \u{e4}"), BadHost, 400),
-        // Bodies, and what smuggles requests.
+        // Bodies, and request smuggling.
         (plus("Content-Length: 1"), UnexpectedBody, 400),
         (plus("Transfer-Encoding: chunked"), UnexpectedBody, 400),
         (plus("Content-Length: 0\nTransfer-Encoding: chunked"), BodyLength, 400),
@@ -229,7 +229,7 @@ fn line_ends_other_than_crlf_are_rejected() {
         let without_lf = [&good[..=at], &good[at + 2..]].concat();
         let doubled = [&good[..=at], &good[at..]].concat();
         for bad in [without_cr, without_lf, doubled] {
-            // What lacks its very last LF is not complete.
+            // Without its last LF, a head is incomplete.
             let result = Request::parse(&bad, &LIMITS);
             let incomplete = bad.len() == good.len() - 1 && good.starts_with(&bad);
             assert_eq!(
@@ -372,7 +372,7 @@ fn a_rejection_takes_further_headers() {
 }
 
 #[test]
-fn what_the_application_adds_cannot_break_out() {
+fn additional_headers_cannot_break_lines() {
     use windlass_ws::handshake::AcceptError::*;
     let bytes = head(GOOD);
     let upgrade = judge(&bytes).unwrap();
@@ -402,10 +402,9 @@ fn what_the_application_adds_cannot_break_out() {
     }
 }
 
-// ---- cut anywhere ----
+// ---- any cut ----
 
-/// What a reader comes to when the bytes come in these pieces: the judgement, and how many bytes
-/// were taken.
+/// The result of a reader for bytes in these pieces, and how many bytes it took.
 fn read_in_pieces<'a>(
     pieces: impl Iterator<Item = &'a [u8]>,
 ) -> (Result<String, Rejection>, usize) {
@@ -477,7 +476,7 @@ fn a_reader_takes_one_request_after_the_other() {
     }
 }
 
-// ---- anything ----
+// ---- arbitrary bytes ----
 
 /// A valid handshake with bytes changed, inserted and removed.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
@@ -504,7 +503,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Whatever is taken, httparse reads in the same way.
+/// httparse reads every accepted head in the same way.
 fn agrees_with_httparse(bytes: &[u8], request: &Request<'_>, len: usize) {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut other = httparse::Request::new(&mut headers);
@@ -539,7 +538,7 @@ proptest! {
         let in_pieces = read_in_pieces(pieces);
         match found {
             Ok(Some((request, len))) => {
-                // httparse knows no minor version above 1.
+                // httparse rejects minor versions above 1.
                 let first_line = bytes[2..].split(|&byte| byte == b'\r').next().unwrap();
                 if first_line.ends_with(b"HTTP/1.1") || first_line.ends_with(b"HTTP/1.0") {
                     agrees_with_httparse(&bytes, &request, len);

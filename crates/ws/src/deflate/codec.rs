@@ -19,6 +19,21 @@ use crate::protocol::violation::Violation;
 ///
 /// Neither allocates per message once the buffers have grown. The memory belongs to [`CodecPool`];
 /// the module's documentation lists what each connection has of its own.
+///
+/// ```
+/// use windlass_ws::deflate::{Agreement, Codec, CodecPool, DeflateConfig};
+///
+/// let (agreement, config) = (Agreement::DEFAULT, DeflateConfig::DEFAULT);
+/// let mut pool = CodecPool::new();
+/// let mut server = Codec::new(true, &agreement, &config);
+/// let mut client = Codec::new(false, &agreement, &config);
+/// let message = b"all work and no play ".repeat(50);
+/// let (mut compressed, mut read) = (Vec::new(), Vec::new());
+/// assert!(server.compress(&mut pool, &message, &mut compressed));
+/// client.decompress(&mut pool, &compressed, &mut read, 1 << 20)?;
+/// assert_eq!(read, message);
+/// # Ok::<(), windlass_ws::Violation>(())
+/// ```
 pub struct Codec {
     compressor: SendCompressor,
     /// The window for sending, in bits: 9 to 15.

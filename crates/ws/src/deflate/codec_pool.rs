@@ -13,6 +13,12 @@ const COMPRESSORS_MAX: usize = 8;
 
 /// Bytes that went through a codec since its creation. A failed message counts up to the point of
 /// failure.
+///
+/// ```
+/// let scratch = windlass_ws::Scratch::new();
+/// let bytes = scratch.codec_bytes();
+/// assert_eq!((bytes.inflated, bytes.deflated), (0, 0));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CodecBytes {
@@ -33,6 +39,16 @@ pub const INFLATE_INPUT_COST: u64 = 16;
 ///
 /// A compressor takes 242 to 368 KiB, with windows of 9 to 15 bits; at most 8 are kept. The
 /// decompressor takes 43 KiB. Each is created on first use and then kept.
+///
+/// ```
+/// use windlass_ws::deflate::{Agreement, Codec, CodecPool, DeflateConfig};
+///
+/// let mut pool = CodecPool::new();
+/// let mut codec = Codec::new(true, &Agreement::DEFAULT, &DeflateConfig::DEFAULT);
+/// let mut out = Vec::new();
+/// assert!(codec.compress(&mut pool, &[b'x'; 1000], &mut out));
+/// assert_eq!(pool.bytes().deflated, 1000);
+/// ```
 #[derive(Default)]
 pub struct CodecPool {
     /// Most recently used first.

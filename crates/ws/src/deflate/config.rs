@@ -18,6 +18,14 @@ pub(crate) const LEVEL_MIN: u8 = 2;
 pub(crate) const FULL_LEVEL_LEN_MAX: usize = 256 << 10;
 
 /// Which compressor state a connection uses.
+///
+/// ```
+/// use windlass_ws::deflate::{Compressor, DeflateConfig};
+///
+/// let mut config = DeflateConfig::DEFAULT;
+/// assert_eq!(config.compressor, Compressor::Shared);
+/// config.compressor = Compressor::Dedicated;
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compressor {
     /// One compressor for all connections of the thread. Each message is compressed independently,
@@ -32,6 +40,15 @@ pub enum Compressor {
 /// The permessage-deflate settings of an endpoint.
 ///
 /// Numbers out of range are clamped.
+///
+/// ```
+/// use windlass_ws::deflate::DeflateConfig;
+///
+/// let mut config = DeflateConfig::DEFAULT;
+/// config.level = 1;
+/// config.server_max_window_bits = 12;
+/// config.threshold = 1024;
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeflateConfig {
@@ -102,6 +119,15 @@ impl Default for DeflateConfig {
 
 /// The parameters that client and server agreed on (RFC 7692 section 7.1). The handshake returns
 /// it.
+///
+/// ```
+/// use windlass_ws::{deflate::DeflateConfig, handshake::answer_extensions};
+///
+/// let offers = [&b"permessage-deflate; server_max_window_bits=10"[..]];
+/// let (_, agreement) = answer_extensions(offers, &DeflateConfig::DEFAULT).unwrap();
+/// assert_eq!(agreement.server_max_window_bits, 10);
+/// assert_eq!(agreement.client_max_window_bits, 15);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Agreement {

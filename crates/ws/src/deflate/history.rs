@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_holds_the_last_bytes_whatever_the_pieces() {
+    fn it_holds_the_last_bytes_for_any_pieces() {
         for step in [1, 2, 3, 5, 7, 8, 9, 16, 17, 30] {
             let mut history = History::new(16);
             let mut all = Vec::new();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_with_what_it_holds() {
+    fn its_memory_grows_with_its_contents() {
         let mut history = History::new(1 << 15);
         history.push(&[1; 100]);
         assert_eq!(history.bytes.capacity(), 128);

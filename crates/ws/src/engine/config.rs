@@ -2,6 +2,12 @@
 
 /// Which end of the connection this is. Clients mask the frames they send; servers do not (RFC 6455
 /// section 5.1).
+///
+/// ```
+/// use windlass_ws::{Config, Role};
+///
+/// assert!(matches!(Config::server().role, Role::Server));
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Role {
@@ -16,6 +22,15 @@ pub enum Role {
 }
 
 /// The limits on what a peer may send.
+///
+/// ```
+/// use windlass_ws::{Config, EngineLimits};
+///
+/// let mut limits = EngineLimits::DEFAULT;
+/// limits.message_max = 64 << 10;
+/// let config = Config::server().with_limits(limits);
+/// assert_eq!(config.limits.message_max, 65_536);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EngineLimits {
@@ -66,6 +81,16 @@ impl Default for EngineLimits {
 }
 
 /// The settings that all connections of one endpoint share. Engines share them by reference count.
+///
+/// ```
+/// use std::sync::Arc;
+/// use windlass_ws::{Config, Engine};
+///
+/// let config = Arc::new(Config::server());
+/// let engines = [Engine::new(&config), Engine::new(&config)];
+/// assert_eq!(Arc::strong_count(&config), 3);
+/// # drop(engines);
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Config {

@@ -3,6 +3,18 @@
 use core::fmt;
 
 /// Why a frame was not sent. No part of it was sent.
+///
+/// ```
+/// use std::sync::Arc;
+/// use windlass_ws::{CloseCode, Config, Engine, FrameSendError, MessageRef, Scratch};
+///
+/// let mut scratch = Scratch::new();
+/// let mut engine = Engine::new(&Arc::new(Config::server()));
+/// engine.close(CloseCode::NORMAL, "done", &mut scratch)?;
+/// let late = engine.send(MessageRef::Text("late"), &mut scratch);
+/// assert_eq!(late, Err(FrameSendError::Closed));
+/// # Ok::<(), FrameSendError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FrameSendError {
@@ -17,9 +29,9 @@ pub enum FrameSendError {
 impl fmt::Display for FrameSendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Closed => "the connection is closing",
-            Self::TooLong => "a control frame takes at most 125 bytes",
-            Self::BadCloseCode => "the close code may not be sent",
+            Self::Closed => "a Close frame was sent; nothing can follow it",
+            Self::TooLong => "a control frame has at most 125 bytes, a close reason at most 123",
+            Self::BadCloseCode => "this close code cannot be sent",
         })
     }
 }

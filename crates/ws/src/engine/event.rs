@@ -10,6 +10,25 @@ use super::{Outbox, error::FrameSendError};
 use crate::protocol::{close::Close, frame::Opcode, violation::Violation};
 
 /// An event of a [`Pass`](crate::Pass).
+///
+/// ```
+/// use windlass_ws::EngineEvent;
+///
+/// fn describe(event: &EngineEvent<'_>) -> String {
+///     match event {
+///         EngineEvent::Text(text) => format!("text of {} bytes", text.as_bytes().len()),
+///         EngineEvent::Binary(bytes) => format!("{} bytes", bytes.len()),
+///         EngineEvent::Close(close) => format!("closed: {}", close.reason),
+///         EngineEvent::Violation(violation) => format!("failed: {violation}"),
+///         _ => "ping or pong".to_owned(),
+///     }
+/// }
+/// # use windlass_ws::{Config, Engine, Scratch};
+/// # let (mut engine, mut scratch) = (Engine::new(&Config::server().into()), Scratch::new());
+/// let mut received = [0x82, 0x81, 0, 0, 0, 0, 7];
+/// let mut pass = engine.process(&mut received, &mut scratch);
+/// assert_eq!(describe(&pass.next().unwrap()), "1 bytes");
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 // Without an explicit tag, the compiler derives it from the variants' contents, which takes more
@@ -66,6 +85,21 @@ impl<'a> EventContent<'a> {
 }
 
 /// A text message.
+///
+/// ```
+/// use windlass_ws::{EngineEvent, MessageRef};
+/// # use windlass_ws::{Config, Engine, Scratch};
+/// # let (mut engine, mut scratch) = (Engine::new(&Config::server().into()), Scratch::new());
+///
+/// let mut received = [0x81, 0x82, 0, 0, 0, 0, b'h', b'i'];
+/// let mut pass = engine.process(&mut received, &mut scratch);
+/// let Some(EngineEvent::Text(text)) = pass.next() else { panic!("a text was received") };
+/// let (text, mut outbox) = text.split();
+/// outbox.send(MessageRef::Text(&text.to_uppercase()))?;
+/// let outcome = pass.finish();
+/// assert_eq!(scratch.output(&outcome, &received).collect::<Vec<_>>(), [b"\x81\x02HI"]);
+/// # Ok::<(), windlass_ws::FrameSendError>(())
+/// ```
 pub struct Text<'a> {
     payload: Cell<TextPayload<'a>>,
     reply_end: Option<usize>,
@@ -142,6 +176,22 @@ impl<'a> Text<'a> {
 /// A message of either kind, separate from its outbox. Use it to read the message while sending,
 /// and perhaps to send it back at the end. See [`Text::detach`], [`Binary::detach`] and
 /// [`Outbox::reply`].
+///
+/// ```
+/// use windlass_ws::{EngineEvent, MessageRef};
+/// # use windlass_ws::{Config, Engine, Scratch};
+/// # let (mut engine, mut scratch) = (Engine::new(&Config::server().into()), Scratch::new());
+///
+/// let mut received = [0x81, 0x82, 0, 0, 0, 0, b'h', b'i'];
+/// let mut pass = engine.process(&mut received, &mut scratch);
+/// let Some(EngineEvent::Text(text)) = pass.next() else { panic!("a text was received") };
+/// let (message, mut outbox) = text.detach();
+/// assert_eq!(message.as_str(), Some("hi"));
+/// outbox.ping(b"")?;
+/// outbox.reply(message)?;
+/// # assert_eq!(pass.finish().len, 6);
+/// # Ok::<(), windlass_ws::FrameSendError>(())
+/// ```
 pub struct ReceivedMessage<'a> {
     payload: ReceivedPayload<'a>,
     reply_end: Option<usize>,
@@ -244,6 +294,21 @@ impl fmt::Debug for Text<'_> {
 }
 
 /// A binary message. Its bytes may be changed.
+///
+/// ```
+/// use windlass_ws::EngineEvent;
+/// # use windlass_ws::{Config, Engine, Scratch};
+/// # let (mut engine, mut scratch) = (Engine::new(&Config::server().into()), Scratch::new());
+///
+/// let mut received = [0x82, 0x82, 0, 0, 0, 0, 1, 2];
+/// let mut pass = engine.process(&mut received, &mut scratch);
+/// let Some(EngineEvent::Binary(mut bytes)) = pass.next() else { panic!("bytes were received") };
+/// bytes.reverse();
+/// bytes.reply()?;
+/// let reply = pass.finish().in_place.unwrap();
+/// assert_eq!(received[reply], [0x82, 2, 2, 1]);
+/// # Ok::<(), windlass_ws::FrameSendError>(())
+/// ```
 pub struct Binary<'a> {
     bytes: &'a mut [u8],
     reply_end: Option<usize>,

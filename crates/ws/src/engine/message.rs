@@ -6,6 +6,14 @@ use crate::protocol::frame::{FrameHeader, HEADER_LEN_MAX, Opcode};
 
 /// A message to send. It borrows its payload: `MessageRef::from(&string)` is text,
 /// `MessageRef::from(&vector)` is binary.
+///
+/// ```
+/// use windlass_ws::MessageRef;
+///
+/// let mut frame = Vec::new();
+/// MessageRef::from("hi").encode(&mut frame);
+/// assert_eq!(frame, [0x81, 2, b'h', b'i']);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageRef<'a> {
     /// A text message: UTF-8.
@@ -114,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_made_of_what_strings_and_bytes_are_kept_in() {
+    fn messages_borrow_from_strings_and_vectors() {
         let (text, bytes) = (String::from("text"), Vec::from(*b"bytes"));
         assert_eq!(MessageRef::from(&text), MessageRef::Text("text"));
         assert_eq!(MessageRef::from("text"), MessageRef::Text("text"));

@@ -63,20 +63,21 @@ const DEFLATE: u8 = 8;
 /// let mut pass = engine.process(&mut received, &mut scratch);
 /// while let Some(event) = pass.next() {
 ///     match event {
-///         // A reply is refused once this side has closed; the peer's messages may still come, and its Close after them.
 ///         EngineEvent::Text(text) => {
 ///             assert_eq!(&*text, "hi");
-///             let _ = text.reply();
+///             text.reply()?;
 ///         }
-///         EngineEvent::Binary(bytes) => _ = bytes.reply(),
+///         EngineEvent::Binary(bytes) => bytes.reply()?,
 ///         EngineEvent::Close(close) => println!("{close:?}"),
 ///         EngineEvent::Violation(violation) => println!("{violation}"),
 ///         _ => {}
 ///     }
 /// }
 /// let outcome = pass.finish();
-/// assert_eq!(received[outcome.in_place.unwrap()], [0x81, 2, b'h', b'i'], "the echo, in the received bytes");
-/// assert_eq!(outcome.end, None, "it goes on");
+/// // The echo lies in the received bytes.
+/// assert_eq!(received[outcome.in_place.unwrap()], [0x81, 2, b'h', b'i']);
+/// assert_eq!(outcome.end, None, "the connection stays open");
+/// # Ok::<(), windlass_ws::FrameSendError>(())
 /// ```
 pub struct Engine {
     config: Arc<Config>,

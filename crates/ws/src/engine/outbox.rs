@@ -24,6 +24,20 @@ const CARRIED_MIN: usize = 4096;
 /// [`Binary::split`](crate::Binary::split).
 ///
 /// Messages are sent in the order of the calls.
+///
+/// ```
+/// use windlass_ws::{CloseCode, MessageRef};
+/// # use windlass_ws::{Config, Engine, Scratch};
+/// # let (mut engine, mut scratch) = (Engine::new(&Config::server().into()), Scratch::new());
+///
+/// let mut pass = engine.process(&mut [], &mut scratch);
+/// let mut outbox = pass.outbox();
+/// outbox.send(MessageRef::Text("hi"))?;
+/// outbox.ping(b"")?;
+/// outbox.close(CloseCode::NORMAL, "")?;
+/// assert_eq!(pass.finish().len, 4 + 2 + 4);
+/// # Ok::<(), windlass_ws::FrameSendError>(())
+/// ```
 pub struct Outbox<'a> {
     pub(super) engine: &'a mut Engine,
     pub(super) out: &'a mut Output,

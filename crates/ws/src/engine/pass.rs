@@ -13,6 +13,21 @@ use super::{
 use crate::protocol::{close::CloseCode, mask, violation::Violation};
 
 /// How the connection ends.
+///
+/// ```
+/// use windlass_ws::End;
+/// # use windlass_ws::{Config, Engine, Scratch};
+/// # let (mut engine, mut scratch) = (Engine::new(&Config::server().into()), Scratch::new());
+///
+/// // A frame with a reserved opcode.
+/// let mut received = [0x83, 0x80, 0, 0, 0, 0];
+/// let mut pass = engine.process(&mut received, &mut scratch);
+/// while pass.next().is_some() {}
+/// match pass.finish().end {
+///     Some(End::Failed(violation)) => println!("{violation}"),
+///     Some(End::Closed) | None => panic!("the opcode is reserved"),
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Both sides have sent their Close frames. Send the output, then close the transport. The
@@ -24,6 +39,18 @@ pub enum End {
 }
 
 /// The result of a pass.
+///
+/// ```
+/// # use windlass_ws::{Config, Engine, Scratch};
+/// # let (mut engine, mut scratch) = (Engine::new(&Config::server().into()), Scratch::new());
+/// let mut received = *b"\x89\x80\0\0\0\0 rest";
+/// let mut pass = engine.process(&mut received[..6], &mut scratch);
+/// while pass.next().is_some() {}
+/// let outcome = pass.finish();
+/// assert_eq!((outcome.consumed, outcome.len), (6, 2));
+/// // The pong lies in the received bytes.
+/// assert_eq!(received[outcome.in_place.unwrap()], [0x8a, 0]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "it says what is to be sent, how far the input was processed, and whether the connection ends"]
@@ -48,6 +75,23 @@ pub struct Outcome {
 ///
 /// Always call [`finish`](Self::finish) at the end. It returns where the output is and how much
 /// input was processed.
+///
+/// ```
+/// use windlass_ws::{EngineEvent, MessageRef};
+/// # use windlass_ws::{Config, Engine, Scratch};
+/// # let (mut engine, mut scratch) = (Engine::new(&Config::server().into()), Scratch::new());
+///
+/// let mut received = [0x89, 0x80, 0, 0, 0, 0];
+/// let mut pass = engine.process(&mut received, &mut scratch);
+/// pass.send(MessageRef::Text("hi"))?;
+/// while let Some(event) = pass.next() {
+///     assert!(matches!(event, EngineEvent::Ping(b"")));
+/// }
+/// let outcome = pass.finish();
+/// let output: Vec<u8> = scratch.output(&outcome, &received).flatten().copied().collect();
+/// assert_eq!(output, [0x81, 2, b'h', b'i', 0x8a, 0]);
+/// # Ok::<(), windlass_ws::FrameSendError>(())
+/// ```
 #[must_use = "a pass does nothing until its events are asked for, and `finish` has the output"]
 pub struct Pass<'p> {
     engine: &'p mut Engine,

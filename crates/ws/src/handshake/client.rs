@@ -22,17 +22,18 @@ use crate::deflate::{Agreement, DeflateConfig};
 /// ```
 /// use windlass_ws::handshake::{ClientRequest, HeadLimits};
 ///
-/// // 16 bytes that nobody can predict, from `getrandom` or the like.
+/// // 16 random bytes, from `getrandom` or the like.
 /// let key = *b"the sample nonce";
 /// let request = ClientRequest::new("example.com", "/chat", key).protocol("chat");
 /// let mut out = Vec::new();
 /// request.write(&mut out)?;
 /// assert!(out.starts_with(b"GET /chat HTTP/1.1\r\nHost: example.com\r\n"));
 ///
-/// let received = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-///     Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: chat\r\n\r\n";
-/// let (upgraded, len) = request.read_response(received, &HeadLimits::DEFAULT)?.unwrap();
-/// assert_eq!((upgraded.protocol, len), (Some("chat"), received.len()));
+/// let received = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+///     Connection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\
+///     Sec-WebSocket-Protocol: chat\r\n\r\n";
+/// let (negotiated, len) = request.read_response(received, &HeadLimits::DEFAULT)?.unwrap();
+/// assert_eq!((negotiated.protocol, len), (Some("chat"), received.len()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -48,6 +49,17 @@ pub struct ClientRequest<'a> {
 }
 
 /// The result of a successful handshake.
+///
+/// ```
+/// use windlass_ws::handshake::{ClientRequest, HeadLimits};
+///
+/// let request = ClientRequest::new("a.example", "/", *b"the sample nonce");
+/// let received = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+///     Connection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+/// let (negotiated, _) = request.read_response(received, &HeadLimits::DEFAULT)?.unwrap();
+/// assert!(negotiated.protocol.is_none() && negotiated.deflate.is_none());
+/// # Ok::<(), windlass_ws::handshake::HandshakeError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Negotiated<'a> {
@@ -61,6 +73,13 @@ pub struct Negotiated<'a> {
 }
 
 /// Why no request was written: it would have been invalid.
+///
+/// ```
+/// use windlass_ws::handshake::{ClientRequest, RequestError};
+///
+/// let request = ClientRequest::new("a.example", "no slash", [0; 16]);
+/// assert_eq!(request.write(&mut Vec::new()), Err(RequestError::Target));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestError {
@@ -98,9 +117,9 @@ impl fmt::Display for RequestError {
             Self::Target => "malformed target",
             Self::Origin => "malformed origin",
             Self::Protocol => "malformed or duplicate subprotocol, or too many of them",
-            Self::HeaderName => "the name of a header is no token",
-            Self::HeaderValue => "the value of a header has a control character",
-            Self::ReservedHeader => "the header is the handshake's own",
+            Self::HeaderName => "a header name is not a token",
+            Self::HeaderValue => "a header value contains a control character",
+            Self::ReservedHeader => "the handshake writes this header itself",
         })
     }
 }
@@ -108,6 +127,15 @@ impl fmt::Display for RequestError {
 impl core::error::Error for RequestError {}
 
 /// Why the response was not accepted. Close the connection.
+///
+/// ```
+/// use windlass_ws::handshake::{ClientRequest, HandshakeError, HeadLimits};
+///
+/// let request = ClientRequest::new("a.example", "/", [0; 16]);
+/// let received = b"HTTP/1.1 401 Unauthorized\r\n\r\n";
+/// let result = request.read_response(received, &HeadLimits::DEFAULT);
+/// assert_eq!(result.err(), Some(HandshakeError::Status(401)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandshakeError {
@@ -144,17 +172,17 @@ impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Malformed => "malformed response",
-            Self::HttpVersion => "the response is not of HTTP/1.1",
-            Self::HeadTooLong => "the head of the response is too long",
-            Self::TooManyHeaders => "too many headers in the response",
+            Self::HttpVersion => "the response is not HTTP/1.1",
+            Self::HeadTooLong => "the head of the response is longer than head_bytes_max",
+            Self::TooManyHeaders => "the response has more headers than headers_max",
             Self::DuplicateHeader => "duplicate header in the response",
             Self::Status(status) => return write!(f, "the server answers with status {status}"),
             Self::Upgrade => "missing or wrong Upgrade in the response",
             Self::Connection => "the Connection header of the response does not name Upgrade",
             Self::Accept => "missing or wrong Sec-WebSocket-Accept",
             Self::UnexpectedBody => "the response announces a body",
-            Self::Protocol => "the server has chosen a subprotocol that was not offered",
-            Self::Extension => "the server has chosen an extension that was not offered so",
+            Self::Protocol => "the server chose a subprotocol that was not offered",
+            Self::Extension => "the server chose an extension or parameters that were not offered",
         })
     }
 }
@@ -212,7 +240,14 @@ impl<'a> ClientRequest<'a> {
     ///
     /// # Errors
     ///
-    /// [`RequestError`]. Nothing was appended then.
+    /// Nothing is appended on an error.
+    ///
+    /// - [`RequestError::Host`], [`Target`](RequestError::Target),
+    ///   [`Origin`](RequestError::Origin): the value is malformed.
+    /// - [`RequestError::Protocol`]: a subprotocol is not a token or occurs twice, or there are
+    ///   more than [`PROTOCOLS_MAX`].
+    /// - [`RequestError::HeaderName`], [`HeaderValue`](RequestError::HeaderValue),
+    ///   [`ReservedHeader`](RequestError::ReservedHeader): an additional header cannot be sent.
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), RequestError> {
         self.check_own()?;
         for part in ["GET ", self.target, " HTTP/1.1\r\n"] {
@@ -272,7 +307,8 @@ impl<'a> ClientRequest<'a> {
     ///
     /// # Errors
     ///
-    /// [`HandshakeError`], possibly before the head is complete.
+    /// Those of [`Response::parse`] and of [`check`](Self::check), possibly before the head is
+    /// complete.
     pub fn read_response<'r>(
         &self,
         bytes: &'r [u8],
@@ -296,7 +332,14 @@ impl<'a> ClientRequest<'a> {
     ///
     /// # Errors
     ///
-    /// [`HandshakeError`].
+    /// - [`HandshakeError::Status`]: the server does not switch protocols.
+    /// - [`HandshakeError::HttpVersion`]: the version is HTTP/1.0.
+    /// - [`HandshakeError::Upgrade`], [`Connection`](HandshakeError::Connection): the header is
+    ///   missing or wrong.
+    /// - [`HandshakeError::Accept`]: the response does not match the key of this request.
+    /// - [`HandshakeError::UnexpectedBody`]: the response announces a body.
+    /// - [`HandshakeError::Protocol`], [`Extension`](HandshakeError::Extension): the server chose
+    ///   something that was not offered.
     pub fn check<'r>(&self, response: Response<'r>) -> Result<Negotiated<'r>, HandshakeError> {
         let headers = response.headers;
         if response.status() != 101 {

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn malformed_lists_are_rejected() {
         for bad in [
             "a b",
             "a;",

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_there_once_is_there_once() {
+    fn a_repeated_single_header_is_rejected() {
         assert!(!agree(b"a\r\nHost: a\r\nhost: a\r\n\r\n", &HeadLimits::DEFAULT));
         assert!(agree(b"a\r\nUpgrade: a\r\nupgrade: a\r\n\r\n", &HeadLimits::DEFAULT));
     }

@@ -7,6 +7,16 @@ use super::head::HeadError;
 use super::syntax::{ascii, is_token, is_value_byte, token_len, trim, trim_end, trim_start};
 
 /// One received header line.
+///
+/// ```
+/// use windlass_ws::handshake::{HeadLimits, Request};
+///
+/// let head = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
+/// let (request, _) = Request::parse(head, &HeadLimits::DEFAULT)?.unwrap();
+/// let header = request.headers().next().unwrap();
+/// assert_eq!((header.name, header.value), ("Host", &b"a.example"[..]));
+/// # Ok::<(), windlass_ws::handshake::Rejection>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Header<'a> {
     /// The name as the sender wrote it. Compare it ignoring case.
@@ -23,6 +33,16 @@ impl fmt::Debug for Header<'_> {
 }
 
 /// The header lines of a request or response, in order.
+///
+/// ```
+/// use windlass_ws::handshake::{HeadLimits, Request};
+///
+/// let head = b"GET / HTTP/1.1\r\nHost: a\r\nX-Tag: 1\r\nX-Tag: 2\r\n\r\n";
+/// let (request, _) = Request::parse(head, &HeadLimits::DEFAULT)?.unwrap();
+/// let tags = request.headers().filter(|header| header.name.eq_ignore_ascii_case("x-tag"));
+/// assert_eq!(tags.map(|tag| tag.value).collect::<Vec<_>>(), [b"1", b"2"]);
+/// # Ok::<(), windlass_ws::handshake::Rejection>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Headers<'a> {
     /// Complete lines: each has a token, a colon, a value, and CR LF.
@@ -319,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_there_once_is_there_once() {
+    fn a_repeated_single_header_is_rejected() {
         let lines = b"host: 1\r\nOrigin: 2\r\norigin: 2\r\n";
         assert!(Headers::check(lines, names(&["Host", "Upgrade"])).is_ok());
         let refused = Headers::check(lines, names(&["Host", "Origin"]));

@@ -4,6 +4,15 @@
 use super::syntax::{are_value_bytes, is_value_byte};
 
 /// Limits on the size of a head.
+///
+/// ```
+/// use windlass_ws::handshake::{HeadLimits, Rejection, Request};
+///
+/// let mut limits = HeadLimits::DEFAULT;
+/// limits.headers_max = 1;
+/// let head = b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n";
+/// assert_eq!(Request::parse(head, &limits).err(), Some(Rejection::TooManyHeaders));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeadLimits {
@@ -121,7 +130,7 @@ impl HeadScanner {
                 return Err(HeadError::TooLong);
             }
             if self.after_cr {
-                // A bare CR. Some programs take it for a line end (RFC 9112 section 2.2).
+                // A bare CR. Some programs treat it as a line end (RFC 9112 section 2.2).
                 if byte != b'\n' {
                     return Err(HeadError::ControlCharacter);
                 }
@@ -192,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_certain_is_said_at_once() {
+    fn errors_are_reported_at_their_byte() {
         assert_eq!(scan(b"a\n"), Err(HeadError::ControlCharacter));
         assert_eq!(scan(b"a\rb"), Err(HeadError::ControlCharacter));
         assert_eq!(scan(b"a\0"), Err(HeadError::ControlCharacter));

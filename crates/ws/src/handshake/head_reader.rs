@@ -56,7 +56,7 @@ impl HeadReader {
     ///
     /// # Errors
     ///
-    /// A [`Rejection`]. The reader cannot be used again.
+    /// The same as [`Request::parse`]. The reader cannot be used again.
     pub fn request<'a>(
         &'a mut self,
         input: &'a [u8],
@@ -73,7 +73,7 @@ impl HeadReader {
     ///
     /// # Errors
     ///
-    /// A [`HandshakeError`]. The reader cannot be used again.
+    /// The same as [`Response::parse`]. The reader cannot be used again.
     pub fn response<'a>(
         &'a mut self,
         input: &'a [u8],

@@ -81,7 +81,7 @@ mod tests {
     /// Compared with a complete decoder: every last digit, and every byte at every place.
     #[test]
     #[cfg_attr(miri, ignore = "long loops over safe code")]
-    fn a_key_is_what_decodes_to_16_bytes() {
+    fn a_key_decodes_to_16_bytes() {
         let decodes = |value: &[u8]| {
             let mut decoded = [0; KEY_LEN / 4 * 3];
             value.len() == KEY_LEN && STANDARD.decode_slice(value, &mut decoded) == Ok(16)

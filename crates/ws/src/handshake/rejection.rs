@@ -8,6 +8,14 @@ use super::upgrade::AcceptError;
 
 /// Why a request is malformed, or is not a valid upgrade to this protocol. Each reason has an HTTP
 /// status.
+///
+/// ```
+/// use windlass_ws::handshake::Rejection;
+///
+/// let mut response = Vec::new();
+/// Rejection::NotAnUpgrade.write(&mut response);
+/// assert!(response.starts_with(b"HTTP/1.1 426 Upgrade Required\r\n"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rejection {
@@ -136,8 +144,11 @@ impl Rejection {
     ///
     /// # Errors
     ///
-    /// [`AcceptError`] if a header cannot be sent, or is one that the response has itself. Nothing
-    /// was appended then.
+    /// Nothing is appended on an error.
+    ///
+    /// - [`AcceptError::HeaderName`], [`HeaderValue`](AcceptError::HeaderValue): the header is
+    ///   malformed.
+    /// - [`AcceptError::ReservedHeader`]: the response writes this header itself.
     pub fn write_with_headers(
         self,
         headers: &[(&str, &str)],

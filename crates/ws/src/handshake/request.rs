@@ -39,6 +39,15 @@ impl From<HeadError> for Rejection {
 }
 
 /// The length of a request's body (RFC 9112 section 6.3).
+///
+/// ```
+/// use windlass_ws::handshake::{BodyLength, HeadLimits, Request};
+///
+/// let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+/// let (request, _) = Request::parse(head, &HeadLimits::DEFAULT)?.unwrap();
+/// assert_eq!(request.body(), BodyLength::Length(5));
+/// # Ok::<(), windlass_ws::handshake::Rejection>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BodyLength {
@@ -54,6 +63,16 @@ pub enum BodyLength {
 /// upgrade: see [`upgrade`](Self::upgrade).
 ///
 /// It borrows the bytes that it was parsed from.
+///
+/// ```
+/// use windlass_ws::handshake::{HeadLimits, Request};
+///
+/// let received = b"GET /chat?room=1 HTTP/1.1\r\nHost: a.example\r\n\r\n";
+/// let (request, head_len) = Request::parse(received, &HeadLimits::DEFAULT)?.unwrap();
+/// assert_eq!((request.path(), request.query()), ("/chat", Some("room=1")));
+/// assert_eq!((request.host(), head_len), (Some("a.example"), received.len()));
+/// # Ok::<(), windlass_ws::handshake::Rejection>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     method: &'a str,
@@ -74,7 +93,17 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     ///
-    /// A [`Rejection`], possibly before the head is complete.
+    /// The error can come before the head is complete.
+    ///
+    /// - [`Rejection::ControlCharacter`], [`FoldedLine`](Rejection::FoldedLine),
+    ///   [`HeaderName`](Rejection::HeaderName): a line is malformed.
+    /// - [`Rejection::RequestLine`], [`Target`](Rejection::Target),
+    ///   [`HttpVersion`](Rejection::HttpVersion): the first line is malformed.
+    /// - [`Rejection::TargetTooLong`], [`HeadTooLong`](Rejection::HeadTooLong),
+    ///   [`TooManyHeaders`](Rejection::TooManyHeaders): a limit is exceeded.
+    /// - [`Rejection::DuplicateHeader`], [`NoHost`](Rejection::NoHost),
+    ///   [`BadHost`](Rejection::BadHost), [`BodyLength`](Rejection::BodyLength),
+    ///   [`TransferCoding`](Rejection::TransferCoding): the headers contradict RFC 9112.
     pub fn parse(bytes: &'a [u8], limits: &HeadLimits) -> Result<Option<(Self, usize)>, Rejection> {
         if let Some(CompleteHead { first_line, headers, len }) =
             fast_path::read(bytes, limits, SINGLE)
@@ -175,8 +204,14 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     ///
-    /// [`Rejection::NotAnUpgrade`] if the request asks for something else. Other [`Rejection`]s if
-    /// the upgrade request is invalid.
+    /// - [`Rejection::NotAnUpgrade`]: the request does not ask for this protocol.
+    /// - [`Rejection::MethodNotAllowed`], [`UnknownMethod`](Rejection::UnknownMethod): the method
+    ///   is not GET.
+    /// - [`Rejection::HttpVersion`]: the version is HTTP/1.0.
+    /// - [`Rejection::WebSocketVersion`]: the version of the protocol is not 13.
+    /// - [`Rejection::Connection`], [`Key`](Rejection::Key), [`Protocols`](Rejection::Protocols),
+    ///   [`Extensions`](Rejection::Extensions): the header is missing or malformed.
+    /// - [`Rejection::UnexpectedBody`]: the request has a body.
     pub fn upgrade(&self) -> Result<Upgrade<'a>, Rejection> {
         Upgrade::check(self)
     }

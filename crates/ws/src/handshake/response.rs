@@ -33,6 +33,15 @@ impl From<HeadError> for HandshakeError {
 /// A response with a well-formed head, of any status.
 ///
 /// It borrows the bytes that it was parsed from.
+///
+/// ```
+/// use windlass_ws::handshake::{HeadLimits, Response};
+///
+/// let received = b"HTTP/1.1 302 Found\r\nLocation: /there\r\n\r\n";
+/// let (response, _) = Response::parse(received, &HeadLimits::DEFAULT)?.unwrap();
+/// assert_eq!((response.status(), response.header("location")), (302, Some("/there")));
+/// # Ok::<(), windlass_ws::handshake::HandshakeError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Response<'a> {
     status: u16,
@@ -47,7 +56,13 @@ impl<'a> Response<'a> {
     ///
     /// # Errors
     ///
-    /// A [`HandshakeError`], possibly before the head is complete.
+    /// The error can come before the head is complete.
+    ///
+    /// - [`HandshakeError::Malformed`]: it is not the head of an HTTP response.
+    /// - [`HandshakeError::HttpVersion`]: the major version is not 1.
+    /// - [`HandshakeError::HeadTooLong`], [`TooManyHeaders`](HandshakeError::TooManyHeaders): a
+    ///   limit is exceeded.
+    /// - [`HandshakeError::DuplicateHeader`]: a header that may occur only once occurs twice.
     pub fn parse(
         bytes: &'a [u8],
         limits: &HeadLimits,

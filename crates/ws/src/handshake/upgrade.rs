@@ -15,6 +15,20 @@ use super::{PROTOCOLS_MAX, key};
 use crate::deflate::{Agreement, DeflateConfig};
 
 /// A valid upgrade request, which can be accepted.
+///
+/// ```
+/// use windlass_ws::handshake::{AcceptOptions, HeadLimits, Request};
+///
+/// let received = b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+///     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\
+///     Sec-WebSocket-Protocol: chat, log\r\n\r\n";
+/// let (request, _) = Request::parse(received, &HeadLimits::DEFAULT)?.unwrap();
+/// let upgrade = request.upgrade()?;
+/// let mut response = Vec::new();
+/// upgrade.accept(&AcceptOptions::DEFAULT.protocol(Some("chat")), &mut response)?;
+/// assert!(response.starts_with(b"HTTP/1.1 101 "));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Upgrade<'a> {
     request: Request<'a>,
@@ -22,6 +36,19 @@ pub struct Upgrade<'a> {
 }
 
 /// The subprotocols that a client offers, in its order of preference.
+///
+/// ```
+/// # use windlass_ws::handshake::{HeadLimits, Request};
+/// #
+/// # let received = b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+/// #     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\
+/// #     Sec-WebSocket-Protocol: chat, log\r\n\r\n";
+/// # let (request, _) = Request::parse(received, &HeadLimits::DEFAULT)?.unwrap();
+/// # let upgrade = request.upgrade()?;
+/// // The request has the header `Sec-WebSocket-Protocol: chat, log`.
+/// assert_eq!(upgrade.protocols().collect::<Vec<_>>(), ["chat", "log"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Protocols<'a> {
     headers: Headers<'a>,
@@ -52,6 +79,17 @@ fn is_protocol_header(header: &super::Header<'_>) -> bool {
 }
 
 /// The server's choices for its answer.
+///
+/// ```
+/// use windlass_ws::{deflate::DeflateConfig, handshake::AcceptOptions};
+///
+/// let deflate = DeflateConfig::DEFAULT;
+/// let options = AcceptOptions::DEFAULT
+///     .protocol(Some("chat"))
+///     .deflate(Some(&deflate))
+///     .headers(&[("Server", "example")]);
+/// assert_eq!(options.protocol, Some("chat"));
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AcceptOptions<'a> {
@@ -101,6 +139,20 @@ impl Default for AcceptOptions<'_> {
 }
 
 /// The result of an accepted upgrade.
+///
+/// ```
+/// # use windlass_ws::handshake::{AcceptOptions, HeadLimits, Request};
+/// #
+/// # let received = b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+/// #     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\
+/// #     Sec-WebSocket-Protocol: chat, log\r\n\r\n";
+/// # let (request, _) = Request::parse(received, &HeadLimits::DEFAULT)?.unwrap();
+/// # let upgrade = request.upgrade()?;
+/// let mut response = Vec::new();
+/// let accepted = upgrade.accept(&AcceptOptions::DEFAULT, &mut response)?;
+/// assert!(accepted.deflate.is_none(), "the client did not offer compression");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Accepted {
@@ -110,6 +162,20 @@ pub struct Accepted {
 }
 
 /// Why no answer was written: it would have been invalid.
+///
+/// ```
+/// # use windlass_ws::handshake::{AcceptError, AcceptOptions, HeadLimits, Request};
+/// #
+/// # let received = b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+/// #     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\
+/// #     Sec-WebSocket-Protocol: chat, log\r\n\r\n";
+/// # let (request, _) = Request::parse(received, &HeadLimits::DEFAULT)?.unwrap();
+/// # let upgrade = request.upgrade()?;
+/// let options = AcceptOptions::DEFAULT.protocol(Some("mail"));
+/// let result = upgrade.accept(&options, &mut Vec::new());
+/// assert_eq!(result, Err(AcceptError::ProtocolNotOffered));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcceptError {
@@ -137,9 +203,9 @@ impl fmt::Display for AcceptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ProtocolNotOffered => "the client does not offer the subprotocol",
-            Self::HeaderName => "the name of a header is no token",
-            Self::HeaderValue => "the value of a header has a control character",
-            Self::ReservedHeader => "the header is the handshake's own",
+            Self::HeaderName => "a header name is not a token",
+            Self::HeaderValue => "a header value contains a control character",
+            Self::ReservedHeader => "the handshake writes this header itself",
         })
     }
 }
@@ -202,7 +268,11 @@ impl<'a> Upgrade<'a> {
     ///
     /// # Errors
     ///
-    /// [`AcceptError`]. Nothing was appended then.
+    /// Nothing is appended on an error.
+    ///
+    /// - [`AcceptError::ProtocolNotOffered`]: the client does not offer the chosen subprotocol.
+    /// - [`AcceptError::HeaderName`], [`HeaderValue`](AcceptError::HeaderValue),
+    ///   [`ReservedHeader`](AcceptError::ReservedHeader): an additional header cannot be sent.
     pub fn accept(
         &self,
         accept: &AcceptOptions<'_>,

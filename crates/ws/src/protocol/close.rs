@@ -6,6 +6,14 @@ use core::fmt;
 ///
 /// It can hold any number. [`is_sendable`](Self::is_sendable) says which codes a Close frame may
 /// carry.
+///
+/// ```
+/// use windlass_ws::CloseCode;
+///
+/// assert_eq!(CloseCode::GOING_AWAY.get(), 1001);
+/// assert!(CloseCode::new(4000).is_sendable());
+/// assert!(!CloseCode::NO_STATUS.is_sendable());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CloseCode(u16);
 
@@ -77,6 +85,17 @@ impl fmt::Display for CloseCode {
 }
 
 /// The contents of a Close frame.
+///
+/// ```
+/// use windlass_ws::{Close, CloseCode};
+///
+/// let close = Close { code: Some(CloseCode::NORMAL), reason: "done" };
+/// let line = match close.code {
+///     Some(code) => format!("closed with {code}: {}", close.reason),
+///     None => "closed without a code".to_owned(),
+/// };
+/// assert_eq!(line, "closed with 1000: done");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Close<'a> {
     /// The code, or `None` if the frame is empty.
@@ -90,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_travel() {
+    fn sendable_codes() {
         let sendable = |code| CloseCode::new(code).is_sendable();
         for code in [1000, 1003, 1007, 1011, 1014, 3000, 3999, 4000, 4999] {
             assert!(sendable(code), "{code}");

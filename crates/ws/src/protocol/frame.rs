@@ -9,6 +9,14 @@ pub const HEADER_LEN_MAX: usize = 14;
 pub(crate) const CONTROL_LEN_MAX: usize = 125;
 
 /// The kind of a frame.
+///
+/// ```
+/// use windlass_ws::Opcode;
+///
+/// assert_eq!(Opcode::from_bits(0x89), Some(Opcode::Ping));
+/// assert!(Opcode::Ping.is_control());
+/// assert_eq!(Opcode::from_bits(0x83), None, "reserved");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
@@ -55,12 +63,13 @@ impl Opcode {
 /// ```
 /// use windlass_ws::{FrameHeader, HEADER_LEN_MAX, Opcode};
 ///
-/// let header = FrameHeader { fin: true, compressed: false, opcode: Opcode::Text, key: None, len: 300 };
+/// let (opcode, len) = (Opcode::Text, 300);
+/// let header = FrameHeader { fin: true, compressed: false, opcode, key: None, len };
 /// let mut bytes = [0; HEADER_LEN_MAX];
 /// let len = header.encode(&mut bytes);
 /// assert_eq!(bytes[..len], [0x81, 126, 1, 44]);
 /// assert_eq!(FrameHeader::parse(&bytes[..len]), Ok(Some((header, len))));
-/// assert_eq!(FrameHeader::parse(&bytes[..3]), Ok(None), "there is more to come");
+/// assert_eq!(FrameHeader::parse(&bytes[..3]), Ok(None), "more bytes are needed");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
@@ -279,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_may_send_is_seen_at_its_byte() {
+    fn an_invalid_header_is_found_at_its_byte() {
         use Violation::*;
         let cases: [(&[u8], usize, Violation); 15] = [
             (&[0x91], 1, ReservedBits),

@@ -35,6 +35,14 @@ const SMALL_MAX: usize = 32;
 /// Masks or unmasks `bytes`. The first byte of `bytes` belongs to the first byte of `key`.
 ///
 /// Source: RFC 6455 section 5.3.
+///
+/// ```
+/// let mut bytes = *b"hello";
+/// windlass_ws::mask(&mut bytes, [1, 2, 3, 4]);
+/// assert_eq!(bytes, *b"igohn");
+/// windlass_ws::mask(&mut bytes, [1, 2, 3, 4]);
+/// assert_eq!(bytes, *b"hello", "masking twice gives the original");
+/// ```
 #[inline]
 pub fn mask(bytes: &mut [u8], key: [u8; 4]) {
     let start = bytes.as_mut_ptr();
@@ -347,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn moving_down_unmasks_what_was_there() {
+    fn moving_down_unmasks_the_source() {
         for len in lens() {
             let all: Vec<usize> = (0..=70).chain([127, 128, 300]).collect();
             for &down in if cfg!(miri) { &[0, 4, 33, 300] } else { &all[..] } {

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_stays_none() {
+    fn an_error_is_permanent() {
         for wrong in [&b"\xff"[..], b"\xf0\x9f\xa6\xff", b"\xed\xa0"] {
             let mut text = Utf8Validator::new();
             assert!(wrong.iter().any(|byte| text.push(&[*byte]).is_err()));

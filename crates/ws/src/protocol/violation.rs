@@ -6,6 +6,14 @@ use super::close::CloseCode;
 
 /// How the peer broke the protocol or a limit of this endpoint. The connection has failed (RFC 6455
 /// section 7.1.7).
+///
+/// ```
+/// use windlass_ws::{CloseCode, Violation};
+///
+/// let violation = Violation::MessageTooBig;
+/// assert_eq!(violation.close_code(), CloseCode::TOO_BIG);
+/// assert_eq!(violation.to_string(), "a message is longer than message_max");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Violation {
@@ -95,17 +103,17 @@ impl fmt::Display for Violation {
             Self::FragmentedControl => "a control frame is fragmented",
             Self::LongControl => "a control frame has more than 125 bytes",
             Self::BadLength => "a length is not in its shortest form, or has its highest bit set",
-            Self::UnexpectedContinuation => "a continuation without a message",
-            Self::ExpectedContinuation => "a new message within a fragmented one",
+            Self::UnexpectedContinuation => "a continuation frame without a message",
+            Self::ExpectedContinuation => "a new message before the last one has ended",
             Self::InvalidUtf8 => "the text is not UTF-8",
-            Self::ShortClose => "a close frame has one byte",
-            Self::BadCloseCode => "the close code may not be sent",
-            Self::FrameTooBig => "the frame is too big",
-            Self::MessageTooBig => "the message is too big",
-            Self::TooManyFragments => "the message has too many fragments",
-            Self::TooManyControls => "too many control frames",
+            Self::ShortClose => "a Close frame has a payload of one byte",
+            Self::BadCloseCode => "the close code must not be sent",
+            Self::FrameTooBig => "a frame is longer than frame_max",
+            Self::MessageTooBig => "a message is longer than message_max",
+            Self::TooManyFragments => "a message has more frames than fragments_max",
+            Self::TooManyControls => "more control frames in a second than controls_per_second_max",
             Self::BadDeflate => "the compressed data is invalid",
-            Self::RatioTooHigh => "the compression ratio of the message is too high",
+            Self::RatioTooHigh => "the compression ratio of a message exceeds inflate_ratio_max",
         })
     }
 }

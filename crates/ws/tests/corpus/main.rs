@@ -4,11 +4,11 @@ mod targets;
 
 use std::{fs, path::PathBuf};
 
-/// Fewer files than this, and the corpus has been lost.
+/// A corpus with fewer files has been lost.
 const FILES_MIN: usize = 10;
 
-/// Runs a target with every file of its corpus, in order; a panic is preceded by the name of its
-/// file.
+/// Runs a target with every file of its corpus, in order. Before a panic the name of the file is
+/// printed.
 fn replay(name: &str) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
     let entries =
@@ -54,7 +54,7 @@ fn session() {
     replay("session");
 }
 
-/// What every target meets first: nothing at all, and one byte of each kind.
+/// Every target takes an empty input, and each single byte.
 #[test]
 fn the_shortest_inputs() {
     for (_name, target) in targets::TARGETS {

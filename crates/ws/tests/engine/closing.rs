@@ -2,7 +2,7 @@
 
 use windlass_ws::{CloseCode, End, FrameSendError, MessageRef};
 
-use crate::bed::{Handler, Seen, Session, close_payload, masked, plain, text, unmasked};
+use crate::fixture::{Handler, Seen, Session, close_payload, masked, plain, text, unmasked};
 
 #[test]
 fn the_peers_close_is_answered_with_the_same_and_ends_it() {
@@ -75,7 +75,7 @@ fn a_reply_after_a_close_in_the_same_pass_is_refused() {
 }
 
 #[test]
-fn what_may_not_be_sent_is_refused_and_sends_nothing() {
+fn invalid_close_codes_are_rejected_and_send_nothing() {
     let mut session = Session::server(Handler::Silent);
     let (engine, scratch) = (&mut session.engine, &mut session.scratch);
     assert_eq!(engine.ping(&[0; 126], scratch), Err(FrameSendError::TooLong));

@@ -9,7 +9,9 @@ use windlass_ws::{
 };
 
 use crate::{
-    bed::{Handler, Seen, Session, close_payload, entropy, masked, noise, plain, text, unmasked},
+    fixture::{
+        Handler, Seen, Session, close_payload, entropy, masked, noise, plain, text, unmasked,
+    },
     pair::{deflate_pair, padded, said, talk},
 };
 
@@ -31,7 +33,7 @@ fn server(setting: usize, limits: EngineLimits) -> Engine {
     Engine::with_deflate(&Arc::new(Config::server().with_limits(limits)), &agreement, &config)
 }
 
-/// `message` as a client sends it compressed: the payload alone.
+/// The compressed payload that a client sends for `message`.
 fn compressed(message: MessageRef<'_>) -> Vec<u8> {
     let (agreement, config) = settings()[0];
     let [mut client, _] = deflate_pair(&agreement, &config);
@@ -81,7 +83,7 @@ fn replies_are_compressed_from_the_threshold_on() {
             session.feed(&masked(0x81, message.as_bytes()));
             let first = if message.len() >= threshold { 0xc1 } else { 0x81 };
             assert_eq!(session.output[0], first, "{} bytes, threshold {threshold}", message.len());
-            // In pieces it is the same.
+            // The result is the same in pieces.
             let pieces = masked(0x81, message.as_bytes());
             let in_pieces = Session::with(new(), Handler::Echo).feed_all(pieces.chunks(9));
             assert_eq!(in_pieces.output, session.output);
@@ -90,7 +92,7 @@ fn replies_are_compressed_from_the_threshold_on() {
 }
 
 #[test]
-fn what_does_not_get_shorter_goes_back_as_it_came() {
+fn incompressible_messages_are_echoed_uncompressed() {
     let noise: Vec<u8> = (0..300u32)
         .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ (at * at) as u8)
         .collect();
@@ -116,7 +118,7 @@ fn rsv1_belongs_on_the_first_frame_of_a_message_alone() {
 }
 
 #[test]
-fn what_is_no_deflate_or_no_text_or_too_much_ends_the_connection() {
+fn invalid_or_too_long_compressed_messages_end_the_connection() {
     let cases = [
         (masked(0xc2, &[0xff; 20]), Violation::BadDeflate),
         (masked(0xc1, &compressed(MessageRef::Binary(&[0xfe; 500]))), Violation::InvalidUtf8),
@@ -151,18 +153,18 @@ fn a_message_that_becomes_too_many_times_longer_ends_the_connection() {
     assert_eq!(end, Some(End::Failed(Violation::RatioTooHigh)));
     let reason = "compression ratio of the message is too high; send it uncompressed";
     assert_eq!(output, plain(0x88, &close_payload(1008, reason)));
-    // Whatever the ratio is, so much is free.
+    // Up to this length, any ratio is allowed.
     assert_eq!(
         close(&masked(0xc1, &compressed(MessageRef::Binary(&at_limit))), EngineLimits::DEFAULT).0,
         None
     );
-    // A limit that is far away, and none.
+    // A high limit, and no limit.
     let mut limits = EngineLimits::DEFAULT;
     limits.inflate_ratio_max = Some(2000);
     assert_eq!(close(&beyond, limits).0, None);
     limits.inflate_ratio_max = None;
     assert_eq!(close(&beyond, limits).0, None);
-    // Where the message is too long by itself, that is the reason.
+    // If the message exceeds `message_max` too, that is the reason.
     limits.inflate_ratio_max = Some(100);
     limits.message_max = free;
     assert_eq!(close(&beyond, limits).0, Some(End::Failed(Violation::MessageTooBig)));
@@ -185,7 +187,7 @@ fn the_bytes_that_a_codec_has_worked_on_are_counted() {
     assert!(pass.next().is_none());
     let _ = pass.finish();
     assert_eq!(scratch.codec_bytes(), bytes, "what is not compressed costs nothing");
-    // One that fails has cost what it became until then.
+    // A failed message counts up to the point of failure.
     let mut limits = EngineLimits::DEFAULT;
     limits.message_max = 1000;
     let mut engine = server(0, limits);
@@ -208,7 +210,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_one_says_compressed_the_other_sees(
+    fn compressed_messages_arrive(
         client in prop::collection::vec(said(), 0..6),
         server in prop::collection::vec(said(), 0..6),
         sizes in prop::collection::vec(prop_oneof![1usize..200, 1usize..70_000], 1..9),
@@ -221,8 +223,8 @@ proptest! {
     }
 }
 
-/// What is compressed for many is read by whoever has agreed to it, in any order and in between
-/// messages of his own.
+/// A broadcast message is read by every connection whose agreement allows it, in any order and
+/// between the connection's own messages.
 #[test]
 fn a_message_compressed_for_many_is_read_by_each() {
     let config = DeflateConfig::DEFAULT;

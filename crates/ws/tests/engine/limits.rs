@@ -1,8 +1,8 @@
-//! At the limit, below and above.
+//! Each limit is met exactly.
 
 use windlass_ws::{Config, End, EngineLimits, Violation};
 
-use crate::bed::{Handler, Session, masked, noise};
+use crate::fixture::{Handler, Session, masked, noise};
 
 fn server(change: impl FnOnce(&mut EngineLimits)) -> Session {
     let mut limits = EngineLimits::default();
@@ -59,7 +59,7 @@ fn a_message_has_a_longest_payload() {
         session.feed(&masked(0x02, &noise(max)));
         session.feed(&masked(0x80, b"x")[..6]);
         assert_eq!(session.end, failed, "by the header of the fragment");
-        // The next message starts from nothing.
+        // The next message starts at zero.
         assert_eq!(
             end_of(
                 new(),

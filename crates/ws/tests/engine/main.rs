@@ -1,9 +1,9 @@
-//! The engine from outside: what comes out of bytes that go in, however they are cut.
+//! Black-box tests of the engine: events and output for received bytes, however they are cut.
 
-mod bed;
 mod closing;
 #[cfg(feature = "deflate")]
 mod compressed;
+mod fixture;
 mod limits;
 mod memory;
 mod misuse;

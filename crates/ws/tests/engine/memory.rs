@@ -1,8 +1,8 @@
-//! What an engine holds.
+//! The memory of an engine.
 
 use windlass_ws::{Engine, EngineEvent};
 
-use crate::bed::{Handler, Session, masked, noise};
+use crate::fixture::{Handler, Session, masked, noise};
 
 #[test]
 fn an_idle_engine_is_at_most_48_bytes() {
@@ -12,12 +12,12 @@ fn an_idle_engine_is_at_most_48_bytes() {
 }
 
 #[test]
-fn the_short_way_is_for_whole_short_messages_of_bytes() {
+fn the_fast_path_takes_complete_binary_messages() {
     let config = std::sync::Arc::new(windlass_ws::Config::server());
     let (mut engine, mut scratch) = (Engine::new(&config), windlass_ws::Scratch::new());
     let (one, two, text) = (masked(0x82, b"one"), masked(0x82, &[7; 1000]), masked(0x81, b"text"));
 
-    // All of it goes the short way: the output is one range of the input.
+    // All of it takes the fast path. The output is one range of the input.
     let mut input = [&one[..], &two].concat();
     let mut pass = engine.process(&mut input, &mut scratch);
     for len in [3, 1000] {
@@ -29,7 +29,7 @@ fn the_short_way_is_for_whole_short_messages_of_bytes() {
     let range = pass.finish_fast().expect("nothing else has come");
     assert_eq!(input[range], [&[0x82, 3][..], b"one", &[0x82, 126, 3, 232], &[7; 1000]].concat());
 
-    // A text, and the beginning of a frame, are left to the long way, with what was done before.
+    // The slow path handles a text and an incomplete frame, and keeps the earlier replies.
     for (rest, event) in [(&text[..], Some("text")), (&one[..4], None)] {
         let mut input = [&one[..], rest].concat();
         let mut pass = engine.process(&mut input, &mut scratch);
@@ -45,7 +45,7 @@ fn the_short_way_is_for_whole_short_messages_of_bytes() {
         assert_eq!(outcome.consumed, one.len() + rest.len());
         assert_eq!(input[outcome.in_place.expect("one range")], *b"\x82\x03one");
     }
-    // While a frame has begun nothing goes the short way.
+    // While a frame is incomplete, nothing takes the fast path.
     let mut input = [&one[4..], &one].concat();
     let mut pass = engine.process(&mut input, &mut scratch);
     assert!(pass.next_fast().is_none());
@@ -53,7 +53,7 @@ fn the_short_way_is_for_whole_short_messages_of_bytes() {
 }
 
 #[test]
-fn memory_grows_by_what_came_not_by_what_was_announced() {
+fn memory_grows_by_received_bytes_not_by_announced_ones() {
     let announced = 1 << 20;
     for first in [0x82, 0x81, 0x02] {
         let mut session = Session::server(Handler::Echo);
@@ -87,7 +87,7 @@ fn nothing_is_held_between_messages() {
         let open = first == 0x01;
         assert_eq!(session.engine.buffered() > 0, open, "after {first:x}");
     }
-    // A header alone is kept in the engine itself.
+    // An incomplete header is kept in the engine itself.
     session.feed(&masked(0x82, &noise(70_000))[..13]);
     assert_eq!(session.engine.buffered(), 0);
 }

@@ -1,4 +1,4 @@
-//! What users forget, and what they do in the wrong order.
+//! Mistakes of the caller: omitted calls and calls in the wrong order.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -10,13 +10,13 @@ use windlass_ws::{
     Violation,
 };
 
-use crate::bed::{close_payload, masked, noise, plain};
+use crate::fixture::{close_payload, masked, noise, plain};
 
 fn server() -> Engine {
     Engine::new(&Arc::new(Config::server()))
 }
 
-/// Replies to all, and does not care whether it may.
+/// Replies to every message and ignores the errors.
 fn echo(engine: &mut Engine, scratch: &mut Scratch, input: &mut [u8]) -> Outcome {
     let mut pass = engine.process(input, scratch);
     while let Some(event) = pass.next() {
@@ -33,7 +33,7 @@ fn gathered(scratch: &Scratch, outcome: &Outcome, input: &[u8]) -> Vec<u8> {
     scratch.output(outcome, input).flatten().copied().collect()
 }
 
-/// Two frames of which the message is long enough to be sent from where it was put together.
+/// A message in two frames, long enough that its reply is sent from the assembly buffer.
 fn long_message() -> (Vec<u8>, Vec<u8>) {
     let payload = noise(10_000);
     ([masked(0x02, &payload[..10]), masked(0x80, &payload[10..])].concat(), plain(0x82, &payload))
@@ -46,7 +46,7 @@ fn the_output_of_one_connection_is_not_given_out_for_anothers() {
     let outcome = echo(&mut one, &mut scratch, &mut input);
     assert_eq!(outcome.in_place, None);
     assert_eq!(gathered(&scratch, &outcome, &input), expected);
-    // What is refused leaves it alone.
+    // A rejected call leaves the output unchanged.
     assert_eq!(other.ping(&[0; 126], &mut scratch).map(<[u8]>::len), Err(FrameSendError::TooLong));
     assert_eq!(
         other.close(CloseCode::NO_STATUS, "", &mut scratch).map(<[u8]>::len),
@@ -63,21 +63,21 @@ fn the_output_of_one_connection_is_not_given_out_for_anothers() {
         catch_unwind(AssertUnwindSafe(|| gathered(&scratch, &outcome, &input))).unwrap_err();
     let text = payload.downcast_ref::<&str>().unwrap();
     assert!(text.contains("the scratch has been used since"), "{text}");
-    // Another pass that is at the same place of the scratch is another one as well.
+    // A pass whose output lies at the same place of the scratch is still another pass.
     let (mut input, _) = long_message();
     let _ = echo(&mut other, &mut scratch, &mut input);
     assert!(catch_unwind(AssertUnwindSafe(|| gathered(&scratch, &outcome, &input))).is_err());
 }
 
 #[test]
-fn a_pass_that_is_dropped_harms_nobody() {
+fn a_dropped_pass_does_no_harm() {
     let (mut engine, mut scratch) = (server(), Scratch::new());
     let (mut input, expected) = long_message();
     let mut pass = engine.process(&mut input, &mut scratch);
     let Some(EngineEvent::Binary(bytes)) = pass.next() else { panic!("no message") };
     bytes.reply().unwrap();
     drop(pass);
-    // Its output is lost; the next one is whole.
+    // Its output is lost. The next output is complete.
     let (mut input, _) = long_message();
     let outcome = echo(&mut engine, &mut scratch, &mut input);
     assert_eq!(gathered(&scratch, &outcome, &input), expected);
@@ -90,12 +90,12 @@ fn pings_are_not_counted_by_who_was_never_told_of_seconds() {
     for _ in 0..3000 {
         assert_eq!(echo(&mut engine, &mut scratch, &mut ping()).end, None);
     }
-    // From the first second on they are.
+    // They are counted once a second was set.
     scratch.set_second(0);
     for _ in 0..1000 {
         assert_eq!(echo(&mut engine, &mut scratch, &mut ping()).end, None);
     }
-    // A Close is what a peer should do, whatever came before it.
+    // A Close frame is always accepted, because a peer is expected to send it.
     let mut closing = masked(0x88, &close_payload(1000, ""));
     let mut other = server();
     for _ in 0..1000 {
@@ -109,7 +109,7 @@ fn pings_are_not_counted_by_who_was_never_told_of_seconds() {
 }
 
 #[test]
-fn who_replies_after_his_close_still_sees_the_peers() {
+fn after_a_close_replies_fail_and_the_peers_close_is_seen() {
     let (mut engine, mut scratch) = (server(), Scratch::new());
     engine.close(CloseCode::NORMAL, "", &mut scratch).unwrap();
     let mut input = [masked(0x81, b"late"), masked(0x88, &close_payload(1000, ""))].concat();

@@ -1,13 +1,13 @@
-//! Two engines that talk to each other in memory, in pieces of any size.
+//! A client and a server in memory exchange bytes in pieces of any size.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use proptest::prelude::*;
 use windlass_ws::{CloseCode, Config, End, Engine, MessageRef};
 
-use crate::bed::{Handler, Seen, Session};
+use crate::fixture::{Handler, Seen, Session};
 
-/// Keys that change, from a generator that is as predictable as tests have to be.
+/// Masking keys from a deterministic generator.
 fn entropy(bytes: &mut [u8]) {
     use std::sync::atomic::{AtomicU64, Ordering};
     static STATE: AtomicU64 = AtomicU64::new(7);
@@ -59,8 +59,8 @@ pub(crate) fn deflate_pair(
         .map(|role| Engine::with_deflate(&Arc::new(role), agreement, config))
 }
 
-/// Each side says its part, in turns of a few messages; what is under way goes over in pieces of
-/// the sizes given. One side echoes, then both close.
+/// Both sides send a few messages by turns. The bytes in flight are delivered in pieces of the given
+/// sizes. One side echoes, then both close.
 pub(crate) fn talk(
     engines: [Engine; 2],
     parts: [&[Said]; 2],
@@ -128,7 +128,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_one_says_the_other_sees(
+    fn messages_arrive(
         client in prop::collection::vec(said(), 0..8),
         server in prop::collection::vec(said(), 0..8),
         sizes in prop::collection::vec(prop_oneof![1usize..200, 1usize..70_000], 1..9),
@@ -145,7 +145,7 @@ proptest! {
     }
 }
 
-/// With a large one, so that a talk comes to its end.
+/// A size, which is large once in a while so that the exchange ends.
 pub(crate) fn padded(mut sizes: Vec<usize>) -> Vec<usize> {
     sizes.extend([9000, 60_000]);
     sizes

@@ -1,4 +1,4 @@
-//! Where replies are built, and in which order they go out.
+//! Where replies are built, and in which order they are sent.
 
 use std::{ops::Range, sync::Arc};
 
@@ -6,9 +6,9 @@ use windlass_ws::{
     CloseCode, Config, Engine, EngineEvent, FrameSendError, MessageRef, Outcome, Scratch,
 };
 
-use crate::bed::{Handler, Session, masked, noise, plain, unmasked};
+use crate::fixture::{Handler, Session, masked, noise, plain, unmasked};
 
-/// Echoes everything; where the output was.
+/// Echoes everything. Returns the range of the output.
 fn echo(engine: &mut Engine, scratch: &mut Scratch, input: &mut [u8]) -> Option<Range<usize>> {
     echo_all(engine, scratch, input).in_place
 }
@@ -93,7 +93,7 @@ fn messages_that_get_no_reply_leave_no_gap() {
 }
 
 #[test]
-fn what_is_sent_keeps_the_order_of_the_calls() {
+fn output_keeps_the_order_of_the_calls() {
     let (mut engine, mut scratch) = server();
     let mut input: Vec<u8> =
         [masked(0x82, b"1"), masked(0x82, b"2"), masked(0x81, b"3"), masked(0x82, &noise(400))]
@@ -214,7 +214,7 @@ fn a_client_masks_everything_with_a_key_of_its_own() {
     let output: Vec<u8> = scratch.output(&outcome, &input).flatten().copied().collect();
     let answers = [(0x81, b"to echo".to_vec()), (0x8a, b"to answer".to_vec()), (0x82, noise(300))];
     assert_eq!(unmasked(&output), answers);
-    // Of the three, with headers of 6, 6 and 8 bytes.
+    // The keys of the three frames, whose headers have 6, 6 and 8 bytes.
     for at in [2, 2 + 4 + 7 + 2, (2 + 4 + 7) + (2 + 4 + 9) + 4] {
         keys.push(output[at..at + 4].to_vec());
     }
@@ -223,9 +223,9 @@ fn a_client_masks_everything_with_a_key_of_its_own() {
     assert_eq!(keys.len(), 7);
 }
 
-/// However a message came, what was sent while it was looked at goes out before its reply.
+/// A frame that is sent while a message is borrowed goes out before the reply to it.
 #[test]
-fn a_detached_message_is_sent_back_after_what_was_sent_meanwhile() {
+fn the_reply_to_a_detached_message_follows_earlier_output() {
     for len in [0, 20, 125, 126, 4_000, 5_000, 70_000] {
         for first in [0x81, 0x82] {
             let payload = vec![b'x'; len];

@@ -1,12 +1,12 @@
-//! However the bytes are cut, the same comes out.
+//! The division of the bytes into passes does not change the result.
 
 use proptest::prelude::*;
 
-use crate::bed::{Handler, Seen, Session, close_payload, frame, masked, noise, plain, text};
+use crate::fixture::{Handler, Seen, Session, close_payload, frame, masked, noise, plain, text};
 
 type Maker = fn(u8, &[u8]) -> Vec<u8>;
 
-/// Sessions of all kinds of messages, and what is seen of them. The frames are made by `make`.
+/// Sessions with all kinds of messages, and their events. `make` builds the frames.
 fn sessions(make: Maker) -> Vec<(Vec<u8>, Vec<Seen>)> {
     let mut sessions = Vec::new();
     let mut add = |frames: &[Vec<u8>], seen: Vec<Seen>| sessions.push((frames.concat(), seen));
@@ -25,7 +25,7 @@ fn sessions(make: Maker) -> Vec<(Vec<u8>, Vec<Seen>)> {
             vec![Seen::Binary(noise(len)), text(&"a".repeat(len)), Seen::Binary(noise(3))],
         );
     }
-    // Fragments, with control frames between them and empty ones among them.
+    // Fragments, some of them empty, with control frames between them.
     add(
         &[
             make(0x01, b"in "),
@@ -71,7 +71,7 @@ fn sessions(make: Maker) -> Vec<(Vec<u8>, Vec<Seen>)> {
             Seen::Binary(b"z".to_vec()),
         ],
     );
-    // Ends, orderly and not, and bytes after them that nobody looks at.
+    // Connections that end, and bytes after the end, which are ignored.
     for (payload, seen) in [
         (vec![], Seen::Close(None, String::new())),
         (close_payload(1000, ""), Seen::Close(Some(1000), String::new())),
@@ -104,7 +104,7 @@ fn sessions(make: Maker) -> Vec<(Vec<u8>, Vec<Seen>)> {
     sessions
 }
 
-/// Text and a key per frame of their own, for the mask must not be mixed up between frames.
+/// A frame with a key of its own, so that a key used for the wrong frame is noticed.
 fn masked_by_turns(first: u8, payload: &[u8]) -> Vec<u8> {
     let key = [first, payload.len() as u8, payload.first().copied().unwrap_or(9), 0x33];
     frame(first, Some(key), payload)

@@ -1,10 +1,10 @@
-//! What a peer can do wrong, with the code it is told and how early.
+//! Each violation of a peer: its close code, and the byte at which it is found.
 
 use windlass_ws::{CloseCode, Config, End, EngineLimits, FrameSendError, MessageRef, Violation};
 
-use crate::bed::{Handler, Seen, Session, close_payload, masked, plain};
+use crate::fixture::{Handler, Seen, Session, close_payload, masked, plain};
 
-/// For a server: bytes, and at which of them the violation is certain.
+/// For a server: bytes, the violation, and the number of bytes after which it is certain.
 fn cases() -> Vec<(Violation, Vec<u8>, usize)> {
     use Violation::*;
     let long = |len: u64| [&[0x82, 0xff][..], &len.to_be_bytes()].concat();
@@ -61,7 +61,7 @@ fn every_violation_is_answered_with_its_code_and_ends_the_connection() {
             plain(0x88, &close_payload(code_of(violation), "")),
             "{violation:?}"
         );
-        // Nothing more comes in or goes out.
+        // Nothing more is received or sent.
         let seen = session.seen.len();
         session.feed(&masked(0x82, b"after the end"));
         assert_eq!((session.seen.len(), session.output.len()), (seen, 4));
@@ -110,7 +110,7 @@ fn a_client_refuses_masked_frames_and_masks_its_answer() {
     session.feed(&masked(0x81, b"hello")[..2]);
     assert_eq!(session.end, Some(End::Failed(Violation::Masked)));
     let key = Some([0x5c; 4]);
-    assert_eq!(session.output, crate::bed::frame(0x88, key, &close_payload(1002, "")));
+    assert_eq!(session.output, crate::fixture::frame(0x88, key, &close_payload(1002, "")));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The client's side.
+//! The client's side of the handshake.
 
 use windlass_ws::handshake::{
     AcceptOptions, ClientRequest, HandshakeError, HeadLimits, HeadReader, Negotiated, Request,

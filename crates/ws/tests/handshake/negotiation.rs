@@ -3,7 +3,7 @@
 use windlass_ws::deflate::{Agreement, Compressor, DeflateConfig};
 use windlass_ws::handshake::{AcceptOptions, ClientRequest, HandshakeError, HeadLimits, Request};
 
-/// Dedicated compressors, or context would never be taken over.
+/// Dedicated compressors. Shared ones never take context over.
 const BASE: DeflateConfig = {
     let mut config = DeflateConfig::DEFAULT;
     config.compressor = Compressor::Dedicated;
@@ -25,7 +25,7 @@ fn config(
     config
 }
 
-/// Windows of server and client, and whether they forget.
+/// The windows of server and client, and whether each takes no context over.
 fn agreed(
     server_bits: u8,
     client_bits: u8,
@@ -40,7 +40,7 @@ fn agreed(
     agreement
 }
 
-/// The server's answer to these header lines: its header's value, and what it takes for agreed.
+/// The server's answer to these header lines: the header's value, and the agreement.
 fn answer(config: Option<&DeflateConfig>, offers: &[&str]) -> Option<(String, Agreement)> {
     let lines: String =
         offers.iter().map(|offer| format!("\nSec-WebSocket-Extensions: {offer}")).collect();
@@ -180,7 +180,7 @@ fn the_first_offer_that_can_be_met_is_taken() {
     }
 }
 
-/// What a client makes of the server's header.
+/// The client's agreement for this header of the server.
 fn check(config: &DeflateConfig, header: &str) -> Result<Option<Agreement>, HandshakeError> {
     let bytes = super::head(&format!(
         "HTTP/1.1 101 x\nUpgrade: websocket\nConnection: Upgrade\n\

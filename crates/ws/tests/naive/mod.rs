@@ -1,5 +1,5 @@
-//! A DEFLATE decoder after the letter of RFC 1951, bit by bit, as an oracle for the one in use: it
-//! shares no code with zlib, and it knows how far back a stream refers.
+//! A DEFLATE decoder that follows RFC 1951 bit by bit. It is an oracle for zlib-rs: it shares no code
+//! with it, and it measures how far back a stream refers.
 
 /// Everything that one side has sent so far.
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Bits<'_> {
     }
 }
 
-/// A code as (length in bits, code, symbol), found by comparing with each in turn.
+/// A code as (length in bits, code, symbol). A lookup compares with each in turn.
 struct Code(Vec<(usize, usize, usize)>);
 
 impl Code {
@@ -79,8 +79,8 @@ const DISTANCE_BASE: [usize; 30] = [
 ];
 
 impl Decoder {
-    /// One message, without the tail. `None` where it is no DEFLATE or the tail is not the end of
-    /// an empty block; the output is then of no use.
+    /// Decodes one message without the tail. `None` if it is not DEFLATE, or if the tail is not the
+    /// end of an empty block. The output is then undefined.
     pub(crate) fn message(&mut self, compressed: &[u8]) -> Option<Vec<u8>> {
         let start = self.output.len();
         let bytes = [compressed, &[0, 0, 0xff, 0xff]].concat();

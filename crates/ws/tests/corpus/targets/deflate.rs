@@ -1,12 +1,12 @@
-//! permessage-deflate: what one side compresses the other reads, whoever shares what, and nothing
-//! that a peer makes up does harm.
+//! permessage-deflate: each side reads the other's messages, whichever state is shared, and invalid
+//! data does no harm.
 
 use windlass_ws::Violation;
 use windlass_ws::deflate::{Agreement, Codec, CodecPool, Compressor, DeflateConfig};
 
 use super::input::Input;
 
-/// What a decompressor may hold for a message that it refuses: a `Vec` doubles.
+/// The most memory for a message that the decompressor rejects: a `Vec` doubles.
 const SLACK: usize = 1 << 17;
 
 pub(crate) fn run(data: &[u8]) {
@@ -18,7 +18,7 @@ pub(crate) fn run(data: &[u8]) {
     }
 }
 
-/// Agreements and wishes that go together.
+/// An agreement with matching settings.
 pub(crate) fn agreement(input: &mut Input<'_>) -> (Agreement, DeflateConfig) {
     let flags = input.byte();
     let bits = input.byte();
@@ -39,7 +39,7 @@ pub(crate) fn agreement(input: &mut Input<'_>) -> (Agreement, DeflateConfig) {
     (agreement, config)
 }
 
-/// Bytes of a peer's: they are read or refused, and never take more room than they may.
+/// Any bytes from a peer are read or rejected, and never take more memory than the limit.
 fn made_up(input: &mut Input<'_>) {
     let (agreement, config) = agreement(input);
     let mut codec = Codec::new(input.byte() % 2 == 0, &agreement, &config);
@@ -76,8 +76,8 @@ struct Pair {
     client: Codec,
 }
 
-/// Messages of several connections, in both directions and any order, each over the threads' shared
-/// state.
+/// Messages of several connections, in both directions and any order. All connections of a thread
+/// share its pool.
 fn round_trips(input: &mut Input<'_>) {
     let mut pairs: Vec<Pair> = (0..1 + input.byte() % 3)
         .map(|_| {

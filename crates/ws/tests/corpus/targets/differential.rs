@@ -1,6 +1,6 @@
-//! The same bytes for tungstenite and for us: the same messages come out, and the same verdict.
+//! tungstenite and this crate get the same bytes. They yield the same messages and the same verdict.
 //!
-//! What differs on purpose is listed at [`agree`].
+//! The intended differences are listed at [`agree`].
 
 use std::{
     io::{self, Cursor, Read, Write},
@@ -20,7 +20,7 @@ use super::{
     stream,
 };
 
-/// Limits that streams of a fuzzer's size reach.
+/// Limits that a fuzzer's stream can reach.
 const FRAME_MAX: usize = 20_000;
 const MESSAGE_MAX: usize = 30_000;
 
@@ -53,7 +53,7 @@ pub(crate) fn run(data: &[u8]) {
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// It has not; more bytes are awaited.
+    /// It has not ended and waits for more bytes.
     Open,
     /// By the peer's Close frame.
     Closed,
@@ -65,9 +65,9 @@ enum Fault {
     Protocol,
     Utf8,
     TooBig,
-    /// A length in more bytes than it needs, or that a control frame may need.
+    /// A length in more bytes than necessary, or too long for a control frame.
     Length,
-    /// A Close frame with a code that must not travel.
+    /// A Close frame with a code that must not be sent.
     Code,
 }
 
@@ -83,16 +83,17 @@ impl Verdict {
     }
 }
 
-/// Panics unless both agree. These are the differences that are meant:
+/// Panics unless both agree. These differences are intended:
 ///
-/// 1. Tungstenite looks at a frame when all of it has come, we at each byte: where it still waits,
-///    we may have found a fault, and we may report the first fault of a frame where it reports
-///    another.
-/// 2. It takes lengths in more bytes than they need (RFC 6455 section 5.2 forbids them), those of
-///    control frames too, so after one of those nothing can be compared.
-/// 3. A Close frame with a code that must not travel is a Close frame with code 1002 to it, and a
-///    violation with code 1002 to us. Or one with a bad reason, which it looks at first.
-/// 4. Code 1014 was registered after it was written, and counts as one that must not travel there.
+/// 1. tungstenite checks a frame when it is complete; this crate checks each byte. This crate may
+///    report a fault while tungstenite still waits, and may report another fault of the same frame.
+/// 2. tungstenite accepts lengths in more bytes than necessary, also in control frames. RFC 6455
+///    section 5.2 forbids them. Nothing can be compared after one of those.
+/// 3. For a close code that must not be sent, tungstenite yields a Close frame with code 1002, and
+///    this crate a violation with code 1002. If the reason is not UTF-8 too, tungstenite reports that
+///    first.
+/// 4. tungstenite does not know code 1014, which was registered later. It counts as one that must not
+///    be sent.
 fn agree(ours: &[Seen], our_verdict: Verdict, theirs: &[Seen], their_verdict: Verdict) {
     let told = || {
         format!("ours: {our_verdict:?} after {ours:?}; theirs: {their_verdict:?} after {theirs:?}")
@@ -126,7 +127,7 @@ fn agree(ours: &[Seen], our_verdict: Verdict, theirs: &[Seen], their_verdict: Ve
     }
 }
 
-/// What tungstenite, as a server, makes of these bytes.
+/// The messages and the verdict of tungstenite, as a server.
 fn tungstenite(bytes: &[u8]) -> (Vec<Seen>, Verdict) {
     let config = WebSocketConfig::default()
         .max_frame_size(Some(FRAME_MAX))
@@ -156,7 +157,7 @@ fn tungstenite(bytes: &[u8]) -> (Vec<Seen>, Verdict) {
 fn verdict_of(error: &Error) -> Verdict {
     match error {
         Error::ConnectionClosed => Verdict::Closed,
-        // The end of the bytes, in a frame or between two.
+        // The bytes end, within a frame or between two.
         Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Verdict::Open,
         Error::Protocol(_) => Verdict::Failed(Fault::Protocol),
         Error::Utf8(_) => Verdict::Failed(Fault::Utf8),
@@ -165,7 +166,7 @@ fn verdict_of(error: &Error) -> Verdict {
     }
 }
 
-/// A socket from which bytes come, and which takes everything.
+/// A socket that yields these bytes and discards what is written.
 #[derive(Debug)]
 struct Received<'a>(Cursor<&'a [u8]>);
 

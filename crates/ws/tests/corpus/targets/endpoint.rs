@@ -1,4 +1,4 @@
-//! An engine at work: bytes go in, in pieces; what it saw and what it sent are written down.
+//! Runs an engine: feeds it bytes in pieces, and records its events and its output.
 
 use std::{cell::Cell, sync::Arc};
 
@@ -19,15 +19,15 @@ pub(crate) enum Seen {
     Violation(Violation),
 }
 
-/// What a handler does with a message.
+/// How a handler reacts to a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reaction {
     Ignore,
-    /// Sends it back, out of the received bytes where that can be.
+    /// Sends it back, in place if possible.
     Reply,
-    /// Sends something else while it looks at the message.
+    /// Sends something else while the message is borrowed.
     Other,
-    /// Sends something else and then the message, from a copy.
+    /// Sends something else and then a copy of the message.
     Both,
     Ping,
     Close,
@@ -46,18 +46,18 @@ impl Reaction {
     }
 }
 
-/// What is sent by [`Reaction::Other`].
+/// The text that [`Reaction::Other`] sends.
 pub(crate) const OTHER: &str = "something else";
 
-/// An engine and what became of it.
+/// An engine with its recorded events and output.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) engine: Engine,
     pub(crate) seen: Vec<Seen>,
-    /// Everything it sent that has not been taken.
+    /// Output that was not taken yet.
     pub(crate) sent: Vec<u8>,
     pub(crate) end: Option<End>,
-    /// One reaction per message, for ever.
+    /// One reaction per message; they repeat.
     reactions: Vec<u8>,
     messages: usize,
 }
@@ -72,7 +72,7 @@ impl Endpoint {
         Self::new(Engine::new(config), reactions)
     }
 
-    /// Feeds bytes in pieces, until they or the connection end.
+    /// Feeds bytes in pieces, until the bytes or the connection end.
     pub(crate) fn feed(&mut self, bytes: &[u8], cuts: &mut Cuts, scratch: &mut Scratch) {
         let mut rest = bytes;
         while !rest.is_empty() && self.end.is_none() {
@@ -129,7 +129,7 @@ impl Endpoint {
                     Seen::Close(close.code.map(CloseCode::get), close.reason.to_owned())
                 }
                 EngineEvent::Violation(violation) => Seen::Violation(violation),
-                other => panic!("an event that nobody knows: {other:?}"),
+                other => panic!("unknown event: {other:?}"),
             };
             self.seen.push(seen);
         }
@@ -176,14 +176,14 @@ fn next_reaction(reactions: &[u8], messages: &mut usize) -> Reaction {
     reaction
 }
 
-/// A handler may have closed before; anything else would be a fault.
+/// A handler may have closed the connection before. Any other error is a fault.
 fn ignore_closed(outcome: Result<(), FrameSendError>) {
     if let Err(error) = outcome {
         assert_eq!(error, FrameSendError::Closed);
     }
 }
 
-/// Masking keys for clients: all different, the same in each run.
+/// Masking keys for clients: all different, and the same in each run.
 pub(crate) fn entropy(bytes: &mut [u8]) {
     thread_local!(static STATE: Cell<u64> = const { Cell::new(1) });
     for byte in bytes {

@@ -1,4 +1,4 @@
-//! Headers, masks and UTF-8, each beside a plain twin.
+//! Headers, masks and UTF-8, each compared with a simple implementation.
 
 use windlass_ws::{FrameHeader, HEADER_LEN_MAX, Utf8Validator, mask};
 
@@ -14,8 +14,8 @@ pub(crate) fn run(data: &[u8]) {
     }
 }
 
-/// What parses is written back as it was, and is awaited at every shorter length; what is refused
-/// stays refused.
+/// A parsed header encodes to the same bytes, and every shorter length needs more bytes. An error
+/// stays an error when more bytes follow.
 fn header(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(HEADER_LEN_MAX)];
     match FrameHeader::parse(bytes) {
@@ -46,7 +46,7 @@ fn header(bytes: &[u8]) {
     }
 }
 
-/// The same as one byte after another, at every alignment.
+/// The result is the same as byte by byte, at every alignment.
 fn masking(input: &mut Input<'_>) {
     let offset = usize::from(input.byte() % 64);
     let key = [input.byte(), input.byte(), input.byte(), input.byte()];
@@ -60,8 +60,8 @@ fn masking(input: &mut Input<'_>) {
     assert_eq!(masked, original);
 }
 
-/// The same verdict as the standard library's, in pieces, and never later than with the piece whose
-/// end cannot be the beginning of anything valid.
+/// The verdict on pieces is that of the standard library. It comes no later than with the first
+/// piece after which no further bytes can make the text valid.
 fn utf8(input: &mut Input<'_>) {
     let mut cuts = Cuts::new(input);
     let text = if input.byte() % 2 == 0 { input.rest().to_vec() } else { input.payload() };
@@ -70,7 +70,7 @@ fn utf8(input: &mut Input<'_>) {
     while end < text.len() {
         let start = end;
         end += cuts.next(text.len() - start);
-        // The library says of invalid text whether more could make it valid.
+        // For invalid text, the library reports whether further bytes could make it valid.
         let is_hopeless =
             std::str::from_utf8(&text[..end]).is_err_and(|error| error.error_len().is_some());
         let pushed = validator.push(&text[start..end]);

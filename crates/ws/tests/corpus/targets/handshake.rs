@@ -1,5 +1,5 @@
-//! Heads of requests and responses: read at once and in pieces, beside httparse, and from one end
-//! to the other.
+//! Heads of requests and responses: read at once, in pieces, by httparse, and exchanged between both
+//! ends.
 
 use windlass_ws::{
     deflate::{Compressor, DeflateConfig},
@@ -11,7 +11,7 @@ use windlass_ws::{
 
 use super::input::{Cuts, Input};
 
-/// The key of the example in RFC 6455, which the made-up requests have.
+/// The key of the example in RFC 6455. All generated requests have it.
 const KEY: [u8; 16] = *b"the sample nonce";
 
 pub(crate) fn run(data: &[u8]) {
@@ -33,7 +33,7 @@ pub(crate) fn run(data: &[u8]) {
     }
 }
 
-/// What is looked at of a request.
+/// The parts of a request that are compared.
 type Told = (usize, String, String, Vec<(String, Vec<u8>)>, BodyLength);
 
 fn tell(request: &Request<'_>, len: usize) -> Told {
@@ -42,7 +42,7 @@ fn tell(request: &Request<'_>, len: usize) -> Told {
     (len, request.method().to_owned(), request.target().to_owned(), headers, request.body())
 }
 
-/// Lines of requests, good and bad; what a fuzzer would find slowly.
+/// Valid and invalid request lines that a fuzzer would take long to find.
 fn made_up(input: &mut Input<'_>) -> Vec<u8> {
     const LINES: [&str; 32] = [
         "Host: example.org",
@@ -92,7 +92,7 @@ fn made_up(input: &mut Input<'_>) -> Vec<u8> {
     let first = input.byte();
     text.push_str(FIRST[usize::from(first) % FIRST.len()]);
     text.push_str("\r\n");
-    // The five that make an upgrade, mostly.
+    // Usually the five lines of an upgrade.
     let some = if first & 0x80 == 0 { 5 } else { 0 };
     for line in &LINES[..some] {
         text.push_str(line);
@@ -105,7 +105,7 @@ fn made_up(input: &mut Input<'_>) -> Vec<u8> {
     }
     text.push_str("\r\n");
     let mut bytes = text.into_bytes();
-    // A few bytes are others.
+    // Changes a few bytes.
     for _ in 0..input.byte() % 4 {
         let at = input.number() % bytes.len();
         bytes[at] = input.byte();
@@ -131,8 +131,8 @@ fn request(bytes: &[u8], cuts: &mut Cuts) {
     }
 }
 
-/// Feeds a reader with pieces until something comes out, and tells how many bytes had gone in
-/// before the last one.
+/// Feeds a reader with pieces until it returns a result. Also returns how many bytes it took before
+/// the last piece.
 fn in_pieces<T, E>(
     bytes: &[u8],
     cuts: &mut Cuts,
@@ -151,8 +151,8 @@ fn in_pieces<T, E>(
     Ok(None)
 }
 
-/// Versions 1.2 to 1.9 are read as 1.1 (RFC 9110 section 2.5), which httparse does not do: for it
-/// they are changed.
+/// Versions 1.2 to 1.9 are read as 1.1 (RFC 9110 section 2.5). httparse rejects them, so it gets 1.1
+/// instead.
 fn as_1_1(head: &[u8]) -> Vec<u8> {
     let mut head = head.to_vec();
     let start =
@@ -162,8 +162,7 @@ fn as_1_1(head: &[u8]) -> Vec<u8> {
     head
 }
 
-/// What is accepted has no second reading: httparse sees the same, and no value has anything that
-/// ends a line.
+/// httparse reads an accepted head in the same way, and no value contains a line end.
 fn good_request(request: &Request<'_>, head: &[u8]) {
     let head = &as_1_1(head)[..];
     let mut slots = [httparse::EMPTY_HEADER; 64];
@@ -201,8 +200,8 @@ fn good_request(request: &Request<'_>, head: &[u8]) {
     assert_eq!(response.header("sec-websocket-protocol"), protocol);
 }
 
-/// The answer to what is refused is a whole response, with a body as long as it says, after which
-/// the connection ends.
+/// The answer to a rejected request is a complete response. Its body has the announced length, and
+/// the connection ends after it.
 fn rejected(rejection: Rejection) {
     let mut answer = Vec::new();
     rejection.write(&mut answer);
@@ -218,7 +217,7 @@ fn rejected(rejection: Rejection) {
     );
 }
 
-/// A response of anybody's, as the answer to a request of ours.
+/// Any response, checked as the answer to a client's request.
 fn response(bytes: &[u8], cuts: &mut Cuts) {
     let limits = HeadLimits::DEFAULT;
     let config = DeflateConfig::DEFAULT;
@@ -250,14 +249,13 @@ fn wishes(input: &mut Input<'_>) -> DeflateConfig {
     config.server_no_context_takeover = flags & 1 != 0;
     config.client_no_context_takeover = flags & 2 != 0;
     config.compressor = if flags & 4 != 0 { Compressor::Dedicated } else { Compressor::Shared };
-    // Numbers out of range count as the nearest one in range.
+    // Numbers out of range are clamped.
     config.server_max_window_bits = bits & 15;
     config.client_max_window_bits = bits >> 4;
     config
 }
 
-/// Our client and our server: whatever each of them wants, they understand each other and agree on
-/// the same.
+/// This crate's client and server agree on the same parameters, whatever their settings are.
 fn round_trip(input: &mut Input<'_>) {
     let what = input.byte();
     let (of_client, of_server) = (wishes(input), wishes(input));
@@ -274,7 +272,7 @@ fn round_trip(input: &mut Input<'_>) {
     }
     let name = format!("x-{}", what >> 4);
     let value = input.text();
-    // A value that breaks lines is refused, and nothing is written.
+    // A value with a line end is rejected, and nothing is written.
     let request = request.header(&name, &value);
     let mut bytes = Vec::new();
     if request.write(&mut bytes).is_err() {

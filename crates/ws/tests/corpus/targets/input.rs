@@ -1,9 +1,9 @@
-//! Operations out of bytes.
+//! Turns a fuzzer's bytes into operations.
 //!
-//! The fuzzer changes bytes; programs are made of them here, in a way that is ours to keep: a
-//! corpus that is committed must mean the same next year. Where the bytes end, everything is zero.
+//! Committed corpora depend on this mapping, so it must not change. Past the end of the bytes, every
+//! value is zero.
 
-/// What is left of a fuzzer's input.
+/// The unread rest of a fuzzer's input.
 #[derive(Debug)]
 pub(crate) struct Input<'a> {
     rest: &'a [u8],
@@ -39,19 +39,19 @@ impl<'a> Input<'a> {
         bytes
     }
 
-    /// Everything that is left.
+    /// All remaining bytes.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    /// A payload: bytes as they are, or many that are made of few.
+    /// A payload: literal bytes, or a long one generated from a few bytes.
     pub(crate) fn payload(&mut self) -> Vec<u8> {
         let kind = self.byte();
         let count = self.number();
         match kind % 4 {
             0 => self.bytes(count).to_vec(),
             1 => vec![b'a' + kind % 16; count],
-            // Text in which every place can be told from its neighbours, and pieces end within
+            // Text without repetition nearby, so that a shift is noticed. Pieces end within
             // characters.
             2 => "aé€😀-"
                 .bytes()
@@ -74,13 +74,13 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Text: a payload, with what is not UTF-8 replaced.
+    /// Text: a payload whose invalid UTF-8 is replaced.
     pub(crate) fn text(&mut self) -> String {
         String::from_utf8_lossy(&self.payload()).into_owned()
     }
 }
 
-/// How bytes are cut into pieces: the lengths repeat for ever.
+/// How bytes are cut into pieces. The lengths repeat.
 #[derive(Clone, Debug)]
 pub(crate) struct Cuts {
     lengths: Vec<usize>,
@@ -88,7 +88,7 @@ pub(crate) struct Cuts {
 }
 
 impl Cuts {
-    /// Up to four lengths from the input; none is a single piece.
+    /// Up to four lengths from the input. No length means a single piece.
     pub(crate) fn new(input: &mut Input<'_>) -> Self {
         let count = input.byte() % 5;
         let lengths = (0..count).map(|_| input.number().max(1)).collect();
@@ -105,7 +105,7 @@ impl Cuts {
         Self { lengths: Vec::new(), next: 0 }
     }
 
-    /// The length of the next piece of so many bytes.
+    /// The length of the next piece, at most `available`.
     pub(crate) fn next(&mut self, available: usize) -> usize {
         let Some(&length) = self.lengths.get(self.next) else { return available };
         self.next = (self.next + 1) % self.lengths.len();

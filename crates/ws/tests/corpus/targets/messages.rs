@@ -1,4 +1,4 @@
-//! What a client sends to a server: however it is cut, the same comes of it.
+//! A client's bytes give the same result, however they are cut.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) fn run(data: &[u8]) {
     }
 }
 
-/// The default limits, or small ones that streams of a fuzzer's size reach.
+/// The default limits, or small ones that a fuzzer's stream can reach.
 fn limits(input: &mut Input<'_>) -> EngineLimits {
     let mut limits = EngineLimits::DEFAULT;
     let which = input.byte();
@@ -65,14 +65,14 @@ fn compare(
     check_buffer(&cut, config);
 }
 
-/// An engine holds no more than has come, within its limits and a `Vec`'s doubling.
+/// An engine holds no more than it received, within its limits and the growth of a `Vec`.
 fn check_buffer(endpoint: &Endpoint, config: &Config) {
     let most = config.limits.message_max.saturating_mul(2).saturating_add(4096);
     assert!(endpoint.engine.buffered() <= most, "{} bytes are held", endpoint.engine.buffered());
 }
 
-/// What a server sends is whole frames, unmasked, none of them in fragments, and nothing after a
-/// Close; every ping before it was answered.
+/// A server sends complete, unmasked, unfragmented frames. It sends nothing after a Close frame, and
+/// it answers every ping before that.
 fn check_output(endpoint: &Endpoint) {
     let mut rest = &endpoint.sent[..];
     let mut pongs = Vec::new();

@@ -1,7 +1,7 @@
-//! The fuzz targets: functions from bytes that panic when something is wrong.
+//! The fuzz targets: functions that take bytes and panic on a fault.
 //!
-//! The workspace `fuzz` runs them under libFuzzer, the test program `corpus` with every file of the
-//! committed corpora.
+//! The workspace `fuzz` runs them under libFuzzer. The test program `corpus` runs them with every
+//! file of the committed corpora.
 
 mod deflate;
 mod differential;
@@ -13,10 +13,10 @@ mod messages;
 mod session;
 mod stream;
 
-/// A target: takes what the fuzzer has made.
+/// A target takes the fuzzer's bytes.
 pub(crate) type Target = fn(&[u8]);
 
-/// Every target by name, which is also that of its corpus.
+/// Every target by name. Its corpus has the same name.
 pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("deflate", deflate::run),
     ("differential", differential::run),
@@ -30,7 +30,7 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
 ///
 /// # Panics
 ///
-/// If there is none.
+/// If there is no such target.
 pub(crate) fn named(name: &str) -> Target {
     let found = TARGETS.iter().find(|(other, _)| *other == name);
     found.unwrap_or_else(|| panic!("no target {name}")).1

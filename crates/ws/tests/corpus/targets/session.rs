@@ -1,6 +1,5 @@
-//! Two engines in memory: a client and a server send, answer, ping and close, while the bytes
-//! between them come in pieces of any length. What one says the other hears, in order, up to the
-//! end.
+//! A client and a server in memory send, answer, ping and close. The bytes between them arrive in
+//! pieces of any length. Each side receives what the other sent, in order, up to the end.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -24,26 +23,26 @@ pub(crate) fn run(data: &[u8]) {
 /// One direction.
 #[derive(Debug, Default)]
 struct Direction {
-    /// Bytes under way.
+    /// Bytes in flight.
     bytes: VecDeque<u8>,
-    /// Messages that were sent and have not been seen at the other end.
+    /// Messages that were sent but not received.
     messages: VecDeque<Seen>,
-    /// Pings that were sent, and have not been seen.
+    /// Pings that were sent but not received.
     pings: VecDeque<Vec<u8>>,
-    /// Pings that were seen at the other end, whose pongs have not come back.
+    /// Pings that were received but whose pongs were not.
     pongs: VecDeque<Vec<u8>>,
-    /// What the sender's Close frame said.
+    /// The contents of the sender's Close frame.
     close: Option<(u16, String)>,
 }
 
-/// Side 0 is the client, side 1 the server; direction N is what side N sends.
+/// Side 0 is the client, side 1 the server. Direction N carries the bytes of side N.
 struct Session {
     sides: [Endpoint; 2],
     directions: [Direction; 2],
-    /// How far each side's events have been checked.
+    /// How many events of each side have been checked.
     checked: [usize; 2],
     scratches: [Scratch; 2],
-    /// Both ends in one thread, which have one scratch.
+    /// The scratch of the thread, which both ends share.
     is_shared: bool,
     reactions: Vec<u8>,
     reacted: usize,
@@ -63,7 +62,7 @@ impl Session {
         let reactions: Vec<u8> = (0..3).map(|_| input.byte()).collect();
         let [client, server] = engines;
         Self {
-            // The client only listens, or two echoes would never end.
+            // The client sends no replies, because two echoes would never end.
             sides: [Endpoint::new(client, &[0]), Endpoint::new(server, &reactions)],
             directions: Default::default(),
             checked: [0; 2],
@@ -83,7 +82,7 @@ impl Session {
             3 => self.send(side, &Seen::Text(input.text())),
             4 | 5 => self.send(side, &Seen::Binary(input.payload())),
             6 => self.ping(side, &input.payload()),
-            // Rarely, or sessions would be short.
+            // Rare, because it ends the session.
             _ if what >> 4 == 15 => {
                 self.close(side, 1000 + u16::from(input.byte() % 4), &input.text())
             }
@@ -133,7 +132,7 @@ impl Session {
         }
     }
 
-    /// Brings bytes from `side` to the other one, whose answers are under way then.
+    /// Delivers bytes from `side` to the other one, and puts its answers in flight.
     fn deliver(&mut self, side: usize, count: usize) {
         let count = count.min(self.directions[side].bytes.len());
         let bytes: Vec<u8> = self.directions[side].bytes.drain(..count).collect();
@@ -146,7 +145,7 @@ impl Session {
         self.check(other);
     }
 
-    /// Compares what `side` has seen since the last time with what the other one has sent.
+    /// Compares the new events of `side` with what the other side has sent.
     fn check(&mut self, side: usize) {
         let other = 1 - side;
         for index in self.checked[side]..self.sides[side].seen.len() {
@@ -164,7 +163,7 @@ impl Session {
                     assert_eq!(Some(payload), direction.pings.pop_front().as_ref(), "side {side}");
                     direction.pongs.push_back(payload.clone());
                 }
-                // A ping that comes after one's own Close frame is not answered.
+                // After its own Close frame, a side answers no ping.
                 Seen::Pong(payload) => {
                     assert_eq!(
                         Some(payload),
@@ -179,7 +178,7 @@ impl Session {
         self.checked[side] = self.sides[side].seen.len();
     }
 
-    /// The server's handler does something with each message, unless it has closed.
+    /// The server's handler reacts to each message, unless it has closed.
     fn expect_reaction(&mut self, seen: &Seen) {
         let reaction = Reaction::new(self.reactions[self.reacted % self.reactions.len()]);
         self.reacted += 1;
@@ -200,7 +199,7 @@ impl Session {
         }
     }
 
-    /// The Close frame is the one that was sent, or the echo of one's own.
+    /// The Close frame is the one that was sent, or the echo of this side's own.
     fn check_close(&mut self, side: usize, code: Option<u16>, reason: &str) {
         let other = 1 - side;
         assert!(
@@ -214,7 +213,7 @@ impl Session {
             (None, Some((own, _))) => {
                 assert_eq!(code, Some(*own), "side {side}: the answer has the same code")
             }
-            (None, None) => panic!("side {side} sees a Close frame that nobody has sent"),
+            (None, None) => panic!("side {side} sees a Close frame that was not sent"),
         }
         let answers = self.directions[side].close.is_none();
         if answers {
@@ -223,7 +222,7 @@ impl Session {
         assert_eq!(self.sides[side].end, Some(End::Closed), "both Close frames are out");
     }
 
-    /// Delivers everything, closes if nobody has, and checks that nothing is left.
+    /// Delivers everything, closes if neither side has, and checks that nothing remains.
     fn finish(mut self) {
         self.settle();
         self.close(0, 1000, "that is all");

@@ -1,14 +1,14 @@
-//! What a client might send: frames that are right, nearly right and wrong.
+//! Bytes that a client might send: valid, almost valid and invalid frames.
 
 use windlass_ws::{FrameHeader, HEADER_LEN_MAX, Opcode};
 
 use super::input::Input;
 
-/// The most bytes of a stream, so that one input takes a millisecond and no second.
+/// The longest stream, in bytes. One input then takes about a millisecond.
 const LEN_MAX: usize = 1 << 20;
 
-/// Bytes as a client sends them after the handshake. The first byte says whether they stand in the
-/// input as they are.
+/// Bytes that a client sends after the handshake. The first byte of the input selects whether the
+/// rest is used literally.
 pub(crate) fn client_bytes(input: &mut Input<'_>) -> Vec<u8> {
     if input.byte() % 4 == 0 {
         return input.rest().to_vec();
@@ -47,14 +47,13 @@ fn push_frame(input: &mut Input<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&head[..len]);
     out.extend(payload.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key));
-    // One frame in eight is touched afterwards, which is how those come about that no encoder
-    // makes.
+    // One frame in eight is changed afterwards. This gives frames that no encoder produces.
     if what >> 5 == 7 {
         damage(input, &mut out[start..], len);
     }
 }
 
-/// A code, mostly one that may travel, and a reason; or anything.
+/// A code, usually one that can be sent, and a reason; or any payload.
 fn close_payload(input: &mut Input<'_>) -> Vec<u8> {
     const CODES: [u16; 16] = [
         1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1011, 1014, 1015, 1016, 2999, 3000, 4999,

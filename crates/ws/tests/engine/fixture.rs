@@ -1,4 +1,4 @@
-//! Frames written by hand, and a handler that notes what it sees.
+//! Frames written byte by byte, and a handler that records its events.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use windlass_ws::{
 
 pub(crate) const KEY: [u8; 4] = [0xa1, 0x02, 0xc3, 0x7f];
 
-/// What an event said.
+/// A copy of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     Text(String),
@@ -24,7 +24,7 @@ pub(crate) fn text(text: &str) -> Seen {
     Seen::Text(text.to_owned())
 }
 
-/// A frame, by the letter of RFC 6455 section 5.2: first byte, masked or not, payload.
+/// A frame as RFC 6455 section 5.2 defines it: the first byte, masked or unmasked, the payload.
 pub(crate) fn frame(first: u8, key: Option<[u8; 4]>, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     let masked = if key.is_some() { 0x80 } else { 0 };
@@ -65,18 +65,18 @@ pub(crate) fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 151 + at / 251 * 7 + 13) as u8).collect()
 }
 
-/// What the handler does with messages.
+/// How the handler reacts to messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handler {
     /// Sends them back.
     Echo,
-    /// Looks at them.
+    /// Only reads them.
     Silent,
-    /// By turns: sends them back, sends something else, looks, pings.
+    /// By turns: sends them back, sends something else, only reads, pings.
     Mixed,
 }
 
-/// One end, with all that came out of it.
+/// One end of a connection, with its recorded events and output.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) engine: Engine,
@@ -95,7 +95,7 @@ impl Session {
 
     pub(crate) fn with(engine: Engine, handler: Handler) -> Self {
         let (seen, output, mut scratch) = (Vec::new(), Vec::new(), Scratch::new());
-        // From here on control frames are counted.
+        // Enables the limit of control frames.
         scratch.set_second(0);
         Self { engine, scratch, handler, seen, output, end: None, turns: 0 }
     }
@@ -108,7 +108,7 @@ impl Session {
         Self::new(Config::client(entropy), handler)
     }
 
-    /// One pass over what came.
+    /// Runs one pass over received bytes.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         let mut input = bytes.to_vec();
         let mut pass = self.engine.process(&mut input, &mut self.scratch);
@@ -137,7 +137,7 @@ impl Session {
         assert_eq!(self.engine.end(), outcome.end);
     }
 
-    /// A pass for each piece.
+    /// Runs a pass over each piece.
     pub(crate) fn feed_all<'a>(mut self, pieces: impl IntoIterator<Item = &'a [u8]>) -> Self {
         for piece in pieces {
             self.feed(piece);
@@ -145,13 +145,13 @@ impl Session {
         self
     }
 
-    /// What can be compared.
+    /// The parts of the result that are compared.
     pub(crate) fn result(&self) -> (&[Seen], &[u8], Option<End>) {
         (&self.seen, &self.output, self.end)
     }
 }
 
-/// Of one value, so that what goes out depends on nothing but what is sent.
+/// A constant, so that the output depends only on what is sent.
 pub(crate) fn entropy(bytes: &mut [u8]) {
     bytes.fill(0x5c);
 }
@@ -185,7 +185,7 @@ pub(crate) fn handle(
             let result = match handler {
                 Handler::Silent => Ok(()),
                 _ if !other => {
-                    // It may be changed before it goes back.
+                    // A handler may change the bytes before it sends them back.
                     if let (Handler::Mixed, Some(first)) = (handler, message.first_mut()) {
                         *first = first.wrapping_add(1);
                     }
@@ -214,7 +214,7 @@ pub(crate) fn handle(
     }
 }
 
-/// A client's bytes as its own engine sends them.
+/// The frames that an engine sent: first byte and unmasked payload.
 pub(crate) fn unmasked(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut frames = Vec::new();
     while !bytes.is_empty() {
