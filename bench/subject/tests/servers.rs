@@ -6,6 +6,8 @@ mod rings;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use windlass_bench_driver::protocol::{Case, Content, Outcome, Reply, Request, Server};
 
@@ -192,6 +194,46 @@ fn idle_connections_take_memory_that_can_be_seen() {
             }
             reply => panic!("{reply:?}"),
         }
+    }
+}
+
+/// `windlass-bench` ends servers by SIGTERM. valgrind does not interrupt io_uring_enter(2).
+#[test]
+fn servers_under_valgrind_end_at_sigterm() {
+    let name = "servers_under_valgrind_end_at_sigterm";
+    if !Command::new("valgrind").arg("--version").output().is_ok_and(|out| out.status.success()) {
+        let line = format!("skipped here: {name}: valgrind is not installed\n");
+        return std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    let servers = [
+        (FLOOR, "epoll"),
+        (WINDLASS, "epoll"),
+        (WINDLASS, "poll"),
+        (FLOOR_RING, "uring"),
+        (WINDLASS, "uring"),
+    ];
+    let has_rings = rings::are_to_be_had(name);
+    for (program, backend) in servers.iter().filter(|(_, backend)| has_rings || *backend != "uring")
+    {
+        let mut command = Command::new("valgrind");
+        command.args(["--tool=none", "-q", program, "echo"]);
+        if *program == WINDLASS {
+            command.args(["--backend", backend]);
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("valgrind is there");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).unwrap();
+        let said: Server = serde_json::from_str(&line).unwrap();
+        let process = said.process.to_string();
+        let kill = |signal| Command::new("kill").args([signal, &process]).status().unwrap();
+        assert!(kill("-TERM").success());
+        let (sender, ended) = channel();
+        std::thread::spawn(move || sender.send(child.wait().is_ok()));
+        let in_time = ended.recv_timeout(Duration::from_secs(20));
+        if in_time.is_err() {
+            kill("-KILL");
+        }
+        assert_eq!(in_time, Ok(true), "{program} on {backend}");
     }
 }
 

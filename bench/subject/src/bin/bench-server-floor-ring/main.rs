@@ -1,98 +1,90 @@
-//! The least that a server can do on an io_uring(7): the floor of the other directory, with
-//! receives that repeat by themselves and sends that go out with the wait.
+//! The minimum that a server must do on an io_uring(7): `bench-server-floor` with multishot
+//! receives, and sends that are submitted with the wait.
 //!
-//! One receive for each connection, which takes buffers from a row; a lone frame is answered from
-//! where it was received, what else is sent from an arena. All that a wait has brought is answered
-//! with the next one, and then the buffers go back.
+//! 1. Each connection has one receive, which takes buffers from a provided-buffer ring.
+//! 2. A single frame is answered from its receive buffer. All other output is copied to an arena.
+//! 3. All completions of one wait are a batch. The answers to a batch are submitted with the next
+//!    wait, and then its buffers are returned to the kernel.
 
 #![deny(unsafe_code)]
 
-#[path = "../bench-server-floor/frames.rs"]
-mod frames;
-#[path = "../bench-server-floor/handshake.rs"]
-mod handshake;
 mod ring;
-#[path = "../bench-server-floor/table.rs"]
-mod table;
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd};
 use std::process::ExitCode;
 
-use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
+use windlass::{Signal, SignalSet};
 use windlass_bench_driver::Error;
-use windlass_bench_driver::server::{ANY_PORT, Mode, Settings, announce};
+use windlass_bench_driver::server::{Mode, Settings, announce};
+use windlass_bench_subject::floor::{
+    self, BUFFER_BYTES,
+    conn_table::{ConnTable, Connection, Role},
+    frames::{self, Echoed, Output},
+    handshake, send_now,
+};
 
-use ring::{Came, Ring};
-use table::{Connection, Role, Table};
+use ring::{Completion, Ring};
 
-/// Room for a frame that came in pieces, and for what is sent at once.
-const BUFFER_BYTES: usize = 256 * 1024;
-
-/// Longer answers are sent at once, while they are in the processor's cache.
+/// Longer answers are sent without the ring, while they are in the processor's cache.
 const QUEUED_MAX: usize = 8 << 10;
 
 fn main() -> ExitCode {
-    match Settings::take().and_then(serve) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    floor::run(serve)
 }
 
 struct Floor {
     mode: Mode,
     ring: Ring,
-    table: Table,
-    /// By descriptor: in which batch it was sent to last. Two sends at a time would mix their
-    /// bytes.
+    table: ConnTable,
+    /// The batch of the last send, by descriptor. Two sends in one batch would mix their bytes.
     sent_in: Vec<u64>,
     batch: u64,
-    /// What came before the end of a frame, with the end.
+    /// A frame that was received in pieces, and the bytes after it.
     whole: Vec<u8>,
-    out: frames::Out,
+    output: Output,
 }
 
 fn serve(settings: Settings) -> Result<(), Error> {
-    let listener = std::net::TcpListener::bind(ANY_PORT)?;
-    rustix::net::listen(&listener, 4096)?;
-    let mut ring = Ring::new()?;
+    // valgrind does not interrupt io_uring_enter(2) for a signal, so SIGTERM must be a completion.
+    let terminate = SignalSet::new([Signal::TERM])?;
+    let listener = floor::listen()?;
+    let mut ring = Ring::new(terminate.as_fd())?;
     ring.accept(listener.as_raw_fd());
     announce(listener.local_addr()?, env!("CARGO_PKG_VERSION"));
     let mut floor = Floor {
         mode: settings.mode,
         ring,
-        table: Table::default(),
+        table: ConnTable::default(),
         sent_in: Vec::new(),
         batch: 1,
         whole: vec![0; BUFFER_BYTES],
-        out: frames::Out::new(BUFFER_BYTES),
+        output: Output::new(BUFFER_BYTES),
     };
     loop {
-        if floor.ring.is_starved() {
-            // Their buffers are free when the answers are out.
+        if floor.ring.is_awaiting_buffer() {
+            // Submitting sends the answers, and then their buffers are free.
             floor.ring.submit()?;
             floor.end_batch()?;
         }
         floor.ring.wait()?;
         floor.end_batch()?;
-        while let Some(came) = floor.ring.next() {
-            match came {
-                Came::Connection(fd) => floor.accept(fd)?,
-                Came::AcceptOver => floor.ring.accept(listener.as_raw_fd()),
-                Came::Bytes { fd, buffer, len } => floor.receive(fd, buffer, len)?,
-                Came::NoBuffer(fd) => floor.ring.receive_later(fd),
-                Came::End(fd) => floor.table.remove(fd),
-                Came::Writable(fd) => floor.flush(fd)?,
+        while let Some(completion) = floor.ring.next() {
+            match completion {
+                Completion::Accepted(fd) => floor.accept(fd)?,
+                Completion::AcceptEnded => floor.ring.accept(listener.as_raw_fd()),
+                Completion::Received { fd, buffer, len } => floor.receive(fd, buffer, len)?,
+                Completion::NoBuffer(fd) => floor.ring.receive_later(fd),
+                Completion::Closed(fd) => floor.table.remove(fd),
+                Completion::Writable(fd) => floor.flush(fd)?,
+                Completion::Terminate => return Ok(()),
             }
         }
     }
 }
 
 impl Floor {
-    /// The sends of the batch before have been made: what failed is kept.
+    /// Ends the batch, after its sends have completed: keeps the output that was not sent, and
+    /// returns the buffers.
     fn end_batch(&mut self) -> Result<(), Error> {
         self.batch += 1;
         while let Some((fd, bytes)) = self.ring.next_failed() {
@@ -101,12 +93,12 @@ impl Floor {
                 self.ring.poll_out(fd);
             }
         }
-        self.ring.recycle();
+        self.ring.return_buffers();
         Ok(())
     }
 
     fn accept(&mut self, fd: usize) -> Result<(), Error> {
-        let socket = ring::owned(fd);
+        let socket = ring::accepted_socket(fd);
         rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
         self.table.put(fd, Connection::new(socket));
         if self.sent_in.len() <= fd {
@@ -119,60 +111,64 @@ impl Floor {
     fn receive(&mut self, fd: usize, buffer: u16, len: usize) -> Result<(), Error> {
         let Some(connection) = self.table.get(fd) else { return Ok(()) };
         let role = connection.role;
-        let kept = connection.take_kept(&mut self.whole);
-        if kept == 0 && role == Role::Echo {
+        let partial = connection.take_partial(&mut self.whole);
+        if partial == 0 && role == Role::Echo {
             let bytes = self.ring.bytes(buffer, len);
-            match frames::reply(bytes, &mut self.out) {
-                frames::Reply::InPlace(range)
-                    if range.len() <= QUEUED_MAX && self.may_queue(fd) =>
-                {
+            match frames::echo(bytes, &mut self.output) {
+                Echoed::InPlace(range) if range.len() <= QUEUED_MAX && self.may_queue(fd) => {
                     self.ring.send_from(fd, buffer, range);
                     self.sent_in[fd] = self.batch;
                     return Ok(());
                 }
-                frames::Reply::InPlace(range) => {
+                Echoed::InPlace(range) => {
                     let connection = self.table.get(fd).expect("it was there");
-                    return send_now(&mut self.ring, connection, fd, None, (buffer, range));
+                    return send_without_ring(
+                        &mut self.ring,
+                        connection,
+                        fd,
+                        None,
+                        (buffer, range),
+                    );
                 }
-                frames::Reply::Out { used } => {
+                Echoed::InOutput { used } => {
                     if used < len {
                         let rest = self.ring.bytes(buffer, len)[used..].to_vec();
-                        self.table.get(fd).expect("it was there").keep(&rest);
+                        self.table.get(fd).expect("it was there").keep_partial(&rest);
                     }
                 }
             }
-            return self.send_out(fd);
+            return self.send_output(fd);
         }
-        self.whole[kept..kept + len].copy_from_slice(self.ring.bytes(buffer, len));
-        self.receive_whole(fd, role, kept + len)
+        self.whole[partial..partial + len].copy_from_slice(self.ring.bytes(buffer, len));
+        self.receive_whole(fd, role, partial + len)
     }
 
-    /// What is not a lone frame of one read.
+    /// Handles received bytes other than echoed frames that arrive complete.
     fn receive_whole(&mut self, fd: usize, role: Role, len: usize) -> Result<(), Error> {
         let received = &self.whole[..len];
         let used = match role {
             Role::Opening => {
                 let connection = self.table.get(fd).expect("it was there");
-                let used = handshake::answer(connection, self.mode, received, &mut self.out);
-                self.table.note_role(fd);
-                self.send_out(fd)?;
+                let used = handshake::respond(connection, self.mode, received, &mut self.output);
+                self.table.upgraded(fd);
+                self.send_output(fd)?;
                 used
             }
             Role::Echo => {
-                let used = frames::publish(received, &mut self.out);
-                self.send_out(fd)?;
+                let used = frames::append(received, &mut self.output);
+                self.send_output(fd)?;
                 used
             }
             Role::Publisher => {
-                let used = frames::publish(received, &mut self.out);
-                self.send_out_to_all()?;
+                let used = frames::append(received, &mut self.output);
+                self.send_output_to_all()?;
                 used
             }
             Role::Receiver => len,
         };
         if used < len {
             let rest = self.whole[used..len].to_vec();
-            self.table.get(fd).expect("it was there").keep(&rest);
+            self.table.get(fd).expect("it was there").keep_partial(&rest);
         }
         Ok(())
     }
@@ -183,34 +179,33 @@ impl Floor {
             && self.table.get(fd).is_some_and(|connection| connection.unsent.is_none())
     }
 
-    /// Sends `out`.
-    fn send_out(&mut self, fd: usize) -> Result<(), Error> {
-        let length = self.out.bytes().len();
+    fn send_output(&mut self, fd: usize) -> Result<(), Error> {
+        let length = self.output.bytes().len();
         if length == 0 {
             return Ok(());
         }
         if length <= QUEUED_MAX
             && self.may_queue(fd)
-            && let Some(copy) = self.ring.copy(self.out.bytes())
+            && let Some(copy) = self.ring.copy(self.output.bytes())
         {
             self.ring.send_copy(fd, copy);
             self.sent_in[fd] = self.batch;
-            self.out.clear();
+            self.output.clear();
             return Ok(());
         }
         let connection = self.table.get(fd).expect("it was there");
-        send_now(&mut self.ring, connection, fd, Some(self.out.bytes()), (0, 0..0))?;
-        self.out.clear();
+        send_without_ring(&mut self.ring, connection, fd, Some(self.output.bytes()), (0, 0..0))?;
+        self.output.clear();
         Ok(())
     }
 
-    fn send_out_to_all(&mut self) -> Result<(), Error> {
-        if self.out.bytes().is_empty() {
+    fn send_output_to_all(&mut self) -> Result<(), Error> {
+        if self.output.bytes().is_empty() {
             return Ok(());
         }
-        let copy = self.ring.copy(self.out.bytes());
-        for place in 0..self.table.receivers.len() {
-            let fd = self.table.receivers[place];
+        let copy = self.ring.copy(self.output.bytes());
+        for index in 0..self.table.receivers.len() {
+            let fd = self.table.receivers[index];
             match copy {
                 Some(copy) if self.may_queue(fd) => {
                     self.ring.send_copy(fd, copy);
@@ -218,19 +213,20 @@ impl Floor {
                 }
                 _ => {
                     let connection = self.table.get(fd).expect("receivers are connected");
-                    send_now(&mut self.ring, connection, fd, Some(self.out.bytes()), (0, 0..0))?;
+                    let bytes = Some(self.output.bytes());
+                    send_without_ring(&mut self.ring, connection, fd, bytes, (0, 0..0))?;
                 }
             }
         }
-        self.out.clear();
+        self.output.clear();
         Ok(())
     }
 
-    /// Sends what the kernel would not take before.
+    /// Sends the output that the kernel did not take before.
     fn flush(&mut self, fd: usize) -> Result<(), Error> {
         let Some(connection) = self.table.get(fd) else { return Ok(()) };
         let Some(mut unsent) = connection.unsent.take() else { return Ok(()) };
-        let sent = transmit(&connection.socket, &unsent)?;
+        let sent = send_now(&connection.socket, &unsent)?;
         if sent < unsent.len() {
             unsent.drain(..sent);
             connection.unsent = Some(unsent);
@@ -240,8 +236,9 @@ impl Floor {
     }
 }
 
-/// Sends bytes, or those of a buffer, without the ring; what is queued before them goes first.
-fn send_now(
+/// Sends these bytes, or a range of a receive buffer, without the ring. Queued sends are submitted
+/// first.
+fn send_without_ring(
     ring: &mut Ring,
     connection: &mut Connection,
     fd: usize,
@@ -261,20 +258,10 @@ fn send_now(
         connection.keep_unsent(bytes);
         return Ok(());
     }
-    let sent = transmit(&connection.socket, bytes)?;
+    let sent = send_now(&connection.socket, bytes)?;
     if sent < bytes.len() {
         connection.keep_unsent(&bytes[sent..]);
         ring.poll_out(fd);
     }
     Ok(())
-}
-
-fn transmit(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Error> {
-    match send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-        Ok(count) => Ok(count),
-        // One that is gone is noticed when it is read from.
-        Err(Errno::PIPE | Errno::CONNRESET) => Ok(bytes.len()),
-        Err(Errno::AGAIN) => Ok(0),
-        Err(error) => Err(error.into()),
-    }
 }

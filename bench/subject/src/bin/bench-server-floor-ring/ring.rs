@@ -1,5 +1,5 @@
-//! The ring: one io_uring_enter(2) that submits and waits, a row of buffers, an arena of what is
-//! sent.
+//! The ring: one io_uring_enter(2) that submits and waits, a provided-buffer ring, and an arena for
+//! output.
 
 #![allow(
     unsafe_code,
@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -19,23 +19,31 @@ const BUFFER_BYTES: usize = 32 << 10;
 const ARENA_BYTES: usize = 1 << 20;
 const GROUP: u16 = 0;
 
-/// How a send is made: at once and whole, or it tells what is left.
+/// A send does not wait, and sends as much as fits.
 const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 
-/// The high half of what an entry carries; the low one is a descriptor, or a send's place.
+/// The high half of an entry's user data. The low half is a descriptor, or a send's index.
 const ACCEPT: u64 = 0;
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 const POLL: u64 = 3;
 
-/// What has come.
-pub(crate) enum Came {
-    Connection(usize),
-    AcceptOver,
-    Bytes { fd: usize, buffer: u16, len: usize },
+/// A completion other than that of a send.
+pub(crate) enum Completion {
+    Accepted(usize),
+    /// The multishot accept has ended and must be submitted again.
+    AcceptEnded,
+    Received {
+        fd: usize,
+        buffer: u16,
+        len: usize,
+    },
+    /// The receive has ended because no buffer was free.
     NoBuffer(usize),
-    End(usize),
+    Closed(usize),
     Writable(usize),
+    /// The process was asked to end.
+    Terminate,
 }
 
 struct Send {
@@ -46,65 +54,63 @@ struct Send {
 
 /// `struct io_uring_buf`.
 #[repr(C, align(16))]
-struct Entry {
+struct BufEntry {
     address: u64,
     len: u32,
     buffer: u16,
     tail: u16,
 }
 
+/// The provided-buffer ring, which the kernel reads.
 #[repr(C, align(4096))]
-struct Row([Entry; BUFFERS as usize]);
+struct BufRing([BufEntry; BUFFERS as usize]);
 
 pub(crate) struct Ring {
     ring: IoUring,
-    row: *mut Row,
+    buf_ring: *mut BufRing,
     tail: u16,
     buffers: *mut u8,
     arena: *mut u8,
     used: usize,
     sends: Vec<Send>,
     failed: VecDeque<(usize, Vec<u8>)>,
-    /// Buffers that were handed over, to be given back when the batch's sends have been made.
-    lent: Vec<u16>,
-    starved: Vec<usize>,
-    /// Completions that were met on the way to those of sends.
-    kept: VecDeque<(u64, i32, u32)>,
-    /// It runs under valgrind, which delivers no signal in io_uring_enter(2): the one that ends it
-    /// must come between two waits.
-    is_counted: bool,
+    /// Buffers in use by this batch. They return to the kernel when its sends have completed.
+    in_use: Vec<u16>,
+    /// Connections whose receive waits for a free buffer.
+    awaiting_buffer: Vec<usize>,
+    /// Completions that were read together with those of sends.
+    completions: VecDeque<(u64, i32, u32)>,
+    /// The descriptor that is readable when the process is asked to end.
+    terminate: usize,
 }
 
-/// The descriptor that the kernel has made for a connection.
-pub(crate) fn owned(fd: usize) -> OwnedFd {
-    // SAFETY: a completion has named it just now, and nobody else has it.
+/// Takes ownership of the socket that a completion of an accept names.
+pub(crate) fn accepted_socket(fd: usize) -> OwnedFd {
+    // SAFETY: the completion has just named the descriptor, and no other code owns it.
     unsafe { OwnedFd::from_raw_fd(fd as i32) }
 }
 
-/// Memory that lives as long as the process.
+/// Allocates memory that lives as long as the process.
 fn leaked(bytes: usize) -> *mut u8 {
     Box::leak(vec![0u8; bytes].into_boxed_slice()).as_mut_ptr()
 }
 
 impl Ring {
-    pub(crate) fn new() -> Result<Self, Error> {
+    /// Creates the ring. It waits until `terminate` is readable, which must stay open.
+    pub(crate) fn new(terminate: BorrowedFd<'_>) -> Result<Self, Error> {
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_submit_all()
             .setup_cqsize(4096)
             .build(1024)?;
-        let row = (0..BUFFERS)
-            .map(|_| Entry { address: 0, len: 0, buffer: 0, tail: 0 })
-            .collect::<Vec<_>>();
-        let Ok(row) = <[Entry; BUFFERS as usize]>::try_from(row) else {
-            unreachable!("it has as many")
-        };
-        let row: *mut Row = Box::leak(Box::new(Row(row)));
-        // SAFETY: row and buffers live as long as the process.
+        let empty = || BufEntry { address: 0, len: 0, buffer: 0, tail: 0 };
+        let entries = std::array::from_fn(|_| empty());
+        let buf_ring: *mut BufRing = Box::leak(Box::new(BufRing(entries)));
+        // SAFETY: the memory of the ring and of its buffers lives as long as the process.
         unsafe {
             ring.submitter().register_buf_ring_with_flags(
-                row.expose_provenance() as u64,
+                buf_ring.expose_provenance() as u64,
                 BUFFERS,
                 GROUP,
                 0,
@@ -112,25 +118,26 @@ impl Ring {
         }?;
         let mut ring = Self {
             ring,
-            row,
+            buf_ring,
             tail: 0,
             buffers: leaked(usize::from(BUFFERS) * BUFFER_BYTES),
             arena: leaked(ARENA_BYTES),
             used: 0,
             sends: Vec::new(),
             failed: VecDeque::new(),
-            lent: (0..BUFFERS).collect(),
-            starved: Vec::new(),
-            kept: VecDeque::new(),
-            is_counted: std::env::var("LD_PRELOAD").is_ok_and(|loaded| loaded.contains("valgrind")),
+            in_use: (0..BUFFERS).collect(),
+            awaiting_buffer: Vec::new(),
+            completions: VecDeque::new(),
+            terminate: terminate.as_raw_fd() as usize,
         };
-        ring.recycle();
+        ring.return_buffers();
+        ring.poll(ring.terminate, libc::POLLIN);
         Ok(ring)
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: what an entry names lives as long as the process, and its bytes are kept until
-        // the batch is over.
+        // SAFETY: memory that an entry names lives as long as the process, and its bytes do not
+        // change until the batch has ended.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
             let _ = self.ring.submit();
         }
@@ -146,18 +153,22 @@ impl Ring {
         self.push(&entry.user_data(RECEIVE << 32 | fd as u64));
     }
 
-    /// Whether a receive waits for buffers.
-    pub(crate) fn is_starved(&self) -> bool {
-        !self.starved.is_empty()
+    /// Returns whether a receive waits for a free buffer.
+    pub(crate) fn is_awaiting_buffer(&self) -> bool {
+        !self.awaiting_buffer.is_empty()
     }
 
-    /// The same, when buffers have come back.
+    /// Receives when buffers have been returned.
     pub(crate) fn receive_later(&mut self, fd: usize) {
-        self.starved.push(fd);
+        self.awaiting_buffer.push(fd);
     }
 
     pub(crate) fn poll_out(&mut self, fd: usize) {
-        let entry = opcode::PollAdd::new(types::Fd(fd as i32), libc::POLLOUT as u32).build();
+        self.poll(fd, libc::POLLOUT);
+    }
+
+    fn poll(&mut self, fd: usize, events: i16) {
+        let entry = opcode::PollAdd::new(types::Fd(fd as i32), events as u32).build();
         self.push(&entry.user_data(POLL << 32 | fd as u64));
     }
 
@@ -171,20 +182,20 @@ impl Ring {
         self.push(&entry);
     }
 
-    /// Queues a part of a buffer.
+    /// Queues a send of a part of a receive buffer.
     pub(crate) fn send_from(&mut self, fd: usize, buffer: u16, range: Range<usize>) {
         let start = self.buffers.wrapping_add(usize::from(buffer) * BUFFER_BYTES + range.start);
         self.send(fd, start, range.len());
     }
 
-    /// Copies bytes for this batch, if there is room.
+    /// Copies bytes to the arena for this batch, if there is space. Returns their range.
     pub(crate) fn copy(&mut self, bytes: &[u8]) -> Option<(usize, usize)> {
         let start = self.used;
         if start + bytes.len() > ARENA_BYTES {
             return None;
         }
         self.used += bytes.len();
-        // SAFETY: the arena has room for them, and nobody sends from behind `used`.
+        // SAFETY: the arena has space for them, and no send reads memory from `start` on.
         unsafe {
             self.arena.wrapping_add(start).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
         };
@@ -195,57 +206,50 @@ impl Ring {
         self.send(fd, self.arena.wrapping_add(start), len);
     }
 
-    /// The bytes of a buffer that was handed over in this batch.
+    /// Returns the bytes of a buffer that was received in this batch.
     pub(crate) fn bytes(&mut self, buffer: u16, len: usize) -> &mut [u8] {
-        assert!(buffer < BUFFERS && len <= BUFFER_BYTES, "as the kernel says");
+        assert!(buffer < BUFFERS && len <= BUFFER_BYTES, "the kernel names registered buffers");
         let start = self.buffers.wrapping_add(usize::from(buffer) * BUFFER_BYTES);
-        // SAFETY: the kernel has handed them over and gets them back by `recycle` alone, and the
-        // caller looks at one at a time.
+        // SAFETY: the kernel does not write to the buffer until `return_buffers` returns it, and the
+        // borrow of `self` excludes a second reference.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 
-    /// Submits what is queued, and waits for something.
+    /// Submits the queued entries, and waits for a completion.
     pub(crate) fn wait(&mut self) -> Result<(), Error> {
-        let least = usize::from(self.kept.is_empty());
-        let outcome = if self.is_counted {
-            let time = types::Timespec::new().nsec(50_000_000);
-            self.ring.submitter().submit_with_args(least, &types::SubmitArgs::new().timespec(&time))
-        } else {
-            self.ring.submit_and_wait(least)
-        };
-        match outcome {
+        match self.ring.submit_and_wait(usize::from(self.completions.is_empty())) {
             Ok(_) => {}
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ETIME)) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
         self.sort();
         Ok(())
     }
 
-    /// Submits what is queued: sends have been made when it returns.
+    /// Submits the queued entries. All sends have completed when it returns.
     pub(crate) fn submit(&mut self) -> Result<(), Error> {
         self.ring.submit()?;
         self.sort();
         Ok(())
     }
 
-    /// Takes note of sends that have failed; what else has completed is kept in its order.
+    /// Reads all completions: notes the failed sends, and keeps the others in their order.
     fn sort(&mut self) {
         for entry in self.ring.completion() {
             let (data, result) = (entry.user_data(), entry.result());
             if data >> 32 != SEND {
-                self.kept.push_back((data, result, entry.flags()));
+                self.completions.push_back((data, result, entry.flags()));
                 continue;
             }
             let send = &self.sends[data as u32 as usize];
             let sent = match result {
                 0.. => result as usize,
-                // One that is gone is noticed when it is read from.
+                // The end of a connection is noticed by its receive.
                 _ if result != -libc::EAGAIN => send.len,
                 _ => 0,
             };
             if sent < send.len {
-                // SAFETY: the bytes are kept until the batch is over.
+                // SAFETY: the bytes live, and do not change, until the batch has ended.
                 let bytes = unsafe { std::slice::from_raw_parts(send.start, send.len) };
                 self.failed.push_back((send.fd, bytes[sent..].to_vec()));
             }
@@ -256,25 +260,25 @@ impl Ring {
         self.failed.pop_front()
     }
 
-    /// What a connection's send has left.
+    /// Takes the bytes that a connection's send in this batch has left.
     pub(crate) fn take_failed(&mut self, fd: usize) -> Option<Vec<u8>> {
-        let place = self.failed.iter().position(|(failed, _)| *failed == fd)?;
-        self.failed.remove(place).map(|(_, bytes)| bytes)
+        let index = self.failed.iter().position(|(failed, _)| *failed == fd)?;
+        self.failed.remove(index).map(|(_, bytes)| bytes)
     }
 
-    /// All sends have been made: buffers go back to the kernel.
-    pub(crate) fn recycle(&mut self) {
+    /// Returns all buffers to the kernel, after all sends of the batch have completed.
+    pub(crate) fn return_buffers(&mut self) {
         self.sends.clear();
         self.used = 0;
-        for buffer in self.lent.drain(..) {
-            let place = usize::from(self.tail & (BUFFERS - 1));
+        for buffer in self.in_use.drain(..) {
+            let index = usize::from(self.tail & (BUFFERS - 1));
             let address =
                 self.buffers.wrapping_add(usize::from(buffer) * BUFFER_BYTES).expose_provenance()
                     as u64;
-            let entry = self.row.cast::<Entry>().wrapping_add(place);
-            // The tail of the row lies in the first entry, so the fields are written one by one.
-            // SAFETY: the place is one of the row, which the kernel reads when the tail has passed
-            // it.
+            let entry = self.buf_ring.cast::<BufEntry>().wrapping_add(index);
+            // The ring's tail lies in the first entry, so the fields are written one by one.
+            // SAFETY: the entry is one of the ring, and the kernel reads it only after the tail has
+            // passed it.
             unsafe { (*entry).address = address };
             // SAFETY: as above.
             unsafe { (*entry).len = BUFFER_BYTES as u32 };
@@ -282,38 +286,40 @@ impl Ring {
             unsafe { (*entry).buffer = buffer };
             self.tail = self.tail.wrapping_add(1);
         }
-        let tail = self.row.cast::<u16>().wrapping_add(std::mem::offset_of!(Entry, tail) / 2);
+        let offset = std::mem::offset_of!(BufEntry, tail) / 2;
+        let tail = self.buf_ring.cast::<u16>().wrapping_add(offset);
         // SAFETY: the first entry's last field, which is aligned, and which only this thread
         // writes.
         let tail = unsafe { AtomicU16::from_ptr(tail) };
         tail.store(self.tail, Ordering::Release);
-        while let Some(fd) = self.starved.pop() {
+        while let Some(fd) = self.awaiting_buffer.pop() {
             self.receive(fd);
         }
     }
 
-    /// What has come, but for sends.
-    pub(crate) fn next(&mut self) -> Option<Came> {
+    /// Returns the next completion other than that of a send.
+    pub(crate) fn next(&mut self) -> Option<Completion> {
         loop {
-            let (data, result, flags) = self.kept.pop_front()?;
+            let (data, result, flags) = self.completions.pop_front()?;
             let fd = data as u32 as usize;
             let has_more = cqueue::more(flags);
             return Some(match data >> 32 {
-                ACCEPT if !has_more => Came::AcceptOver,
+                ACCEPT if !has_more => Completion::AcceptEnded,
                 ACCEPT if result < 0 => continue,
-                ACCEPT => Came::Connection(result as usize),
-                POLL => Came::Writable(fd),
+                ACCEPT => Completion::Accepted(result as usize),
+                POLL if fd == self.terminate => Completion::Terminate,
+                POLL => Completion::Writable(fd),
                 _ => match result {
                     1.. => {
                         let buffer = cqueue::buffer_select(flags)?;
-                        self.lent.push(buffer);
+                        self.in_use.push(buffer);
                         if !has_more {
-                            self.starved.push(fd);
+                            self.awaiting_buffer.push(fd);
                         }
-                        Came::Bytes { fd, buffer, len: result as usize }
+                        Completion::Received { fd, buffer, len: result as usize }
                     }
-                    _ if result == -libc::ENOBUFS => Came::NoBuffer(fd),
-                    _ => Came::End(fd),
+                    _ if result == -libc::ENOBUFS => Completion::NoBuffer(fd),
+                    _ => Completion::Closed(fd),
                 },
             });
         }

@@ -1,15 +1,12 @@
-//! The least that a server can do: it waits, reads, unmasks and writes back. It validates nothing,
-//! knows no limits, closes nobody with a reason, and takes for granted that its client is
-//! well-behaved. What is above it in a real server is the server's own.
+//! The minimum that a server must do: it waits, reads, unmasks and writes back. It has no
+//! validation, no limits, no timers and no Close frames, and it trusts its client. Everything that a
+//! real server costs above this is that server's own.
 //!
-//! Frames of one read are answered in one write. A lone one is answered from where it was received.
-//! What is published is encoded once a read and written to each receiver in one call.
+//! Frames of one read are answered in one write, a single frame from the receive buffer. A
+//! publication is encoded once per read and written to each receiver in one call.
 
 #![deny(unsafe_code)]
 
-mod frames;
-mod handshake;
-mod table;
 mod wait;
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,49 +14,42 @@ use std::process::ExitCode;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
+use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
 use windlass_bench_driver::Error;
-use windlass_bench_driver::server::{ANY_PORT, Mode, Settings, announce};
-
-use table::{Connection, Role, Table};
-
-/// Room for what is received at once, behind the beginning of a frame that came before.
-const BUFFER_BYTES: usize = 256 * 1024;
+use windlass_bench_driver::server::{Mode, Settings, announce};
+use windlass_bench_subject::floor::{
+    self, BUFFER_BYTES,
+    conn_table::{ConnTable, Connection, Role},
+    frames::{self, Echoed, Output},
+    handshake, send_now,
+};
 
 fn main() -> ExitCode {
-    match Settings::take().and_then(serve) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    floor::run(serve)
 }
 
 struct Floor {
     mode: Mode,
     epoll: OwnedFd,
-    table: Table,
-    /// What was received, and what is sent.
+    table: ConnTable,
+    /// The received bytes.
     buffer: Vec<u8>,
-    out: frames::Out,
+    output: Output,
 }
 
 fn serve(settings: Settings) -> Result<(), Error> {
-    let listener = std::net::TcpListener::bind(ANY_PORT)?;
+    let listener = floor::listen()?;
     listener.set_nonblocking(true)?;
-    rustix::net::listen(&listener, 4096)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let listening = listener.as_raw_fd() as usize;
-    epoll::add(&epoll, &listener, number(listening), epoll::EventFlags::IN)?;
+    epoll::add(&epoll, &listener, event_data(listening), epoll::EventFlags::IN)?;
     announce(listener.local_addr()?, env!("CARGO_PKG_VERSION"));
-    let table = Table::default();
     let mut floor = Floor {
         mode: settings.mode,
         epoll,
-        table,
+        table: ConnTable::default(),
         buffer: vec![0; BUFFER_BYTES],
-        out: frames::Out::new(BUFFER_BYTES),
+        output: Output::new(BUFFER_BYTES),
     };
     let mut events = Vec::with_capacity(1024);
     loop {
@@ -82,7 +72,7 @@ fn serve(settings: Settings) -> Result<(), Error> {
     }
 }
 
-fn number(fd: usize) -> epoll::EventData {
+fn event_data(fd: usize) -> epoll::EventData {
     epoll::EventData::new_u64(fd as u64)
 }
 
@@ -93,7 +83,7 @@ impl Floor {
                 Ok(socket) => {
                     rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
                     let fd = socket.as_raw_fd() as usize;
-                    epoll::add(&self.epoll, &socket, number(fd), epoll::EventFlags::IN)?;
+                    epoll::add(&self.epoll, &socket, event_data(fd), epoll::EventFlags::IN)?;
                     self.table.put(fd, Connection::new(socket));
                 }
                 Err(Errno::AGAIN) => return Ok(()),
@@ -105,8 +95,9 @@ impl Floor {
 
     fn receive(&mut self, fd: usize) -> Result<(), Error> {
         let Some(connection) = self.table.get(fd) else { return Ok(()) };
-        let kept = connection.take_kept(&mut self.buffer);
-        let count = match recv(&connection.socket, &mut self.buffer[kept..], RecvFlags::empty()) {
+        let partial = connection.take_partial(&mut self.buffer);
+        let count = match recv(&connection.socket, &mut self.buffer[partial..], RecvFlags::empty())
+        {
             Ok((0, _)) | Err(Errno::CONNRESET) => {
                 self.table.remove(fd);
                 return Ok(());
@@ -115,69 +106,68 @@ impl Floor {
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(error) => return Err(error.into()),
         };
-        let mut received = 0..kept + count;
+        let mut received = 0..partial + count;
         match connection.role {
             Role::Opening => {
-                received.start = handshake::answer(
+                received.start = handshake::respond(
                     connection,
                     self.mode,
                     &self.buffer[received.clone()],
-                    &mut self.out,
+                    &mut self.output,
                 );
-                self.table.note_role(fd);
-                self.send_out(fd)?;
+                self.table.upgraded(fd);
+                self.send_output(fd)?;
             }
             Role::Echo => {
                 let connection = self.table.get(fd).expect("it was there");
-                match frames::reply(&mut self.buffer[received.clone()], &mut self.out) {
-                    frames::Reply::InPlace(range) => {
+                match frames::echo(&mut self.buffer[received.clone()], &mut self.output) {
+                    Echoed::InPlace(range) => {
                         return send_to(&self.epoll, connection, fd, &self.buffer[range]);
                     }
-                    frames::Reply::Out { used } => received.start += used,
+                    Echoed::InOutput { used } => received.start += used,
                 }
-                self.send_out(fd)?;
+                self.send_output(fd)?;
             }
             Role::Publisher => {
-                received.start += frames::publish(&self.buffer[received.clone()], &mut self.out);
-                self.send_out_to_all()?;
+                received.start += frames::append(&self.buffer[received.clone()], &mut self.output);
+                self.send_output_to_all()?;
             }
             Role::Receiver => received.start = received.end,
         }
         if !received.is_empty() {
-            self.table.get(fd).expect("it was there").keep(&self.buffer[received]);
+            self.table.get(fd).expect("it was there").keep_partial(&self.buffer[received]);
         }
         Ok(())
     }
 
-    /// Sends `out`.
-    fn send_out(&mut self, fd: usize) -> Result<(), Error> {
-        if !self.out.bytes().is_empty() {
+    fn send_output(&mut self, fd: usize) -> Result<(), Error> {
+        if !self.output.bytes().is_empty() {
             let connection = self.table.get(fd).expect("it was there");
-            send_to(&self.epoll, connection, fd, self.out.bytes())?;
-            self.out.clear();
+            send_to(&self.epoll, connection, fd, self.output.bytes())?;
+            self.output.clear();
         }
         Ok(())
     }
 
-    fn send_out_to_all(&mut self) -> Result<(), Error> {
-        if !self.out.bytes().is_empty() {
+    fn send_output_to_all(&mut self) -> Result<(), Error> {
+        if !self.output.bytes().is_empty() {
             for &fd in &self.table.receivers {
                 let connection =
                     self.table.connections[fd].as_mut().expect("receivers are connected");
-                send_to(&self.epoll, connection, fd, self.out.bytes())?;
+                send_to(&self.epoll, connection, fd, self.output.bytes())?;
             }
-            self.out.clear();
+            self.output.clear();
         }
         Ok(())
     }
 
-    /// Sends what the kernel would not take before.
+    /// Sends the output that the kernel did not take before.
     fn flush(&mut self, fd: usize) -> Result<(), Error> {
         let Some(connection) = self.table.get(fd) else { return Ok(()) };
         let Some(mut unsent) = connection.unsent.take() else { return Ok(()) };
-        let sent = transmit(&connection.socket, &unsent)?;
+        let sent = send_now(&connection.socket, &unsent)?;
         if sent == unsent.len() {
-            return writable(&self.epoll, connection, fd, false);
+            return set_writable_interest(&self.epoll, connection, fd, false);
         }
         unsent.drain(..sent);
         connection.unsent = Some(unsent);
@@ -192,33 +182,23 @@ fn send_to(
     bytes: &[u8],
 ) -> Result<(), Error> {
     if connection.unsent.is_none() {
-        let sent = transmit(&connection.socket, bytes)?;
+        let sent = send_now(&connection.socket, bytes)?;
         if sent == bytes.len() {
             return Ok(());
         }
         connection.keep_unsent(&bytes[sent..]);
-        return writable(epoll, connection, fd, true);
+        return set_writable_interest(epoll, connection, fd, true);
     }
     connection.keep_unsent(bytes);
     Ok(())
 }
 
-fn transmit(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Error> {
-    match send(socket, bytes, SendFlags::NOSIGNAL) {
-        Ok(count) => Ok(count),
-        // One that is gone is noticed when it is read from.
-        Err(Errno::PIPE | Errno::CONNRESET) => Ok(bytes.len()),
-        Err(Errno::AGAIN) => Ok(0),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn writable(
+fn set_writable_interest(
     epoll: &OwnedFd,
     connection: &Connection,
     fd: usize,
-    wanted: bool,
+    is_wanted: bool,
 ) -> Result<(), Error> {
-    let out = if wanted { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
-    Ok(epoll::modify(epoll, &connection.socket, number(fd), epoll::EventFlags::IN | out)?)
+    let out = if is_wanted { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+    Ok(epoll::modify(epoll, &connection.socket, event_data(fd), epoll::EventFlags::IN | out)?)
 }

@@ -1,16 +1,16 @@
-//! Masked frames, taken for whole messages.
+//! Masked frames. Each is taken for a whole message.
 
 use std::ops::Range;
 
-/// One that has come whole.
+/// A frame that was received completely.
 struct Frame {
     first: u8,
     key: [u8; 4],
-    /// Where its payload is.
+    /// The range of its payload.
     payload: Range<usize>,
 }
 
-/// The frame at the front of these bytes, once it is whole.
+/// Returns the frame at `start`, if it was received completely.
 #[inline]
 fn next(bytes: &[u8], start: usize) -> Option<Frame> {
     let bytes = bytes.get(start..)?;
@@ -28,38 +28,43 @@ fn next(bytes: &[u8], start: usize) -> Option<Frame> {
     Some(Frame { first, key, payload })
 }
 
-/// Where answers are.
-pub(crate) enum Reply {
-    /// Those to a single frame: among what was received, up to its end.
+/// Where the answers to received frames are.
+#[derive(Debug)]
+pub enum Echoed {
+    /// The answer to a single frame, within the received bytes.
     InPlace(Range<usize>),
-    /// In the output, if there are any, to so many bytes.
-    Out { used: usize },
+    /// The answers to the first `used` received bytes, in the output.
+    InOutput {
+        /// Number of received bytes that were answered.
+        used: usize,
+    },
 }
 
-/// Answers every whole frame with its payload.
+/// Answers every complete frame with its payload.
 #[inline]
-pub(crate) fn reply(received: &mut [u8], out: &mut Out) -> Reply {
-    let Some(frame) = next(received, 0) else { return Reply::Out { used: 0 } };
+pub fn echo(received: &mut [u8], output: &mut Output) -> Echoed {
+    let Some(frame) = next(received, 0) else { return Echoed::InOutput { used: 0 } };
     if frame.payload.end == received.len() {
         let length = frame.payload.len();
         unmask(&mut received[frame.payload.clone()], frame.key);
-        // The header of the answer, without a key, goes right in front of the payload.
+        // The header of the answer has no key, so it fits in front of the payload.
         let head = head_bytes(length);
         let start = frame.payload.start - head;
         put_head(&mut received[start..frame.payload.start], frame.first, length);
-        return Reply::InPlace(start..frame.payload.end);
+        return Echoed::InPlace(start..frame.payload.end);
     }
-    Reply::Out { used: publish(received, out) }
+    Echoed::InOutput { used: append(received, output) }
 }
 
-/// Appends every whole frame as a server sends it, and says how many bytes they were.
+/// Appends every complete frame in the form that a server sends. Returns the number of received
+/// bytes that they took.
 #[inline]
-pub(crate) fn publish(received: &[u8], out: &mut Out) -> usize {
+pub fn append(received: &[u8], output: &mut Output) -> usize {
     let mut used = 0;
     while let Some(frame) = next(received, used) {
         used = frame.payload.end;
         let payload = &received[frame.payload];
-        let (head, body) = out.take(head_bytes(payload.len()), payload.len());
+        let (head, body) = output.extend(head_bytes(payload.len()), payload.len());
         put_head(head, frame.first, payload.len());
         body.copy_from_slice(payload);
         unmask(body, frame.key);
@@ -67,37 +72,43 @@ pub(crate) fn publish(received: &[u8], out: &mut Out) -> usize {
     used
 }
 
-/// What is sent at once: room that is written from the front.
-pub(crate) struct Out {
-    room: Box<[u8]>,
+/// Bytes to send in one call: a buffer of fixed size that is filled from the front.
+#[derive(Debug)]
+pub struct Output {
+    buffer: Box<[u8]>,
     length: usize,
 }
 
-impl Out {
-    pub(crate) fn new(bytes: usize) -> Self {
-        Self { room: vec![0; bytes].into(), length: 0 }
+impl Output {
+    /// Creates an empty output with space for so many bytes.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        Self { buffer: vec![0; bytes].into(), length: 0 }
     }
 
-    /// The next bytes, in two parts. There is room: what is sent for a read is shorter than what
-    /// was read.
+    /// Extends the output by two parts and returns them. They always fit, because the answers to
+    /// received bytes are shorter than those.
     #[inline]
-    fn take(&mut self, first: usize, second: usize) -> (&mut [u8], &mut [u8]) {
+    fn extend(&mut self, first: usize, second: usize) -> (&mut [u8], &mut [u8]) {
         let start = self.length;
         self.length += first + second;
-        self.room[start..self.length].split_at_mut(first)
+        self.buffer[start..self.length].split_at_mut(first)
     }
 
-    pub(crate) fn put(&mut self, bytes: &[u8]) {
-        self.take(0, bytes.len()).1.copy_from_slice(bytes);
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        self.extend(0, bytes.len()).1.copy_from_slice(bytes);
     }
 
+    /// Returns the bytes to send.
     #[inline]
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.room[..self.length]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.length]
     }
 
+    /// Removes all bytes.
     #[inline]
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.length = 0;
     }
 }

@@ -1,23 +1,27 @@
-//! The upgrade, of a client that asks for nothing else.
+//! The upgrade of a client that asks for no extension and no subprotocol.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};
 use windlass_bench_driver::server::{Mode, PUBLISHER};
 
-use crate::frames::Out;
-use crate::table::{Connection, Role};
+use super::conn_table::{Connection, Role};
+use super::frames::Output;
 
 /// RFC 6455 section 4.2.2.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Appends the answer to a whole request, and says how much of what came it is; 0 if its end has
-/// not come.
-pub(crate) fn answer(
+/// The response up to the value of its last header.
+const RESPONSE: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+    Connection: Upgrade\r\nSec-WebSocket-Accept: ";
+
+/// Appends the response to a complete request and sets the connection's role. Returns the length of
+/// the request; 0 if it is not complete yet.
+pub fn respond(
     connection: &mut Connection,
     mode: Mode,
     received: &[u8],
-    out: &mut Out,
+    output: &mut Output,
 ) -> usize {
     let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") else { return 0 };
     let head = String::from_utf8_lossy(&received[..end]);
@@ -30,9 +34,9 @@ pub(crate) fn answer(
     let digest = Sha1::new().chain_update(key).chain_update(GUID).finalize();
     let mut accept = [0; 28];
     STANDARD.encode_slice(digest, &mut accept).expect("twenty bytes are twenty-eight characters");
-    out.put(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ");
-    out.put(&accept);
-    out.put(b"\r\n\r\n");
+    output.put(RESPONSE);
+    output.put(&accept);
+    output.put(b"\r\n\r\n");
     connection.role = match mode {
         Mode::Echo => Role::Echo,
         Mode::Broadcast if path == PUBLISHER => Role::Publisher,
