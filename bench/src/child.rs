@@ -21,6 +21,8 @@ pub(crate) enum Refusal {
     Unsupported(String),
     /// It failed: wrong handlers, an error, a crash or silence.
     Failed(String),
+    /// It failed and cost minutes: it did not answer or end in time, and was killed.
+    TimedOut(String),
 }
 
 impl Refusal {
@@ -99,7 +101,7 @@ impl Child {
         writeln!(requests, "{line}").map_err(|_| Refusal::failed("has ended"))?;
         let line = self.replies.recv_timeout(ANSWER_MAX).map_err(|error| match error {
             RecvTimeoutError::Timeout => {
-                Refusal::failed(format!("no answer within {} s", ANSWER_MAX.as_secs()))
+                Refusal::TimedOut(format!("no answer within {} s", ANSWER_MAX.as_secs()))
             }
             RecvTimeoutError::Disconnected => Refusal::failed("has ended without an answer"),
         })?;

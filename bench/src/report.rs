@@ -66,7 +66,9 @@ impl Report {
     pub(crate) fn refuse(&mut self, suite: &str, case: &str, name: &str, refusal: Refusal) {
         let (reason, failed) = match refusal {
             Refusal::Unsupported(reason) => (reason, false),
-            Refusal::Failed(reason) => (format!("failed: {reason}"), true),
+            Refusal::Failed(reason) | Refusal::TimedOut(reason) => {
+                (format!("failed: {reason}"), true)
+            }
         };
         let skip = Skip {
             suite: suite.to_owned(),

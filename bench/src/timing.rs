@@ -64,7 +64,7 @@ impl Contender {
 
     /// Notes a refusal; after a failure nothing that the program says can be relied on.
     fn refused(&mut self, case: &Case, refusal: Refusal, report: &mut Report) {
-        if matches!(refusal, Refusal::Failed(_)) {
+        if !matches!(refusal, Refusal::Unsupported(_)) {
             self.child = None;
         }
         report.refuse(case.suite(), &plan::describe(case).0, self.program.name, refusal);

@@ -117,7 +117,16 @@ impl Tool {
     }
 }
 
-/// Counts what is to be counted of a suite.
+/// A server that is counted, and the client for it.
+#[derive(Clone, Copy)]
+struct Setup<'a> {
+    built: &'a Built,
+    client: &'a Path,
+    places: Places,
+}
+
+/// Counts the instructions and system calls of a suite. A server that times out under a tool is
+/// killed, and its further cases are not counted with that tool.
 pub(super) fn count(
     suite: &str,
     servers: &[Built],
@@ -131,45 +140,57 @@ pub(super) fn count(
         if cases.is_empty() || !options.wants_case(tool.case()) {
             continue;
         }
+        // The same program twice has the same counts.
+        let once = servers.iter().filter(|built| built.name() != "floor-again");
+        let mut setups: Vec<_> = once.map(|built| Setup { built, client, places }).collect();
         for (case, rounds) in &cases {
             let tool = tool.fit_for(case);
             if let Some(reason) = tool.unavailable() {
                 report.refuse(suite, tool.case(), "*", Refusal::Unsupported(reason));
                 break;
             }
-            count_case(tool, case, *rounds, servers, client, places, report);
+            setups.retain(|setup| {
+                !setup.built.server.program.has(case.part())
+                    || count_case(tool, case, *rounds, *setup, report)
+            });
         }
     }
 }
 
+/// Counts a case and reports the result. Returns false if the server timed out.
 fn count_case(
     tool: Tool,
     case: &Case,
     rounds: u64,
-    servers: &[Built],
-    client: &Path,
-    places: Places,
+    setup: Setup<'_>,
     report: &mut Report,
-) {
+) -> bool {
     let (name, mut params) = crate::plan::describe(case);
     params.insert("tool".to_owned(), tool.name().into());
-    // The same program twice has the same counts.
-    let once = servers.iter().filter(|built| built.name() != "floor-again");
-    for built in once.filter(|built| built.server.program.has(case.part())) {
-        eprintln!("{}/{name} {} ({})", case.suite(), built.name(), tool.name());
-        match per_round(tool, built, client, case, rounds, places) {
-            Ok((per_round, version)) => report.results.push(Entry {
-                suite: case.suite().to_owned(),
-                case: name.clone(),
-                params: params.clone(),
-                implementation: built.name().to_owned(),
-                backend: built.backend.to_owned(),
-                version,
-                metrics: [(tool.metric(crate::plan::unit(case)), Spread::exact(per_round))].into(),
-            }),
-            Err(refusal) => report.refuse(case.suite(), &name, built.name(), refusal),
+    let built = setup.built;
+    eprintln!("{}/{name} {} ({})", case.suite(), built.name(), tool.name());
+    match per_round(tool, setup, case, rounds) {
+        Ok((per_round, version)) => report.results.push(Entry {
+            suite: case.suite().to_owned(),
+            case: name,
+            params,
+            implementation: built.name().to_owned(),
+            backend: built.backend.to_owned(),
+            version,
+            metrics: [(tool.metric(crate::plan::unit(case)), Spread::exact(per_round))].into(),
+        }),
+        Err(Refusal::TimedOut(reason)) => {
+            let title = format!("{} on {}", built.name(), built.backend);
+            let reason = format!(
+                "{reason}; it ran under {}, and its further cases are not counted with that tool",
+                tool.name()
+            );
+            report.refuse(case.suite(), &name, &title, Refusal::TimedOut(reason));
+            return false;
         }
+        Err(refusal) => report.refuse(case.suite(), &name, built.name(), refusal),
     }
+    true
 }
 
 /// Measured rounds of a slice that is stepped, which has about twice as many more: those that warm
@@ -182,17 +203,15 @@ const UNSTEPPED_ROUNDS: u64 = 200;
 /// The count of a round, and the server's version.
 fn per_round(
     tool: Tool,
-    built: &Built,
-    client: &Path,
+    setup: Setup<'_>,
     case: &Case,
     rounds: u64,
-    places: Places,
 ) -> Result<(f64, String), Refusal> {
     if tool == Tool::Singlestep {
-        return stepped(built, client, case, places);
+        return stepped(setup, case);
     }
-    let few = total(tool, built, client, case, 1, places)?;
-    let many = total(tool, built, client, case, rounds, places)?;
+    let few = total(tool, setup, case, 1)?;
+    let many = total(tool, setup, case, rounds)?;
     let rounds = many.rounds - few.rounds;
     Ok(((many.count as f64 - few.count as f64) / rounds as f64, many.version))
 }
@@ -204,21 +223,14 @@ struct Total {
     version: String,
 }
 
-fn total(
-    tool: Tool,
-    built: &Built,
-    client: &Path,
-    case: &Case,
-    rounds: u64,
-    places: Places,
-) -> Result<Total, Refusal> {
+fn total(tool: Tool, setup: Setup<'_>, case: &Case, rounds: u64) -> Result<Total, Refusal> {
+    let built = setup.built;
     let file = Scratch::new("counts").map_err(|error| Refusal::Failed(error.to_string()))?;
     let program = match built.server.counted {
         Some(counted) if tool == Tool::Callgrind => built.path().with_file_name(counted),
         _ => built.path().to_owned(),
     };
-    let (process, mut client) =
-        connected(tool.command(&program, &file.0), built, client, case, places)?;
+    let (process, mut client) = connected(tool.command(&program, &file.0), setup, case)?;
     let version = process.server.version.clone();
     let outcome = client.slice(rounds)?;
     process.finish()?;
@@ -233,17 +245,12 @@ fn total(
 /// The count of a round where the server is stepped: all that it executes in a slice, once another
 /// one has warmed it. What the client begins, the server has brought to its end when it sleeps
 /// again.
-fn stepped(
-    built: &Built,
-    client: &Path,
-    case: &Case,
-    places: Places,
-) -> Result<(f64, String), Refusal> {
+fn stepped(setup: Setup<'_>, case: &Case) -> Result<(f64, String), Refusal> {
     let failed = |error: std::io::Error| Refusal::Failed(format!("cannot be stepped: {error}"));
-    let command = Tool::Singlestep.command(built.path(), Path::new(""));
-    let (process, mut client) = connected(command, built, client, case, places)?;
+    let command = Tool::Singlestep.command(setup.built.path(), Path::new(""));
+    let (process, mut client) = connected(command, setup, case)?;
     client.slice(UNSTEPPED_ROUNDS)?;
-    let attached = Attached::begin(process.server.process, places.server).map_err(failed)?;
+    let attached = Attached::begin(process.server.process, setup.places.server).map_err(failed)?;
     let outcome = client.slice(STEPPED_ROUNDS);
     let count = attached.end().map_err(failed)?;
     let version = process.server.version.clone();
@@ -254,10 +261,8 @@ fn stepped(
 /// A server, perhaps under a tool, and a client that has connected to it.
 fn connected(
     mut command: Command,
-    built: &Built,
-    client: &Path,
+    Setup { built, client, places }: Setup<'_>,
     case: &Case,
-    places: Places,
 ) -> Result<(Process, Child), Refusal> {
     command.args(built.arguments(case, places.server, false));
     let process = Process::start(command)?;

@@ -14,8 +14,9 @@ use crate::child::Refusal;
 /// Longest time until a server listens; under a tool that counts it takes seconds.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// Longest time that a tool needs to write its report.
-const END_MAX: Duration = Duration::from_secs(60);
+/// Longest time for a server, and for the tool that it runs under, to end after SIGTERM. The tool
+/// writes its report in that time.
+const END_MAX: Duration = Duration::from_secs(30);
 
 /// A server, perhaps under a tool that counts.
 #[derive(Debug)]
@@ -77,22 +78,28 @@ impl Process {
     }
 
     /// Asks the server, and with it the tool that it runs under, to end, and waits until the tool
-    /// has written its report.
-    pub(crate) fn finish(mut self) -> Result<(), Refusal> {
+    /// has written its report. Kills a server that does not end in time.
+    pub(crate) fn finish(self) -> Result<(), Refusal> {
+        self.finish_within(END_MAX)
+    }
+
+    fn finish_within(mut self, limit: Duration) -> Result<(), Refusal> {
         let process = self.server.process.to_string();
         let asked = Command::new("kill").args([OsStr::new("-TERM"), OsStr::new(&process)]).status();
         if !asked.is_ok_and(|status| status.success()) {
             return Err(Refusal::Failed("the server has ended".into()));
         }
         let begun = std::time::Instant::now();
-        while begun.elapsed() < END_MAX {
+        while begun.elapsed() < limit {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
                 return Ok(());
             }
-            // sleep: waitpid(2) has no form that waits for so long and no longer.
+            // sleep: waitpid(2) has no form with a time limit.
             std::thread::sleep(Duration::from_millis(10));
         }
-        Err(Refusal::Failed("the server does not end".into()))
+        let seconds = limit.as_secs_f64();
+        let reason = format!("the server did not end within {seconds} s of SIGTERM, and was killed");
+        Err(Refusal::TimedOut(reason))
     }
 }
 
@@ -111,11 +118,27 @@ fn end(child: &mut Child) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn a_program_that_says_nothing_is_a_failure() {
         let refusal = Process::start(Command::new("/bin/true")).unwrap_err();
         assert!(matches!(refusal, Refusal::Failed(_)));
+    }
+
+    #[test]
+    fn a_server_that_does_not_end_is_killed_and_reported() {
+        let line = r#"{"address":"127.0.0.1:1","process":'$$',"version":"1","allocations_at":0}"#;
+        let script = format!("trap '' TERM; echo '{line}'; exec tail -f /dev/null");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        let process = Process::start(command).unwrap();
+        let proc = format!("/proc/{}", process.server.process);
+        assert!(Path::new(&proc).exists());
+        let refusal = process.finish_within(Duration::from_millis(50)).unwrap_err();
+        let reason = "the server did not end within 0.05 s of SIGTERM, and was killed";
+        assert_eq!(refusal, Refusal::TimedOut(reason.into()));
+        assert!(!Path::new(&proc).exists());
     }
 
     #[test]
