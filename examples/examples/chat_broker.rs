@@ -22,8 +22,8 @@ use std::{
 
 use windlass_flow::{Bounds, Latch, Mailbox, Sender as Inlet, weighed_mailbox};
 use windlass_server::{
-    CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Running, Sender,
-    SenderError, Server,
+    CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, RunningServer,
+    Sender, SenderError, Server,
     http::{Accept, Reject, UpgradeRequest},
 };
 
@@ -152,7 +152,7 @@ fn run_broker(mut inbox: Mailbox<Heard>, sender: Sender) -> Result<(), SenderErr
 
 type BrokerThread = JoinHandle<Result<(), SenderError>>;
 
-fn start(address: SocketAddr, workers: usize) -> io::Result<(Running, BrokerThread)> {
+fn start(address: SocketAddr, workers: usize) -> io::Result<(RunningServer, BrokerThread)> {
     // What is said weighs as much as it is long.
     let weigh = |heard: &Heard| if let Heard::Said(_, text) = heard { text.len() } else { 0 };
     let (inlet, inbox) =
@@ -185,7 +185,7 @@ mod tests {
 
     type Client = WebSocket<std::net::TcpStream>;
 
-    fn connect(server: &Running) -> Client {
+    fn connect(server: &RunningServer) -> Client {
         let address = server.addresses()[0].socket_addr().unwrap();
         let stream = std::net::TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

@@ -158,13 +158,7 @@ pub(super) fn count(
 }
 
 /// Counts a case and reports the result. Returns false if the server timed out.
-fn count_case(
-    tool: Tool,
-    case: &Case,
-    rounds: u64,
-    setup: Setup<'_>,
-    report: &mut Report,
-) -> bool {
+fn count_case(tool: Tool, case: &Case, rounds: u64, setup: Setup<'_>, report: &mut Report) -> bool {
     let (name, mut params) = crate::plan::describe(case);
     params.insert("tool".to_owned(), tool.name().into());
     let built = setup.built;

@@ -98,7 +98,8 @@ impl Process {
             std::thread::sleep(Duration::from_millis(10));
         }
         let seconds = limit.as_secs_f64();
-        let reason = format!("the server did not end within {seconds} s of SIGTERM, and was killed");
+        let reason =
+            format!("the server did not end within {seconds} s of SIGTERM, and was killed");
         Err(Refusal::TimedOut(reason))
     }
 }

@@ -225,7 +225,7 @@ fn servers_under_valgrind_end_at_sigterm() {
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).unwrap();
         let said: Server = serde_json::from_str(&line).unwrap();
         let process = said.process.to_string();
-        let kill = |signal| Command::new("kill").args([signal, &process]).status().unwrap();
+        let kill = |signal| Command::new("kill").arg(signal).arg(&process).status().unwrap();
         assert!(kill("-TERM").success());
         let (sender, ended) = channel();
         std::thread::spawn(move || sender.send(child.wait().is_ok()));

@@ -7,9 +7,9 @@ use windlass_ws::deflate::Agreement;
 
 use crate::{
     ConnectionId, Handler, Service,
-    connection::Seat,
-    driver::{Driver, Open, State},
-    http::Door,
+    conn_handler::{ConnHandler, ConnPhase, Open},
+    connection::ConnState,
+    http::ListenerKind,
 };
 
 /// A connection whose handshake was done by another server, such as an HTTP server. It states the
@@ -68,33 +68,33 @@ impl<H: Handler> Service<H> {
     ) -> Result<ConnectionId, AddError<(OwnedFd, H::Data)>> {
         let socket = socket.into();
         let Upgraded { data, protocol, deflate } = upgraded;
-        let hall = &self.0.hall;
+        let state = &self.0.state;
         // The stream has no key yet; this one refers to no stream.
         let unnamed = Key::from_bits(u64::MAX);
-        let tick = hall.tick.get();
-        let entered = if hall.is_draining.get() {
+        let tick = state.tick.get();
+        let entered = if state.is_draining.get() {
             None
         } else {
-            hall.books.borrow_mut().roster.enter(unnamed, tick)
+            state.tables.borrow_mut().conns.insert(unnamed, tick)
         };
-        let Some(member) = entered else {
+        let Some(index) = entered else {
             return Err(AddError::new(AddReason::LimitReached, (socket, data)));
         };
-        let is_packed = hall.takes_packed(deflate.as_ref());
-        hall.keep_protocol(member, protocol.as_deref());
-        let engine = hall.engine(deflate.as_ref());
-        let seat = Seat::new(member, hall.tick.get(), engine.has_deflate());
-        let mut driver = Driver::new(&self.0, None, Door::Unix);
-        driver.state = State::Open(Open { engine, seat, data });
-        let options = hall.options.stream();
-        match options.adopt(socket, prefix, driver, target) {
+        let is_compressed = state.takes_compressed(deflate.as_ref());
+        state.set_protocol(index, protocol.as_deref());
+        let engine = state.engine(deflate.as_ref());
+        let conn = ConnState::new(index, state.tick.get(), engine.has_deflate());
+        let mut handler = ConnHandler::new(&self.0, None, ListenerKind::Unix);
+        handler.phase = ConnPhase::Open(Open { engine, conn, data });
+        let options = state.options.stream();
+        match options.adopt(socket, prefix, handler, target) {
             Ok(stream) => {
-                hall.books.borrow_mut().roster.at(member).stream = stream;
-                hall.open(member, is_packed);
-                hall.note_connections();
-                Ok(hall.books.borrow().roster.id(member))
+                state.tables.borrow_mut().conns.entry(index).stream = stream;
+                state.open(index, is_compressed);
+                state.note_connections();
+                Ok(state.tables.borrow().conns.id(index))
             }
-            Err(refused) => Err(refused.map(|(socket, driver)| (socket, driver.into_data()))),
+            Err(refused) => Err(refused.map(|(socket, handler)| (socket, handler.into_data()))),
         }
     }
 }

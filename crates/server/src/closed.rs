@@ -68,54 +68,54 @@ pub struct Closed<'a> {
     pub text: &'a str,
 }
 
-/// Reasons why connections are about to end, by member.
+/// Reasons why connections are about to end, by index of the connection.
 ///
 /// The first noted reason is stored apart from the map. Most connections end one after the other,
 /// in the turn in which the reason is noted. The map would allocate and free memory for each of
 /// them.
 #[derive(Debug, Default)]
-pub(crate) struct Endings {
-    first: Option<(u32, Ending)>,
-    others: BTreeMap<u32, Ending>,
+pub(crate) struct CloseInfos {
+    first: Option<(u32, CloseInfo)>,
+    others: BTreeMap<u32, CloseInfo>,
 }
 
-impl Endings {
+impl CloseInfos {
     /// Notes a reason, unless one is already noted.
-    pub(crate) fn note(&mut self, member: u32, reason: CloseReason) {
+    pub(crate) fn note(&mut self, index: u32, reason: CloseReason) {
         match &self.first {
-            Some((first, _)) if *first == member => {}
-            None if self.others.is_empty() => self.first = Some((member, Ending::new(reason))),
+            Some((first, _)) if *first == index => {}
+            None if self.others.is_empty() => self.first = Some((index, CloseInfo::new(reason))),
             _ => {
-                self.others.entry(member).or_insert_with(|| Ending::new(reason));
+                self.others.entry(index).or_insert_with(|| CloseInfo::new(reason));
             }
         }
     }
 
-    pub(crate) fn get_mut(&mut self, member: u32) -> Option<&mut Ending> {
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut CloseInfo> {
         match &mut self.first {
-            Some((first, ending)) if *first == member => Some(ending),
-            _ => self.others.get_mut(&member),
+            Some((first, close_info)) if *first == index => Some(close_info),
+            _ => self.others.get_mut(&index),
         }
     }
 
-    pub(crate) fn remove(&mut self, member: u32) -> Option<Ending> {
-        match self.first.take_if(|(first, _)| *first == member) {
-            Some((_, ending)) => Some(ending),
+    pub(crate) fn remove(&mut self, index: u32) -> Option<CloseInfo> {
+        match self.first.take_if(|(first, _)| *first == index) {
+            Some((_, close_info)) => Some(close_info),
             None if self.others.is_empty() => None,
-            None => self.others.remove(&member),
+            None => self.others.remove(&index),
         }
     }
 }
 
 /// Facts about a connection's end that are known before it ends.
 #[derive(Debug)]
-pub(crate) struct Ending {
+pub(crate) struct CloseInfo {
     pub(crate) reason: CloseReason,
     pub(crate) code: Option<CloseCode>,
     pub(crate) text: Box<str>,
 }
 
-impl Ending {
+impl CloseInfo {
     pub(crate) fn new(reason: CloseReason) -> Self {
         Self { reason, code: None, text: "".into() }
     }
@@ -127,23 +127,26 @@ mod tests {
 
     #[test]
     fn what_was_noted_first_counts() {
-        let mut endings = Endings::default();
-        for member in [1, 2, 3] {
-            endings.note(member, CloseReason::Lost);
-            endings.note(member, CloseReason::Idle);
+        let mut close_infos = CloseInfos::default();
+        for index in [1, 2, 3] {
+            close_infos.note(index, CloseReason::Lost);
+            close_infos.note(index, CloseReason::Idle);
         }
-        endings.get_mut(1).unwrap().text = "one".into();
-        endings.get_mut(3).unwrap().text = "three".into();
-        assert_eq!(endings.remove(1).map(|ending| ending.text), Some("one".into()));
+        close_infos.get_mut(1).unwrap().text = "one".into();
+        close_infos.get_mut(3).unwrap().text = "three".into();
+        assert_eq!(close_infos.remove(1).map(|close_info| close_info.text), Some("one".into()));
         // Later entries stay where they are.
-        endings.note(2, CloseReason::Evicted);
-        endings.note(4, CloseReason::Evicted);
-        let reasons: Vec<_> =
-            (1..5).map(|member| endings.remove(member).map(|ending| ending.reason)).collect();
+        close_infos.note(2, CloseReason::Evicted);
+        close_infos.note(4, CloseReason::Evicted);
+        let reasons: Vec<_> = (1..5)
+            .map(|index| close_infos.remove(index).map(|close_info| close_info.reason))
+            .collect();
         assert_eq!(
             reasons,
             [None, Some(CloseReason::Lost), Some(CloseReason::Lost), Some(CloseReason::Evicted)]
         );
-        assert!((0..5).all(|member| endings.remove(member).is_none() && endings.get_mut(member).is_none()));
+        assert!((0..5).all(
+            |index| close_infos.remove(index).is_none() && close_infos.get_mut(index).is_none()
+        ));
     }
 }

@@ -7,7 +7,7 @@
 //!    has begun is finished, because suspending it would pin the shared decompressor. So a turn
 //!    exceeds a budget by one message at most.
 //! 3. A connection that finds a budget spent holds its input, is not read from, and joins the
-//!    [`Queue`]. The same happens to a connection whose publications were compressed in this turn's
+//!    [`CodecQueue`]. The same happens to a connection whose publications were compressed in this turn's
 //!    budget and spent it.
 //! 4. The queue is served in order, at the beginning of every second turn. The turns between
 //!    process events that arrived meanwhile. In the same turn those events would wait for the queue
@@ -15,7 +15,7 @@
 //! 5. The first connection in the queue processes one message in each of its turns, even if timers
 //!    or other threads have already spent the budget. So every connection makes progress.
 //! 6. An eighth of each budget is reserved for short messages of connections with little recent
-//!    codec use ([`LIGHT_LEN`], [`HEAVY`]). They do not wait for the others, so a chat continues
+//!    codec use ([`LIGHT_LEN`], [`HEAVY_BYTES`]). They do not wait for the others, so a chat continues
 //!    while files are sent. When this part is spent, they join the queue as well.
 //! 7. A connection that cannot continue for another reason, because it is paused or has too much
 //!    output, leaves the queue. It joins again when it can continue.
@@ -31,17 +31,17 @@ use windlass_ws::{Pass, Scratch, deflate::CodecBytes};
 
 use crate::{
     Handler, Options,
-    connection::{HALT_CODEC, HALT_WAITS, HALTS, HAS_DEFLATE, Seat},
-    driver::{First, Open, Source, after_output},
-    hall::{Hall, SharedHall},
-    log::Packer,
-    roster::Flags,
-    service::Inner,
+    conn_handler::{FirstCallback, Open, PassInput, after_output},
+    conn_table::ConnFlags,
+    connection::{ConnState, HALT_CODEC, HALT_QUEUED, HALTS, HAS_DEFLATE},
+    publish_batch::FrameCompressor,
+    service::ServiceInner,
+    service_state::ServiceState,
 };
 
-/// Number of connections of the queue that are called in a turn. That is enough to use the budget,
+/// Number of connections of the queue that are notified in a turn. That is enough to use the budget,
 /// unless their messages are short, and then the turn is short too.
-const CALLED_PER_TURN: usize = 64;
+const NOTIFIED_PER_TURN: usize = 64;
 
 /// Input of at most this many bytes counts as short messages. DEFLATE expands it by at most 1032
 /// times, which fits into the part reserved for short messages.
@@ -49,9 +49,9 @@ const LIGHT_LEN: usize = 120;
 
 /// Bytes compressed and decompressed in a pass above which the connection's short messages wait
 /// like others, for [`HEAVY_TICKS`].
-const HEAVY: u64 = 64 << 10;
+const HEAVY_BYTES: u64 = 64 << 10;
 
-/// Number of ticks of the sweep for which heavy use counts: about a second.
+/// Number of ticks of the timeout scan for which heavy use counts: about a second.
 const HEAVY_TICKS: u8 = 3;
 
 /// The codec budget of a turn, and its use in the present turn.
@@ -67,15 +67,15 @@ pub(crate) struct CodecBudget {
     light_deflated: Cell<u64>,
     /// The current pass uses the part for short messages.
     is_light: Cell<bool>,
-    /// Counts of the scratch and the packer when they were last read.
+    /// Counts of the scratch and the compressor when they were last read.
     scratch_seen: Cell<CodecBytes>,
-    packer_seen: Cell<CodecBytes>,
+    compressor_seen: Cell<CodecBytes>,
     /// The last turn in which a connection of the queue has continued.
     served_in: Cell<u64>,
     /// One message may be processed although the budget is spent.
     grace: Cell<bool>,
-    /// A closure that calls the queue waits for the end of the turn.
-    call_deferred: Cell<bool>,
+    /// A closure that notifies the queue waits for the end of the turn.
+    notify_deferred: Cell<bool>,
 }
 
 impl CodecBudget {
@@ -90,15 +90,15 @@ impl CodecBudget {
             light_deflated: Cell::new(0),
             is_light: Cell::new(false),
             scratch_seen: Cell::default(),
-            packer_seen: Cell::default(),
+            compressor_seen: Cell::default(),
             served_in: Cell::new(0),
             grace: Cell::new(false),
-            call_deferred: Cell::new(false),
+            notify_deferred: Cell::new(false),
         }
     }
 
     /// A new scratch counts from zero.
-    pub(crate) fn forget_scratch(&self) {
+    pub(crate) fn reset_scratch_count(&self) {
         self.scratch_seen.take();
     }
 
@@ -115,7 +115,7 @@ impl CodecBudget {
     }
 
     /// Returns whether the next message may be processed.
-    pub(crate) fn may_go_on(&self) -> bool {
+    pub(crate) fn may_continue(&self) -> bool {
         if self.is_light.get() {
             !self.is_light_spent()
         } else {
@@ -131,42 +131,42 @@ impl CodecBudget {
 
 /// The connections that wait for the codecs. Each is in it at most once.
 #[derive(Default)]
-pub(crate) struct Queue {
-    /// Members by ticket number; tickets are issued in order.
-    members: BTreeMap<u64, u32>,
+pub(crate) struct CodecQueue {
+    /// Connections by ticket number; tickets are issued in order.
+    waiting: BTreeMap<u64, u32>,
     tickets: BTreeMap<u32, u64>,
     next: u64,
 }
 
-impl Queue {
-    /// Joins the end of the queue. Returns false if the member already waits.
-    fn join(&mut self, member: u32) -> bool {
-        if self.tickets.contains_key(&member) {
+impl CodecQueue {
+    /// Adds a connection at the end. Returns false if it already waits.
+    fn push(&mut self, index: u32) -> bool {
+        if self.tickets.contains_key(&index) {
             return false;
         }
-        self.members.insert(self.next, member);
-        self.tickets.insert(member, self.next);
+        self.waiting.insert(self.next, index);
+        self.tickets.insert(index, self.next);
         self.next += 1;
         true
     }
 
-    /// Leaves the queue. Returns false if the member does not wait.
-    pub(crate) fn leave(&mut self, member: u32) -> bool {
-        let Some(ticket) = self.tickets.remove(&member) else { return false };
-        self.members.remove(&ticket);
+    /// Removes a connection. Returns false if it does not wait.
+    pub(crate) fn remove(&mut self, index: u32) -> bool {
+        let Some(ticket) = self.tickets.remove(&index) else { return false };
+        self.waiting.remove(&ticket);
         true
     }
 
-    fn is_first(&self, member: u32) -> bool {
-        self.members.first_key_value().is_some_and(|(_, first)| *first == member)
+    fn is_first(&self, index: u32) -> bool {
+        self.waiting.first_key_value().is_some_and(|(_, first)| *first == index)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.members.is_empty()
+        self.waiting.is_empty()
     }
 }
 
-impl Hall {
+impl ServiceState {
     /// Resets the counts at the beginning of a new turn.
     pub(crate) fn begin_codec_turn(&self, turn: &Turn<'_>) {
         let now = turn.stats().turns;
@@ -186,7 +186,7 @@ impl Hall {
     /// Counts work done with the scratch, in the turn that has [begun](Self::begin_codec_turn).
     pub(crate) fn note_codec(&self, bytes: CodecBytes) {
         let seen = self.codec.scratch_seen.replace(bytes);
-        self.spend(bytes, seen);
+        self.count_codec_bytes(bytes, seen);
     }
 
     /// Total number of bytes counted.
@@ -195,16 +195,16 @@ impl Hall {
     }
 
     /// Counts bytes that were compressed for other receivers.
-    pub(crate) fn note_packed(&self, turn: &Turn<'_>, packer: &Packer) {
-        let bytes = packer.bytes();
-        let seen = self.codec.packer_seen.replace(bytes);
+    pub(crate) fn note_compressed(&self, turn: &Turn<'_>, compressor: &FrameCompressor) {
+        let bytes = compressor.bytes();
+        let seen = self.codec.compressor_seen.replace(bytes);
         if bytes != seen {
             self.begin_codec_turn(turn);
-            self.spend(bytes, seen);
+            self.count_codec_bytes(bytes, seen);
         }
     }
 
-    fn spend(&self, bytes: CodecBytes, seen: CodecBytes) {
+    fn count_codec_bytes(&self, bytes: CodecBytes, seen: CodecBytes) {
         let (budget, stats) = (&self.codec, &self.stats);
         let more = |now: u64, before: u64| now.saturating_sub(before);
         let inflated = more(bytes.inflated, seen.inflated);
@@ -217,25 +217,25 @@ impl Hall {
         of_deflated.set(of_deflated.get() + deflated);
         stats.bytes_inflated.add(inflated);
         stats.bytes_deflated.add(deflated);
-        stats.inflated_per_turn_most.raise(budget.inflated.get() + budget.light_inflated.get());
-        stats.deflated_per_turn_most.raise(budget.deflated.get() + budget.light_deflated.get());
+        stats.inflated_per_turn_most.set_max(budget.inflated.get() + budget.light_inflated.get());
+        stats.deflated_per_turn_most.set_max(budget.deflated.get() + budget.light_deflated.get());
     }
 
     /// Returns whether the codecs may process the next message of a pass. If not, the pass must
     /// end.
-    pub(crate) fn has_budget(&self, pass: &Pass<'_>, seat: &mut Seat) -> bool {
+    pub(crate) fn has_budget(&self, pass: &Pass<'_>, conn: &mut ConnState) -> bool {
         self.note_codec(pass.codec_bytes());
-        let may = self.codec.may_go_on();
+        let may = self.codec.may_continue();
         if !may {
-            seat.halt |= HALT_CODEC;
+            conn.halt |= HALT_CODEC;
         }
         may
     }
 
     /// Returns whether a connection that does not wait may use the codecs.
-    pub(crate) fn codec_admits(&self, turn: &Turn<'_>) -> bool {
+    pub(crate) fn codec_is_available(&self, turn: &Turn<'_>) -> bool {
         self.begin_codec_turn(turn);
-        !self.codec.is_spent() && self.books.borrow().waiting.is_empty()
+        !self.codec.is_spent() && self.tables.borrow().codec_queue.is_empty()
     }
 
     /// Returns whether publications have spent the budget of this turn.
@@ -245,70 +245,70 @@ impl Hall {
     }
 
     /// Queues a connection for the codecs.
-    pub(crate) fn wait_for_codec(self: &SharedHall, turn: &mut Turn<'_>, member: u32) {
-        let mut books = self.books.borrow_mut();
-        if books.waiting.join(member) {
+    pub(crate) fn wait_for_codec(self: &Rc<Self>, turn: &mut Turn<'_>, index: u32) {
+        let mut tables = self.tables.borrow_mut();
+        if tables.codec_queue.push(index) {
             self.stats.codec_waits.add(1);
-            books.roster.at(member).flags.add(Flags::WAITING);
+            tables.conns.entry(index).flags.add(ConnFlags::CODEC_QUEUED);
         }
-        drop(books);
-        self.call_queue_later(turn);
+        drop(tables);
+        self.notify_queue_later(turn);
     }
 
-    /// Takes a waiting connection out of the queue if it may continue. If not, it is called again.
-    pub(crate) fn take_codec_turn(self: &SharedHall, turn: &mut Turn<'_>, member: u32) -> bool {
+    /// Takes a waiting connection out of the queue if it may continue. If not, it is notified again.
+    pub(crate) fn take_codec_turn(self: &Rc<Self>, turn: &mut Turn<'_>, index: u32) -> bool {
         self.begin_codec_turn(turn);
         let (budget, is_spent) = (&self.codec, self.codec.is_spent());
         let (now, served_in) = (budget.turn.get(), budget.served_in.get());
         // Rules 4 and 5.
         let may_any = now != served_in + 1 && (!is_spent || now != served_in);
-        let may = may_any && self.books.borrow().waiting.is_first(member);
+        let may = may_any && self.tables.borrow().codec_queue.is_first(index);
         if !may {
-            self.call_queue_later(turn);
+            self.notify_queue_later(turn);
             return false;
         }
         budget.served_in.set(now);
         budget.grace.set(is_spent);
-        self.leave_codec_queue(turn, member);
+        self.leave_codec_queue(turn, index);
         true
     }
 
     /// Removes a connection from the queue, for any reason.
-    pub(crate) fn leave_codec_queue(self: &SharedHall, turn: &mut Turn<'_>, member: u32) {
-        let mut books = self.books.borrow_mut();
-        if !books.waiting.leave(member) {
+    pub(crate) fn leave_codec_queue(self: &Rc<Self>, turn: &mut Turn<'_>, index: u32) {
+        let mut tables = self.tables.borrow_mut();
+        if !tables.codec_queue.remove(index) {
             return;
         }
-        let others = !books.waiting.is_empty();
-        drop(books);
-        self.unmark(member, Flags::WAITING);
+        let others = !tables.codec_queue.is_empty();
+        drop(tables);
+        self.clear_flags(index, ConnFlags::CODEC_QUEUED);
         if others {
-            self.call_queue_later(turn);
+            self.notify_queue_later(turn);
         }
     }
 
-    /// Schedules a call of the first connections in the queue for the next turn.
-    pub(crate) fn call_queue_later(self: &SharedHall, turn: &mut Turn<'_>) {
-        if self.codec.call_deferred.replace(true) {
+    /// Schedules a notification of the first connections in the queue for the next turn.
+    pub(crate) fn notify_queue_later(self: &Rc<Self>, turn: &mut Turn<'_>) {
+        if self.codec.notify_deferred.replace(true) {
             return;
         }
         let later = Rc::clone(self);
-        let call = move |mut turn: Turn<'_>| {
-            later.codec.call_deferred.set(false);
-            later.call_queue(&mut turn);
+        let notify = move |mut turn: Turn<'_>| {
+            later.codec.notify_deferred.set(false);
+            later.notify_queue(&mut turn);
         };
-        if turn.defer(call).is_err() {
+        if turn.defer(notify).is_err() {
             // The limit of deferred closures is reached.
-            self.codec.call_deferred.set(false);
-            self.call_queue(turn);
+            self.codec.notify_deferred.set(false);
+            self.notify_queue(turn);
         }
     }
 
-    /// Calls the first connections in the queue. Each checks itself whether it may continue.
-    pub(crate) fn call_queue(&self, turn: &mut Turn<'_>) {
-        let books = &mut *self.books.borrow_mut();
-        for member in books.waiting.members.values().take(CALLED_PER_TURN) {
-            if let Ok(mut stream) = turn.stream(books.roster.at(*member).stream) {
+    /// Notifies the first connections in the queue. Each checks itself whether it may continue.
+    pub(crate) fn notify_queue(&self, turn: &mut Turn<'_>) {
+        let tables = &mut *self.tables.borrow_mut();
+        for index in tables.codec_queue.waiting.values().take(NOTIFIED_PER_TURN) {
+            if let Ok(mut stream) = turn.stream(tables.conns.entry(*index).stream) {
                 stream.notify();
             }
         }
@@ -318,72 +318,76 @@ impl Hall {
 impl<D: 'static> Open<D> {
     /// Handles received bytes of a connection with compression, or of one in an unusual state.
     #[inline(never)]
-    pub(crate) fn go_apart<H: Handler<Data = D>>(
+    pub(crate) fn on_data_slow<H: Handler<Data = D>>(
         &mut self,
-        service: &Inner<H>,
+        service: &ServiceInner<H>,
         stream: &mut Stream<'_>,
         input: Input<'_>,
     ) {
-        let hall = &service.hall;
-        if self.seat.halt & HALTS == 0 && !hall.codec_admits(&stream.turn()) {
-            if !self.is_light(hall, input.len()) || hall.codec.is_light_spent() {
-                self.wait_for_codec(hall, stream, &input);
-                return after_output(hall, stream);
+        let state = &service.state;
+        if self.conn.halt & HALTS == 0 && !state.codec_is_available(&stream.turn()) {
+            if !self.is_light(state, input.len()) || state.codec.is_light_spent() {
+                self.wait_for_codec(state, stream, &input);
+                return after_output(state, stream);
             }
-            hall.codec.is_light.set(true);
+            state.codec.is_light.set(true);
         }
-        self.go_on(service, stream, Source::Input(input), First::Nothing);
-        hall.codec.is_light.set(false);
+        self.run_passes(service, stream, PassInput::Input(input), FirstCallback::Nothing);
+        state.codec.is_light.set(false);
     }
 
     /// Returns whether these bytes need not wait for the compression work of others (rule 6).
-    fn is_light(&self, hall: &Hall, len: usize) -> bool {
-        let since = self.seat.since_heavy(hall.tick.get());
+    fn is_light(&self, state: &ServiceState, len: usize) -> bool {
+        let since = self.conn.since_heavy(state.tick.get());
         len <= LIGHT_LEN && since >= HEAVY_TICKS && self.engine.buffered() == 0
     }
 
     /// Counts the codec work of a pass of a connection with compression; `before` is the count at
     /// its beginning.
-    pub(crate) fn note_codec(&mut self, hall: &Hall, scratch: &Scratch, before: u64) {
-        hall.note_codec(scratch.codec_bytes());
-        if hall.codec_total().saturating_sub(before) > HEAVY {
-            self.seat.note_heavy(hall.tick.get());
+    pub(crate) fn note_codec(&mut self, state: &ServiceState, scratch: &Scratch, before: u64) {
+        state.note_codec(scratch.codec_bytes());
+        if state.codec_total().saturating_sub(before) > HEAVY_BYTES {
+            self.conn.note_heavy(state.tick.get());
         }
     }
 
     /// Holds received bytes until this connection may use the codecs.
     pub(crate) fn wait_for_codec(
         &mut self,
-        hall: &SharedHall,
+        state: &Rc<ServiceState>,
         stream: &mut Stream<'_>,
         rest: &[u8],
     ) {
-        self.keep(hall, stream, rest);
-        self.seat.halt |= HALT_WAITS;
-        hall.wait_for_codec(&mut stream.turn(), self.seat.member);
+        self.hold(state, stream, rest);
+        self.conn.halt |= HALT_QUEUED;
+        state.wait_for_codec(&mut stream.turn(), self.conn.index);
     }
 
     /// Leaves the codec queue, because the connection cannot continue for another reason, or ends.
-    pub(crate) fn stop_waiting(&mut self, hall: &SharedHall, stream: &mut Stream<'_>) {
-        if self.seat.halt & HALT_WAITS != 0 {
-            self.seat.halt &= !HALT_WAITS;
-            hall.leave_codec_queue(&mut stream.turn(), self.seat.member);
+    pub(crate) fn leave_codec_queue(&mut self, state: &Rc<ServiceState>, stream: &mut Stream<'_>) {
+        if self.conn.halt & HALT_QUEUED != 0 {
+            self.conn.halt &= !HALT_QUEUED;
+            state.leave_codec_queue(&mut stream.turn(), self.conn.index);
         }
     }
 
     /// Returns whether the codec budget allows this connection to process its held input. If not,
     /// the connection waits for the codecs.
-    pub(crate) fn has_codec(&mut self, hall: &SharedHall, stream: &mut Stream<'_>) -> bool {
-        if self.seat.halt & HALT_WAITS != 0 {
-            let may = hall.take_codec_turn(&mut stream.turn(), self.seat.member);
+    pub(crate) fn may_use_codec(
+        &mut self,
+        state: &Rc<ServiceState>,
+        stream: &mut Stream<'_>,
+    ) -> bool {
+        if self.conn.halt & HALT_QUEUED != 0 {
+            let may = state.take_codec_turn(&mut stream.turn(), self.conn.index);
             if may {
-                self.seat.halt &= !HALT_WAITS;
+                self.conn.halt &= !HALT_QUEUED;
             }
             return may;
         }
-        let may = self.seat.halt & HAS_DEFLATE == 0 || hall.codec_admits(&stream.turn());
+        let may = self.conn.halt & HAS_DEFLATE == 0 || state.codec_is_available(&stream.turn());
         if !may {
-            self.wait_for_codec(hall, stream, &[]);
+            self.wait_for_codec(state, stream, &[]);
         }
         may
     }
@@ -394,16 +398,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_queue_is_first_in_first_out_and_nobody_is_in_it_twice() {
-        let mut queue = Queue::default();
+    fn the_queue_is_first_in_first_out_and_holds_no_connection_twice() {
+        let mut queue = CodecQueue::default();
         assert!(queue.is_empty() && !queue.is_first(7));
-        assert!(queue.join(7) && queue.join(3) && queue.join(5));
-        assert!(!queue.join(3), "it keeps its place");
+        assert!(queue.push(7) && queue.push(3) && queue.push(5));
+        assert!(!queue.push(3), "it keeps its position");
         assert!(queue.is_first(7) && !queue.is_first(3));
-        assert!(queue.leave(3) && !queue.leave(3));
-        assert!(queue.leave(7) && queue.is_first(5));
-        assert!(queue.join(7) && queue.is_first(5), "behind those who wait");
-        assert!(queue.leave(5) && queue.is_first(7));
-        assert!(queue.leave(7) && queue.is_empty());
+        assert!(queue.remove(3) && !queue.remove(3));
+        assert!(queue.remove(7) && queue.is_first(5));
+        assert!(queue.push(7) && queue.is_first(5), "behind those who wait");
+        assert!(queue.remove(5) && queue.is_first(7));
+        assert!(queue.remove(7) && queue.is_empty());
     }
 }

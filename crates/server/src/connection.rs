@@ -9,38 +9,44 @@ use windlass_ws::{CloseCode, Outbox};
 use crate::{
     CloseReason, ConnectionId, ControlError, Hub, Message, OutMessage, Prepared, SendError,
     SlowConsumerPolicy,
-    hall::{Alert, SharedHall},
-    options::SPENT_MAX,
-    roster::Flags,
+    conn_table::ConnFlags,
+    options::PASS_OUTPUT_MAX,
+    service_state::{PendingOutput, ServiceState},
 };
 
-/// State of an open connection that the driver keeps beside its engine and the user's data.
-pub(crate) struct Seat {
-    pub(crate) member: u32,
-    /// The tick in which the roster was last told that bytes were received.
-    pub(crate) heard: u32,
+/// State of an open connection that the connection handler keeps beside its engine and the user's data.
+pub(crate) struct ConnState {
+    pub(crate) index: u32,
+    /// The tick in which the connection table was last told that bytes were received.
+    pub(crate) last_rx: u32,
     /// Bytes sent in this pass.
-    pub(crate) spent: u32,
+    pub(crate) pass_output: u32,
     /// Reasons to interrupt the pass, and whether the connection uses compression; 0 if neither
     /// applies. For a connection with compression, the upper byte holds the lowest bits of the tick
     /// in which it last used the codecs heavily.
     pub(crate) halt: u16,
-    /// The driver knows that too much output waits, and will be told when there is less.
-    pub(crate) told_full: bool,
-    /// The accounting includes a partly received message or frame.
-    pub(crate) in_pieces: bool,
+    /// The stream has reported that too much output waits, and will report when there is less.
+    pub(crate) is_output_full: bool,
+    /// The memory accounting includes a partly received message or frame.
+    pub(crate) has_partial: bool,
 }
 
-impl Seat {
-    pub(crate) fn new(member: u32, heard: u32, has_deflate: bool) -> Self {
-        let mut seat =
-            Self { member, heard, spent: 0, halt: 0, told_full: false, in_pieces: false };
+impl ConnState {
+    pub(crate) fn new(index: u32, last_rx: u32, has_deflate: bool) -> Self {
+        let mut conn = Self {
+            index,
+            last_rx,
+            pass_output: 0,
+            halt: 0,
+            is_output_full: false,
+            has_partial: false,
+        };
         if has_deflate {
-            seat.halt = HAS_DEFLATE;
+            conn.halt = HAS_DEFLATE;
             // A tick far in the past.
-            seat.note_heavy(heard.wrapping_sub(1 << 7));
+            conn.note_heavy(last_rx.wrapping_sub(1 << 7));
         }
-        seat
+        conn
     }
 
     /// Notes that the codecs were used heavily in this tick.
@@ -60,13 +66,13 @@ pub(crate) const HALT_CLOSING: u16 = 1;
 /// The user has paused reading.
 pub(crate) const HALT_PAUSED: u16 = 1 << 1;
 /// So much was sent that the pass must end.
-pub(crate) const HALT_SPENT: u16 = 1 << 2;
+pub(crate) const HALT_OUTPUT_MAX: u16 = 1 << 2;
 /// Bytes of an earlier pass wait to be processed.
 pub(crate) const HALT_HELD: u16 = 1 << 3;
 /// The codecs have done so much work in this turn that the pass must end.
 pub(crate) const HALT_CODEC: u16 = 1 << 4;
 /// The connection is in the queue for the codecs.
-pub(crate) const HALT_WAITS: u16 = 1 << 5;
+pub(crate) const HALT_QUEUED: u16 = 1 << 5;
 /// All of these flags.
 pub(crate) const HALTS: u16 = HAS_DEFLATE - 1;
 /// Not a reason to halt: messages may be compressed, so the codec budget is checked before each
@@ -132,7 +138,7 @@ pub(crate) const HAS_DEFLATE: u16 = 1 << 6;
 /// server.join()?;
 /// # Ok(())
 /// # }
-/// # fn connect(server: &windlass_server::Running, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
+/// # fn connect(server: &windlass_server::RunningServer, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
 /// #     let address = server.addresses()[0].socket_addr().expect("it listens on TCP");
 /// #     let stream = std::net::TcpStream::connect(address).expect("it listens");
 /// #     tungstenite::client(format!("ws://{address}{path}"), stream).expect("it is a WebSocket server").0
@@ -141,15 +147,15 @@ pub(crate) const HAS_DEFLATE: u16 = 1 << 6;
 pub struct Connection<'a> {
     pub(crate) outbox: Outbox<'a>,
     pub(crate) turn: Turn<'a>,
-    pub(crate) hall: &'a SharedHall,
-    pub(crate) seat: &'a mut Seat,
+    pub(crate) state: &'a Rc<ServiceState>,
+    pub(crate) conn: &'a mut ConnState,
 }
 
 impl Connection<'_> {
     /// The connection's ID, by which other code reaches it.
     #[must_use]
     pub fn id(&self) -> ConnectionId {
-        self.hall.books.borrow().roster.id(self.seat.member)
+        self.state.tables.borrow().conns.id(self.conn.index)
     }
 
     /// Sends a message. It is compressed if compression was negotiated and makes the message
@@ -160,13 +166,13 @@ impl Connection<'_> {
     pub fn send<'m>(&mut self, message: impl Into<OutMessage<'m>>) -> Result<(), SendError> {
         let message = message.into();
         if self.before_output()? {
-            return self.send_beside(message);
+            return self.send_behind_backlog(message);
         }
-        if self.spend(message.frame_len())? {
-            return self.send_beside(message);
+        if self.count_output(message.frame_len())? {
+            return self.send_behind_backlog(message);
         }
         message.send_by(&mut self.outbox).map_err(|_| SendError::Closed)?;
-        self.hall.stats.messages_sent.add(1);
+        self.state.stats.messages_sent.add(1);
         Ok(())
     }
 
@@ -176,15 +182,15 @@ impl Connection<'_> {
     /// [`SendError`] if the connection is closing, or too many bytes wait for the receiver.
     pub fn send_prepared(&mut self, message: &Prepared) -> Result<(), SendError> {
         if self.before_output()? {
-            return self.send_beside(message.to_out());
+            return self.send_behind_backlog(message.to_out());
         }
-        if self.spend(message.weight())? {
-            return self.send_beside(message.to_out());
+        if self.count_output(message.weight())? {
+            return self.send_behind_backlog(message.to_out());
         }
-        let mut books = self.hall.books.borrow_mut();
-        let frame = books.chosen(self.hall, &self.turn, self.seat.member, message);
+        let mut tables = self.state.tables.borrow_mut();
+        let frame = tables.prepared_frame(self.state, &self.turn, self.conn.index, message);
         self.outbox.send_encoded(frame).map_err(|_| SendError::Closed)?;
-        self.hall.stats.messages_sent.add(1);
+        self.state.stats.messages_sent.add(1);
         Ok(())
     }
 
@@ -195,20 +201,22 @@ impl Connection<'_> {
     /// [`SendError`] if the connection is closing, or too many bytes wait for the receiver.
     #[inline(always)]
     pub fn reply_in_place(&mut self, message: Message<'_>) -> Result<(), SendError> {
-        if self.seat.halt & HALTS != 0
-            || self.hall.is_alert(Alert::LOG.or(Alert::SIDES).or(Alert::STASH))
+        if self.conn.halt & HALTS != 0
+            || self.state.has_pending(
+                PendingOutput::BATCH.or(PendingOutput::BACKLOG).or(PendingOutput::REENTRANT),
+            )
         {
-            return self.reply_with_thought(message.is_text(), message.as_bytes());
+            return self.reply_slow(message.is_text(), message.as_bytes());
         }
-        self.hall.stats.messages_sent.add(1);
+        self.state.stats.messages_sent.add(1);
         self.outbox.reply(message.0).map_err(|_| SendError::Closed)
     }
 
-    /// [`reply_in_place`](Self::reply_in_place) for the case where other work must be done first.
+    /// [`reply_in_place`](Self::reply_in_place) when other output must go first.
     /// Passing the message by value would go through memory in the usual case too.
     #[cold]
     #[inline(never)]
-    fn reply_with_thought(&mut self, is_text: bool, bytes: &[u8]) -> Result<(), SendError> {
+    fn reply_slow(&mut self, is_text: bool, bytes: &[u8]) -> Result<(), SendError> {
         self.send(OutMessage::checked(is_text, bytes))
     }
 
@@ -239,72 +247,72 @@ impl Connection<'_> {
         text: &str,
         reason: CloseReason,
     ) -> Result<(), ControlError> {
-        self.hall.flush_for(self.seat.member, &mut self.turn);
-        self.take_stash();
-        if self.seat.halt & HALT_CLOSING == 0 {
-            for frame in self.hall.take_side(self.seat.member) {
+        self.state.flush_for(self.conn.index, &mut self.turn);
+        self.take_reentrant_output();
+        if self.conn.halt & HALT_CLOSING == 0 {
+            for frame in self.state.take_backlog(self.conn.index) {
                 // This fails only when the connection is closing, which is not the case here.
                 let _ = self.outbox.send_encoded(&frame);
             }
         }
         self.outbox.close(code, text)?;
-        self.seat.halt = (self.seat.halt & !HALT_PAUSED) | HALT_CLOSING;
-        self.hall.begin_closing(self.seat.member, reason);
+        self.conn.halt = (self.conn.halt & !HALT_PAUSED) | HALT_CLOSING;
+        self.state.begin_closing(self.conn.index, reason);
         Ok(())
     }
 
     /// Subscribes to a topic. Returns false if the connection is already subscribed.
     pub fn subscribe(&mut self, topic: &str) -> bool {
-        self.seat.halt & HALT_CLOSING == 0
-            && self.hall.subscribe(&mut self.turn, self.seat.member, topic)
+        self.conn.halt & HALT_CLOSING == 0
+            && self.state.subscribe(&mut self.turn, self.conn.index, topic)
     }
 
     /// Ends a subscription. Returns false if there is none.
     pub fn unsubscribe(&mut self, topic: &str) -> bool {
-        self.hall.unsubscribe(&mut self.turn, self.seat.member, topic)
+        self.state.unsubscribe(&mut self.turn, self.conn.index, topic)
     }
 
     /// Returns whether the connection is subscribed to a topic.
     #[must_use]
     pub fn is_subscribed(&self, topic: &str) -> bool {
-        let books = &mut *self.hall.books.borrow_mut();
-        let first = books.roster.at(self.seat.member).subscriptions;
-        books.topics.find(topic).is_some_and(|topic| books.topics.listens(first, topic))
+        let tables = &mut *self.state.tables.borrow_mut();
+        let first = tables.conns.entry(self.conn.index).subscriptions;
+        tables.topics.find(topic).is_some_and(|topic| tables.topics.is_subscribed(first, topic))
     }
 
     /// Returns the number of topics that the connection is subscribed to. The application must
     /// bound that number.
     #[must_use]
     pub fn subscriptions(&self) -> usize {
-        let books = &mut *self.hall.books.borrow_mut();
-        let first = books.roster.at(self.seat.member).subscriptions;
-        books.topics.count(first)
+        let tables = &mut *self.state.tables.borrow_mut();
+        let first = tables.conns.entry(self.conn.index).subscriptions;
+        tables.topics.count(first)
     }
 
     /// Publishes to all current subscribers of a topic except this connection. Returns the number
     /// of receiving connections on this reactor.
     pub fn publish<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
-        self.note_spent();
-        let receivers = self.hall.publish(&mut self.turn, self.seat.member, topic, message.into());
-        self.look_at_codec();
+        self.share_pass_output();
+        let receivers = self.state.publish(&mut self.turn, self.conn.index, topic, message.into());
+        self.check_codec_budget();
         receivers
     }
 
     /// Publishes to all current subscribers of a topic, including this connection if it is
     /// subscribed.
     pub fn publish_to_all<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
-        self.note_spent();
+        self.share_pass_output();
         let receivers =
-            self.hall.publish(&mut self.turn, crate::roster::NOBODY, topic, message.into());
-        self.look_at_codec();
+            self.state.publish(&mut self.turn, crate::conn_table::NO_CONN, topic, message.into());
+        self.check_codec_budget();
         receivers
     }
 
     /// If the turn's codec budget was spent on compressing publications, the next message waits for
     /// another turn.
-    fn look_at_codec(&mut self) {
-        if self.hall.codec_is_spent(&self.turn) {
-            self.seat.halt |= HALT_CODEC;
+    fn check_codec_budget(&mut self) {
+        if self.state.codec_is_spent(&self.turn) {
+            self.conn.halt |= HALT_CODEC;
         }
     }
 
@@ -316,20 +324,20 @@ impl Connection<'_> {
         if self.is_closing() {
             return;
         }
-        self.seat.halt |= HALT_PAUSED;
-        self.hall.books.borrow_mut().roster.at(self.seat.member).flags.add(Flags::PAUSED);
+        self.conn.halt |= HALT_PAUSED;
+        self.state.tables.borrow_mut().conns.entry(self.conn.index).flags.add(ConnFlags::PAUSED);
     }
 
     /// Resumes reading. Returns false if the connection was not [paused](Self::pause).
     pub fn resume(&mut self) -> bool {
-        self.seat.halt &= !HALT_PAUSED;
-        self.hall.resume(&mut self.turn, self.seat.member)
+        self.conn.halt &= !HALT_PAUSED;
+        self.state.resume(&mut self.turn, self.conn.index)
     }
 
     /// Returns the number of bytes that wait to be sent, without those sent in this callback.
     #[must_use]
     pub fn buffered(&mut self) -> usize {
-        self.hall.buffered(&mut self.turn, self.seat.member)
+        self.state.buffered(&mut self.turn, self.conn.index)
     }
 
     /// Returns the peer's address. Behind a proxy it is the proxy's address.
@@ -337,7 +345,7 @@ impl Connection<'_> {
     /// # Errors
     /// The error of getpeername(2).
     pub fn peer(&mut self) -> io::Result<Address> {
-        let key = self.hall.books.borrow_mut().roster.at(self.seat.member).stream;
+        let key = self.state.tables.borrow_mut().conns.entry(self.conn.index).stream;
         match self.turn.stream(key) {
             Ok(stream) => stream.peer_addr(),
             Err(_) => Err(io::ErrorKind::NotConnected.into()),
@@ -347,120 +355,128 @@ impl Connection<'_> {
     /// Returns the negotiated subprotocol.
     #[must_use]
     pub fn protocol(&self) -> Option<Rc<str>> {
-        self.hall.books.borrow().protocols.get(&self.seat.member).cloned()
+        self.state.tables.borrow().protocols.get(&self.conn.index).cloned()
     }
 
     /// Returns whether the connection is closing, so that nothing more can be sent.
     #[must_use]
     pub fn is_closing(&self) -> bool {
-        self.seat.halt & HALT_CLOSING != 0
+        self.conn.halt & HALT_CLOSING != 0
     }
 
     /// Returns the service, to reach other connections.
     pub fn hub(&mut self) -> Hub<'_> {
-        self.note_spent();
-        Hub { hall: self.hall, turn: self.turn.reborrow() }
+        self.share_pass_output();
+        Hub { state: self.state, turn: self.turn.reborrow() }
     }
 
     /// Returns the current turn, to use the reactor.
     pub fn turn(&mut self) -> Turn<'_> {
-        self.note_spent();
+        self.share_pass_output();
         self.turn.reborrow()
     }
 
     /// After this call other code may send to this connection, so its own unaccounted output is
     /// noted first.
     #[inline]
-    fn note_spent(&self) {
-        self.hall.own_spent.set(self.seat.spent);
+    fn share_pass_output(&self) {
+        self.state.in_pass_output.set(self.conn.pass_output);
     }
 
     /// Delivers pending messages that must not be overtaken by the next output. Returns true if
     /// that output has to join the backlog, because messages already wait there.
     fn before_output(&mut self) -> Result<bool, SendError> {
-        if self.seat.halt & HALT_CLOSING != 0 {
+        if self.conn.halt & HALT_CLOSING != 0 {
             return Err(SendError::Closed);
         }
-        if self.hall.is_alert(Alert::LOG) {
-            self.note_spent();
-            self.hall.flush_for(self.seat.member, &mut self.turn);
+        if self.state.has_pending(PendingOutput::BATCH) {
+            self.share_pass_output();
+            self.state.flush_for(self.conn.index, &mut self.turn);
         }
-        self.take_stash();
-        Ok(self.hall.is_alert(Alert::SIDES)
-            && self.hall.books.borrow_mut().roster.at(self.seat.member).flags.any(Flags::SIDE))
+        self.take_reentrant_output();
+        Ok(self.state.has_pending(PendingOutput::BACKLOG)
+            && self
+                .state
+                .tables
+                .borrow_mut()
+                .conns
+                .entry(self.conn.index)
+                .flags
+                .any(ConnFlags::BACKLOG))
     }
 
     /// Sends the messages that other connections have sent to this one during the pass.
-    pub(crate) fn take_stash(&mut self) {
-        if self.hall.is_alert(Alert::STASH) {
-            self.hall.lower(Alert::STASH);
-            let mut books = self.hall.books.borrow_mut();
+    pub(crate) fn take_reentrant_output(&mut self) {
+        if self.state.has_pending(PendingOutput::REENTRANT) {
+            self.state.clear_pending(PendingOutput::REENTRANT);
+            let mut tables = self.state.tables.borrow_mut();
             // This fails only when the connection is closing.
-            let _ = self.outbox.send_encoded(&books.stash);
-            self.seat.note_spent(books.stash.len(), self.hall.bounds.spent_max);
-            books.stash.clear();
-            books.stash.shrink_to(SPENT_MAX);
+            let _ = self.outbox.send_encoded(&tables.reentrant_output);
+            self.conn
+                .add_pass_output(tables.reentrant_output.len(), self.state.bounds.pass_output_max);
+            tables.reentrant_output.clear();
+            tables.reentrant_output.shrink_to(PASS_OUTPUT_MAX);
         }
     }
 
     /// Messages wait in the backlog, so this one is queued behind them.
     #[cold]
-    fn send_beside(&mut self, message: OutMessage<'_>) -> Result<(), SendError> {
-        self.note_spent();
+    fn send_behind_backlog(&mut self, message: OutMessage<'_>) -> Result<(), SendError> {
+        self.share_pass_output();
         let id = self.id();
-        self.hall.send(&mut self.turn, id, message)
+        self.state.send(&mut self.turn, id, message)
     }
 
     /// Accounts for the bytes of a message, and rejects it if too many wait. Returns true if the
     /// message has to join the backlog.
     #[inline]
-    fn spend(&mut self, len: usize) -> Result<bool, SendError> {
+    fn count_output(&mut self, len: usize) -> Result<bool, SendError> {
         let more = u32::try_from(len).unwrap_or(u32::MAX);
-        let before = self.seat.spent;
-        self.seat.spent = before.saturating_add(more);
-        if self.seat.spent <= self.hall.bounds.spent_free {
+        let before = self.conn.pass_output;
+        self.conn.pass_output = before.saturating_add(more);
+        if self.conn.pass_output <= self.state.bounds.pass_output_unchecked {
             return Ok(false);
         }
-        self.spend_much(before, len)
+        self.count_output_slow(before, len)
     }
 
     #[cold]
-    fn spend_much(&mut self, spent: u32, len: usize) -> Result<bool, SendError> {
-        let hall = self.hall;
-        let max = hall.options.receiver_buffer_max;
-        let before = spent as usize + self.hall.buffered(&mut self.turn, self.seat.member);
+    fn count_output_slow(&mut self, pass_output: u32, len: usize) -> Result<bool, SendError> {
+        let state = self.state;
+        let max = state.options.receiver_buffer_max;
+        let before = pass_output as usize + self.state.buffered(&mut self.turn, self.conn.index);
         if before.saturating_add(len) > max {
-            self.seat.spent = spent;
-            self.seat.halt |= HALT_SPENT;
-            return self.refuse();
+            self.conn.pass_output = pass_output;
+            self.conn.halt |= HALT_OUTPUT_MAX;
+            return self.reject_output();
         }
         // The pass ends while there is still room, so that answering each message loses none. The
         // following messages wait.
-        let bounds = &hall.bounds;
-        if self.seat.spent > bounds.spent_max || before + len > bounds.high {
-            self.seat.halt |= HALT_SPENT;
+        let bounds = &state.bounds;
+        if self.conn.pass_output > bounds.pass_output_max || before + len > bounds.high_watermark {
+            self.conn.halt |= HALT_OUTPUT_MAX;
         }
         Ok(false)
     }
 
     /// There is no room for a message of the connection's own.
-    fn refuse(&mut self) -> Result<bool, SendError> {
-        if self.hall.options.slow == SlowConsumerPolicy::DropOldest {
+    fn reject_output(&mut self) -> Result<bool, SendError> {
+        if self.state.options.slow == SlowConsumerPolicy::DropOldest {
             return Ok(true);
         }
-        self.hall.stats.dropped.add(1);
+        self.state.stats.dropped.add(1);
         // With nothing waiting, the peer is not slow: this callback alone sends more than the
         // limit.
-        if self.hall.options.slow == SlowConsumerPolicy::Evict
-            && self.hall.still_waiting(&mut self.turn, self.seat.member) > 0
+        if self.state.options.slow == SlowConsumerPolicy::Evict
+            && self.state.still_waiting(&mut self.turn, self.conn.index) > 0
         {
-            self.hall.stats.evicted.add(1);
-            self.seat.halt |= HALT_CLOSING;
-            self.hall.begin_closing(self.seat.member, CloseReason::Evicted);
-            let books = &mut *self.hall.books.borrow_mut();
-            let member = books.roster.at(self.seat.member);
-            member.flags.add(Flags::CLOSING | Flags::WANTS_EVICTION);
-            if let Ok(mut stream) = self.turn.stream(member.stream) {
+            self.state.stats.evicted.add(1);
+            self.conn.halt |= HALT_CLOSING;
+            self.state.begin_closing(self.conn.index, CloseReason::Evicted);
+            let tables = &mut *self.state.tables.borrow_mut();
+            let entry = tables.conns.entry(self.conn.index);
+            entry.flags.add(ConnFlags::CLOSING | ConnFlags::WANTS_EVICTION);
+            if let Ok(mut stream) = self.turn.stream(entry.stream) {
                 stream.notify();
             }
         }

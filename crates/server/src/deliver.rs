@@ -13,41 +13,41 @@ use windlass::{
 
 use crate::{
     ConnectionId, OutMessage, Prepared, SendError, SlowConsumerPolicy,
-    hall::{Alert, Books, Hall, SharedHall},
-    log::Log,
-    roster::{Flags, Member, NOBODY, Roster},
-    slow::Sides,
+    backlog::Backlogs,
+    conn_table::{ConnEntry, ConnFlags, ConnTable, NO_CONN},
+    publish_batch::PublishBatch,
+    service_state::{PendingOutput, ServiceState, Tables},
 };
 
 /// State for a delivery off the fast path.
-struct Post<'b> {
-    hall: &'b Hall,
-    sides: &'b mut Sides,
-    stash: &'b mut Vec<u8>,
-    /// Copies of the log's frames that wait for receivers; later receivers share them.
-    kept: &'b mut [KeptRow; 2],
+struct Delivery<'b> {
+    state: &'b ServiceState,
+    backlogs: &'b mut Backlogs,
+    reentrant_output: &'b mut Vec<u8>,
+    /// Copies of the batch's frames that wait for receivers; later receivers share them.
+    frame_cache: &'b mut [FrameCache; 2],
 }
 
-/// Indexed by the number of the frame in its row, plain or compressed.
-pub(crate) type KeptRow = Vec<Option<Arc<[u8]>>>;
+/// Copies of plain or of compressed frames, by their position in the batch.
+pub(crate) type FrameCache = Vec<Option<Arc<[u8]>>>;
 
-impl Hall {
-    /// Publishes to a topic. `from` does not get the message, unless it is [`NOBODY`]. Returns the
+impl ServiceState {
+    /// Publishes to a topic. `from` does not get the message, unless it is [`NO_CONN`]. Returns the
     /// number of receivers.
     pub(crate) fn publish(
-        self: &SharedHall,
+        self: &Rc<Self>,
         turn: &mut Turn<'_>,
         from: u32,
         name: &str,
         message: OutMessage<'_>,
     ) -> usize {
-        let mut books = self.books.borrow_mut();
+        let mut tables = self.tables.borrow_mut();
         self.stats.published.add(1);
-        if !books.peers.is_alone() {
-            books.peers.publish(self, name, &message);
-            books.flush_later(self, turn);
+        if !tables.other_workers.is_empty() {
+            tables.other_workers.publish(self, name, &message);
+            tables.flush_later(self, turn);
         }
-        books.publish(self, turn, from, name, message)
+        tables.publish(self, turn, from, name, message)
     }
 
     /// Sends a message to a connection, on behalf of any caller.
@@ -57,26 +57,26 @@ impl Hall {
         id: ConnectionId,
         message: OutMessage<'_>,
     ) -> Result<(), SendError> {
-        let mut guard = self.books.borrow_mut();
-        let books = &mut *guard;
-        let index = books.roster.find(id).ok_or(SendError::Closed)?;
-        books.flush_for(self, index, turn);
-        let mut frame = core::mem::take(&mut books.frame);
+        let mut guard = self.tables.borrow_mut();
+        let tables = &mut *guard;
+        let index = tables.conns.find(id).ok_or(SendError::Closed)?;
+        tables.flush_for(self, index, turn);
+        let mut frame = core::mem::take(&mut tables.frame);
         frame.clear();
-        let is_packed = books.roster.at(index).flags.any(Flags::COMPRESSED)
-            && books.packer.as_mut().is_some_and(|packer| {
-                let is_packed = packer.pack(&message, &mut frame);
-                self.note_packed(turn, packer);
-                is_packed
+        let is_compressed = tables.conns.entry(index).flags.any(ConnFlags::COMPRESSED)
+            && tables.compressor.as_mut().is_some_and(|compressor| {
+                let is_compressed = compressor.compress(&message, &mut frame);
+                self.note_compressed(turn, compressor);
+                is_compressed
             });
-        if !is_packed {
+        if !is_compressed {
             message.encode(&mut frame);
         }
-        let sent = books.deliver(self, turn, index, &Shared::new(&frame));
+        let sent = tables.deliver(self, turn, index, &Shared::new(&frame));
         frame.shrink_to(FRAME_KEPT);
-        books.frame = frame;
+        tables.frame = frame;
         drop(guard);
-        self.look_if_grown(turn);
+        self.check_memory_if_grown(turn);
         sent
     }
 
@@ -87,14 +87,14 @@ impl Hall {
         id: ConnectionId,
         prepared: &Prepared,
     ) -> Result<(), SendError> {
-        let mut guard = self.books.borrow_mut();
-        let books = &mut *guard;
-        let index = books.roster.find(id).ok_or(SendError::Closed)?;
-        books.flush_for(self, index, turn);
-        let frame = books.chosen(self, turn, index, prepared);
-        let sent = books.deliver(self, turn, index, &Shared::of(frame));
+        let mut guard = self.tables.borrow_mut();
+        let tables = &mut *guard;
+        let index = tables.conns.find(id).ok_or(SendError::Closed)?;
+        tables.flush_for(self, index, turn);
+        let frame = tables.prepared_frame(self, turn, index, prepared);
+        let sent = tables.deliver(self, turn, index, &Shared::of(frame));
         drop(guard);
-        self.look_if_grown(turn);
+        self.check_memory_if_grown(turn);
         sent
     }
 }
@@ -105,30 +105,30 @@ const RING_ROOM: usize = 64 << 10;
 /// Memory of a sent frame that is kept for the next one, in bytes.
 const FRAME_KEPT: usize = 256 << 10;
 
-impl Books {
+impl Tables {
     /// Returns the form of a prepared message that a connection gets.
-    pub(crate) fn chosen<'p>(
+    pub(crate) fn prepared_frame<'p>(
         &mut self,
-        hall: &Hall,
+        state: &ServiceState,
         turn: &Turn<'_>,
         index: u32,
         prepared: &'p Prepared,
     ) -> &'p Arc<[u8]> {
-        let takes_packed = self.roster.at(index).flags.any(Flags::COMPRESSED);
-        match &mut self.packer {
-            Some(packer) if takes_packed => {
-                let frame = prepared.packed(packer);
-                hall.note_packed(turn, packer);
+        let takes_compressed = self.conns.entry(index).flags.any(ConnFlags::COMPRESSED);
+        match &mut self.compressor {
+            Some(compressor) if takes_compressed => {
+                let frame = prepared.compressed(compressor);
+                state.note_compressed(turn, compressor);
                 frame
             }
             _ => prepared.plain(),
         }
     }
 
-    /// Adds a publication to the log, which is delivered at the end of the turn at the latest.
+    /// Adds a publication to the batch, which is delivered at the end of the turn at the latest.
     pub(crate) fn publish(
         &mut self,
-        hall: &SharedHall,
+        state: &Rc<ServiceState>,
         turn: &mut Turn<'_>,
         from: u32,
         name: &str,
@@ -136,111 +136,121 @@ impl Books {
     ) -> usize {
         let is_same =
             |topic: &u32| self.topics.topic(*topic).is_some_and(|topic| *topic.name == *name);
-        let topic = self.log_topic.filter(is_same).or_else(|| self.topics.find(name));
+        let topic = self.batch_topic.filter(is_same).or_else(|| self.topics.find(name));
         let Some(topic) = topic else { return 0 };
-        if self.log_topic.is_some_and(|current| current != topic)
-            || self.log.is_full(message.frame_len())
+        if self.batch_topic.is_some_and(|current| current != topic)
+            || self.batch.is_full(message.frame_len())
         {
-            self.flush(hall, turn);
+            self.flush(state, turn);
         }
-        self.log_topic = Some(topic);
-        self.log.push(message, from);
-        hall.raise(Alert::LOG);
-        let mut receivers = self.topics.topic(topic).map_or(0, |topic| topic.receivers.len());
-        if from != NOBODY {
-            let member = self.roster.at(from);
-            member.flags.add(Flags::PUBLISHED);
-            receivers -= usize::from(self.topics.listens(member.subscriptions, topic));
+        self.batch_topic = Some(topic);
+        self.batch.push(message, from);
+        state.set_pending(PendingOutput::BATCH);
+        let mut receivers = self.topics.topic(topic).map_or(0, |topic| topic.subscribers.len());
+        if from != NO_CONN {
+            let entry = self.conns.entry(from);
+            entry.flags.add(ConnFlags::PUBLISHED);
+            receivers -= usize::from(self.topics.is_subscribed(entry.subscriptions, topic));
         }
-        self.flush_later(hall, turn);
+        self.flush_later(state, turn);
         receivers
     }
 
-    /// Schedules the delivery of the log for the end of the turn.
-    fn flush_later(&mut self, hall: &SharedHall, turn: &mut Turn<'_>) {
-        if hall.flush_deferred.replace(true) {
+    /// Schedules the delivery of the batch for the end of the turn.
+    fn flush_later(&mut self, state: &Rc<ServiceState>, turn: &mut Turn<'_>) {
+        if state.flush_deferred.replace(true) {
             return;
         }
-        let later = Rc::clone(hall);
+        let later = Rc::clone(state);
         let flush = move |mut turn: Turn<'_>| {
             later.flush_deferred.set(false);
             later.flush(&mut turn);
         };
         if turn.defer(flush).is_err() {
             // The limit of deferred closures is reached.
-            hall.flush_deferred.set(false);
-            self.flush(hall, turn);
-            self.peers.send_out(hall);
+            state.flush_deferred.set(false);
+            self.flush(state, turn);
+            self.other_workers.forward(state);
         }
     }
 
-    /// Delivers the log.
-    pub(crate) fn flush(&mut self, hall: &Hall, turn: &mut Turn<'_>) {
-        let Some(topic) = self.log_topic else { return };
-        let running = hall.running.get();
-        if let Some(member) = self.roster.taken(running) {
-            member.flags.add(Flags::RUNNING);
+    /// Delivers the batch.
+    pub(crate) fn flush(&mut self, state: &ServiceState, turn: &mut Turn<'_>) {
+        let Some(topic) = self.batch_topic else { return };
+        let in_pass = state.in_pass.get();
+        if let Some(entry) = self.conns.get_mut(in_pass) {
+            entry.flags.add(ConnFlags::IN_PASS);
         }
-        let Self { roster, topics, log, packer, sides, stash, kept, .. } = self;
-        if let Some(row) = topics.topic(topic) {
-            let takes_packed =
-                |roster: &mut Roster, index: u32| roster.at(index).flags.any(Flags::COMPRESSED);
-            if let Some(packer) = packer {
-                if row.receivers.iter().any(|receiver| takes_packed(roster, receiver.member)) {
-                    log.pack(packer);
-                    hall.note_packed(turn, packer);
+        let Self {
+            conns, topics, batch, compressor, backlogs, reentrant_output, frame_cache, ..
+        } = self;
+        if let Some(topic) = topics.topic(topic) {
+            let takes_compressed = |conns: &mut ConnTable, index: u32| {
+                conns.entry(index).flags.any(ConnFlags::COMPRESSED)
+            };
+            if let Some(compressor) = compressor {
+                if topic
+                    .subscribers
+                    .iter()
+                    .any(|subscriber| takes_compressed(conns, subscriber.index))
+                {
+                    batch.compress(compressor);
+                    state.note_compressed(turn, compressor);
                 }
             }
-            let (plain, packed) = (Shared::new(log.plain()), Shared::new(log.packed()));
-            let may_be_quick = log.plain().len() <= hall.options.receiver_buffer_max;
-            let mut quick = 0_u64;
-            let post = &mut Post { hall, sides, stash, kept };
-            for receiver in &row.receivers {
-                let member = roster.at(receiver.member);
-                if member.flags.is_usual() && may_be_quick {
-                    let run = if member.flags.any(Flags::COMPRESSED) { &packed } else { &plain };
-                    let Ok(mut stream) = turn.stream(member.stream) else { continue };
+            let (plain, compressed) = (Shared::new(batch.plain()), Shared::new(batch.compressed()));
+            let has_fast_path = batch.plain().len() <= state.options.receiver_buffer_max;
+            let mut fast_count = 0_u64;
+            let delivery = &mut Delivery { state, backlogs, reentrant_output, frame_cache };
+            for subscriber in &topic.subscribers {
+                let entry = conns.entry(subscriber.index);
+                if entry.flags.allows_direct_write() && has_fast_path {
+                    let frames =
+                        if entry.flags.any(ConnFlags::COMPRESSED) { &compressed } else { &plain };
+                    let Ok(mut stream) = turn.stream(entry.stream) else { continue };
                     if stream.buffered() > 0 {
-                        post.run(turn, member, receiver.member, log, run);
+                        delivery.deliver_batch(turn, entry, subscriber.index, batch, frames);
                         continue;
                     }
-                    quick += 1;
-                    match stream.write_shared(run) {
+                    fast_count += 1;
+                    match stream.write_shared(frames) {
                         Ok(0) => {}
-                        written => note_waiting(hall, member, &mut stream, written.unwrap_or(0)),
+                        written => note_waiting(state, entry, &mut stream, written.unwrap_or(0)),
                     }
                 } else {
-                    let run = if member.flags.any(Flags::COMPRESSED) { &packed } else { &plain };
-                    post.run(turn, member, receiver.member, log, run);
+                    let frames =
+                        if entry.flags.any(ConnFlags::COMPRESSED) { &compressed } else { &plain };
+                    delivery.deliver_batch(turn, entry, subscriber.index, batch, frames);
                 }
             }
-            hall.stats.messages_sent.add(quick * log.pieces() as u64);
+            state.stats.messages_sent.add(fast_count * batch.len() as u64);
         }
-        if let Some(member) = self.roster.taken(running) {
-            member.flags.clear(Flags::RUNNING);
+        if let Some(entry) = self.conns.get_mut(in_pass) {
+            entry.flags.clear(ConnFlags::IN_PASS);
         }
-        self.discard_log(hall);
+        self.discard_batch(state);
     }
 
     /// Sends one frame to a connection that accepts messages.
     pub(crate) fn deliver(
         &mut self,
-        hall: &Hall,
+        state: &ServiceState,
         turn: &mut Turn<'_>,
         index: u32,
         frame: &Shared<'_>,
     ) -> Result<(), SendError> {
-        let Self { roster, sides, stash, kept, .. } = self;
-        let member = roster.at(index);
-        let is_running = hall.running.get() == index;
-        Post { hall, sides, stash, kept }.frame(turn, member, index, frame, is_running)
+        let Self { conns, backlogs, reentrant_output, frame_cache, .. } = self;
+        let entry = conns.entry(index);
+        let is_in_pass = state.in_pass.get() == index;
+        Delivery { state, backlogs, reentrant_output, frame_cache }
+            .deliver_frame(turn, entry, index, frame, is_in_pass)
     }
 }
 
 /// Returns the number of bytes that wait for a receiver before more are added. If the sum exceeds
 /// `max`, output that was only collected in this turn is written first, because it does not wait
 /// for the receiver.
-pub(crate) fn waiting_of(stream: &mut Stream<'_>, more: usize, max: usize) -> usize {
+pub(crate) fn waiting_bytes(stream: &mut Stream<'_>, more: usize, max: usize) -> usize {
     let waiting = stream.buffered();
     if waiting == 0 || waiting.saturating_add(more) <= max {
         return waiting;
@@ -249,123 +259,133 @@ pub(crate) fn waiting_of(stream: &mut Stream<'_>, more: usize, max: usize) -> us
     stream.write_shared(&Shared::new(&[])).unwrap_or(waiting)
 }
 
-/// Notes that output from others waits for a connection. A failed stream is closed by its driver.
+/// Notes that output from others waits for a connection. A failed stream is closed by its handler.
 #[cold]
-fn note_waiting(hall: &Hall, member: &mut Member, stream: &mut Stream<'_>, waiting: usize) {
-    member.flags.add(Flags::LAGGING);
-    hall.budget.has_grown.set(true);
-    if waiting > hall.bounds.high {
-        // The connection's own responses might not fit in addition. Its driver runs in the next
+fn note_waiting(
+    state: &ServiceState,
+    entry: &mut ConnEntry,
+    stream: &mut Stream<'_>,
+    waiting: usize,
+) {
+    entry.flags.add(ConnFlags::LAGGING);
+    state.memory.has_grown.set(true);
+    if waiting > state.bounds.high_watermark {
+        // The connection's own responses might not fit in addition. Its handler runs in the next
         // turn, and resumes reading if there is room.
         stream.pause();
         stream.notify();
     }
 }
 
-impl Post<'_> {
+impl Delivery<'_> {
     /// Number of bytes that may wait in the stream itself. Messages there cannot be dropped any
     /// more. If the policy drops the oldest messages, the stream gets half of the buffer, or one
     /// message.
     fn stream_max(&self, waiting: usize) -> usize {
-        let max = self.hall.options.receiver_buffer_max;
-        if self.hall.options.slow == SlowConsumerPolicy::DropOldest && waiting > 0 {
+        let max = self.state.options.receiver_buffer_max;
+        if self.state.options.slow == SlowConsumerPolicy::DropOldest && waiting > 0 {
             max / 2
         } else {
             max
         }
     }
 
-    /// Delivers a run of publications to a receiver that needs special handling.
+    /// Delivers a batch of publications to a receiver that needs special handling.
     #[cold]
-    fn run(
+    fn deliver_batch(
         &mut self,
         turn: &mut Turn<'_>,
-        member: &mut Member,
+        entry: &mut ConnEntry,
         index: u32,
-        log: &Log,
-        run: &Shared<'_>,
+        batch: &PublishBatch,
+        frames: &Shared<'_>,
     ) {
-        if !member.flags.takes_messages() {
+        if !entry.flags.takes_messages() {
             return;
         }
-        let is_packed = member.flags.any(Flags::COMPRESSED);
-        let is_running = member.flags.any(Flags::RUNNING);
-        let is_whole = !member.flags.any(Flags::PUBLISHED | Flags::SIDE) && !is_running;
+        let is_compressed = entry.flags.any(ConnFlags::COMPRESSED);
+        let is_in_pass = entry.flags.any(ConnFlags::IN_PASS);
+        let is_whole = !entry.flags.any(ConnFlags::PUBLISHED | ConnFlags::BACKLOG) && !is_in_pass;
         if is_whole {
-            let Ok(mut stream) = turn.stream(member.stream) else { return };
-            let len = run.bytes().len();
-            let waiting = waiting_of(&mut stream, len, self.stream_max(1));
+            let Ok(mut stream) = turn.stream(entry.stream) else { return };
+            let len = frames.bytes().len();
+            let waiting = waiting_bytes(&mut stream, len, self.stream_max(1));
             if waiting.saturating_add(len) <= self.stream_max(waiting) {
-                self.hall.stats.messages_sent.add(log.pieces() as u64);
-                match stream.write_shared(run) {
-                    Ok(0) => member.flags.clear(Flags::LAGGING),
-                    written => note_waiting(self.hall, member, &mut stream, written.unwrap_or(0)),
+                self.state.stats.messages_sent.add(batch.len() as u64);
+                match stream.write_shared(frames) {
+                    Ok(0) => entry.flags.clear(ConnFlags::LAGGING),
+                    written => note_waiting(self.state, entry, &mut stream, written.unwrap_or(0)),
                 }
                 return;
             }
         }
-        for (at, (frame, from)) in log.frames(is_packed, NOBODY).zip(log.senders()).enumerate() {
+        for (at, (frame, from)) in
+            batch.frames(is_compressed, NO_CONN).zip(batch.publishers()).enumerate()
+        {
             if from == index {
                 continue;
             }
-            let kept =
-                self.kept[usize::from(is_packed)].get(at).and_then(Option::as_ref).map(Arc::clone);
-            let shared = kept.as_ref().map_or_else(|| Shared::new(frame), Shared::of);
+            let cached = self.frame_cache[usize::from(is_compressed)]
+                .get(at)
+                .and_then(Option::as_ref)
+                .map(Arc::clone);
+            let shared = cached.as_ref().map_or_else(|| Shared::new(frame), Shared::of);
             // A rejected frame is counted.
-            let _ = self.frame(turn, member, index, &shared, is_running);
-            if kept.is_none() && shared.is_kept() {
-                let row = &mut self.kept[usize::from(is_packed)];
-                row.resize(log.pieces(), None);
-                row[at] = Some(shared.to_arc());
+            let _ = self.deliver_frame(turn, entry, index, &shared, is_in_pass);
+            if cached.is_none() && shared.is_kept() {
+                let cache = &mut self.frame_cache[usize::from(is_compressed)];
+                cache.resize(batch.len(), None);
+                cache[at] = Some(shared.to_arc());
             }
         }
     }
 
-    fn frame(
+    /// Delivers one frame.
+    fn deliver_frame(
         &mut self,
         turn: &mut Turn<'_>,
-        member: &mut Member,
+        entry: &mut ConnEntry,
         index: u32,
         frame: &Shared<'_>,
-        is_running: bool,
+        is_in_pass: bool,
     ) -> Result<(), SendError> {
-        if !member.flags.takes_messages() {
+        if !entry.flags.takes_messages() {
             return Err(SendError::Closed);
         }
-        let mut stream = turn.stream(member.stream).map_err(|_| SendError::Closed)?;
-        let hall = self.hall;
-        let max = hall.options.receiver_buffer_max;
+        let mut stream = turn.stream(entry.stream).map_err(|_| SendError::Closed)?;
+        let state = self.state;
+        let max = state.options.receiver_buffer_max;
         let len = frame.bytes().len();
-        let mut waiting = waiting_of(&mut stream, len, self.stream_max(1));
-        if is_running {
-            waiting += self.stash.len() + hall.own_spent.get() as usize;
+        let mut waiting = waiting_bytes(&mut stream, len, self.stream_max(1));
+        if is_in_pass {
+            waiting += self.reentrant_output.len() + state.in_pass_output.get() as usize;
         }
-        let is_beside = member.flags.any(Flags::SIDE);
-        let is_too_much = waiting.saturating_add(len) > max;
-        if !is_too_much && (is_beside || waiting + len > self.stream_max(waiting)) {
-            self.sides.push(index, frame.to_arc());
-            hall.stats.dropped.add(self.sides.shrink(index, max - waiting));
-            hall.budget.has_grown.set(true);
-            if !is_beside {
-                member.flags.add(Flags::SIDE);
-                hall.raise(Alert::SIDES);
+        let has_backlog = entry.flags.any(ConnFlags::BACKLOG);
+        let exceeds_max = waiting.saturating_add(len) > max;
+        if !exceeds_max && (has_backlog || waiting + len > self.stream_max(waiting)) {
+            self.backlogs.push(index, frame.to_arc());
+            state.stats.dropped.add(self.backlogs.shrink(index, max - waiting));
+            state.memory.has_grown.set(true);
+            if !has_backlog {
+                entry.flags.add(ConnFlags::BACKLOG);
+                state.set_pending(PendingOutput::BACKLOG);
                 stream.notify();
             }
             return Ok(());
         }
-        if is_too_much {
-            hall.stats.dropped.add(1);
-            if hall.options.slow == SlowConsumerPolicy::Evict {
-                hall.stats.evicted.add(1);
-                member.flags.add(Flags::CLOSING | Flags::WANTS_EVICTION);
+        if exceeds_max {
+            state.stats.dropped.add(1);
+            if state.options.slow == SlowConsumerPolicy::Evict {
+                state.stats.evicted.add(1);
+                entry.flags.add(ConnFlags::CLOSING | ConnFlags::WANTS_EVICTION);
                 stream.notify();
             }
             return Err(SendError::Full);
         }
-        hall.stats.messages_sent.add(1);
-        if is_running {
-            self.stash.extend_from_slice(frame.bytes());
-            hall.raise(Alert::STASH);
+        state.stats.messages_sent.add(1);
+        if is_in_pass {
+            self.reentrant_output.extend_from_slice(frame.bytes());
+            state.set_pending(PendingOutput::REENTRANT);
             return Ok(());
         }
         // It is written at the end of the turn, with later messages to the same connection.
@@ -376,8 +396,8 @@ impl Post<'_> {
             stream.buffered()
         );
         let now = stream.buffered();
-        if waiting > 0 || now > hall.bounds.high {
-            note_waiting(hall, member, &mut stream, now);
+        if waiting > 0 || now > state.bounds.high_watermark {
+            note_waiting(state, entry, &mut stream, now);
         }
         Ok(())
     }

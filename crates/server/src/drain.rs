@@ -6,14 +6,14 @@ use std::{rc::Rc, time::Duration};
 use windlass::Turn;
 
 use crate::{
-    hall::Hall,
-    roster::{Flags, Roster},
+    conn_table::{ConnFlags, ConnTable},
+    service_state::ServiceState,
 };
 
 /// A closure that runs when the last connection is gone.
-pub(crate) type Then = Box<dyn FnOnce(Turn<'_>)>;
+pub(crate) type DrainCallback = Box<dyn FnOnce(Turn<'_>)>;
 
-impl Hall {
+impl ServiceState {
     /// Begins a drain. A second call during a drain can only move the deadline forward.
     pub(crate) fn drain(self: &Rc<Self>, turn: &mut Turn<'_>, deadline: Duration) {
         self.is_draining.set(true);
@@ -24,24 +24,24 @@ impl Hall {
                 listening.delete();
             }
         }
-        self.nudge_all(turn, Flags::WANTS_DRAIN);
-        let hall = Rc::clone(self);
-        let end = move |mut turn: Turn<'_>| hall.abort_all(&mut turn);
+        self.notify_all(turn, ConnFlags::WANTS_DRAIN);
+        let state = Rc::clone(self);
+        let end = move |mut turn: Turn<'_>| state.abort_all(&mut turn);
         // If the timer limit is reached, the connections are ended without waiting.
         if deadline.is_zero() || turn.after(deadline, end).is_err() {
             self.abort_all(turn);
         }
-        self.look_whether_drained(turn);
+        self.check_drained(turn);
     }
 
     /// Schedules a callback of every connection, each in a frame of its own.
-    fn nudge_all(&self, turn: &mut Turn<'_>, wants: Flags) {
-        let mut books = self.books.borrow_mut();
-        let roster: &mut Roster = &mut books.roster;
-        for index in 0..roster.places() {
-            let Some(member) = roster.taken(index) else { continue };
-            member.flags.add(wants);
-            if let Ok(mut stream) = turn.stream(member.stream) {
+    fn notify_all(&self, turn: &mut Turn<'_>, wants: ConnFlags) {
+        let mut tables = self.tables.borrow_mut();
+        let conns: &mut ConnTable = &mut tables.conns;
+        for index in 0..conns.slots() {
+            let Some(entry) = conns.get_mut(index) else { continue };
+            entry.flags.add(wants);
+            if let Ok(mut stream) = turn.stream(entry.stream) {
                 stream.notify();
             }
         }
@@ -50,10 +50,10 @@ impl Hall {
     /// Aborts every connection in any state. A lingering connection, whose stream is already
     /// closed, would not receive a notification.
     fn abort_all(&self, turn: &mut Turn<'_>) {
-        let mut books = self.books.borrow_mut();
-        for index in 0..books.roster.places() {
-            let Some(member) = books.roster.taken(index) else { continue };
-            if let Ok(mut stream) = turn.stream(member.stream) {
+        let mut tables = self.tables.borrow_mut();
+        for index in 0..tables.conns.slots() {
+            let Some(entry) = tables.conns.get_mut(index) else { continue };
+            if let Ok(mut stream) = turn.stream(entry.stream) {
                 stream.abort();
             }
         }
@@ -61,17 +61,17 @@ impl Hall {
 
     /// Runs the closures that wait for the end of the drain, if it has ended. Called when a
     /// connection is gone.
-    pub(crate) fn look_whether_drained(self: &Rc<Self>, turn: &mut Turn<'_>) {
-        if !self.is_draining.get() || self.books.borrow().roster.len() > 0 {
+    pub(crate) fn check_drained(self: &Rc<Self>, turn: &mut Turn<'_>) {
+        if !self.is_draining.get() || self.tables.borrow().conns.len() > 0 {
             return;
         }
-        for then in self.after_drain.take() {
+        for callback in self.drain_callbacks.take() {
             // The closure must not run in the frame of the last connection. If the limit of
-            // deferred closures is reached, the sweep tries again.
-            if let Err(refused) = turn.defer(then) {
-                let mut left = self.after_drain.take();
+            // deferred closures is reached, the timeout scan tries again.
+            if let Err(refused) = turn.defer(callback) {
+                let mut left = self.drain_callbacks.take();
                 left.push(refused.closure);
-                self.after_drain.set(left);
+                self.drain_callbacks.set(left);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The trait that an application implements.
 
 use crate::{
-    Closed, Connection, Hub, Message, Refused,
+    Closed, Connection, Hub, Message, Rejected,
     http::{Accept, Reject, UpgradeRequest},
 };
 use windlass_ws::CloseCode;
@@ -71,7 +71,7 @@ use windlass_ws::CloseCode;
 /// server.join()?;
 /// # Ok(())
 /// # }
-/// # fn connect(server: &windlass_server::Running, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
+/// # fn connect(server: &windlass_server::RunningServer, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
 /// #     let address = server.addresses()[0].socket_addr().expect("it listens on TCP");
 /// #     let stream = std::net::TcpStream::connect(address).expect("it listens");
 /// #     tungstenite::client(format!("ws://{address}{path}"), stream).expect("it is a WebSocket server").0
@@ -89,12 +89,12 @@ pub trait Handler: Sized + 'static {
     /// A returned [`Reject`] is sent to the client, and the connection is closed.
     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<Self::Data>, Reject>;
 
-    /// A connection was refused before it opened. Possible causes: [`on_upgrade`](Self::on_upgrade)
+    /// A connection was rejected before it opened. Possible causes: [`on_upgrade`](Self::on_upgrade)
     /// or an earlier check rejected the upgrade, the request was malformed or late, or its address
     /// has reached its connection limit. This callback is for logging: it cannot change the
     /// outcome.
-    fn on_refused(&self, refused: &Refused<'_>) {
-        let _ = refused;
+    fn on_rejected(&self, rejected: &Rejected<'_>) {
+        let _ = rejected;
     }
 
     /// The connection is open. Messages sent here leave together with the handshake response.

@@ -1,15 +1,16 @@
 //! The service, as callbacks and other handlers of the reactor see it.
 
 use core::fmt;
+use std::rc::Rc;
 
 use windlass::Turn;
 use windlass_ws::CloseCode;
 
 use crate::{
     ConnectionId, ControlError, OutMessage, Prepared, SendError, Stats,
-    deliver::waiting_of,
-    hall::SharedHall,
-    roster::{Flags, NOBODY},
+    conn_table::{ConnFlags, NO_CONN},
+    deliver::waiting_bytes,
+    service_state::ServiceState,
 };
 
 /// The service without a connection of one's own: sends to connections by ID, and to topics.
@@ -21,7 +22,7 @@ use crate::{
 /// returned. Messages to one connection leave at the end of the turn, in one write, in the order of
 /// the calls.
 pub struct Hub<'a> {
-    pub(crate) hall: &'a SharedHall,
+    pub(crate) state: &'a Rc<ServiceState>,
     pub(crate) turn: Turn<'a>,
 }
 
@@ -36,7 +37,7 @@ impl Hub<'_> {
         id: ConnectionId,
         message: impl Into<OutMessage<'m>>,
     ) -> Result<(), SendError> {
-        self.hall.send(&mut self.turn, id, message.into())
+        self.state.send(&mut self.turn, id, message.into())
     }
 
     /// Sends a prepared message to a connection.
@@ -44,7 +45,7 @@ impl Hub<'_> {
     /// # Errors
     /// [`SendError`] if the connection is closing or gone, or too many bytes wait for it.
     pub fn send_prepared(&mut self, id: ConnectionId, message: &Prepared) -> Result<(), SendError> {
-        self.hall.send_prepared(&mut self.turn, id, message)
+        self.state.send_prepared(&mut self.turn, id, message)
     }
 
     /// Publishes to all current subscribers of a topic. Returns the number of receiving connections
@@ -53,7 +54,7 @@ impl Hub<'_> {
     /// Consecutive publications to one topic leave in one write for each receiver, at the end of
     /// the turn at the latest.
     pub fn publish<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
-        self.hall.publish(&mut self.turn, NOBODY, topic, message.into())
+        self.state.publish(&mut self.turn, NO_CONN, topic, message.into())
     }
 
     /// Closes a connection with a Close frame, in the next turn, after the messages already sent to
@@ -67,19 +68,19 @@ impl Hub<'_> {
         code: CloseCode,
         reason: &str,
     ) -> Result<(), ControlError> {
-        self.hall.close(&mut self.turn, id, code, reason)
+        self.state.close(&mut self.turn, id, code, reason)
     }
 
     /// Subscribes a connection to a topic. Returns false if it is already subscribed, or is gone.
     pub fn subscribe(&mut self, id: ConnectionId, topic: &str) -> bool {
-        self.hall.find(id).is_some_and(|member| self.hall.subscribe(&mut self.turn, member, topic))
+        self.state.find(id).is_some_and(|index| self.state.subscribe(&mut self.turn, index, topic))
     }
 
     /// Ends a connection's subscription. Returns false if it has none.
     pub fn unsubscribe(&mut self, id: ConnectionId, topic: &str) -> bool {
-        self.hall
+        self.state
             .find(id)
-            .is_some_and(|member| self.hall.unsubscribe(&mut self.turn, member, topic))
+            .is_some_and(|index| self.state.unsubscribe(&mut self.turn, index, topic))
     }
 
     /// Pauses reading from a connection until [`resume`](Self::resume), like its own
@@ -87,45 +88,45 @@ impl Hub<'_> {
     /// blocked by flow control. Messages in the bytes that are being processed at this moment are
     /// still delivered. Returns false if the connection is already paused, is closing or is gone.
     pub fn pause(&mut self, id: ConnectionId) -> bool {
-        self.hall.find(id).is_some_and(|member| self.hall.pause(&mut self.turn, member))
+        self.state.find(id).is_some_and(|index| self.state.pause(&mut self.turn, index))
     }
 
     /// Resumes reading from a connection that was paused by [itself](crate::Connection::pause) or
     /// [here](Self::pause). Returns false if it was not paused.
     pub fn resume(&mut self, id: ConnectionId) -> bool {
-        self.hall.find(id).is_some_and(|member| self.hall.resume(&mut self.turn, member))
+        self.state.find(id).is_some_and(|index| self.state.resume(&mut self.turn, index))
     }
 
     /// Returns the number of connections of this reactor that are subscribed to a topic.
     #[must_use]
     pub fn subscribers(&self, topic: &str) -> usize {
-        let books = self.hall.books.borrow();
-        let topic = books.topics.find(topic).and_then(|topic| books.topics.topic(topic));
-        topic.map_or(0, |topic| topic.receivers.len())
+        let tables = self.state.tables.borrow();
+        let topic = tables.topics.find(topic).and_then(|topic| tables.topics.topic(topic));
+        topic.map_or(0, |topic| topic.subscribers.len())
     }
 
     /// Returns whether a connection with this ID exists and accepts messages.
     #[must_use]
     pub fn is_open(&self, id: ConnectionId) -> bool {
-        self.hall.find(id).is_some()
+        self.state.find(id).is_some()
     }
 
     /// Returns the number of bytes that wait for a connection, including messages that [could be
     /// dropped](crate::SlowConsumerPolicy::DropOldest); 0 if it is gone.
     pub fn buffered(&mut self, id: ConnectionId) -> usize {
-        self.hall.find(id).map_or(0, |member| self.hall.buffered(&mut self.turn, member))
+        self.state.find(id).map_or(0, |index| self.state.buffered(&mut self.turn, index))
     }
 
     /// Returns the number of connections, including those whose handshake is in progress.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.hall.books.borrow().roster.len()
+        self.state.tables.borrow().conns.len()
     }
 
     /// Returns the counts of the service.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.hall.snapshot()
+        self.state.snapshot()
     }
 
     /// Returns the current turn, to use the reactor.
@@ -141,28 +142,28 @@ impl fmt::Debug for Hub<'_> {
 }
 
 /// Operations that a hub and a connection share.
-impl crate::hall::Hall {
+impl crate::service_state::ServiceState {
     pub(crate) fn find(&self, id: ConnectionId) -> Option<u32> {
-        self.books.borrow().roster.find(id)
+        self.tables.borrow().conns.find(id)
     }
 
-    pub(crate) fn subscribe(&self, turn: &mut Turn<'_>, member: u32, topic: &str) -> bool {
-        let books = &mut *self.books.borrow_mut();
-        if books.log_topic.is_some() && books.log_topic == books.topics.find(topic) {
+    pub(crate) fn subscribe(&self, turn: &mut Turn<'_>, index: u32, topic: &str) -> bool {
+        let tables = &mut *self.tables.borrow_mut();
+        if tables.batch_topic.is_some() && tables.batch_topic == tables.topics.find(topic) {
             // The connection receives only what is published from here on.
-            books.flush(self, turn);
+            tables.flush(self, turn);
         }
-        books.topics.subscribe(&mut books.roster, member, topic)
+        tables.topics.subscribe(&mut tables.conns, index, topic)
     }
 
-    pub(crate) fn unsubscribe(&self, turn: &mut Turn<'_>, member: u32, topic: &str) -> bool {
-        let books = &mut *self.books.borrow_mut();
-        let Some(topic) = books.topics.find(topic) else { return false };
-        if books.log_topic == Some(topic) {
+    pub(crate) fn unsubscribe(&self, turn: &mut Turn<'_>, index: u32, topic: &str) -> bool {
+        let tables = &mut *self.tables.borrow_mut();
+        let Some(topic) = tables.topics.find(topic) else { return false };
+        if tables.batch_topic == Some(topic) {
             // The connection receives everything published up to this point.
-            books.flush(self, turn);
+            tables.flush(self, turn);
         }
-        books.topics.unsubscribe(&mut books.roster, member, topic)
+        tables.topics.unsubscribe(&mut tables.conns, index, topic)
     }
 
     pub(crate) fn close(
@@ -172,73 +173,73 @@ impl crate::hall::Hall {
         code: CloseCode,
         reason: &str,
     ) -> Result<(), ControlError> {
-        let books = &mut *self.books.borrow_mut();
-        let member = books.roster.find(id).ok_or(ControlError::Closed)?;
+        let tables = &mut *self.tables.borrow_mut();
+        let index = tables.conns.find(id).ok_or(ControlError::Closed)?;
         if !code.is_sendable() {
             return Err(ControlError::BadCloseCode);
         }
         if reason.len() > REASON_MAX {
             return Err(ControlError::TooLong);
         }
-        books.flush_for(self, member, turn);
-        books.farewells.insert(member, (code, reason.into()));
-        let member = books.roster.at(member);
-        member.flags.add(Flags::CLOSING | Flags::WANTS_CLOSE);
-        if let Ok(mut stream) = turn.stream(member.stream) {
+        tables.flush_for(self, index, turn);
+        tables.pending_closes.insert(index, (code, reason.into()));
+        let entry = tables.conns.entry(index);
+        entry.flags.add(ConnFlags::CLOSING | ConnFlags::WANTS_CLOSE);
+        if let Ok(mut stream) = turn.stream(entry.stream) {
             stream.notify();
         }
         Ok(())
     }
 
-    pub(crate) fn pause(&self, turn: &mut Turn<'_>, member: u32) -> bool {
-        let books = &mut *self.books.borrow_mut();
-        let member = books.roster.at(member);
-        if member.flags.any(Flags::PAUSED) {
+    pub(crate) fn pause(&self, turn: &mut Turn<'_>, index: u32) -> bool {
+        let tables = &mut *self.tables.borrow_mut();
+        let entry = tables.conns.entry(index);
+        if entry.flags.any(ConnFlags::PAUSED) {
             return false;
         }
-        member.flags.clear(Flags::WANTS_RESUME);
-        member.flags.add(Flags::PAUSED | Flags::WANTS_PAUSE);
-        if let Ok(mut stream) = turn.stream(member.stream) {
-            // Input that arrives before the next turn is not read until the driver knows.
+        entry.flags.clear(ConnFlags::WANTS_RESUME);
+        entry.flags.add(ConnFlags::PAUSED | ConnFlags::WANTS_PAUSE);
+        if let Ok(mut stream) = turn.stream(entry.stream) {
+            // Input that arrives before the next turn is not read until the connection handler has been called.
             stream.pause();
             stream.notify();
         }
         true
     }
 
-    pub(crate) fn resume(&self, turn: &mut Turn<'_>, member: u32) -> bool {
-        let books = &mut *self.books.borrow_mut();
-        let member = books.roster.at(member);
-        if !member.flags.any(Flags::PAUSED) {
+    pub(crate) fn resume(&self, turn: &mut Turn<'_>, index: u32) -> bool {
+        let tables = &mut *self.tables.borrow_mut();
+        let entry = tables.conns.entry(index);
+        if !entry.flags.any(ConnFlags::PAUSED) {
             return false;
         }
-        member.flags.clear(Flags::PAUSED | Flags::WANTS_PAUSE);
-        member.flags.add(Flags::WANTS_RESUME);
+        entry.flags.clear(ConnFlags::PAUSED | ConnFlags::WANTS_PAUSE);
+        entry.flags.add(ConnFlags::WANTS_RESUME);
         // The idle time starts again.
-        member.heard = self.tick.get();
-        if let Ok(mut stream) = turn.stream(member.stream) {
+        entry.last_rx = self.tick.get();
+        if let Ok(mut stream) = turn.stream(entry.stream) {
             stream.notify();
         }
         true
     }
 
-    pub(crate) fn buffered(&self, turn: &mut Turn<'_>, member: u32) -> usize {
-        let books = &mut *self.books.borrow_mut();
+    pub(crate) fn buffered(&self, turn: &mut Turn<'_>, index: u32) -> usize {
+        let tables = &mut *self.tables.borrow_mut();
         let waiting =
-            turn.stream(books.roster.at(member).stream).map_or(0, |stream| stream.buffered());
-        waiting + books.sides.bytes(member)
+            turn.stream(tables.conns.entry(index).stream).map_or(0, |stream| stream.buffered());
+        waiting + tables.backlogs.bytes(index)
     }
 
     /// Number of bytes that a connection's socket has not accepted.
-    pub(crate) fn still_waiting(&self, turn: &mut Turn<'_>, member: u32) -> usize {
-        let stream = self.books.borrow_mut().roster.at(member).stream;
-        turn.stream(stream).map_or(0, |mut stream| waiting_of(&mut stream, usize::MAX, 0))
+    pub(crate) fn still_waiting(&self, turn: &mut Turn<'_>, index: u32) -> usize {
+        let stream = self.tables.borrow_mut().conns.entry(index).stream;
+        turn.stream(stream).map_or(0, |mut stream| waiting_bytes(&mut stream, usize::MAX, 0))
     }
 
     pub(crate) fn snapshot(&self) -> Stats {
-        let books = self.books.borrow();
-        self.stats.connections.set(books.roster.len() as u64);
-        self.stats.topics.set(books.topics.len() as u64);
+        let tables = self.tables.borrow();
+        self.stats.connections.set(tables.conns.len() as u64);
+        self.stats.topics.set(tables.topics.len() as u64);
         self.stats.snapshot()
     }
 }

@@ -5,14 +5,14 @@ use core::fmt;
 const INDEX_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 30;
 
-/// The highest index of a place. It bounds the number of simultaneous connections of a service.
+/// The highest index of a slot. It bounds the number of simultaneous connections of a service.
 pub(crate) const INDEX_MAX: u32 = (1 << INDEX_BITS) - 1;
 
-/// The highest generation; generations start at 0. A place that has used all of them is retired.
+/// The highest generation; generations start at 0. A slot that has used all of them is retired.
 pub(crate) const GENERATION_MAX: u32 = (1 << GENERATION_BITS) - 1;
 
 /// Identifies a connection from [`on_open`](crate::Handler::on_open) until it is closed. Afterwards
-/// the ID is invalid; the next connection in the same place has another ID. `Copy`, and usable on
+/// the ID is invalid; the next connection in the same slot has another ID. `Copy`, and usable on
 /// any thread: see [`Sender`](crate::Sender).
 ///
 /// The ID also contains the worker of a [`Server`](crate::Server) that serves the connection.
@@ -61,7 +61,7 @@ impl fmt::Debug for ConnectionId {
 }
 
 impl fmt::Display for ConnectionId {
-    /// Worker, place, and number of earlier uses of the place: `0.17.3`.
+    /// Worker, slot, and number of earlier uses of the slot: `0.17.3`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.worker(), self.index(), self.generation())
     }

@@ -79,10 +79,10 @@ impl fmt::Debug for Message<'_> {
 /// assert!(!OutMessage::from(vec![1, 2, 3]).is_text());
 /// ```
 #[derive(Clone)]
-pub struct OutMessage<'a>(Content<'a>);
+pub struct OutMessage<'a>(OutPayload<'a>);
 
 #[derive(Clone)]
-enum Content<'a> {
+enum OutPayload<'a> {
     Text(&'a str),
     /// Text that was already validated.
     Checked(&'a [u8]),
@@ -95,26 +95,26 @@ impl<'a> OutMessage<'a> {
     /// Creates a text message.
     #[must_use]
     pub const fn text(text: &'a str) -> Self {
-        Self(Content::Text(text))
+        Self(OutPayload::Text(text))
     }
 
     /// Creates a message of bytes.
     #[must_use]
     pub const fn binary(bytes: &'a [u8]) -> Self {
-        Self(Content::Binary(bytes))
+        Self(OutPayload::Binary(bytes))
     }
 
     /// Wraps the payload of a message that was received or encoded; the payload of a text message
     /// is UTF-8.
     #[inline]
     pub(crate) const fn checked(is_text: bool, bytes: &'a [u8]) -> Self {
-        Self(if is_text { Content::Checked(bytes) } else { Content::Binary(bytes) })
+        Self(if is_text { OutPayload::Checked(bytes) } else { OutPayload::Binary(bytes) })
     }
 
     /// Returns whether the message is text rather than bytes.
     #[must_use]
     pub const fn is_text(&self) -> bool {
-        !matches!(self.0, Content::Binary(_) | Content::OwnedBinary(_))
+        !matches!(self.0, OutPayload::Binary(_) | OutPayload::OwnedBinary(_))
     }
 
     /// Returns the payload.
@@ -122,10 +122,10 @@ impl<'a> OutMessage<'a> {
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Content::Text(text) => text.as_bytes(),
-            Content::Checked(bytes) | Content::Binary(bytes) => bytes,
-            Content::OwnedText(text) => text.as_bytes(),
-            Content::OwnedBinary(bytes) => bytes,
+            OutPayload::Text(text) => text.as_bytes(),
+            OutPayload::Checked(bytes) | OutPayload::Binary(bytes) => bytes,
+            OutPayload::OwnedText(text) => text.as_bytes(),
+            OutPayload::OwnedBinary(bytes) => bytes,
         }
     }
 
@@ -135,11 +135,11 @@ impl<'a> OutMessage<'a> {
         outbox: &mut Outbox<'_>,
     ) -> Result<(), windlass_ws::FrameSendError> {
         match &self.0 {
-            Content::Text(text) => outbox.send(windlass_ws::MessageRef::Text(text)),
-            Content::OwnedText(text) => outbox.send(windlass_ws::MessageRef::Text(text)),
-            Content::Checked(bytes) => outbox.send_checked_text(bytes),
-            Content::Binary(bytes) => outbox.send(windlass_ws::MessageRef::Binary(bytes)),
-            Content::OwnedBinary(bytes) => outbox.send(windlass_ws::MessageRef::Binary(bytes)),
+            OutPayload::Text(text) => outbox.send(windlass_ws::MessageRef::Text(text)),
+            OutPayload::OwnedText(text) => outbox.send(windlass_ws::MessageRef::Text(text)),
+            OutPayload::Checked(bytes) => outbox.send_checked_text(bytes),
+            OutPayload::Binary(bytes) => outbox.send(windlass_ws::MessageRef::Binary(bytes)),
+            OutPayload::OwnedBinary(bytes) => outbox.send(windlass_ws::MessageRef::Binary(bytes)),
         }
     }
 
@@ -214,7 +214,7 @@ impl<'a> From<&'a String> for OutMessage<'a> {
 
 impl From<String> for OutMessage<'_> {
     fn from(text: String) -> Self {
-        Self(Content::OwnedText(text))
+        Self(OutPayload::OwnedText(text))
     }
 }
 
@@ -247,7 +247,7 @@ impl<'a> From<&'a Vec<u8>> for OutMessage<'a> {
 
 impl From<Vec<u8>> for OutMessage<'_> {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(Content::OwnedBinary(bytes))
+        Self(OutPayload::OwnedBinary(bytes))
     }
 }
 

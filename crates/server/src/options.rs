@@ -66,7 +66,7 @@ pub enum SlowConsumerPolicy {
 /// server.join()?;
 /// # Ok(())
 /// # }
-/// # fn connect(server: &windlass_server::Running, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
+/// # fn connect(server: &windlass_server::RunningServer, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
 /// #     let address = server.addresses()[0].socket_addr().expect("it listens on TCP");
 /// #     let stream = std::net::TcpStream::connect(address).expect("it listens");
 /// #     tungstenite::client(format!("ws://{address}{path}"), stream).expect("it is a WebSocket server").0
@@ -175,7 +175,7 @@ const HEADER_MAX: usize = HEADER_LEN_MAX - 4;
 
 /// Maximum number of bytes that a connection sends in one pass over received bytes before the pass
 /// ends, if its buffer has room for them.
-pub(crate) const SPENT_MAX: usize = 256 << 10;
+pub(crate) const PASS_OUTPUT_MAX: usize = 256 << 10;
 
 /// Why settings are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,21 +269,21 @@ impl Options {
 
     /// Number of sent bytes after which a pass over received bytes ends, so that the answer to one
     /// more message still fits.
-    pub(crate) fn spent_max(&self) -> usize {
-        SPENT_MAX.min(self.room() / 4)
+    pub(crate) fn pass_output_max(&self) -> usize {
+        PASS_OUTPUT_MAX.min(self.room() / 4)
     }
 
     /// High watermark of waiting bytes, above which a connection is not read from. Together with
     /// the output of one pass and the answer to one more message, it does not exceed the buffer.
-    pub(crate) fn high_mark(&self) -> usize {
-        (self.receiver_buffer_max / 2).min(self.room() - self.spent_max())
+    pub(crate) fn high_watermark(&self) -> usize {
+        (self.receiver_buffer_max / 2).min(self.room() - self.pass_output_max())
     }
 
     /// Returns the stream settings, for a listener created elsewhere. See
     /// [`listener`](Self::listener).
     pub fn stream(&self) -> StreamOptions {
         StreamOptions::new()
-            .watermarks(self.high_mark() / 4, self.high_mark())
+            .watermarks(self.high_watermark() / 4, self.high_watermark())
             // The limit is enforced before output reaches the stream, which must not reject a
             // control frame.
             .output_max(usize::MAX)

@@ -3,7 +3,7 @@
 use core::fmt;
 use std::sync::{Arc, OnceLock};
 
-use crate::{OutMessage, log::Packer};
+use crate::{OutMessage, publish_batch::FrameCompressor};
 
 /// A message that is encoded once, for sending to many connections or many times. `Clone`, `Send`
 /// and `Sync`; a clone is the same message.
@@ -18,15 +18,15 @@ use crate::{OutMessage, log::Packer};
 /// assert_eq!(hello.as_bytes(), b"hello");
 /// ```
 #[derive(Clone)]
-pub struct Prepared(Arc<Inner>);
+pub struct Prepared(Arc<PreparedInner>);
 
-struct Inner {
+struct PreparedInner {
     plain: Arc<[u8]>,
     /// Offset of the payload.
     payload: usize,
     is_text: bool,
     /// The compressed frame, or the plain one if compression makes it no shorter.
-    packed: OnceLock<Arc<[u8]>>,
+    compressed: OnceLock<Arc<[u8]>>,
 }
 
 impl Prepared {
@@ -37,11 +37,11 @@ impl Prepared {
         let mut frame = Vec::with_capacity(message.frame_len());
         message.encode(&mut frame);
         let payload = frame.len() - message.as_bytes().len();
-        Self(Arc::new(Inner {
+        Self(Arc::new(PreparedInner {
             plain: frame.into(),
             payload,
             is_text: message.is_text(),
-            packed: OnceLock::new(),
+            compressed: OnceLock::new(),
         }))
     }
 
@@ -72,10 +72,10 @@ impl Prepared {
         &self.0.plain
     }
 
-    pub(crate) fn packed(&self, packer: &mut Packer) -> &Arc<[u8]> {
-        self.0.packed.get_or_init(|| {
+    pub(crate) fn compressed(&self, compressor: &mut FrameCompressor) -> &Arc<[u8]> {
+        self.0.compressed.get_or_init(|| {
             let mut frame = Vec::new();
-            if packer.pack(&self.to_out(), &mut frame) {
+            if compressor.compress(&self.to_out(), &mut frame) {
                 frame.into()
             } else {
                 Arc::clone(&self.0.plain)

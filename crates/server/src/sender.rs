@@ -7,10 +7,10 @@ use std::{
     thread::{self, ThreadId},
 };
 
-use windlass_flow::{PushReason, Sender as Outlet};
+use windlass_flow::{PushReason, Sender as MailboxSender};
 use windlass_ws::CloseCode;
 
-use crate::{ConnectionId, OutMessage, Prepared, inbox::Command};
+use crate::{ConnectionId, OutMessage, Prepared, mailbox::WorkerCommand};
 
 /// Reaches the connections of a [`Service`](crate::Service), or of all services of a
 /// [`Server`](crate::Server), from any thread. `Clone`, `Send` and `Sync`.
@@ -72,35 +72,38 @@ use crate::{ConnectionId, OutMessage, Prepared, inbox::Command};
 /// clerk.join().expect("the clerk does not panic")?;
 /// # Ok(())
 /// # }
-/// # fn connect(server: &windlass_server::Running, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
+/// # fn connect(server: &windlass_server::RunningServer, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
 /// #     let address = server.addresses()[0].socket_addr().expect("it listens on TCP");
 /// #     let stream = std::net::TcpStream::connect(address).expect("it listens");
 /// #     tungstenite::client(format!("ws://{address}{path}"), stream).expect("it is a WebSocket server").0
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Sender(Arc<[Gate]>);
+pub struct Sender(Arc<[WorkerQueue]>);
 
 /// The queue to one worker.
-pub(crate) struct Gate {
-    outlet: Outlet<Command>,
+pub(crate) struct WorkerQueue {
+    sender: MailboxSender<WorkerCommand>,
     /// The worker's thread, once it runs.
     thread: Arc<OnceLock<ThreadId>>,
 }
 
-impl Gate {
-    pub(crate) fn new(outlet: Outlet<Command>, thread: &Arc<OnceLock<ThreadId>>) -> Self {
-        Self { outlet, thread: Arc::clone(thread) }
+impl WorkerQueue {
+    pub(crate) fn new(
+        sender: MailboxSender<WorkerCommand>,
+        thread: &Arc<OnceLock<ThreadId>>,
+    ) -> Self {
+        Self { sender, thread: Arc::clone(thread) }
     }
 
-    fn try_push(&self, command: Command) -> Result<(), SenderError> {
-        self.outlet.try_push(command).map_err(|refused| error_of(refused.reason))
+    fn try_push(&self, command: WorkerCommand) -> Result<(), SenderError> {
+        self.sender.try_push(command).map_err(|refused| sender_error(refused.reason))
     }
 
     /// Pushes a command, and waits for room unless this thread must not block.
-    fn push(&self, command: Command, may_wait: bool) -> Result<(), SenderError> {
+    fn push(&self, command: WorkerCommand, may_wait: bool) -> Result<(), SenderError> {
         if may_wait {
-            return self.outlet.push(command).map_err(|refused| error_of(refused.reason));
+            return self.sender.push(command).map_err(|refused| sender_error(refused.reason));
         }
         match self.try_push(command) {
             Err(SenderError::Full) => Err(SenderError::WouldDeadlock),
@@ -109,7 +112,7 @@ impl Gate {
     }
 }
 
-fn error_of(reason: PushReason) -> SenderError {
+fn sender_error(reason: PushReason) -> SenderError {
     match reason {
         PushReason::TooLarge => SenderError::TooLarge,
         PushReason::Closed => SenderError::Closed,
@@ -159,17 +162,17 @@ impl From<SenderError> for io::Error {
 }
 
 impl Sender {
-    pub(crate) fn new(gates: Vec<Gate>) -> Self {
-        Self(gates.into())
+    pub(crate) fn new(queues: Vec<WorkerQueue>) -> Self {
+        Self(queues.into())
     }
 
     /// Returns whether this thread may block: it is no worker's thread.
     fn may_wait(&self) -> bool {
         let this = thread::current().id();
-        self.0.iter().all(|gate| gate.thread.get() != Some(&this))
+        self.0.iter().all(|queue| queue.thread.get() != Some(&this))
     }
 
-    fn gate(&self, id: ConnectionId) -> Result<&Gate, SenderError> {
+    fn queue(&self, id: ConnectionId) -> Result<&WorkerQueue, SenderError> {
         self.0.get(usize::from(id.worker())).ok_or(SenderError::Closed)
     }
 
@@ -202,7 +205,7 @@ impl Sender {
     /// # Errors
     /// [`SenderError`], but not [`Full`](SenderError::Full).
     pub fn send_prepared(&self, id: ConnectionId, message: &Prepared) -> Result<(), SenderError> {
-        self.gate(id)?.push(Command::Send { id, message: message.clone() }, self.may_wait())
+        self.queue(id)?.push(WorkerCommand::Send { id, message: message.clone() }, self.may_wait())
     }
 
     /// Sends a prepared message to a connection, if there is room in the queue.
@@ -214,7 +217,7 @@ impl Sender {
         id: ConnectionId,
         message: &Prepared,
     ) -> Result<(), SenderError> {
-        self.gate(id)?.try_push(Command::Send { id, message: message.clone() })
+        self.queue(id)?.try_push(WorkerCommand::Send { id, message: message.clone() })
     }
 
     /// Closes a connection with a Close frame after the messages already sent to it, and waits for
@@ -228,7 +231,8 @@ impl Sender {
         code: CloseCode,
         reason: &str,
     ) -> Result<(), SenderError> {
-        self.gate(id)?.push(Command::Close { id, code, reason: reason.into() }, self.may_wait())
+        self.queue(id)?
+            .push(WorkerCommand::Close { id, code, reason: reason.into() }, self.may_wait())
     }
 
     /// Closes a connection like [`close`](Self::close), if there is room in the queue.
@@ -241,7 +245,7 @@ impl Sender {
         code: CloseCode,
         reason: &str,
     ) -> Result<(), SenderError> {
-        self.gate(id)?.try_push(Command::Close { id, code, reason: reason.into() })
+        self.queue(id)?.try_push(WorkerCommand::Close { id, code, reason: reason.into() })
     }
 
     /// Publishes to a topic on all workers, and waits for room in their queues one after the other.
@@ -255,8 +259,8 @@ impl Sender {
         message: impl Into<OutMessage<'m>>,
     ) -> Result<(), SenderError> {
         let may_wait = self.may_wait();
-        self.publish_with(topic, &Prepared::new(message), |gate, command| {
-            gate.push(command, may_wait)
+        self.publish_with(topic, &Prepared::new(message), |queue, command| {
+            queue.push(command, may_wait)
         })
     }
 
@@ -269,21 +273,21 @@ impl Sender {
         topic: &str,
         message: impl Into<OutMessage<'m>>,
     ) -> Result<(), SenderError> {
-        self.publish_with(topic, &Prepared::new(message), Gate::try_push)
+        self.publish_with(topic, &Prepared::new(message), WorkerQueue::try_push)
     }
 
     fn publish_with(
         &self,
         topic: &str,
         message: &Prepared,
-        push: impl Fn(&Gate, Command) -> Result<(), SenderError>,
+        push: impl Fn(&WorkerQueue, WorkerCommand) -> Result<(), SenderError>,
     ) -> Result<(), SenderError> {
         let topic: Arc<str> = topic.into();
         let mut outcome = Ok(());
-        for gate in self.0.iter() {
+        for queue in self.0.iter() {
             let pushed = push(
-                gate,
-                Command::Publish { topic: Arc::clone(&topic), message: message.clone() },
+                queue,
+                WorkerCommand::Publish { topic: Arc::clone(&topic), message: message.clone() },
             );
             outcome = outcome.and(pushed);
         }
@@ -300,7 +304,7 @@ impl fmt::Debug for Sender {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Options, inbox::Inbox};
+    use crate::{Options, mailbox::WorkerMailbox};
     use windlass_flow::Bounds;
 
     /// A worker waits neither for its own queue nor for the queue of another worker, which may be
@@ -309,13 +313,13 @@ mod tests {
     fn a_worker_never_waits() {
         let mut options = Options::new();
         options.sender_bounds = Bounds::items(1);
-        let inboxes = [(); 2].map(|()| Inbox::new(&options).unwrap());
+        let mailboxes = [(); 2].map(|()| WorkerMailbox::new(&options).unwrap());
         let threads = [Arc::new(OnceLock::from(thread::current().id())), Arc::new(OnceLock::new())];
-        let gates = inboxes
+        let queues = mailboxes
             .iter()
             .zip(&threads)
-            .map(|(inbox, thread)| Gate::new(inbox.sender.clone(), thread));
-        let sender = Sender::new(gates.collect());
+            .map(|(mailbox, thread)| WorkerQueue::new(mailbox.sender.clone(), thread));
+        let sender = Sender::new(queues.collect());
         for worker in 0..2 {
             let id = ConnectionId::new(worker, 0, 0);
             assert_eq!(sender.send(id, "fits"), Ok(()));

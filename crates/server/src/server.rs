@@ -22,10 +22,10 @@ use windlass::{
 
 use crate::{
     Handler, Options, Sender, Service, Stats,
-    http::PlaceCounter,
-    inbox::{Board, Inbox},
-    sender::Gate,
-    service::{self, Post},
+    http::ConnectionLimiter,
+    mailbox::{WorkerHandle, WorkerMailbox},
+    sender::WorkerQueue,
+    service::{self, WorkerLinks},
 };
 
 /// Subscribers of a worker's reactor other than its connections: listeners, the mailbox, and the
@@ -74,14 +74,14 @@ pub struct Server<F> {
     count: usize,
     is_pinned: bool,
     backend: Backend,
-    places: Vec<Place>,
+    targets: Vec<ListenTarget>,
     on_panic: Option<OnPanic>,
 }
 
 type OnPanic = Arc<dyn Fn(Worker, &(dyn Any + Send)) + Send + Sync>;
 
 /// An address or socket to listen on.
-enum Place {
+enum ListenTarget {
     Tcp(SocketAddr),
     Unix(PathBuf),
     Socket(OwnedFd),
@@ -98,7 +98,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
             count: 1,
             is_pinned: false,
             backend: Backend::Auto,
-            places: Vec::new(),
+            targets: Vec::new(),
             on_panic: None,
         }
     }
@@ -120,7 +120,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
         self
     }
 
-    /// Sets the backend of the workers' reactors. Default: [`Backend::Auto`]. [`Running::backend`]
+    /// Sets the backend of the workers' reactors. Default: [`Backend::Auto`]. [`RunningServer::backend`]
     /// returns the one chosen.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
@@ -130,20 +130,20 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     /// Listens at a TCP address. Port 0 selects a free port, the same for all workers. This method
     /// and the next two may be called several times.
     pub fn listen(mut self, address: SocketAddr) -> Self {
-        self.places.push(Place::Tcp(address));
+        self.targets.push(ListenTarget::Tcp(address));
         self
     }
 
     /// Listens at a Unix socket path. The file must not exist; the application removes it
     /// afterwards.
     pub fn listen_unix(mut self, path: impl Into<PathBuf>) -> Self {
-        self.places.push(Place::Unix(path.into()));
+        self.targets.push(ListenTarget::Unix(path.into()));
         self
     }
 
     /// Uses a socket that already listens, for instance one from the service manager.
     pub fn listen_on(mut self, socket: impl Into<OwnedFd>) -> Self {
-        self.places.push(Place::Socket(socket.into()));
+        self.targets.push(ListenTarget::Socket(socket.into()));
         self
     }
 
@@ -153,7 +153,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     /// # Panics
     /// [`start`](Self::start) panics unless there is one list for each worker.
     pub fn listen_on_each(mut self, sockets: Vec<Vec<OwnedFd>>) -> Self {
-        self.places.push(Place::Each(sockets));
+        self.targets.push(ListenTarget::Each(sockets));
         self
     }
 
@@ -180,107 +180,114 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     ///
     /// # Panics
     /// With the panic of `make`.
-    pub fn start(self) -> io::Result<Running> {
-        let Self { options, make, count, is_pinned, backend, places, on_panic } = self;
+    pub fn start(self) -> io::Result<RunningServer> {
+        let Self { options, make, count, is_pinned, backend, targets, on_panic } = self;
         options.check()?;
-        let (sets, addresses) = open(&options, places, count)?;
-        let (desks, posts, sender) = posts(&options, sets, count)?;
-        let boards: Arc<[Arc<Board>]> = desks.into();
-        let posts = Mutex::new(posts);
-        let left = Arc::new(AtomicUsize::new(count));
+        let (sets, addresses) = open_listeners(&options, targets, count)?;
+        let (handles, setups, sender) = worker_setups(&options, sets, count)?;
+        let handles: Arc<[Arc<WorkerHandle>]> = handles.into();
+        let setups = Mutex::new(setups);
+        let workers_left = Arc::new(AtomicUsize::new(count));
         let hook = move |worker: Worker, panic: Box<dyn Any + Send>| {
             if let Some(on_panic) = &on_panic {
                 on_panic(worker, &*panic);
             }
         };
         let workers = Workers::new(count).pinned(is_pinned).named("windlass-server").on_panic(hook);
-        let at_work = Arc::new(OnceLock::new());
-        let chosen = Arc::clone(&at_work);
-        let set_up = move |worker: Worker| {
-            let desk = posts.lock().unwrap_or_else(PoisonError::into_inner)[worker.index].take();
-            let desk = desk.ok_or(io::ErrorKind::NotFound)?;
-            let reactor = desk.set_up(&options, backend, make(worker), &left)?;
+        let chosen_backend = Arc::new(OnceLock::new());
+        let first_backend = Arc::clone(&chosen_backend);
+        let start_worker = move |worker: Worker| {
+            let setup = setups.lock().unwrap_or_else(PoisonError::into_inner)[worker.index].take();
+            let setup = setup.ok_or(io::ErrorKind::NotFound)?;
+            let reactor = setup.build_reactor(&options, backend, make(worker), &workers_left)?;
             // All workers use the same backend, so the first one sets the value.
-            let _ = chosen.set(reactor.backend());
+            let _ = first_backend.set(reactor.backend());
             Ok(reactor)
         };
-        let workers = workers.start(set_up)?;
-        let backend = at_work.get().copied().unwrap_or(backend);
-        Ok(Running { workers, addresses, sender, boards, backend })
+        let workers = workers.start(start_worker)?;
+        let backend = chosen_backend.get().copied().unwrap_or(backend);
+        Ok(RunningServer { workers, addresses, sender, handles, backend })
     }
 }
 
 /// Everything that a worker receives when it starts.
-struct Desk {
-    post: Post,
+struct WorkerSetup {
+    links: WorkerLinks,
     thread: Arc<OnceLock<thread::ThreadId>>,
     listeners: Vec<Listener>,
 }
 
-impl Desk {
-    fn set_up<H: Handler>(
+impl WorkerSetup {
+    fn build_reactor<H: Handler>(
         self,
         options: &Options,
         backend: Backend,
         handler: H,
-        left: &Arc<AtomicUsize>,
+        workers_left: &Arc<AtomicUsize>,
     ) -> io::Result<Reactor> {
         // This runs on the worker's own thread, and the cell is set once.
         let _ = self.thread.set(thread::current().id());
-        let most = options.connections_max.saturating_add(OTHER_SUBSCRIBERS);
-        let mut reactor = Reactor::builder().backend(backend).subscribers_max(most).build()?;
-        let service = Service::at_post(handler, options, self.post, &mut reactor)?;
+        let max = options.connections_max.saturating_add(OTHER_SUBSCRIBERS);
+        let mut reactor = Reactor::builder().backend(backend).subscribers_max(max).build()?;
+        let service = Service::with_links(handler, options, self.links, &mut reactor)?;
         for listener in self.listeners {
             service.listen(listener, &mut reactor)?;
         }
-        let left = Arc::clone(left);
+        let workers_left = Arc::clone(workers_left);
         let drained = move |mut turn: Turn<'_>| {
             // A worker that ends stops the others, which may not be ready yet.
-            if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if workers_left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 turn.stop();
             }
         };
-        service.0.hall.after_drain.set(vec![Box::new(drained)]);
+        service.0.state.drain_callbacks.set(vec![Box::new(drained)]);
         Ok(reactor)
     }
 }
 
-type Desks = (Vec<Arc<Board>>, Vec<Option<Desk>>, Sender);
+type WorkerSetups = (Vec<Arc<WorkerHandle>>, Vec<Option<WorkerSetup>>, Sender);
 
-fn posts(options: &Options, sets: Vec<Vec<Listener>>, count: usize) -> io::Result<Desks> {
-    let inboxes = (0..count).map(|_| Inbox::new(options)).collect::<io::Result<Vec<_>>>()?;
+fn worker_setups(
+    options: &Options,
+    sets: Vec<Vec<Listener>>,
+    count: usize,
+) -> io::Result<WorkerSetups> {
+    let mailboxes =
+        (0..count).map(|_| WorkerMailbox::new(options)).collect::<io::Result<Vec<_>>>()?;
     let threads: Vec<_> = (0..count).map(|_| Arc::new(OnceLock::new())).collect();
-    let gates =
-        inboxes.iter().zip(&threads).map(|(inbox, thread)| Gate::new(inbox.sender.clone(), thread));
-    let sender = Sender::new(gates.collect());
-    let boards: Vec<_> = inboxes.iter().map(|inbox| Arc::clone(&inbox.board)).collect();
-    let pool = service::pool(options, count);
-    pool.set_boards(boards.clone());
-    let outlets: Vec<_> = inboxes.iter().map(|inbox| inbox.sender.clone()).collect();
-    let places =
-        options.connections_per_address_max.map(|most| PlaceCounter::new(None, Some(most)));
-    let mut desks = Vec::new();
-    for (index, ((inbox, thread), listeners)) in
-        inboxes.into_iter().zip(threads).zip(sets).enumerate()
+    let queues = mailboxes
+        .iter()
+        .zip(&threads)
+        .map(|(mailbox, thread)| WorkerQueue::new(mailbox.sender.clone(), thread));
+    let sender = Sender::new(queues.collect());
+    let handles: Vec<_> = mailboxes.iter().map(|mailbox| Arc::clone(&mailbox.handle)).collect();
+    let memory_pool = service::memory_pool(options, count);
+    memory_pool.set_workers(handles.clone());
+    let senders: Vec<_> = mailboxes.iter().map(|mailbox| mailbox.sender.clone()).collect();
+    let limiter =
+        options.connections_per_address_max.map(|max| ConnectionLimiter::new(None, Some(max)));
+    let mut setups = Vec::new();
+    for (index, ((mailbox, thread), listeners)) in
+        mailboxes.into_iter().zip(threads).zip(sets).enumerate()
     {
-        let others = outlets
+        let others = senders
             .iter()
             .enumerate()
             .filter(|(at, _)| *at != index)
-            .map(|(_, outlet)| outlet.clone());
+            .map(|(_, sender)| sender.clone());
         let worker = u16::try_from(index).map_err(io::Error::other)?;
-        let (others, sender, places, pool) =
-            (others.collect(), sender.clone(), places.clone(), Arc::clone(&pool));
-        let post = Post { worker, inbox, others, sender, places, pool };
-        desks.push(Some(Desk { post, thread, listeners }));
+        let (others, sender, limiter, memory_pool) =
+            (others.collect(), sender.clone(), limiter.clone(), Arc::clone(&memory_pool));
+        let links = WorkerLinks { worker, mailbox, others, sender, limiter, memory_pool };
+        setups.push(Some(WorkerSetup { links, thread, listeners }));
     }
-    Ok((boards, desks, sender))
+    Ok((handles, setups, sender))
 }
 
 /// Opens the listeners of each worker, and returns their addresses.
-fn open(
+fn open_listeners(
     options: &Options,
-    places: Vec<Place>,
+    targets: Vec<ListenTarget>,
     count: usize,
 ) -> io::Result<(Vec<Vec<Listener>>, Vec<Address>)> {
     let listen = options.listener();
@@ -289,14 +296,14 @@ fn open(
     let limit = StreamLimit::new(options.connections_max);
     let mut sets: Vec<Vec<Listener>> = (0..count).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
-    for place in places {
-        let group = match place {
-            Place::Tcp(address) => listen.tcp_group(address, count)?,
-            Place::Unix(path) => {
-                share(listen, listen.unix(path)?.as_fd().try_clone_to_owned()?, count)?
+    for target in targets {
+        let group = match target {
+            ListenTarget::Tcp(address) => listen.tcp_group(address, count)?,
+            ListenTarget::Unix(path) => {
+                share_socket(listen, listen.unix(path)?.as_fd().try_clone_to_owned()?, count)?
             }
-            Place::Socket(socket) => share(listen, socket, count)?,
-            Place::Each(sockets) => {
+            ListenTarget::Socket(socket) => share_socket(listen, socket, count)?,
+            ListenTarget::Each(sockets) => {
                 assert_eq!(sockets.len(), count, "there is a list of sockets for each worker");
                 for (worker, (set, sockets)) in sets.iter_mut().zip(sockets).enumerate() {
                     for socket in sockets {
@@ -319,7 +326,7 @@ fn open(
 }
 
 /// Shares one socket among all workers: the first to accept gets the connection.
-fn share(listen: ListenOptions, socket: OwnedFd, count: usize) -> io::Result<Vec<Listener>> {
+fn share_socket(listen: ListenOptions, socket: OwnedFd, count: usize) -> io::Result<Vec<Listener>> {
     (0..count).map(|_| listen.from_fd(socket.try_clone()?)).collect()
 }
 
@@ -331,15 +338,15 @@ impl<F> fmt::Debug for Server<F> {
 
 /// A running server. Dropping it ends all connections and waits for the workers.
 #[must_use = "dropping it stops the server"]
-pub struct Running {
+pub struct RunningServer {
     workers: RunningWorkers,
     addresses: Vec<Address>,
     sender: Sender,
-    boards: Arc<[Arc<Board>]>,
+    handles: Arc<[Arc<WorkerHandle>]>,
     backend: Backend,
 }
 
-impl Running {
+impl RunningServer {
     /// Returns the backend of the workers' reactors, never [`Backend::Auto`].
     #[must_use]
     pub fn backend(&self) -> Backend {
@@ -370,7 +377,7 @@ impl Running {
     /// thread.
     #[must_use]
     pub fn drainer(&self) -> Drainer {
-        Drainer(Arc::clone(&self.boards))
+        Drainer(Arc::clone(&self.handles))
     }
 
     /// Ends the server immediately: connections are closed as by close(2). Does not wait.
@@ -384,17 +391,17 @@ impl Running {
         self.workers.stops()
     }
 
-    /// Returns the sum of all workers' counts, as of their last timeout scan, at most a second ago.
-    /// After the workers have ended, the counts are exact; see [`counts`](Self::counts).
+    /// Returns the sum of all workers' counts, as of their last timeout scan, at max a second ago.
+    /// After the workers have ended, the counts are exact; see [`stats_handle`](Self::stats_handle).
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.counts().stats()
+        self.stats_handle().stats()
     }
 
     /// Returns a handle to the counts that outlives the server.
     #[must_use]
-    pub fn counts(&self) -> Counts {
-        Counts(Arc::clone(&self.boards))
+    pub fn stats_handle(&self) -> StatsHandle {
+        StatsHandle(Arc::clone(&self.handles))
     }
 
     /// Waits until all workers have ended, after [`drain`](Self::drain) or [`stop`](Self::stop), or
@@ -410,36 +417,36 @@ impl Running {
     }
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for RunningServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("addresses", &self.addresses).finish_non_exhaustive()
+        f.debug_struct("RunningServer").field("addresses", &self.addresses).finish_non_exhaustive()
     }
 }
 
 /// Drains a server from any thread. `Clone`, `Send` and `Sync`.
 #[derive(Clone, Debug)]
-pub struct Drainer(Arc<[Arc<Board>]>);
+pub struct Drainer(Arc<[Arc<WorkerHandle>]>);
 
 impl Drainer {
-    /// See [`Running::drain`].
+    /// See [`RunningServer::drain`].
     pub fn drain(&self, deadline: Duration) {
-        for board in self.0.iter() {
-            board.ask_for_drain(deadline);
+        for worker in self.0.iter() {
+            worker.request_drain(deadline);
         }
     }
 }
 
 /// The counts of a server, on any thread. `Clone`, `Send` and `Sync`.
 #[derive(Clone, Debug)]
-pub struct Counts(Arc<[Arc<Board>]>);
+pub struct StatsHandle(Arc<[Arc<WorkerHandle>]>);
 
-impl Counts {
-    /// See [`Running::stats`].
+impl StatsHandle {
+    /// See [`RunningServer::stats`].
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
-        for board in self.0.iter() {
-            stats.add(&board.stats());
+        for worker in self.0.iter() {
+            stats.add(&worker.stats());
         }
         stats
     }

@@ -18,44 +18,46 @@ use windlass::{
 };
 
 use crate::{
-    Handler, Hub, Options, Refused, Sender, Stats,
-    budget::{Budget, Pool},
-    driver::Driver,
-    hall::{Hall, SharedHall},
-    http::{Door, PlaceCounter},
-    inbox::{self, Command, Inbox},
-    machine,
-    sender::Gate,
-    sweep,
+    Handler, Hub, Options, Rejected, Sender, Stats, available_memory,
+    conn_handler::ConnHandler,
+    http::{ConnectionLimiter, ListenerKind},
+    mailbox::{self, WorkerCommand, WorkerMailbox},
+    memory_budget::{MemoryBudget, MemoryPool},
+    sender::WorkerQueue,
+    service_state::ServiceState,
+    timeouts,
 };
 
 /// Serves WebSocket connections on one reactor, with one [`Handler`] for all of them. `Clone`; a
 /// clone is the same service.
-pub struct Service<H: Handler>(pub(crate) Rc<Inner<H>>);
+pub struct Service<H: Handler>(pub(crate) Rc<ServiceInner<H>>);
 
 /// The parts of a service.
-pub(crate) struct Inner<H> {
+pub(crate) struct ServiceInner<H> {
     pub(crate) handler: H,
-    pub(crate) hall: SharedHall,
-    pub(crate) places: Option<Arc<PlaceCounter>>,
+    pub(crate) state: Rc<ServiceState>,
+    pub(crate) limiter: Option<Arc<ConnectionLimiter>>,
     sender: Sender,
 }
 
 /// The connection between a service and the other workers.
-pub(crate) struct Post {
+pub(crate) struct WorkerLinks {
     pub(crate) worker: u16,
-    pub(crate) inbox: Inbox,
+    pub(crate) mailbox: WorkerMailbox,
     /// The mailboxes of the other workers.
-    pub(crate) others: Vec<windlass_flow::Sender<Command>>,
+    pub(crate) others: Vec<windlass_flow::Sender<WorkerCommand>>,
     /// Sends to all workers, including this one.
     pub(crate) sender: Sender,
-    pub(crate) places: Option<Arc<PlaceCounter>>,
-    pub(crate) pool: Arc<Pool>,
+    pub(crate) limiter: Option<Arc<ConnectionLimiter>>,
+    pub(crate) memory_pool: Arc<MemoryPool>,
 }
 
 /// Creates the memory budget for the connections of this number of workers.
-pub(crate) fn pool(options: &Options, workers: usize) -> Arc<Pool> {
-    Pool::new(options.memory_max.unwrap_or_else(machine::quarter), workers)
+pub(crate) fn memory_pool(options: &Options, workers: usize) -> Arc<MemoryPool> {
+    MemoryPool::new(
+        options.memory_max.unwrap_or_else(available_memory::quarter_of_available),
+        workers,
+    )
 }
 
 impl<H: Handler> Clone for Service<H> {
@@ -74,35 +76,36 @@ impl<H: Handler> Service<H> {
     /// - The process has no free descriptor.
     pub fn new(handler: H, options: &Options, reactor: &mut Reactor) -> io::Result<Self> {
         options.check()?;
-        let inbox = Inbox::new(options)?;
+        let mailbox = WorkerMailbox::new(options)?;
         let thread = Arc::new(OnceLock::from(thread::current().id()));
-        let sender = Sender::new(vec![Gate::new(inbox.sender.clone(), &thread)]);
-        let places =
-            options.connections_per_address_max.map(|most| PlaceCounter::new(None, Some(most)));
-        let pool = pool(options, 1);
-        let post = Post { worker: 0, inbox, others: Vec::new(), sender, places, pool };
-        Self::at_post(handler, options, post, reactor)
+        let sender = Sender::new(vec![WorkerQueue::new(mailbox.sender.clone(), &thread)]);
+        let limiter =
+            options.connections_per_address_max.map(|max| ConnectionLimiter::new(None, Some(max)));
+        let memory_pool = memory_pool(options, 1);
+        let links =
+            WorkerLinks { worker: 0, mailbox, others: Vec::new(), sender, limiter, memory_pool };
+        Self::with_links(handler, options, links, reactor)
     }
 
-    pub(crate) fn at_post(
+    pub(crate) fn with_links(
         handler: H,
         options: &Options,
-        post: Post,
+        links: WorkerLinks,
         reactor: &mut Reactor,
     ) -> io::Result<Self> {
-        let Post { worker, inbox, others, sender, places, pool } = post;
-        let budget = Budget::new(pool);
-        let hall = Rc::new(Hall::new(
+        let WorkerLinks { worker, mailbox, others, sender, limiter, memory_pool } = links;
+        let memory = MemoryBudget::new(memory_pool);
+        let state = Rc::new(ServiceState::new(
             options.clone(),
             worker,
             first_generation(),
             others,
-            inbox.board,
-            budget,
+            mailbox.handle,
+            memory,
         ));
-        sweep::start(&hall, reactor)?;
-        inbox::watch(&hall, inbox.mailbox, reactor)?;
-        Ok(Self(Rc::new(Inner { handler, hall, places, sender })))
+        timeouts::start(&state, reactor)?;
+        mailbox::register(&state, mailbox.receiver, reactor)?;
+        Ok(Self(Rc::new(ServiceInner { handler, state, limiter, sender })))
     }
 
     /// Accepts connections from a listener. Create the listener with [`Options::listener`], so that
@@ -120,23 +123,27 @@ impl<H: Handler> Service<H> {
         }
         let service = self.clone();
         // An address of any family other than these two is not a loopback address.
-        let door = listener.local_addr().map_or(Door::Network, |address| Door::of(&address));
-        let accept = move |peer: &Peer<'_>| service.accept(peer, door);
+        let listener_kind = listener
+            .local_addr()
+            .map_or(ListenerKind::Network, |address| ListenerKind::of(&address));
+        let accept = move |peer: &Peer<'_>| service.accept(peer, listener_kind);
         let key = listener.register(accept, target).map_err(io::Error::from)?;
-        let mut listeners = self.0.hall.listeners.take();
+        let mut listeners = self.0.state.listeners.take();
         listeners.push(key);
-        self.0.hall.listeners.set(listeners);
+        self.0.state.listeners.set(listeners);
         Ok(key)
     }
 
-    fn accept(&self, peer: &Peer<'_>, door: Door) -> Option<Driver<H>> {
-        let Some(places) = &self.0.places else { return Some(Driver::new(&self.0, None, door)) };
-        match places.take(peer.address()) {
-            Ok(place) => Some(Driver::new(&self.0, Some(place), door)),
+    fn accept(&self, peer: &Peer<'_>, listener_kind: ListenerKind) -> Option<ConnHandler<H>> {
+        let Some(limiter) = &self.0.limiter else {
+            return Some(ConnHandler::new(&self.0, None, listener_kind));
+        };
+        match limiter.try_acquire(peer.address()) {
+            Ok(permit) => Some(ConnHandler::new(&self.0, Some(permit), listener_kind)),
             Err(reason) => {
-                self.0.hall.stats.refused.add(1);
+                self.0.state.stats.rejected.add(1);
                 let reason = reason.to_string();
-                self.0.handler.on_refused(&Refused {
+                self.0.handler.on_rejected(&Rejected {
                     peer: peer.address(),
                     status: None,
                     reason: &reason,
@@ -149,26 +156,26 @@ impl<H: Handler> Service<H> {
     /// Shuts the service down gracefully. No more connections are accepted, and requests in
     /// progress are rejected. [`on_drain`](Handler::on_drain) is called for each connection.
     /// Connections that are still open after `deadline` are reset. When the last one is gone,
-    /// `then` is called at the end of a turn, for instance to stop the reactor.
+    /// `callback` is called at the end of a turn, for instance to stop the reactor.
     ///
     /// The listeners are closed immediately, so another process can listen on their addresses.
     pub fn drain(
         &self,
         deadline: Duration,
         turn: &mut Turn<'_>,
-        then: impl FnOnce(Turn<'_>) + 'static,
+        callback: impl FnOnce(Turn<'_>) + 'static,
     ) {
-        let hall = &self.0.hall;
-        let mut after = hall.after_drain.take();
-        after.push(Box::new(then));
-        hall.after_drain.set(after);
-        hall.drain(turn, deadline);
+        let state = &self.0.state;
+        let mut callbacks = state.drain_callbacks.take();
+        callbacks.push(Box::new(callback));
+        state.drain_callbacks.set(callbacks);
+        state.drain(turn, deadline);
     }
 
     /// Returns whether a drain has begun.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.0.hall.is_draining.get()
+        self.0.state.is_draining.get()
     }
 
     /// Returns a sender, which reaches the connections from other threads.
@@ -179,7 +186,7 @@ impl<H: Handler> Service<H> {
 
     /// Returns the service for use in another handler of the reactor, such as a timer's.
     pub fn hub<'a>(&'a self, turn: &'a mut Turn<'_>) -> Hub<'a> {
-        Hub { hall: &self.0.hall, turn: turn.reborrow() }
+        Hub { state: &self.0.state, turn: turn.reborrow() }
     }
 
     /// Returns the handler.
@@ -191,7 +198,7 @@ impl<H: Handler> Service<H> {
     /// Returns the counts of the service.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.0.hall.snapshot()
+        self.0.state.snapshot()
     }
 }
 

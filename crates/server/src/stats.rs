@@ -46,7 +46,7 @@ counters! {
     /// Requests other than upgrades that were answered, for instance with a page.
     requests,
     /// Handshakes that were rejected or broken off.
-    refused,
+    rejected,
     /// Handshakes that timed out.
     handshake_timeouts,
     /// Messages received.
@@ -121,7 +121,7 @@ impl Counter {
     }
 
     /// Keeps the maximum.
-    pub(crate) fn raise(&self, count: u64) {
+    pub(crate) fn set_max(&self, count: u64) {
         self.0.set(count.max(self.0.get()));
     }
 }

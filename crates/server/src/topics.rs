@@ -1,14 +1,14 @@
 //! Topics and their subscribers.
 //!
-//! A subscription is stored in two places: in the topic's row of receivers, which a publication
+//! A subscription is stored in two places: in the topic's list of subscribers, which a publication
 //! iterates over, and in a list of the connection, which is used to leave all topics when it
 //! closes. Each entry has the index of the other, so the cost of all operations is independent of
-//! the number of receivers.
+//! the number of subscribers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::roster::Roster;
+use crate::conn_table::ConnTable;
 
 /// End of a list of subscriptions.
 pub(crate) const NO_SUBSCRIPTION: u32 = u32::MAX;
@@ -18,8 +18,8 @@ const KEPT: usize = 4096;
 
 /// A subscriber of a topic.
 #[derive(Clone, Copy)]
-pub(crate) struct Receiver {
-    pub(crate) member: u32,
+pub(crate) struct TopicSubscriber {
+    pub(crate) index: u32,
     subscription: u32,
 }
 
@@ -27,15 +27,15 @@ pub(crate) struct Receiver {
 #[derive(Clone, Copy)]
 struct Subscription {
     topic: u32,
-    /// Index in the topic's row.
-    place: u32,
+    /// Index in the topic's list of subscribers.
+    position: u32,
     /// The connection's next entry, or the next vacant one.
     next: u32,
 }
 
 pub(crate) struct Topic {
     pub(crate) name: Arc<str>,
-    pub(crate) receivers: Vec<Receiver>,
+    pub(crate) subscribers: Vec<TopicSubscriber>,
 }
 
 /// All topics that have subscribers.
@@ -78,7 +78,7 @@ impl Topics {
             return topic;
         }
         let name: Arc<str> = name.into();
-        let made = Topic { name: Arc::clone(&name), receivers: Vec::new() };
+        let made = Topic { name: Arc::clone(&name), subscribers: Vec::new() };
         let topic = match self.vacant_topics.pop() {
             Some(topic) => {
                 self.topics[topic as usize] = Some(made);
@@ -93,7 +93,7 @@ impl Topics {
         topic
     }
 
-    /// Returns a member's subscription to a topic, and the preceding one in its list.
+    /// Returns a connection's subscription to a topic, and the preceding one in its list.
     fn search(&self, first: u32, topic: u32) -> Option<(u32, u32)> {
         let (mut before, mut at) = (NO_SUBSCRIPTION, first);
         while let Some(subscription) = self.subscriptions.get(at as usize) {
@@ -105,12 +105,12 @@ impl Topics {
         None
     }
 
-    /// Returns whether a member, whose subscriptions begin with `first`, is subscribed to a topic.
-    pub(crate) fn listens(&self, first: u32, topic: u32) -> bool {
+    /// Returns whether a connection, whose subscriptions begin with `first`, is subscribed to a topic.
+    pub(crate) fn is_subscribed(&self, first: u32, topic: u32) -> bool {
         self.search(first, topic).is_some()
     }
 
-    /// Number of topics that a member is subscribed to.
+    /// Number of topics that a connection is subscribed to.
     pub(crate) fn count(&self, first: u32) -> usize {
         let (mut count, mut at) = (0, first);
         while let Some(subscription) = self.subscriptions.get(at as usize) {
@@ -120,20 +120,20 @@ impl Topics {
         count
     }
 
-    /// Adds a member to a topic. Returns false if it is already subscribed.
-    pub(crate) fn subscribe(&mut self, roster: &mut Roster, member: u32, name: &str) -> bool {
-        let first = roster.at(member).subscriptions;
+    /// Adds a connection to a topic. Returns false if it is already subscribed.
+    pub(crate) fn subscribe(&mut self, conns: &mut ConnTable, index: u32, name: &str) -> bool {
+        let first = conns.entry(index).subscriptions;
         let topic = self.topic_of(name);
-        if self.listens(first, topic) {
+        if self.is_subscribed(first, topic) {
             return false;
         }
-        let Some(row) = self.topics[topic as usize].as_mut() else { return false };
-        let made = Subscription { topic, place: row.receivers.len() as u32, next: first };
+        let Some(entry) = self.topics[topic as usize].as_mut() else { return false };
+        let made = Subscription { topic, position: entry.subscribers.len() as u32, next: first };
         let subscription = match self.subscriptions.get_mut(self.vacant as usize) {
-            Some(place) => {
+            Some(position) => {
                 let at = self.vacant;
-                self.vacant = place.next;
-                *place = made;
+                self.vacant = position.next;
+                *position = made;
                 at
             }
             None => {
@@ -141,27 +141,27 @@ impl Topics {
                 (self.subscriptions.len() - 1) as u32
             }
         };
-        row.receivers.push(Receiver { member, subscription });
-        roster.at(member).subscriptions = subscription;
+        entry.subscribers.push(TopicSubscriber { index, subscription });
+        conns.entry(index).subscriptions = subscription;
         true
     }
 
-    /// Removes a member from a topic. Returns false if it is not subscribed.
-    pub(crate) fn unsubscribe(&mut self, roster: &mut Roster, member: u32, topic: u32) -> bool {
-        let first = roster.at(member).subscriptions;
+    /// Removes a connection from a topic. Returns false if it is not subscribed.
+    pub(crate) fn unsubscribe(&mut self, conns: &mut ConnTable, index: u32, topic: u32) -> bool {
+        let first = conns.entry(index).subscriptions;
         let Some((at, before)) = self.search(first, topic) else { return false };
         let next = self.subscriptions[at as usize].next;
         match self.subscriptions.get_mut(before as usize) {
             Some(before) => before.next = next,
-            None => roster.at(member).subscriptions = next,
+            None => conns.entry(index).subscriptions = next,
         }
         self.remove(at);
         true
     }
 
-    /// Removes a member from all topics.
-    pub(crate) fn leave_all(&mut self, roster: &mut Roster, member: u32) {
-        let mut at = core::mem::replace(&mut roster.at(member).subscriptions, NO_SUBSCRIPTION);
+    /// Removes a connection from all topics.
+    pub(crate) fn unsubscribe_all(&mut self, conns: &mut ConnTable, index: u32) {
+        let mut at = core::mem::replace(&mut conns.entry(index).subscriptions, NO_SUBSCRIPTION);
         while let Some(subscription) = self.subscriptions.get(at as usize) {
             let next = subscription.next;
             self.remove(at);
@@ -169,18 +169,18 @@ impl Topics {
         }
     }
 
-    /// Removes a subscription, which is in no list any more, from its topic's row. A topic without
+    /// Removes a subscription, which is in no list any more, from its topic. A topic without
     /// subscribers is deleted.
     fn remove(&mut self, at: u32) {
-        let Subscription { topic, place, .. } = self.subscriptions[at as usize];
+        let Subscription { topic, position, .. } = self.subscriptions[at as usize];
         self.subscriptions[at as usize].next = self.vacant;
         self.vacant = at;
-        let Some(row) = self.topics[topic as usize].as_mut() else { return };
-        row.receivers.swap_remove(place as usize);
-        if let Some(moved) = row.receivers.get(place as usize) {
-            self.subscriptions[moved.subscription as usize].place = place;
-        } else if row.receivers.is_empty() {
-            self.by_name.remove(&row.name);
+        let Some(entry) = self.topics[topic as usize].as_mut() else { return };
+        entry.subscribers.swap_remove(position as usize);
+        if let Some(moved) = entry.subscribers.get(position as usize) {
+            self.subscriptions[moved.subscription as usize].position = position;
+        } else if entry.subscribers.is_empty() {
+            self.by_name.remove(&entry.name);
             self.topics[topic as usize] = None;
             self.vacant_topics.push(topic);
         }

@@ -22,13 +22,13 @@ use windlass_server::{
     http::{Accept, Reject, UpgradeRequest},
 };
 
-struct Counting;
+struct CountingAllocator;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: everything is passed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         BYTES.fetch_add(layout.size(), Ordering::Relaxed);
@@ -52,12 +52,12 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Echoes, publishes or sends, as the first letter says.
-struct Acts(Prepared);
+struct TestHandler(Prepared);
 
-impl Handler for Acts {
+impl Handler for TestHandler {
     type Data = ();
 
     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
@@ -84,21 +84,21 @@ impl Handler for Acts {
     }
 }
 
-struct Bed {
+struct Fixture {
     reactor: Reactor,
-    service: Service<Acts>,
+    service: Service<TestHandler>,
     address: SocketAddr,
 }
 
-impl Bed {
-    fn new(set: impl FnOnce(&mut Options)) -> Self {
+impl Fixture {
+    fn new(configure: impl FnOnce(&mut Options)) -> Self {
         let mut reactor = Reactor::builder().backend(backend::chosen()).build().unwrap();
         let mut options = Options::new();
-        set(&mut options);
+        configure(&mut options);
         let listener = options.listener().tcp("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap().socket_addr().unwrap();
         let service =
-            Service::new(Acts(Prepared::new("prepared")), &options, &mut reactor).unwrap();
+            Service::new(TestHandler(Prepared::new("prepared")), &options, &mut reactor).unwrap();
         service.listen(listener, &mut reactor).unwrap();
         Self { reactor, service, address }
     }
@@ -154,8 +154,8 @@ const TWO_BUFFERS: usize = 128 << 10;
 /// How many allocations messages of this kind cost, 100 and more, after several times as many that
 /// warm everything.
 fn allocations(letter: u8, len: usize, at_once: usize, answers: &[usize]) -> usize {
-    let mut bed = Bed::new(|options| options.receiver_buffer_max = 64 << 20);
-    let mut sockets: Vec<TcpStream> = answers.iter().map(|_| bed.connect()).collect();
+    let mut fixture = Fixture::new(|options| options.receiver_buffer_max = 64 << 20);
+    let mut sockets: Vec<TcpStream> = answers.iter().map(|_| fixture.connect()).collect();
     let payload = vec![letter; len];
     let frames: Vec<u8> = (0..at_once).flat_map(|_| frame(&payload)).collect();
     let mut buffers: Vec<Vec<u8>> = answers.iter().map(|len| vec![0; *len * at_once]).collect();
@@ -167,7 +167,7 @@ fn allocations(letter: u8, len: usize, at_once: usize, answers: &[usize]) -> usi
         }
         sockets[0].write_all(&frames).unwrap();
         for (socket, buffer) in sockets.iter_mut().zip(&mut buffers) {
-            bed.read(socket, buffer);
+            fixture.read(socket, buffer);
         }
     }
     ALLOCATIONS.load(Ordering::Relaxed) - before
@@ -196,16 +196,16 @@ fn messages_allocate_nothing_and_an_idle_connection_has_little() {
 
 fn an_idle_connection_has_little() {
     const COUNT: usize = 400;
-    let mut bed = Bed::new(|_| {});
+    let mut fixture = Fixture::new(|_| {});
     // Everything that is there once is made by the first one.
-    let mut sockets = vec![bed.connect()];
+    let mut sockets = vec![fixture.connect()];
     let before = BYTES.load(Ordering::Relaxed);
-    sockets.extend((0..COUNT).map(|_| bed.connect()));
+    sockets.extend((0..COUNT).map(|_| fixture.connect()));
     let each = (BYTES.load(Ordering::Relaxed) - before) / COUNT;
     // One subscription is 20 of it; places that are kept free for more connections are an eighth at
     // most. The list for poll(2) is 28, and may have as much room again.
-    let most = if bed.reactor.backend() == Backend::Poll { 356 } else { 300 };
+    let most = if fixture.reactor.backend() == Backend::Poll { 356 } else { 300 };
     assert!(each <= most, "{each} bytes");
     println!("{each} bytes for each of {COUNT} connections");
-    assert_eq!(bed.service.stats().connections, 1 + COUNT as u64);
+    assert_eq!(fixture.service.stats().connections, 1 + COUNT as u64);
 }

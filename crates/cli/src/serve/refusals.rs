@@ -6,7 +6,7 @@ use std::{
 };
 
 use tracing::{debug, info};
-use windlass_server::Refused;
+use windlass_server::Rejected;
 
 /// Minimum time between two lines at the server's log level, so that a flood does not fill the
 /// disk.
@@ -22,8 +22,8 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    pub(crate) fn note(&self, refused: &Refused<'_>) {
-        let Refused { peer, status, reason, .. } = *refused;
+    pub(crate) fn note(&self, refused: &Rejected<'_>) {
+        let Rejected { peer, status, reason, .. } = *refused;
         if !self.pace.borrow_mut().allows(Instant::now()) {
             self.more.set(self.more.get() + 1);
             debug!(%peer, status, reason, "refused");

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tracing::debug;
 use windlass_server::{
-    Closed, Connection, Handler, Hub, Message, Refused,
+    Closed, Connection, Handler, Hub, Message, Rejected,
     http::{Accept, Reject, UpgradeRequest},
 };
 
@@ -59,7 +59,7 @@ impl Handler for Rooms {
         Ok(Accept::new(Purpose::Room(path.into())))
     }
 
-    fn on_refused(&self, refused: &Refused<'_>) {
+    fn on_rejected(&self, refused: &Rejected<'_>) {
         self.refusals.note(refused);
     }
 

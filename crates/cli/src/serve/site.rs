@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use anyhow::{Context as _, ensure};
 use windlass::Backend;
 use windlass_server::{
-    Options, OptionsError, Running as RunningServer, Server, SlowConsumerPolicy,
+    Options, OptionsError, RunningServer, Server, SlowConsumerPolicy,
     http::{Hosts, Origins, Page, Routes},
 };
 
@@ -31,7 +31,7 @@ impl Running for Site {
     }
 
     fn report(&self) -> Report {
-        Report::Served(self.server.counts())
+        Report::Served(self.server.stats_handle())
     }
 
     fn ender(&self) -> Box<dyn Fn(Manner)> {

@@ -18,9 +18,9 @@ const RESERVED: [&str; 8] = [
 
 /// Names and values, not checked yet. An invalid one is an error when the response is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct OwnHeaders(Vec<(Cow<'static, str>, Cow<'static, str>)>);
+pub(super) struct CustomHeaders(Vec<(Cow<'static, str>, Cow<'static, str>)>);
 
-impl OwnHeaders {
+impl CustomHeaders {
     pub(super) fn push(&mut self, name: Cow<'static, str>, value: Cow<'static, str>) {
         self.0.push((name, value));
     }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn check(name: &str, value: &str) -> Result<(), AcceptError> {
-        let mut headers = OwnHeaders::default();
+        let mut headers = CustomHeaders::default();
         headers.push(name.to_owned().into(), value.to_owned().into());
         headers.check(&["ETag"])
     }

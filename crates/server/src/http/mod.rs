@@ -7,16 +7,16 @@
 //!
 //! A request passes the checks in this order:
 //!
-//! 1. [`PlaceCounter`], when the connection is accepted.
+//! 1. [`ConnectionLimiter`], when the connection is accepted.
 //! 2. [`Hosts`] and [`Routes`], when the head of the request is complete.
 //! 3. [`Origins`], if the request is an upgrade.
 //! 4. The application's `on_upgrade` with an [`UpgradeRequest`], which returns an [`Accept`] or a
 //!    [`Reject`].
 
-mod address;
 mod date;
 mod header;
 mod host;
+mod limiter;
 mod origin;
 mod page;
 mod reject;
@@ -24,9 +24,9 @@ mod response;
 mod routes;
 mod upgrade;
 
-pub use address::{AddressKey, NoPlace, Place, PlaceCounter};
-pub(crate) use host::Door;
+pub(crate) use host::ListenerKind;
 pub use host::{HostError, HostName, Hosts, HostsError};
+pub use limiter::{AddressKey, ConnectionLimiter, ConnectionPermit, PermitError};
 pub use origin::{Origin, OriginError, Origins, OriginsError};
 pub use page::{Body, Page};
 pub use reject::Reject;

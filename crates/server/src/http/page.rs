@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc, time::SystemTime};
 use windlass_ws::handshake::{AcceptError, Request};
 
 use super::{
-    header::{OwnHeaders, line},
+    header::{CustomHeaders, line},
     response,
 };
 
@@ -84,7 +84,7 @@ impl From<Arc<[u8]>> for Body {
 pub struct Page {
     content_type: Cow<'static, str>,
     body: Body,
-    headers: OwnHeaders,
+    headers: CustomHeaders,
 }
 
 impl Page {
@@ -93,7 +93,7 @@ impl Page {
         Self {
             content_type: content_type.into(),
             body: body.into(),
-            headers: OwnHeaders::default(),
+            headers: CustomHeaders::default(),
         }
     }
 
@@ -116,9 +116,9 @@ impl Page {
     ///
     /// # Errors
     /// If a header cannot be sent.
-    pub(super) fn prepare(self) -> Result<Prepared, AcceptError> {
+    pub(super) fn prepare(self) -> Result<EncodedPage, AcceptError> {
         self.headers.check(&["Content-Type", "ETag"])?;
-        let mut content_type = OwnHeaders::default();
+        let mut content_type = CustomHeaders::default();
         content_type.push("Content-Type".into(), self.content_type);
         content_type.check(&[])?;
         let mut head = Vec::new();
@@ -136,13 +136,13 @@ impl Page {
             }
         }
         self.headers.write(&mut head);
-        Ok(Prepared { head: head.into(), unchanged_from, etag: etag.into(), body: self.body })
+        Ok(EncodedPage { head: head.into(), unchanged_from, etag: etag.into(), body: self.body })
     }
 }
 
 /// A page with its encoded header lines.
 #[derive(Clone, Debug)]
-pub(super) struct Prepared {
+pub(super) struct EncodedPage {
     head: Arc<[u8]>,
     /// Offset of the lines that a 304 has too; the lines before it describe the body.
     unchanged_from: usize,
@@ -150,7 +150,7 @@ pub(super) struct Prepared {
     body: Body,
 }
 
-impl Prepared {
+impl EncodedPage {
     /// Appends the response to a GET or HEAD request.
     pub(super) fn write(
         &self,

@@ -4,7 +4,7 @@ use std::{borrow::Cow, time::SystemTime};
 
 use windlass_ws::handshake::AcceptError;
 
-use super::{header::OwnHeaders, response};
+use super::{header::CustomHeaders, response};
 
 /// The response to a rejected upgrade: a status, a line of text, further headers. The connection is
 /// closed after it.
@@ -15,14 +15,14 @@ use super::{header::OwnHeaders, response};
 /// ```
 /// use windlass_server::http::Reject;
 ///
-/// let refusal = Reject::status(401).text("who are you?").header("WWW-Authenticate", "Bearer");
+/// let rejection = Reject::status(401).text("who are you?").header("WWW-Authenticate", "Bearer");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Reject {
     status: u16,
     text: Cow<'static, str>,
-    headers: OwnHeaders,
+    headers: CustomHeaders,
 }
 
 impl Reject {
@@ -33,13 +33,13 @@ impl Reject {
     pub fn status(status: u16) -> Self {
         assert!(
             (300..600).contains(&status),
-            "the status of a refusal is 300 to 599, and {status} is not"
+            "the status of a rejection is 300 to 599, and {status} is not"
         );
         let phrase = response::phrase(status);
         Self {
             status,
             text: if phrase.is_empty() { "refused" } else { phrase }.into(),
-            headers: OwnHeaders::default(),
+            headers: CustomHeaders::default(),
         }
     }
 
@@ -75,7 +75,7 @@ impl Reject {
     pub fn write(&self, now: SystemTime, out: &mut Vec<u8>) -> Result<(), AcceptError> {
         let checked = self.headers.check(&["Content-Type", "X-Content-Type-Options"]);
         if checked.is_err() {
-            append(500, "the server's answer was malformed", &OwnHeaders::default(), now, out);
+            append(500, "the server's answer was malformed", &CustomHeaders::default(), now, out);
         } else {
             append(self.status, &self.text, &self.headers, now, out);
         }
@@ -83,7 +83,7 @@ impl Reject {
     }
 }
 
-fn append(status: u16, text: &str, headers: &OwnHeaders, now: SystemTime, out: &mut Vec<u8>) {
+fn append(status: u16, text: &str, headers: &CustomHeaders, now: SystemTime, out: &mut Vec<u8>) {
     response::start(status, now, out);
     headers.write(out);
     response::text_headers(text.len(), out);
@@ -97,16 +97,17 @@ mod tests {
 
     use super::*;
 
-    fn written(refusal: &Reject) -> (String, Result<(), AcceptError>) {
+    fn written(rejection: &Reject) -> (String, Result<(), AcceptError>) {
         let mut out = Vec::new();
-        let result = refusal.write(UNIX_EPOCH, &mut out);
+        let result = rejection.write(UNIX_EPOCH, &mut out);
         (String::from_utf8(out).unwrap(), result)
     }
 
     #[test]
     fn the_whole_response() {
-        let refusal = Reject::status(401).text("who are you?").header("WWW-Authenticate", "Bearer");
-        let (text, result) = written(&refusal);
+        let rejection =
+            Reject::status(401).text("who are you?").header("WWW-Authenticate", "Bearer");
+        let (text, result) = written(&rejection);
         assert_eq!(result, Ok(()));
         assert_eq!(
             text,
@@ -150,7 +151,7 @@ mod tests {
         for status in [0, 101, 200, 204, 299, 600] {
             let panic = std::panic::catch_unwind(|| Reject::status(status)).unwrap_err();
             let message = panic.downcast_ref::<String>().unwrap();
-            assert!(message.starts_with("the status of a refusal is 300 to 599"), "{message}");
+            assert!(message.starts_with("the status of a rejection is 300 to 599"), "{message}");
         }
         assert_eq!((Reject::status(300).code(), Reject::status(599).code()), (300, 599));
     }

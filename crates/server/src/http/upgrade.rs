@@ -9,36 +9,36 @@ use windlass_ws::{
     handshake::{AcceptError, AcceptOptions, Headers, Protocols, Upgrade},
 };
 
-use super::header::OwnHeaders;
+use super::header::CustomHeaders;
 
 /// A well-formed upgrade request to a path that accepts upgrades, with an allowed host and origin.
 #[derive(Clone, Copy, Debug)]
 pub struct UpgradeRequest<'a> {
     upgrade: &'a Upgrade<'a>,
-    peer: Whence<'a>,
+    peer: PeerSource<'a>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Whence<'a> {
+enum PeerSource<'a> {
     Known(&'a Address),
-    Asked(&'a LazyPeer<'a>),
+    Lazy(&'a LazyPeer<'a>),
 }
 
 /// A peer address that is looked up only when it is used, which is rare.
 pub(crate) struct LazyPeer<'a> {
-    ask: &'a dyn Fn() -> Address,
-    answer: OnceCell<Address>,
+    lookup: &'a dyn Fn() -> Address,
+    address: OnceCell<Address>,
 }
 
 impl<'a> LazyPeer<'a> {
-    pub(crate) const fn new(ask: &'a dyn Fn() -> Address) -> Self {
-        Self { ask, answer: OnceCell::new() }
+    pub(crate) const fn new(lookup: &'a dyn Fn() -> Address) -> Self {
+        Self { lookup, address: OnceCell::new() }
     }
 }
 
 impl fmt::Debug for LazyPeer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.answer.fmt(f)
+        self.address.fmt(f)
     }
 }
 
@@ -46,11 +46,11 @@ impl<'a> UpgradeRequest<'a> {
     /// Creates the view of an upgrade that came from `peer`.
     #[must_use]
     pub const fn new(upgrade: &'a Upgrade<'a>, peer: &'a Address) -> Self {
-        Self { upgrade, peer: Whence::Known(peer) }
+        Self { upgrade, peer: PeerSource::Known(peer) }
     }
 
     pub(crate) const fn lazy(upgrade: &'a Upgrade<'a>, peer: &'a LazyPeer<'a>) -> Self {
-        Self { upgrade, peer: Whence::Asked(peer) }
+        Self { upgrade, peer: PeerSource::Lazy(peer) }
     }
 
     /// Returns the path, not decoded. It starts with a slash.
@@ -110,8 +110,8 @@ impl<'a> UpgradeRequest<'a> {
     #[must_use]
     pub fn peer(&self) -> &'a Address {
         match self.peer {
-            Whence::Known(address) => address,
-            Whence::Asked(LazyPeer { ask, answer }) => answer.get_or_init(ask),
+            PeerSource::Known(address) => address,
+            PeerSource::Lazy(LazyPeer { lookup, address }) => address.get_or_init(lookup),
         }
     }
 }
@@ -130,7 +130,7 @@ impl<'a> UpgradeRequest<'a> {
 pub struct Accept<D> {
     data: D,
     protocol: Option<Cow<'static, str>>,
-    headers: OwnHeaders,
+    headers: CustomHeaders,
 }
 
 /// An [`Accept`] whose response was written.
@@ -148,7 +148,7 @@ pub struct Opened<D> {
 impl<D> Accept<D> {
     /// Accepts the upgrade without a subprotocol and without further headers.
     pub fn new(data: D) -> Self {
-        Self { data, protocol: None, headers: OwnHeaders::default() }
+        Self { data, protocol: None, headers: CustomHeaders::default() }
     }
 
     /// Sets the subprotocol, which must be one that the client offers: see

@@ -5,52 +5,56 @@ use std::{net::TcpStream, time::Duration};
 use windlass_server::{CloseReason, SlowConsumerPolicy};
 
 use crate::{
-    bed::{Bed, options},
-    peer::{BINARY, CLOSE, Peer, upgrade},
+    fixture::{Fixture, options},
+    raw_client::{BINARY, CLOSE, RawClient, upgrade},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
 fn everybody_is_told_and_it_is_over_when_the_last_has_gone() {
-    let mut bed = Bed::new(&options());
-    let mut peers: Vec<Peer> = (0..10).map(|_| bed.open("/echo")).collect();
-    let silent = Peer::connect(bed.address);
-    let mut begun = Peer::connect(bed.address);
+    let mut fixture = Fixture::new(&options());
+    let mut clients: Vec<RawClient> = (0..10).map(|_| fixture.open("/echo")).collect();
+    let silent = RawClient::connect(fixture.address);
+    let mut begun = RawClient::connect(fixture.address);
     begun.send(&upgrade("/echo", "")[..20]);
-    bed.until_connections(12);
-    peers[0].send_frame(BINARY, b"just now");
-    bed.settle();
-    let is_over = bed.drain(100 * SECOND);
-    assert!(TcpStream::connect(bed.address).is_err(), "nobody comes any more");
-    assert_eq!(bed.rest(silent), b"");
-    assert!(!bed.rest(begun).starts_with(b"HTTP/1.1 101"));
-    assert_eq!(bed.frame(&mut peers[0]).payload, b"just now", "what was asked for is answered");
-    for (index, mut peer) in peers.into_iter().enumerate() {
+    fixture.until_connections(12);
+    clients[0].send_frame(BINARY, b"just now");
+    fixture.settle();
+    let is_over = fixture.drain(100 * SECOND);
+    assert!(TcpStream::connect(fixture.address).is_err(), "nobody comes any more");
+    assert_eq!(fixture.read_to_end(silent), b"");
+    assert!(!fixture.read_to_end(begun).starts_with(b"HTTP/1.1 101"));
+    assert_eq!(
+        fixture.frame(&mut clients[0]).payload,
+        b"just now",
+        "what was asked for is answered"
+    );
+    for (index, mut client) in clients.into_iter().enumerate() {
         assert!(!is_over.get(), "{index} is there");
-        assert_eq!(bed.frame(&mut peer).close_code(), 1001);
-        peer.send_frame(CLOSE, 1001_u16.to_be_bytes());
-        assert!(bed.end(peer));
+        assert_eq!(fixture.frame(&mut client).close_code(), 1001);
+        client.send_frame(CLOSE, 1001_u16.to_be_bytes());
+        assert!(fixture.closes_in_order(client));
     }
-    bed.until("it is over", |_| is_over.get().then_some(()));
-    assert_eq!(bed.log.closed(), [CloseReason::Local; 10]);
-    bed.expect_empty();
+    fixture.until("it is over", |_| is_over.get().then_some(()));
+    assert_eq!(fixture.log.closed(), [CloseReason::Local; 10]);
+    fixture.expect_empty();
 }
 
 #[test]
 fn who_does_not_go_is_sent_away_at_the_deadline() {
     let mut options = options();
     options.close_timeout = 1000 * SECOND;
-    let mut bed = Bed::new(&options);
-    let mut stays = bed.open("/echo");
-    let is_over = bed.drain(10 * SECOND);
-    assert_eq!(bed.frame(&mut stays).close_code(), 1001);
-    bed.pass(9 * SECOND);
+    let mut fixture = Fixture::new(&options);
+    let mut stays = fixture.open("/echo");
+    let is_over = fixture.drain(10 * SECOND);
+    assert_eq!(fixture.frame(&mut stays).close_code(), 1001);
+    fixture.advance_time(9 * SECOND);
     assert!(!is_over.get(), "not before");
-    bed.pass(2 * SECOND);
-    bed.until("it is over", |_| is_over.get().then_some(()));
-    assert!(!bed.rest_is_in_order(stays));
-    bed.expect_empty();
+    fixture.advance_time(2 * SECOND);
+    fixture.until("it is over", |_| is_over.get().then_some(()));
+    assert!(!fixture.closes_in_order_after_output(stays));
+    fixture.expect_empty();
 }
 
 #[test]
@@ -60,31 +64,31 @@ fn a_slow_receiver_gets_what_waits_for_it_before_the_goodbye() {
     {
         let mut options = options();
         options.slow = policy;
-        let mut bed = Bed::new(&options);
-        let mut speaker = bed.open("/room");
-        let slow = Peer::with_small_window(bed.address);
-        let mut slow = bed.shake(slow, "/room");
-        let id = bed.last_opened();
+        let mut fixture = Fixture::new(&options);
+        let mut speaker = fixture.open("/room");
+        let slow = RawClient::with_small_window(fixture.address);
+        let mut slow = fixture.handshake(slow, "/room");
+        let id = fixture.last_opened();
         let mut said = 0_u32;
-        while bed.buffered(id) < 100_000 {
+        while fixture.buffered(id) < 100_000 {
             speaker.send_frame(BINARY, [&said.to_be_bytes()[..], &[0; 16_000]].concat());
-            bed.settle();
+            fixture.settle();
             said += 1;
         }
-        let is_over = bed.drain(100 * SECOND);
+        let is_over = fixture.drain(100 * SECOND);
         for number in 0..said {
-            let frame = bed.frame(&mut slow);
+            let frame = fixture.frame(&mut slow);
             assert_eq!(
                 (frame.first, frame.payload.first_chunk::<4>()),
                 (BINARY, Some(&number.to_be_bytes())),
                 "{policy:?}"
             );
         }
-        assert_eq!(bed.frame(&mut slow).close_code(), 1001);
+        assert_eq!(fixture.frame(&mut slow).close_code(), 1001);
         slow.send_frame(CLOSE, 1001_u16.to_be_bytes());
-        assert!(bed.end(slow));
+        assert!(fixture.closes_in_order(slow));
         drop(speaker);
-        bed.until("it is over", |_| is_over.get().then_some(()));
-        bed.expect_empty();
+        fixture.until("it is over", |_| is_over.get().then_some(()));
+        fixture.expect_empty();
     }
 }

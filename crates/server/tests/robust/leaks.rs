@@ -4,71 +4,71 @@ use windlass_server::SlowConsumerPolicy;
 use windlass_ws::deflate::DeflateConfig;
 
 use crate::{
-    bed::{Bed, Random, options},
+    fixture::{Fixture, Random, options},
     own_process::{descriptors, is_own_process, live_bytes},
-    peer::{BINARY, CLOSE, PING, Peer, TEXT, masked, upgrade},
+    raw_client::{BINARY, CLOSE, PING, RawClient, TEXT, masked, upgrade},
 };
 
 /// Something that a peer does, by chance.
-fn act(bed: &mut Bed, random: &mut Random, peers: &mut Vec<Peer>, flood: &[u8]) {
-    let chosen = random.below(peers.len().max(1));
+fn act(fixture: &mut Fixture, random: &mut Random, clients: &mut Vec<RawClient>, flood: &[u8]) {
+    let chosen = random.below(clients.len().max(1));
     let offer = ["", "Sec-WebSocket-Extensions: permessage-deflate\r\n"][random.below(2)];
     let path = ["/echo", "/room", "/sink", "/amplify", "/forbidden", "/page"][random.below(6)];
     let size = [0, 1, 125, 126, 5000, 70_000, 300_000][random.below(7)];
-    let Some(peer) = peers.get_mut(chosen).filter(|_| random.below(8) > 0) else {
-        let mut peer = match random.below(3) {
-            0 => Peer::with_small_window(bed.address),
-            _ => Peer::connect(bed.address),
+    let Some(client) = clients.get_mut(chosen).filter(|_| random.below(8) > 0) else {
+        let mut client = match random.below(3) {
+            0 => RawClient::with_small_window(fixture.address),
+            _ => RawClient::connect(fixture.address),
         };
         let request = upgrade(path, offer);
         let len = if random.below(6) == 0 { random.below(request.len()) } else { request.len() };
-        peer.send(&request[..len]);
-        return peers.push(peer);
+        client.send(&request[..len]);
+        return clients.push(client);
     };
     match random.below(14) {
-        13 => peer.send(&masked(TEXT, b"amplify").repeat(random.below(400))),
+        13 => client.send(&masked(TEXT, b"amplify").repeat(random.below(400))),
         12 => {
             for _ in 0..random.below(40) {
-                peer.send(flood);
+                client.send(flood);
             }
         }
-        0 | 1 => peer.send_frame(TEXT, vec![b'a'; size]),
-        2 | 3 => peer.send_frame(BINARY, vec![0; size]),
-        4 => peer.send_frame(PING, b"ping"),
-        5 => peer.send(&masked(BINARY, &vec![1; size])[..size / 2]),
-        6 => peer.send_frame(CLOSE, b"\x03\xe8"),
-        7 => peer.send(b"\xff\xff"),
-        8 => peers.swap_remove(chosen).reset(),
-        9 => drop(peers.swap_remove(chosen)),
-        _ => peer.read(),
+        0 | 1 => client.send_frame(TEXT, vec![b'a'; size]),
+        2 | 3 => client.send_frame(BINARY, vec![0; size]),
+        4 => client.send_frame(PING, b"ping"),
+        5 => client.send(&masked(BINARY, &vec![1; size])[..size / 2]),
+        6 => client.send_frame(CLOSE, b"\x03\xe8"),
+        7 => client.send(b"\xff\xff"),
+        8 => clients.swap_remove(chosen).reset(),
+        9 => drop(clients.swap_remove(chosen)),
+        _ => client.read(),
     }
 }
 
-fn round(bed: &mut Bed, seed: u64) {
+fn round(fixture: &mut Fixture, seed: u64) {
     let mut random = Random::new(seed);
-    let (mut peers, flood) = (Vec::new(), masked(BINARY, &[2; 100_000]));
+    let (mut clients, flood) = (Vec::new(), masked(BINARY, &[2; 100_000]));
     for _ in 0..400 {
-        act(bed, &mut random, &mut peers, &flood);
+        act(fixture, &mut random, &mut clients, &flood);
         if random.below(3) == 0 {
-            bed.settle();
+            fixture.settle();
         }
     }
     // One that certainly does not keep up.
-    let slow = Peer::with_small_window(bed.address);
-    peers.push(bed.shake(slow, "/room"));
-    let mut speaker = bed.open("/room");
+    let slow = RawClient::with_small_window(fixture.address);
+    clients.push(fixture.handshake(slow, "/room"));
+    let mut speaker = fixture.open("/room");
     for _ in 0..60 {
         speaker.send(&flood);
-        bed.settle();
+        fixture.settle();
     }
-    bed.until("all of it is said", |_| {
+    fixture.until("all of it is said", |_| {
         speaker.push();
         (speaker.unsent() == 0).then_some(())
     });
-    bed.settle();
-    drop((peers, speaker));
-    bed.expect_empty();
-    bed.log.forget();
+    fixture.settle();
+    drop((clients, speaker));
+    fixture.expect_empty();
+    fixture.log.forget();
 }
 
 /// With a policy for slow receivers: chaos, and then what is left.
@@ -82,15 +82,15 @@ fn leaves_nothing(slow: SlowConsumerPolicy, test: &str) {
     options.limits.message_max = 1 << 20;
     options.deflate = Some(DeflateConfig::DEFAULT);
     options.connections_per_address_max = Some(1000);
-    let mut bed = Bed::new(&options);
+    let mut fixture = Fixture::new(&options);
     let descriptors_before = descriptors();
     let mut memory = Vec::with_capacity(9);
     for seed in 0..9 {
-        round(&mut bed, seed % 3);
+        round(&mut fixture, seed % 3);
         assert_eq!(descriptors(), descriptors_before, "descriptors after round {seed}");
         memory.push(live_bytes());
     }
-    let stats = bed.stats();
+    let stats = fixture.stats();
     let (dropped, evicted) = (stats.dropped > 0, stats.evicted > 0);
     assert_eq!(
         (dropped, evicted),
@@ -137,17 +137,18 @@ fn a_service_whose_reactor_is_dropped_leaves_nothing() {
         return;
     }
     let run = || {
-        let mut bed = Bed::new(&options());
-        let mut peers: Vec<Peer> = ["/echo", "/room", "/sink"].map(|path| bed.open(path)).into();
-        let small = Peer::with_small_window(bed.address);
-        peers.push(bed.shake(small, "/echo"));
-        for peer in &mut peers {
-            peer.send_frame(BINARY, vec![0; 10 << 20]);
+        let mut fixture = Fixture::new(&options());
+        let mut clients: Vec<RawClient> =
+            ["/echo", "/room", "/sink"].map(|path| fixture.open(path)).into();
+        let small = RawClient::with_small_window(fixture.address);
+        clients.push(fixture.handshake(small, "/echo"));
+        for client in &mut clients {
+            client.send_frame(BINARY, vec![0; 10 << 20]);
         }
-        peers.push(Peer::connect(bed.address));
-        bed.settle();
-        let log = std::rc::Rc::clone(&bed.log);
-        drop(bed);
+        clients.push(RawClient::connect(fixture.address));
+        fixture.settle();
+        let log = std::rc::Rc::clone(&fixture.log);
+        drop(fixture);
         assert_eq!(log.alive(), 0, "the data of all is dropped");
     };
     run();
@@ -163,20 +164,20 @@ fn a_large_page_takes_memory_only_while_it_is_sent() {
     }
     let mut options = options();
     options.routes = crate::pages::routes();
-    let mut bed = Bed::new(&options);
+    let mut fixture = Fixture::new(&options);
     // What all connections share is there after the first: on a ring, the buffers that they receive
     // into.
-    let first = Peer::connect(bed.address);
-    bed.settle();
+    let first = RawClient::connect(fixture.address);
+    fixture.settle();
     drop(first);
-    bed.until_connections(0);
+    fixture.until_connections(0);
     let before = live_bytes();
-    let mut peer = Peer::connect(bed.address);
-    peer.send(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    bed.head(&mut peer);
-    assert_eq!(bed.until("the page", |_| peer.bytes(4_000_000)).len(), 4_000_000);
-    drop(peer);
-    bed.until_connections(0);
+    let mut client = RawClient::connect(fixture.address);
+    client.send(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    fixture.head(&mut client);
+    assert_eq!(fixture.until("the page", |_| client.bytes(4_000_000)).len(), 4_000_000);
+    drop(client);
+    fixture.until_connections(0);
     let after = live_bytes();
     assert!(after < before + (128 << 10), "{before} bytes before, {after} after");
 }

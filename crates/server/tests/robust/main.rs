@@ -3,21 +3,21 @@
 
 #[path = "../../../reactor/tests/common/backend.rs"]
 mod backend;
-mod bed;
-mod bombs;
-mod codec;
+mod codec_budget;
+mod codec_latency;
+mod decompression_bombs;
+mod disconnects;
 mod drain;
-mod ends;
+mod fixture;
 mod floods;
 mod leaks;
 mod limits;
-mod many;
 mod memory;
 mod order;
 mod own_process;
 mod pages;
-mod peer;
-mod slow;
-mod stall;
-mod threads;
-mod time;
+mod raw_client;
+mod scale;
+mod slow_consumers;
+mod timeouts;
+mod workers;

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use crate::{
-    bed::{Bed, Random, options},
-    peer::{BINARY, Frame, PING, PONG, Peer, TEXT, masked},
+    fixture::{Fixture, Random, options},
+    raw_client::{BINARY, Frame, PING, PONG, RawClient, TEXT, masked},
 };
 
 /// A message: who has sent it, its number among that one's, and bytes that depend on both.
@@ -25,7 +25,7 @@ fn size(random: &mut Random) -> usize {
 
 /// A peer that sends its bytes in pieces of any size.
 struct Speaker {
-    peer: Peer,
+    client: RawClient,
     /// What is still to be given to the kernel.
     bytes: Vec<u8>,
     expected: VecDeque<Frame>,
@@ -33,8 +33,8 @@ struct Speaker {
 }
 
 impl Speaker {
-    fn new(peer: Peer) -> Self {
-        Self { peer, bytes: Vec::new(), expected: VecDeque::new(), heard: Vec::new() }
+    fn new(client: RawClient) -> Self {
+        Self { client, bytes: Vec::new(), expected: VecDeque::new(), heard: Vec::new() }
     }
 
     /// A message in one frame or in several.
@@ -56,7 +56,7 @@ impl Speaker {
             _ => usize::MAX,
         };
         let piece: Vec<u8> = self.bytes.drain(..count.min(self.bytes.len())).collect();
-        self.peer.send(&piece);
+        self.client.send(&piece);
     }
 }
 
@@ -64,8 +64,9 @@ impl Speaker {
 fn echoes_and_pongs_come_back_in_the_order_of_what_was_sent() {
     for seed in 0..20 {
         let mut random = Random::new(seed);
-        let mut bed = Bed::new(&options());
-        let mut speakers: Vec<Speaker> = (0..4).map(|_| Speaker::new(bed.open("/echo"))).collect();
+        let mut fixture = Fixture::new(&options());
+        let mut speakers: Vec<Speaker> =
+            (0..4).map(|_| Speaker::new(fixture.open("/echo"))).collect();
         for number in 0..100 {
             for (index, speaker) in speakers.iter_mut().enumerate() {
                 if random.below(5) == 0 {
@@ -80,19 +81,19 @@ fn echoes_and_pongs_come_back_in_the_order_of_what_was_sent() {
                 speaker.send_some(&mut random);
             }
             if random.below(2) == 0 {
-                bed.settle();
+                fixture.settle();
             }
         }
         for speaker in &mut speakers {
-            speaker.peer.send(&core::mem::take(&mut speaker.bytes));
+            speaker.client.send(&core::mem::take(&mut speaker.bytes));
             while let Some(expected) = speaker.expected.pop_front() {
                 assert!(
-                    bed.frame(&mut speaker.peer) == expected,
+                    fixture.frame(&mut speaker.client) == expected,
                     "seed {seed}: {} to come",
                     speaker.expected.len()
                 );
             }
-            assert_eq!(speaker.peer.received(), b"");
+            assert_eq!(speaker.client.received(), b"");
         }
     }
 }
@@ -105,9 +106,9 @@ fn all_in_a_room_hear_the_same_in_the_same_order_but_not_themselves() {
         let mut random = Random::new(seed);
         let mut options = options();
         options.receiver_buffer_max = 64 << 20;
-        let mut bed = Bed::new(&options);
+        let mut fixture = Fixture::new(&options);
         let mut speakers: Vec<Speaker> =
-            (0..SPEAKERS).map(|_| Speaker::new(bed.open("/room"))).collect();
+            (0..SPEAKERS).map(|_| Speaker::new(fixture.open("/room"))).collect();
         for number in 0..MESSAGES {
             for (index, speaker) in speakers.iter_mut().enumerate() {
                 let payload = message(index, number, size(&mut random));
@@ -115,18 +116,18 @@ fn all_in_a_room_hear_the_same_in_the_same_order_but_not_themselves() {
                 speaker.send_some(&mut random);
             }
             if random.below(3) == 0 {
-                bed.settle();
+                fixture.settle();
             }
         }
         for speaker in &mut speakers {
-            speaker.peer.send(&core::mem::take(&mut speaker.bytes));
+            speaker.client.send(&core::mem::take(&mut speaker.bytes));
         }
         for index in 0..SPEAKERS {
             while speakers[index].heard.len() < (SPEAKERS - 1) * MESSAGES {
-                let frame = bed.frame(&mut speakers[index].peer);
+                let frame = fixture.frame(&mut speakers[index].client);
                 assert_eq!(frame.first, TEXT);
                 speakers[index].heard.push(frame.payload);
-                speakers.iter_mut().for_each(|speaker| speaker.peer.push());
+                speakers.iter_mut().for_each(|speaker| speaker.client.push());
             }
         }
         judge(&speakers, MESSAGES, seed);
@@ -170,17 +171,17 @@ fn judge(speakers: &[Speaker], messages: usize, seed: u64) {
 
 #[test]
 fn a_message_goes_through_whole_wherever_it_is_cut() {
-    let mut bed = Bed::new(&options());
-    let mut peer = bed.open("/echo");
+    let mut fixture = Fixture::new(&options());
+    let mut client = fixture.open("/echo");
     let bytes =
         [masked(BINARY, &[7; 130]), masked(TEXT, "h\u{e9}llo".as_bytes()), masked(PING, b"p")]
             .concat();
     for cut in 0..=bytes.len() {
-        peer.send(&bytes[..cut]);
-        bed.settle();
-        peer.send(&bytes[cut..]);
-        assert_eq!(bed.frame(&mut peer), Frame::new(BINARY, [7; 130]), "cut at {cut}");
-        assert_eq!(bed.frame(&mut peer).text(), "h\u{e9}llo");
-        assert_eq!(bed.frame(&mut peer), Frame::new(PONG, "p"));
+        client.send(&bytes[..cut]);
+        fixture.settle();
+        client.send(&bytes[cut..]);
+        assert_eq!(fixture.frame(&mut client), Frame::new(BINARY, [7; 130]), "cut at {cut}");
+        assert_eq!(fixture.frame(&mut client).text(), "h\u{e9}llo");
+        assert_eq!(fixture.frame(&mut client), Frame::new(PONG, "p"));
     }
 }

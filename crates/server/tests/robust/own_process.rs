@@ -8,18 +8,18 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-const MARK: &str = "WINDLASS_ROBUST_CHILD";
+const CHILD_VARIABLE: &str = "WINDLASS_ROBUST_CHILD";
 
 /// Called first thing by a test, with its module and its name. In the parent it runs the test once
 /// more in a child, checks that it has passed there, and answers `false`; in the child it answers
 /// `true`, and the test goes on.
 pub(crate) fn is_own_process(test: &str) -> bool {
-    if std::env::var_os(MARK).is_some_and(|name| name == *test) {
+    if std::env::var_os(CHILD_VARIABLE).is_some_and(|name| name == *test) {
         return true;
     }
     let output = Command::new(std::env::current_exe().expect("it runs"))
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(MARK, test)
+        .env(CHILD_VARIABLE, test)
         .output()
         .expect("it can be started again");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -80,14 +80,14 @@ fn less(bytes: usize) {
     LIVE.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-struct Counting;
+struct CountingAllocator;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 // SAFETY: every call goes on to the system's allocator as it came; counting neither allocates nor
 // unwinds.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         more(layout.size());
         // SAFETY: the caller keeps what `System::alloc` asks, which is what this function asks.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use windlass_server::http::{Origins, Page, Routes};
 
 use crate::{
-    bed::{Bed, options},
-    peer::{Peer, upgrade},
+    fixture::{Fixture, options},
+    raw_client::{RawClient, upgrade},
 };
 
 const PAGE: &str = "<!doctype html><title>A page</title>";
@@ -20,40 +20,40 @@ pub(crate) fn routes() -> Routes {
         .upgrade("/echo")
 }
 
-fn bed() -> Bed {
+fn fixture() -> Fixture {
     let mut options = options();
     options.routes = routes();
-    Bed::new(&options)
+    Fixture::new(&options)
 }
 
 /// A response: its head, and so much body as the head says.
-fn response(bed: &mut Bed, peer: &mut Peer) -> (String, Vec<u8>) {
-    let head = bed.head(peer);
+fn response(fixture: &mut Fixture, client: &mut RawClient) -> (String, Vec<u8>) {
+    let head = fixture.head(client);
     let len = head
         .lines()
         .find_map(|line| line.strip_prefix("Content-Length: "))
         .map_or(0, |len| len.parse().unwrap());
-    let body = bed.until("a body", |_| peer.bytes(len));
+    let body = fixture.until("a body", |_| client.bytes(len));
     (head, body)
 }
 
 #[test]
 fn pages_and_an_upgrade_share_a_connection() {
-    let mut bed = bed();
-    let mut peer = Peer::connect(bed.address);
+    let mut fixture = fixture();
+    let mut client = RawClient::connect(fixture.address);
     for _ in 0..3 {
-        peer.send(GET);
-        let (head, body) = response(&mut bed, &mut peer);
+        client.send(GET);
+        let (head, body) = response(&mut fixture, &mut client);
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body == PAGE.as_bytes(), "{head}");
     }
-    let mut peer = bed.shake(peer, "/echo");
-    bed.exchange(&mut peer, b"hello");
-    assert_eq!((bed.stats().requests, bed.stats().opened), (3, 1));
+    let mut client = fixture.handshake(client, "/echo");
+    fixture.exchange(&mut client, b"hello");
+    assert_eq!((fixture.stats().requests, fixture.stats().opened), (3, 1));
 }
 
 #[test]
 fn pipelined_requests_are_answered_in_order_however_they_are_cut() {
-    let mut bed = bed();
+    let mut fixture = fixture();
     let requests = [
         GET,
         b"HEAD /page HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -63,53 +63,53 @@ fn pipelined_requests_are_answered_in_order_however_they_are_cut() {
     .concat();
     let mut all = requests.clone();
     all.extend_from_slice(&upgrade("/echo", ""));
-    all.extend_from_slice(&crate::peer::masked(crate::peer::TEXT, b"hello"));
+    all.extend_from_slice(&crate::raw_client::masked(crate::raw_client::TEXT, b"hello"));
     for step in [1, 7, 50, all.len()] {
-        let mut peer = Peer::connect(bed.address);
+        let mut client = RawClient::connect(fixture.address);
         for piece in all.chunks(step) {
-            peer.send(piece);
-            bed.settle();
+            client.send(piece);
+            fixture.settle();
         }
-        assert_eq!(response(&mut bed, &mut peer).1, PAGE.as_bytes());
-        let head = bed.head(&mut peer);
+        assert_eq!(response(&mut fixture, &mut client).1, PAGE.as_bytes());
+        let head = fixture.head(&mut client);
         assert!(head.contains("\r\nContent-Length: 36\r\n"), "{head}");
-        let (head, body) = response(&mut bed, &mut peer);
+        let (head, body) = response(&mut fixture, &mut client);
         assert!(head.starts_with("HTTP/1.1 404 ") && body == b"there is nothing here\n", "{head}");
-        assert_eq!(response(&mut bed, &mut peer).1, PAGE.as_bytes());
-        let head = bed.head(&mut peer);
+        assert_eq!(response(&mut fixture, &mut client).1, PAGE.as_bytes());
+        let head = fixture.head(&mut client);
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-        assert_eq!(bed.frame(&mut peer).text(), "hello");
+        assert_eq!(fixture.frame(&mut client).text(), "hello");
     }
 }
 
 #[test]
 fn the_last_answer_says_so_and_what_follows_it_is_not_read() {
-    let mut bed = bed();
+    let mut fixture = fixture();
     for last in [
         &b"GET /page HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"[..],
         b"GET /page HTTP/1.0\r\n\r\n",
         b"POST /page HTTP/1.1\r\nHost: localhost\r\nContent-Length: 47\r\n\r\n",
         b"GET /page HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
     ] {
-        let mut peer = Peer::connect(bed.address);
-        peer.send(&[GET, last, GET].concat());
-        response(&mut bed, &mut peer);
-        let (head, _) = response(&mut bed, &mut peer);
+        let mut client = RawClient::connect(fixture.address);
+        client.send(&[GET, last, GET].concat());
+        response(&mut fixture, &mut client);
+        let (head, _) = response(&mut fixture, &mut client);
         assert!(head.contains("\r\nConnection: close\r\n"), "{head}");
-        assert_eq!(bed.rest(peer), b"", "{head}");
+        assert_eq!(fixture.read_to_end(client), b"", "{head}");
     }
-    bed.expect_empty();
+    fixture.expect_empty();
 }
 
 #[test]
 fn who_asks_for_pages_and_does_not_read_gets_few() {
-    let mut bed = bed();
-    let mut peer = Peer::with_small_window(bed.address);
+    let mut fixture = fixture();
+    let mut client = RawClient::with_small_window(fixture.address);
     let request = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    peer.send(&request.repeat(100));
+    client.send(&request.repeat(100));
     let mut count = 0;
     loop {
-        let (head, body) = response(&mut bed, &mut peer);
+        let (head, body) = response(&mut fixture, &mut client);
         assert!(head.starts_with("HTTP/1.1 200 ") && body.len() == 4_000_000, "{head}");
         count += 1;
         if head.contains("\r\nConnection: close\r\n") {
@@ -117,19 +117,19 @@ fn who_asks_for_pages_and_does_not_read_gets_few() {
         }
         assert!(count < 10, "the server keeps without bound what its client does not read");
     }
-    bed.rest(peer);
-    bed.expect_empty();
+    fixture.read_to_end(client);
+    fixture.expect_empty();
 }
 
 #[test]
 fn a_client_that_half_closes_after_its_request_gets_the_page() {
-    let mut bed = bed();
-    let mut peer = Peer::connect(bed.address);
-    peer.send(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    peer.finish();
-    assert_eq!(response(&mut bed, &mut peer).1.len(), 4_000_000);
-    assert!(bed.end(peer));
-    bed.expect_empty();
+    let mut fixture = fixture();
+    let mut client = RawClient::connect(fixture.address);
+    client.send(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    client.finish();
+    assert_eq!(response(&mut fixture, &mut client).1.len(), 4_000_000);
+    assert!(fixture.closes_in_order(client));
+    fixture.expect_empty();
 }
 
 /// The close timeout is for who should only hang up.
@@ -139,65 +139,65 @@ fn a_slow_client_has_as_long_for_its_last_page_as_other_output_may_wait() {
         let mut options = options();
         options.routes = routes();
         options.write_stall_timeout = Some(Duration::from_secs(60));
-        let mut bed = Bed::new(&options);
-        let mut peer = Peer::with_small_window(bed.address);
-        peer.send(b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        bed.settle();
-        bed.advance(Duration::from_secs(seconds));
-        assert_eq!(bed.stats().connections, u64::from(is_whole), "after {seconds} s");
-        let head = bed.head(&mut peer);
+        let mut fixture = Fixture::new(&options);
+        let mut client = RawClient::with_small_window(fixture.address);
+        client.send(b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        fixture.settle();
+        fixture.advance(Duration::from_secs(seconds));
+        assert_eq!(fixture.stats().connections, u64::from(is_whole), "after {seconds} s");
+        let head = fixture.head(&mut client);
         assert!(head.contains("\r\nConnection: close\r\n"), "{head}");
-        assert_eq!(bed.rest(peer).len() == 4_000_000, is_whole, "after {seconds} s");
-        bed.expect_empty();
+        assert_eq!(fixture.read_to_end(client).len() == 4_000_000, is_whole, "after {seconds} s");
+        fixture.expect_empty();
     }
 }
 
 #[test]
 fn pages_of_other_hosts_may_not_connect() {
-    let mut bed = bed();
-    let answer = |bed: &mut Bed, origin: &str| {
-        let mut peer = Peer::connect(bed.address);
-        peer.send(&upgrade("/echo", &format!("Origin: {origin}\r\n")));
-        response(bed, &mut peer)
+    let mut fixture = fixture();
+    let answer = |fixture: &mut Fixture, origin: &str| {
+        let mut client = RawClient::connect(fixture.address);
+        client.send(&upgrade("/echo", &format!("Origin: {origin}\r\n")));
+        response(fixture, &mut client)
     };
-    assert!(answer(&mut bed, "http://localhost").0.starts_with("HTTP/1.1 101 "));
-    let (head, body) = answer(&mut bed, "https://evil.example");
+    assert!(answer(&mut fixture, "http://localhost").0.starts_with("HTTP/1.1 101 "));
+    let (head, body) = answer(&mut fixture, "https://evil.example");
     assert!(
         head.starts_with("HTTP/1.1 403 ") && head.contains("\r\nConnection: close\r\n"),
         "{head}"
     );
     let text = String::from_utf8(body).expect("text");
     assert!(text.contains("add https://evil.example to the server's list of origins"), "{text}");
-    assert_eq!((bed.stats().opened, bed.stats().refused), (1, 1));
+    assert_eq!((fixture.stats().opened, fixture.stats().rejected), (1, 1));
     let mut options = options();
     options.origins = Origins::parse(&["https://good.example"]).expect("an origin");
-    let mut bed = Bed::new(&options);
-    assert!(answer(&mut bed, "https://good.example").0.starts_with("HTTP/1.1 101 "));
-    assert!(answer(&mut bed, "http://localhost").0.starts_with("HTTP/1.1 403 "));
+    let mut fixture = Fixture::new(&options);
+    assert!(answer(&mut fixture, "https://good.example").0.starts_with("HTTP/1.1 101 "));
+    assert!(answer(&mut fixture, "http://localhost").0.starts_with("HTTP/1.1 403 "));
 }
 
 #[test]
 fn what_the_application_refuses_is_told_and_ended() {
-    let mut bed = Bed::new(&options());
-    let mut peer = Peer::connect(bed.address);
-    peer.send(&upgrade("/forbidden", ""));
-    let (head, body) = response(&mut bed, &mut peer);
+    let mut fixture = Fixture::new(&options());
+    let mut client = RawClient::connect(fixture.address);
+    client.send(&upgrade("/forbidden", ""));
+    let (head, body) = response(&mut fixture, &mut client);
     assert!(head.starts_with("HTTP/1.1 403 ") && body == b"not you\n", "{head}");
-    assert!(bed.end(peer));
-    assert_eq!((bed.stats().opened, bed.stats().refused), (0, 1));
-    bed.expect_empty();
+    assert!(fixture.closes_in_order(client));
+    assert_eq!((fixture.stats().opened, fixture.stats().rejected), (0, 1));
+    fixture.expect_empty();
 }
 
 #[test]
 fn a_connection_has_so_many_requests_and_the_last_answer_says_so() {
-    let mut bed = bed();
-    let mut peer = Peer::connect(bed.address);
-    peer.send(&GET.repeat(150));
+    let mut fixture = fixture();
+    let mut client = RawClient::connect(fixture.address);
+    client.send(&GET.repeat(150));
     for number in 1..=100 {
-        let (head, body) = response(&mut bed, &mut peer);
+        let (head, body) = response(&mut fixture, &mut client);
         assert!(head.starts_with("HTTP/1.1 200 ") && body == PAGE.as_bytes(), "{head}");
         assert_eq!(head.contains("\r\nConnection: close\r\n"), number == 100, "{number}");
     }
-    assert_eq!(bed.rest(peer), b"");
-    bed.expect_empty();
+    assert_eq!(fixture.read_to_end(client), b"");
+    fixture.expect_empty();
 }

@@ -9,7 +9,7 @@ use windlass_ws::{
     handshake::{AcceptOptions, HeadLimits, Request},
 };
 
-use crate::bed::{Acts, Bed, Client, Data, Got, text};
+use crate::fixture::{Client, ClientEvent, ConnData, Fixture, TestHandler, text};
 
 /// A socket on which a request has come, with all that has come.
 fn accepted() -> (TcpListener, std::net::SocketAddr) {
@@ -18,17 +18,17 @@ fn accepted() -> (TcpListener, std::net::SocketAddr) {
     (listener, address)
 }
 
-fn data(path: &str) -> Data {
-    Data { path: path.into(), on_drop: None }
+fn data(path: &str) -> ConnData {
+    ConnData { path: path.into(), on_drop: None }
 }
 
 #[test]
 fn what_was_read_already_comes_after_the_opening() {
-    let acts = Acts::echo().on_open(|connection, _| {
+    let handler = TestHandler::echo().on_open(|connection, _| {
         assert_eq!(connection.protocol().as_deref(), Some("chess"));
         connection.send("welcome").unwrap();
     });
-    let mut bed = Bed::new(acts);
+    let mut fixture = Fixture::new(handler);
     let (listener, address) = accepted();
     let mut client = Client::begin(address, "/", None);
     let (server, _) = listener.accept().unwrap();
@@ -47,46 +47,48 @@ fn what_was_read_already_comes_after_the_opening() {
     std::io::Write::write_all(&mut &server, &answer).unwrap();
     let prefix = received[used..len].to_vec();
     let upgraded = Upgraded::new(data("/adopted")).protocol("chess");
-    let id = bed.service.adopt(server, prefix, upgraded, &mut bed.reactor).unwrap();
-    assert_eq!(bed.notes(), [""; 0], "nothing is called before the call has returned");
-    bed.until(|_| client.is_open().then_some(()));
-    assert_eq!([(); 2].map(|()| bed.next(&mut client)), [text("welcome"), text("early")]);
-    assert_eq!(bed.ids(), [id]);
-    bed.act(move |hub| hub.send(id, "by name").unwrap());
-    assert_eq!(bed.next(&mut client), text("by name"));
+    let id = fixture.service.adopt(server, prefix, upgraded, &mut fixture.reactor).unwrap();
+    assert_eq!(fixture.events(), [""; 0], "nothing is called before the call has returned");
+    fixture.until(|_| client.is_open().then_some(()));
+    assert_eq!([(); 2].map(|()| fixture.next_event(&mut client)), [text("welcome"), text("early")]);
+    assert_eq!(fixture.ids(), [id]);
+    fixture.with_hub(move |hub| hub.send(id, "by name").unwrap());
+    assert_eq!(fixture.next_event(&mut client), text("by name"));
     client.close(1000, "");
     drop(client);
-    bed.until_noted("close /adopted Peer 1000 \"\"");
-    assert_eq!(bed.service.stats().connections, 0);
+    fixture.until_event("close /adopted Peer 1000 \"\"");
+    assert_eq!(fixture.service.stats().connections, 0);
 }
 
 #[test]
 fn a_name_is_good_before_the_opening() {
-    let mut bed =
-        Bed::new(Acts::echo().on_open(|connection, _| connection.send("opened").unwrap()));
+    let mut fixture = Fixture::new(
+        TestHandler::echo().on_open(|connection, _| connection.send("opened").unwrap()),
+    );
     let (listener, address) = accepted();
     let client = TcpStream::connect(address).unwrap();
     let (server, _) = listener.accept().unwrap();
-    let id = bed.service.adopt(server, [], Upgraded::new(data("/")), &mut bed.reactor).unwrap();
-    let service = bed.service.clone();
+    let id =
+        fixture.service.adopt(server, [], Upgraded::new(data("/")), &mut fixture.reactor).unwrap();
+    let service = fixture.service.clone();
     let deferred = move |mut turn: windlass::Turn<'_>| {
         let mut hub = service.hub(&mut turn);
         assert!(hub.is_open(id));
         assert!(hub.subscribe(id, "t"));
         assert_eq!(hub.publish("t", "published"), 1);
     };
-    assert!(bed.reactor.defer(deferred).is_ok());
+    assert!(fixture.reactor.defer(deferred).is_ok());
     let mut client = Client::of(client, "/", None);
     client.open_at_once();
-    let mut got = [(); 2].map(|()| bed.next(&mut client));
-    got.sort_by_key(|got| format!("{got:?}"));
-    assert_eq!(got, [text("opened"), text("published")]);
+    let mut received = [(); 2].map(|()| fixture.next_event(&mut client));
+    received.sort_by_key(|received| format!("{received:?}"));
+    assert_eq!(received, [text("opened"), text("published")]);
 }
 
 #[test]
 fn what_was_agreed_elsewhere_is_compressed() {
     let config = DeflateConfig::DEFAULT;
-    let mut bed = Bed::with(Acts::echo(), |options| options.deflate = Some(config));
+    let mut fixture = Fixture::with(TestHandler::echo(), |options| options.deflate = Some(config));
     let (listener, address) = accepted();
     let mut client = Client::begin(address, "/", Some(&config));
     let (server, _) = listener.accept().unwrap();
@@ -98,36 +100,40 @@ fn what_was_agreed_elsewhere_is_compressed() {
     let accepted = request.upgrade().unwrap().accept(&accept, &mut answer).unwrap();
     std::io::Write::write_all(&mut &server, &answer).unwrap();
     let upgraded = Upgraded::new(data("/")).deflate(accepted.deflate);
-    bed.service.adopt(server, [], upgraded, &mut bed.reactor).unwrap();
-    bed.until(|_| client.is_open().then_some(()));
+    fixture.service.adopt(server, [], upgraded, &mut fixture.reactor).unwrap();
+    fixture.until(|_| client.is_open().then_some(()));
     let long = "so long ".repeat(1000);
     client.send(&*long);
-    assert_eq!(bed.next(&mut client), text(&long));
+    assert_eq!(fixture.next_event(&mut client), text(&long));
     assert!(client.read_bytes < 1000, "{}", client.read_bytes);
 }
 
 #[test]
 fn a_refused_adoption_gives_everything_back() {
-    let mut bed = Bed::new(Acts::echo());
+    let mut fixture = Fixture::new(TestHandler::echo());
     let file = std::fs::File::open("/proc/self/exe").unwrap();
-    let refused =
-        bed.service.adopt(file, [], Upgraded::new(data("/file")), &mut bed.reactor).unwrap_err();
+    let refused = fixture
+        .service
+        .adopt(file, [], Upgraded::new(data("/file")), &mut fixture.reactor)
+        .unwrap_err();
     assert_eq!(refused.reason, AddReason::NotPollable);
     assert_eq!(refused.subscriber.1.path, "/file");
-    assert_eq!(bed.service.stats().connections, 0);
-    let service = bed.service.clone();
+    assert_eq!(fixture.service.stats().connections, 0);
+    let service = fixture.service.clone();
     let drain = move |mut turn: windlass::Turn<'_>| {
         service.drain(std::time::Duration::ZERO, &mut turn, |_| {})
     };
-    assert!(bed.reactor.defer(drain).is_ok());
-    bed.turn();
+    assert!(fixture.reactor.defer(drain).is_ok());
+    fixture.turn();
     let (listener, address) = accepted();
     let _client = TcpStream::connect(address).unwrap();
     let (server, _) = listener.accept().unwrap();
-    let refused =
-        bed.service.adopt(server, [], Upgraded::new(data("/late")), &mut bed.reactor).unwrap_err();
+    let refused = fixture
+        .service
+        .adopt(server, [], Upgraded::new(data("/late")), &mut fixture.reactor)
+        .unwrap_err();
     assert_eq!((refused.reason, &*refused.subscriber.1.path), (AddReason::LimitReached, "/late"));
-    bed.settle();
-    assert_eq!(bed.notes(), [""; 0]);
-    let _ = Got::End(None);
+    fixture.settle();
+    assert_eq!(fixture.events(), [""; 0]);
+    let _ = ClientEvent::End(None);
 }

@@ -4,13 +4,13 @@ use std::{io::Write, net::TcpStream, rc::Rc, time::Duration};
 
 use windlass_server::http::{Accept, Hosts, Page, Reject, Routes};
 
-use crate::bed::{Acts, Bed, Client, Data};
+use crate::fixture::{Client, ConnData, Fixture, TestHandler};
 
-fn ask(bed: &mut Bed, request: &str) -> String {
-    let mut socket = TcpStream::connect(bed.address).unwrap();
+fn ask(fixture: &mut Fixture, request: &str) -> String {
+    let mut socket = TcpStream::connect(fixture.address).unwrap();
     socket.write_all(request.as_bytes()).unwrap();
     let mut client = Client::of(socket, "/", None);
-    bed.until(|_| client.raw_end())
+    fixture.until(|_| client.raw_end())
 }
 
 const UPGRADE: &str = "Host: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
@@ -18,30 +18,32 @@ const UPGRADE: &str = "Host: localhost\r\nUpgrade: websocket\r\nConnection: Upgr
 
 #[test]
 fn a_refusal_is_what_the_client_is_told() {
-    let acts = Acts::echo().on_upgrade(|request| {
+    let handler = TestHandler::echo().on_upgrade(|request| {
         assert_eq!((request.path(), request.query()), ("/room", Some("x=1")));
         Err(Reject::status(401).text("who are you?").header("WWW-Authenticate", "Bearer"))
     });
-    let mut bed = Bed::new(acts);
-    let answer = ask(&mut bed, &format!("GET /room?x=1 HTTP/1.1\r\n{UPGRADE}\r\n"));
+    let mut fixture = Fixture::new(handler);
+    let answer = ask(&mut fixture, &format!("GET /room?x=1 HTTP/1.1\r\n{UPGRADE}\r\n"));
     assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
     assert!(
         answer.contains("WWW-Authenticate: Bearer\r\n") && answer.contains("who are you?"),
         "{answer}"
     );
-    bed.settle();
-    let stats = bed.service.stats();
-    assert_eq!((stats.refused, stats.opened, stats.connections), (1, 0, 0));
-    assert_eq!(bed.notes(), [""; 0]);
+    fixture.settle();
+    let stats = fixture.service.stats();
+    assert_eq!((stats.rejected, stats.opened, stats.connections), (1, 0, 0));
+    assert_eq!(fixture.events(), [""; 0]);
 }
 
 #[test]
 fn other_peoples_pages_may_not_connect() {
-    let mut bed = Bed::new(Acts::echo());
-    let answer =
-        ask(&mut bed, &format!("GET / HTTP/1.1\r\n{UPGRADE}Origin: http://evil.example\r\n\r\n"));
+    let mut fixture = Fixture::new(TestHandler::echo());
+    let answer = ask(
+        &mut fixture,
+        &format!("GET / HTTP/1.1\r\n{UPGRADE}Origin: http://evil.example\r\n\r\n"),
+    );
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
-    assert_eq!(bed.notes(), [""; 0]);
+    assert_eq!(fixture.events(), [""; 0]);
 }
 
 /// DNS rebinding (issue 13).
@@ -50,20 +52,20 @@ fn a_name_that_is_made_to_resolve_to_this_server_is_refused() {
     let own_page = "Origin: http://evil.example\r\n";
     let upgrade =
         format!("GET / HTTP/1.1\r\n{UPGRADE}{own_page}\r\n").replace("localhost", "evil.example");
-    let acts = Acts::echo();
-    let refused = Rc::clone(&acts.refused);
-    let mut bed = Bed::with(acts, |options| {
+    let handler = TestHandler::echo();
+    let refused = Rc::clone(&handler.refused);
+    let mut fixture = Fixture::with(handler, |options| {
         options.routes = Routes::everywhere().page("/", Page::html("<p>"))
     });
-    let answer = ask(&mut bed, &upgrade);
+    let answer = ask(&mut fixture, &upgrade);
     assert!(
         answer.starts_with("HTTP/1.1 421 ") && answer.contains("--host evil.example"),
         "{answer}"
     );
-    let answer = ask(&mut bed, "HEAD / HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+    let answer = ask(&mut fixture, "HEAD / HTTP/1.1\r\nHost: evil.example\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 421 ") && answer.ends_with("\r\n\r\n"), "{answer}");
-    bed.settle();
-    assert_eq!((bed.service.stats().refused, bed.service.stats().opened), (2, 0));
+    fixture.settle();
+    assert_eq!((fixture.service.stats().rejected, fixture.service.stats().opened), (2, 0));
     let told: Vec<_> =
         refused.take().into_iter().map(|(_, status, reason)| (status, reason)).collect();
     assert!(
@@ -71,84 +73,86 @@ fn a_name_that_is_made_to_resolve_to_this_server_is_refused() {
         "{told:?}"
     );
 
-    let mut bed =
-        Bed::with(Acts::echo(), |options| options.hosts = Hosts::parse(&["evil.example"]).unwrap());
-    let mut socket = TcpStream::connect(bed.address).unwrap();
+    let mut fixture = Fixture::with(TestHandler::echo(), |options| {
+        options.hosts = Hosts::parse(&["evil.example"]).unwrap()
+    });
+    let mut socket = TcpStream::connect(fixture.address).unwrap();
     socket.write_all(upgrade.as_bytes()).unwrap();
     let mut client = Client::of(socket, "/", None);
     client.skip_head();
-    bed.until(|_| client.is_open().then_some(()));
+    fixture.until(|_| client.is_open().then_some(()));
 }
 
 #[test]
 fn a_page_and_then_a_connection_on_one_socket() {
-    let mut bed = Bed::with(Acts::echo(), |options| {
+    let mut fixture = Fixture::with(TestHandler::echo(), |options| {
         options.routes = Routes::new().upgrade("/ws").page("/", Page::html("<h1>hello</h1>"));
     });
-    let mut socket = TcpStream::connect(bed.address).unwrap();
+    let mut socket = TcpStream::connect(fixture.address).unwrap();
     let page = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     // All at once: two pages, and an upgrade with its first message.
     let mut bytes = format!("{page}{page}GET /ws HTTP/1.1\r\n{UPGRADE}\r\n").into_bytes();
     bytes.extend([0x81, 0x82, 0, 0, 0, 0, b'h', b'i']);
     socket.write_all(&bytes).unwrap();
     let mut client = Client::of(socket, "/", None);
-    let received = bed.until(|_| {
+    let received = fixture.until(|_| {
         let received = client.raw_so_far();
         received.ends_with("\u{fffd}\u{2}hi").then_some(received)
     });
     assert_eq!(received.matches("<h1>hello</h1>").count(), 2);
     assert_eq!(received.matches("HTTP/1.1 101 ").count(), 1);
-    assert_eq!(bed.notes(), ["open /ws"]);
-    assert_eq!(bed.service.stats().requests, 2);
-    let answer = ask(&mut bed, &format!("GET /other HTTP/1.1\r\n{UPGRADE}\r\n"));
+    assert_eq!(fixture.events(), ["open /ws"]);
+    assert_eq!(fixture.service.stats().requests, 2);
+    let answer = ask(&mut fixture, &format!("GET /other HTTP/1.1\r\n{UPGRADE}\r\n"));
     assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
 }
 
 #[test]
 fn garbage_is_answered_once() {
-    let mut bed = Bed::new(Acts::echo());
-    let answer = ask(&mut bed, "GARBAGE\r\n\r\nGET / HTTP/1.1\r\n\r\n");
+    let mut fixture = Fixture::new(TestHandler::echo());
+    let answer = ask(&mut fixture, "GARBAGE\r\n\r\nGET / HTTP/1.1\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
 }
 
 #[test]
 fn one_address_has_so_many_connections() {
-    let mut bed = Bed::with(Acts::echo(), |options| options.connections_per_address_max = Some(2));
-    let (a, _b) = (bed.connect("/"), bed.connect("/"));
-    assert_eq!(ask(&mut bed, &format!("GET / HTTP/1.1\r\n{UPGRADE}\r\n")), "");
+    let mut fixture =
+        Fixture::with(TestHandler::echo(), |options| options.connections_per_address_max = Some(2));
+    let (a, _b) = (fixture.connect("/"), fixture.connect("/"));
+    assert_eq!(ask(&mut fixture, &format!("GET / HTTP/1.1\r\n{UPGRADE}\r\n")), "");
     drop(a);
-    bed.until_noted("close / Lost");
-    let _c = bed.connect("/");
-    assert_eq!(bed.service.stats().refused, 1);
+    fixture.until_event("close / Lost");
+    let _c = fixture.connect("/");
+    assert_eq!(fixture.service.stats().rejected, 1);
 }
 
 #[test]
 fn more_connections_than_may_be_wait() {
-    let mut bed = Bed::with(Acts::echo(), |options| options.connections_max = 2);
-    let a = bed.connect("/");
-    bed.pass(Duration::from_secs(2));
-    assert_eq!(bed.service.stats().connection_limits_reached, 0);
-    let _b = bed.connect("/");
-    bed.pass(Duration::from_secs(2));
-    assert_eq!(bed.service.stats().connection_limits_reached, 1);
-    let mut waits = Client::begin(bed.address, "/", None);
+    let mut fixture = Fixture::with(TestHandler::echo(), |options| options.connections_max = 2);
+    let a = fixture.connect("/");
+    fixture.advance_time(Duration::from_secs(2));
+    assert_eq!(fixture.service.stats().connection_limits_reached, 0);
+    let _b = fixture.connect("/");
+    fixture.advance_time(Duration::from_secs(2));
+    assert_eq!(fixture.service.stats().connection_limits_reached, 1);
+    let mut waits = Client::begin(fixture.address, "/", None);
     for _ in 0..20 {
-        bed.turn();
+        fixture.turn();
         assert!(!waits.is_open());
     }
     drop(a);
-    bed.until(|_| waits.is_open().then_some(()));
+    fixture.until(|_| waits.is_open().then_some(()));
 }
 
 #[test]
 fn what_is_refused_is_told_with_its_peer_and_the_reason() {
-    let acts = Acts::echo().on_upgrade(|request| match request.path() {
+    let handler = TestHandler::echo().on_upgrade(|request| match request.path() {
         "/secret" => Err(Reject::status(401).text("who are you?")),
-        _ => Ok(Accept::new(Data::default())),
+        _ => Ok(Accept::new(ConnData::default())),
     });
-    let refused = Rc::clone(&acts.refused);
-    let mut bed = Bed::with(acts, |options| {
+    let refused = Rc::clone(&handler.refused);
+    let mut fixture = Fixture::with(handler, |options| {
         options.connections_per_address_max = Some(1);
         options.handshake_timeout = Duration::from_secs(10);
         options.routes = Routes::everywhere().page("/page", Page::html("<p>"));
@@ -164,14 +168,14 @@ fn what_is_refused_is_told_with_its_peer_and_the_reason() {
         "GET /page HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: close\r\n\r\n"
             .to_owned(),
     ] {
-        assert_ne!(ask(&mut bed, &request), "");
-        bed.settle();
+        assert_ne!(ask(&mut fixture, &request), "");
+        fixture.settle();
     }
-    let mut slow = TcpStream::connect(bed.address).unwrap();
+    let mut slow = TcpStream::connect(fixture.address).unwrap();
     slow.write_all(b"GET / HT").unwrap();
-    bed.settle();
-    assert_eq!(ask(&mut bed, &upgrade("/", "")), "", "it has the one place");
-    bed.pass(Duration::from_secs(15));
+    fixture.settle();
+    assert_eq!(ask(&mut fixture, &upgrade("/", "")), "", "it has the one place");
+    fixture.advance_time(Duration::from_secs(15));
     let told: Vec<_> = refused.take();
     assert!(told.iter().all(|(peer, ..)| peer.ip().is_some_and(|ip| ip.is_loopback())), "{told:?}");
     let told: Vec<_> = told.iter().map(|(_, status, reason)| (*status, reason.as_str())).collect();

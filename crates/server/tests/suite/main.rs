@@ -3,16 +3,16 @@
 mod adopt;
 #[path = "../../../reactor/tests/common/backend.rs"]
 mod backend;
-mod bed;
 mod connection;
 mod drain;
-mod hostile;
+mod fixture;
 mod http;
-mod owned;
-mod promises;
+mod owned_messages;
+mod panics;
 mod random;
+mod regressions;
 mod sender;
 mod server;
-mod slow;
+mod slow_consumers;
 mod timeouts;
 mod topics;

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use windlass_server::{CloseCode, Connection, ConnectionId, Hub, OutMessage, Prepared};
 use windlass_ws::deflate::DeflateConfig;
 
-use crate::bed::{Acts, Bed, Client, Got};
+use crate::fixture::{Client, ClientEvent, Fixture, TestHandler};
 
 const CLIENTS: usize = 4;
 const TOPICS: [&str; 3] = ["a", "b", "c"];
@@ -177,11 +177,11 @@ fn run_hub(call: Call, hub: &mut Hub<'_>, model: &mut Model) {
 }
 
 /// What comes, as the model has it.
-fn content(got: Got) -> Option<String> {
-    match got {
-        Got::Text(text) => Some(text),
-        Got::Binary(bytes) => Some(String::from_utf8(bytes).unwrap()),
-        Got::Close(..) | Got::End(_) => None,
+fn content(received: ClientEvent) -> Option<String> {
+    match received {
+        ClientEvent::Text(text) => Some(text),
+        ClientEvent::Binary(bytes) => Some(String::from_utf8(bytes).unwrap()),
+        ClientEvent::Close(..) | ClientEvent::End(_) => None,
         other => panic!("{other:?}"),
     }
 }
@@ -190,7 +190,7 @@ fn check(programs: &[(usize, Vec<Call>)], is_packed: bool) {
     let config = DeflateConfig::DEFAULT;
     let model = Rc::new(RefCell::new(Model::default()));
     let inside = Rc::clone(&model);
-    let acts = Acts::on_message(move |connection, _, message| {
+    let handler = TestHandler::on_message(move |connection, _, message| {
         let model = &mut *inside.borrow_mut();
         let me = model.ids.iter().position(|id| *id == connection.id()).unwrap();
         let program = model.programs[message.as_str().unwrap().parse::<usize>().unwrap()].clone();
@@ -204,28 +204,29 @@ fn check(programs: &[(usize, Vec<Call>)], is_packed: bool) {
             run(call, me, connection, model, &reply);
         }
     });
-    let mut bed = Bed::with(acts, |options| options.deflate = is_packed.then_some(config));
+    let mut fixture =
+        Fixture::with(handler, |options| options.deflate = is_packed.then_some(config));
     let mut clients: Vec<Client> = (0..CLIENTS)
-        .map(|index| bed.connect_with("/", (is_packed && index % 2 == 0).then_some(&config)))
+        .map(|index| fixture.connect_with("/", (is_packed && index % 2 == 0).then_some(&config)))
         .collect();
-    model.borrow_mut().ids = bed.ids();
+    model.borrow_mut().ids = fixture.ids();
     // Everything is sent before the server reads, so that many connections have their turn in one.
     for (number, (client, program)) in programs.iter().enumerate() {
         model.borrow_mut().programs.push(program.clone());
         clients[client % CLIENTS].send(&*number.to_string());
     }
-    bed.settle();
-    bed.settle();
+    fixture.settle();
+    fixture.settle();
     let model = model.borrow();
     for (index, client) in clients.iter_mut().enumerate() {
         for expected in model.expected.get(&index).into_iter().flatten() {
-            let got = content(bed.next(client));
-            assert_eq!(got.as_ref(), Some(expected), "client {index}");
+            let received = content(fixture.next_event(client));
+            assert_eq!(received.as_ref(), Some(expected), "client {index}");
         }
         if model.closed.contains(&index) {
-            assert_eq!(content(bed.next(client)), None, "client {index} is closed");
+            assert_eq!(content(fixture.next_event(client)), None, "client {index} is closed");
         } else {
-            bed.nothing(client);
+            fixture.expect_nothing(client);
         }
     }
 }

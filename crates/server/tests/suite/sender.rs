@@ -5,15 +5,15 @@ use std::{thread, time::Duration};
 use windlass_flow::Bounds;
 use windlass_server::{CloseCode, ConnectionId, Prepared, SenderError};
 
-use crate::bed::{Acts, Bed, Got, text};
+use crate::fixture::{ClientEvent, Fixture, TestHandler, text};
 
 #[test]
 fn what_a_thread_sends_comes_in_its_order() {
-    let mut bed = Bed::new(Acts::echo());
-    let mut client = bed.connect("/");
-    let id = bed.ids()[0];
-    bed.act(move |hub| assert!(hub.subscribe(id, "t")));
-    let sender = bed.service.sender();
+    let mut fixture = Fixture::new(TestHandler::echo());
+    let mut client = fixture.connect("/");
+    let id = fixture.ids()[0];
+    fixture.with_hub(move |hub| assert!(hub.subscribe(id, "t")));
+    let sender = fixture.service.sender();
     let thread = thread::spawn(move || {
         let prepared = Prepared::new("prepared");
         for round in 0..200 {
@@ -27,24 +27,25 @@ fn what_a_thread_sends_comes_in_its_order() {
         sender.close(id, CloseCode::NO_STATUS, "").unwrap();
     });
     for round in 0..200 {
-        let got = [(); 3].map(|()| bed.next(&mut client));
+        let received = [(); 3].map(|()| fixture.next_event(&mut client));
         assert_eq!(
-            got,
+            received,
             [text(&format!("sent {round}")), text(&format!("published {round}")), text("prepared")]
         );
     }
-    assert_eq!(bed.next(&mut client), Got::Close(Some(4000), "done".into()));
-    assert_eq!(bed.next(&mut client), Got::End(None));
+    assert_eq!(fixture.next_event(&mut client), ClientEvent::Close(Some(4000), "done".into()));
+    assert_eq!(fixture.next_event(&mut client), ClientEvent::End(None));
     thread.join().unwrap();
 }
 
 #[test]
 fn a_full_queue_says_so_and_a_wait_on_its_own_thread_is_an_error() {
-    let mut bed =
-        Bed::with(Acts::echo(), |options| options.sender_bounds = Bounds::items(4).bytes(1000));
-    let mut client = bed.connect("/");
-    let id = bed.ids()[0];
-    let sender = bed.service.sender();
+    let mut fixture = Fixture::with(TestHandler::echo(), |options| {
+        options.sender_bounds = Bounds::items(4).bytes(1000)
+    });
+    let mut client = fixture.connect("/");
+    let id = fixture.ids()[0];
+    let sender = fixture.service.sender();
     for _ in 0..4 {
         sender.send(id, "x").unwrap();
     }
@@ -57,23 +58,23 @@ fn a_full_queue_says_so_and_a_wait_on_its_own_thread_is_an_error() {
     assert_eq!(sender.try_send(id, &[0; 1000][..]), Err(SenderError::TooLarge));
     assert_eq!(sender.send(id, &[0; 1000][..]), Err(SenderError::TooLarge));
     for _ in 0..4 {
-        assert_eq!(bed.next(&mut client), text("x"));
+        assert_eq!(fixture.next_event(&mut client), text("x"));
     }
     sender.try_send(id, "again").unwrap();
-    assert_eq!(bed.next(&mut client), text("again"));
+    assert_eq!(fixture.next_event(&mut client), text("again"));
 }
 
 #[test]
 fn who_waits_for_room_gets_it() {
-    let mut bed = Bed::with(Acts::echo(), |options| {
+    let mut fixture = Fixture::with(TestHandler::echo(), |options| {
         options.sender_bounds = Bounds::items(4);
         options.sender_messages_per_turn = 3;
     });
-    let mut client = bed.connect("/");
-    let id = bed.ids()[0];
+    let mut client = fixture.connect("/");
+    let id = fixture.ids()[0];
     let threads: Vec<_> = (0..4)
         .map(|thread| {
-            let sender = bed.service.sender();
+            let sender = fixture.service.sender();
             thread::spawn(move || {
                 for number in 0..100 {
                     sender.send(id, &*format!("{thread} {number}")).unwrap();
@@ -83,8 +84,10 @@ fn who_waits_for_room_gets_it() {
         .collect();
     let mut next = [0; 4];
     for _ in 0..400 {
-        let Got::Text(got) = bed.next(&mut client) else { panic!("not text") };
-        let (thread, number) = got.split_once(' ').unwrap();
+        let ClientEvent::Text(received) = fixture.next_event(&mut client) else {
+            panic!("not text")
+        };
+        let (thread, number) = received.split_once(' ').unwrap();
         let next = &mut next[thread.parse::<usize>().unwrap()];
         assert_eq!(number, next.to_string());
         *next += 1;
@@ -94,30 +97,31 @@ fn who_waits_for_room_gets_it() {
 
 #[test]
 fn a_service_that_is_gone_is_closed() {
-    let bed = Bed::new(Acts::echo());
-    let sender = bed.service.sender();
+    let fixture = Fixture::new(TestHandler::echo());
+    let sender = fixture.service.sender();
     let nobody = ConnectionId::from_bits(u64::MAX);
     assert_eq!(sender.send(nobody, "x"), Err(SenderError::Closed), "there is no such worker");
-    let waiting = bed.service.sender();
-    drop(bed);
+    let waiting = fixture.service.sender();
+    drop(fixture);
     assert_eq!(sender.publish("t", "x"), Err(SenderError::Closed));
     assert_eq!(waiting.try_send(ConnectionId::from_bits(0), "x"), Err(SenderError::Closed));
 }
 
 #[test]
 fn a_burst_is_taken_over_several_turns() {
-    let mut bed = Bed::with(Acts::echo(), |options| options.sender_messages_per_turn = 2);
-    let mut client = bed.connect("/");
-    let id = bed.ids()[0];
-    let sender = bed.service.sender();
+    let mut fixture =
+        Fixture::with(TestHandler::echo(), |options| options.sender_messages_per_turn = 2);
+    let mut client = fixture.connect("/");
+    let id = fixture.ids()[0];
+    let sender = fixture.service.sender();
     for number in 0..10 {
         sender.send(id, &*number.to_string()).unwrap();
     }
-    bed.turn();
-    let sent = bed.service.stats().messages_sent;
+    fixture.turn();
+    let sent = fixture.service.stats().messages_sent;
     assert!(sent <= 2, "{sent} in one turn");
     for number in 0..10 {
-        assert_eq!(bed.next(&mut client), text(&number.to_string()));
+        assert_eq!(fixture.next_event(&mut client), text(&number.to_string()));
     }
-    bed.pass(Duration::from_millis(100));
+    fixture.advance_time(Duration::from_millis(100));
 }

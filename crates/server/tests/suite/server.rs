@@ -12,7 +12,7 @@ use std::{
 
 use crate::backend::chosen;
 use windlass_server::{
-    CloseCode, Connection, ConnectionId, Handler, Message, Options, Running, Sender, Server,
+    CloseCode, Connection, ConnectionId, Handler, Message, Options, RunningServer, Sender, Server,
     http::{Accept, Reject, UpgradeRequest},
 };
 
@@ -40,7 +40,7 @@ impl Handler for Chat {
 }
 
 struct Site {
-    running: Running,
+    running: RunningServer,
     ids: Arc<Mutex<Vec<ConnectionId>>>,
     panics: Arc<AtomicUsize>,
     address: SocketAddr,
@@ -148,7 +148,7 @@ fn publications_reach_the_connections_of_all_workers() {
         assert_eq!(client.next(), (0x81, "for you".into()));
         assert_eq!(client.next().0, 0x88);
     }
-    let counts = site.running.counts();
+    let counts = site.running.stats_handle();
     drop(clients);
     site.running.drain(Duration::from_secs(20));
     site.running.join().unwrap();

@@ -3,10 +3,10 @@
 use windlass_server::{CloseCode, OutMessage};
 use windlass_ws::deflate::DeflateConfig;
 
-use crate::bed::{Acts, Bed, Got, text};
+use crate::fixture::{ClientEvent, Fixture, TestHandler, text};
 
-fn chat() -> Acts {
-    Acts::on_message(|connection, data, message| {
+fn chat() -> TestHandler {
+    TestHandler::on_message(|connection, data, message| {
         _ = connection.publish(&data.path, message.to_out())
     })
     .on_open(|connection, data| assert!(connection.subscribe(&data.path)))
@@ -14,28 +14,32 @@ fn chat() -> Acts {
 
 #[test]
 fn a_publication_reaches_all_but_its_publisher() {
-    let mut bed = Bed::new(chat());
-    let (mut a, mut b, mut c) = (bed.connect("/x"), bed.connect("/x"), bed.connect("/x"));
-    let mut other = bed.connect("/y");
+    let mut fixture = Fixture::new(chat());
+    let (mut a, mut b, mut c) =
+        (fixture.connect("/x"), fixture.connect("/x"), fixture.connect("/x"));
+    let mut other = fixture.connect("/y");
     a.send("one");
     a.send("two");
     b.send("three");
-    let mut got = [0; 3].map(|_| bed.next(&mut c));
-    got.sort_by_key(|got| format!("{got:?}"));
-    assert_eq!(got, [text("one"), text("three"), text("two")]);
-    assert_eq!([bed.next(&mut b), bed.next(&mut b)], [text("one"), text("two")]);
-    assert_eq!(bed.next(&mut a), text("three"));
-    bed.nothing(&mut a);
-    bed.nothing(&mut b);
-    bed.nothing(&mut other);
-    assert_eq!(bed.service.stats().published, 3);
-    assert_eq!(bed.service.stats().messages_sent, 6);
+    let mut received = [0; 3].map(|_| fixture.next_event(&mut c));
+    received.sort_by_key(|received| format!("{received:?}"));
+    assert_eq!(received, [text("one"), text("three"), text("two")]);
+    assert_eq!(
+        [fixture.next_event(&mut b), fixture.next_event(&mut b)],
+        [text("one"), text("two")]
+    );
+    assert_eq!(fixture.next_event(&mut a), text("three"));
+    fixture.expect_nothing(&mut a);
+    fixture.expect_nothing(&mut b);
+    fixture.expect_nothing(&mut other);
+    assert_eq!(fixture.service.stats().published, 3);
+    assert_eq!(fixture.service.stats().messages_sent, 6);
 }
 
 #[test]
 fn a_publication_to_all_comes_between_what_the_publisher_sends() {
-    let mut bed = Bed::new(
-        Acts::on_message(|connection, _, message| {
+    let mut fixture = Fixture::new(
+        TestHandler::on_message(|connection, _, message| {
             connection.send("before").unwrap();
             assert_eq!(connection.publish_to_all("t", "news"), 1);
             connection.reply_in_place(message).unwrap();
@@ -45,22 +49,22 @@ fn a_publication_to_all_comes_between_what_the_publisher_sends() {
         })
         .on_open(|connection, _| assert!(connection.subscribe("t") && !connection.subscribe("t"))),
     );
-    let mut client = bed.connect("/");
+    let mut client = fixture.connect("/");
     client.send("reply");
     client.send("reply");
     for _ in 0..2 {
-        let got = [(); 5].map(|()| bed.next(&mut client));
-        assert_eq!(got, ["before", "news", "reply", "more news", "after"].map(text));
+        let received = [(); 5].map(|()| fixture.next_event(&mut client));
+        assert_eq!(received, ["before", "news", "reply", "more news", "after"].map(text));
     }
-    bed.nothing(&mut client);
+    fixture.expect_nothing(&mut client);
 }
 
 #[test]
 fn subscriptions_count_from_the_call_to_the_call() {
-    let mut bed = Bed::new(Acts::echo());
-    let mut client = bed.connect("/");
-    let id = bed.ids()[0];
-    bed.act(move |hub| {
+    let mut fixture = Fixture::new(TestHandler::echo());
+    let mut client = fixture.connect("/");
+    let id = fixture.ids()[0];
+    fixture.with_hub(move |hub| {
         assert_eq!(hub.publish("t", "nobody hears it"), 0);
         assert!(hub.subscribe(id, "t") && !hub.subscribe(id, "t"));
         assert_eq!(hub.publish("t", "one"), 1);
@@ -74,17 +78,17 @@ fn subscriptions_count_from_the_call_to_the_call() {
         hub.close(id, CloseCode::NORMAL, "").unwrap();
         assert_eq!(hub.publish("t", "six"), 1, "it is there, but takes no more");
     });
-    let got = [(); 5].map(|()| bed.next(&mut client));
-    let close = Got::Close(Some(1000), String::new());
-    assert_eq!(got, [text("one"), text("three"), text("four"), text("five"), close]);
+    let received = [(); 5].map(|()| fixture.next_event(&mut client));
+    let close = ClientEvent::Close(Some(1000), String::new());
+    assert_eq!(received, [text("one"), text("three"), text("four"), text("five"), close]);
 }
 
 #[test]
 fn a_new_subscriber_does_not_get_what_was_published_before() {
-    let mut bed = Bed::new(Acts::echo());
-    let (mut a, mut b) = (bed.connect("/"), bed.connect("/"));
-    let ids = bed.ids();
-    bed.act(move |hub| {
+    let mut fixture = Fixture::new(TestHandler::echo());
+    let (mut a, mut b) = (fixture.connect("/"), fixture.connect("/"));
+    let ids = fixture.ids();
+    fixture.with_hub(move |hub| {
         assert!(hub.subscribe(ids[0], "t"));
         assert_eq!(hub.publish("t", "one"), 1);
         assert!(hub.subscribe(ids[1], "t"));
@@ -92,19 +96,19 @@ fn a_new_subscriber_does_not_get_what_was_published_before() {
         assert!(hub.unsubscribe(ids[0], "t"));
         assert_eq!(hub.publish("t", "three"), 1);
     });
-    assert_eq!([(); 2].map(|()| bed.next(&mut a)), ["one", "two"].map(text));
-    assert_eq!([(); 2].map(|()| bed.next(&mut b)), ["two", "three"].map(text));
-    bed.nothing(&mut a);
-    bed.nothing(&mut b);
+    assert_eq!([(); 2].map(|()| fixture.next_event(&mut a)), ["one", "two"].map(text));
+    assert_eq!([(); 2].map(|()| fixture.next_event(&mut b)), ["two", "three"].map(text));
+    fixture.expect_nothing(&mut a);
+    fixture.expect_nothing(&mut b);
 }
 
 #[test]
 fn topics_are_forgotten_with_their_last_subscriber() {
-    let mut bed = Bed::new(Acts::echo());
-    let client = bed.connect("/");
-    let _other = bed.connect("/other");
-    let ids = bed.ids();
-    bed.act(move |hub| {
+    let mut fixture = Fixture::new(TestHandler::echo());
+    let client = fixture.connect("/");
+    let _other = fixture.connect("/other");
+    let ids = fixture.ids();
+    fixture.with_hub(move |hub| {
         for topic in 0..100 {
             assert!(hub.subscribe(ids[0], &topic.to_string()));
         }
@@ -118,73 +122,73 @@ fn topics_are_forgotten_with_their_last_subscriber() {
         assert_eq!(hub.publish("60", "x"), 1);
     });
     drop(client);
-    bed.until_noted("close / Lost");
-    assert_eq!(bed.service.stats().topics, 1);
+    fixture.until_event("close / Lost");
+    assert_eq!(fixture.service.stats().topics, 1);
 }
 
 #[test]
 fn a_log_whose_receivers_have_gone_is_not_given_to_others() {
     // The last receiver of a topic closes in the turn of the publication, and its place in the
     // books is another topic's then.
-    let mut bed = Bed::new(Acts::echo().on_close(|hub, data, _| {
+    let mut fixture = Fixture::new(TestHandler::echo().on_close(|hub, data, _| {
         if data.path == "/gone" {
             hub.publish("old", "from the closed one");
         }
     }));
-    let gone = bed.connect("/gone");
-    let mut stays = bed.connect("/");
-    let ids = bed.ids();
+    let gone = fixture.connect("/gone");
+    let mut stays = fixture.connect("/");
+    let ids = fixture.ids();
     let (first, second) = (ids[0], ids[1]);
-    bed.act(move |hub| assert!(hub.subscribe(first, "old")));
+    fixture.with_hub(move |hub| assert!(hub.subscribe(first, "old")));
     drop(gone);
-    bed.until_noted("close /gone Lost");
-    bed.act(move |hub| assert!(hub.subscribe(second, "new")));
-    bed.nothing(&mut stays);
+    fixture.until_event("close /gone Lost");
+    fixture.with_hub(move |hub| assert!(hub.subscribe(second, "new")));
+    fixture.expect_nothing(&mut stays);
 }
 
 #[test]
 fn a_connection_leaves_its_topics_when_it_closes() {
-    let mut bed = Bed::new(chat());
-    let (a, mut b) = (bed.connect("/x"), bed.connect("/x"));
+    let mut fixture = Fixture::new(chat());
+    let (a, mut b) = (fixture.connect("/x"), fixture.connect("/x"));
     drop(a);
-    bed.until_noted("close /x Lost");
-    assert_eq!(bed.act(|hub| hub.publish("/x", "one")), 1);
-    assert_eq!(bed.next(&mut b), text("one"));
+    fixture.until_event("close /x Lost");
+    assert_eq!(fixture.with_hub(|hub| hub.publish("/x", "one")), 1);
+    assert_eq!(fixture.next_event(&mut b), text("one"));
     b.close(1000, "");
     drop(b);
-    bed.until_noted("close /x Peer 1000 \"\"");
-    assert_eq!(bed.act(|hub| hub.publish("/x", "two")), 0);
+    fixture.until_event("close /x Peer 1000 \"\"");
+    assert_eq!(fixture.with_hub(|hub| hub.publish("/x", "two")), 0);
 }
 
 #[test]
 fn long_runs_are_given_out_in_parts() {
-    let mut bed = Bed::new(chat());
-    let mut client = bed.connect("/x");
+    let mut fixture = Fixture::new(chat());
+    let mut client = fixture.connect("/x");
     let payload = vec![9; 10_000];
     let sent = payload.clone();
-    bed.act(move |hub| {
+    fixture.with_hub(move |hub| {
         for _ in 0..40 {
             assert_eq!(hub.publish("/x", &sent[..]), 1);
         }
     });
     for _ in 0..40 {
-        assert_eq!(bed.next(&mut client), Got::Binary(payload.clone()));
+        assert_eq!(fixture.next_event(&mut client), ClientEvent::Binary(payload.clone()));
     }
 }
 
 #[test]
 fn receivers_get_compressed_frames_if_they_can_read_them() {
     let config = DeflateConfig::DEFAULT;
-    let mut bed = Bed::with(chat(), |options| options.deflate = Some(config));
-    let mut plain = bed.connect("/x");
-    let mut packed = bed.connect_with("/x", Some(&config));
-    let mut publisher = bed.connect_with("/x", Some(&config));
+    let mut fixture = Fixture::with(chat(), |options| options.deflate = Some(config));
+    let mut plain = fixture.connect("/x");
+    let mut packed = fixture.connect_with("/x", Some(&config));
+    let mut publisher = fixture.connect_with("/x", Some(&config));
     let long = "so long ".repeat(1000);
     let others = long.clone();
     publisher.send("short");
     publisher.send(&*long);
     for client in [&mut plain, &mut packed] {
-        assert_eq!([(); 2].map(|()| bed.next(client)), [text("short"), text(&long)]);
+        assert_eq!([(); 2].map(|()| fixture.next_event(client)), [text("short"), text(&long)]);
     }
     assert!(
         packed.read_bytes < 200 && plain.read_bytes > 8000,
@@ -192,16 +196,19 @@ fn receivers_get_compressed_frames_if_they_can_read_them() {
         packed.read_bytes,
         plain.read_bytes
     );
-    let ids = bed.ids();
+    let ids = fixture.ids();
     let prepared = windlass_server::Prepared::new(OutMessage::binary(&[5; 3000]));
-    bed.act(move |hub| {
+    fixture.with_hub(move |hub| {
         for id in ids {
             hub.send(id, &*others).unwrap();
             hub.send_prepared(id, &prepared).unwrap();
         }
     });
     for client in [&mut plain, &mut packed, &mut publisher] {
-        assert_eq!([(); 2].map(|()| bed.next(client)), [text(&long), Got::Binary(vec![5; 3000])]);
+        assert_eq!(
+            [(); 2].map(|()| fixture.next_event(client)),
+            [text(&long), ClientEvent::Binary(vec![5; 3000])]
+        );
     }
     assert!(publisher.read_bytes < 300, "{}", publisher.read_bytes);
 }

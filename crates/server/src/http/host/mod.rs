@@ -41,10 +41,10 @@ pub enum Hosts {
 
 /// A host as a client asks for it: a name like `example.com`, or an IP address.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct HostName(Kind);
+pub struct HostName(HostKind);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Kind {
+enum HostKind {
     /// In lower case, without a trailing dot.
     Name(Box<str>),
     Ip(IpAddr),
@@ -78,13 +78,13 @@ pub struct HostsError {
 
 /// The kind of address on which a connection was accepted, as far as the Host check depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum ListenerKind {
     Loopback,
     Unix,
     Network,
 }
 
-impl Door {
+impl ListenerKind {
     /// Returns the kind of a server that listens at this address.
     pub(crate) fn of(listening: &Address) -> Self {
         match listening.ip() {
@@ -119,41 +119,52 @@ impl Hosts {
     /// # Errors
     /// A [`Reject`] with status 421, whose text says how to allow the host.
     pub fn check(&self, request: &Request<'_>, listening: &Address) -> Result<(), Reject> {
-        self.check_at(request, Door::of(listening))
+        self.check_at(request, ListenerKind::of(listening))
     }
 
     #[inline]
-    pub(crate) fn check_at(&self, request: &Request<'_>, door: Door) -> Result<(), Reject> {
-        if matches!((self, door), (Self::Any, _) | (Self::Local, Door::Unix | Door::Network)) {
+    pub(crate) fn check_at(
+        &self,
+        request: &Request<'_>,
+        listener_kind: ListenerKind,
+    ) -> Result<(), Reject> {
+        if matches!(
+            (self, listener_kind),
+            (Self::Any, _) | (Self::Local, ListenerKind::Unix | ListenerKind::Network)
+        ) {
             return Ok(());
         }
         let Some(host) = request.host() else { return Ok(()) };
-        if self.lists(host, door) { Ok(()) } else { Err(refusal(host)) }
+        if self.lists(host, listener_kind) { Ok(()) } else { Err(rejection(host)) }
     }
 
     /// The same check for servers that have parsed the request themselves. The argument is the host
     /// and port that the request is for, if present.
     #[must_use]
     pub fn allow(&self, host: Option<&str>, listening: &Address) -> bool {
-        let door = Door::of(listening);
-        let is_unchecked =
-            matches!((self, door), (Self::Any, _) | (Self::Local, Door::Unix | Door::Network));
-        is_unchecked || host.is_none_or(|host| self.lists(host, door))
+        let listener_kind = ListenerKind::of(listening);
+        let is_unchecked = matches!(
+            (self, listener_kind),
+            (Self::Any, _) | (Self::Local, ListenerKind::Unix | ListenerKind::Network)
+        );
+        is_unchecked || host.is_none_or(|host| self.lists(host, listener_kind))
     }
 
-    fn lists(&self, host: &str, door: Door) -> bool {
-        let Some(host) = asked_for(host) else { return false };
+    fn lists(&self, host: &str, listener_kind: ListenerKind) -> bool {
+        let Some(host) = requested_host(host) else { return false };
         let is_local = match host {
-            Asked::Name(name) => name.eq_ignore_ascii_case("localhost"),
-            Asked::Ip(ip) => ip.is_loopback(),
+            RequestedHost::Name(name) => name.eq_ignore_ascii_case("localhost"),
+            RequestedHost::Ip(ip) => ip.is_loopback(),
         };
-        if is_local && door != Door::Network {
+        if is_local && listener_kind != ListenerKind::Network {
             return true;
         }
         let Self::List(list) = self else { return false };
         list.iter().any(|HostName(allowed)| match (allowed, host) {
-            (Kind::Name(allowed), Asked::Name(name)) => name.eq_ignore_ascii_case(allowed),
-            (Kind::Ip(allowed), Asked::Ip(ip)) => *allowed == ip,
+            (HostKind::Name(allowed), RequestedHost::Name(name)) => {
+                name.eq_ignore_ascii_case(allowed)
+            }
+            (HostKind::Ip(allowed), RequestedHost::Ip(ip)) => *allowed == ip,
             _ => false,
         })
     }
@@ -161,31 +172,33 @@ impl Hosts {
 
 /// The host that a request asks for.
 #[derive(Clone, Copy)]
-enum Asked<'a> {
+enum RequestedHost<'a> {
     /// Without a trailing dot.
     Name(&'a str),
     Ip(IpAddr),
 }
 
 /// Splits the host off an optional port. Returns `None` if it is neither a name nor an address.
-fn asked_for(host: &str) -> Option<Asked<'_>> {
+fn requested_host(host: &str) -> Option<RequestedHost<'_>> {
     match authority(host).ok()?.0 {
-        origin::Host::Ipv6(ip) => Some(Asked::Ip(IpAddr::V6(ip).to_canonical())),
+        origin::Host::Ipv6(ip) => Some(RequestedHost::Ip(IpAddr::V6(ip).to_canonical())),
         origin::Host::Name(name) => match name.parse::<Ipv4Addr>() {
-            Ok(ip) => Some(Asked::Ip(ip.into())),
-            Err(_) => Some(Asked::Name(name.strip_suffix('.').unwrap_or(name))),
+            Ok(ip) => Some(RequestedHost::Ip(ip.into())),
+            Err(_) => Some(RequestedHost::Name(name.strip_suffix('.').unwrap_or(name))),
         },
     }
 }
 
 #[cold]
-fn refusal(host: &str) -> Reject {
-    let text = match asked_for(host) {
+fn rejection(host: &str) -> Reject {
+    let text = match requested_host(host) {
         // A text that parses as a host has no characters that could do harm in a message.
         Some(host) => {
             let host = match host {
-                Asked::Name(name) => HostName(Kind::Name(name.to_ascii_lowercase().into())),
-                Asked::Ip(ip) => HostName(Kind::Ip(ip)),
+                RequestedHost::Name(name) => {
+                    HostName(HostKind::Name(name.to_ascii_lowercase().into()))
+                }
+                RequestedHost::Ip(ip) => HostName(HostKind::Ip(ip)),
             };
             Cow::Owned(format!(
                 "this server does not answer requests for the host {host}; if that is its name, allow it with \
@@ -210,15 +223,15 @@ impl FromStr for HostName {
         // An IPv6 address has brackets in a URL, and none elsewhere.
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         if let Ok(ip) = bare.unwrap_or(text).parse::<Ipv6Addr>() {
-            return Ok(Self(Kind::Ip(IpAddr::V6(ip).to_canonical())));
+            return Ok(Self(HostKind::Ip(IpAddr::V6(ip).to_canonical())));
         }
         if text.contains(':') {
             return Err(HostError::Port);
         }
-        match asked_for(text) {
-            Some(Asked::Ip(ip)) => Ok(Self(Kind::Ip(ip))),
-            Some(Asked::Name(name)) if !name.is_empty() => {
-                Ok(Self(Kind::Name(name.to_ascii_lowercase().into())))
+        match requested_host(text) {
+            Some(RequestedHost::Ip(ip)) => Ok(Self(HostKind::Ip(ip))),
+            Some(RequestedHost::Name(name)) if !name.is_empty() => {
+                Ok(Self(HostKind::Name(name.to_ascii_lowercase().into())))
             }
             _ => Err(HostError::Name),
         }
@@ -229,9 +242,9 @@ impl fmt::Display for HostName {
     /// Formats the host as in a URL.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Name(name) => f.write_str(name),
-            Kind::Ip(IpAddr::V4(ip)) => ip.fmt(f),
-            Kind::Ip(IpAddr::V6(ip)) => write!(f, "[{ip}]"),
+            HostKind::Name(name) => f.write_str(name),
+            HostKind::Ip(IpAddr::V4(ip)) => ip.fmt(f),
+            HostKind::Ip(IpAddr::V6(ip)) => write!(f, "[{ip}]"),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use windlass_ws::handshake::{self, Rejection, Request, Upgrade};
 
-use super::{Page, page::Prepared, response};
+use super::{Page, page::EncodedPage, response};
 
 /// The paths that accept upgrades, and the pages.
 ///
@@ -35,9 +35,9 @@ pub struct Routes {
     exact: BTreeSet<Box<str>>,
     /// Each prefix ends in a slash.
     prefixes: Vec<Box<str>>,
-    pages: BTreeMap<Box<str>, Prepared>,
+    pages: BTreeMap<Box<str>, EncodedPage>,
     /// Pages for all paths below a prefix, which ends in a slash.
-    page_prefixes: Vec<(Box<str>, Prepared)>,
+    page_prefixes: Vec<(Box<str>, EncodedPage)>,
     not_found: Cow<'static, str>,
     requests_max: u32,
     waiting_bytes_max: usize,
@@ -155,7 +155,7 @@ impl Routes {
         self
     }
 
-    fn page_at(&self, path: &str) -> Option<&Prepared> {
+    fn page_at(&self, path: &str) -> Option<&EncodedPage> {
         let below = || self.page_prefixes.iter().filter(|(prefix, _)| path.starts_with(&**prefix));
         let longest = || below().max_by_key(|(prefix, _)| prefix.len()).map(|(_, page)| page);
         self.pages.get(path).or_else(longest)

@@ -8,7 +8,7 @@ const UNKNOWN: u64 = 1 << 30;
 
 /// Returns a quarter of the memory that this process may use: of its cgroup's limit, or of the
 /// machine's memory if that is less.
-pub(crate) fn quarter() -> usize {
+pub(crate) fn quarter_of_available() -> usize {
     let bytes = available(Path::new("/")) / 4;
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
@@ -119,6 +119,6 @@ mod tests {
 
     #[test]
     fn this_machine_says_something() {
-        assert!(quarter() > 1 << 20);
+        assert!(quarter_of_available() > 1 << 20);
     }
 }

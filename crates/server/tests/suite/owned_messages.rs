@@ -4,12 +4,12 @@ use std::{borrow::Cow, thread};
 
 use windlass_server::{OutMessage, Prepared};
 
-use crate::bed::{Acts, Bed, Got, text};
+use crate::fixture::{ClientEvent, Fixture, TestHandler, text};
 
 #[test]
 fn strings_and_vectors_are_sent_as_they_are() {
-    let mut bed = Bed::new(
-        Acts::on_message(|connection, _, message| {
+    let mut fixture = Fixture::new(
+        TestHandler::on_message(|connection, _, message| {
             let kept = vec![4, 5];
             let name = format!("<{}>", message.as_str().unwrap());
             connection.send(&name).unwrap();
@@ -23,9 +23,9 @@ fn strings_and_vectors_are_sent_as_they_are() {
         })
         .on_open(|connection, _| assert!(connection.subscribe("t"))),
     );
-    let mut client = bed.connect("/");
+    let mut client = fixture.connect("/");
     client.send("one".to_owned());
-    let bytes = |bytes: &[u8]| Got::Binary(bytes.to_vec());
+    let bytes = |bytes: &[u8]| ClientEvent::Binary(bytes.to_vec());
     let expected = [
         text("<one>"),
         text("<one>"),
@@ -35,20 +35,20 @@ fn strings_and_vectors_are_sent_as_they_are() {
         text("<one>"),
         text("<one>"),
     ];
-    assert_eq!([(); 7].map(|()| bed.next(&mut client)), expected);
+    assert_eq!([(); 7].map(|()| fixture.next_event(&mut client)), expected);
 }
 
 #[test]
 fn owned_messages_go_by_name_and_from_other_threads() {
-    let mut bed = Bed::new(Acts::echo());
-    let mut client = bed.connect("/");
-    let id = bed.ids()[0];
-    bed.act(move |hub| {
+    let mut fixture = Fixture::new(TestHandler::echo());
+    let mut client = fixture.connect("/");
+    let id = fixture.ids()[0];
+    fixture.with_hub(move |hub| {
         assert!(hub.subscribe(id, "t"));
         hub.send(id, format!("sent {}", 1)).unwrap();
         assert_eq!(hub.publish("t", format!("published {}", 1)), 1);
     });
-    let sender = bed.service.sender();
+    let sender = fixture.service.sender();
     let thread = thread::spawn(move || {
         let kept = String::from("kept");
         sender.send(id, &kept).unwrap();
@@ -58,9 +58,9 @@ fn owned_messages_go_by_name_and_from_other_threads() {
         sender.send_prepared(id, &Prepared::new(String::from("prepared"))).unwrap();
     });
     let expected = ["sent 1", "published 1", "kept", "kept", "published 2"].map(text);
-    assert_eq!([(); 5].map(|()| bed.next(&mut client)), expected);
-    assert_eq!(bed.next(&mut client), Got::Binary(vec![7]));
-    assert_eq!(bed.next(&mut client), text("prepared"));
+    assert_eq!([(); 5].map(|()| fixture.next_event(&mut client)), expected);
+    assert_eq!(fixture.next_event(&mut client), ClientEvent::Binary(vec![7]));
+    assert_eq!(fixture.next_event(&mut client), text("prepared"));
     thread.join().unwrap();
 }
 

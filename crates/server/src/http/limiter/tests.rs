@@ -1,4 +1,4 @@
-//! Tests of the unit of counting, and of taking, refusing and returning places against a naive
+//! Tests of the unit of counting, and of taking, refusing and returning permits against a naive
 //! count.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, thread};
@@ -15,12 +15,12 @@ fn key(text: &str) -> AddressKey {
     AddressKey::of(&ip(text)).expect("an IP address")
 }
 
-fn entries(counter: &PlaceCounter) -> usize {
-    counter.shards.iter().map(|shard| shard.lock().unwrap().len()).sum()
+fn entries(limiter: &ConnectionLimiter) -> usize {
+    limiter.shards.iter().map(|shard| shard.lock().unwrap().len()).sum()
 }
 
-fn room(counter: &PlaceCounter) -> usize {
-    counter.shards.iter().map(|shard| shard.lock().unwrap().capacity()).sum()
+fn room(limiter: &ConnectionLimiter) -> usize {
+    limiter.shards.iter().map(|shard| shard.lock().unwrap().capacity()).sum()
 }
 
 #[test]
@@ -69,93 +69,98 @@ fn keys_are_shown_as_networks() {
 #[test]
 fn a_place_is_small() {
     assert_eq!(size_of::<Option<AddressKey>>(), 8);
-    assert_eq!(size_of::<Option<Place>>(), 16, "each connection has one");
+    assert_eq!(size_of::<Option<ConnectionPermit>>(), 16, "each connection has one");
 }
 
 #[test]
-fn each_address_has_so_many_places() {
-    let counter = PlaceCounter::new(None, Some(2));
-    let first = counter.take(&ip("2001:db8::1")).unwrap();
-    let second = counter.take(&ip("2001:db8::2")).unwrap();
-    assert_eq!(counter.take(&ip("2001:db8::3")).unwrap_err(), NoPlace::AddressFull);
-    let other = counter.take(&ip("2001:db8:0:1::1")).unwrap();
-    assert_eq!((counter.taken(), counter.taken_by(key("2001:db8::9"))), (3, 2));
+fn each_address_has_so_many_permits() {
+    let limiter = ConnectionLimiter::new(None, Some(2));
+    let first = limiter.try_acquire(&ip("2001:db8::1")).unwrap();
+    let second = limiter.try_acquire(&ip("2001:db8::2")).unwrap();
+    assert_eq!(limiter.try_acquire(&ip("2001:db8::3")).unwrap_err(), PermitError::AddressFull);
+    let other = limiter.try_acquire(&ip("2001:db8:0:1::1")).unwrap();
+    assert_eq!((limiter.acquired(), limiter.acquired_by(key("2001:db8::9"))), (3, 2));
     drop(first);
-    let third = counter.take(&ip("2001:db8::3")).unwrap();
-    assert_eq!(counter.take(&ip("2001:db8::1")).unwrap_err(), NoPlace::AddressFull);
+    let third = limiter.try_acquire(&ip("2001:db8::3")).unwrap();
+    assert_eq!(limiter.try_acquire(&ip("2001:db8::1")).unwrap_err(), PermitError::AddressFull);
     drop((second, third, other));
-    assert_eq!((counter.taken(), entries(&counter)), (0, 0));
+    assert_eq!((limiter.acquired(), entries(&limiter)), (0, 0));
 }
 
 #[test]
-fn all_have_so_many_places_together() {
-    let counter = PlaceCounter::new(Some(2), Some(1));
-    let first = counter.take(&ip("1.1.1.1")).unwrap();
-    assert_eq!(counter.take(&ip("1.1.1.1")).unwrap_err(), NoPlace::AddressFull);
-    assert_eq!(counter.taken(), 1, "who is refused takes no place");
-    let _second = counter.take(&ip("2.2.2.2")).unwrap();
-    assert_eq!(counter.take(&ip("3.3.3.3")).unwrap_err(), NoPlace::Full);
-    assert_eq!(counter.take(&Address::Unix(None)).unwrap_err(), NoPlace::Full);
+fn all_have_so_many_permits_together() {
+    let limiter = ConnectionLimiter::new(Some(2), Some(1));
+    let first = limiter.try_acquire(&ip("1.1.1.1")).unwrap();
+    assert_eq!(limiter.try_acquire(&ip("1.1.1.1")).unwrap_err(), PermitError::AddressFull);
+    assert_eq!(limiter.acquired(), 1, "a rejected connection takes no permit");
+    let _second = limiter.try_acquire(&ip("2.2.2.2")).unwrap();
+    assert_eq!(limiter.try_acquire(&ip("3.3.3.3")).unwrap_err(), PermitError::Full);
+    assert_eq!(limiter.try_acquire(&Address::Unix(None)).unwrap_err(), PermitError::Full);
     drop(first);
-    assert_eq!(entries(&counter), 1);
-    assert!(counter.take(&ip("3.3.3.3")).is_ok());
+    assert_eq!(entries(&limiter), 1);
+    assert!(limiter.try_acquire(&ip("3.3.3.3")).is_ok());
 }
 
 #[test]
 fn unix_sockets_are_no_address() {
-    let counter = PlaceCounter::new(None, Some(1));
-    let places: Vec<Place> = (0..10).map(|_| counter.take(&Address::Unix(None)).unwrap()).collect();
-    assert_eq!((counter.taken(), entries(&counter)), (10, 0));
-    drop(places);
-    assert_eq!(counter.taken(), 0);
+    let limiter = ConnectionLimiter::new(None, Some(1));
+    let permits: Vec<ConnectionPermit> =
+        (0..10).map(|_| limiter.try_acquire(&Address::Unix(None)).unwrap()).collect();
+    assert_eq!((limiter.acquired(), entries(&limiter)), (10, 0));
+    drop(permits);
+    assert_eq!(limiter.acquired(), 0);
 }
 
 #[test]
 fn without_a_limit_addresses_are_not_counted() {
-    let counter = PlaceCounter::new(None, None);
-    let _places: Vec<Place> = (0..10).map(|_| counter.take(&ip("1.1.1.1")).unwrap()).collect();
-    assert_eq!((counter.taken(), entries(&counter)), (10, 0));
+    let limiter = ConnectionLimiter::new(None, None);
+    let _permits: Vec<ConnectionPermit> =
+        (0..10).map(|_| limiter.try_acquire(&ip("1.1.1.1")).unwrap()).collect();
+    assert_eq!((limiter.acquired(), entries(&limiter)), (10, 0));
 }
 
 #[test]
 fn a_limit_of_none_refuses_everybody_and_remembers_nobody() {
-    let counter = PlaceCounter::new(None, Some(0));
+    let limiter = ConnectionLimiter::new(None, Some(0));
     for last in 0..100 {
-        assert_eq!(counter.take(&ip(&format!("1.1.1.{last}"))).unwrap_err(), NoPlace::AddressFull);
+        assert_eq!(
+            limiter.try_acquire(&ip(&format!("1.1.1.{last}"))).unwrap_err(),
+            PermitError::AddressFull
+        );
     }
-    assert_eq!((counter.taken(), entries(&counter)), (0, 0));
+    assert_eq!((limiter.acquired(), entries(&limiter)), (0, 0));
 }
 
 #[test]
-fn memory_is_given_back_with_the_places() {
-    let counter = PlaceCounter::new(None, Some(1));
+fn memory_is_given_back_with_the_permits() {
+    let limiter = ConnectionLimiter::new(None, Some(1));
     let address = |number: u32| Address::Ip(SocketAddr::new(Ipv4Addr::from(number).into(), 1));
-    let mut places: Vec<Place> =
-        (0..100_000).map(|number| counter.take(&address(number)).unwrap()).collect();
-    assert_eq!(entries(&counter), 100_000);
-    assert!(room(&counter) >= 100_000);
-    places.truncate(10);
-    assert_eq!(entries(&counter), 10);
-    assert!(room(&counter) <= SHARDS * 2 * KEPT, "{}", room(&counter));
-    drop(places);
-    assert_eq!(entries(&counter), 0);
+    let mut permits: Vec<ConnectionPermit> =
+        (0..100_000).map(|number| limiter.try_acquire(&address(number)).unwrap()).collect();
+    assert_eq!(entries(&limiter), 100_000);
+    assert!(room(&limiter) >= 100_000);
+    permits.truncate(10);
+    assert_eq!(entries(&limiter), 10);
+    assert!(room(&limiter) <= SHARDS * 2 * KEPT, "{}", room(&limiter));
+    drop(permits);
+    assert_eq!(entries(&limiter), 0);
 }
 
 #[test]
 fn workers_share_one_count() {
     const EACH: usize = 2000;
-    let counter = PlaceCounter::new(Some(40), Some(3));
+    let limiter = ConnectionLimiter::new(Some(40), Some(3));
     let work = |worker: usize| {
-        let mut places = Vec::new();
+        let mut permits = Vec::new();
         for step in 0..EACH {
             let address = ip(&format!("10.0.0.{}", (step * 7 + worker) % 11));
-            if let Ok(place) = counter.take(&address) {
-                places.push(place);
+            if let Ok(permit) = limiter.try_acquire(&address) {
+                permits.push(permit);
             }
-            assert!(counter.taken() <= 40);
-            assert!(counter.taken_by(AddressKey::of(&address).unwrap()) <= 3);
-            if step % 3 != 0 && !places.is_empty() {
-                drop(places.swap_remove(step % places.len()));
+            assert!(limiter.acquired() <= 40);
+            assert!(limiter.acquired_by(AddressKey::of(&address).unwrap()) <= 3);
+            if step % 3 != 0 && !permits.is_empty() {
+                drop(permits.swap_remove(step % permits.len()));
             }
         }
     };
@@ -165,11 +170,11 @@ fn workers_share_one_count() {
             scope.spawn(move || work(worker));
         }
     });
-    assert_eq!((counter.taken(), entries(&counter)), (0, 0));
+    assert_eq!((limiter.acquired(), entries(&limiter)), (0, 0));
 }
 
 proptest! {
-    /// Compares with a count that keeps every open place in a list.
+    /// Compares with a count that keeps every open permit in a list.
     #[test]
     fn places_are_given_as_a_naive_count_says(
         all_max in 0..12_usize,
@@ -178,22 +183,22 @@ proptest! {
     ) {
         let addresses = [ip("1.1.1.1"), ip("::ffff:1.1.1.1"), ip("2.2.2.2"), ip("2001:db8::1"), ip("2001:db8::2"), Address::Unix(None)];
         let names = ["v4 1", "v4 1", "v4 2", "v6", "v6", "unix"];
-        let counter = PlaceCounter::new(Some(all_max), Some(address_max));
-        let mut open: Vec<(&str, Place)> = Vec::new();
+        let limiter = ConnectionLimiter::new(Some(all_max), Some(address_max));
+        let mut open: Vec<(&str, ConnectionPermit)> = Vec::new();
         for (takes, which, index) in steps {
             if takes {
                 let name = names[which];
                 let same = open.iter().filter(|(other, _)| *other == name).count();
                 let expected = if open.len() >= all_max {
-                    Err(NoPlace::Full)
+                    Err(PermitError::Full)
                 } else if name != "unix" && same >= address_max {
-                    Err(NoPlace::AddressFull)
+                    Err(PermitError::AddressFull)
                 } else {
                     Ok(())
                 };
-                let taken = counter.take(&addresses[which]);
+                let taken = limiter.try_acquire(&addresses[which]);
                 prop_assert_eq!(taken.as_ref().map(|_| ()).map_err(|&error| error), expected);
-                open.extend(taken.ok().map(|place| (name, place)));
+                open.extend(taken.ok().map(|permit| (name, permit)));
             } else if !open.is_empty() {
                 drop(open.swap_remove(index.index(open.len())));
             }
@@ -201,12 +206,12 @@ proptest! {
             for (name, _) in &open {
                 *counts.entry(*name).or_insert(0) += 1;
             }
-            prop_assert_eq!(counter.taken(), open.len());
+            prop_assert_eq!(limiter.acquired(), open.len());
             for (which, name) in names.iter().enumerate().take(5) {
                 let key = AddressKey::of(&addresses[which]).unwrap();
-                prop_assert_eq!(counter.taken_by(key), counts.get(name).copied().unwrap_or(0));
+                prop_assert_eq!(limiter.acquired_by(key), counts.get(name).copied().unwrap_or(0));
             }
-            prop_assert_eq!(entries(&counter), counts.keys().filter(|name| **name != "unix").count());
+            prop_assert_eq!(entries(&limiter), counts.keys().filter(|name| **name != "unix").count());
         }
     }
 

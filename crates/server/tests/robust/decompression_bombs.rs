@@ -7,28 +7,28 @@ use windlass_ws::{
 };
 
 use crate::{
-    bed::{Bed, options},
+    fixture::{Fixture, options},
     own_process::{is_own_process, peak_of},
-    peer::{BINARY, COMPRESSED, Frame, Peer, TEXT, masked, upgrade},
+    raw_client::{BINARY, COMPRESSED, Frame, RawClient, TEXT, masked, upgrade},
 };
 
 const MESSAGE_MAX: usize = 1 << 20;
 
-fn bed() -> Bed {
+fn fixture() -> Fixture {
     let mut options = options();
     options.deflate = Some(DeflateConfig::DEFAULT);
     options.limits.message_max = MESSAGE_MAX;
     // What is looked at here is the limit of length.
     options.limits.inflate_ratio_max = None;
-    Bed::new(&options)
+    Fixture::new(&options)
 }
 
-fn open(bed: &mut Bed, path: &str) -> Peer {
-    let mut peer = Peer::connect(bed.address);
-    peer.send(&upgrade(path, "Sec-WebSocket-Extensions: permessage-deflate\r\n"));
-    let head = bed.head(&mut peer);
+fn open(fixture: &mut Fixture, path: &str) -> RawClient {
+    let mut client = RawClient::connect(fixture.address);
+    client.send(&upgrade(path, "Sec-WebSocket-Extensions: permessage-deflate\r\n"));
+    let head = fixture.head(&mut client);
     assert!(head.contains("\r\nSec-WebSocket-Extensions: permessage-deflate"), "{head}");
-    peer
+    client
 }
 
 /// The payload of a compressed message, one that does not depend on others.
@@ -42,11 +42,11 @@ fn compressed(payload: &[u8]) -> Vec<u8> {
 #[test]
 fn a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message_may() {
     if !is_own_process(
-        "bombs::a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message_may",
+        "decompression_bombs::a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message_may",
     ) {
         return;
     }
-    let mut bed = bed();
+    let mut fixture = fixture();
     let bomb = compressed(&vec![0; 64 << 20]);
     assert!(bomb.len() < MESSAGE_MAX, "{} bytes on the way", bomb.len());
     let whole = masked(BINARY | COMPRESSED, &bomb);
@@ -54,94 +54,94 @@ fn a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message_may() {
     let (first, second) = bomb.split_at(1000);
     let cut = [masked(2 | COMPRESSED, first), masked(0, b""), masked(0x80, second)].concat();
     for bytes in [whole, cut] {
-        let mut peer = open(&mut bed, "/sink");
+        let mut client = open(&mut fixture, "/sink");
         let peak = peak_of(|| {
-            peer.send(&bytes);
-            let close = bed.frame(&mut peer);
+            client.send(&bytes);
+            let close = fixture.frame(&mut client);
             assert_eq!(close.close_code(), 1009);
         });
         // The message as far as it goes, twice while it grows; the client's own buffers are in it
         // too.
         assert!(peak < 4 * MESSAGE_MAX, "{peak} bytes");
-        bed.rest(peer);
-        bed.until_connections(0);
+        fixture.read_to_end(client);
+        fixture.until_connections(0);
     }
-    assert_eq!(bed.log.closed(), [CloseReason::Violation(Violation::MessageTooBig); 2]);
-    assert_eq!(bed.log.messages.get(), 0);
-    bed.expect_empty();
+    assert_eq!(fixture.log.closed(), [CloseReason::Violation(Violation::MessageTooBig); 2]);
+    assert_eq!(fixture.log.messages.get(), 0);
+    fixture.expect_empty();
 }
 
 #[test]
 fn bombs_of_many_at_once_take_no_memory_that_stays() {
-    if !is_own_process("bombs::bombs_of_many_at_once_take_no_memory_that_stays") {
+    if !is_own_process("decompression_bombs::bombs_of_many_at_once_take_no_memory_that_stays") {
         return;
     }
-    let mut bed = bed();
+    let mut fixture = fixture();
     // As large as a message may be, which is no bomb.
     let bytes = masked(BINARY | COMPRESSED, &compressed(&vec![0; MESSAGE_MAX]));
-    let mut peers: Vec<Peer> = (0..100).map(|_| open(&mut bed, "/sink")).collect();
+    let mut clients: Vec<RawClient> = (0..100).map(|_| open(&mut fixture, "/sink")).collect();
     let peak = peak_of(|| {
-        for peer in &mut peers {
-            peer.send(&bytes);
+        for client in &mut clients {
+            client.send(&bytes);
         }
-        bed.until("all of them", |bed| (bed.log.messages.get() == 100).then_some(()));
+        fixture.until("all of them", |fixture| (fixture.log.messages.get() == 100).then_some(()));
     });
-    assert_eq!(bed.log.bytes.get(), 100 * MESSAGE_MAX);
+    assert_eq!(fixture.log.bytes.get(), 100 * MESSAGE_MAX);
     // One message at a time is decompressed, in memory that all connections share; and each has a
     // window of 32 KiB.
     assert!(peak < 4 * MESSAGE_MAX + 100 * (64 << 10), "{peak} bytes");
-    drop(peers);
-    bed.expect_empty();
+    drop(clients);
+    fixture.expect_empty();
 }
 
 #[test]
 fn a_message_may_be_as_long_as_the_limit_and_not_a_byte_longer() {
-    let mut bed = bed();
-    let mut peer = open(&mut bed, "/sink");
-    peer.send_frame(BINARY | COMPRESSED, compressed(&vec![b'a'; MESSAGE_MAX]));
-    bed.until("the message", |bed| (bed.log.bytes.get() == MESSAGE_MAX).then_some(()));
-    let mut longer = open(&mut bed, "/sink");
+    let mut fixture = fixture();
+    let mut client = open(&mut fixture, "/sink");
+    client.send_frame(BINARY | COMPRESSED, compressed(&vec![b'a'; MESSAGE_MAX]));
+    fixture.until("the message", |fixture| (fixture.log.bytes.get() == MESSAGE_MAX).then_some(()));
+    let mut longer = open(&mut fixture, "/sink");
     longer.send_frame(BINARY | COMPRESSED, compressed(&vec![b'a'; MESSAGE_MAX + 1]));
-    assert_eq!(bed.frame(&mut longer).close_code(), 1009);
-    assert_eq!(bed.log.messages.get(), 1);
+    assert_eq!(fixture.frame(&mut longer).close_code(), 1009);
+    assert_eq!(fixture.log.messages.get(), 1);
 }
 
 #[test]
 fn by_default_a_message_may_become_100_times_as_long_and_then_it_is_ended_with_1008() {
     let mut options = options();
     options.deflate = Some(DeflateConfig::DEFAULT);
-    let mut bed = Bed::new(&options);
-    let mut peer = open(&mut bed, "/sink");
-    peer.send_frame(BINARY | COMPRESSED, compressed(&vec![b'a'; 256 << 10]));
-    bed.until("the message", |bed| (bed.log.messages.get() == 1).then_some(()));
-    peer.send_frame(BINARY | COMPRESSED, compressed(&vec![b'a'; 257 << 10]));
-    let close = bed.frame(&mut peer);
+    let mut fixture = Fixture::new(&options);
+    let mut client = open(&mut fixture, "/sink");
+    client.send_frame(BINARY | COMPRESSED, compressed(&vec![b'a'; 256 << 10]));
+    fixture.until("the message", |fixture| (fixture.log.messages.get() == 1).then_some(()));
+    client.send_frame(BINARY | COMPRESSED, compressed(&vec![b'a'; 257 << 10]));
+    let close = fixture.frame(&mut client);
     assert_eq!(close.close_code(), 1008);
     assert_eq!(
         &close.payload[2..],
         b"compression ratio of the message is too high; send it uncompressed"
     );
-    bed.rest(peer);
-    bed.until_connections(0);
-    assert_eq!(bed.log.closed(), [CloseReason::Violation(Violation::RatioTooHigh)]);
+    fixture.read_to_end(client);
+    fixture.until_connections(0);
+    assert_eq!(fixture.log.closed(), [CloseReason::Violation(Violation::RatioTooHigh)]);
 }
 
 #[test]
 fn what_is_no_deflate_is_ended_with_1007_and_the_next_message_of_another_is_whole() {
-    let mut bed = bed();
-    let mut good = open(&mut bed, "/echo");
+    let mut fixture = fixture();
+    let mut good = open(&mut fixture, "/echo");
     let text = "the same words again, the same words again, the same words again";
     for garbage in [&b"\xff\xff\xff\xff"[..], b"\x07", &[0x55; 5000]] {
-        let mut bad = open(&mut bed, "/echo");
+        let mut bad = open(&mut fixture, "/echo");
         bad.send_frame(TEXT | COMPRESSED, garbage);
         assert_eq!(
-            bed.frame(&mut bad).close_code(),
+            fixture.frame(&mut bad).close_code(),
             1007,
             "{:?}",
             &garbage[..garbage.len().min(9)]
         );
         good.send_frame(TEXT, text);
-        let answer = bed.frame(&mut good);
+        let answer = fixture.frame(&mut good);
         if answer.first & COMPRESSED == 0 {
             assert_eq!(answer, Frame::new(TEXT, text));
         }

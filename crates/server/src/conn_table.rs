@@ -1,4 +1,4 @@
-//! The roster: the state of each connection that code outside its driver needs.
+//! The connection table: the state of each connection that code outside its handler needs.
 
 use windlass::Key;
 
@@ -8,16 +8,16 @@ use crate::{
     topics::NO_SUBSCRIPTION,
 };
 
-/// No member.
-pub(crate) const NOBODY: u32 = u32::MAX;
+/// The index of no connection.
+pub(crate) const NO_CONN: u32 = u32::MAX;
 
 /// The state of a connection as other code sees it, and that code's requests to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Flags(u32);
+pub(crate) struct ConnFlags(u32);
 
-impl Flags {
+impl ConnFlags {
     /// The handshake is in progress.
-    pub(crate) const OPENING: Self = Self(1);
+    pub(crate) const HANDSHAKE: Self = Self(1);
     /// The connection accepts messages.
     pub(crate) const OPEN: Self = Self(1 << 1);
     /// The Close frame is sent, or will be sent before anything else: no more messages are
@@ -29,23 +29,23 @@ impl Flags {
     /// next one.
     pub(crate) const LAGGING: Self = Self(1 << 4);
     /// Messages wait in the backlog, where the oldest can be dropped.
-    pub(crate) const SIDE: Self = Self(1 << 5);
-    /// The connection itself has published in the run that waits for delivery.
+    pub(crate) const BACKLOG: Self = Self(1 << 5);
+    /// The connection itself has published in the batch that waits for delivery.
     pub(crate) const PUBLISHED: Self = Self(1 << 6);
-    /// The driver is on the stack, with output that is not in the stream yet.
-    pub(crate) const RUNNING: Self = Self(1 << 7);
+    /// The connection is in a pass, with output that is not in the stream yet.
+    pub(crate) const IN_PASS: Self = Self(1 << 7);
     /// The user has paused reading.
     pub(crate) const PAUSED: Self = Self(1 << 8);
     /// So much output waits that the connection is not read from.
     pub(crate) const FULL: Self = Self(1 << 10);
     /// Memory is short, and the connection is not read from.
-    pub(crate) const SHORT: Self = Self(1 << 11);
+    pub(crate) const LOW_MEMORY: Self = Self(1 << 11);
     /// The connection is not read from until the codecs have processed earlier input.
-    pub(crate) const WAITING: Self = Self(1 << 12);
+    pub(crate) const CODEC_QUEUED: Self = Self(1 << 12);
     /// The connection has been notified of a drain.
-    pub(crate) const TOLD_DRAIN: Self = Self(1 << 9);
+    pub(crate) const DRAIN_NOTIFIED: Self = Self(1 << 9);
 
-    /// Close the connection; code and reason are in the books.
+    /// Close the connection; code and reason are in [`Tables`](crate::service_state::Tables).
     pub(crate) const WANTS_CLOSE: Self = Self(1 << 16);
     /// Call `on_drain`.
     pub(crate) const WANTS_DRAIN: Self = Self(1 << 17);
@@ -95,7 +95,7 @@ impl Flags {
     /// Returns whether other code can write to the stream of this open connection without further
     /// checks.
     #[inline]
-    pub(crate) const fn is_usual(self) -> bool {
+    pub(crate) const fn allows_direct_write(self) -> bool {
         self.without(Self::COMPRESSED).0 == Self::OPEN.0
     }
 
@@ -110,7 +110,7 @@ impl Flags {
     }
 }
 
-impl core::ops::BitOr for Flags {
+impl core::ops::BitOr for ConnFlags {
     type Output = Self;
 
     #[inline]
@@ -119,45 +119,45 @@ impl core::ops::BitOr for Flags {
     }
 }
 
-/// One connection.
-pub(crate) struct Member {
+/// One connection, as other code sees it.
+pub(crate) struct ConnEntry {
     pub(crate) stream: Key,
     generation: u32,
-    pub(crate) flags: Flags,
+    pub(crate) flags: ConnFlags,
     /// The tick in which bytes were last received. While closing, the tick in which closing began.
-    pub(crate) heard: u32,
+    pub(crate) last_rx: u32,
     /// The tick in which the connection was opened. During the handshake, the tick from
     /// which the handshake timeout counts.
     pub(crate) opened: u32,
-    /// The first of its subscriptions. In a vacant place, the next vacant place.
+    /// The first of its subscriptions. In a vacant slot, the next vacant slot.
     pub(crate) subscriptions: u32,
     /// Memory in bytes of a partly received message, frame or request.
-    pub(crate) in_pieces: u32,
+    pub(crate) partial_bytes: u32,
 }
 
 /// A service with this many connections is likely to get many more.
 const MANY: usize = 512;
-/// Number of places that fill 128 KiB.
-const PAGES: usize = (128 << 10) / size_of::<Member>();
+/// Number of slots that fill 128 KiB.
+const PAGES: usize = (128 << 10) / size_of::<ConnEntry>();
 
-// Memory cost of a connection in the roster.
-const _: () = assert!(size_of::<Member>() == 32);
+// Memory cost of a connection in the table.
+const _: () = assert!(size_of::<ConnEntry>() == 32);
 
 /// All connections of a service.
-pub(crate) struct Roster {
-    members: Vec<Member>,
+pub(crate) struct ConnTable {
+    entries: Vec<ConnEntry>,
     vacant: u32,
     len: usize,
     worker: u16,
     first_generation: u32,
 }
 
-impl Roster {
+impl ConnTable {
     /// Generations start at `first_generation`, so that IDs of different services differ.
     pub(crate) fn new(worker: u16, first_generation: u32) -> Self {
         Self {
-            members: Vec::new(),
-            vacant: NOBODY,
+            entries: Vec::new(),
+            vacant: NO_CONN,
             len: 0,
             worker,
             first_generation: first_generation & (GENERATION_MAX >> 1),
@@ -172,85 +172,85 @@ impl Roster {
         self.len
     }
 
-    /// Number of places, including vacant ones.
-    pub(crate) fn places(&self) -> u32 {
-        self.members.len() as u32
+    /// Number of slots, including vacant ones.
+    pub(crate) fn slots(&self) -> u32 {
+        self.entries.len() as u32
     }
 
     /// Adds a connection. Returns `None` if no ID is available.
-    pub(crate) fn enter(&mut self, stream: Key, tick: u32) -> Option<u32> {
-        let mut member = Member {
+    pub(crate) fn insert(&mut self, stream: Key, tick: u32) -> Option<u32> {
+        let mut entry = ConnEntry {
             stream,
             generation: self.first_generation,
-            flags: Flags::OPENING,
-            heard: tick,
+            flags: ConnFlags::HANDSHAKE,
+            last_rx: tick,
             opened: tick,
             subscriptions: NO_SUBSCRIPTION,
-            in_pieces: 0,
+            partial_bytes: 0,
         };
         let index = self.vacant;
-        if let Some(place) = self.members.get_mut(index as usize) {
-            self.vacant = place.subscriptions;
-            member.generation = place.generation;
-            *place = member;
+        if let Some(slot) = self.entries.get_mut(index as usize) {
+            self.vacant = slot.subscriptions;
+            entry.generation = slot.generation;
+            *slot = entry;
             self.len += 1;
             return Some(index);
         }
-        let index = self.members.len() as u32;
+        let index = self.entries.len() as u32;
         if index > INDEX_MAX {
             return None;
         }
-        if self.members.len() == self.members.capacity() {
-            let more = match self.members.len() {
+        if self.entries.len() == self.entries.capacity() {
+            let more = match self.entries.len() {
                 // At this size an allocator uses pages of their own (glibc: from 128 KiB on). Only
                 // pages that were written to are resident. The allocator enlarges the block without
                 // copying, and leaves no hole behind.
                 len @ MANY..PAGES => PAGES - len,
-                // Grows by an eighth, so that spare places cost little per connection.
+                // Grows by an eighth, so that spare slots cost little per connection.
                 len => (len / 8).max(16),
             };
-            self.members.reserve_exact(more);
+            self.entries.reserve_exact(more);
         }
-        self.members.push(member);
+        self.entries.push(entry);
         self.len += 1;
         Some(index)
     }
 
-    /// Makes the place vacant. Its ID is invalid from here on.
-    pub(crate) fn leave(&mut self, index: u32) {
+    /// Makes the slot vacant. Its ID is invalid from here on.
+    pub(crate) fn remove(&mut self, index: u32) {
         let vacant = self.vacant;
-        let member = &mut self.members[index as usize];
-        debug_assert!(!member.flags.is_vacant(), "a connection leaves once");
-        member.flags = Flags::default();
+        let entry = &mut self.entries[index as usize];
+        debug_assert!(!entry.flags.is_vacant(), "a connection leaves once");
+        entry.flags = ConnFlags::default();
         self.len -= 1;
-        if member.generation < GENERATION_MAX {
-            member.generation += 1;
-            member.subscriptions = vacant;
+        if entry.generation < GENERATION_MAX {
+            entry.generation += 1;
+            entry.subscriptions = vacant;
             self.vacant = index;
         }
     }
 
     #[inline]
-    pub(crate) fn at(&mut self, index: u32) -> &mut Member {
-        &mut self.members[index as usize]
+    pub(crate) fn entry(&mut self, index: u32) -> &mut ConnEntry {
+        &mut self.entries[index as usize]
     }
 
-    /// Returns the member in a place, if the place is taken.
-    pub(crate) fn taken(&mut self, index: u32) -> Option<&mut Member> {
-        self.members.get_mut(index as usize).filter(|member| !member.flags.is_vacant())
+    /// Returns the entry in a slot, unless the slot is vacant.
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut ConnEntry> {
+        self.entries.get_mut(index as usize).filter(|entry| !entry.flags.is_vacant())
     }
 
     pub(crate) fn id(&self, index: u32) -> ConnectionId {
-        ConnectionId::new(self.worker, index, self.members[index as usize].generation)
+        ConnectionId::new(self.worker, index, self.entries[index as usize].generation)
     }
 
     /// Returns the index of a connection that accepts messages.
     pub(crate) fn find(&self, id: ConnectionId) -> Option<u32> {
-        let member = self.members.get(id.index() as usize)?;
-        let is_it = id.worker() == self.worker
-            && member.generation == id.generation()
-            && member.flags.takes_messages();
-        is_it.then(|| id.index())
+        let entry = self.entries.get(id.index() as usize)?;
+        let is_current = id.worker() == self.worker
+            && entry.generation == id.generation()
+            && entry.flags.takes_messages();
+        is_current.then(|| id.index())
     }
 }
 
@@ -265,36 +265,36 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_stale_when_its_connection_has_left() {
-        let mut roster = Roster::new(3, 10);
+    fn an_id_is_stale_when_its_connection_has_left() {
+        let mut conns = ConnTable::new(3, 10);
         let key = key();
-        let index = roster.enter(key, 0).unwrap();
-        roster.at(index).flags = Flags::OPEN;
-        let id = roster.id(index);
+        let index = conns.insert(key, 0).unwrap();
+        conns.entry(index).flags = ConnFlags::OPEN;
+        let id = conns.id(index);
         assert_eq!((id.worker(), id.generation()), (3, 10));
-        assert_eq!(roster.find(id), Some(index));
+        assert_eq!(conns.find(id), Some(index));
         assert_eq!(
-            roster.find(ConnectionId::new(2, id.index(), id.generation())),
+            conns.find(ConnectionId::new(2, id.index(), id.generation())),
             None,
             "another worker's"
         );
-        roster.leave(index);
-        assert_eq!((roster.find(id), roster.len()), (None, 0));
-        let again = roster.enter(key, 0).unwrap();
-        roster.at(again).flags = Flags::OPEN;
-        assert_eq!(again, index, "places are used again");
-        assert_ne!(roster.id(again), id);
-        assert_eq!(roster.find(id), None);
+        conns.remove(index);
+        assert_eq!((conns.find(id), conns.len()), (None, 0));
+        let again = conns.insert(key, 0).unwrap();
+        conns.entry(again).flags = ConnFlags::OPEN;
+        assert_eq!(again, index, "slots are used again");
+        assert_ne!(conns.id(again), id);
+        assert_eq!(conns.find(id), None);
     }
 
     #[test]
-    fn a_place_without_generations_is_retired() {
-        let mut roster = Roster::new(0, 0);
+    fn a_slot_without_generations_is_retired() {
+        let mut conns = ConnTable::new(0, 0);
         let key = key();
-        let index = roster.enter(key, 0).unwrap();
-        roster.at(index).generation = GENERATION_MAX;
-        roster.leave(index);
-        assert_eq!(roster.enter(key, 0), Some(1));
-        assert_eq!(roster.places(), 2);
+        let index = conns.insert(key, 0).unwrap();
+        conns.entry(index).generation = GENERATION_MAX;
+        conns.remove(index);
+        assert_eq!(conns.insert(key, 0), Some(1));
+        assert_eq!(conns.slots(), 2);
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn upgrade(path: &str, lines: &str) -> Vec<u8> {
 
 /// A connection whose calls all return at once.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct RawClient {
     socket: TcpStream,
     received: Vec<u8>,
     /// What the kernel has not taken yet.
@@ -92,7 +92,7 @@ pub(crate) struct Peer {
     has_finished: bool,
 }
 
-impl Peer {
+impl RawClient {
     pub(crate) fn connect(to: SocketAddr) -> Self {
         Self::of(TcpStream::connect(to).expect("the server listens"))
     }

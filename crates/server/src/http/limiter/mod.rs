@@ -59,17 +59,17 @@ impl fmt::Debug for AddressKey {
     }
 }
 
-/// Why a connection gets no place.
+/// Why a connection gets no permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum NoPlace {
+pub enum PermitError {
     /// The connection limit is reached.
     Full,
     /// The connection limit of this address is reached.
     AddressFull,
 }
 
-impl fmt::Display for NoPlace {
+impl fmt::Display for PermitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Full => "there are as many connections as there may be",
@@ -78,7 +78,7 @@ impl fmt::Display for NoPlace {
     }
 }
 
-impl core::error::Error for NoPlace {}
+impl core::error::Error for PermitError {}
 
 type Table = HashMap<AddressKey, usize, Hasher>;
 
@@ -90,68 +90,71 @@ type Hasher = RandomState;
 ///
 /// Its memory is bounded by the number of open connections: an address without a connection has no
 /// entry.
-pub struct PlaceCounter {
-    places_max: usize,
-    address_max: usize,
-    taken: AtomicUsize,
+pub struct ConnectionLimiter {
+    connections_max: usize,
+    per_address_max: usize,
+    acquired: AtomicUsize,
     hasher: Hasher,
     shards: [Mutex<Table>; SHARDS],
 }
 
-impl PlaceCounter {
-    /// Creates a counter with `places_max` places, of which one address may take `address_max`;
+impl ConnectionLimiter {
+    /// Creates a counter with `connections_max` permits, of which one address may take `per_address_max`;
     /// `None` means no limit.
     #[must_use]
-    pub fn new(places_max: Option<usize>, address_max: Option<usize>) -> Arc<Self> {
+    pub fn new(connections_max: Option<usize>, per_address_max: Option<usize>) -> Arc<Self> {
         let hasher = Hasher::new();
         Arc::new(Self {
-            places_max: places_max.unwrap_or(usize::MAX),
-            address_max: address_max.unwrap_or(usize::MAX),
-            taken: AtomicUsize::new(0),
+            connections_max: connections_max.unwrap_or(usize::MAX),
+            per_address_max: per_address_max.unwrap_or(usize::MAX),
+            acquired: AtomicUsize::new(0),
             shards: core::array::from_fn(|_| Mutex::new(Table::with_hasher(hasher.clone()))),
             hasher,
         })
     }
 
-    /// Takes a place for a connection from this address. Dropping the place gives it back.
+    /// Takes a permit for a connection from this address. Dropping the permit gives it back.
     ///
     /// # Errors
-    /// [`NoPlace`]; nothing was taken.
-    pub fn take(self: &Arc<Self>, address: &Address) -> Result<Place, NoPlace> {
+    /// [`PermitError`]; nothing was taken.
+    pub fn try_acquire(
+        self: &Arc<Self>,
+        address: &Address,
+    ) -> Result<ConnectionPermit, PermitError> {
         // Relaxed suffices: the number protects no other data.
-        let more = |taken: usize| (taken < self.places_max).then(|| taken + 1);
-        self.taken
+        let more = |taken: usize| (taken < self.connections_max).then(|| taken + 1);
+        self.acquired
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
-            .map_err(|_| NoPlace::Full)?;
+            .map_err(|_| PermitError::Full)?;
         // Without a limit the count of one address is not needed.
-        let key = if self.address_max == usize::MAX { None } else { AddressKey::of(address) };
-        let mut place = Place { counter: Arc::clone(self), key: None };
-        let Some(key) = key else { return Ok(place) };
+        let key = if self.per_address_max == usize::MAX { None } else { AddressKey::of(address) };
+        let mut permit = ConnectionPermit { limiter: Arc::clone(self), key: None };
+        let Some(key) = key else { return Ok(permit) };
         {
             let mut table = self.table(key);
             let count = table.entry(key).or_insert(0);
-            if *count < self.address_max {
+            if *count < self.per_address_max {
                 *count += 1;
-                place.key = Some(key);
-                return Ok(place);
+                permit.key = Some(key);
+                return Ok(permit);
             }
-            // A limit of zero would leave an entry that no place removes.
+            // A limit of zero would leave an entry that no permit removes.
             if *count == 0 {
                 table.remove(&key);
             }
         }
-        Err(NoPlace::AddressFull)
+        Err(PermitError::AddressFull)
     }
 
-    /// Returns the number of places taken.
+    /// Returns the number of permits taken.
     #[must_use]
-    pub fn taken(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
+    pub fn acquired(&self) -> usize {
+        self.acquired.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of places that this address has taken; 0 if addresses have no limit.
+    /// Returns the number of permits that this address has taken; 0 if addresses have no limit.
     #[must_use]
-    pub fn taken_by(&self, key: AddressKey) -> usize {
+    pub fn acquired_by(&self, key: AddressKey) -> usize {
         self.table(key).get(&key).copied().unwrap_or(0)
     }
 
@@ -161,7 +164,7 @@ impl PlaceCounter {
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give_back(&self, key: AddressKey) {
+    fn release(&self, key: AddressKey) {
         let mut table = self.table(key);
         if let Entry::Occupied(mut entry) = table.entry(key) {
             *entry.get_mut() -= 1;
@@ -176,35 +179,35 @@ impl PlaceCounter {
     }
 }
 
-impl fmt::Debug for PlaceCounter {
+impl fmt::Debug for ConnectionLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlaceCounter")
-            .field("places_max", &self.places_max)
-            .field("address_max", &self.address_max)
-            .field("taken", &self.taken())
+        f.debug_struct("ConnectionLimiter")
+            .field("connections_max", &self.connections_max)
+            .field("per_address_max", &self.per_address_max)
+            .field("acquired", &self.acquired())
             .finish_non_exhaustive()
     }
 }
 
-/// The place of one connection. Dropping it gives it back.
+/// The permit of one connection. Dropping it gives it back.
 #[must_use]
-pub struct Place {
-    counter: Arc<PlaceCounter>,
+pub struct ConnectionPermit {
+    limiter: Arc<ConnectionLimiter>,
     key: Option<AddressKey>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            self.counter.give_back(key);
+            self.limiter.release(key);
         }
-        self.counter.taken.fetch_sub(1, Ordering::Relaxed);
+        self.limiter.acquired.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for ConnectionPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("address", &self.key).finish_non_exhaustive()
+        f.debug_struct("ConnectionPermit").field("address", &self.key).finish_non_exhaustive()
     }
 }
 

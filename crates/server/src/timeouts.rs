@@ -1,7 +1,7 @@
-//! Timeouts without a timer for each connection: a periodic beat scans all of them.
+//! Timeouts without a timer for each connection: one periodic timer scans all connections.
 //!
-//! Events write the sweep's tick into the roster, at most once per tick and connection. An expired
-//! timeout sets a bit of the member and notifies its stream.
+//! Events write the current tick into the connection table, at most once per tick and connection.
+//! An expired timeout sets a flag of the connection and notifies its stream.
 
 use std::{
     cell::Cell,
@@ -19,28 +19,28 @@ use windlass::{Reactor, Turn, interest, stream::ListenerKey};
 
 use crate::{
     Options,
-    hall::{Hall, SharedHall},
-    roster::{Flags, Member},
+    conn_table::{ConnEntry, ConnFlags},
+    service_state::ServiceState,
 };
 
 /// The longest time between two scans.
-const GRANULE_MAX: Duration = Duration::from_secs(1);
+const TICK_MAX: Duration = Duration::from_secs(1);
 
 /// The shortest time between two scans.
-const GRANULE_MIN: Duration = Duration::from_millis(10);
+const TICK_MIN: Duration = Duration::from_millis(10);
 
-/// Beats are one granule apart, and a beat may be late by another. A longer gap means that the loop
-/// was blocked, by a slow handler or with its whole process.
-const TICKS_PER_BEAT: u32 = 2;
+/// Timer events are one tick apart, and one may be late by another tick. A longer gap means that the
+/// loop was blocked, by a slow handler or with its whole process.
+const TICKS_LATE_MAX: u32 = 2;
 
 /// Number of connections scanned in one turn, so that other work gets its share. Tests use fewer.
-const VISITS_PER_TURN: u32 = if cfg!(test) { 8 } else { 8192 };
+const SCANNED_PER_TURN: u32 = if cfg!(test) { 8 } else { 8192 };
 
 /// A server's ping frame without a payload.
 const PING: [u8; 2] = [0x89, 0];
 
 /// The timeouts, in ticks.
-struct Terms {
+struct TimeoutTicks {
     handshake: u32,
     close: u32,
     ping: Option<u32>,
@@ -49,41 +49,41 @@ struct Terms {
 }
 
 /// The state of consecutive scans.
-struct Sweep {
-    hall: SharedHall,
-    granule: Duration,
-    terms: Terms,
-    round: Cell<Round>,
+struct TimeoutScan {
+    state: Rc<ServiceState>,
+    tick_len: Duration,
+    timeouts: TimeoutTicks,
+    progress: Cell<ScanProgress>,
 }
 
 #[derive(Clone, Copy)]
-struct Round {
+struct ScanProgress {
     /// Start of the first scan.
     began: Option<Instant>,
     /// Ticks of the last complete scan, and of the one in progress.
     before: u32,
     now: u32,
-    /// The next place to scan.
+    /// The next slot to scan.
     next: u32,
     is_under_way: bool,
 }
 
 /// Returns the time between scans: an eighth of the shortest timeout.
-fn granule(options: &Options) -> Duration {
+fn tick_len(options: &Options) -> Duration {
     let optional = [options.ping_interval, options.idle_timeout, options.lifetime_max];
     let shortest = optional
         .into_iter()
         .flatten()
         .chain([options.handshake_timeout, options.close_timeout])
         .min();
-    (shortest.unwrap_or(GRANULE_MAX) / 8).clamp(GRANULE_MIN, GRANULE_MAX)
+    (shortest.unwrap_or(TICK_MAX) / 8).clamp(TICK_MIN, TICK_MAX)
 }
 
-impl Terms {
-    fn new(options: &Options, granule: Duration) -> Self {
+impl TimeoutTicks {
+    fn new(options: &Options, tick_len: Duration) -> Self {
         // One tick more than fits: the present tick has begun some time ago.
         let ticks = |time: Duration| {
-            let ticks = time.as_nanos().div_ceil(granule.as_nanos()) + 1;
+            let ticks = time.as_nanos().div_ceil(tick_len.as_nanos()) + 1;
             u32::try_from(ticks).unwrap_or(u32::MAX / 2).min(u32::MAX / 2)
         };
         Self {
@@ -96,71 +96,78 @@ impl Terms {
     }
 
     /// Returns the actions that are due for a connection now and were not due at the previous scan.
-    fn due(&self, member: &Member, before: u32, now: u32) -> (Flags, bool) {
-        let flags = member.flags;
-        let since = |then: u32| now.wrapping_sub(then);
+    fn due(&self, entry: &ConnEntry, before: u32, now: u32) -> (ConnFlags, bool) {
+        let flags = entry.flags;
+        let since = |tick: u32| now.wrapping_sub(tick);
         if flags.is_vacant() {
-            return (Flags::default(), false);
+            return (ConnFlags::default(), false);
         }
-        if flags.any(Flags::OPENING) {
-            let is_due = since(member.opened) >= self.handshake;
-            return (if is_due { Flags::WANTS_TIMEOUT } else { Flags::default() }, false);
+        if flags.any(ConnFlags::HANDSHAKE) {
+            let is_due = since(entry.opened) >= self.handshake;
+            return (if is_due { ConnFlags::WANTS_TIMEOUT } else { ConnFlags::default() }, false);
         }
-        if flags.any(Flags::CLOSING) {
-            let is_due = since(member.heard) >= self.close;
-            return (if is_due { Flags::WANTS_ABORT } else { Flags::default() }, false);
+        if flags.any(ConnFlags::CLOSING) {
+            let is_due = since(entry.last_rx) >= self.close;
+            return (if is_due { ConnFlags::WANTS_ABORT } else { ConnFlags::default() }, false);
         }
-        let silent = since(member.heard);
+        let silent = since(entry.last_rx);
         // A connection that is not read from cannot be idle.
-        let is_read = !flags.any(Flags::PAUSED | Flags::FULL | Flags::SHORT | Flags::WAITING);
+        let is_read = !flags.any(
+            ConnFlags::PAUSED | ConnFlags::FULL | ConnFlags::LOW_MEMORY | ConnFlags::CODEC_QUEUED,
+        );
         if is_read && self.idle.is_some_and(|idle| silent >= idle) {
-            return (Flags::WANTS_IDLE_END, false);
+            return (ConnFlags::WANTS_IDLE_END, false);
         }
-        if self.lifetime.is_some_and(|lifetime| since(member.opened) >= lifetime) {
-            return (Flags::WANTS_LIFETIME_END, false);
+        if self.lifetime.is_some_and(|lifetime| since(entry.opened) >= lifetime) {
+            return (ConnFlags::WANTS_LIFETIME_END, false);
         }
-        let rounds = |then: u32, ping: u32| then.wrapping_sub(member.heard) / ping;
+        let intervals = |tick: u32, ping: u32| tick.wrapping_sub(entry.last_rx) / ping;
         // If something was received after the previous scan, the idle time counts from there.
         let earlier =
-            if before.wrapping_sub(member.heard) > u32::MAX / 2 { member.heard } else { before };
-        let pings = self.ping.is_some_and(|ping| rounds(now, ping) > rounds(earlier, ping));
-        (Flags::default(), pings)
+            if before.wrapping_sub(entry.last_rx) > u32::MAX / 2 { entry.last_rx } else { before };
+        let pings = self.ping.is_some_and(|ping| intervals(now, ping) > intervals(earlier, ping));
+        (ConnFlags::default(), pings)
     }
 }
 
-/// Starts the sweep.
+/// Starts the timer.
 ///
 /// The kernel measures the time, by a descriptor. A timer of the reactor would make every turn read
-/// the clock. With a custom clock the sweep uses a reactor timer, because it must follow that
+/// the clock. With a custom clock the scan uses a reactor timer, because it must follow that
 /// clock.
-pub(crate) fn start(hall: &SharedHall, reactor: &mut Reactor) -> io::Result<()> {
-    let granule = granule(&hall.options);
-    let terms = Terms::new(&hall.options, granule);
-    let round = Round { began: None, before: 0, now: 0, next: 0, is_under_way: false };
-    let sweep = Rc::new(Sweep { hall: Rc::clone(hall), granule, terms, round: Cell::new(round) });
+pub(crate) fn start(state: &Rc<ServiceState>, reactor: &mut Reactor) -> io::Result<()> {
+    let tick_len = tick_len(&state.options);
+    let timeouts = TimeoutTicks::new(&state.options, tick_len);
+    let progress = ScanProgress { began: None, before: 0, now: 0, next: 0, is_under_way: false };
+    let scan = Rc::new(TimeoutScan {
+        state: Rc::clone(state),
+        tick_len,
+        timeouts,
+        progress: Cell::new(progress),
+    });
     if reactor.has_own_clock() {
-        reactor.every(granule, move |mut turn: Turn<'_>| sweep.look(&mut turn))?;
+        reactor.every(tick_len, move |mut turn: Turn<'_>| scan.on_timer(&mut turn))?;
         return Ok(());
     }
-    let beat =
+    let timer =
         timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-    let every = Timespec::try_from(granule).map_err(io::Error::other)?;
+    let every = Timespec::try_from(tick_len).map_err(io::Error::other)?;
     timerfd_settime(
-        &beat,
+        &timer,
         TimerfdTimerFlags::empty(),
         &Itimerspec { it_interval: every, it_value: every },
     )?;
-    let look = move |beat: &mut OwnedFd, mut turn: Turn<'_>| {
+    let on_timer = move |timer: &mut OwnedFd, mut turn: Turn<'_>| {
         // The number of expirations does not matter, and a failed read is a spurious event.
-        if rustix::io::read(&*beat, &mut [0; 8]).is_ok() {
-            sweep.look(&mut turn);
+        if rustix::io::read(&*timer, &mut [0; 8]).is_ok() {
+            scan.on_timer(&mut turn);
         }
     };
-    interest().read().with_fd(beat).with_handler(look).register_into(reactor)?;
+    interest().read().with_fd(timer).with_handler(on_timer).register_into(reactor)?;
     Ok(())
 }
 
-impl Hall {
+impl ServiceState {
     /// Notes how often the listeners paused accepting, and how often they reached their connection
     /// limit.
     pub(crate) fn note_listeners(&self, turn: &mut Turn<'_>) {
@@ -182,77 +189,77 @@ impl Hall {
     }
 }
 
-impl Sweep {
-    /// Handles a beat: notes the time, and begins a scan unless one is in progress.
-    fn look(self: &Rc<Self>, turn: &mut Turn<'_>) {
+impl TimeoutScan {
+    /// Handles a timer event: stores the time, and begins a scan unless one is in progress.
+    fn on_timer(self: &Rc<Self>, turn: &mut Turn<'_>) {
         // A custom clock is user code, so it is read before anything is borrowed.
         let now = turn.now();
-        let mut round = self.round.get();
+        let mut progress = self.progress.get();
         let mut began =
-            *round.began.get_or_insert_with(|| now.checked_sub(self.granule).unwrap_or(now));
-        let hall = &self.hall;
+            *progress.began.get_or_insert_with(|| now.checked_sub(self.tick_len).unwrap_or(now));
+        let state = &self.state;
         let ticks = |began: Instant| {
-            (now.saturating_duration_since(began).as_nanos() / self.granule.as_nanos()) as u32
+            (now.saturating_duration_since(began).as_nanos() / self.tick_len.as_nanos()) as u32
         };
         // Time while the loop was blocked must not count as idle time, because the input received
         // meanwhile has not been read yet. It is left out.
-        let missed = ticks(began).wrapping_sub(hall.tick.get()).saturating_sub(TICKS_PER_BEAT);
+        let missed = ticks(began).wrapping_sub(state.tick.get()).saturating_sub(TICKS_LATE_MAX);
         if missed > 0 {
-            began = began.checked_add(self.granule.saturating_mul(missed)).unwrap_or(now).min(now);
-            round.began = Some(began);
+            began = began.checked_add(self.tick_len.saturating_mul(missed)).unwrap_or(now).min(now);
+            progress.began = Some(began);
         }
-        hall.tick.set(ticks(began));
+        state.tick.set(ticks(began));
         let elapsed = now.saturating_duration_since(began);
-        hall.set_second(elapsed.as_secs() as u32);
-        let is_first = !round.is_under_way;
+        state.set_second(elapsed.as_secs() as u32);
+        let is_first = !progress.is_under_way;
         if is_first {
-            (round.before, round.now, round.next, round.is_under_way) =
-                (round.now, hall.tick.get(), 0, true);
+            (progress.before, progress.now, progress.next, progress.is_under_way) =
+                (progress.now, state.tick.get(), 0, true);
         }
-        self.round.set(round);
+        self.progress.set(progress);
         if is_first {
-            self.visit(turn);
+            self.scan_part(turn);
         }
-        hall.note_listeners(turn);
-        hall.settle_memory(turn);
-        hall.release_spares();
-        hall.board.post(hall.snapshot());
+        state.note_listeners(turn);
+        state.update_memory(turn);
+        state.release_spares();
+        state.worker.set_stats(state.snapshot());
         // Covers connections lost in a panic, whose end could not be reported.
-        hall.look_whether_drained(turn);
-        hall.call_queue(turn);
+        state.check_drained(turn);
+        state.notify_queue(turn);
     }
 
     /// Scans a part of the connections, and continues with the others in the next turn.
-    fn visit(self: &Rc<Self>, turn: &mut Turn<'_>) {
-        let mut round = self.round.get();
-        let mut books = self.hall.books.borrow_mut();
-        let roster = &mut books.roster;
-        let end = round.next.saturating_add(VISITS_PER_TURN).min(roster.places());
-        for index in round.next..end {
-            let member = roster.at(index);
-            let (wants, pings) = self.terms.due(member, round.before, round.now);
-            if !pings && wants == Flags::default() {
+    fn scan_part(self: &Rc<Self>, turn: &mut Turn<'_>) {
+        let mut progress = self.progress.get();
+        let mut tables = self.state.tables.borrow_mut();
+        let conns = &mut tables.conns;
+        let end = progress.next.saturating_add(SCANNED_PER_TURN).min(conns.slots());
+        for index in progress.next..end {
+            let entry = conns.entry(index);
+            let (wants, pings) = self.timeouts.due(entry, progress.before, progress.now);
+            if !pings && wants == ConnFlags::default() {
                 continue;
             }
-            let Ok(mut stream) = turn.stream(member.stream) else { continue };
+            let Ok(mut stream) = turn.stream(entry.stream) else { continue };
             if pings {
-                self.hall.stats.pings.add(1);
+                self.state.stats.pings.add(1);
                 // A failed stream reports its end separately.
                 let _ = stream.send(&PING);
             } else {
-                member.flags.add(wants);
+                entry.flags.add(wants);
                 stream.notify();
             }
         }
-        (round.next, round.is_under_way) = (end, end < roster.places());
-        drop(books);
-        if round.is_under_way {
-            let sweep = Rc::clone(self);
-            // If the limit of deferred closures is reached, the next beat starts a new scan.
-            round.is_under_way =
-                turn.defer(move |mut turn: Turn<'_>| sweep.visit(&mut turn)).is_ok();
+        (progress.next, progress.is_under_way) = (end, end < conns.slots());
+        drop(tables);
+        if progress.is_under_way {
+            let scan = Rc::clone(self);
+            // If the limit of deferred closures is reached, the next timer event starts a new scan.
+            progress.is_under_way =
+                turn.defer(move |mut turn: Turn<'_>| scan.scan_part(&mut turn)).is_ok();
         }
-        self.round.set(round);
+        self.progress.set(progress);
     }
 }
 
@@ -296,13 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn more_connections_than_one_turn_looks_at_are_all_looked_at() {
+    fn more_connections_than_are_scanned_in_one_turn_are_all_scanned() {
         let mut options = Options::new();
         options.ping_interval = None;
         options.idle_timeout = Some(Duration::from_secs(4));
         let (service, mut reactor, clock) = service(&options);
         let mut peers = Vec::new();
-        for _ in 0..3 * VISITS_PER_TURN + 1 {
+        for _ in 0..3 * SCANNED_PER_TURN + 1 {
             let (ours, peer) = UnixStream::pair().unwrap();
             peer.set_nonblocking(true).unwrap();
             service.adopt(ours, Vec::new(), Upgraded::new(()), &mut reactor).unwrap();
@@ -332,9 +339,9 @@ mod tests {
         let (first, second) = (listen(), listen());
         reactor.listener(first).unwrap().delete();
         for _ in 0..3 {
-            clock.0.set(clock.0.get() + GRANULE_MAX);
+            clock.0.set(clock.0.get() + TICK_MAX);
             reactor.run_once(Duration::ZERO).unwrap();
         }
-        assert_eq!(service.0.hall.listeners.take(), [second]);
+        assert_eq!(service.0.state.listeners.take(), [second]);
     }
 }

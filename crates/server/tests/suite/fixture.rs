@@ -14,7 +14,7 @@ use std::{
 
 use windlass::{Reactor, Turn, stream::Address};
 use windlass_server::{
-    CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Refused, Service,
+    CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Rejected, Service,
     http::{Accept, Reject, UpgradeRequest},
 };
 use windlass_ws::{
@@ -24,22 +24,22 @@ use windlass_ws::{
 };
 
 /// How long a test waits for what must come, in real time, before it fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-type OnEvent = Box<dyn Fn(&mut Connection<'_>, &mut Data)>;
-type OnMessage = Box<dyn Fn(&mut Connection<'_>, &mut Data, Message<'_>)>;
-type OnClose = Box<dyn Fn(&mut Hub<'_>, &mut Data, &Closed<'_>)>;
-type OnUpgrade = Box<dyn Fn(&UpgradeRequest<'_>) -> Result<Accept<Data>, Reject>>;
+type OnEvent = Box<dyn Fn(&mut Connection<'_>, &mut ConnData)>;
+type OnMessage = Box<dyn Fn(&mut Connection<'_>, &mut ConnData, Message<'_>)>;
+type OnClose = Box<dyn Fn(&mut Hub<'_>, &mut ConnData, &Closed<'_>)>;
+type OnUpgrade = Box<dyn Fn(&UpgradeRequest<'_>) -> Result<Accept<ConnData>, Reject>>;
 
 /// The data of a test's connections.
 #[derive(Default)]
-pub(crate) struct Data {
+pub(crate) struct ConnData {
     pub(crate) path: String,
     /// Dropped with the data.
     pub(crate) on_drop: Option<Box<dyn FnOnce()>>,
 }
 
-impl Drop for Data {
+impl Drop for ConnData {
     fn drop(&mut self) {
         if let Some(on_drop) = self.on_drop.take() {
             on_drop();
@@ -48,39 +48,39 @@ impl Drop for Data {
 }
 
 /// From where, with which answer, and why.
-type Refusals = Rc<RefCell<Vec<(Address, Option<u16>, String)>>>;
+type RejectionLog = Rc<RefCell<Vec<(Address, Option<u16>, String)>>>;
 
 /// A handler made of closures, which notes what it is called for.
 #[derive(Default)]
-pub(crate) struct Acts {
+pub(crate) struct TestHandler {
     pub(crate) upgrade: Option<OnUpgrade>,
     pub(crate) open: Option<OnEvent>,
     pub(crate) message: Option<OnMessage>,
-    pub(crate) ping: Option<OnMessage2>,
+    pub(crate) ping: Option<OnPing>,
     pub(crate) drain: Option<OnEvent>,
     pub(crate) close: Option<OnClose>,
-    pub(crate) notes: Rc<RefCell<Vec<String>>>,
-    pub(crate) refused: Refusals,
+    pub(crate) events: Rc<RefCell<Vec<String>>>,
+    pub(crate) refused: RejectionLog,
     /// The names of all connections that were opened, in that order.
     pub(crate) ids: Rc<RefCell<Vec<ConnectionId>>>,
 }
 
-type OnMessage2 = Box<dyn Fn(&mut Connection<'_>, &mut Data, &[u8])>;
+type OnPing = Box<dyn Fn(&mut Connection<'_>, &mut ConnData, &[u8])>;
 
-impl Acts {
+impl TestHandler {
     pub(crate) fn echo() -> Self {
         Self::on_message(|connection, _, message| _ = connection.reply_in_place(message))
     }
 
     pub(crate) fn on_message(
-        act: impl Fn(&mut Connection<'_>, &mut Data, Message<'_>) + 'static,
+        act: impl Fn(&mut Connection<'_>, &mut ConnData, Message<'_>) + 'static,
     ) -> Self {
         Self { message: Some(Box::new(act)), ..Self::default() }
     }
 
     pub(crate) fn on_open(
         mut self,
-        act: impl Fn(&mut Connection<'_>, &mut Data) + 'static,
+        act: impl Fn(&mut Connection<'_>, &mut ConnData) + 'static,
     ) -> Self {
         self.open = Some(Box::new(act));
         self
@@ -88,7 +88,7 @@ impl Acts {
 
     pub(crate) fn on_drain(
         mut self,
-        act: impl Fn(&mut Connection<'_>, &mut Data) + 'static,
+        act: impl Fn(&mut Connection<'_>, &mut ConnData) + 'static,
     ) -> Self {
         self.drain = Some(Box::new(act));
         self
@@ -96,7 +96,7 @@ impl Acts {
 
     pub(crate) fn on_close(
         mut self,
-        act: impl Fn(&mut Hub<'_>, &mut Data, &Closed<'_>) + 'static,
+        act: impl Fn(&mut Hub<'_>, &mut ConnData, &Closed<'_>) + 'static,
     ) -> Self {
         self.close = Some(Box::new(act));
         self
@@ -104,28 +104,28 @@ impl Acts {
 
     pub(crate) fn on_upgrade(
         mut self,
-        act: impl Fn(&UpgradeRequest<'_>) -> Result<Accept<Data>, Reject> + 'static,
+        act: impl Fn(&UpgradeRequest<'_>) -> Result<Accept<ConnData>, Reject> + 'static,
     ) -> Self {
         self.upgrade = Some(Box::new(act));
         self
     }
 
-    fn note(&self, what: impl Into<String>) {
-        self.notes.borrow_mut().push(what.into());
+    fn record(&self, what: impl Into<String>) {
+        self.events.borrow_mut().push(what.into());
     }
 }
 
-impl Handler for Acts {
-    type Data = Data;
+impl Handler for TestHandler {
+    type Data = ConnData;
 
-    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<Data>, Reject> {
+    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<ConnData>, Reject> {
         match &self.upgrade {
             Some(act) => act(request),
-            None => Ok(Accept::new(Data { path: request.path().to_owned(), on_drop: None })),
+            None => Ok(Accept::new(ConnData { path: request.path().to_owned(), on_drop: None })),
         }
     }
 
-    fn on_refused(&self, refused: &Refused<'_>) {
+    fn on_rejected(&self, refused: &Rejected<'_>) {
         self.refused.borrow_mut().push((
             refused.peer.clone(),
             refused.status,
@@ -133,42 +133,47 @@ impl Handler for Acts {
         ));
     }
 
-    fn on_open(&self, connection: &mut Connection<'_>, data: &mut Data) {
-        self.note(format!("open {}", data.path));
+    fn on_open(&self, connection: &mut Connection<'_>, data: &mut ConnData) {
+        self.record(format!("open {}", data.path));
         self.ids.borrow_mut().push(connection.id());
         if let Some(act) = &self.open {
             act(connection, data);
         }
     }
 
-    fn on_message(&self, connection: &mut Connection<'_>, data: &mut Data, message: Message<'_>) {
+    fn on_message(
+        &self,
+        connection: &mut Connection<'_>,
+        data: &mut ConnData,
+        message: Message<'_>,
+    ) {
         if let Some(act) = &self.message {
             act(connection, data, message);
         }
     }
 
-    fn on_ping(&self, connection: &mut Connection<'_>, data: &mut Data, payload: &[u8]) {
-        self.note(format!("ping {}", payload.escape_ascii()));
+    fn on_ping(&self, connection: &mut Connection<'_>, data: &mut ConnData, payload: &[u8]) {
+        self.record(format!("ping {}", payload.escape_ascii()));
         if let Some(act) = &self.ping {
             act(connection, data, payload);
         }
     }
 
-    fn on_pong(&self, _: &mut Connection<'_>, _: &mut Data, payload: &[u8]) {
-        self.note(format!("pong {}", payload.escape_ascii()));
+    fn on_pong(&self, _: &mut Connection<'_>, _: &mut ConnData, payload: &[u8]) {
+        self.record(format!("pong {}", payload.escape_ascii()));
     }
 
-    fn on_drain(&self, connection: &mut Connection<'_>, data: &mut Data) {
-        self.note("drain");
+    fn on_drain(&self, connection: &mut Connection<'_>, data: &mut ConnData) {
+        self.record("drain");
         match &self.drain {
             Some(act) => act(connection, data),
             None => _ = connection.close(CloseCode::GOING_AWAY, ""),
         }
     }
 
-    fn on_close(&self, hub: &mut Hub<'_>, data: &mut Data, closed: &Closed<'_>) {
+    fn on_close(&self, hub: &mut Hub<'_>, data: &mut ConnData, closed: &Closed<'_>) {
         let code = closed.code.map_or(String::new(), |code| format!(" {code} {:?}", closed.text));
-        self.note(format!("close {} {:?}{code}", data.path, closed.reason));
+        self.record(format!("close {} {:?}{code}", data.path, closed.reason));
         if let Some(act) = &self.close {
             act(hub, data, closed);
         }
@@ -176,21 +181,21 @@ impl Handler for Acts {
 }
 
 /// The server's side.
-pub(crate) struct Bed {
+pub(crate) struct Fixture {
     pub(crate) reactor: Reactor,
-    pub(crate) service: Service<Acts>,
+    pub(crate) service: Service<TestHandler>,
     pub(crate) address: SocketAddr,
-    pub(crate) notes: Rc<RefCell<Vec<String>>>,
+    pub(crate) events: Rc<RefCell<Vec<String>>>,
     ids: Rc<RefCell<Vec<ConnectionId>>>,
     clock: Rc<Cell<Instant>>,
 }
 
-impl Bed {
-    pub(crate) fn new(acts: Acts) -> Self {
-        Self::with(acts, |_| {})
+impl Fixture {
+    pub(crate) fn new(handler: TestHandler) -> Self {
+        Self::with(handler, |_| {})
     }
 
-    pub(crate) fn with(acts: Acts, set: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) fn with(handler: TestHandler, configure: impl FnOnce(&mut Options)) -> Self {
         let clock = Rc::new(Cell::new(Instant::now()));
         let time = Rc::clone(&clock);
         let mut reactor = Reactor::builder()
@@ -199,16 +204,16 @@ impl Bed {
             .build()
             .unwrap();
         let mut options = Options::new();
-        set(&mut options);
+        configure(&mut options);
         // A small buffer holds the longest message, with its header.
         options.limits.message_max =
             options.limits.message_max.min(options.receiver_buffer_max - 10);
-        let (notes, ids) = (Rc::clone(&acts.notes), Rc::clone(&acts.ids));
+        let (events, ids) = (Rc::clone(&handler.events), Rc::clone(&handler.ids));
         let listener = options.listener().tcp("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap().socket_addr().unwrap();
-        let service = Service::new(acts, &options, &mut reactor).unwrap();
+        let service = Service::new(handler, &options, &mut reactor).unwrap();
         service.listen(listener, &mut reactor).unwrap();
-        Self { reactor, service, address, notes, ids, clock }
+        Self { reactor, service, address, events, ids, clock }
     }
 
     /// Moves the clock alone.
@@ -217,7 +222,7 @@ impl Bed {
     }
 
     /// Lets time pass, in small steps, so that what is due in between comes in its turn.
-    pub(crate) fn pass(&mut self, time: Duration) {
+    pub(crate) fn advance_time(&mut self, time: Duration) {
         let step = Duration::from_millis(40);
         let mut left = time;
         while left > Duration::ZERO {
@@ -229,7 +234,7 @@ impl Bed {
     }
 
     /// Lets time pass in one step, as if the loop had been kept from running.
-    pub(crate) fn leap(&mut self, time: Duration) {
+    pub(crate) fn jump_clock(&mut self, time: Duration) {
         self.clock.set(self.clock.get() + time);
     }
 
@@ -247,9 +252,9 @@ impl Bed {
                 return there;
             }
             assert!(
-                begin.elapsed() < PATIENCE,
+                begin.elapsed() < TIMEOUT,
                 "it did not come in time; notes: {:?}",
-                self.notes.borrow()
+                self.events.borrow()
             );
         }
     }
@@ -262,7 +267,10 @@ impl Bed {
     }
 
     /// Does something in a turn.
-    pub(crate) fn act<T: 'static>(&mut self, act: impl FnOnce(&mut Hub<'_>) -> T + 'static) -> T {
+    pub(crate) fn with_hub<T: 'static>(
+        &mut self,
+        act: impl FnOnce(&mut Hub<'_>) -> T + 'static,
+    ) -> T {
         let service = self.service.clone();
         let result = Rc::new(RefCell::new(None));
         let place = Rc::clone(&result);
@@ -294,24 +302,26 @@ impl Bed {
         self.ids.borrow().clone()
     }
 
-    pub(crate) fn notes(&self) -> Vec<String> {
-        self.notes.borrow().clone()
+    pub(crate) fn events(&self) -> Vec<String> {
+        self.events.borrow().clone()
     }
 
     #[track_caller]
-    pub(crate) fn until_noted(&mut self, note: &str) {
-        self.until(|bed| bed.notes.borrow().iter().any(|noted| noted == note).then_some(()));
+    pub(crate) fn until_event(&mut self, note: &str) {
+        self.until(|fixture| {
+            fixture.events.borrow().iter().any(|noted| noted == note).then_some(())
+        });
     }
 
     /// The next thing that a client is sent.
     #[track_caller]
-    pub(crate) fn next(&mut self, client: &mut Client) -> Got {
+    pub(crate) fn next_event(&mut self, client: &mut Client) -> ClientEvent {
         self.until(|_| client.poll())
     }
 
     /// That nothing is on its way to a client.
     #[track_caller]
-    pub(crate) fn nothing(&mut self, client: &mut Client) {
+    pub(crate) fn expect_nothing(&mut self, client: &mut Client) {
         self.settle();
         assert_eq!(client.poll(), None);
     }
@@ -319,7 +329,7 @@ impl Bed {
 
 /// What a client has been sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Got {
+pub(crate) enum ClientEvent {
     Text(String),
     Binary(Vec<u8>),
     Ping(Vec<u8>),
@@ -329,8 +339,8 @@ pub(crate) enum Got {
     End(Option<io::ErrorKind>),
 }
 
-pub(crate) fn text(text: &str) -> Got {
-    Got::Text(text.to_owned())
+pub(crate) fn text(text: &str) -> ClientEvent {
+    ClientEvent::Text(text.to_owned())
 }
 
 fn entropy(bytes: &mut [u8]) {
@@ -353,7 +363,7 @@ pub(crate) struct Client {
     head: Vec<u8>,
     is_open: bool,
     request: (String, Option<DeflateConfig>),
-    got: VecDeque<Got>,
+    received: VecDeque<ClientEvent>,
     /// The client does not answer on its own: no pongs, no Close.
     pub(crate) is_mute: bool,
     /// The head of the answer to the handshake.
@@ -389,7 +399,7 @@ impl Client {
             head: Vec::new(),
             is_open: false,
             request: (path.to_owned(), deflate.copied()),
-            got: VecDeque::new(),
+            received: VecDeque::new(),
             is_mute: false,
             response: String::new(),
             read_bytes: 0,
@@ -397,16 +407,16 @@ impl Client {
         }
     }
 
-    fn read(&mut self) -> ControlFlow<Got, Option<Vec<u8>>> {
+    fn read(&mut self) -> ControlFlow<ClientEvent, Option<Vec<u8>>> {
         let mut bytes = vec![0; 1 << 16];
         match self.socket.read(&mut bytes) {
-            Ok(0) => ControlFlow::Break(Got::End(None)),
+            Ok(0) => ControlFlow::Break(ClientEvent::End(None)),
             Ok(count) => {
                 bytes.truncate(count);
                 ControlFlow::Continue(Some(bytes))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => ControlFlow::Continue(None),
-            Err(error) => ControlFlow::Break(Got::End(Some(error.kind()))),
+            Err(error) => ControlFlow::Break(ClientEvent::End(Some(error.kind()))),
         }
     }
 
@@ -460,13 +470,13 @@ impl Client {
         self.read_bytes += bytes.len();
         let mut pass = self.engine.process(&mut bytes, &mut self.scratch);
         while let Some(event) = pass.next() {
-            self.got.push_back(match event {
-                EngineEvent::Text(text) => Got::Text(text.to_string()),
-                EngineEvent::Binary(bytes) => Got::Binary(bytes.to_vec()),
-                EngineEvent::Ping(payload) => Got::Ping(payload.to_vec()),
-                EngineEvent::Pong(payload) => Got::Pong(payload.to_vec()),
+            self.received.push_back(match event {
+                EngineEvent::Text(text) => ClientEvent::Text(text.to_string()),
+                EngineEvent::Binary(bytes) => ClientEvent::Binary(bytes.to_vec()),
+                EngineEvent::Ping(payload) => ClientEvent::Ping(payload.to_vec()),
+                EngineEvent::Pong(payload) => ClientEvent::Pong(payload.to_vec()),
                 EngineEvent::Close(close) => {
-                    Got::Close(close.code.map(CloseCode::get), close.reason.to_owned())
+                    ClientEvent::Close(close.code.map(CloseCode::get), close.reason.to_owned())
                 }
                 EngineEvent::Violation(violation) => {
                     panic!("the server has broken the protocol: {violation}")
@@ -488,14 +498,14 @@ impl Client {
     }
 
     /// What has come, if anything has.
-    pub(crate) fn poll(&mut self) -> Option<Got> {
-        if let Some(got) = self.got.pop_front() {
-            return Some(got);
+    pub(crate) fn poll(&mut self) -> Option<ClientEvent> {
+        if let Some(received) = self.received.pop_front() {
+            return Some(received);
         }
         match self.read() {
             ControlFlow::Continue(Some(bytes)) => {
                 self.take(bytes);
-                self.got.pop_front()
+                self.received.pop_front()
             }
             ControlFlow::Continue(None) => None,
             ControlFlow::Break(end) => Some(end),

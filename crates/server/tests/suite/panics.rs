@@ -10,14 +10,14 @@ use std::{
 
 use windlass_server::{CloseCode, ConnectionId, OutMessage, Service, http::Accept};
 
-use crate::bed::{Acts, Bed, Client, Data, Got, text};
+use crate::fixture::{Client, ClientEvent, ConnData, Fixture, TestHandler, text};
 
 /// Runs turns until a panic comes out of one.
 #[track_caller]
-fn panic_of(bed: &mut Bed) -> String {
+fn panic_of(fixture: &mut Fixture) -> String {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(20) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| bed.turn())) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| fixture.turn())) {
             return panic.downcast_ref::<&str>().map_or_else(
                 || panic.downcast_ref::<String>().cloned().unwrap_or_default(),
                 |panic| (*panic).to_owned(),
@@ -29,26 +29,26 @@ fn panic_of(bed: &mut Bed) -> String {
 
 /// That others are served, and are all that there is.
 #[track_caller]
-fn is_whole(bed: &mut Bed, witness: &mut Client, connections: u64) {
-    bed.settle();
+fn is_whole(fixture: &mut Fixture, witness: &mut Client, connections: u64) {
+    fixture.settle();
     while witness.poll().is_some() {}
     witness.send("witness");
-    assert_eq!(bed.next(witness), text("witness"));
-    let mut next = bed.connect("/next");
+    assert_eq!(fixture.next_event(witness), text("witness"));
+    let mut next = fixture.connect("/next");
     next.send("next");
-    assert_eq!(bed.next(&mut next), text("next"));
+    assert_eq!(fixture.next_event(&mut next), text("next"));
     next.close(1000, "");
     drop(next);
-    bed.until(|bed| (bed.service.stats().connections == connections).then_some(()));
-    let topic = bed.act(|hub| hub.publish("t", "to the witness"));
+    fixture.until(|fixture| (fixture.service.stats().connections == connections).then_some(()));
+    let topic = fixture.with_hub(|hub| hub.publish("t", "to the witness"));
     assert_eq!(topic, 1, "the one who panicked has left");
-    assert_eq!(bed.next(witness), text("to the witness"));
+    assert_eq!(fixture.next_event(witness), text("to the witness"));
 }
 
 /// Echoes for everybody, all subscribed to `t`, and panics where the path says.
-fn fragile() -> Acts {
-    let at = |data: &Data, place: &str| assert!(data.path != place, "at {place}");
-    Acts::on_message(move |connection, data, message| {
+fn fragile() -> TestHandler {
+    let at = |data: &ConnData, place: &str| assert!(data.path != place, "at {place}");
+    TestHandler::on_message(move |connection, data, message| {
         let _ = connection.send(&*format!("answer to {:?}", data.path));
         connection.publish("t", "half done");
         at(data, "/message");
@@ -71,7 +71,7 @@ fn fragile() -> Acts {
         assert!(request.path() != "/upgrade", "at /upgrade");
         let on_drop: Option<Box<dyn FnOnce()>> =
             (request.path() == "/drop").then(|| Box::new(dropped) as Box<dyn FnOnce()>);
-        Ok(Accept::new(Data { path: request.path().to_owned(), on_drop }))
+        Ok(Accept::new(ConnData { path: request.path().to_owned(), on_drop }))
     })
 }
 
@@ -80,122 +80,123 @@ fn dropped() {
 }
 
 /// The same, but the witness and the next get an echo and nothing else.
-fn acts() -> Acts {
-    let Acts { message, .. } = fragile();
+fn handler() -> TestHandler {
+    let TestHandler { message, .. } = fragile();
     let inner = message.unwrap();
-    let mut acts = fragile();
-    acts.message = Some(Box::new(move |connection, data, message| {
+    let mut handler = fragile();
+    handler.message = Some(Box::new(move |connection, data, message| {
         if data.path == "/witness" || data.path == "/next" {
             let _ = connection.reply_in_place(message);
         } else {
             inner(connection, data, message);
         }
     }));
-    acts.ping = Some(Box::new(|_, data, _| assert!(data.path != "/ping", "at /ping")));
-    acts
+    handler.ping = Some(Box::new(|_, data, _| assert!(data.path != "/ping", "at /ping")));
+    handler
 }
 
-fn with_witness() -> (Bed, Client) {
-    let mut bed = Bed::new(acts());
-    let witness = bed.connect("/witness");
-    (bed, witness)
+fn with_witness() -> (Fixture, Client) {
+    let mut fixture = Fixture::new(handler());
+    let witness = fixture.connect("/witness");
+    (fixture, witness)
 }
 
 #[test]
 fn a_panic_at_the_upgrade() {
-    let (mut bed, mut witness) = with_witness();
-    let mut client = Client::begin(bed.address, "/upgrade", None);
-    assert_eq!(panic_of(&mut bed), "at /upgrade");
-    assert_eq!(bed.until(|_| client.raw_end()), "");
-    is_whole(&mut bed, &mut witness, 1);
+    let (mut fixture, mut witness) = with_witness();
+    let mut client = Client::begin(fixture.address, "/upgrade", None);
+    assert_eq!(panic_of(&mut fixture), "at /upgrade");
+    assert_eq!(fixture.until(|_| client.raw_end()), "");
+    is_whole(&mut fixture, &mut witness, 1);
 }
 
 #[test]
 fn a_panic_at_the_opening() {
-    let (mut bed, mut witness) = with_witness();
-    let mut client = Client::begin(bed.address, "/open", None);
-    assert_eq!(panic_of(&mut bed), "at /open");
-    bed.until(|_| client.raw_end());
-    is_whole(&mut bed, &mut witness, 1);
+    let (mut fixture, mut witness) = with_witness();
+    let mut client = Client::begin(fixture.address, "/open", None);
+    assert_eq!(panic_of(&mut fixture), "at /open");
+    fixture.until(|_| client.raw_end());
+    is_whole(&mut fixture, &mut witness, 1);
 }
 
 #[test]
 fn a_panic_in_a_message() {
-    let (mut bed, mut witness) = with_witness();
-    let mut client = bed.connect("/message");
+    let (mut fixture, mut witness) = with_witness();
+    let mut client = fixture.connect("/message");
     let frames = [client.frame("one"), client.frame("two")].concat();
     client.write(&frames);
-    assert_eq!(panic_of(&mut bed), "at /message");
-    assert!(matches!(bed.next(&mut client), Got::End(Some(_))), "it is reset");
+    assert_eq!(panic_of(&mut fixture), "at /message");
+    assert!(matches!(fixture.next_event(&mut client), ClientEvent::End(Some(_))), "it is reset");
     // What was published before the panic is not taken back.
-    assert_eq!(bed.next(&mut witness), text("half done"));
-    is_whole(&mut bed, &mut witness, 1);
+    assert_eq!(fixture.next_event(&mut witness), text("half done"));
+    is_whole(&mut fixture, &mut witness, 1);
     assert!(
-        !bed.notes().iter().any(|note| note.starts_with("close /message")),
+        !fixture.events().iter().any(|note| note.starts_with("close /message")),
         "it is not called any more"
     );
 }
 
 #[test]
 fn a_panic_in_a_ping() {
-    let (mut bed, mut witness) = with_witness();
-    let mut client = bed.connect("/ping");
+    let (mut fixture, mut witness) = with_witness();
+    let mut client = fixture.connect("/ping");
     client.ping(b"x");
-    assert_eq!(panic_of(&mut bed), "at /ping");
-    assert!(matches!(bed.next(&mut client), Got::End(Some(_))));
-    is_whole(&mut bed, &mut witness, 1);
+    assert_eq!(panic_of(&mut fixture), "at /ping");
+    assert!(matches!(fixture.next_event(&mut client), ClientEvent::End(Some(_))));
+    is_whole(&mut fixture, &mut witness, 1);
 }
 
 #[test]
 fn a_panic_at_the_close_and_one_in_the_destructor() {
     for path in ["/close", "/drop"] {
-        let (mut bed, mut witness) = with_witness();
-        let mut client = bed.connect(path);
+        let (mut fixture, mut witness) = with_witness();
+        let mut client = fixture.connect(path);
         client.send("x");
         // The client answers the Close as soon as it has read it, and then the next turn is the
         // one.
-        bed.until(|_| {
-            core::iter::from_fn(|| client.poll()).find(|got| matches!(got, Got::Close(..)))
+        fixture.until(|_| {
+            core::iter::from_fn(|| client.poll())
+                .find(|received| matches!(received, ClientEvent::Close(..)))
         });
         drop(client);
-        assert_eq!(panic_of(&mut bed), format!("at {path}"));
-        is_whole(&mut bed, &mut witness, 1);
-        assert_eq!(bed.service.stats().closed, 2, "that one and the one after it");
+        assert_eq!(panic_of(&mut fixture), format!("at {path}"));
+        is_whole(&mut fixture, &mut witness, 1);
+        assert_eq!(fixture.service.stats().closed, 2, "that one and the one after it");
     }
 }
 
 #[test]
 fn a_panic_in_a_drain_keeps_nobody_from_it() {
-    let (mut bed, mut witness) = with_witness();
-    let mut client = bed.connect("/drain");
+    let (mut fixture, mut witness) = with_witness();
+    let mut client = fixture.connect("/drain");
     let over = Rc::new(Cell::new(false));
-    let (service, told): (Service<Acts>, _) = (bed.service.clone(), Rc::clone(&over));
+    let (service, told): (Service<TestHandler>, _) = (fixture.service.clone(), Rc::clone(&over));
     let begin = move |mut turn: windlass::Turn<'_>| {
         service.drain(Duration::from_secs(60), &mut turn, move |_| told.set(true));
     };
-    assert!(bed.reactor.defer(begin).is_ok());
-    assert_eq!(panic_of(&mut bed), "at /drain");
-    assert!(matches!(bed.next(&mut client), Got::End(Some(_))));
-    bed.until(|bed| (bed.service.stats().connections == 1).then_some(()));
+    assert!(fixture.reactor.defer(begin).is_ok());
+    assert_eq!(panic_of(&mut fixture), "at /drain");
+    assert!(matches!(fixture.next_event(&mut client), ClientEvent::End(Some(_))));
+    fixture.until(|fixture| (fixture.service.stats().connections == 1).then_some(()));
     witness.send("x");
-    assert_eq!(bed.next(&mut witness), text("x"));
+    assert_eq!(fixture.next_event(&mut witness), text("x"));
     witness.close(1000, "");
     drop(witness);
-    bed.until(|_| over.get().then_some(()));
+    fixture.until(|_| over.get().then_some(()));
 }
 
 #[test]
 fn the_last_connection_of_a_drain_may_go_in_a_panic() {
-    let mut bed = Bed::new(acts());
-    let _client = bed.connect("/drain");
+    let mut fixture = Fixture::new(handler());
+    let _client = fixture.connect("/drain");
     let over = Rc::new(Cell::new(false));
-    let (service, told): (Service<Acts>, _) = (bed.service.clone(), Rc::clone(&over));
+    let (service, told): (Service<TestHandler>, _) = (fixture.service.clone(), Rc::clone(&over));
     let begin = move |mut turn: windlass::Turn<'_>| {
         service.drain(Duration::from_secs(60), &mut turn, move |_| told.set(true));
     };
-    assert!(bed.reactor.defer(begin).is_ok());
-    assert_eq!(panic_of(&mut bed), "at /drain");
-    bed.pass(Duration::from_secs(3));
+    assert!(fixture.reactor.defer(begin).is_ok());
+    assert_eq!(panic_of(&mut fixture), "at /drain");
+    fixture.advance_time(Duration::from_secs(3));
     assert!(over.get(), "the sweep has noticed it");
 }
 
@@ -203,26 +204,26 @@ fn the_last_connection_of_a_drain_may_go_in_a_panic() {
 fn a_panic_with_messages_for_itself_on_the_way() {
     // What others send to a connection in its own callback waits at a place that the next
     // connection must not find it at.
-    let service: Rc<RefCell<Option<Service<Acts>>>> = Rc::default();
+    let service: Rc<RefCell<Option<Service<TestHandler>>>> = Rc::default();
     let inside = Rc::clone(&service);
-    let acts = Acts::on_message(move |connection, _, message| {
+    let handler = TestHandler::on_message(move |connection, _, message| {
         let id = connection.id();
         connection.hub().send(id, "for the one who panics").unwrap();
         assert_ne!(message.as_str(), Some("panic"), "as asked");
         let _ = inside.borrow().as_ref().map(Service::stats);
         let _ = connection.reply_in_place(message);
     });
-    let mut bed = Bed::new(acts);
-    *service.borrow_mut() = Some(bed.service.clone());
-    let (mut victim, mut next) = (bed.connect("/"), bed.connect("/"));
+    let mut fixture = Fixture::new(handler);
+    *service.borrow_mut() = Some(fixture.service.clone());
+    let (mut victim, mut next) = (fixture.connect("/"), fixture.connect("/"));
     victim.send("panic");
-    assert!(panic_of(&mut bed).contains("as asked"));
+    assert!(panic_of(&mut fixture).contains("as asked"));
     next.send("hello");
     assert_eq!(
-        [(); 2].map(|()| bed.next(&mut next)),
+        [(); 2].map(|()| fixture.next_event(&mut next)),
         ["for the one who panics", "hello"].map(text)
     );
-    bed.nothing(&mut next);
+    fixture.expect_nothing(&mut next);
     *service.borrow_mut() = None;
 }
 
@@ -245,7 +246,7 @@ fn everything_can_be_called_from_everywhere() {
         );
         let _ = hub.turn().now();
     };
-    let acts = Acts::on_message(move |connection, _, message| {
+    let handler = TestHandler::on_message(move |connection, _, message| {
         let id = connection.id();
         everything(&mut connection.hub(), id);
         connection.pause();
@@ -264,35 +265,35 @@ fn everything_can_be_called_from_everywhere() {
         assert!(!hub.is_open(closed.id), "its name names nobody any more");
         everything(hub, closed.id);
     });
-    let mut bed = Bed::new(acts);
-    let mut client = bed.connect("/");
+    let mut fixture = Fixture::new(handler);
+    let mut client = fixture.connect("/");
     client.send("hello");
-    let mut got = Vec::new();
+    let mut received = Vec::new();
     loop {
-        match bed.next(&mut client) {
-            Got::End(_) => break,
-            other => got.push(other),
+        match fixture.next_event(&mut client) {
+            ClientEvent::End(_) => break,
+            other => received.push(other),
         }
     }
-    assert!(got.contains(&text("hello")), "{got:?}");
-    assert_eq!(got.last(), Some(&Got::Close(Some(1000), "by itself".into())));
+    assert!(received.contains(&text("hello")), "{received:?}");
+    assert_eq!(received.last(), Some(&ClientEvent::Close(Some(1000), "by itself".into())));
     drop(client);
-    bed.until_noted("close / Local 1000 \"by itself\"");
-    assert_eq!(bed.service.stats().connections, 0);
+    fixture.until_event("close / Local 1000 \"by itself\"");
+    assert_eq!(fixture.service.stats().connections, 0);
 }
 
 #[test]
 fn a_reactor_that_is_dropped_drops_the_data() {
     let drops = Rc::new(Cell::new(0));
     let count = Rc::clone(&drops);
-    let acts = Acts::echo().on_upgrade(move |_| {
+    let handler = TestHandler::echo().on_upgrade(move |_| {
         let count = Rc::clone(&count);
         let on_drop: Box<dyn FnOnce()> = Box::new(move || count.set(count.get() + 1));
-        Ok(Accept::new(Data { path: String::new(), on_drop: Some(on_drop) }))
+        Ok(Accept::new(ConnData { path: String::new(), on_drop: Some(on_drop) }))
     });
-    let mut bed = Bed::new(acts);
-    let clients = [(); 3].map(|()| bed.connect("/"));
-    let Bed { reactor, service, .. } = bed;
+    let mut fixture = Fixture::new(handler);
+    let clients = [(); 3].map(|()| fixture.connect("/"));
+    let Fixture { reactor, service, .. } = fixture;
     drop(reactor);
     assert_eq!(drops.get(), 3);
     assert_eq!(service.stats().connections, 0);
@@ -301,15 +302,15 @@ fn a_reactor_that_is_dropped_drops_the_data() {
 
 #[test]
 fn prepared_and_relayed_text_stays_text() {
-    let mut bed = Bed::new(Acts::on_message(|connection, _, message| {
+    let mut fixture = Fixture::new(TestHandler::on_message(|connection, _, message| {
         let out: OutMessage<'_> = (&message).into();
         connection.send(out).unwrap();
     }));
-    let mut client = bed.connect("/");
+    let mut client = fixture.connect("/");
     client.send("ünï");
     client.send(&[0xff, 0xfe][..]);
     assert_eq!(
-        [(); 2].map(|()| bed.next(&mut client)),
-        [text("ünï"), Got::Binary(vec![0xff, 0xfe])]
+        [(); 2].map(|()| fixture.next_event(&mut client)),
+        [text("ünï"), ClientEvent::Binary(vec![0xff, 0xfe])]
     );
 }

@@ -22,7 +22,7 @@ use windlass_ws::deflate::{Agreement, Codec, CodecPool, DeflateConfig};
 
 use crate::{
     own_process::{is_own_process, peak_of},
-    peer::{BINARY, CLOSE, COMPRESSED, Peer, TEXT, masked},
+    raw_client::{BINARY, CLOSE, COMPRESSED, RawClient, TEXT, masked},
 };
 
 const LEN: usize = 256 << 10;
@@ -46,14 +46,14 @@ enum Role {
 
 /// Which connection a message came from, in the order in which they were looked at.
 #[derive(Default)]
-struct Trace {
+struct MessageLog {
     messages: RefCell<Vec<usize>>,
     closed: RefCell<Vec<(usize, CloseReason)>>,
 }
 
-struct Subject(Rc<Trace>);
+struct TestHandler(Rc<MessageLog>);
 
-impl Handler for Subject {
+impl Handler for TestHandler {
     type Data = (usize, Role);
 
     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<Self::Data>, Reject> {
@@ -92,19 +92,19 @@ impl Handler for Subject {
 }
 
 #[derive(Clone)]
-struct HandClock(Rc<Cell<Instant>>);
+struct ManualClock(Rc<Cell<Instant>>);
 
-impl Clock for HandClock {
+impl Clock for ManualClock {
     fn now(&self) -> Instant {
         self.0.get()
     }
 }
 
-struct Bed {
+struct Fixture {
     reactor: Reactor,
-    service: Service<Subject>,
-    trace: Rc<Trace>,
-    clock: HandClock,
+    service: Service<TestHandler>,
+    log: Rc<MessageLog>,
+    clock: ManualClock,
     budgets: (u64, u64),
     ids: Vec<ConnectionId>,
 }
@@ -115,44 +115,44 @@ fn agreement() -> Agreement {
     agreement
 }
 
-impl Bed {
-    fn new(set: impl FnOnce(&mut Options)) -> Self {
+impl Fixture {
+    fn new(configure: impl FnOnce(&mut Options)) -> Self {
         let mut options = Options::new();
         options.deflate = Some(DeflateConfig::DEFAULT);
         (options.ping_interval, options.idle_timeout, options.write_stall_timeout) =
             (None, None, None);
         options.receiver_buffer_max = 64 << 20;
-        set(&mut options);
-        let clock = HandClock(Rc::new(Cell::new(Instant::now())));
+        configure(&mut options);
+        let clock = ManualClock(Rc::new(Cell::new(Instant::now())));
         let backend = crate::backend::chosen();
         let mut reactor = Reactor::builder()
             .backend(backend)
             .clock(clock.clone())
             .build()
             .expect("it can be had");
-        let trace = Rc::new(Trace::default());
-        let service = Service::new(Subject(Rc::clone(&trace)), &options, &mut reactor)
+        let log = Rc::new(MessageLog::default());
+        let service = Service::new(TestHandler(Rc::clone(&log)), &options, &mut reactor)
             .expect("it can be had");
         let budgets =
             (options.inflate_bytes_per_turn as u64, options.deflate_bytes_per_turn as u64);
-        Self { reactor, service, trace, clock, budgets, ids: Vec::new() }
+        Self { reactor, service, log, clock, budgets, ids: Vec::new() }
     }
 
     /// A connection that does this, with compression or without.
     fn open(&mut self, role: Role, has_deflate: bool) -> UnixStream {
-        let (ours, peer) = UnixStream::pair().expect("there are descriptors");
-        peer.set_nonblocking(true).expect("the option can be set");
+        let (ours, client) = UnixStream::pair().expect("there are descriptors");
+        client.set_nonblocking(true).expect("the option can be set");
         self.adopt(ours, role, has_deflate);
-        peer
+        client
     }
 
     /// One whose peer can reset it.
-    fn open_tcp(&mut self, role: Role) -> Peer {
+    fn open_tcp(&mut self, role: Role) -> RawClient {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there is a free port");
-        let peer = Peer::connect(listener.local_addr().expect("it is bound"));
+        let client = RawClient::connect(listener.local_addr().expect("it is bound"));
         let (ours, _) = listener.accept().expect("it has connected");
         self.adopt(ours, role, true);
-        peer
+        client
     }
 
     fn adopt(&mut self, ours: impl Into<OwnedFd>, role: Role, has_deflate: bool) {
@@ -166,7 +166,7 @@ impl Bed {
     }
 
     /// Does something with the service in the next turn.
-    fn hub(&mut self, run: impl FnOnce(&mut Hub<'_>) + 'static) {
+    fn with_hub(&mut self, run: impl FnOnce(&mut Hub<'_>) + 'static) {
         let (service, mut run) = (self.service.clone(), Some(run));
         // A timer's closure might be called again, and this one is not.
         let now = move |mut turn: Turn<'_>| {
@@ -208,11 +208,11 @@ impl Bed {
 
     /// How many messages were looked at.
     fn seen(&self) -> usize {
-        self.trace.messages.borrow().len()
+        self.log.messages.borrow().len()
     }
 
     fn of(&self, index: usize) -> usize {
-        self.trace.messages.borrow().iter().filter(|from| **from == index).count()
+        self.log.messages.borrow().iter().filter(|from| **from == index).count()
     }
 }
 
@@ -235,10 +235,10 @@ fn bomb() -> Vec<u8> {
 }
 
 /// What has come. The other end may be gone.
-fn read(peer: &mut UnixStream) -> Vec<u8> {
+fn read(client: &mut UnixStream) -> Vec<u8> {
     let (mut received, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {
-        match peer.read(&mut buffer) {
+        match client.read(&mut buffer) {
             Ok(0) => return received,
             Ok(count) => received.extend_from_slice(&buffer[..count]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return received,
@@ -253,13 +253,14 @@ fn a_turn_inflates_its_budget_and_one_message_at_most() {
     const CLIENTS: usize = 12;
     const EACH: usize = 5;
     for budget in [1, 300 << 10, 2 << 20] {
-        let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = budget);
-        let mut peers: Vec<UnixStream> = (0..CLIENTS).map(|_| bed.open(Role::Sink, true)).collect();
-        for peer in &mut peers {
-            peer.write_all(&bomb().repeat(EACH)).expect("the kernel takes it");
+        let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = budget);
+        let mut clients: Vec<UnixStream> =
+            (0..CLIENTS).map(|_| fixture.open(Role::Sink, true)).collect();
+        for client in &mut clients {
+            client.write_all(&bomb().repeat(EACH)).expect("the kernel takes it");
         }
-        let turns = bed.until(|bed| bed.seen() == CLIENTS * EACH);
-        let stats = bed.stats();
+        let turns = fixture.until(|fixture| fixture.seen() == CLIENTS * EACH);
+        let stats = fixture.stats();
         assert_eq!(stats.bytes_inflated, (CLIENTS * EACH * LEN) as u64);
         assert!(
             stats.inflated_per_turn_most < (budget + LEN) as u64
@@ -279,43 +280,47 @@ fn a_turn_inflates_its_budget_and_one_message_at_most() {
 #[test]
 fn those_who_wait_are_served_in_turns() {
     const CLIENTS: usize = 10;
-    let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = 1);
-    let mut peers: Vec<UnixStream> = (0..CLIENTS).map(|_| bed.open(Role::Sink, true)).collect();
+    let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
+    let mut clients: Vec<UnixStream> =
+        (0..CLIENTS).map(|_| fixture.open(Role::Sink, true)).collect();
     // One has much more to say than the others, and was there first.
-    peers[0].write_all(&bomb().repeat(50)).expect("the kernel takes it");
-    bed.turn();
-    for peer in &mut peers[1..] {
-        peer.write_all(&bomb().repeat(3)).expect("the kernel takes it");
+    clients[0].write_all(&bomb().repeat(50)).expect("the kernel takes it");
+    fixture.turn();
+    for client in &mut clients[1..] {
+        client.write_all(&bomb().repeat(3)).expect("the kernel takes it");
     }
-    bed.until(|bed| (1..CLIENTS).all(|index| bed.of(index) == 3));
-    assert!(bed.of(0) <= 5, "{} messages of the first while the others had 3", bed.of(0));
-    bed.until(|bed| bed.seen() == 50 + 3 * (CLIENTS - 1));
+    fixture.until(|fixture| (1..CLIENTS).all(|index| fixture.of(index) == 3));
+    assert!(fixture.of(0) <= 5, "{} messages of the first while the others had 3", fixture.of(0));
+    fixture.until(|fixture| fixture.seen() == 50 + 3 * (CLIENTS - 1));
 }
 
 #[test]
 fn a_turn_deflates_its_budget_and_one_message_at_most() {
     const CLIENTS: usize = 6;
     for budget in [1, 100 << 10, 256 << 10] {
-        let mut bed = Bed::new(|options| options.deflate_bytes_per_turn = budget);
-        let mut peers: Vec<UnixStream> = (0..CLIENTS).map(|_| bed.open(Role::Echo, true)).collect();
+        let mut fixture = Fixture::new(|options| options.deflate_bytes_per_turn = budget);
+        let mut clients: Vec<UnixStream> =
+            (0..CLIENTS).map(|_| fixture.open(Role::Echo, true)).collect();
         let text = "the quick brown fox ".repeat(1000);
-        for peer in &mut peers {
+        for client in &mut clients {
             // What has come uncompressed is compressed when it goes back.
-            peer.write_all(&masked(TEXT, text.as_bytes()).repeat(5)).expect("the kernel takes it");
+            client
+                .write_all(&masked(TEXT, text.as_bytes()).repeat(5))
+                .expect("the kernel takes it");
         }
         let mut received = vec![Vec::new(); CLIENTS];
-        bed.until(|bed| {
-            for (peer, received) in peers.iter_mut().zip(&mut received) {
-                received.extend(read(peer));
+        fixture.until(|fixture| {
+            for (client, received) in clients.iter_mut().zip(&mut received) {
+                received.extend(read(client));
             }
-            bed.seen() == 5 * CLIENTS
+            fixture.seen() == 5 * CLIENTS
         });
-        let stats = bed.stats();
+        let stats = fixture.stats();
         assert_eq!(stats.bytes_deflated, (5 * CLIENTS * text.len()) as u64);
         assert!(stats.deflated_per_turn_most < (budget + text.len()) as u64);
-        bed.turn();
-        for (peer, mut received) in peers.iter_mut().zip(received) {
-            received.extend(read(peer));
+        fixture.turn();
+        for (client, mut received) in clients.iter_mut().zip(received) {
+            received.extend(read(client));
             assert_eq!(received[0], TEXT | COMPRESSED);
             let one = received.len() / 5;
             assert!(
@@ -328,195 +333,203 @@ fn a_turn_deflates_its_budget_and_one_message_at_most() {
 
 #[test]
 fn connections_without_compression_do_not_wait() {
-    let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = 1);
-    let mut bombers: Vec<UnixStream> = (0..10).map(|_| bed.open(Role::Echo, true)).collect();
-    let mut stranger = bed.open(Role::Echo, false);
-    for peer in &mut bombers {
-        peer.write_all(&bomb().repeat(5)).expect("the kernel takes it");
+    let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
+    let mut load_clients: Vec<UnixStream> =
+        (0..10).map(|_| fixture.open(Role::Echo, true)).collect();
+    let mut light_client = fixture.open(Role::Echo, false);
+    for client in &mut load_clients {
+        client.write_all(&bomb().repeat(5)).expect("the kernel takes it");
     }
-    bed.turn();
+    fixture.turn();
     for round in 0..20_u8 {
-        stranger.write_all(&masked(BINARY, &[round; 20])).expect("the kernel takes it");
-        bed.turn();
+        light_client.write_all(&masked(BINARY, &[round; 20])).expect("the kernel takes it");
+        fixture.turn();
         // By completion the echo goes out with the beginning of the next wait.
-        let mut echo = read(&mut stranger);
+        let mut echo = read(&mut light_client);
         if echo.is_empty() {
-            bed.turn();
-            echo = read(&mut stranger);
+            fixture.turn();
+            echo = read(&mut light_client);
         }
         assert_eq!(echo, [&[BINARY, 20][..], &[round; 20]].concat());
     }
-    assert!(bed.seen() < 20 + 50, "the others have not been done with by then");
+    assert!(fixture.seen() < 20 + 50, "the others have not been done with by then");
 }
 
 #[test]
 fn short_messages_of_the_others_do_not_wait_though_they_are_compressed() {
-    let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = LEN);
-    let mut bombers: Vec<UnixStream> = (0..8).map(|_| bed.open(Role::Sink, true)).collect();
-    let mut strangers: Vec<UnixStream> = (0..3).map(|_| bed.open(Role::Echo, true)).collect();
+    let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = LEN);
+    let mut load_clients: Vec<UnixStream> =
+        (0..8).map(|_| fixture.open(Role::Sink, true)).collect();
+    let mut light_clients: Vec<UnixStream> =
+        (0..3).map(|_| fixture.open(Role::Echo, true)).collect();
     let said = b"hello, hello, hello, hello, hello";
     let short = compressed_from(said, 1);
-    for peer in &mut bombers {
-        peer.write_all(&bomb().repeat(40)).expect("the kernel takes it");
+    for client in &mut load_clients {
+        client.write_all(&bomb().repeat(40)).expect("the kernel takes it");
     }
-    bed.until(|bed| bed.seen() > 30);
+    fixture.until(|fixture| fixture.seen() > 30);
     for _ in 0..10 {
-        for stranger in &mut strangers {
-            stranger.write_all(&short).expect("the kernel takes it");
+        for light_client in &mut light_clients {
+            light_client.write_all(&short).expect("the kernel takes it");
         }
-        let before = bed.of(8) + bed.of(9) + bed.of(10);
-        let turns = bed.until(|bed| bed.of(8) + bed.of(9) + bed.of(10) == before + 3);
+        let before = fixture.of(8) + fixture.of(9) + fixture.of(10);
+        let turns =
+            fixture.until(|fixture| fixture.of(8) + fixture.of(9) + fixture.of(10) == before + 3);
         assert!(turns <= 2, "{turns} turns, while each of the others waits for eight");
     }
     // One that uses the codecs much is not light any more.
-    strangers[0].write_all(&bomb()).expect("the kernel takes it");
-    bed.until(|bed| bed.seen() == 8 * 40 + 31);
+    light_clients[0].write_all(&bomb()).expect("the kernel takes it");
+    fixture.until(|fixture| fixture.seen() == 8 * 40 + 31);
 }
 
 #[test]
 fn one_that_waits_is_not_read_from_and_keeps_one_receive() {
-    if !is_own_process("codec::one_that_waits_is_not_read_from_and_keeps_one_receive") {
+    if !is_own_process("codec_budget::one_that_waits_is_not_read_from_and_keeps_one_receive") {
         return;
     }
     const CLIENTS: usize = 20;
-    let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = 1);
-    let mut peers: Vec<UnixStream> = (0..CLIENTS).map(|_| bed.open(Role::Sink, true)).collect();
+    let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
+    let mut clients: Vec<UnixStream> =
+        (0..CLIENTS).map(|_| fixture.open(Role::Sink, true)).collect();
     // Much input for little: so it is the budget that is in the way, not what a receive brings.
     let bytes = compressed(&vec![0; 2000]).repeat(3000);
     let peak = peak_of(|| {
         for _ in 0..30 {
-            for peer in &mut peers {
-                while peer.write(&bytes).is_ok() {}
+            for client in &mut clients {
+                while client.write(&bytes).is_ok() {}
             }
-            bed.turn();
+            fixture.turn();
         }
     });
-    assert!(bed.seen() <= 31, "{} messages in 30 turns", bed.seen());
+    assert!(fixture.seen() <= 31, "{} messages in 30 turns", fixture.seen());
     // A receive is of 64 KiB at most. By completion the kernel may have brought some more before it
     // was told to stop.
     assert!(peak < CLIENTS * (150 << 10) + (2 << 20), "{peak} bytes");
     assert!(
-        peers[0].write(&bytes).is_err(),
+        clients[0].write(&bytes).is_err(),
         "the kernel's buffer is full, and the peer has to wait"
     );
 }
 
 #[test]
 fn whoever_goes_away_or_ends_while_it_waits_keeps_nobody_waiting() {
-    let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = 1);
+    let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
     let roles =
         [Role::Sink, Role::Sink, Role::Panic, Role::Bye, Role::Pause, Role::Sink, Role::Sink];
-    let mut peers: Vec<Peer> = roles.iter().map(|role| bed.open_tcp(*role)).collect();
-    peers[0].send(&bomb().repeat(4));
-    while bed.seen() == 0 {
-        bed.turn();
+    let mut clients: Vec<RawClient> = roles.iter().map(|role| fixture.open_tcp(*role)).collect();
+    clients[0].send(&bomb().repeat(4));
+    while fixture.seen() == 0 {
+        fixture.turn();
     }
-    for peer in &mut peers[1..] {
-        peer.send(&bomb().repeat(4));
+    for client in &mut clients[1..] {
+        client.send(&bomb().repeat(4));
     }
     // Now they are in the queue.
-    bed.turn();
+    fixture.turn();
     // Two of those who wait hang up, the one whose turn it is among them.
-    peers.drain(..2).for_each(Peer::reset);
+    clients.drain(..2).for_each(RawClient::reset);
     let mut panics = 0;
     for _ in 0..100 {
-        panics += u32::from(catch_unwind(AssertUnwindSafe(|| bed.turn())).is_err());
+        panics += u32::from(catch_unwind(AssertUnwindSafe(|| fixture.turn())).is_err());
     }
     assert_eq!(panics, 1);
     assert_eq!(
-        (bed.of(2), bed.of(3), bed.of(4)),
+        (fixture.of(2), fixture.of(3), fixture.of(4)),
         (1, 1, 1),
         "one message, then the panic, the close and the pause"
     );
-    assert_eq!((bed.of(5), bed.of(6)), (4, 4), "the others are served");
-    assert!(bed.of(0) + bed.of(1) < 8, "these had something left");
-    let paused = bed.ids[4];
-    bed.hub(move |hub| assert!(hub.resume(paused)));
-    bed.until(|bed| bed.of(4) == 4);
+    assert_eq!((fixture.of(5), fixture.of(6)), (4, 4), "the others are served");
+    assert!(fixture.of(0) + fixture.of(1) < 8, "these had something left");
+    let paused = fixture.ids[4];
+    fixture.with_hub(move |hub| assert!(hub.resume(paused)));
+    fixture.until(|fixture| fixture.of(4) == 4);
 }
 
 #[test]
 fn one_that_is_paused_while_it_waits_loses_its_place_and_nothing_else() {
-    let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = 1);
-    let mut peers: Vec<UnixStream> = (0..4).map(|_| bed.open(Role::Sink, true)).collect();
-    for peer in &mut peers {
-        peer.write_all(&bomb().repeat(4)).expect("the kernel takes it");
+    let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
+    let mut clients: Vec<UnixStream> = (0..4).map(|_| fixture.open(Role::Sink, true)).collect();
+    for client in &mut clients {
+        client.write_all(&bomb().repeat(4)).expect("the kernel takes it");
     }
-    bed.until(|bed| bed.seen() == 4);
-    let id = bed.ids[1];
-    bed.hub(move |hub| assert!(hub.pause(id)));
-    bed.until(|bed| [0, 2, 3].iter().all(|index| bed.of(*index) == 4));
-    let before = bed.of(1);
+    fixture.until(|fixture| fixture.seen() == 4);
+    let id = fixture.ids[1];
+    fixture.with_hub(move |hub| assert!(hub.pause(id)));
+    fixture.until(|fixture| [0, 2, 3].iter().all(|index| fixture.of(*index) == 4));
+    let before = fixture.of(1);
     for _ in 0..10 {
-        assert_eq!(bed.turn(), (0, 0), "nobody is served");
+        assert_eq!(fixture.turn(), (0, 0), "nobody is served");
     }
-    assert!(before < 4 && bed.of(1) == before);
-    bed.hub(move |hub| assert!(hub.resume(id)));
-    bed.until(|bed| bed.of(1) == 4);
+    assert!(before < 4 && fixture.of(1) == before);
+    fixture.with_hub(move |hub| assert!(hub.resume(id)));
+    fixture.until(|fixture| fixture.of(1) == 4);
 }
 
 #[test]
 fn what_a_closing_connection_is_sent_waits_as_well_and_its_close_is_found() {
-    let mut bed = Bed::new(|options| options.inflate_bytes_per_turn = 1);
-    let mut peers: Vec<UnixStream> = (0..4).map(|_| bed.open(Role::Bye, true)).collect();
-    for peer in &mut peers {
-        peer.write_all(&[bomb().repeat(6), masked(CLOSE, &1000_u16.to_be_bytes())].concat())
+    let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
+    let mut clients: Vec<UnixStream> = (0..4).map(|_| fixture.open(Role::Bye, true)).collect();
+    for client in &mut clients {
+        client
+            .write_all(&[bomb().repeat(6), masked(CLOSE, &1000_u16.to_be_bytes())].concat())
             .expect("it is taken");
     }
-    bed.until(|bed| bed.trace.closed.borrow().len() == 4);
+    fixture.until(|fixture| fixture.log.closed.borrow().len() == 4);
     assert_eq!(
-        bed.stats().bytes_inflated,
+        fixture.stats().bytes_inflated,
         4 * 6 * LEN as u64,
         "what comes after is passed over, and counts"
     );
-    assert_eq!(bed.seen(), 4);
-    assert!(bed.trace.closed.borrow().iter().all(|(_, reason)| *reason == CloseReason::Local));
+    assert_eq!(fixture.seen(), 4);
+    assert!(fixture.log.closed.borrow().iter().all(|(_, reason)| *reason == CloseReason::Local));
 }
 
 #[test]
 fn a_drain_and_time_are_not_in_the_way_of_those_who_wait() {
     const CLIENTS: usize = 40;
-    let mut bed = Bed::new(|options| {
+    let mut fixture = Fixture::new(|options| {
         options.inflate_bytes_per_turn = 1;
         options.idle_timeout = Some(Duration::from_secs(1));
     });
-    let mut peers: Vec<UnixStream> = (0..CLIENTS).map(|_| bed.open(Role::Sink, true)).collect();
-    for peer in &mut peers {
-        peer.write_all(&bomb().repeat(8)).expect("the kernel takes it");
+    let mut clients: Vec<UnixStream> =
+        (0..CLIENTS).map(|_| fixture.open(Role::Sink, true)).collect();
+    for client in &mut clients {
+        client.write_all(&bomb().repeat(8)).expect("the kernel takes it");
     }
-    bed.until(|bed| {
+    fixture.until(|fixture| {
         // Between two of its messages each waits for longer than anybody may be silent.
-        bed.clock.0.set(bed.clock.0.get() + Duration::from_millis(100));
-        bed.seen() == 3 * CLIENTS
+        fixture.clock.0.set(fixture.clock.0.get() + Duration::from_millis(100));
+        fixture.seen() == 3 * CLIENTS
     });
-    assert!(bed.trace.closed.borrow().is_empty());
-    let service = bed.service.clone();
-    bed.hub(move |hub| service.drain(Duration::from_secs(1000), &mut hub.turn(), |_| {}));
-    for peer in &mut peers {
-        peer.write_all(&masked(CLOSE, &1000_u16.to_be_bytes())).expect("the kernel takes it");
+    assert!(fixture.log.closed.borrow().is_empty());
+    let service = fixture.service.clone();
+    fixture.with_hub(move |hub| service.drain(Duration::from_secs(1000), &mut hub.turn(), |_| {}));
+    for client in &mut clients {
+        client.write_all(&masked(CLOSE, &1000_u16.to_be_bytes())).expect("the kernel takes it");
     }
-    bed.until(|bed| bed.trace.closed.borrow().len() == CLIENTS);
+    fixture.until(|fixture| fixture.log.closed.borrow().len() == CLIENTS);
 }
 
 #[test]
 fn publications_count_and_publishers_wait_when_they_have_spent_the_budget() {
     const EACH: usize = 40;
-    let mut bed = Bed::new(|options| options.deflate_bytes_per_turn = 64 << 10);
-    let mut listener = bed.open(Role::Listen, true);
-    let mut publishers: Vec<UnixStream> = (0..12).map(|_| bed.open(Role::Publish, false)).collect();
+    let mut fixture = Fixture::new(|options| options.deflate_bytes_per_turn = 64 << 10);
+    let mut listener = fixture.open(Role::Listen, true);
+    let mut publishers: Vec<UnixStream> =
+        (0..12).map(|_| fixture.open(Role::Publish, false)).collect();
     let payload = b"once upon a time there was ".repeat(50);
-    for peer in &mut publishers {
-        peer.write_all(&masked(BINARY, &payload).repeat(EACH)).expect("the kernel takes it");
+    for client in &mut publishers {
+        client.write_all(&masked(BINARY, &payload).repeat(EACH)).expect("the kernel takes it");
     }
     let mut received = 0;
-    bed.until(|bed| {
+    fixture.until(|fixture| {
         received += read(&mut listener).len();
-        bed.seen() == 12 * EACH
+        fixture.seen() == 12 * EACH
     });
-    bed.turn();
+    fixture.turn();
     received += read(&mut listener).len();
     assert!(received > 0);
-    let stats = bed.stats();
+    let stats = fixture.stats();
     assert_eq!(stats.bytes_deflated, (12 * EACH * payload.len()) as u64, "once for all receivers");
     // Each publisher has one message after the budget is spent, and 64 KiB go out together.
     let most = (64 << 10) + (64 << 10) + 12 * payload.len() as u64;
@@ -527,10 +540,12 @@ fn publications_count_and_publishers_wait_when_they_have_spent_the_budget() {
     );
     // A prepared message is compressed once, and counts once.
     let prepared = Prepared::new(&payload[..]);
-    let id = bed.ids[0];
-    bed.hub(move |hub| (0..3).for_each(|_| hub.send_prepared(id, &prepared).expect("it is open")));
+    let id = fixture.ids[0];
+    fixture.with_hub(move |hub| {
+        (0..3).for_each(|_| hub.send_prepared(id, &prepared).expect("it is open"))
+    });
     for _ in 0..3 {
-        bed.turn();
+        fixture.turn();
     }
-    assert_eq!(bed.stats().bytes_deflated - stats.bytes_deflated, payload.len() as u64);
+    assert_eq!(fixture.stats().bytes_deflated - stats.bytes_deflated, payload.len() as u64);
 }

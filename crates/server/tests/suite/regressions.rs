@@ -14,26 +14,26 @@ use windlass_server::{
 };
 
 use crate::backend::chosen;
-use crate::bed::{Acts, Bed, Client, Data, Got, text};
+use crate::fixture::{Client, ClientEvent, ConnData, Fixture, TestHandler, text};
 
 /// Turns with a little real time between them: what the kernel has to do is done by then.
-fn run(bed: &mut Bed, turns: usize) {
+fn run(fixture: &mut Fixture, turns: usize) {
     for _ in 0..turns {
-        bed.turn();
+        fixture.turn();
         // sleep: loopback needs a moment, and nothing tells when it is over.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-fn small_window(bed: &Bed) -> TcpStream {
-    let socket = TcpStream::connect(bed.address).unwrap();
+fn small_window(fixture: &Fixture) -> TcpStream {
+    let socket = TcpStream::connect(fixture.address).unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
     socket.set_nodelay(true).unwrap();
     socket
 }
 
 /// Writes as much as goes, with turns of the server between.
-fn push(bed: &mut Bed, socket: &mut TcpStream, mut bytes: &[u8]) {
+fn push(fixture: &mut Fixture, socket: &mut TcpStream, mut bytes: &[u8]) {
     socket.set_nonblocking(true).unwrap();
     let mut idle = 0;
     while !bytes.is_empty() && idle < 50 {
@@ -45,7 +45,7 @@ fn push(bed: &mut Bed, socket: &mut TcpStream, mut bytes: &[u8]) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => idle += 1,
             Err(error) => panic!("{error}"),
         }
-        run(bed, 1);
+        run(fixture, 1);
     }
 }
 
@@ -60,22 +60,22 @@ fn an_upgrade_behind_pages_that_nobody_reads_is_held_back() {
     const MAX: usize = 64 << 10;
     let waiting = Rc::new(Cell::new(0));
     let seen = Rc::clone(&waiting);
-    let acts = Acts::echo().on_open(move |connection, _| seen.set(connection.buffered()));
-    let mut bed = Bed::with(acts, |options| {
+    let handler = TestHandler::echo().on_open(move |connection, _| seen.set(connection.buffered()));
+    let mut fixture = Fixture::with(handler, |options| {
         options.receiver_buffer_max = MAX;
         options.routes = Routes::everywhere().page("/", Page::html(vec![b'x'; 100_000]));
     });
     let mut socket;
     let mut pages = 1;
     loop {
-        socket = small_window(&bed);
+        socket = small_window(&fixture);
         for _ in 0..pages {
-            push(&mut bed, &mut socket, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            push(&mut fixture, &mut socket, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
         }
-        let opened = bed.ids().len();
-        push(&mut bed, &mut socket, UPGRADE);
-        run(&mut bed, 3);
-        assert!(bed.ids().len() > opened, "it is open");
+        let opened = fixture.ids().len();
+        push(&mut fixture, &mut socket, UPGRADE);
+        run(&mut fixture, 3);
+        assert!(fixture.ids().len() > opened, "it is open");
         if waiting.get() > MAX / 2 {
             break;
         }
@@ -83,12 +83,12 @@ fn an_upgrade_behind_pages_that_nobody_reads_is_held_back() {
         pages += 1;
         assert!(pages < 95);
     }
-    let id = *bed.ids().last().unwrap();
+    let id = *fixture.ids().last().unwrap();
     let mut frame = vec![0x82, 0xfe, 0x40, 0, 0, 0, 0, 0];
     frame.resize(8 + 0x4000, 7);
     let all = frame.repeat(2000);
-    push(&mut bed, &mut socket, &all);
-    let buffered = bed.act(move |hub| hub.buffered(id));
+    push(&mut fixture, &mut socket, &all);
+    let buffered = fixture.with_hub(move |hub| hub.buffered(id));
     assert!(
         buffered < 1 << 20,
         "{buffered} bytes wait for one who does not read, of {} sent",
@@ -101,28 +101,28 @@ fn an_upgrade_behind_pages_that_nobody_reads_is_held_back() {
 #[test]
 fn a_paused_connection_hears_the_answer_to_its_close() {
     for by_hub in [true, false] {
-        let acts = Acts::on_message(move |connection, _, _| {
+        let handler = TestHandler::on_message(move |connection, _, _| {
             connection.pause();
             if !by_hub {
                 connection.close(CloseCode::NORMAL, "").unwrap();
             }
         });
-        let mut bed = Bed::new(acts);
-        let mut client = bed.connect("/");
-        let id = bed.ids()[0];
+        let mut fixture = Fixture::new(handler);
+        let mut client = fixture.connect("/");
+        let id = fixture.ids()[0];
         client.send("pause");
-        run(&mut bed, 5);
+        run(&mut fixture, 5);
         if by_hub {
-            bed.act(move |hub| hub.close(id, CloseCode::NORMAL, "")).unwrap();
+            fixture.with_hub(move |hub| hub.close(id, CloseCode::NORMAL, "")).unwrap();
         }
-        assert_eq!(bed.next(&mut client), Got::Close(Some(1000), String::new()));
+        assert_eq!(fixture.next_event(&mut client), ClientEvent::Close(Some(1000), String::new()));
         // The client has answered.
-        run(&mut bed, 50);
+        run(&mut fixture, 50);
         assert_eq!(
             client.poll(),
-            Some(Got::End(None)),
+            Some(ClientEvent::End(None)),
             "by the hub: {by_hub}; notes: {:?}",
-            bed.notes()
+            fixture.events()
         );
     }
 }
@@ -130,21 +130,21 @@ fn a_paused_connection_hears_the_answer_to_its_close() {
 /// The same with the default of a drain.
 #[test]
 fn a_paused_connection_does_not_hold_a_drain_up() {
-    let mut bed = Bed::new(Acts::on_message(|connection, _, _| connection.pause()));
-    let mut client = bed.connect("/");
+    let mut fixture = Fixture::new(TestHandler::on_message(|connection, _, _| connection.pause()));
+    let mut client = fixture.connect("/");
     client.send("pause");
-    run(&mut bed, 5);
+    run(&mut fixture, 5);
     let over = Rc::new(Cell::new(false));
-    let (then, service) = (Rc::clone(&over), bed.service.clone());
-    bed.act(move |hub| {
+    let (then, service) = (Rc::clone(&over), fixture.service.clone());
+    fixture.with_hub(move |hub| {
         service.drain(Duration::from_secs(60), &mut hub.turn(), move |_| then.set(true))
     });
-    assert_eq!(bed.next(&mut client), Got::Close(Some(1001), String::new()));
-    run(&mut bed, 50);
+    assert_eq!(fixture.next_event(&mut client), ClientEvent::Close(Some(1001), String::new()));
+    run(&mut fixture, 50);
     let _ = client.poll();
     drop(client);
-    run(&mut bed, 50);
-    assert!(over.get(), "{:?}", bed.notes());
+    run(&mut fixture, 50);
+    assert!(over.get(), "{:?}", fixture.events());
 }
 
 fn resident() -> usize {
@@ -155,12 +155,13 @@ fn resident() -> usize {
 /// One encoding for all receivers: also when the message takes all of the buffer.
 #[test]
 fn a_message_as_long_as_the_buffer_is_shared_by_those_who_wait_for_it() {
-    let acts = Acts::echo().on_open(|connection, _| assert!(connection.subscribe("t")));
-    let mut bed = Bed::with(acts, |options| options.receiver_buffer_max = (16 << 20) + 10);
-    let clients: Vec<Client> = (0..64).map(|_| bed.connect("/")).collect();
+    let handler = TestHandler::echo().on_open(|connection, _| assert!(connection.subscribe("t")));
+    let mut fixture =
+        Fixture::with(handler, |options| options.receiver_buffer_max = (16 << 20) + 10);
+    let clients: Vec<Client> = (0..64).map(|_| fixture.connect("/")).collect();
     let before = resident();
-    bed.act(|hub| assert_eq!(hub.publish("t", &vec![7; 16 << 20][..]), 64));
-    bed.settle();
+    fixture.with_hub(|hub| assert_eq!(hub.publish("t", &vec![7; 16 << 20][..]), 64));
+    fixture.settle();
     let more = (resident() - before) >> 20;
     drop(clients);
     // Other tests of this process use some memory too.
@@ -171,21 +172,21 @@ fn a_message_as_long_as_the_buffer_is_shared_by_those_who_wait_for_it() {
 #[test]
 fn a_burst_to_one_who_reads_is_not_dropped() {
     for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::Evict] {
-        let mut bed = Bed::with(Acts::echo(), |options| {
+        let mut fixture = Fixture::with(TestHandler::echo(), |options| {
             options.receiver_buffer_max = 64 << 10;
             options.slow = slow;
         });
-        let mut client = bed.connect("/");
-        let id = bed.ids()[0];
-        bed.act(move |hub| {
+        let mut client = fixture.connect("/");
+        let id = fixture.ids()[0];
+        fixture.with_hub(move |hub| {
             for number in 0..32_u8 {
                 let _ = hub.send(id, &[number; 8 << 10][..]);
             }
         });
-        let stats = bed.service.stats();
+        let stats = fixture.service.stats();
         assert_eq!((stats.dropped, stats.evicted), (0, 0), "{slow:?}: nothing was slow");
         for number in 0..32_u8 {
-            assert_eq!(bed.next(&mut client), Got::Binary(vec![number; 8 << 10]));
+            assert_eq!(fixture.next_event(&mut client), ClientEvent::Binary(vec![number; 8 << 10]));
         }
     }
 }
@@ -193,54 +194,61 @@ fn a_burst_to_one_who_reads_is_not_dropped() {
 /// The same in a callback of the connection's own.
 #[test]
 fn one_who_reads_is_not_evicted_for_what_its_own_callback_sends() {
-    let acts = Acts::echo().on_open(|connection, _| {
+    let handler = TestHandler::echo().on_open(|connection, _| {
         for number in 0..32_u8 {
             let _ = connection.send(&[number; 8 << 10][..]);
         }
     });
-    let mut bed = Bed::with(acts, |options| {
+    let mut fixture = Fixture::with(handler, |options| {
         options.receiver_buffer_max = 64 << 10;
         options.slow = SlowConsumerPolicy::Evict;
     });
-    let _client = bed.connect("/");
-    run(&mut bed, 5);
-    assert_eq!(bed.service.stats().evicted, 0, "{:?}", bed.notes());
+    let _client = fixture.connect("/");
+    run(&mut fixture, 5);
+    assert_eq!(fixture.service.stats().evicted, 0, "{:?}", fixture.events());
 }
 
 /// "at most one `on_drain`"
 #[test]
 fn a_second_drain_does_not_tell_again() {
-    let mut bed = Bed::new(Acts::echo().on_drain(|_, _| {}));
-    let _client = bed.connect("/");
+    let mut fixture = Fixture::new(TestHandler::echo().on_drain(|_, _| {}));
+    let _client = fixture.connect("/");
     for _ in 0..2 {
-        let service = bed.service.clone();
-        bed.act(move |hub| service.drain(Duration::from_secs(60), &mut hub.turn(), |_| {}));
-        run(&mut bed, 5);
+        let service = fixture.service.clone();
+        fixture
+            .with_hub(move |hub| service.drain(Duration::from_secs(60), &mut hub.turn(), |_| {}));
+        run(&mut fixture, 5);
     }
-    assert_eq!(bed.notes().iter().filter(|note| *note == "drain").count(), 1, "{:?}", bed.notes());
+    assert_eq!(
+        fixture.events().iter().filter(|note| *note == "drain").count(),
+        1,
+        "{:?}",
+        fixture.events()
+    );
 }
 
 /// "those that are still there after `deadline` are reset": also those whose end has begun in
 /// another way.
 #[test]
 fn a_drains_deadline_counts_for_connections_that_linger() {
-    let mut bed =
-        Bed::with(Acts::echo(), |options| options.close_timeout = Duration::from_secs(600));
-    let mut client = bed.connect("/");
+    let mut fixture = Fixture::with(TestHandler::echo(), |options| {
+        options.close_timeout = Duration::from_secs(600)
+    });
+    let mut client = fixture.connect("/");
     client.is_mute = true;
     // Not masked.
     client.write(&[0x81, 1, b'x']);
-    assert_eq!(bed.next(&mut client), Got::Close(Some(1002), String::new()));
+    assert_eq!(fixture.next_event(&mut client), ClientEvent::Close(Some(1002), String::new()));
     let over = Rc::new(Cell::new(false));
-    let (then, service) = (Rc::clone(&over), bed.service.clone());
-    bed.act(move |hub| {
+    let (then, service) = (Rc::clone(&over), fixture.service.clone());
+    fixture.with_hub(move |hub| {
         service.drain(Duration::from_secs(1), &mut hub.turn(), move |_| then.set(true))
     });
-    bed.pass(Duration::from_secs(3));
+    fixture.advance_time(Duration::from_secs(3));
     assert!(
         over.get(),
         "3 s after a drain of 1 s there are {} connections",
-        bed.service.stats().connections
+        fixture.service.stats().connections
     );
 }
 
@@ -248,96 +256,100 @@ fn a_drains_deadline_counts_for_connections_that_linger() {
 /// silent.
 #[test]
 fn what_came_while_the_loop_stood_still_was_heard() {
-    let mut bed = Bed::with(Acts::echo(), |options| {
+    let mut fixture = Fixture::with(TestHandler::echo(), |options| {
         options.idle_timeout = Some(Duration::from_secs(10));
         options.ping_interval = None;
     });
-    let mut client = bed.connect("/");
-    let mut other = bed.connect("/");
-    bed.pass(Duration::from_secs(1));
+    let mut client = fixture.connect("/");
+    let mut other = fixture.connect("/");
+    fixture.advance_time(Duration::from_secs(1));
     client.send("still here");
     other.send("I too");
     // The time in which a handler computes, or the process is stopped.
-    bed.leap(Duration::from_secs(11));
-    bed.settle();
-    assert_eq!([bed.next(&mut client), bed.next(&mut other)], [text("still here"), text("I too")]);
-    run(&mut bed, 5);
-    assert_eq!((client.poll(), other.poll()), (None, None), "{:?}", bed.notes());
+    fixture.jump_clock(Duration::from_secs(11));
+    fixture.settle();
+    assert_eq!(
+        [fixture.next_event(&mut client), fixture.next_event(&mut other)],
+        [text("still here"), text("I too")]
+    );
+    run(&mut fixture, 5);
+    assert_eq!((client.poll(), other.poll()), (None, None), "{:?}", fixture.events());
 }
 
 /// Nothing can be heard from one who is not read from.
 #[test]
 fn a_paused_connection_is_not_idle() {
-    let mut bed = Bed::with(Acts::on_message(|connection, _, _| connection.pause()), |options| {
-        options.idle_timeout = Some(Duration::from_secs(10));
-    });
-    let mut client = bed.connect("/");
+    let mut fixture =
+        Fixture::with(TestHandler::on_message(|connection, _, _| connection.pause()), |options| {
+            options.idle_timeout = Some(Duration::from_secs(10));
+        });
+    let mut client = fixture.connect("/");
     client.send("pause");
-    run(&mut bed, 3);
+    run(&mut fixture, 3);
     for _ in 0..12 {
         client.send("I am here");
-        bed.pass(Duration::from_secs(1));
+        fixture.advance_time(Duration::from_secs(1));
     }
-    assert_eq!(client.poll(), None, "{:?}", bed.notes());
+    assert_eq!(client.poll(), None, "{:?}", fixture.events());
 }
 
 /// "What is sent goes out in the order of the calls, publications to a topic that it is subscribed
 /// to included."
 #[test]
 fn a_ping_does_not_overtake_what_was_sent_before() {
-    let mut bed = Bed::new(
-        Acts::on_message(|connection, _, _| {
+    let mut fixture = Fixture::new(
+        TestHandler::on_message(|connection, _, _| {
             connection.publish_to_all("t", "one");
             connection.ping(b"two").unwrap();
         })
         .on_open(|connection, _| assert!(connection.subscribe("t"))),
     );
-    let mut client = bed.connect("/");
+    let mut client = fixture.connect("/");
     client.send("x");
     assert_eq!(
-        [bed.next(&mut client), bed.next(&mut client)],
-        [text("one"), Got::Ping(b"two".to_vec())]
+        [fixture.next_event(&mut client), fixture.next_event(&mut client)],
+        [text("one"), ClientEvent::Ping(b"two".to_vec())]
     );
 }
 
 /// "Handshakes that took too long": not a browser's connection that has got its page.
 #[test]
 fn a_page_that_was_served_is_no_handshake_that_took_too_long() {
-    let mut bed = Bed::with(Acts::echo(), |options| {
+    let mut fixture = Fixture::with(TestHandler::echo(), |options| {
         options.routes = Routes::new().page("/", Page::html("hello"))
     });
-    let mut socket = TcpStream::connect(bed.address).unwrap();
+    let mut socket = TcpStream::connect(fixture.address).unwrap();
     socket.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    run(&mut bed, 5);
-    bed.pass(Duration::from_secs(15));
+    run(&mut fixture, 5);
+    fixture.advance_time(Duration::from_secs(15));
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    assert_eq!(bed.service.stats().handshake_timeouts, 0);
+    assert_eq!(fixture.service.stats().handshake_timeouts, 0);
 }
 
 /// "The most bytes that wait for a receiver when a message is added, this one included"
 #[test]
 fn publications_count_what_waits_of_the_receivers_own() {
     const MAX: usize = 256 << 10;
-    let acts = Acts::echo().on_open(|connection, _| assert!(connection.subscribe("t")));
-    let mut bed = Bed::with(acts, |options| {
+    let handler = TestHandler::echo().on_open(|connection, _| assert!(connection.subscribe("t")));
+    let mut fixture = Fixture::with(handler, |options| {
         options.receiver_buffer_max = MAX;
         options.limits.message_max = MAX / 4;
     });
-    let mut socket = small_window(&bed);
-    push(&mut bed, &mut socket, UPGRADE);
-    run(&mut bed, 5);
-    let id = bed.ids()[0];
+    let mut socket = small_window(&fixture);
+    push(&mut fixture, &mut socket, UPGRADE);
+    run(&mut fixture, 5);
+    let id = fixture.ids()[0];
     let mut frame = vec![0x82, 0xfe, 0x40, 0, 0, 0, 0, 0];
     frame.resize(8 + 0x4000, 7);
     // Until it is held back.
-    push(&mut bed, &mut socket, &frame.repeat(2000));
-    let own = bed.act(move |hub| hub.buffered(id));
+    push(&mut fixture, &mut socket, &frame.repeat(2000));
+    let own = fixture.with_hub(move |hub| hub.buffered(id));
     assert!(own > MAX / 8, "{own}");
-    bed.act(move |hub| hub.publish("t", &vec![1; MAX - 100][..]));
-    bed.settle();
-    let all = bed.act(move |hub| hub.buffered(id));
+    fixture.with_hub(move |hub| hub.publish("t", &vec![1; MAX - 100][..]));
+    fixture.settle();
+    let all = fixture.with_hub(move |hub| hub.buffered(id));
     assert!(all <= MAX.max(own), "{all} bytes wait where {own} did and {MAX} may");
 }
 
@@ -345,31 +357,36 @@ fn publications_count_what_waits_of_the_receivers_own() {
 /// not send without bound.
 #[test]
 fn a_pass_that_publishes_to_itself_is_bounded() {
-    let acts = Acts::on_message(|connection, _, _| {
+    let handler = TestHandler::on_message(|connection, _, _| {
         connection.publish_to_all("t", &[7; 60 << 10][..]);
     })
     .on_open(|connection, _| assert!(connection.subscribe("t")));
-    let mut bed = Bed::with(acts, |options| options.receiver_buffer_max = 64 << 10);
-    let mut client = bed.connect("/");
-    let id = bed.ids()[0];
+    let mut fixture = Fixture::with(handler, |options| options.receiver_buffer_max = 64 << 10);
+    let mut client = fixture.connect("/");
+    let id = fixture.ids()[0];
     let frame = client.frame("x");
     client.write(&frame.repeat(5000));
-    run(&mut bed, 2);
-    let buffered = bed.act(move |hub| hub.buffered(id)) >> 20;
+    run(&mut fixture, 2);
+    let buffered = fixture.with_hub(move |hub| hub.buffered(id)) >> 20;
     assert!(buffered < 20, "{buffered} MiB wait for one who does not read");
 }
 
 /// "The most that were there at once"
 #[test]
 fn adopted_connections_count_among_the_most() {
-    let mut bed = Bed::new(Acts::echo());
+    let mut fixture = Fixture::new(TestHandler::echo());
     let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-    let service = bed.service.clone();
+    let service = fixture.service.clone();
     service
-        .adopt(ours, Vec::new(), windlass_server::Upgraded::new(Data::default()), &mut bed.reactor)
+        .adopt(
+            ours,
+            Vec::new(),
+            windlass_server::Upgraded::new(ConnData::default()),
+            &mut fixture.reactor,
+        )
         .unwrap();
-    run(&mut bed, 3);
-    let stats = bed.service.stats();
+    run(&mut fixture, 3);
+    let stats = fixture.service.stats();
     assert_eq!((stats.connections, stats.connections_most), (1, 1));
 }
 
@@ -416,7 +433,7 @@ fn the_longest_message_goes_from_worker_to_worker() {
     assert_eq!(pong, [0x8a, 0]);
     drop(socket);
     running.drain(Duration::from_secs(10));
-    let counts = running.counts();
+    let counts = running.stats_handle();
     running.join().unwrap();
     assert_eq!(counts.stats().published, 1);
     assert_eq!(counts.stats().lost_between_workers, 0);
@@ -425,7 +442,7 @@ fn the_longest_message_goes_from_worker_to_worker() {
 /// "Publications to topics"
 #[test]
 fn a_publication_of_another_thread_is_one_publication() {
-    let make = |_| Acts::echo();
+    let make = |_| TestHandler::echo();
     let running = Server::new(Options::new(), make)
         .workers(3)
         .backend(chosen())
@@ -434,7 +451,7 @@ fn a_publication_of_another_thread_is_one_publication() {
         .unwrap();
     running.sender().publish("t", "x").unwrap();
     running.drain(Duration::from_secs(10));
-    let counts = running.counts();
+    let counts = running.stats_handle();
     running.join().unwrap();
     assert_eq!(counts.stats().published, 1);
 }

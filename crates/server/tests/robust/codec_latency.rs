@@ -1,8 +1,8 @@
 //! How long a stranger waits for its echo while others have the server compress and decompress as
 //! much as they may. A measurement: nothing is asserted, for times are the machine's. What is
-//! promised by counts is in `codec.rs`.
+//! promised by counts is in `codec_budget.rs`.
 //!
-//! `cargo test --release -p windlass-server --test robust -- --ignored --nocapture stall`
+//! `cargo test --release -p windlass-server --test robust -- --ignored --nocapture codec_latency`
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -23,8 +23,8 @@ use windlass_server::{
 use windlass_ws::deflate::{Agreement, Codec, CodecPool, DeflateConfig};
 
 use crate::{
-    bed::Random,
-    peer::{BINARY, COMPRESSED, TEXT, masked, upgrade},
+    fixture::Random,
+    raw_client::{BINARY, COMPRESSED, TEXT, masked, upgrade},
 };
 
 const CLIENTS: usize = 40;
@@ -103,13 +103,13 @@ const DEFLATE: &str =
     "Sec-WebSocket-Extensions: permessage-deflate; client_no_context_takeover\r\n";
 
 /// One that sends its message again as soon as the echo is there.
-struct Bomber {
+struct LoadClient {
     socket: TcpStream,
     sent: usize,
     received: Vec<u8>,
 }
 
-impl Bomber {
+impl LoadClient {
     /// Does what can be done; true when an echo was whole.
     fn go_on(&mut self, frame: &[u8], buffer: &mut [u8]) -> bool {
         while self.sent < frame.len() {
@@ -145,34 +145,42 @@ fn frame_len(bytes: &[u8]) -> Option<usize> {
     })
 }
 
-fn bombers(to: SocketAddr, frame: &[u8], count: usize, is_over: &AtomicBool, echoes: &AtomicU64) {
-    let mut bombers: Vec<Bomber> = (0..count)
+fn load_clients(
+    to: SocketAddr,
+    frame: &[u8],
+    count: usize,
+    is_over: &AtomicBool,
+    echoes: &AtomicU64,
+) {
+    let mut load_clients: Vec<LoadClient> = (0..count)
         .map(|_| {
             let socket = connect(to, DEFLATE);
             socket.set_nonblocking(true).expect("the option can be set");
-            Bomber { socket, sent: 0, received: Vec::new() }
+            LoadClient { socket, sent: 0, received: Vec::new() }
         })
         .collect();
     let mut buffer = vec![0; 256 << 10];
     while !is_over.load(Ordering::Relaxed) {
-        for bomber in &mut bombers {
-            while bomber.go_on(frame, &mut buffer) {
+        for load_client in &mut load_clients {
+            while load_client.go_on(frame, &mut buffer) {
                 echoes.fetch_add(1, Ordering::Relaxed);
             }
         }
-        let wanted = |bomber: &Bomber| match bomber.sent < frame.len() {
+        let wanted = |load_client: &LoadClient| match load_client.sent < frame.len() {
             true => PollFlags::IN | PollFlags::OUT,
             false => PollFlags::IN,
         };
-        let mut fds: Vec<PollFd<'_>> =
-            bombers.iter().map(|bomber| PollFd::new(&bomber.socket, wanted(bomber))).collect();
+        let mut fds: Vec<PollFd<'_>> = load_clients
+            .iter()
+            .map(|load_client| PollFd::new(&load_client.socket, wanted(load_client)))
+            .collect();
         let longest = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
         poll(&mut fds, Some(&longest)).expect("poll works");
     }
 }
 
 /// The latencies of one that asks now and then.
-fn stranger(to: SocketAddr, has_deflate: bool) -> Vec<Duration> {
+fn light_client(to: SocketAddr, has_deflate: bool) -> Vec<Duration> {
     let said = b"is anybody there? anybody?";
     let (mut socket, frame) = match has_deflate {
         true => (connect(to, DEFLATE), masked(TEXT | COMPRESSED, &compressed(said))),
@@ -213,12 +221,12 @@ fn stall_of_a_stranger() {
             let load = {
                 let (is_over, echoes, frame) =
                     (Arc::clone(&is_over), Arc::clone(&echoes), frame.clone());
-                thread::spawn(move || bombers(to, &frame, count, &is_over, &echoes))
+                thread::spawn(move || load_clients(to, &frame, count, &is_over, &echoes))
             };
-            let latencies = stranger(to, has_deflate);
+            let latencies = light_client(to, has_deflate);
             is_over.store(true, Ordering::Relaxed);
             load.join().expect("the clients are well");
-            let counts = running.counts();
+            let counts = running.stats_handle();
             running.stop();
             running.join().expect("it ends");
             let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];

@@ -14,10 +14,10 @@ use windlass_server::{
     http::{Accept, Reject, UpgradeRequest},
 };
 
-use crate::peer::{Frame, Peer, upgrade};
+use crate::raw_client::{Frame, RawClient, upgrade};
 
 /// How long anything may take before the test counts as hung, in real time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How much longer an answer is than its question.
 pub(crate) const AMPLIFIED: usize = 2000;
 
@@ -27,9 +27,9 @@ const NOW: Duration = Duration::ZERO;
 
 /// A clock that stands until it is moved.
 #[derive(Clone)]
-pub(crate) struct HandClock(Rc<Cell<Instant>>);
+pub(crate) struct ManualClock(Rc<Cell<Instant>>);
 
-impl Clock for HandClock {
+impl Clock for ManualClock {
     fn now(&self) -> Instant {
         self.0.get()
     }
@@ -37,7 +37,7 @@ impl Clock for HandClock {
 
 /// What has happened to connections.
 #[derive(Default)]
-pub(crate) struct Log {
+pub(crate) struct EventLog {
     pub(crate) opened: RefCell<Vec<ConnectionId>>,
     pub(crate) closed: RefCell<Vec<(ConnectionId, CloseReason, Option<u16>)>>,
     pub(crate) messages: Cell<usize>,
@@ -48,7 +48,7 @@ pub(crate) struct Log {
     pub(crate) refused: Cell<usize>,
 }
 
-impl Log {
+impl EventLog {
     /// Forgets what was.
     pub(crate) fn forget(&self) {
         self.opened.take();
@@ -84,7 +84,7 @@ pub(crate) enum Role {
 
 pub(crate) struct Data {
     role: Role,
-    log: Rc<Log>,
+    log: Rc<EventLog>,
 }
 
 impl Drop for Data {
@@ -93,9 +93,9 @@ impl Drop for Data {
     }
 }
 
-pub(crate) struct Subject(pub(crate) Rc<Log>);
+pub(crate) struct TestHandler(pub(crate) Rc<EventLog>);
 
-impl Handler for Subject {
+impl Handler for TestHandler {
     type Data = Data;
 
     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<Data>, Reject> {
@@ -152,13 +152,13 @@ impl Handler for Subject {
     }
 }
 
-pub(crate) struct Bed {
+pub(crate) struct Fixture {
     pub(crate) reactor: Reactor,
-    pub(crate) service: Service<Subject>,
+    pub(crate) service: Service<TestHandler>,
     pub(crate) listener: ListenerKey,
-    pub(crate) clock: HandClock,
+    pub(crate) clock: ManualClock,
     pub(crate) address: SocketAddr,
-    pub(crate) log: Rc<Log>,
+    pub(crate) log: Rc<EventLog>,
 }
 
 /// Settings without any timeout: the tests that want one set it.
@@ -170,13 +170,13 @@ pub(crate) fn options() -> Options {
     options
 }
 
-impl Bed {
+impl Fixture {
     pub(crate) fn new(options: &Options) -> Self {
         Self::at(options, ([127, 0, 0, 1], 0).into())
     }
 
     pub(crate) fn at(options: &Options, address: SocketAddr) -> Self {
-        let clock = HandClock(Rc::new(Cell::new(Instant::now())));
+        let clock = ManualClock(Rc::new(Cell::new(Instant::now())));
         let reactor = Reactor::builder()
             .backend(crate::backend::chosen())
             .clock(clock.clone())
@@ -195,17 +195,22 @@ impl Bed {
             options,
             ([127, 0, 0, 1], 0).into(),
             reactor,
-            HandClock(Rc::new(Cell::new(Instant::now()))),
+            ManualClock(Rc::new(Cell::new(Instant::now()))),
         )
     }
 
-    fn of(options: &Options, address: SocketAddr, mut reactor: Reactor, clock: HandClock) -> Self {
-        let log = Rc::new(Log::default());
+    fn of(
+        options: &Options,
+        address: SocketAddr,
+        mut reactor: Reactor,
+        clock: ManualClock,
+    ) -> Self {
+        let log = Rc::new(EventLog::default());
         let mut options = options.clone();
         // A small buffer holds the longest message, with its header.
         options.limits.message_max =
             options.limits.message_max.min(options.receiver_buffer_max - 10);
-        let service = Service::new(Subject(Rc::clone(&log)), &options, &mut reactor)
+        let service = Service::new(TestHandler(Rc::clone(&log)), &options, &mut reactor)
             .expect("a service can be had");
         let listener = options.listener().tcp(address).expect("there is a free port");
         let address =
@@ -225,7 +230,7 @@ impl Bed {
             if let Some(found) = look(self) {
                 return found;
             }
-            assert!(start.elapsed() < PATIENCE, "{what}: it does not come; {:?}", self.stats());
+            assert!(start.elapsed() < TIMEOUT, "{what}: it does not come; {:?}", self.stats());
             self.reactor.run_once(Duration::from_millis(1)).expect("the kernel works");
         }
     }
@@ -244,7 +249,7 @@ impl Bed {
     }
 
     /// The same in small steps, as time goes by.
-    pub(crate) fn pass(&mut self, time: Duration) {
+    pub(crate) fn advance_time(&mut self, time: Duration) {
         let step = Duration::from_millis(100);
         let mut passed = Duration::ZERO;
         while passed < time {
@@ -258,62 +263,62 @@ impl Bed {
     }
 
     /// A connection that is open, and whose answer was read.
-    pub(crate) fn open(&mut self, path: &str) -> Peer {
-        let peer = Peer::connect(self.address);
-        self.shake(peer, path)
+    pub(crate) fn open(&mut self, path: &str) -> RawClient {
+        let client = RawClient::connect(self.address);
+        self.handshake(client, path)
     }
 
     /// Does the handshake.
-    pub(crate) fn shake(&mut self, mut peer: Peer, path: &str) -> Peer {
-        peer.send(&upgrade(path, ""));
-        let head = self.head(&mut peer);
+    pub(crate) fn handshake(&mut self, mut client: RawClient, path: &str) -> RawClient {
+        client.send(&upgrade(path, ""));
+        let head = self.head(&mut client);
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-        peer
+        client
     }
 
-    pub(crate) fn head(&mut self, peer: &mut Peer) -> String {
-        self.until("a response", |_| peer.head())
+    pub(crate) fn head(&mut self, client: &mut RawClient) -> String {
+        self.until("a response", |_| client.head())
     }
 
-    pub(crate) fn frame(&mut self, peer: &mut Peer) -> Frame {
-        self.until("a frame", |_| peer.frame())
+    pub(crate) fn frame(&mut self, client: &mut RawClient) -> Frame {
+        self.until("a frame", |_| client.frame())
     }
 
     /// The end of the connection, before which nothing more comes; whether it was in order. The
     /// client hangs up then.
-    pub(crate) fn end(&mut self, mut peer: Peer) -> bool {
-        self.until("the end", |_| peer.end()).is_ok()
+    pub(crate) fn closes_in_order(&mut self, mut client: RawClient) -> bool {
+        self.until("the end", |_| client.end()).is_ok()
     }
 
     /// What still comes up to the end of the connection, be it in order or not. The client hangs up
     /// then.
-    pub(crate) fn rest(&mut self, mut peer: Peer) -> Vec<u8> {
-        self.until("the end", |_| peer.has_ended().then_some(()));
-        peer.received().to_vec()
+    pub(crate) fn read_to_end(&mut self, mut client: RawClient) -> Vec<u8> {
+        self.until("the end", |_| client.has_ended().then_some(()));
+        client.received().to_vec()
     }
 
     /// Whether the connection ends in order, whatever comes before. The client hangs up then.
-    pub(crate) fn rest_is_in_order(&mut self, mut peer: Peer) -> bool {
+    pub(crate) fn closes_in_order_after_output(&mut self, mut client: RawClient) -> bool {
         self.until("the end", |_| {
-            peer.forget();
-            peer.end()
+            client.forget();
+            client.end()
         })
         .is_ok()
     }
 
     /// Shows that this connection works, and with it that all that was sent before was looked at.
-    pub(crate) fn exchange(&mut self, peer: &mut Peer, payload: &[u8]) {
-        peer.send_frame(crate::peer::BINARY, payload);
-        let frame = self.frame(peer);
+    pub(crate) fn exchange(&mut self, client: &mut RawClient, payload: &[u8]) {
+        client.send_frame(crate::raw_client::BINARY, payload);
+        let frame = self.frame(client);
         assert!(
-            frame == Frame::new(crate::peer::BINARY, payload),
+            frame == Frame::new(crate::raw_client::BINARY, payload),
             "{} other bytes",
             frame.payload.len()
         );
     }
 
     /// Does something with the service, in a turn.
-    pub(crate) fn hub<T: 'static>(
+    pub(crate) fn with_hub<T: 'static>(
         &mut self,
         mut run: impl FnMut(&mut Hub<'_>) -> T + 'static,
     ) -> T {
@@ -335,17 +340,17 @@ impl Bed {
             });
         };
         self.reactor.after(Duration::ZERO, now).expect("there is room for a timer");
-        self.until("the drain begins", |bed| bed.service.is_draining().then_some(()));
+        self.until("the drain begins", |fixture| fixture.service.is_draining().then_some(()));
         is_over
     }
 
     pub(crate) fn buffered(&mut self, id: ConnectionId) -> usize {
-        self.hub(move |hub| hub.buffered(id))
+        self.with_hub(move |hub| hub.buffered(id))
     }
 
     /// Shows that what one in the room says is heard by another.
-    pub(crate) fn exchange_room(&mut self, speaker: &mut Peer, listener: &mut Peer) {
-        speaker.send_frame(crate::peer::TEXT, "do you hear me?");
+    pub(crate) fn exchange_room(&mut self, speaker: &mut RawClient, listener: &mut RawClient) {
+        speaker.send_frame(crate::raw_client::TEXT, "do you hear me?");
         assert_eq!(self.frame(listener).text(), "do you hear me?");
     }
 
@@ -356,8 +361,8 @@ impl Bed {
 
     /// Waits until so many connections are there.
     pub(crate) fn until_connections(&mut self, count: u64) {
-        self.until("connections come and go", |bed| {
-            (bed.stats().connections == count).then_some(())
+        self.until("connections come and go", |fixture| {
+            (fixture.stats().connections == count).then_some(())
         });
     }
 

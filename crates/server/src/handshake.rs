@@ -1,0 +1,310 @@
+//! A connection before it is a WebSocket: its requests and their responses.
+
+use std::{borrow::Cow, rc::Rc, time::SystemTime};
+
+use windlass::stream::{Address, Input, Stream};
+use windlass_ws::{
+    Engine,
+    deflate::Agreement,
+    handshake::{HeadReader, Rejection, Request, Upgrade},
+};
+
+use crate::{
+    Handler, Options,
+    conn_handler::{ConnHandler, ConnPhase, FirstCallback, Open, PassInput},
+    conn_table::ConnFlags,
+    connection::ConnState,
+    http::{
+        Accept, ConnectionPermit, LazyPeer, ListenerKind, Next, Opened, Reject, Served,
+        UpgradeRequest, reject, without_body,
+    },
+    service::ServiceInner,
+    service_state::ServiceState,
+};
+
+/// Memory of sent responses that is kept for the next ones, in bytes. Large pages are rare.
+const RESPONSE_KEPT: usize = 16 << 10;
+
+/// Response text while connections hold the maximum memory.
+const OUT_OF_MEMORY: &str = "the server's memory limit is reached; try again later";
+
+/// The outcome of a request.
+enum RequestOutcome<D> {
+    /// The request is answered, and another one may follow.
+    Answered,
+    /// The request is answered, and the connection ends.
+    End,
+    Open {
+        engine: Engine,
+        is_compressed: bool,
+        data: D,
+        protocol: Option<Cow<'static, str>>,
+    },
+}
+
+impl<H: Handler> ConnHandler<H> {
+    /// Handles bytes of requests. Bytes after an upgrade belong to the first frames: a client need
+    /// not wait for the response.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn on_request_bytes(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
+        let ConnPhase::Handshake { index, reader, requests, is_full, listener_kind, .. } =
+            &mut self.phase
+        else {
+            return;
+        };
+        let (index, is_full, listener_kind) = (*index, *is_full, *listener_kind);
+        let service = Rc::clone(&self.service);
+        let state = &*service.state;
+        let mut response = state.response.take();
+        let (mut at, mut pending) = (0, reader.take());
+        let reader_was_there = pending.is_some();
+        let outcome = loop {
+            let bytes = &input[at..];
+            let found = match &mut pending {
+                _ if bytes.is_empty() => break None,
+                Some(reader) => reader.request(bytes),
+                None => Request::parse(bytes, &state.options.head_limits),
+            };
+            let (outcome, used) = match found {
+                Ok(Some((request, used))) => {
+                    let from = response.len();
+                    let outcome =
+                        service.respond(&request, listener_kind, *requests, stream, &mut response);
+                    if matches!(outcome, RequestOutcome::End)
+                        && request.header_bytes("Upgrade").is_some()
+                    {
+                        service.report_rejection(stream, &response[from..]);
+                    }
+                    (outcome, used)
+                }
+                Ok(None) => break None,
+                Err(rejection) => {
+                    let from = response.len();
+                    reject(rejection, SystemTime::now(), &mut response);
+                    service.report_rejection(stream, &response[from..]);
+                    (RequestOutcome::End, bytes.len())
+                }
+            };
+            at += used;
+            // The reader is finished. While a reader exists, a request counts as begun.
+            pending = None;
+            match outcome {
+                RequestOutcome::Answered => *requests += 1,
+                other => break Some(other),
+            }
+        };
+        if outcome.is_none() && pending.is_none() && at < input.len() {
+            // The head is incomplete.
+            let mut begun = Box::new(HeadReader::new(state.options.head_limits));
+            // The same bytes were parsed without an error just now.
+            let _ = begun.request(&input[at..]);
+            pending = Some(begun);
+        }
+        let partial_bytes = pending.as_ref().map_or(0, |reader| reader.buffered());
+        if partial_bytes > 0 || reader_was_there {
+            state.note_partial(index, partial_bytes);
+        }
+        *reader = pending;
+        if !response.is_empty() {
+            state.tables.borrow_mut().conns.entry(index).opened = state.tick.get();
+            // A failed stream reports its end separately.
+            let _ = stream.send(&response);
+            response.clear();
+            response.shrink_to(RESPONSE_KEPT);
+        }
+        state.response.set(response);
+        match outcome {
+            None | Some(RequestOutcome::Answered) => {}
+            Some(RequestOutcome::End) => {
+                self.phase.reject();
+                state.close_after_response(stream);
+            }
+            Some(RequestOutcome::Open { engine, is_compressed, data, protocol }) => {
+                state.open(index, is_compressed);
+                state.set_protocol(index, protocol.as_deref());
+                let mut conn = ConnState::new(index, state.tick.get(), engine.has_deflate());
+                if is_full {
+                    // The output consists of pages that the client has not read. The stream will
+                    // report when it has.
+                    conn.is_output_full = true;
+                    state.set_flags(index, ConnFlags::FULL);
+                    stream.pause();
+                }
+                self.phase = ConnPhase::Open(Open { engine, conn, data });
+                let ConnPhase::Open(open) = &mut self.phase else { return };
+                return open.run_passes(
+                    &service,
+                    stream,
+                    PassInput::Bytes(&mut input[at..]),
+                    FirstCallback::Open,
+                );
+            }
+        }
+        if partial_bytes > 0 || stream.buffered() > 0 {
+            state.check_memory(&mut stream.turn());
+        }
+    }
+
+    /// Ends a connection that did not open.
+    pub(crate) fn end_handshake(&mut self, stream: &mut Stream<'_>, wants: ConnFlags) {
+        let ConnPhase::Handshake { reader, requests, .. } = &self.phase else { return };
+        let state = &self.service.state;
+        if wants.any(ConnFlags::WANTS_TIMEOUT) {
+            // A client that got a response and asks for nothing more is merely closed, not rejected.
+            if reader.is_some() || *requests == 0 {
+                state.stats.handshake_timeouts.add(1);
+            }
+            if reader.is_some() {
+                let mut response = Vec::new();
+                reject(Rejection::Timeout, SystemTime::now(), &mut response);
+                self.service.report_rejection(stream, &response);
+                let _ = stream.send(&response);
+            }
+        }
+        state.close_after_response(stream);
+    }
+}
+
+impl ServiceState {
+    /// Closes a connection that is not a WebSocket. Its last response may be a page, and a slow
+    /// client has as much time for it as for other output.
+    pub(crate) fn close_after_response(&self, stream: &mut Stream<'_>) {
+        let Options { close_timeout, write_stall_timeout, .. } = self.options;
+        if stream.buffered() > RESPONSE_KEPT {
+            stream.set_linger(
+                write_stall_timeout.map_or(close_timeout, |timeout| timeout.max(close_timeout)),
+            );
+        }
+        stream.close();
+    }
+
+    /// Notes that a connection is open.
+    pub(crate) fn open(&self, index: u32, is_compressed: bool) {
+        self.stats.opened.add(1);
+        let mut tables = self.tables.borrow_mut();
+        let entry = tables.conns.entry(index);
+        entry.flags =
+            if is_compressed { ConnFlags::OPEN | ConnFlags::COMPRESSED } else { ConnFlags::OPEN };
+        entry.last_rx = self.tick.get();
+        entry.opened = self.tick.get();
+    }
+
+    /// Stores the subprotocol of a connection, shared with the previous connection's if they are
+    /// equal.
+    pub(crate) fn set_protocol(&self, index: u32, protocol: Option<&str>) {
+        let Some(protocol) = protocol else { return };
+        let last = self.last_protocol.take().filter(|last| **last == *protocol);
+        let shared = last.unwrap_or_else(|| protocol.into());
+        self.last_protocol.set(Some(Rc::clone(&shared)));
+        self.tables.borrow_mut().protocols.insert(index, shared);
+    }
+
+    /// Keeps the permit of a connection until it ends.
+    pub(crate) fn set_permit(&self, index: u32, permit: Option<ConnectionPermit>) {
+        if let Some(permit) = permit {
+            self.tables.borrow_mut().permits.insert(index, permit);
+        }
+    }
+}
+
+impl<H: Handler> ServiceInner<H> {
+    fn respond(
+        &self,
+        request: &Request<'_>,
+        listener_kind: ListenerKind,
+        before: u32,
+        stream: &mut Stream<'_>,
+        out: &mut Vec<u8>,
+    ) -> RequestOutcome<H::Data> {
+        let state = &self.state;
+        if let Err(rejection) = state.options.hosts.check_at(request, listener_kind) {
+            return self.reject(&rejection, request, out);
+        }
+        if state.memory.is_exhausted() {
+            return self.reject(&Reject::status(503).text(OUT_OF_MEMORY), request, out);
+        }
+        let Some(upgrade) = state.options.routes.upgrade_of(request) else {
+            return self.respond_otherwise(request, before, stream, out);
+        };
+        match self.accept_upgrade(&upgrade, stream, out) {
+            Ok(outcome) => outcome,
+            Err(rejection) => self.reject(&rejection, request, out),
+        }
+    }
+
+    #[cold]
+    fn reject(
+        &self,
+        rejection: &Reject,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> RequestOutcome<H::Data> {
+        self.state.stats.rejected.add(1);
+        let start = out.len();
+        // A header that cannot be sent was replaced by a response with status 500.
+        let _ = rejection.write(SystemTime::now(), out);
+        if request.method() == "HEAD" {
+            without_body(out, start);
+        }
+        RequestOutcome::End
+    }
+
+    /// Answers a request that is not an acceptable upgrade.
+    #[cold]
+    fn respond_otherwise(
+        &self,
+        request: &Request<'_>,
+        before: u32,
+        stream: &mut Stream<'_>,
+        out: &mut Vec<u8>,
+    ) -> RequestOutcome<H::Data> {
+        let waiting_bytes = stream.buffered() + out.len();
+        let served = Served { requests: before, waiting_bytes, now: SystemTime::now() };
+        let next = self.state.options.routes.answer(request, &served, out);
+        self.state.stats.requests.add(1);
+        if matches!(next, Next::Request) { RequestOutcome::Answered } else { RequestOutcome::End }
+    }
+
+    fn accept_upgrade(
+        &self,
+        upgrade: &Upgrade<'_>,
+        stream: &Stream<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<RequestOutcome<H::Data>, Reject> {
+        let state = &self.state;
+        if state.is_draining.get() {
+            return Err(Reject::status(503));
+        }
+        state.options.origins.check(upgrade.request())?;
+        let lookup = || stream.peer_addr().unwrap_or(Address::Unix(None));
+        let peer = LazyPeer::new(&lookup);
+        let accept: Accept<H::Data> =
+            self.handler.on_upgrade(&UpgradeRequest::lazy(upgrade, &peer))?;
+        let deflate = state.options.deflate.as_ref();
+        let Opened { data, protocol, deflate: agreement, .. } =
+            accept.accept(upgrade, deflate, out).map_err(|_| Reject::status(500))?;
+        let engine = state.engine(agreement.as_ref());
+        let is_compressed = state.takes_compressed(agreement.as_ref());
+        Ok(RequestOutcome::Open { engine, is_compressed, data, protocol })
+    }
+}
+
+impl ServiceState {
+    pub(crate) fn engine(&self, agreement: Option<&Agreement>) -> Engine {
+        match (agreement, &self.options.deflate) {
+            (Some(agreement), Some(config)) => {
+                Engine::with_deflate(&self.config, agreement, config)
+            }
+            _ => Engine::new(&self.config),
+        }
+    }
+
+    /// Returns whether a connection with this agreement accepts frames that were compressed for
+    /// many.
+    pub(crate) fn takes_compressed(&self, agreement: Option<&Agreement>) -> bool {
+        agreement
+            .zip(self.options.deflate.as_ref())
+            .is_some_and(|(agreement, config)| agreement.can_read_broadcast(config))
+    }
+}

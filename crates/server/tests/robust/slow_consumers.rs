@@ -1,0 +1,473 @@
+//! Receivers that do not read.
+
+use std::time::Duration;
+
+use windlass_server::{CloseReason, Options, SlowConsumerPolicy};
+use windlass_ws::CloseCode;
+
+use crate::{
+    fixture::{AMPLIFIED, Fixture, options},
+    raw_client::{BINARY, CLOSE, Frame, PING, PONG, RawClient, masked},
+};
+
+const SIZE: usize = 8 << 10;
+const BUFFER: usize = 64 << 10;
+
+fn with(slow: SlowConsumerPolicy) -> Options {
+    let mut options = options();
+    options.slow = slow;
+    options.receiver_buffer_max = BUFFER;
+    options.limits.message_max = BUFFER / 2;
+    options
+}
+
+/// A message in which every place can be told from its neighbours, and its number be read.
+fn numbered(number: u64) -> Vec<u8> {
+    let mut message = Vec::with_capacity(SIZE);
+    for word in (number..).take(SIZE / 8) {
+        message.extend_from_slice(&word.to_be_bytes());
+    }
+    message
+}
+
+/// The number of a message, all of which is checked.
+fn number(frame: &Frame) -> u64 {
+    assert_eq!(frame.first, BINARY);
+    let number = u64::from_be_bytes(*frame.payload.first_chunk().expect("a number"));
+    assert!(frame.payload == numbered(number), "message {number} was changed");
+    number
+}
+
+/// A room with one that speaks, one that reads, and one that does not.
+struct SlowReader {
+    fixture: Fixture,
+    speaker: RawClient,
+    reader: RawClient,
+    slow: RawClient,
+    said: u64,
+}
+
+impl SlowReader {
+    fn new(slow: SlowConsumerPolicy) -> Self {
+        let mut fixture = Fixture::new(&with(slow));
+        let speaker = fixture.open("/room");
+        let reader = fixture.open("/room");
+        let slow = RawClient::with_small_window(fixture.address);
+        let slow = fixture.handshake(slow, "/room");
+        Self { fixture, speaker, reader, slow, said: 0 }
+    }
+
+    /// Says one thing, which the reader hears.
+    fn say(&mut self) {
+        self.speaker.send_frame(BINARY, numbered(self.said));
+        let frame = self.fixture.frame(&mut self.reader);
+        assert_eq!(number(&frame), self.said, "who reads misses nothing");
+        self.said += 1;
+    }
+
+    fn say_until(&mut self, is_enough: impl Fn(&Fixture) -> bool) {
+        while !is_enough(&self.fixture) {
+            self.say();
+            assert!(
+                self.said < 10_000,
+                "the server keeps without bound what a receiver does not read"
+            );
+        }
+    }
+
+    fn waiting(&mut self) -> usize {
+        let id = self.fixture.last_opened();
+        self.fixture.buffered(id)
+    }
+
+    /// What the slow one has got when it reads at last, up to this message.
+    fn catch_up(&mut self, last: u64) -> Vec<u64> {
+        let mut heard = Vec::new();
+        while heard.last() != Some(&last) {
+            heard.push(number(&self.fixture.frame(&mut self.slow)));
+        }
+        heard
+    }
+}
+
+#[test]
+fn drop_newest_gives_a_slow_receiver_all_up_to_a_point_whole_and_in_order() {
+    let mut slow_reader = SlowReader::new(SlowConsumerPolicy::DropNewest);
+    slow_reader.say_until(|fixture| fixture.stats().dropped >= 100);
+    assert!(slow_reader.waiting() <= BUFFER, "{}", slow_reader.waiting());
+    let dropped = slow_reader.fixture.stats().dropped;
+    let first_dropped = slow_reader.said - dropped;
+    assert_eq!(slow_reader.catch_up(first_dropped - 1), (0..first_dropped).collect::<Vec<_>>());
+    // It hears again what is said from here on.
+    slow_reader.say();
+    assert_eq!(slow_reader.catch_up(slow_reader.said - 1), [slow_reader.said - 1]);
+    assert_eq!(slow_reader.fixture.stats().dropped, dropped);
+    drop((slow_reader.speaker, slow_reader.reader, slow_reader.slow));
+    slow_reader.fixture.expect_empty();
+}
+
+#[test]
+fn drop_oldest_gives_a_slow_receiver_the_newest_whole_and_in_order() {
+    let mut slow_reader = SlowReader::new(SlowConsumerPolicy::DropOldest);
+    slow_reader.say_until(|fixture| fixture.stats().dropped >= 100);
+    assert!(slow_reader.waiting() <= BUFFER, "{}", slow_reader.waiting());
+    let heard = slow_reader.catch_up(slow_reader.said - 1);
+    assert!(heard.is_sorted_by(|one, next| one < next), "{heard:?}");
+    assert_eq!(
+        heard.len() as u64 + slow_reader.fixture.stats().dropped,
+        slow_reader.said,
+        "each was heard or is counted as dropped"
+    );
+    let newest = heard
+        .iter()
+        .rev()
+        .zip((0..slow_reader.said).rev())
+        .take_while(|(heard, said)| **heard == *said)
+        .count();
+    // Half of the buffer is the stream's, out of which nothing can be dropped; the other half has
+    // room for three.
+    assert!(newest >= 3, "it is the oldest that go: {heard:?}");
+    slow_reader.say();
+    assert_eq!(slow_reader.catch_up(slow_reader.said - 1), [slow_reader.said - 1]);
+    drop((slow_reader.speaker, slow_reader.reader, slow_reader.slow));
+    slow_reader.fixture.expect_empty();
+}
+
+#[test]
+fn evict_ends_a_slow_receiver_and_nobody_else() {
+    let mut slow_reader = SlowReader::new(SlowConsumerPolicy::Evict);
+    let id = slow_reader.fixture.last_opened();
+    slow_reader.say_until(|fixture| fixture.stats().evicted > 0);
+    slow_reader.fixture.until_connections(2);
+    let closed = slow_reader.fixture.log.closed.borrow().clone();
+    assert_eq!(closed, [(id, CloseReason::Evicted, None)]);
+    for _ in 0..100 {
+        slow_reader.say();
+    }
+    assert_eq!(slow_reader.fixture.stats().evicted, 1);
+    // What it reads now is the beginning of what was said, and then the end.
+    let mut expected = 0;
+    slow_reader.fixture.until("the end of the evicted", |_| {
+        while let Some(frame) = slow_reader.slow.frame() {
+            if frame.first == BINARY {
+                assert_eq!(number(&frame), expected);
+                expected += 1;
+            }
+        }
+        // A message may have been cut.
+        let _ = slow_reader.slow.received();
+        slow_reader.slow.has_ended().then_some(())
+    });
+    assert!(expected < slow_reader.said);
+    drop((slow_reader.speaker, slow_reader.reader));
+    slow_reader.fixture.expect_empty();
+}
+
+#[test]
+fn control_frames_are_not_dropped_where_messages_are() {
+    for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
+        let mut slow_reader = SlowReader::new(policy);
+        slow_reader.say_until(|fixture| fixture.stats().dropped >= 10);
+        let id = slow_reader.fixture.last_opened();
+        for number in 0..20_u8 {
+            slow_reader.slow.send_frame(PING, [number]);
+        }
+        slow_reader.fixture.settle();
+        slow_reader.say_until(|fixture| fixture.stats().dropped >= 20);
+        slow_reader
+            .fixture
+            .with_hub(move |hub| hub.close(id, CloseCode::GOING_AWAY, "bye"))
+            .expect("it is open");
+        slow_reader.fixture.settle();
+        let (mut pongs, mut last) = (Vec::new(), None);
+        let close = loop {
+            let frame = slow_reader.fixture.frame(&mut slow_reader.slow);
+            match frame.first {
+                PONG => pongs.extend(frame.payload),
+                CLOSE => break frame,
+                _ => {
+                    let number = number(&frame);
+                    assert!(last.is_none_or(|last| last < number));
+                    last = Some(number);
+                }
+            }
+        };
+        assert_eq!((close.close_code(), &close.payload[2..]), (1001, &b"bye"[..]));
+        if policy == SlowConsumerPolicy::DropOldest {
+            assert_eq!(
+                last,
+                Some(slow_reader.said - 1),
+                "what was said before the close comes before it"
+            );
+        }
+        // Pings that were not read before the close need no answer (RFC 6455 section 5.5.1), but
+        // those that were are answered in order.
+        assert_eq!(pongs, (0..pongs.len() as u8).collect::<Vec<_>>(), "{policy:?}");
+        slow_reader.slow.send_frame(CLOSE, 1001_u16.to_be_bytes());
+        assert!(slow_reader.fixture.closes_in_order(slow_reader.slow));
+        slow_reader.fixture.until_connections(2);
+        assert_eq!(
+            slow_reader.fixture.log.closed.borrow().as_slice(),
+            [(id, CloseReason::Local, Some(1001))]
+        );
+    }
+}
+
+#[test]
+fn every_ping_of_a_slow_receiver_is_answered_once_it_reads() {
+    for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
+        let mut slow_reader = SlowReader::new(policy);
+        slow_reader.say_until(|fixture| fixture.stats().dropped >= 10);
+        for number in 0..20_u8 {
+            slow_reader.slow.send_frame(PING, [number]);
+        }
+        slow_reader.fixture.settle();
+        let mut pongs = Vec::new();
+        while pongs.len() < 20 {
+            let frame = slow_reader.fixture.frame(&mut slow_reader.slow);
+            if frame.first == PONG {
+                pongs.extend(frame.payload);
+            }
+        }
+        assert_eq!(pongs, (0..20).collect::<Vec<_>>(), "{policy:?}");
+    }
+}
+
+#[test]
+fn an_echo_client_that_does_not_read_is_held_back_and_loses_nothing() {
+    for policy in
+        [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict]
+    {
+        let mut fixture = Fixture::new(&with(policy));
+        let client = RawClient::with_small_window(fixture.address);
+        let mut client = fixture.handshake(client, "/echo");
+        let id = fixture.last_opened();
+        // More than all socket buffers on the way hold (net.ipv4.tcp_wmem, tcp_rmem).
+        const COUNT: u64 = 3072;
+        for number in 0..COUNT {
+            client.send_frame(BINARY, numbered(number));
+        }
+        // Until the server takes no more.
+        let mut before = usize::MAX;
+        while client.unsent() < before {
+            before = client.unsent();
+            fixture.settle();
+            client.push();
+        }
+        assert!(
+            client.unsent() > 0,
+            "the server keeps without bound what its client does not read"
+        );
+        let waiting = fixture.buffered(id);
+        assert!(waiting <= BUFFER + (64 << 10) + SIZE, "{waiting} bytes wait");
+        assert!(fixture.stats().reading_paused > 0);
+        // Others are served meanwhile.
+        let mut other = fixture.open("/echo");
+        fixture.exchange(&mut other, b"hello");
+        for expected in 0..COUNT {
+            assert_eq!(number(&fixture.frame(&mut client)), expected);
+        }
+        assert_eq!(
+            (fixture.stats().dropped, fixture.stats().evicted, fixture.log.refused.get()),
+            (0, 0, 0),
+            "{policy:?}"
+        );
+    }
+}
+
+#[test]
+fn a_receiver_that_takes_nothing_is_ended_by_the_write_stall_timeout() {
+    let mut options = with(SlowConsumerPolicy::DropNewest);
+    options.write_stall_timeout = Some(Duration::from_secs(10));
+    let mut fixture = Fixture::new(&options);
+    let client = RawClient::with_small_window(fixture.address);
+    let mut client = fixture.handshake(client, "/echo");
+    for number in 0..2048 {
+        client.send_frame(BINARY, numbered(number));
+    }
+    let mut witness = fixture.open("/echo");
+    fixture.until("the server is held back", |fixture| {
+        (fixture.stats().reading_paused > 0).then_some(())
+    });
+    fixture.settle();
+    fixture.advance_time(Duration::from_secs(9));
+    assert_eq!(fixture.log.closed(), []);
+    fixture.advance_time(Duration::from_secs(2));
+    assert_eq!(fixture.log.closed(), [CloseReason::WriteStall]);
+    fixture.exchange(&mut witness, b"still here");
+    drop((client, witness));
+    fixture.expect_empty();
+}
+
+#[test]
+fn a_receiver_that_takes_a_little_now_and_then_is_not_stalled() {
+    let mut options = with(SlowConsumerPolicy::DropNewest);
+    options.write_stall_timeout = Some(Duration::from_secs(10));
+    let mut fixture = Fixture::new(&options);
+    let client = RawClient::with_small_window(fixture.address);
+    let mut client = fixture.handshake(client, "/echo");
+    for number in 0..1024 {
+        client.send_frame(BINARY, numbered(number));
+    }
+    let mut next = 0;
+    while next < 1024 {
+        // What a socket buffer takes at a time is more than one message.
+        for _ in 0..64.min(1024 - next) {
+            assert_eq!(number(&fixture.frame(&mut client)), next);
+            next += 1;
+        }
+        fixture.settle();
+        fixture.advance_time(Duration::from_secs(6));
+    }
+    assert_eq!(fixture.log.closed(), []);
+}
+
+#[test]
+fn a_slow_receiver_that_leaves_takes_what_waits_for_it_along() {
+    for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
+        let mut slow_reader = SlowReader::new(policy);
+        slow_reader.say_until(|fixture| fixture.stats().dropped >= 10);
+        slow_reader.slow.reset();
+        slow_reader.fixture.until_connections(2);
+        let dropped = slow_reader.fixture.stats().dropped;
+        for _ in 0..10 {
+            slow_reader.speaker.send_frame(BINARY, numbered(slow_reader.said));
+            assert_eq!(
+                number(&slow_reader.fixture.frame(&mut slow_reader.reader)),
+                slow_reader.said
+            );
+            slow_reader.said += 1;
+        }
+        assert_eq!(slow_reader.fixture.stats().dropped, dropped);
+        drop((slow_reader.speaker, slow_reader.reader));
+        slow_reader.fixture.expect_empty();
+    }
+}
+
+#[test]
+fn answers_that_are_longer_than_their_questions_are_bounded_and_none_is_lost() {
+    const COUNT: u64 = 2000;
+    for policy in
+        [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict]
+    {
+        let mut fixture = Fixture::new(&with(policy));
+        let client = RawClient::with_small_window(fixture.address);
+        let mut client = fixture.handshake(client, "/amplify");
+        let id = fixture.last_opened();
+        // All of it comes at once, and is answered as the peer reads.
+        for number in 0..COUNT {
+            client.send_frame(BINARY, number.to_be_bytes());
+        }
+        fixture.until("the server is held back", |fixture| {
+            (fixture.stats().reading_paused > 0).then_some(())
+        });
+        fixture.settle();
+        let waiting = fixture.buffered(id);
+        assert!(waiting <= BUFFER + 8 * AMPLIFIED, "{waiting} bytes wait");
+        let mut other = fixture.open("/amplify");
+        other.send_frame(BINARY, [1; 8]);
+        assert!(fixture.frame(&mut other).payload == [1; 8 * AMPLIFIED]);
+        for number in 0..COUNT {
+            let frame = fixture.frame(&mut client);
+            assert!(
+                frame.payload == number.to_be_bytes().repeat(AMPLIFIED),
+                "{policy:?}: answer {number}"
+            );
+        }
+        assert_eq!(
+            (fixture.stats().dropped, fixture.stats().evicted, fixture.log.refused.get()),
+            (0, 0, 0),
+            "{policy:?}"
+        );
+    }
+}
+
+#[test]
+fn drop_oldest_keeps_the_order_for_a_receiver_that_reads_a_little_now_and_then() {
+    let mut slow_reader = SlowReader::new(SlowConsumerPolicy::DropOldest);
+    slow_reader.say_until(|fixture| fixture.stats().dropped >= 10);
+    let mut heard = Vec::new();
+    for round in 0..300 {
+        for _ in 0..round % 5 {
+            heard.push(number(&slow_reader.fixture.frame(&mut slow_reader.slow)));
+        }
+        slow_reader.say();
+    }
+    heard.extend(slow_reader.catch_up(slow_reader.said - 1));
+    assert!(heard.is_sorted_by(|one, next| one < next), "{heard:?}");
+    assert_eq!(
+        heard.len() as u64 + slow_reader.fixture.stats().dropped,
+        slow_reader.said,
+        "each was heard or is counted as dropped"
+    );
+}
+
+/// A scene where the kernel's buffers are full, and next to nothing waits here.
+fn barely_slow() -> SlowReader {
+    let mut slow_reader = SlowReader::new(SlowConsumerPolicy::DropOldest);
+    while slow_reader.waiting() == 0 {
+        slow_reader.say();
+    }
+    assert!(slow_reader.waiting() <= SIZE + 8);
+    slow_reader
+}
+
+#[test]
+fn drop_oldest_brings_a_large_message_that_finds_little_before_it() {
+    let mut slow_reader = barely_slow();
+    slow_reader.speaker.send_frame(BINARY, vec![7; BUFFER / 2]);
+    assert_eq!(slow_reader.fixture.frame(&mut slow_reader.reader).payload.len(), BUFFER / 2);
+    assert_eq!(
+        slow_reader.catch_up(slow_reader.said - 1),
+        (0..slow_reader.said).collect::<Vec<_>>()
+    );
+    assert!(slow_reader.fixture.frame(&mut slow_reader.slow).payload == [7; BUFFER / 2]);
+    assert_eq!(slow_reader.fixture.stats().dropped, 0);
+}
+
+#[test]
+fn drop_oldest_lets_no_small_message_overtake_a_large_one() {
+    let mut slow_reader = barely_slow();
+    // In the stream there is no room for the first, but for the second.
+    slow_reader
+        .speaker
+        .send(&[masked(BINARY, &[7; BUFFER / 2]), masked(BINARY, b"small")].concat());
+    assert_eq!(slow_reader.fixture.frame(&mut slow_reader.reader).payload.len(), BUFFER / 2);
+    assert_eq!(slow_reader.fixture.frame(&mut slow_reader.reader).payload, b"small");
+    assert_eq!(
+        slow_reader.catch_up(slow_reader.said - 1),
+        (0..slow_reader.said).collect::<Vec<_>>()
+    );
+    assert!(slow_reader.fixture.frame(&mut slow_reader.slow).payload == [7; BUFFER / 2]);
+    assert_eq!(slow_reader.fixture.frame(&mut slow_reader.slow).payload, b"small");
+    slow_reader.say();
+    assert_eq!(slow_reader.catch_up(slow_reader.said - 1), [slow_reader.said - 1]);
+    assert_eq!(slow_reader.fixture.stats().dropped, 0);
+}
+
+#[test]
+fn what_was_held_back_of_one_that_has_left_is_nobody_elses() {
+    let mut fixture = Fixture::new(&with(SlowConsumerPolicy::DropNewest));
+    // Each has the place of the one before.
+    for round in 0..3_u8 {
+        let client = RawClient::with_small_window(fixture.address);
+        let mut client = fixture.handshake(client, "/amplify");
+        let paused = fixture.stats().reading_paused;
+        for number in 0..2000_u16 {
+            client.send_frame(BINARY, [&[round; 6][..], &number.to_be_bytes()].concat());
+        }
+        fixture.until("the server is held back", |fixture| {
+            (fixture.stats().reading_paused > paused).then_some(())
+        });
+        fixture.settle();
+        if round == 1 {
+            for number in 0..2000_u16 {
+                let expected = [&[round; 6][..], &number.to_be_bytes()].concat().repeat(AMPLIFIED);
+                assert!(fixture.frame(&mut client).payload == expected, "answer {number}");
+            }
+        }
+        client.reset();
+        fixture.until_connections(0);
+    }
+    fixture.expect_empty();
+}

@@ -1,0 +1,359 @@
+//! Receivers that do not read: what they get, and what becomes of the rest.
+
+use windlass_server::{SendError, SlowConsumerPolicy};
+
+use crate::fixture::{Client, ClientEvent, Fixture, TestHandler};
+
+const LEN: usize = 64 << 10;
+
+fn fixture(slow: SlowConsumerPolicy) -> (Fixture, Client) {
+    let mut fixture = Fixture::with(TestHandler::on_message(|_, _, _| {}), |options| {
+        options.slow = slow;
+        options.receiver_buffer_max = 4 * LEN;
+    });
+    let client = fixture.connect("/");
+    let id = fixture.ids()[0];
+    fixture.with_hub(move |hub| assert!(hub.subscribe(id, "t")));
+    (fixture, client)
+}
+
+fn message(number: u32) -> Vec<u8> {
+    let mut bytes = vec![number as u8; LEN];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+/// Publishes until so many were dropped, and says how many were published.
+fn publish_until_dropped(fixture: &mut Fixture, count: u64) -> u32 {
+    for number in 0.. {
+        fixture.with_hub(move |hub| hub.publish("t", &message(number)[..]));
+        fixture.settle();
+        if fixture.service.stats().dropped >= count {
+            return number + 1;
+        }
+        assert!(number < 10_000, "nothing is ever dropped");
+    }
+    unreachable!()
+}
+
+/// The numbers of the messages that a client gets until nothing more comes.
+fn numbers(fixture: &mut Fixture, client: &mut Client) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    let mut quiet = 0;
+    while quiet < 200 {
+        fixture.turn();
+        match client.poll() {
+            Some(ClientEvent::Binary(bytes)) => {
+                let number = u32::from_be_bytes(*bytes.first_chunk().unwrap());
+                assert_eq!(bytes, message(number), "no message is torn");
+                numbers.push(number);
+                quiet = 0;
+            }
+            None => quiet += 1,
+            Some(other) => panic!("{other:?}"),
+        }
+    }
+    numbers
+}
+
+#[test]
+fn the_newest_are_dropped_and_the_oldest_arrive() {
+    let (mut fixture, mut client) = fixture(SlowConsumerPolicy::DropNewest);
+    let id = fixture.ids()[0];
+    let published = publish_until_dropped(&mut fixture, 10);
+    assert_eq!(fixture.with_hub(move |hub| hub.send(id, &message(0)[..])), Err(SendError::Full));
+    let stats = fixture.service.stats();
+    assert_eq!(stats.dropped, 11);
+    assert_eq!(stats.messages_sent, u64::from(published) - 10);
+    assert!(fixture.with_hub(move |hub| hub.buffered(id)) <= 5 * LEN);
+    let received = numbers(&mut fixture, &mut client);
+    assert_eq!(received, (0..published - 10).collect::<Vec<_>>());
+    // Who reads again is sent again.
+    fixture.with_hub(|hub| hub.publish("t", &message(77)[..]));
+    assert_eq!(numbers(&mut fixture, &mut client), [77]);
+}
+
+#[test]
+fn the_oldest_make_way_and_the_newest_arrive() {
+    let (mut fixture, mut client) = fixture(SlowConsumerPolicy::DropOldest);
+    let id = fixture.ids()[0];
+    let published = publish_until_dropped(&mut fixture, 50);
+    assert_eq!(fixture.with_hub(move |hub| hub.send(id, &message(published)[..])), Ok(()));
+    assert!(fixture.with_hub(move |hub| hub.buffered(id)) <= 6 * LEN);
+    let received = numbers(&mut fixture, &mut client);
+    assert!(received.is_sorted());
+    assert_eq!(received.last(), Some(&published), "the last one was not dropped");
+    assert_eq!(received[0], 0);
+    let stats = fixture.service.stats();
+    assert_eq!(
+        u64::from(published) + 1 - stats.dropped,
+        received.len() as u64,
+        "each is sent or counted"
+    );
+    assert_eq!(stats.messages_sent, received.len() as u64);
+    // Nothing is left at the side, and the short way is open again.
+    fixture.with_hub(|hub| hub.publish("t", &message(77)[..]));
+    assert_eq!(numbers(&mut fixture, &mut client), [77]);
+    assert_eq!(fixture.with_hub(move |hub| hub.buffered(id)), 0);
+}
+
+#[test]
+fn who_must_not_miss_anything_is_sent_away() {
+    let (mut fixture, mut client) = fixture(SlowConsumerPolicy::Evict);
+    let mut other = fixture.connect("/other");
+    let ids = fixture.ids();
+    fixture.with_hub(move |hub| assert!(hub.subscribe(ids[1], "u")));
+    let published = publish_until_dropped(&mut fixture, 1);
+    let id = fixture.ids()[0];
+    fixture.until_event("close / Evicted");
+    assert_eq!(fixture.with_hub(move |hub| hub.send(id, "x")), Err(SendError::Closed));
+    assert_eq!(fixture.with_hub(|hub| hub.publish("t", "x")), 0);
+    fixture.with_hub(|hub| hub.publish("u", "others are served"));
+    assert_eq!(fixture.next_event(&mut other), ClientEvent::Text("others are served".into()));
+    assert_eq!(fixture.service.stats().evicted, 1);
+    let mut count = 0;
+    let end = loop {
+        match fixture.next_event(&mut client) {
+            ClientEvent::Binary(_) => count += 1,
+            other => break other,
+        }
+    };
+    assert!(count < published);
+    assert!(matches!(end, ClientEvent::End(Some(_))), "{end:?}");
+}
+
+/// A message of `receiver_buffer_max` with its header is the longest that is taken (issue 13).
+#[test]
+fn a_frame_that_does_not_fit_is_refused_even_when_nothing_waits() {
+    for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
+        let (mut fixture, mut client) = fixture(slow);
+        let id = fixture.ids()[0];
+        fixture.with_hub(move |hub| {
+            assert_eq!(hub.send(id, &vec![3; 4 * LEN - 9][..]), Err(SendError::Full));
+            assert_eq!(hub.publish("t", &vec![3; 100 * LEN][..]), 1);
+        });
+        fixture.settle();
+        assert_eq!(
+            (fixture.service.stats().dropped, fixture.with_hub(move |hub| hub.buffered(id))),
+            (2, 0),
+            "{slow:?}"
+        );
+        fixture.with_hub(move |hub| hub.send(id, &vec![4; 4 * LEN - 10][..])).unwrap();
+        assert_eq!(fixture.next_event(&mut client), ClientEvent::Binary(vec![4; 4 * LEN - 10]));
+        fixture.with_hub(|hub| hub.publish("t", &vec![5; 4 * LEN - 10][..]));
+        assert_eq!(fixture.next_event(&mut client), ClientEvent::Binary(vec![5; 4 * LEN - 10]));
+        assert_eq!(fixture.service.stats().dropped, 2);
+    }
+}
+
+#[test]
+fn a_frame_that_does_not_fit_evicts_where_nothing_may_be_missed() {
+    let (mut fixture, mut client) = fixture(SlowConsumerPolicy::Evict);
+    let id = fixture.ids()[0];
+    assert_eq!(
+        fixture.with_hub(move |hub| hub.send(id, &vec![3; 4 * LEN][..])),
+        Err(SendError::Full)
+    );
+    fixture.until_event("close / Evicted");
+    assert!(matches!(fixture.next_event(&mut client), ClientEvent::End(_)));
+    assert_eq!(fixture.service.stats().evicted, 1);
+}
+
+/// What a connection sends itself is refused, too: nothing is slow, so it is not evicted.
+#[test]
+fn a_connections_own_message_that_does_not_fit_is_refused() {
+    for slow in
+        [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict]
+    {
+        let handler = TestHandler::on_message(|connection, _, _| {
+            assert_eq!(connection.send(&vec![1; 4 * LEN][..]), Err(SendError::Full));
+            connection.send("and goes on").unwrap();
+        });
+        let mut fixture = Fixture::with(handler, |options| {
+            options.slow = slow;
+            options.receiver_buffer_max = 4 * LEN;
+        });
+        let mut client = fixture.connect("/");
+        client.send("go");
+        assert_eq!(
+            fixture.next_event(&mut client),
+            ClientEvent::Text("and goes on".into()),
+            "{slow:?}"
+        );
+    }
+}
+
+#[test]
+fn a_buffer_that_cannot_hold_the_longest_message_is_refused_at_start() {
+    let mut options = windlass_server::Options::new();
+    options.limits.message_max = 5000;
+    options.receiver_buffer_max = 5009;
+    let mut reactor =
+        windlass::Reactor::builder().backend(crate::backend::chosen()).build().unwrap();
+    let error = windlass_server::Service::new(TestHandler::echo(), &options, &mut reactor)
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    let text = error.to_string();
+    assert!(
+        text.contains("receiver_buffer_max") && text.contains("5009") && text.contains("5010"),
+        "{text}"
+    );
+    let address = "127.0.0.1:0".parse().unwrap();
+    let error = windlass_server::Server::new(options.clone(), |_| TestHandler::echo())
+        .listen(address)
+        .start()
+        .map(drop);
+    assert_eq!(error.unwrap_err().to_string(), text);
+    options.receiver_buffer_max = 5010;
+    windlass_server::Service::new(TestHandler::echo(), &options, &mut reactor).unwrap();
+}
+
+/// Messages at the side of one whose output is below its marks: their turn comes by an event, not
+/// by looking again and again.
+#[test]
+fn what_waits_at_the_side_does_not_keep_the_loop_awake() {
+    let mut fixture = Fixture::with(TestHandler::echo(), |options| {
+        options.slow = SlowConsumerPolicy::DropOldest;
+        options.receiver_buffer_max = 8 * LEN;
+        options.limits.message_max = LEN;
+    });
+    let mut client = fixture.connect("/");
+    let id = fixture.ids()[0];
+    // Until something waits that is more than the low watermark and less than the high one.
+    let (mut sent, large) = (0, vec![7; 3 * LEN]);
+    while fixture.with_hub(move |hub| hub.buffered(id)) < 2 * LEN {
+        fixture.with_hub(move |hub| hub.send(id, &message(sent)[..])).unwrap();
+        fixture.settle();
+        sent += 1;
+    }
+    let expected = large.clone();
+    fixture.with_hub(move |hub| hub.send(id, &large[..])).unwrap();
+    fixture.settle();
+    let before = fixture.reactor.stats().events;
+    for _ in 0..100 {
+        fixture.turn();
+    }
+    let events = fixture.reactor.stats().events - before;
+    assert!(events < 10, "{events} events, and nothing happens");
+    for number in 0..sent {
+        assert_eq!(fixture.next_event(&mut client), ClientEvent::Binary(message(number)));
+    }
+    assert_eq!(fixture.next_event(&mut client), ClientEvent::Binary(expected));
+    assert_eq!(fixture.service.stats().dropped, 0);
+}
+
+/// A receiver that does not read holds no more than its buffer, whatever its own echoes and others'
+/// messages come to.
+#[test]
+fn what_waits_never_passes_the_buffer() {
+    const MAX: usize = 64 << 10;
+    for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
+        let mut fixture = Fixture::with(TestHandler::echo(), |options| {
+            options.slow = slow;
+            options.receiver_buffer_max = MAX;
+            options.limits.message_max = 40 << 10;
+        });
+        let mut client = fixture.connect("/");
+        let id = fixture.ids()[0];
+        fixture.with_hub(move |hub| assert!(hub.subscribe(id, "t")));
+        let frame = client.frame(&vec![9; 40 << 10][..]);
+        let mut unsent = Vec::new();
+        for round in 0..3000_usize {
+            if unsent.is_empty() {
+                unsent.clone_from(&frame);
+            }
+            if let Ok(count) = std::io::Write::write(&mut client.socket, &unsent) {
+                unsent.drain(..count);
+            }
+            fixture.with_hub(move |hub| {
+                let message = vec![round as u8; (round * 977) % (40 << 10)];
+                let _ = hub.send(id, &message[..]);
+                hub.publish("t", &message[..]);
+                hub.publish("t", &message[..]);
+                let waiting = hub.buffered(id);
+                assert!(waiting <= MAX, "{slow:?}, round {round}: {waiting} bytes wait");
+            });
+            let waiting = fixture.with_hub(move |hub| hub.buffered(id));
+            assert!(waiting <= MAX, "{slow:?}, round {round}: {waiting} bytes wait after the turn");
+        }
+        assert!(fixture.service.stats().dropped > 100, "{slow:?}: it was full");
+    }
+}
+
+#[test]
+fn a_handler_that_sends_too_much_is_refused() {
+    let handler = TestHandler::on_message(|connection, _, _| {
+        let mut sent = 0;
+        let refusal = loop {
+            match connection.send(&message(sent)[..]) {
+                Ok(()) => sent += 1,
+                Err(refusal) => break refusal,
+            }
+            assert!(sent < 100, "it is never refused");
+        };
+        assert_eq!((refusal, sent), (SendError::Full, 4));
+        // Short ones still fit.
+        connection.ping(b"still here").unwrap();
+    });
+    let mut fixture = Fixture::with(handler, |options| options.receiver_buffer_max = 4 * LEN + 100);
+    let mut client = fixture.connect("/");
+    client.send("go");
+    for number in 0..4 {
+        assert_eq!(fixture.next_event(&mut client), ClientEvent::Binary(message(number)));
+    }
+    assert_eq!(fixture.next_event(&mut client), ClientEvent::Ping(b"still here".to_vec()));
+}
+
+#[test]
+fn what_was_read_waits_when_its_answers_do() {
+    // Many short messages in one read, each with a long answer, for a client that does not read.
+    let handler = TestHandler::on_message(|connection, data, _| {
+        let number: u32 = data.path.parse().unwrap();
+        data.path = (number + 1).to_string();
+        let _ = connection.send(&message(number)[..]);
+    })
+    .on_upgrade(|_| {
+        Ok(windlass_server::http::Accept::new(crate::fixture::ConnData {
+            path: "0".into(),
+            on_drop: None,
+        }))
+    });
+    let mut fixture = Fixture::with(handler, |options| options.receiver_buffer_max = 16 << 20);
+    let mut client = fixture.connect("/");
+    let frames: Vec<u8> = (0..1000).flat_map(|_| client.frame("x")).collect();
+    client.write(&frames);
+    fixture.settle();
+    let asked = fixture.service.stats().messages_received;
+    let received = numbers(&mut fixture, &mut client);
+    assert_eq!(received, (0..1000).collect::<Vec<_>>());
+    assert!(asked < 1000, "all was answered at once");
+    assert_eq!(fixture.service.stats().dropped, 0);
+}
+
+#[test]
+fn nothing_overtakes_what_waits_at_the_side() {
+    let (mut fixture, mut client) = fixture(SlowConsumerPolicy::DropOldest);
+    let id = fixture.ids()[0];
+    let mut published = publish_until_dropped(&mut fixture, 10);
+    let mut received = Vec::new();
+    // The client stops and goes on, and in every turn something is sent: also in those in which
+    // there is room in the stream while messages still wait beside it.
+    for round in 0..600 {
+        let number = published;
+        published += 1;
+        fixture.with_hub(move |hub| match number % 2 {
+            0 => _ = hub.publish("t", &message(number)[..]),
+            _ => hub.send(id, &message(number)[..]).unwrap(),
+        });
+        if round % 60 > 40 {
+            while let Some(ClientEvent::Binary(bytes)) = client.poll() {
+                received.push(u32::from_be_bytes(*bytes.first_chunk().unwrap()));
+            }
+        }
+    }
+    received.extend(numbers(&mut fixture, &mut client));
+    assert!(received.is_sorted(), "{received:?}");
+    assert_eq!(received.last(), Some(&(published - 1)));
+    assert_eq!(u64::from(published) - fixture.service.stats().dropped, received.len() as u64);
+}
