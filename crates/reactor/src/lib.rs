@@ -46,70 +46,54 @@ compile_error!("windlass is for Linux: it is made of epoll, eventfd, timerfd and
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("windlass is for 64-bit targets: an event carries a pointer in 64 bits");
 
-mod arena;
+mod api;
 mod backend;
-mod batch;
-mod builder;
 mod cell;
-mod clock;
-mod config;
-mod dispatch;
-mod embed;
 mod error;
-mod event;
-mod generations;
 mod group;
-mod groups;
-mod handler_fn;
-mod hook;
-mod inflight;
-mod inline_closure;
-mod interest;
-#[cfg(feature = "mock")]
-mod mock;
-mod reactor;
-mod reclaim;
-mod registration;
 mod registry;
 mod remote;
+mod runtime;
 mod signal;
-mod stats;
-mod stop;
 pub mod stream;
-mod thread_bound;
-mod timer;
-mod turn;
-mod unwind_safe_drop;
-mod wheel;
+mod time;
+mod util;
 
 #[doc = include_str!("../../../docs/technical.md")]
 pub mod technical {}
 
+#[cfg(feature = "mock")]
+pub use api::mock::{MockReactor, mock_turn};
+pub use api::{
+    event::Event,
+    handler_fn::{HandlerFn, MemberFn, MemberTimerFn, TimerFn},
+    interest::{Interest, Ready, interest},
+    registration::{Registrar, Registration, WithFd, WithHandler},
+    stats::Stats,
+    turn::{ReactorOps, Subscriber, Turn},
+};
 #[doc(hidden)]
 pub use backend::RingFeatures;
 pub use backend::{Backend, RingError, RingFeature};
-pub use builder::{Registrar, Registration, WithFd, WithHandler};
 pub use cell::Subscription;
-pub use clock::Clock;
-pub use config::Builder;
-pub use embed::{EmbedError, Embedded};
 pub use error::{
     AddError, AddReason, BuildError, Capacity, DeferError, Errno, HookError, ModifyError, NotFound,
     TakeError, TimerError, TimerReason, UnknownBackend,
 };
-pub use event::Event;
 pub use group::{ErasedGroup, Group, GroupError, GroupKey, GroupReason, GroupState, Registered};
-pub use handler_fn::{HandlerFn, MemberFn, MemberTimerFn, TimerFn};
-pub use hook::{HOOKS_MAX, HookKey};
-pub use interest::{Interest, Ready, interest};
-#[cfg(feature = "mock")]
-pub use mock::{MockReactor, mock_turn};
-pub use reactor::Reactor;
-use reactor::pending_work;
-pub use registry::Key;
-pub use remote::{CallError, CallFuture, PostError, PostReason, Remote, RemoteAddError};
+pub use registry::table::Key;
+pub use remote::{
+    CallError, CallFuture, PostError, PostReason, Remote, RemoteAddError, stop::Stop,
+};
+use runtime::reactor::pending_work;
+pub use runtime::{
+    builder::Builder,
+    embed::{EmbedError, Embedded},
+    hook::{HOOKS_MAX, HookKey},
+    reactor::Reactor,
+};
 pub use signal::{Received, Signal, SignalSet};
-pub use stats::Stats;
-pub use stop::Stop;
-pub use timer::{Deferred, Schedule, Tick, Timer};
-pub use turn::{ReactorOps, Subscriber, Turn};
+pub use time::{
+    clock::Clock,
+    timers::{Deferred, Schedule, Tick, Timer},
+};

@@ -15,7 +15,7 @@ use rustix::{
 };
 
 use super::{fork::ForkGuard, last_errno, next_serial};
-use crate::batch::RawEvent;
+use crate::backend::batch::RawEvent;
 
 /// Set if the tests force the path for kernels before 5.11.
 const FORCE_EPOLL_WAIT: bool = cfg!(windlass_force_epoll_wait);

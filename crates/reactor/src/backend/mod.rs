@@ -12,8 +12,11 @@ use core::{
 
 use rustix::{io::Errno, time::Timespec};
 
-use crate::{BuildError, Interest, Reactor, UnknownBackend, batch::RawEvent, cell::CellPtr};
+use crate::{
+    BuildError, Interest, Reactor, UnknownBackend, backend::batch::RawEvent, cell::CellPtr,
+};
 
+pub(crate) mod batch;
 #[cfg_attr(miri, path = "under_miri.rs")]
 mod epoll;
 #[cfg_attr(miri, path = "fork_under_miri.rs")]

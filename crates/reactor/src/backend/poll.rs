@@ -27,9 +27,8 @@ use rustix::{
 use super::last_errno;
 use crate::{
     Interest,
-    backend::fork::ForkGuard,
-    batch::RawEvent,
-    interest::{ERR, ET, HUP, IN, ONESHOT, OUT, PRI, RDHUP},
+    api::interest::{ERR, ET, HUP, IN, ONESHOT, OUT, PRI, RDHUP},
+    backend::{batch::RawEvent, fork::ForkGuard},
 };
 
 /// The conditions that can be requested and reported. poll(2) and epoll(7) use the same bits for

@@ -25,7 +25,7 @@ use rustix::{
     time::Timespec,
 };
 
-use crate::batch::RawEvent;
+use crate::backend::batch::RawEvent;
 
 const KNOWN: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)

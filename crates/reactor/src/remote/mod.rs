@@ -6,6 +6,7 @@
 mod call;
 mod error;
 mod future;
+pub(crate) mod stop;
 
 use core::{fmt, marker::PhantomData};
 use std::{
@@ -20,7 +21,9 @@ use windlass_flow::{
     Bounds, Latch, Mailbox, PushError, PushReason, Sender, mailbox, panics::Panics,
 };
 
-use crate::{AddError, Key, Reactor, Stop, Subscriber, Turn, inline_closure::Posted, pending_work};
+use crate::{
+    AddError, Key, Reactor, Stop, Subscriber, Turn, api::inline_closure::Posted, pending_work,
+};
 use call::{Call, Job, Place, harmless};
 
 /// A handle to a reactor for other threads. `Clone`, `Send` and `Sync`; all clones share one queue.

@@ -46,37 +46,27 @@
 //!   service manager has opened.
 //! - [`Stream`] is the handle to an open stream, in its own callbacks and elsewhere by its key.
 
-mod accept;
-mod address;
-mod books;
-mod connector;
-mod driver;
-mod handler;
-mod inherited;
-mod ledger;
-mod limit;
-mod listener;
-mod options;
-mod output;
-mod ring;
+mod api;
+mod io;
+mod listen;
 mod shared;
 mod state;
-#[allow(clippy::module_inception, reason = "the type that the module is about")]
-mod stream;
 mod timeouts;
-mod workers;
 
-pub use accept::Listening;
-pub use address::{Address, Peer};
-pub use connector::Connector;
-pub use handler::{CloseReason, Input, SendError, StreamHandler, Timeout};
-pub use inherited::{Inherited, InheritedError, inherited_sockets};
-pub use limit::StreamLimit;
-pub use listener::{ListenOptions, Listener, ListenerKey, ListenerRegistration};
-pub use options::{StreamOptions, StreamRegistration, StreamWithFd};
+pub use api::{
+    address::{Address, Peer},
+    connector::Connector,
+    handler::{CloseReason, Input, SendError, StreamHandler, Timeout},
+    options::{StreamOptions, StreamRegistration, StreamWithFd},
+    stream::Stream,
+};
+pub use listen::{
+    accept::Listening,
+    inherited::{Inherited, InheritedError, inherited_sockets},
+    limit::StreamLimit,
+    listener::{ListenOptions, Listener, ListenerKey, ListenerRegistration},
+    workers::{RunningWorkers, WORKERS_MAX, Worker, Workers},
+};
 pub use shared::Shared;
-pub use stream::Stream;
-pub use timeouts::GRANULE;
-pub use workers::{RunningWorkers, WORKERS_MAX, Worker, Workers};
-
 pub(crate) use state::Streams;
+pub use timeouts::GRANULE;

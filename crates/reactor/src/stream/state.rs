@@ -7,13 +7,20 @@ use std::{
     rc::Rc,
 };
 
-use super::{
-    CloseReason, StreamOptions,
-    accept::ListenerBook,
-    ledger::{Ledger, Undelivered},
-    output::Output,
+use super::{CloseReason, StreamOptions};
+use crate::{
+    Errno, Key,
+    backend::fork::ForkGuard,
+    stream::{
+        io::{
+            ledger::{Ledger, Undelivered},
+            output::Output,
+        },
+        listen::accept::ListenerBook,
+    },
+    time::wheel::Wheel,
+    util::arena::Arena,
 };
-use crate::{Errno, Key, arena::Arena, backend::fork::ForkGuard, wheel::Wheel};
 
 /// The maximum number of bytes per receive.
 pub(super) const SCRATCH_LEN: usize = 64 << 10;

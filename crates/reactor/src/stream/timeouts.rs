@@ -16,7 +16,10 @@ use super::{
     state::{Core, Flags},
 };
 use crate::{
-    Reactor, Tick, Turn, cell::NO_GROUP, clock::nanoseconds, pending_work, timer::TimerCall,
+    Reactor, Tick, Turn,
+    cell::NO_GROUP,
+    pending_work,
+    time::{clock::nanoseconds, timers::TimerCall},
 };
 
 /// How late a stream's timeout may be, in addition to the turn's own delay. It is never early by

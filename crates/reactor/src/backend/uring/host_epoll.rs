@@ -30,9 +30,8 @@ use rustix::{
 };
 
 use crate::{
-    backend::last_errno,
-    batch::RawEvent,
-    interest::{ET, IN, OUT, PRI},
+    api::interest::{ET, IN, OUT, PRI},
+    backend::{batch::RawEvent, last_errno},
 };
 
 /// The number of events that one call reads from the set; more need another call.

@@ -69,9 +69,9 @@ use wait_batch::WaitBatch;
 
 use crate::{
     Reactor,
+    api::interest::{ERR, HUP, IN, OUT, PRI, RDHUP},
     backend::{COMPLETION, fork::ForkGuard, next_serial},
     cell::{CellPtr, Flags},
-    interest::{ERR, HUP, IN, OUT, PRI, RDHUP},
 };
 
 type Cell = CellPtr<Reactor>;

@@ -20,9 +20,9 @@ use rustix::io::Errno;
 
 use super::{CONDITIONS, Cell, Completion, TO_ARM_KEPT, TO_ARM_SPARE, Uring, tag};
 use crate::{
+    api::interest::{ERR, ET, EXCLUSIVE, HUP, IN, ONESHOT, OUT, PRI},
     backend::pollable,
     cell::Flags,
-    interest::{ERR, ET, EXCLUSIVE, HUP, IN, ONESHOT, OUT, PRI},
 };
 
 /// An interest with one of these flags cannot be changed without a cancellation.

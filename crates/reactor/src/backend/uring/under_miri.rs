@@ -6,7 +6,7 @@ use std::{os::fd::BorrowedFd, sync::Arc};
 
 use rustix::{io::Errno, time::Timespec};
 
-use crate::{Reactor, batch::RawEvent, cell::CellPtr, stream::Shared};
+use crate::{Reactor, backend::batch::RawEvent, cell::CellPtr, stream::Shared};
 
 #[path = "features.rs"]
 mod features;

@@ -16,9 +16,9 @@ use rustix::{
 
 use super::{CONDITIONS, Cell, Completion, Uring, tag};
 use crate::{
-    batch::RawEvent,
+    api::interest::{ERR, HUP, PRI},
+    backend::batch::RawEvent,
     cell::Flags,
-    interest::{ERR, HUP, PRI},
 };
 
 /// The number of completions that the kernel delivers in one call (`IO_LOCAL_TW_DEFAULT_MAX`,

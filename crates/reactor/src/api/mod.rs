@@ -1,0 +1,11 @@
+//! The types that users name in their handlers: interest, event, turn, registration, timer.
+
+pub(crate) mod event;
+pub(crate) mod handler_fn;
+pub(crate) mod inline_closure;
+pub(crate) mod interest;
+#[cfg(feature = "mock")]
+pub(crate) mod mock;
+pub(crate) mod registration;
+pub(crate) mod stats;
+pub(crate) mod turn;

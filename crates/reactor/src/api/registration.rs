@@ -1,0 +1,209 @@
+//! The registration builder: `interest() → with_fd → with_handler → register_into`. The middle two
+//! may come in either order.
+
+use core::{any::Any, fmt, marker::PhantomData};
+use std::{
+    any::TypeId,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use crate::{
+    AddError, Event, Interest, Key, Reactor, Remote, RemoteAddError, Subscription, Turn,
+    api::{
+        handler_fn::HandlerFn,
+        turn::{ReactorOps, Subscriber, Token, add, sealed::Sealed},
+    },
+    util::unwind_safe_drop::UnwindSafeDrop,
+};
+
+/// An [`Interest`] with a descriptor, without a handler yet.
+pub struct WithFd<Fd> {
+    interest: Interest,
+    fd: Fd,
+}
+
+/// An [`Interest`] with a handler, without a descriptor yet.
+pub struct WithHandler<F> {
+    interest: Interest,
+    handler: F,
+}
+
+/// A descriptor, its handler and its interest, ready to be registered.
+///
+/// If registering fails, the error returns the registration. The caller can retry or take it apart.
+pub struct Registration<Fd, F> {
+    interest: Interest,
+    fd: UnwindSafeDrop<Fd>,
+    handler: UnwindSafeDrop<F>,
+}
+
+impl<Fd, F> Registration<Fd, F> {
+    const fn new(interest: Interest, fd: Fd, handler: F) -> Self {
+        Self { interest, fd: UnwindSafeDrop::new(fd), handler: UnwindSafeDrop::new(handler) }
+    }
+}
+
+impl Interest {
+    /// Sets the descriptor to wait for. The registration owns it and closes it when it is deleted.
+    pub const fn with_fd<Fd: AsFd + 'static>(self, fd: Fd) -> WithFd<Fd> {
+        WithFd { interest: self, fd }
+    }
+
+    /// Sets the handler: a function or closure that takes any ordered subset of `&mut Fd`,
+    /// [`Event`], [`Interest`] and [`Turn`].
+    pub const fn with_handler<F>(self, handler: F) -> WithHandler<F> {
+        WithHandler { interest: self, handler }
+    }
+}
+
+impl<Fd> WithFd<Fd> {
+    /// See [`Interest::with_handler`].
+    pub fn with_handler<F>(self, handler: F) -> Registration<Fd, F> {
+        Registration::new(self.interest, self.fd, handler)
+    }
+}
+
+impl<F> WithHandler<F> {
+    /// See [`Interest::with_fd`].
+    pub fn with_fd<Fd: AsFd + 'static>(self, fd: Fd) -> Registration<Fd, F> {
+        Registration::new(self.interest, fd, self.handler)
+    }
+}
+
+impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
+    /// Registers with a [`Reactor`], a [`Turn`], an [`Embedded`](crate::Embedded) reactor or a
+    /// mock. If registered through a turn, it does not fire in that turn (rule 9).
+    ///
+    /// # Errors
+    /// See [`AddReason`](crate::AddReason); the error returns the registration with its descriptor
+    /// open.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn register_into<G: Registrar, Args: 'static>(
+        self,
+        target: &mut G,
+    ) -> Result<Key, AddError<Self>>
+    where
+        F: HandlerFn<Fd, G::Ops, Args>,
+    {
+        let built = FdSubscriber::<Fd, F, Args>::new(self);
+        target.with_ops(Token(()), |ops| add(ops, built)).map_err(|e| e.map(FdSubscriber::unbuild))
+    }
+
+    /// Registers with a reactor on another thread and waits for the key. See [`Remote::add`].
+    ///
+    /// # Errors
+    /// See [`RemoteAddError`]; the error returns the registration with its descriptor open.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn register_remotely<Args: 'static>(
+        self,
+        remote: &Remote,
+    ) -> Result<Key, RemoteAddError<Self>>
+    where
+        Fd: Send,
+        F: HandlerFn<Fd, Reactor, Args> + Send,
+    {
+        remote.add(FdSubscriber::<Fd, F, Args>::new(self)).map_err(|e| e.map(FdSubscriber::unbuild))
+    }
+
+    /// Converts the registration into a type-erased subscriber.
+    pub fn into_subscription<R: ReactorOps, Args: 'static>(self) -> Subscription<R>
+    where
+        F: HandlerFn<Fd, R, Args>,
+    {
+        Subscription::new(FdSubscriber::<Fd, F, Args>::new(self))
+    }
+
+    /// Returns the interest, the descriptor and the handler.
+    pub fn into_parts(self) -> (Interest, Fd, F) {
+        (self.interest, self.fd.into_inner(), self.handler.into_inner())
+    }
+}
+
+macro_rules! opaque_debug {
+    ($($name:ident<$($p:ident),*>),*) => { $(
+        impl<$($p),*> fmt::Debug for $name<$($p),*> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).field("interest", &self.interest).finish_non_exhaustive()
+            }
+        }
+    )* }
+}
+opaque_debug!(WithFd<Fd>, WithHandler<F>, Registration<Fd, F>);
+
+/// A registration as a subscriber. `Args` names the handler's signature.
+struct FdSubscriber<Fd, F, Args> {
+    handler: UnwindSafeDrop<F>,
+    fd: UnwindSafeDrop<Fd>,
+    interest: Interest,
+    args: PhantomData<fn(Args)>,
+}
+
+impl<Fd, F, Args> FdSubscriber<Fd, F, Args> {
+    fn new(registration: Registration<Fd, F>) -> Self {
+        let Registration { interest, fd, handler } = registration;
+        Self { handler, fd, interest, args: PhantomData }
+    }
+
+    fn unbuild(self) -> Registration<Fd, F> {
+        Registration { interest: self.interest, fd: self.fd, handler: self.handler }
+    }
+}
+
+impl<R, Fd, F, Args> Subscriber<R> for FdSubscriber<Fd, F, Args>
+where
+    R: ReactorOps,
+    Fd: AsFd + 'static,
+    F: HandlerFn<Fd, R, Args>,
+    Args: 'static,
+{
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn interest(&self) -> Interest {
+        self.interest
+    }
+
+    #[inline(always)]
+    fn handle(&mut self, event: Event, turn: Turn<'_, R>) {
+        self.handler.call(&mut self.fd, event, turn);
+    }
+
+    fn fd_type(&self, _: Token) -> Option<TypeId> {
+        Some(TypeId::of::<Fd>())
+    }
+
+    fn into_fd(self: Box<Self>, _: Token) -> Option<Box<dyn Any>> {
+        let Self { handler, fd, .. } = *self;
+        // `fd` is a separate local here, so it is closed if this drop panics.
+        drop(handler);
+        Some(Box::new(fd.into_inner()))
+    }
+}
+
+/// A target for registrations: a reactor, a turn, an embedded reactor or a mock.
+pub trait Registrar: Sealed {
+    /// The underlying reactor type. Handlers receive a turn of it.
+    type Ops: ReactorOps;
+
+    /// Internal. Other crates cannot make a token, so no handler can reach its reactor (rule 4).
+    #[doc(hidden)]
+    fn with_ops<T>(&mut self, _: Token, run: impl FnOnce(&mut Self::Ops) -> T) -> T;
+}
+
+impl<R: ReactorOps> Sealed for Turn<'_, R> {}
+impl<R: ReactorOps> Registrar for Turn<'_, R> {
+    type Ops = R;
+
+    fn with_ops<T>(&mut self, _: Token, run: impl FnOnce(&mut R) -> T) -> T {
+        run(self.ops())
+    }
+}
+
+impl<R: ReactorOps> Registrar for R {
+    type Ops = R;
+
+    fn with_ops<T>(&mut self, _: Token, run: impl FnOnce(&mut R) -> T) -> T {
+        run(self)
+    }
+}

@@ -1,0 +1,446 @@
+//! The operations a handler may use: [`Turn`], and [`ReactorOps`], the trait that the reactor and
+//! its mock share.
+
+use core::{fmt, marker::PhantomData};
+use std::{
+    any::{Any, TypeId},
+    os::fd::BorrowedFd,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    AddError, DeferError, Event, GroupKey, Interest, Key, ModifyError, NotFound, Reactor, Stats,
+    Subscription, TimerError,
+    api::handler_fn::TimerFn,
+    group::{ErasedGroup, Group, GroupError, GroupState},
+    time::timers::{Deferred, Schedule, Timer, typed_timer_error},
+};
+
+/// Proof that a call comes from this crate. Other crates can neither name nor construct it.
+#[derive(Debug)]
+pub struct Token(pub(crate) ());
+
+/// A value that waits for a descriptor and handles its events.
+///
+/// Most subscribers are made by [`interest`](crate::interest())`().with_fd(..).with_handler(..)`.
+/// Implement the trait by hand if a type should be its own subscriber. Registration moves the value
+/// into a heap cell. It stays there until it is deleted or taken back.
+pub trait Subscriber<R: ReactorOps = Reactor>: Any {
+    /// The descriptor to wait for. Called once, at registration; later values are ignored (rule 6).
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// The initial interest. Called once, at registration; `modify` changes it later.
+    fn interest(&self) -> Interest;
+
+    /// Called when the descriptor is ready. Read until `WouldBlock` if the interest is
+    /// edge-triggered.
+    ///
+    /// A panic unwinds out of `run_once`. The reactor stays usable, and the next turn continues
+    /// with the rest of the batch (rule 8).
+    fn handle(&mut self, event: Event, turn: Turn<'_, R>);
+
+    #[doc(hidden)]
+    fn fd_type(&self, _: Token) -> Option<TypeId> {
+        None
+    }
+
+    #[doc(hidden)]
+    fn into_fd(self: Box<Self>, _: Token) -> Option<Box<dyn Any>> {
+        None
+    }
+}
+
+impl<R: ReactorOps> Subscriber<R> for Box<dyn Subscriber<R>> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        (**self).fd()
+    }
+
+    fn interest(&self) -> Interest {
+        (**self).interest()
+    }
+
+    fn handle(&mut self, event: Event, turn: Turn<'_, R>) {
+        (**self).handle(event, turn);
+    }
+
+    fn fd_type(&self, token: Token) -> Option<TypeId> {
+        (**self).fd_type(token)
+    }
+
+    fn into_fd(self: Box<Self>, token: Token) -> Option<Box<dyn Any>> {
+        (*self).into_fd(token)
+    }
+}
+
+pub(crate) mod sealed {
+    /// Restricts [`ReactorOps`](super::ReactorOps) to types of this crate.
+    pub trait Sealed {}
+}
+
+/// The operations that [`Reactor`] and its mock offer to handlers, with subscribers, timers and
+/// closures type-erased.
+///
+/// Write handlers for any `R: ReactorOps` (`turn: Turn<'_, impl ReactorOps>`), so that unit tests
+/// can run them with a mock. Handlers call the typed methods of [`Turn`] instead of these.
+pub trait ReactorOps: sealed::Sealed + Sized + 'static {
+    /// Registers an erased subscriber; see [`Turn::add`].
+    ///
+    /// # Errors
+    /// See [`AddReason`](crate::AddReason); the error returns the subscription.
+    fn add_cell(
+        &mut self,
+        subscription: Subscription<Self>,
+    ) -> Result<Key, AddError<Subscription<Self>>>;
+    /// See [`Turn::modify`].
+    ///
+    /// # Errors
+    /// See [`ModifyError`].
+    fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError>;
+    /// See [`Turn::rearm`].
+    ///
+    /// # Errors
+    /// See [`ModifyError`].
+    fn rearm(&mut self, key: Key) -> Result<(), ModifyError>;
+    /// See [`Turn::delete`].
+    ///
+    /// # Errors
+    /// [`NotFound`].
+    fn delete(&mut self, key: Key) -> Result<(), NotFound>;
+    /// Registers an erased group; see [`Group::register_into`].
+    ///
+    /// # Errors
+    /// See [`GroupError`]; the error returns the group.
+    fn add_group(
+        &mut self,
+        group: ErasedGroup<Self>,
+    ) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>>;
+    /// The erased state of a group; see [`Turn::group`].
+    fn group_state(&mut self, group: Key) -> Option<GroupState>;
+    /// See [`Turn::delete_group`].
+    ///
+    /// # Errors
+    /// [`NotFound`].
+    fn delete_group_erased(&mut self, group: Key) -> Result<(), NotFound>;
+    /// Starts an erased timer; see [`Turn::after`].
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the error returns the timer.
+    fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>>;
+    /// See [`Turn::cancel`].
+    ///
+    /// # Errors
+    /// [`NotFound`].
+    fn cancel(&mut self, key: Key) -> Result<(), NotFound>;
+    /// See [`Turn::reset`] and [`Turn::reset_at`].
+    ///
+    /// # Errors
+    /// [`NotFound`].
+    fn reset_timer(&mut self, key: Key, schedule: Schedule) -> Result<(), NotFound>;
+    /// Defers an erased closure; see [`Turn::defer`].
+    ///
+    /// # Errors
+    /// [`DeferError`]; the error returns the closure.
+    fn defer_boxed(&mut self, closure: Deferred<Self>) -> Result<(), DeferError<Deferred<Self>>>;
+    /// See [`Turn::stop`].
+    fn stop(&mut self);
+    /// See [`Turn::stats`].
+    fn stats(&self) -> Stats;
+    /// See [`Turn::now`].
+    fn now(&mut self) -> Instant;
+
+    #[doc(hidden)]
+    fn stale_entry_fired(&mut self, _: Token) {}
+}
+
+/// A handler's access to the reactor, valid for one call.
+///
+/// A turn gives no access to the [`Reactor`] itself, to its wait, or to the running value (rule 4).
+/// Calls that would run other callbacks queue them. There is one exception: if a handler deletes
+/// another subscriber, that subscriber's destructor runs at once (rule 13).
+///
+/// `!Send`, `!Sync`, not `Clone`. Write `Turn<'_>` in a function for real reactors only. Write
+/// `Turn<'_, impl ReactorOps>` in a function that a mock can test, and `Turn<'_, _>` in a closure.
+pub struct Turn<'a, R: ReactorOps = Reactor> {
+    reactor: &'a mut R,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl<R: ReactorOps> fmt::Debug for Turn<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").finish_non_exhaustive()
+    }
+}
+
+impl<'a, R: ReactorOps> Turn<'a, R> {
+    #[inline(always)]
+    pub(crate) fn new(reactor: &'a mut R) -> Self {
+        Self { reactor, not_send: PhantomData }
+    }
+
+    /// The reactor, for this crate.
+    pub(crate) fn ops(&mut self) -> &mut R {
+        self.reactor
+    }
+
+    /// Borrows the turn for a shorter time. For types that hold a turn and lend it.
+    #[must_use]
+    pub fn reborrow(&mut self) -> Turn<'_, R> {
+        Turn::new(self.reactor)
+    }
+
+    /// Registers a subscriber. It does not fire in the current turn (rule 9).
+    ///
+    /// # Errors
+    /// See [`AddReason`](crate::AddReason); the error returns the subscriber with its descriptor
+    /// open.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn add<S: Subscriber<R>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
+        add(self.reactor, subscriber)
+    }
+
+    /// Changes the interest of a registration. A handler may change its own.
+    ///
+    /// - Edge-triggered and one-shot interests reach the kernel at once. They re-arm the
+    ///   registration even if nothing else changes.
+    /// - Level-triggered changes of one turn are merged into one system call before the next wait.
+    ///   If the kernel rejects that call (for example, because the descriptor was closed
+    ///   meanwhile), the subscriber gets an event with the error condition.
+    /// - An empty interest ([`interest()`](crate::interest())) pauses a registration. It then
+    ///   reports an error or hang-up once, and nothing else.
+    ///
+    /// An event that was fetched before the change may still be delivered.
+    ///
+    /// # Errors
+    /// See [`ModifyError`]; the old interest stays in force.
+    pub fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError> {
+        self.reactor.modify(key, interest)
+    }
+
+    /// Re-arms a one-shot registration with its current interest.
+    ///
+    /// # Errors
+    /// See [`ModifyError`].
+    pub fn rearm(&mut self, key: Key) -> Result<(), ModifyError> {
+        self.reactor.rearm(key)
+    }
+
+    /// Deletes a registration. A handler may delete its own (`event.key()`). A deleted registration
+    /// does not fire again, even if an event was fetched already (rule 9).
+    ///
+    /// The destructor of another subscriber runs at once, and its panic propagates from this call.
+    /// The running subscriber's own destructor runs after its handler has returned. Until then its
+    /// descriptor number stays taken ([`AlreadyExists`](crate::AddReason::AlreadyExists)).
+    ///
+    /// # Errors
+    /// [`NotFound`] if the key does not name a descriptor's registration. A registration that was
+    /// found is deleted even if the kernel reports an error.
+    pub fn delete(&mut self, key: Key) -> Result<(), NotFound> {
+        self.reactor.delete(key)
+    }
+
+    /// Starts adding members to a registered group. Finish with [`Group::register_into`].
+    ///
+    /// # Errors
+    /// [`NotFound`] if the group no longer exists.
+    pub fn group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<Group<S, R>, NotFound> {
+        Group::joining(group, self.reactor)
+    }
+
+    /// Deletes a group with all its members. A running member and the state are dropped after the
+    /// member's handler has returned.
+    ///
+    /// # Errors
+    /// [`NotFound`] if the group no longer exists.
+    pub fn delete_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
+        self.reactor.delete_group_erased(group.key())
+    }
+
+    /// Calls a handler once, when `delay` has passed since [`now`](Self::now).
+    ///
+    /// A handler takes any ordered subset of [`Tick`](crate::Tick) and `Turn<'_, _>`. The
+    /// resolution is one nanosecond. A delay that does not fit into 64 bits of nanoseconds never
+    /// expires. The timer fires in the next turn at the earliest (rule 9), and only if that turn's
+    /// time is later than this turn's. A test with a stopped clock must advance it by at least one
+    /// nanosecond. The key stays valid until the handler has returned.
+    ///
+    /// A closure must name its parameter types here. For `|turn| ..` without types, use
+    /// [`after_with`](Self::after_with).
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn after<H: TimerFn<R, Args>, Args: 'static>(
+        &mut self,
+        delay: Duration,
+        handler: H,
+    ) -> Result<Key, TimerError<H>> {
+        start(self.reactor, Schedule::After(delay), handler)
+    }
+
+    /// [`after`](Self::after) for a closure that takes the turn, without naming its type.
+    ///
+    /// `after` accepts many kinds of handlers, so the compiler cannot infer the parameter type of
+    /// `|turn| ..`. Here it can.
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn after_with<F: FnMut(Turn<'_, R>) + 'static>(
+        &mut self,
+        delay: Duration,
+        closure: F,
+    ) -> Result<Key, TimerError<F>> {
+        start(self.reactor, Schedule::After(delay), closure)
+    }
+
+    /// Calls a handler once, at `deadline`, or in the next turn if `deadline` has passed. See
+    /// [`after`](Self::after).
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn at<H: TimerFn<R, Args>, Args: 'static>(
+        &mut self,
+        deadline: Instant,
+        handler: H,
+    ) -> Result<Key, TimerError<H>> {
+        start(self.reactor, Schedule::At(deadline), handler)
+    }
+
+    /// [`at`](Self::at) for a closure that takes the turn; see [`after_with`](Self::after_with).
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn at_with<F: FnMut(Turn<'_, R>) + 'static>(
+        &mut self,
+        deadline: Instant,
+        closure: F,
+    ) -> Result<Key, TimerError<F>> {
+        start(self.reactor, Schedule::At(deadline), closure)
+    }
+
+    /// Calls a handler every `period` until it is cancelled. It first fires after one period.
+    ///
+    /// A late firing does not shift the next deadline. Deadlines that were missed entirely do not
+    /// fire one by one; [`Tick::missed`](crate::Tick::missed) counts them.
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn every<H: TimerFn<R, Args>, Args: 'static>(
+        &mut self,
+        period: Duration,
+        handler: H,
+    ) -> Result<Key, TimerError<H>> {
+        start(self.reactor, Schedule::Every(period), handler)
+    }
+
+    /// [`every`](Self::every) for a closure that takes the turn; see
+    /// [`after_with`](Self::after_with).
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn every_with<F: FnMut(Turn<'_, R>) + 'static>(
+        &mut self,
+        period: Duration,
+        closure: F,
+    ) -> Result<Key, TimerError<F>> {
+        start(self.reactor, Schedule::Every(period), closure)
+    }
+
+    /// Cancels a timer. The handler's destructor runs at once, or after the handler has returned if
+    /// it cancels itself.
+    ///
+    /// # Errors
+    /// [`NotFound`] if the key does not name a timer, for example because it has fired.
+    pub fn cancel(&mut self, key: Key) -> Result<(), NotFound> {
+        self.reactor.cancel(key)
+    }
+
+    /// Moves a timer's next firing to `delay` from [`now`](Self::now). A periodic timer continues
+    /// from there.
+    ///
+    /// If an [`after`](Self::after) timer calls this in its own handler, it fires once more.
+    ///
+    /// # Errors
+    /// [`NotFound`] if the key does not name a timer.
+    pub fn reset(&mut self, key: Key, delay: Duration) -> Result<(), NotFound> {
+        self.reactor.reset_timer(key, Schedule::After(delay))
+    }
+
+    /// Moves a timer's next firing to `deadline`; see [`reset`](Self::reset).
+    ///
+    /// # Errors
+    /// [`NotFound`] if the key does not name a timer.
+    pub fn reset_at(&mut self, key: Key, deadline: Instant) -> Result<(), NotFound> {
+        self.reactor.reset_timer(key, Schedule::At(deadline))
+    }
+
+    /// Calls a closure at the end of this turn, after its events and timers.
+    ///
+    /// Two kinds of closures run first in the next turn, which does not wait: closures deferred by
+    /// a deferred closure, and those beyond `deferred_per_turn`.
+    ///
+    /// # Errors
+    /// [`DeferError`] if `deferred_max` closures are queued; the error returns the closure.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn defer<F: FnOnce(Turn<'_, R>) + 'static>(
+        &mut self,
+        closure: F,
+    ) -> Result<(), DeferError<F>> {
+        defer(self.reactor, closure)
+    }
+
+    /// Makes [`Reactor::run`] return after this turn.
+    pub fn stop(&mut self) {
+        self.reactor.stop();
+    }
+
+    /// The reactor's counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.reactor.stats()
+    }
+
+    /// The turn's time. The clock is read on the first call, and the value stays the same for the
+    /// whole turn.
+    #[must_use]
+    pub fn now(&mut self) -> Instant {
+        self.reactor.now()
+    }
+}
+
+pub(crate) fn add<R: ReactorOps, S: Subscriber<R>>(
+    reactor: &mut R,
+    subscriber: S,
+) -> Result<Key, AddError<S>> {
+    reactor.add_cell(Subscription::new(subscriber)).map_err(|e| e.map(came_back))
+}
+
+/// The subscriber inside a subscription that `add_cell` rejected.
+pub(crate) fn came_back<R: ReactorOps, S: Subscriber<R>>(subscription: Subscription<R>) -> S {
+    subscription.into_inner().unwrap_or_else(|_| {
+        panic!(
+            "add_cell gave back another subscriber than it was given: a mock's expectation is wrong"
+        )
+    })
+}
+
+pub(crate) fn start<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static>(
+    reactor: &mut R,
+    schedule: Schedule,
+    handler: H,
+) -> Result<Key, TimerError<H>> {
+    reactor.start_timer(Timer::new(schedule, handler)).map_err(typed_timer_error::<R, H, Args>)
+}
+
+pub(crate) fn defer<R: ReactorOps, F: FnOnce(Turn<'_, R>) + 'static>(
+    reactor: &mut R,
+    closure: F,
+) -> Result<(), DeferError<F>> {
+    reactor
+        .defer_boxed(Deferred::new(closure))
+        .map_err(|e| DeferError { closure: e.closure.into_inner() })
+}

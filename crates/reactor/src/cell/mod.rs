@@ -1,0 +1,594 @@
+//! The cell of a subscriber: one heap block with a header and the value. The kernel stores its
+//! address.
+//!
+//! # The protocol of this module
+//!
+//! A block is `#[repr(C)] { header, value }`. Only this module accesses the header. The value is
+//! the subscriber.
+//!
+//! 1. A [`CellPtr`] points to a block whose header is allocated. The value is alive from
+//!    [`Subscription::new`] until exactly one of [`CellPtr::drop_value`], [`CellPtr::take_boxed`]
+//!    and [`CellPtr::take_as`]. The header stays allocated until [`CellPtr::free`], which comes
+//!    after that. These functions are `unsafe`: their callers (the reactor's registration tables,
+//!    and [`Subscription`]) prove the order.
+//! 2. While a handler runs, the trampoline ([`dispatch`]) borrows the value mutably and nothing
+//!    else accesses it. The reactor's methods may read and write header fields at that time. They
+//!    access fields only through the raw pointer, and no reference to a header is ever made (rule 5
+//!    of ARCHITECTURE.md).
+//! 3. Only [`CellPtr::expose`] converts the pointer into an address for the kernel, and only
+//!    [`CellPtr::from_exposed`] converts it back (rule 11). The address stays valid as long as the
+//!    kernel may return it, because the reclaim queue calls `free` no earlier (rule 2). After
+//!    `free`, no copy of the pointer is used, not even by the safe accessors of [`CellPtr`].
+//! 4. A block never moves and belongs to one thread: `CellPtr` is neither `Send` nor `Sync`.
+
+#![allow(
+    unsafe_code,
+    reason = "the header's address is what the kernel carries; the protocol above"
+)]
+
+pub(crate) mod inflight;
+
+use core::{
+    alloc::Layout,
+    any::{Any, TypeId},
+    fmt,
+    marker::PhantomData,
+    mem::{self, ManuallyDrop},
+    ptr::{self, NonNull},
+};
+use std::alloc;
+
+use crate::{
+    Event, Interest, Key, ReactorOps, Ready, Subscriber, Turn, api::turn::Token,
+    util::unwind_safe_drop::Panics,
+};
+
+/// The function that a ready descriptor calls. Dispatch loads the header's address, loads this
+/// pointer from it, and calls it.
+///
+/// # Safety
+/// - The header belongs to a block whose value is alive and not borrowed, unless the function does
+///   not access the value (see [`noop_dispatch`]).
+/// - The reactor is the one that the block is registered with, and it is not borrowed elsewhere.
+pub(crate) type DispatchFn<R> = unsafe fn(*mut Header<R>, u32, *mut R);
+
+/// The reactor's data about a registration, stored next to the value.
+#[repr(C)]
+pub(crate) struct Header<R: 'static> {
+    /// First, so that the address in the event is the address of this function pointer.
+    dispatch: DispatchFn<R>,
+    vtable: &'static VTable<R>,
+    /// The descriptor's number at registration (rule 6).
+    fd: i32,
+    /// The interest that the user requested. It is in the header and not in the value, so that a
+    /// handler that modifies its own registration aliases nothing (rule 5).
+    interest: u32,
+    key: Key,
+    /// The index of the value's group, or [`NO_GROUP`].
+    group: u32,
+    /// The kernel's current mask, and the [`Flags`] in the bits that epoll_ctl(2) leaves free.
+    armed: u32,
+}
+
+/// `Header::group` of a value without a group.
+pub(crate) const NO_GROUP: u32 = u32::MAX;
+
+/// Flags of a registration. They share a word with the kernel's mask, which uses other bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flags(u32);
+
+impl Flags {
+    /// A merged `modify` waits for the flush.
+    pub(crate) const DIRTY: Self = Self(1 << 16);
+    /// A one-shot registration has fired and is disabled in the kernel.
+    pub(crate) const FIRED: Self = Self(1 << 17);
+    /// The epoll set has no entry for this registration: a fired one-shot after a rebuild, or a
+    /// failed re-add.
+    pub(crate) const ABSENT: Self = Self(1 << 18);
+    /// Added or modified while its number was tainted (rule 7).
+    pub(crate) const TAINTED: Self = Self(1 << 19);
+    /// The reactor's own subscriber. The user's keys cannot name it.
+    pub(crate) const INTERNAL: Self = Self(1 << 20);
+    /// An error event is pending.
+    pub(crate) const FAULTY: Self = Self(1 << 21);
+    /// Re-armed while an event fetched earlier was still undelivered. That event must not count as
+    /// the firing.
+    pub(crate) const REARMED: Self = Self(1 << 22);
+    /// The cell of a stream or listener, which has a key of another kind. The user's descriptor
+    /// keys cannot name it.
+    pub(crate) const HIDDEN: Self = Self(1 << 23);
+    /// On a ring: a poll of the cell's current generation is in flight or queued.
+    pub(crate) const IN_FLIGHT: Self = Self(1 << 26);
+    /// On a ring: the cell is in the list of cells that need a poll. The list stores its address.
+    pub(crate) const TO_ARM: Self = Self(1 << 27);
+    /// On a ring: watched for changes only, because no requested condition holds now.
+    pub(crate) const QUIET: Self = Self(1 << 14);
+    /// On a ring: no longer watched.
+    pub(crate) const DROPPED: Self = Self(1 << 15);
+    /// On a ring: a second poll, for writing only, is in flight or queued.
+    pub(crate) const OUT_IN_FLIGHT: Self = Self(1 << 7);
+    /// On a ring: the conditions that the current poll waits for, while it is in flight.
+    pub(crate) const AWAITS_IN: Self = Self(1 << 9);
+    pub(crate) const AWAITS_OUT: Self = Self(1 << 10);
+    /// All flags, and the counts of `inflight.rs`.
+    const ALL: u32 = 0xff << 16 | 0b11 << 26 | 0b11 << 14 | 1 << 7 | 0b11 << 9 | inflight::COUNTS;
+
+    pub(crate) const fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+/// The functions that depend on the value's type.
+pub(crate) struct VTable<R: 'static> {
+    layout: Layout,
+    dispatch: DispatchFn<R>,
+    dispatch_one_shot: DispatchFn<R>,
+    value: unsafe fn(NonNull<Header<R>>) -> *mut dyn Subscriber<R>,
+    unbox: unsafe fn(NonNull<Header<R>>) -> Box<dyn Subscriber<R>>,
+}
+
+/// The memory layout of a block.
+#[repr(C)]
+struct Block<T, R: 'static> {
+    header: Header<R>,
+    value: ManuallyDrop<T>,
+}
+
+/// Provides the vtable of one type as a constant.
+struct VTableOf<T, R>(PhantomData<(T, R)>);
+
+impl<T: Subscriber<R>, R: ReactorOps> VTableOf<T, R> {
+    const VTABLE: &'static VTable<R> = &VTable {
+        layout: Layout::new::<Block<T, R>>(),
+        dispatch: dispatch::<T, R>,
+        dispatch_one_shot: dispatch_one_shot::<T, R>,
+        value: value::<T, R>,
+        unbox: unbox::<T, R>,
+    };
+}
+
+/// The trampoline from the loop to a handler of type `T`.
+///
+/// # Safety
+/// As [`DispatchFn`] says, and the block's value is a `T`.
+unsafe fn dispatch<T: Subscriber<R>, R: ReactorOps>(
+    header: *mut Header<R>,
+    ready: u32,
+    reactor: *mut R,
+) {
+    // SAFETY: the header is allocated, so not null (the caller's promise).
+    let cell = CellPtr(unsafe { NonNull::new_unchecked(header) });
+    let block = header.cast::<Block<T, R>>();
+    // SAFETY: the block holds a live `T` that nothing else borrows (the caller's promise,
+    // protocol 2).
+    let value: &mut T = unsafe { &mut (*block).value };
+    // SAFETY: the caller promises that the reactor is live and not borrowed elsewhere during the
+    // call. The value lies in its own block, so the two references do not overlap.
+    let reactor = unsafe { &mut *reactor };
+    let event = Event::new(cell.key(), cell.interest(), Ready::from_bits(ready));
+    value.handle(event, Turn::new(reactor));
+}
+
+/// The trampoline of a one-shot registration. It records that the kernel has disabled it.
+///
+/// # Safety
+/// As [`dispatch`].
+unsafe fn dispatch_one_shot<T: Subscriber<R>, R: ReactorOps>(
+    header: *mut Header<R>,
+    ready: u32,
+    reactor: *mut R,
+) {
+    // SAFETY: the header is allocated, so not null (the caller's promise).
+    let cell = CellPtr(unsafe { NonNull::new_unchecked(header) });
+    cell.set_flag(Flags::FIRED, !cell.has_flag(Flags::REARMED));
+    cell.set_flag(Flags::REARMED, false);
+    // SAFETY: the caller's promise covers this call.
+    unsafe { dispatch::<T, R>(header, ready, reactor) }
+}
+
+/// The function of a dead cell, which does nothing. A deleted subscriber does not fire again
+/// (rule 9), and the loop needs no branch for that.
+fn noop_dispatch<R>(_: *mut Header<R>, _: u32, _: *mut R) {}
+
+/// The function of a quarantined cell (rule 7). The kernel still returns its address, so the epoll
+/// set must be rebuilt.
+///
+/// # Safety
+/// The reactor is live and not borrowed elsewhere.
+unsafe fn stale_dispatch<R: ReactorOps>(_: *mut Header<R>, _: u32, reactor: *mut R) {
+    // SAFETY: the caller's promise.
+    let reactor = unsafe { &mut *reactor };
+    reactor.stale_entry_fired(Token(()));
+}
+
+/// # Safety
+/// The block's value is a live `T`.
+unsafe fn value<T: Subscriber<R>, R: ReactorOps>(
+    header: NonNull<Header<R>>,
+) -> *mut dyn Subscriber<R> {
+    let block = header.as_ptr().cast::<Block<T, R>>();
+    // SAFETY: the block is allocated as a `Block<T, R>` (the caller's promise), so the field lies
+    // inside the block.
+    let value: *mut ManuallyDrop<T> = unsafe { &raw mut (*block).value };
+    // `ManuallyDrop` is `repr(transparent)`.
+    value.cast::<T>()
+}
+
+/// # Safety
+/// The block's value is a live `T`, not borrowed, and not used as one afterwards.
+unsafe fn unbox<T: Subscriber<R>, R: ReactorOps>(
+    header: NonNull<Header<R>>,
+) -> Box<dyn Subscriber<R>> {
+    // SAFETY: the value is a live `T`, and the caller gives it up.
+    let value: T = unsafe { CellPtr(header).take_as() };
+    let boxed: Box<dyn Any> = Box::new(value);
+    match boxed.downcast::<Box<dyn Subscriber<R>>>() {
+        // The value was boxed already; that box is returned.
+        Ok(came_boxed) => *came_boxed,
+        Err(boxed) => match boxed.downcast::<T>() {
+            Ok(value) => value,
+            Err(_) => unreachable!("the box was made of a T three lines above"),
+        },
+    }
+}
+
+/// The address of a cell. The registration tables and the kernel hold copies of it; see the
+/// module's protocol.
+pub(crate) struct CellPtr<R: 'static>(NonNull<Header<R>>);
+
+impl<R> Clone for CellPtr<R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<R> Copy for CellPtr<R> {}
+impl<R> PartialEq for CellPtr<R> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+impl<R> fmt::Debug for CellPtr<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CellPtr({:p})", self.0)
+    }
+}
+
+/// Declares the getter and the setter of a header field.
+macro_rules! field {
+    ($field:ident: $type:ty, $get:ident, $set:ident) => {
+        pub(crate) fn $get(self) -> $type {
+            // SAFETY: the header is allocated (protocol 1), and its fields are accessed only in
+            // this way (protocol 2).
+            unsafe { (*self.0.as_ptr()).$field }
+        }
+
+        pub(crate) fn $set(self, to: $type) {
+            // SAFETY: as for the getter; no other thread has the pointer (protocol 4).
+            unsafe { (*self.0.as_ptr()).$field = to }
+        }
+    };
+}
+
+impl<R: ReactorOps> CellPtr<R> {
+    field!(fd: i32, fd, set_fd);
+    field!(key: Key, key, set_key);
+    field!(group: u32, group, set_group);
+    field!(interest: u32, interest_bits, set_interest_bits);
+    field!(armed: u32, armed_bits, set_armed_bits);
+
+    fn set_dispatch_fn(self, to: DispatchFn<R>) {
+        // SAFETY: as for the fields above.
+        unsafe { (*self.0.as_ptr()).dispatch = to }
+    }
+
+    fn vtable(self) -> &'static VTable<R> {
+        // SAFETY: the header is allocated (protocol 1).
+        unsafe { (*self.0.as_ptr()).vtable }
+    }
+
+    pub(crate) fn interest(self) -> Interest {
+        Interest::from_bits(self.interest_bits())
+    }
+
+    /// Stores the requested interest and selects the matching trampoline.
+    pub(crate) fn set_interest(self, interest: Interest) {
+        self.set_interest_bits(interest.bits());
+        let vtable = self.vtable();
+        self.set_dispatch_fn(if interest.has_one_shot() {
+            vtable.dispatch_one_shot
+        } else {
+            vtable.dispatch
+        });
+    }
+
+    /// The mask that the kernel has for this cell.
+    pub(crate) fn armed_mask(self) -> u32 {
+        self.armed_bits() & !Flags::ALL
+    }
+
+    pub(crate) fn set_armed_mask(self, mask: u32) {
+        self.set_armed_bits(self.armed_bits() & Flags::ALL | mask);
+    }
+
+    pub(crate) fn has_flag(self, flag: Flags) -> bool {
+        self.armed_bits() & flag.0 != 0
+    }
+
+    pub(crate) fn set_flag(self, flag: Flags, on: bool) {
+        let bits = self.armed_bits() & !flag.0;
+        self.set_armed_bits(if on { bits | flag.0 } else { bits });
+    }
+
+    /// Makes later events of this cell do nothing (rule 9).
+    pub(crate) fn disarm(self) {
+        self.set_dispatch_fn(noop_dispatch);
+    }
+
+    /// Makes later events of this cell request a rebuild of the epoll set (rule 7).
+    pub(crate) fn disarm_stale(self) {
+        self.set_dispatch_fn(stale_dispatch::<R>);
+    }
+
+    /// The address that the kernel stores for this cell (rule 11).
+    pub(crate) fn expose(self) -> u64 {
+        self.0.as_ptr().expose_provenance() as u64
+    }
+
+    /// The cell whose address the kernel has returned (rule 11).
+    ///
+    /// # Safety
+    /// The number comes from [`expose`](Self::expose) of a cell that has not been freed (rule 2).
+    #[inline(always)]
+    pub(crate) unsafe fn from_exposed(address: u64) -> Self {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a pointer has 64 bits here: lib.rs refuses others"
+        )]
+        let header = ptr::with_exposed_provenance_mut(address as usize);
+        // SAFETY: the caller promises that the number was a cell's address, so it is not null.
+        Self(unsafe { NonNull::new_unchecked(header) })
+    }
+
+    /// Calls the cell's dispatch function: the handler's trampoline, or a function that replaced
+    /// it.
+    ///
+    /// # Safety
+    /// No handler runs, so neither the value nor the reactor is borrowed. `reactor` is the live
+    /// reactor that the cell is registered with.
+    #[inline(always)]
+    pub(crate) unsafe fn call(self, ready: u32, reactor: *mut R) {
+        // SAFETY: the function is the first field and the header is allocated (protocol 1).
+        let dispatch = unsafe { *self.0.as_ptr().cast::<DispatchFn<R>>() };
+        // SAFETY: functions other than the trampoline do not access the value. The trampoline is
+        // set only while the value is alive, because `disarm` and `disarm_stale` come before
+        // `drop_value`, `take_boxed` and `take_as`. (A cell that has deleted itself keeps the
+        // trampoline until its handler has returned, and the batch is halted meanwhile.) The
+        // remaining preconditions are the caller's promise.
+        unsafe { dispatch(self.0.as_ptr(), ready, reactor) }
+    }
+
+    /// The value as a trait object. The pointer is valid while the value is alive. The caller must
+    /// prove that it may be borrowed.
+    ///
+    /// # Safety
+    /// The value is alive.
+    unsafe fn value(self) -> *mut dyn Subscriber<R> {
+        // SAFETY: the vtable was made for the type of the value in this block.
+        unsafe { (self.vtable().value)(self.0) }
+    }
+
+    /// Passes a shared reference to the value to `look`.
+    ///
+    /// # Safety
+    /// The value is alive, and no handler of it runs.
+    pub(crate) unsafe fn with_value<U>(self, look: impl FnOnce(&dyn Subscriber<R>) -> U) -> U {
+        // SAFETY: the value is alive (the caller's promise).
+        let value = unsafe { self.value() };
+        // SAFETY: nothing borrows the value mutably, because only its handler could (protocol 2).
+        look(unsafe { &*value })
+    }
+
+    /// Runs the value's destructor, which may panic. The block stays allocated.
+    ///
+    /// # Safety
+    /// The value is alive, no handler of it runs (rule 1), it is not used afterwards, and the
+    /// cell's dispatch function is no longer the trampoline.
+    pub(crate) unsafe fn drop_value(self) {
+        // SAFETY: the value is alive (the caller's promise).
+        let value = unsafe { self.value() };
+        // SAFETY: the value is alive, not borrowed, and not used again (the caller's promise).
+        unsafe { ptr::drop_in_place(value) }
+    }
+
+    /// Moves the value out. The block stays allocated.
+    ///
+    /// # Safety
+    /// As [`drop_value`](Self::drop_value).
+    pub(crate) unsafe fn take_boxed(self) -> Box<dyn Subscriber<R>> {
+        // SAFETY: the vtable was made for the type of the value. The rest is the caller's promise.
+        unsafe { (self.vtable().unbox)(self.0) }
+    }
+
+    /// Moves the value out if its type is known. The block stays allocated.
+    ///
+    /// # Safety
+    /// As [`drop_value`](Self::drop_value), and the value is a `T`.
+    pub(crate) unsafe fn take_as<T: Subscriber<R>>(self) -> T {
+        let block = self.0.as_ptr().cast::<Block<T, R>>();
+        // SAFETY: the block is allocated as one of `T` (the caller's promise), so the field lies
+        // inside the block.
+        let value = unsafe { &raw const (*block).value };
+        // SAFETY: the value is alive, and the caller gives it up.
+        ManuallyDrop::into_inner(unsafe { value.read() })
+    }
+
+    /// Frees the memory of the block.
+    ///
+    /// # Safety
+    /// The value is gone, no copy of this pointer is used again, and the kernel cannot return the
+    /// address (rule 2).
+    pub(crate) unsafe fn free(self) {
+        let layout = self.vtable().layout;
+        // SAFETY: the block was allocated with this layout in `Subscription::new`, and it is not
+        // used again.
+        unsafe { alloc::dealloc(self.0.as_ptr().cast(), layout) }
+    }
+}
+
+/// A type-erased subscriber, passed into a reactor or returned by it. It is one heap block in the
+/// form used for dispatch.
+///
+/// Dropping it drops the subscriber.
+pub struct Subscription<R: ReactorOps> {
+    cell: CellPtr<R>,
+}
+
+impl<R: ReactorOps> Subscription<R> {
+    /// Moves a subscriber into its own block.
+    #[must_use]
+    pub fn new<T: Subscriber<R>>(subscriber: T) -> Self {
+        let vtable = VTableOf::<T, R>::VTABLE;
+        let header = Header {
+            dispatch: vtable.dispatch,
+            vtable,
+            fd: -1,
+            interest: 0,
+            key: Key::UNREGISTERED,
+            group: NO_GROUP,
+            armed: 0,
+        };
+        // SAFETY: a block holds a header, so its layout is not of size zero.
+        let memory = unsafe { alloc::alloc(vtable.layout) }.cast::<Block<T, R>>();
+        let Some(block) = NonNull::new(memory) else { alloc::handle_alloc_error(vtable.layout) };
+        // SAFETY: the memory is fresh and has the block's layout.
+        unsafe { block.write(Block { header, value: ManuallyDrop::new(subscriber) }) };
+        Self { cell: CellPtr(block.cast()) }
+    }
+
+    /// Takes a subscriber that is boxed already. The box is kept, so each event costs one more
+    /// indirection.
+    #[must_use]
+    pub fn from_boxed(subscriber: Box<dyn Subscriber<R>>) -> Self {
+        Self::new(subscriber)
+    }
+
+    /// Returns the subscriber in a box.
+    #[must_use]
+    pub fn into_boxed(self) -> Box<dyn Subscriber<R>> {
+        let cell = ManuallyDrop::new(self).cell;
+        let block = FreeOnDrop(cell);
+        // SAFETY: a subscription's value is alive. It is not registered, so no handler of it runs.
+        // It is not used again, because `self` is not dropped.
+        let boxed = unsafe { cell.take_boxed() };
+        drop(block);
+        boxed
+    }
+
+    /// Returns the subscriber as a `T`.
+    ///
+    /// # Errors
+    /// `Err(self)` when the subscriber is not a `T`.
+    pub fn into_inner<T: Subscriber<R>>(self) -> Result<T, Self> {
+        if self.with(|value| value.type_id()) != TypeId::of::<T>() {
+            return Err(self);
+        }
+        let cell = ManuallyDrop::new(self).cell;
+        // SAFETY: the value is alive and a `T` (compared above). It is not used again, because
+        // `self` is not dropped.
+        let value = unsafe { cell.take_as() };
+        // SAFETY: the value is gone and the cell is not registered, so the tables have no copy of
+        // the pointer. The kernel never had the address, or cannot return it: code that made `self`
+        // from a registered cell has proved that.
+        unsafe { cell.free() };
+        Ok(value)
+    }
+
+    /// The descriptor that the subscriber currently returns.
+    #[must_use]
+    pub fn fd(&self) -> std::os::fd::RawFd {
+        self.with(|value| std::os::fd::AsRawFd::as_raw_fd(&value.fd()))
+    }
+
+    /// The interest that the subscriber currently returns.
+    #[must_use]
+    pub fn interest(&self) -> Interest {
+        self.with(|value| value.interest())
+    }
+
+    fn with<U>(&self, look: impl FnOnce(&dyn Subscriber<R>) -> U) -> U {
+        // SAFETY: a subscription owns its value and is not registered, so no handler of it runs.
+        unsafe { self.cell.with_value(look) }
+    }
+
+    /// Gives up ownership of the block, to be registered.
+    pub(crate) fn into_cell(self) -> CellPtr<R> {
+        ManuallyDrop::new(self).cell
+    }
+
+    /// The block. The subscription keeps ownership.
+    pub(crate) fn cell(&self) -> CellPtr<R> {
+        self.cell
+    }
+}
+
+impl<R: ReactorOps> Drop for Subscription<R> {
+    fn drop(&mut self) {
+        let _block = FreeOnDrop(self.cell);
+        let cell = self.cell;
+        // SAFETY: the value is alive, it is not registered so no handler of it runs, and it is not
+        // used afterwards. The block is freed after this, even if the destructor panics.
+        let destroy = || unsafe { cell.drop_value() };
+        if std::thread::panicking() {
+            // A second panic would abort.
+            let mut panics = Panics::default();
+            panics.catch(destroy);
+            panics.resume();
+        } else {
+            destroy();
+        }
+    }
+}
+
+impl<R: ReactorOps> fmt::Debug for Subscription<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+/// Frees an unregistered block whose value is gone, even if its destructor panics.
+struct FreeOnDrop<R: ReactorOps>(CellPtr<R>);
+
+impl<R: ReactorOps> Drop for FreeOnDrop<R> {
+    fn drop(&mut self) {
+        // SAFETY: a `Subscription` that gives up its block made this. The value is gone or being
+        // unwound from, the block is not registered, and the kernel cannot return its address.
+        unsafe { self.0.free() };
+    }
+}
+
+const _: () = {
+    // A registration costs at most 64 bytes beside its value: this header, 16 bytes of a slot and 4
+    // of the descriptor table. The last two reserve an eighth of room to grow.
+    assert!(mem::size_of::<Header<crate::Reactor>>() == 40);
+    assert!(mem::offset_of!(Header<crate::Reactor>, dispatch) == 0);
+    assert!(mem::offset_of!(Block<u64, crate::Reactor>, header) == 0);
+    // A ring's completions carry the address with a tag in its low three bits.
+    assert!(mem::align_of::<Header<crate::Reactor>>() >= 8);
+    // The flags share a word with the kernel's mask.
+    assert!(
+        Flags::ALL
+            & Interest::from_bits(0)
+                .read()
+                .write()
+                .priority()
+                .read_hangup()
+                .error()
+                .hangup()
+                .bits()
+            == 0
+    );
+    assert!(
+        Flags::ALL & Interest::from_bits(0).edge_triggered().one_shot().exclusive().wakeup().bits()
+            == 0
+    );
+};

@@ -1,0 +1,470 @@
+//! A group: one state with several descriptors, timers and signals, each with its handler.
+//!
+//! # The protocol of this module
+//!
+//! 1. Each member holds a counted reference to the [`Shared`] state, so the state lives until the
+//!    last member is dropped. A running member is dropped only after its handler has returned
+//!    (rule 1). Therefore the state outlives the handler, whatever the handler deletes.
+//! 2. The state is borrowed in two places only. A member's trampoline borrows it in
+//!    [`Shared::with`] while its handler runs. [`Reactor::group_mut`] borrows it through the
+//!    reactor itself, so it cannot be called while a handler runs. The dispatcher runs one handler
+//!    at a time, and no handler can make it run another (rule 4). Therefore only one borrow exists
+//!    at a time.
+//! 3. A group belongs to one reactor. The reference is not `Send`, and a registered state can be
+//!    joined only through its own reactor.
+
+#![allow(
+    unsafe_code,
+    reason = "several members reach one state without a lock; the protocol above"
+)]
+
+use core::{any::Any, cell::UnsafeCell, fmt, marker::PhantomData};
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    AddReason, Event, Interest, Key, NotFound, Reactor, SignalSet, Subscription, Tick, TimerReason,
+    Turn,
+    api::{
+        handler_fn::{MemberFn, MemberTimerFn},
+        registration::Registrar,
+        turn::{ReactorOps, Subscriber, Token},
+    },
+    error::carrying_error,
+    interest,
+    time::timers::{Schedule, Timer, TimerCall},
+    util::unwind_safe_drop::UnwindSafeDrop,
+};
+
+/// The key of a group whose state is an `S`. `Copy`. It becomes stale when the group's last member
+/// is deleted.
+pub struct GroupKey<S> {
+    key: Key,
+    state: PhantomData<fn() -> S>,
+}
+
+impl<S> GroupKey<S> {
+    /// Adds the state type `S` to a key. If the key names nothing, or a state of another type,
+    /// later calls return `NotFound`.
+    #[must_use]
+    pub const fn from_key(key: Key) -> Self {
+        Self { key, state: PhantomData }
+    }
+
+    /// The key without the type.
+    #[must_use]
+    pub const fn key(self) -> Key {
+        self.key
+    }
+}
+
+impl<S> Clone for GroupKey<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<S> Copy for GroupKey<S> {}
+impl<S> PartialEq for GroupKey<S> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+impl<S> Eq for GroupKey<S> {}
+impl<S> fmt::Debug for GroupKey<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Group{:?}", self.key)
+    }
+}
+
+/// The state that all members share.
+struct Shared<S> {
+    state: UnsafeCell<UnwindSafeDrop<S>>,
+}
+
+impl<S> Shared<S> {
+    /// Borrows the state during a call.
+    ///
+    /// # Safety
+    /// No other borrow of the state is alive, and no other borrow is made during the call.
+    #[inline(always)]
+    unsafe fn with<T>(&self, run: impl FnOnce(&mut S) -> T) -> T {
+        // SAFETY: this is the only borrow (the caller's promise).
+        run(unsafe { &mut *self.state.get() })
+    }
+}
+
+/// The type-erased state of a group, as the reactor stores it.
+pub struct GroupState(Rc<dyn Any>);
+
+impl GroupState {
+    /// Makes a state as a reactor would store it, for a mock's `group_state` to return.
+    #[must_use]
+    pub fn new<S: 'static>(state: S) -> Self {
+        Self(Rc::new(Shared { state: UnsafeCell::new(UnwindSafeDrop::new(state)) }))
+    }
+
+    fn typed<S: 'static>(&self) -> Option<Rc<Shared<S>>> {
+        Rc::clone(&self.0).downcast().ok()
+    }
+
+    /// Whether both refer to the same state.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn share(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl Reactor {
+    /// Borrows the state of a group for the lifetime of the reactor's borrow.
+    pub(crate) fn borrow_state<S: 'static>(&mut self, group: GroupKey<S>) -> Option<&mut S> {
+        let shared = self.group_state_of(group.key)?.typed::<S>()?;
+        let state = shared.state.get();
+        // SAFETY: the group belongs to this reactor, and the reactor is mutably borrowed as long as
+        // the result lives. During that time no handler runs (protocol 2) and no member is deleted.
+        // Therefore the state is alive and not borrowed elsewhere.
+        Some(unsafe { &mut *state })
+    }
+}
+
+impl fmt::Debug for GroupState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupState").finish_non_exhaustive()
+    }
+}
+
+/// A member, passed into a reactor or returned by it.
+#[derive(Debug)]
+pub(crate) enum Member<R: ReactorOps> {
+    Descriptor(Subscription<R>),
+    Timer(Timer<R>),
+}
+
+/// A group with type-erased members, passed into a reactor or returned by it.
+pub struct ErasedGroup<R: ReactorOps> {
+    pub(crate) state: GroupState,
+    pub(crate) members: Vec<Member<R>>,
+    /// The registered group that the members join; `None` for a new group.
+    pub(crate) joins: Option<Key>,
+}
+
+impl<R: ReactorOps> ErasedGroup<R> {
+    /// The number of members that it has or adds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether it has no members. Reactors reject such a group.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+}
+
+impl<R: ReactorOps> fmt::Debug for ErasedGroup<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ErasedGroup").field("members", &self.members.len()).finish_non_exhaustive()
+    }
+}
+
+/// Why a group was not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GroupReason {
+    /// The group has no members, so it would be deleted at once.
+    Empty,
+    /// The group to join no longer exists, or belongs to another reactor.
+    NotFound,
+    /// The number of groups has reached `subscribers_max`.
+    LimitReached,
+    /// A descriptor member was rejected: its position in the group, from 0, and the reason.
+    Descriptor(usize, AddReason),
+    /// A timer was rejected: its position in the group, from 0, and the reason.
+    Timer(usize, TimerReason),
+}
+
+impl fmt::Display for GroupReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the group has no members"),
+            Self::NotFound => f.write_str("the group to be joined is gone"),
+            Self::LimitReached => f.write_str("the reactor has as many groups as it may"),
+            Self::Descriptor(place, reason) => write!(f, "member {place} of the group: {reason}"),
+            Self::Timer(place, reason) => write!(f, "member {place} of the group: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for GroupReason {}
+
+impl From<GroupReason> for std::io::Error {
+    fn from(reason: GroupReason) -> Self {
+        match reason {
+            GroupReason::Empty => Self::new(std::io::ErrorKind::InvalidInput, reason),
+            GroupReason::NotFound => Self::new(std::io::ErrorKind::NotFound, reason),
+            GroupReason::LimitReached => Self::new(std::io::ErrorKind::QuotaExceeded, reason),
+            GroupReason::Descriptor(_, reason) => reason.into(),
+            GroupReason::Timer(_, reason) => reason.into(),
+        }
+    }
+}
+
+/// A group that was not registered, and the reason. None of its members is registered.
+pub struct GroupError<G> {
+    /// The reason.
+    pub reason: GroupReason,
+    /// The group, unchanged.
+    pub group: G,
+}
+carrying_error!(GroupError<G>, |e| e.reason);
+
+/// The keys of a registered group.
+pub struct Registered<S> {
+    /// The group's key.
+    pub group: GroupKey<S>,
+    /// The keys of the members, in the order they were added. Use them for `modify` and `delete`,
+    /// or for `cancel` and `reset`.
+    pub members: Vec<Key>,
+}
+
+impl<S> fmt::Debug for Registered<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registered")
+            .field("group", &self.group)
+            .field("members", &self.members)
+            .finish()
+    }
+}
+
+/// One state and the members that share it. For example, a device with its queues, a connection
+/// with its timeouts, or the two ends of a proxy.
+///
+/// Every handler gets `&mut State` as its first argument, without a lock. Deleting a member drops
+/// that member. Deleting the group drops all members. The state is dropped with the last member. It
+/// stays alive while a member's handler runs, whatever the handler deletes.
+///
+/// ```no_run
+/// use std::{net::TcpStream, time::Duration};
+/// use windlass::{Group, Reactor, Turn, interest};
+///
+/// struct Connection { bytes: u64 }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let stream = TcpStream::connect("127.0.0.1:9001")?;
+/// let registered = Group::new(Connection { bytes: 0 })
+///     .fd(interest().read(), stream, |c: &mut Connection, stream: &mut TcpStream| {
+///         let mut buffer = [0; 512];
+///         c.bytes += std::io::Read::read(stream, &mut buffer).unwrap_or(0) as u64;
+///     })
+///     .every(Duration::from_secs(1), |c: &mut Connection| println!("{} bytes so far", c.bytes))
+///     .register_into(&mut reactor)?;
+/// reactor.delete_group(registered.group)?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub struct Group<S, R: ReactorOps = Reactor> {
+    state: Rc<Shared<S>>,
+    members: Vec<Member<R>>,
+    joins: Option<Key>,
+}
+
+impl<S, R: ReactorOps> fmt::Debug for Group<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("members", &self.members.len()).finish_non_exhaustive()
+    }
+}
+
+impl<S: 'static, R: ReactorOps> Group<S, R> {
+    /// A group without members.
+    pub fn new(state: S) -> Self {
+        let state = Rc::new(Shared { state: UnsafeCell::new(UnwindSafeDrop::new(state)) });
+        Self { state, members: Vec::new(), joins: None }
+    }
+
+    pub(crate) fn joining(group: GroupKey<S>, reactor: &mut R) -> Result<Self, NotFound> {
+        let state =
+            reactor.group_state(group.key).and_then(|state| state.typed()).ok_or(NotFound)?;
+        Ok(Self { state, members: Vec::new(), joins: Some(group.key) })
+    }
+
+    /// Adds a descriptor with its handler. The handler takes `&mut State`, then any ordered subset
+    /// of `&mut Fd`, [`Event`], [`Interest`] and [`Turn`].
+    pub fn fd<Fd: AsFd + 'static, H, Args: 'static>(
+        mut self,
+        interest: Interest,
+        fd: Fd,
+        handler: H,
+    ) -> Self
+    where
+        H: MemberFn<S, Fd, R, Args>,
+    {
+        let (handler, fd, shared) =
+            (UnwindSafeDrop::new(handler), UnwindSafeDrop::new(fd), Rc::clone(&self.state));
+        let member = DescriptorMember { handler, fd, interest, shared, args: PhantomData };
+        self.members.push(Member::Descriptor(Subscription::new(member)));
+        self
+    }
+
+    /// Adds signals with their handler. Same as [`fd`](Self::fd) with a [`SignalSet`].
+    pub fn signals<H: MemberFn<S, SignalSet, R, Args>, Args: 'static>(
+        self,
+        signals: SignalSet,
+        handler: H,
+    ) -> Self {
+        self.fd(interest().read(), signals, handler)
+    }
+
+    /// Adds a timer that fires once, `delay` after the registration.
+    ///
+    /// The handler takes `&mut State`, then any ordered subset of [`Tick`] and [`Turn`].
+    pub fn after<H: MemberTimerFn<S, R, Args>, Args: 'static>(
+        self,
+        delay: Duration,
+        handler: H,
+    ) -> Self {
+        self.timer(Schedule::After(delay), handler)
+    }
+
+    /// Adds a timer that fires once, at `deadline`.
+    pub fn at<H: MemberTimerFn<S, R, Args>, Args: 'static>(
+        self,
+        deadline: Instant,
+        handler: H,
+    ) -> Self {
+        self.timer(Schedule::At(deadline), handler)
+    }
+
+    /// Adds a timer that fires every `period`.
+    pub fn every<H: MemberTimerFn<S, R, Args>, Args: 'static>(
+        self,
+        period: Duration,
+        handler: H,
+    ) -> Self {
+        self.timer(Schedule::Every(period), handler)
+    }
+
+    fn timer<H: MemberTimerFn<S, R, Args>, Args: 'static>(
+        mut self,
+        schedule: Schedule,
+        handler: H,
+    ) -> Self {
+        let (handler, shared) = (UnwindSafeDrop::new(handler), Rc::clone(&self.state));
+        let call = Box::new(TimerMember { handler, shared, args: PhantomData });
+        self.members.push(Member::Timer(Timer { schedule, call }));
+        self
+    }
+
+    /// Registers all members, or none of them.
+    ///
+    /// # Errors
+    /// See [`GroupReason`]; the error returns the group with all its members.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn register_into<G: Registrar<Ops = R>>(
+        self,
+        target: &mut G,
+    ) -> Result<Registered<S>, GroupError<Self>> {
+        let Self { state, members, joins } = self;
+        let erased = ErasedGroup { state: GroupState(state.clone()), members, joins };
+        match target.with_ops(Token(()), |ops| ops.add_group(erased)) {
+            Ok((key, members)) => {
+                Ok(Registered { group: GroupKey { key, state: PhantomData }, members })
+            }
+            Err(GroupError { reason, group }) => {
+                Err(GroupError { reason, group: Self { state, members: group.members, joins } })
+            }
+        }
+    }
+}
+
+struct DescriptorMember<S, Fd, H, Args> {
+    handler: UnwindSafeDrop<H>,
+    fd: UnwindSafeDrop<Fd>,
+    interest: Interest,
+    /// Last, so that the member's own fields are dropped before the state can be dropped.
+    shared: Rc<Shared<S>>,
+    args: PhantomData<fn(Args)>,
+}
+
+impl<R, S, Fd, H, Args> Subscriber<R> for DescriptorMember<S, Fd, H, Args>
+where
+    R: ReactorOps,
+    S: 'static,
+    Fd: AsFd + 'static,
+    H: MemberFn<S, Fd, R, Args>,
+    Args: 'static,
+{
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn interest(&self) -> Interest {
+        self.interest
+    }
+
+    #[inline(always)]
+    fn handle(&mut self, event: Event, turn: Turn<'_, R>) {
+        let Self { handler, fd, shared, .. } = self;
+        // SAFETY: only the dispatcher calls `handle`, one handler at a time, and the turn gives no
+        // other access to the state (protocol 2). No other code can obtain a member to call: the
+        // type is private, an `ErasedGroup` does not expose its members, and no registered member
+        // can be taken out of the reactor (`TakeError::InGroup`).
+        unsafe { shared.with(|state| handler.call(state, fd, event, turn)) };
+    }
+}
+
+struct TimerMember<S, H, Args> {
+    handler: UnwindSafeDrop<H>,
+    shared: Rc<Shared<S>>,
+    args: PhantomData<fn(Args)>,
+}
+
+impl<R, S, H, Args> TimerCall<R> for TimerMember<S, H, Args>
+where
+    R: ReactorOps,
+    S: 'static,
+    H: MemberTimerFn<S, R, Args>,
+    Args: 'static,
+{
+    fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
+        let Self { handler, shared, .. } = self;
+        // SAFETY: as in `DescriptorMember::handle`.
+        unsafe { shared.with(|state| handler.call(state, tick, turn)) };
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GroupReason, Turn};
+
+    /// A made-up key may name a group. If that were accepted, members of two reactors could share a
+    /// state.
+    #[test]
+    fn joining_a_group_by_a_key_that_names_another_one_is_refused() {
+        fn member(group: Group<u64>) -> Group<u64> {
+            group.after(Duration::from_secs(60), |_: &mut u64, _: Turn<'_, Reactor>| {})
+        }
+        let mut reactor = Reactor::new().unwrap();
+        let [one, two] = [1, 2]
+            .map(|state| member(Group::new(state)).register_into(&mut reactor).unwrap().group);
+        let mut joining = member(Group::joining(one, &mut reactor).unwrap());
+        joining.joins = Some(two.key());
+        let mut refused = joining.register_into(&mut reactor).unwrap_err();
+        assert_eq!(refused.reason, GroupReason::NotFound);
+        refused.group.joins = Some(one.key());
+        assert_eq!(refused.group.register_into(&mut reactor).unwrap().group, one);
+        assert_eq!(reactor.stats().timers, 3);
+    }
+}

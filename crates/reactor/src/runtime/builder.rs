@@ -1,0 +1,249 @@
+//! The settings of a reactor. Each has a bound and a default.
+
+use core::fmt;
+use std::time::Duration;
+
+use crate::{
+    Backend, BuildError, Capacity, Clock, Reactor,
+    backend::{PoolSize, RingSettings},
+    registry::table::MAX_INDEX,
+    util::unwind_safe_drop::UnwindSafeDrop,
+};
+
+/// The kernel's limit on the events of one wait (`EP_MAX_EVENTS`, fs/eventpoll.c).
+const KERNEL_EVENTS_MAX: usize = i32::MAX as usize / 16;
+
+/// The limits on work per turn and on stored objects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) events_per_turn: usize,
+    pub(crate) timers_per_turn: usize,
+    pub(crate) deferred_per_turn: usize,
+    pub(crate) calls_per_turn: usize,
+    pub(crate) subscribers_max: usize,
+    pub(crate) timers_max: usize,
+    pub(crate) deferred_max: usize,
+    pub(crate) remote_max: usize,
+    pub(crate) quarantine_max: usize,
+}
+
+/// Settings of a [`Reactor`]. Each method states its default.
+#[must_use]
+pub struct Builder {
+    pub(crate) backend: Backend,
+    pub(crate) limits: Limits,
+    pub(crate) clock: Option<UnwindSafeDrop<Box<dyn Clock>>>,
+    pub(crate) busy_poll: Duration,
+    pub(crate) watchdog: bool,
+    pub(crate) ring: RingSettings,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("backend", &self.backend)
+            .field("limits", &self.limits)
+            .field("busy_poll", &self.busy_poll)
+            .field("watchdog", &self.watchdog)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Declares the setter of a limit.
+macro_rules! limit {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        pub const fn $name(mut self, count: usize) -> Self {
+            self.limits.$name = count;
+            self
+        }
+    };
+}
+
+impl Builder {
+    pub(crate) const fn new() -> Self {
+        Self {
+            backend: Backend::Auto,
+            limits: Limits {
+                events_per_turn: 1024,
+                timers_per_turn: 1024,
+                deferred_per_turn: 1024,
+                calls_per_turn: 1024,
+                subscribers_max: 1 << 20,
+                timers_max: 1 << 24,
+                deferred_max: 1 << 16,
+                remote_max: 1024,
+                quarantine_max: 256,
+            },
+            clock: None,
+            busy_poll: Duration::ZERO,
+            watchdog: false,
+            ring: RingSettings::DEFAULT,
+        }
+    }
+
+    /// The readiness backend. Default: [`Backend::Auto`].
+    pub const fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
+        self
+    }
+
+    limit!(
+        /// Maximum events fetched per turn; at least 1. Default: 1024.
+        events_per_turn
+    );
+    limit!(
+        /// Maximum timers fired per turn; at least 1. Default: 1024.
+        timers_per_turn
+    );
+    limit!(
+        /// Maximum deferred closures run per turn; at least 1. Default: 1024.
+        deferred_per_turn
+    );
+    limit!(
+        /// Maximum calls and posts of a [`Remote`](crate::Remote) run per turn; at least 1.
+        /// Default: 1024.
+        calls_per_turn
+    );
+    limit!(
+        /// Maximum registered subscribers; at least 1. Default: 1,048,576. The same number limits
+        /// groups.
+        subscribers_max
+    );
+    limit!(
+        /// Maximum timers. Default: 16,777,216.
+        timers_max
+    );
+    limit!(
+        /// Maximum closures queued by `defer`. Default: 65,536.
+        deferred_max
+    );
+    limit!(
+        /// Maximum calls and posts of a [`Remote`](crate::Remote) that are queued or running at one
+        /// time; at least 1. Default: 1024.
+        remote_max
+    );
+    limit!(
+        /// Maximum quarantined cells before the epoll set is rebuilt. The memory of a quarantined
+        /// cell is kept because the kernel may still return its address (rule 7). Default: 256.
+        quarantine_max
+    );
+
+    /// The clock used for timers. Default: the system's monotonic clock.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(UnwindSafeDrop::new(Box::new(clock)));
+        self
+    }
+
+    /// How long to poll before the thread sleeps. Default: zero, sleep at once. With
+    /// [`Duration::MAX`] the thread never sleeps.
+    ///
+    /// Busy polling reduces latency if it lasts longer than the gap between events. It occupies one
+    /// core.
+    pub const fn busy_poll(mut self, spin: Duration) -> Self {
+        self.busy_poll = spin;
+        self
+    }
+
+    /// Whether to measure the time of every handler, for
+    /// [`Stats::handler_max`](crate::Stats::handler_max) and
+    /// [`Stats::lag_max`](crate::Stats::lag_max). Default: no, because it reads the clock twice per
+    /// event.
+    pub const fn watchdog(mut self, on: bool) -> Self {
+        self.watchdog = on;
+        self
+    }
+
+    /// The number and size in bytes of the buffers that streams receive into on a ring.
+    ///
+    /// The count is rounded up to a power of two, at least 2 and at most 32,768. The size is at
+    /// least 256 and at most 1,048,576. The default is 16 buffers of 256 KiB if the kernel fills
+    /// buffers incrementally (Linux 6.12), otherwise 256 buffers of 16 KiB. Both are 4 MiB, mapped
+    /// with the first stream. The kernel uses only a few buffers as long as these suffice, and
+    /// unused buffers take no memory.
+    ///
+    /// A buffer holds received bytes only during the turn that handles them, so a few buffers serve
+    /// many streams. Receiving is fast while there are more buffers than streams that receive at
+    /// the same time.
+    pub const fn ring_buffers(mut self, count: u16, bytes: u32) -> Self {
+        self.ring.buffers = Some(PoolSize::of(count, bytes));
+        self
+    }
+
+    /// How long a wait on a ring may last to collect more than one completion, in whole
+    /// microseconds. Collecting several lowers the cost of each.
+    ///
+    /// The number to wait for, up to 16, is determined at run time: half of the completions likely
+    /// to arrive in that time. Default: zero, the first completion ends the wait. Without effect
+    /// before Linux 6.12 and on other backends.
+    ///
+    /// A few tens of microseconds save processor time if many connections are busy, and add up to
+    /// that much latency.
+    pub const fn ring_wait_batch(mut self, longest: Duration) -> Self {
+        let micros = longest.as_micros();
+        self.ring.batch_wait_us = if micros > 1_000_000 { 1_000_000 } else { micros as u32 };
+        self
+    }
+
+    /// The sizes of a ring's queues, powers of two. For tests that need full queues.
+    #[doc(hidden)]
+    pub const fn ring_entries(mut self, submissions: u32, completions: u32) -> Self {
+        self.ring.submissions = submissions;
+        self.ring.completions = completions;
+        self
+    }
+
+    /// The first `count` system calls of a ring submit nothing. For tests that simulate a kernel
+    /// without memory.
+    #[doc(hidden)]
+    pub const fn ring_stalls(mut self, count: u32) -> Self {
+        self.ring.stalls = count;
+        self
+    }
+
+    /// The features requested of a ring. For tests that simulate an older kernel.
+    #[cfg(windlass_force_ring)]
+    #[doc(hidden)]
+    pub const fn ring_features(
+        mut self,
+        features: crate::RingFeatures,
+        missing: Option<crate::RingFeature>,
+    ) -> Self {
+        self.ring.features = features;
+        self.ring.missing = missing;
+        self
+    }
+
+    /// Builds the reactor.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build(self) -> Result<Reactor, BuildError> {
+        self.check()?;
+        Reactor::from_builder(self)
+    }
+
+    fn check(&self) -> Result<(), BuildError> {
+        let limits = &self.limits;
+        let at_least_one = [
+            (limits.events_per_turn, Capacity::EventsPerTurn),
+            (limits.timers_per_turn, Capacity::TimersPerTurn),
+            (limits.deferred_per_turn, Capacity::DeferredPerTurn),
+            (limits.calls_per_turn, Capacity::CallsPerTurn),
+            (limits.remote_max, Capacity::RemoteMax),
+            (limits.subscribers_max, Capacity::SubscribersMax),
+        ];
+        if let Some((_, capacity)) = at_least_one.iter().find(|(count, _)| *count == 0) {
+            return Err(BuildError::ZeroCapacity(*capacity));
+        }
+        let largest = [
+            (limits.events_per_turn, KERNEL_EVENTS_MAX, Capacity::EventsPerTurn),
+            (limits.subscribers_max, MAX_INDEX as usize, Capacity::SubscribersMax),
+            (limits.timers_max, MAX_INDEX as usize, Capacity::TimersMax),
+        ];
+        match largest.iter().find(|(count, max, _)| count > max) {
+            Some((_, _, capacity)) => Err(BuildError::CapacityTooLarge(*capacity)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Embedding in another event loop, through one descriptor that is readable when the reactor has
+//! work.
+//!
+//! The descriptor is an outer epoll set over three descriptors: the reactor's own set, an eventfd,
+//! and a timerfd for the next timer. The eventfd signals work without a descriptor, such as events
+//! kept after a panic and deferred closures. The data in the outer set's events is never used, so
+//! the outer set may be exposed. The inner set must not be exposed (rule 11).
+
+use core::fmt;
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    time::Duration,
+};
+
+use rustix::{
+    event::{
+        EventfdFlags,
+        epoll::{self, CreateFlags, EventData, EventFlags},
+        eventfd,
+    },
+    time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    },
+};
+
+use crate::{
+    Backend, Errno, Reactor,
+    api::{
+        registration::Registrar,
+        turn::{Token, sealed::Sealed},
+    },
+    backend, pending_work,
+    time::clock::timespec,
+};
+
+/// A reactor embedded in another event loop.
+///
+/// Watch it for reading, level-triggered. When it is readable, call [`run_once`](Self::run_once)
+/// with a timeout of zero: an event, a timer or left-over work is due. It can be registered like
+/// any other descriptor, also with another reactor.
+///
+/// A turn may leave work over. Therefore a loop that registers the descriptor edge-triggered, as
+/// tokio's `AsyncFd` does, must treat it as ready until it is no longer readable. The example
+/// `in_tokio` shows this.
+///
+/// The kernel limits chains of epoll sets to five (epoll_ctl(2), `ELOOP`), and an embedded reactor
+/// uses two of them. The deepest nesting is therefore one embedded reactor inside another inside a
+/// host.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use windlass::{Embedded, Reactor, Turn, interest};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut host = Reactor::new()?;
+/// let guest = Reactor::new()?.embed()?;
+/// interest()
+///     .read()
+///     .with_fd(guest)
+///     .with_handler(|guest: &mut Embedded| drop(guest.run_once(Duration::ZERO)))
+///     .register_into(&mut host)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Embedded {
+    reactor: Reactor,
+    outer: OwnedFd,
+    work: OwnedFd,
+    timer: OwnedFd,
+    /// The inner set that the outer one watches: its serial, and its descriptor number.
+    watched: Option<(u64, RawFd)>,
+    /// Whether `work` is readable.
+    raised: bool,
+    /// When `timer` expires, in nanoseconds since the reactor's epoch.
+    armed: Option<u64>,
+    /// An error from updating the descriptors. The next `run_once` returns it.
+    trouble: Option<Errno>,
+}
+
+/// A reactor that could not be embedded, and the reason.
+pub struct EmbedError {
+    /// The kernel's error, for example `EMFILE` if the process has no descriptor left. `EOPNOTSUPP`
+    /// if the [`Backend`] has no descriptor that another loop could wait for.
+    pub errno: Errno,
+    /// The reactor, unchanged.
+    pub reactor: Box<Reactor>,
+}
+
+impl fmt::Debug for EmbedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmbedError").field("errno", &self.errno).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for EmbedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.errno {
+            Errno::OPNOTSUPP => f.write_str("the reactor's backend cannot be embedded"),
+            errno => write!(f, "the kernel refused a descriptor of the embedded reactor: {errno}"),
+        }
+    }
+}
+
+impl std::error::Error for EmbedError {}
+
+impl From<EmbedError> for io::Error {
+    fn from(e: EmbedError) -> Self {
+        e.errno.into()
+    }
+}
+
+impl Reactor {
+    /// Embeds the reactor in another event loop.
+    ///
+    /// # Errors
+    /// [`EmbedError`], which returns the reactor.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn embed(self) -> Result<Embedded, EmbedError> {
+        if self.backend() == Backend::Poll {
+            return Err(EmbedError { errno: Errno::OPNOTSUPP, reactor: Box::new(self) });
+        }
+        let parts = (|| {
+            let outer = epoll::create(CreateFlags::CLOEXEC)?;
+            let work = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            let timer = timerfd_create(
+                TimerfdClockId::Monotonic,
+                TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+            )?;
+            for fd in [&work, &timer] {
+                epoll::add(&outer, fd, EventData::new_u64(0), EventFlags::IN)?;
+            }
+            Ok((outer, work, timer))
+        })();
+        let (outer, work, timer) = match parts {
+            Ok(parts) => parts,
+            Err(errno) => {
+                return Err(EmbedError { errno, reactor: Box::new(self) });
+            }
+        };
+        let mut embedded = Embedded {
+            reactor: self,
+            outer,
+            work,
+            timer,
+            watched: None,
+            raised: false,
+            armed: None,
+            trouble: None,
+        };
+        embedded.settle();
+        match embedded.trouble.take() {
+            None => Ok(embedded),
+            Some(errno) => Err(EmbedError { errno, reactor: Box::new(embedded.into_reactor()) }),
+        }
+    }
+
+    /// Whether the next turn has work that no descriptor and no timer signals.
+    fn has_work(&self) -> bool {
+        self.pending_work & pending_work::WORK != 0
+    }
+}
+
+impl Embedded {
+    /// Runs one turn. See [`Reactor::run_once`]. The host passes a timeout of zero.
+    ///
+    /// # Errors
+    /// The errors of [`Reactor::run_once`], and an error of the kernel from updating the
+    /// descriptors.
+    ///
+    /// # Panics
+    /// Resumes the panic of a handler or destructor. Left-over work makes the descriptor readable.
+    pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
+        let timeout = timeout.into();
+        let count = self.with(|reactor| reactor.run_once(timeout))?;
+        match self.trouble.take() {
+            None => Ok(count),
+            Some(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Lends the reactor, then updates the descriptor.
+    pub fn with<T>(&mut self, run: impl FnOnce(&mut Reactor) -> T) -> T {
+        /// Updates the descriptors even if `run` panics, because kept events must wake the host.
+        struct Settle<'e>(&'e mut Embedded);
+        impl Drop for Settle<'_> {
+            fn drop(&mut self) {
+                self.0.settle();
+            }
+        }
+        let settle = Settle(self);
+        run(&mut settle.0.reactor)
+    }
+
+    /// Returns the reactor and closes the descriptor.
+    #[must_use]
+    pub fn into_reactor(mut self) -> Reactor {
+        self.reactor.driver.leave_host();
+        self.reactor
+    }
+
+    fn settle(&mut self) {
+        if let Err(errno) = self.try_settle() {
+            self.trouble = Some(errno);
+        }
+    }
+
+    /// Completes all steps even if one fails, so that one failure does not keep the others from
+    /// waking the host.
+    fn try_settle(&mut self) -> Result<(), Errno> {
+        // A child of fork(2) shares the descriptors with the parent. Changing the timerfd here
+        // would make the parent's host miss its timer.
+        self.reactor.driver.check_owner()?;
+        self.reactor.flush();
+        // The descriptor first: it reports only events that arrive after it is added.
+        let watched = self.watch_inner();
+        let settled = self.reactor.driver.settle();
+        // The latch must sleep before the host sleeps; calls queued earlier count as work. This
+        // comes before the timer, because reading a custom clock may panic.
+        let is_woken = self.reactor.pending_work & pending_work::REMOTE != 0
+            && !self.reactor.stop.latch().sleep();
+        self.raise_work(watched.is_err() || is_woken || settled != Ok(false))?;
+        self.arm_timer().or_else(|errno| self.raise_work(true).and(Err(errno)))?;
+        watched.and(settled.map(drop))
+    }
+
+    fn raise_work(&mut self, more: bool) -> Result<(), Errno> {
+        let has_work = self.reactor.has_work() || more;
+        if has_work != self.raised {
+            if has_work {
+                rustix::io::write(&self.work, &1u64.to_ne_bytes())?;
+            } else {
+                rustix::io::read(&self.work, &mut [0; 8])?;
+            }
+            self.raised = has_work;
+        }
+        Ok(())
+    }
+
+    /// Watches the current inner set. It differs from the watched one in two cases. After a rebuild
+    /// (rule 7), the old set was closed and thereby left the outer set. If the owner replaced the
+    /// reactor by another one, the old set must be removed here.
+    fn watch_inner(&mut self) -> Result<(), Errno> {
+        let (inner, serial) = match self.reactor.driver.watchable() {
+            Ok(watchable) => watchable,
+            Err(errno) => {
+                // The previous inner set must no longer be watched.
+                if let Some((_, number)) = self.watched.take() {
+                    backend::forget(self.outer.as_fd(), number);
+                }
+                return Err(errno);
+            }
+        };
+        let now = (serial, inner.as_raw_fd());
+        if self.watched == Some(now) {
+            return Ok(());
+        }
+        if let Some((_, number)) = self.watched.take() {
+            backend::forget(self.outer.as_fd(), number);
+            // Another reactor counts from another epoch.
+            self.armed = None;
+        }
+        epoll::add(&self.outer, inner, EventData::new_u64(0), EventFlags::IN)?;
+        self.watched = Some(now);
+        for cell in self.reactor.registry.iter() {
+            self.reactor.driver.tell_host_of(cell.fd())?;
+        }
+        Ok(())
+    }
+
+    fn arm_timer(&mut self) -> Result<(), Errno> {
+        let next = self.reactor.timers.next_deadline();
+        let is_custom = self.reactor.time.is_custom();
+        // A custom clock may run at any speed, so the time to the same deadline must be computed
+        // again.
+        if next == self.armed && (next.is_none() || !is_custom) {
+            return Ok(());
+        }
+        // All zeros disarm a timerfd, so a timer that is due gets one nanosecond. With a custom
+        // clock, which may stand still, it gets one millisecond; otherwise the host would spin.
+        let least = if is_custom { 1_000_000 } else { 1 };
+        let span =
+            next.map(|next| next.saturating_sub(self.reactor.time.read_calm_ns()).max(least));
+        let it_value = timespec(Duration::from_nanos(span.unwrap_or(0)));
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+        self.armed = next;
+        Ok(())
+    }
+}
+
+impl AsFd for Embedded {
+    /// The outer set, readable when [`run_once`](Self::run_once) has something to do.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.outer.as_fd()
+    }
+}
+
+impl AsRawFd for Embedded {
+    /// The descriptor number, for loops that need it, such as tokio's `AsyncFd`. It stays the same,
+    /// and open, until the `Embedded` is dropped or [taken apart](Self::into_reactor).
+    fn as_raw_fd(&self) -> RawFd {
+        self.outer.as_raw_fd()
+    }
+}
+
+impl Sealed for Embedded {}
+impl Registrar for Embedded {
+    type Ops = Reactor;
+
+    fn with_ops<T>(&mut self, _: Token, run: impl FnOnce(&mut Reactor) -> T) -> T {
+        self.with(run)
+    }
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Embedded").field("reactor", &self.reactor).finish_non_exhaustive()
+    }
+}

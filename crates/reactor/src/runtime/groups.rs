@@ -1,0 +1,224 @@
+//! The reactor's table of groups and their members.
+
+use crate::{
+    AddReason, GroupError, GroupReason, GroupState, Interest, Key, NotFound, Reactor, Subscription,
+    TimerError, TimerReason,
+    cell::NO_GROUP,
+    group::{ErasedGroup, Member},
+    pending_work,
+    registry::table::{Kind, MAX_INDEX},
+    time::timers::{Schedule, Timer},
+};
+
+/// A registered group: its state, which the members also hold, and the members' keys.
+pub(crate) struct GroupRecord {
+    state: GroupState,
+    members: Vec<Key>,
+}
+
+/// A registered member, and the data needed to withdraw it if a later one is rejected.
+enum Joined {
+    Descriptor(Key),
+    Timer(Key, Schedule),
+}
+
+/// Why a member was rejected.
+enum Refused {
+    Descriptor(AddReason),
+    Timer(TimerReason),
+}
+
+impl Refused {
+    fn at(self, place: usize) -> GroupReason {
+        match self {
+            Self::Descriptor(reason) => GroupReason::Descriptor(place, reason),
+            Self::Timer(reason) => GroupReason::Timer(place, reason),
+        }
+    }
+}
+
+impl Member<Reactor> {
+    /// Reads a descriptor member's number and interest.
+    fn ask(&self) -> Option<(i32, Interest)> {
+        match self {
+            Self::Descriptor(subscription) => Some((subscription.fd(), subscription.interest())),
+            Self::Timer(_) => None,
+        }
+    }
+}
+
+impl Joined {
+    fn key(&self) -> Key {
+        match self {
+            Self::Descriptor(key) | Self::Timer(key, _) => *key,
+        }
+    }
+}
+
+impl Reactor {
+    pub(crate) fn group_state_of(&self, group: Key) -> Option<GroupState> {
+        let (index, generation) = group.parts(Kind::Group)?;
+        self.groups.get(index, generation).map(|record| record.state.share())
+    }
+
+    /// Registers all members of a group, or none of them.
+    pub(crate) fn admit_group(
+        &mut self,
+        group: ErasedGroup<Self>,
+    ) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>> {
+        let (index, generation) = match self.place_for(&group) {
+            Ok(place) => place,
+            Err(reason) => return Err(GroupError { reason, group }),
+        };
+        // All calls of user code, which may panic, come before any state changes (rule 3).
+        let now = self.now_ns();
+        let asked: Vec<_> = group.members.iter().map(Member::ask).collect();
+        let ErasedGroup { state, members, joins } = group;
+        let mut joined = Vec::with_capacity(members.len());
+        let mut waiting = members.into_iter().zip(asked);
+        while let Some((member, asked)) = waiting.next() {
+            match self.admit_member(member, asked, now, index) {
+                Ok(member) => joined.push(member),
+                Err((reason, member)) => {
+                    let reason = reason.at(joined.len());
+                    let back = joined.iter().map(|joined| self.withdraw(joined));
+                    let members =
+                        back.chain([member]).chain(waiting.map(|(member, _)| member)).collect();
+                    return Err(GroupError {
+                        reason,
+                        group: ErasedGroup { state, members, joins },
+                    });
+                }
+            }
+        }
+        let keys: Vec<Key> = joined.iter().map(Joined::key).collect();
+        if joins.is_some() {
+            let record = self
+                .groups
+                .get_mut(index, generation)
+                .expect("found above, and no user code ran since");
+            record.members.extend_from_slice(&keys);
+        } else {
+            self.groups.insert(GroupRecord { state, members: keys.clone() });
+        }
+        Ok((Key::new(Kind::Group, (index, generation)), keys))
+    }
+
+    /// The slot that the group has or will get.
+    fn place_for(&mut self, group: &ErasedGroup<Self>) -> Result<(u32, u32), GroupReason> {
+        if group.members.is_empty() {
+            return Err(GroupReason::Empty);
+        }
+        match group.joins {
+            None if self.groups.len() >= self.limits.subscribers_max => {
+                Err(GroupReason::LimitReached)
+            }
+            None => Ok(self.groups.next(MAX_INDEX)),
+            Some(key) => {
+                let (index, generation) = key.parts(Kind::Group).ok_or(GroupReason::NotFound)?;
+                let record = self.groups.get(index, generation).ok_or(GroupReason::NotFound)?;
+                // The key may be made up. If two reactors shared a state, a handler of one could
+                // run inside a handler of the other.
+                if record.state.is(&group.state) {
+                    Ok((index, generation))
+                } else {
+                    Err(GroupReason::NotFound)
+                }
+            }
+        }
+    }
+
+    fn admit_member(
+        &mut self,
+        member: Member<Self>,
+        asked: Option<(i32, Interest)>,
+        now: u64,
+        group: u32,
+    ) -> Result<Joined, (Refused, Member<Self>)> {
+        match member {
+            Member::Descriptor(subscription) => {
+                let (fd, interest) = asked.expect("a descriptor was asked");
+                match self.admit(subscription.cell(), fd, interest) {
+                    Ok(key) => {
+                        subscription.into_cell().set_group(group);
+                        Ok(Joined::Descriptor(key))
+                    }
+                    Err(reason) => {
+                        Err((Refused::Descriptor(reason), Member::Descriptor(subscription)))
+                    }
+                }
+            }
+            Member::Timer(timer) => {
+                let schedule = timer.schedule;
+                match self.place_timer(now, timer) {
+                    Ok(key) => {
+                        self.timers.set_group(key, group);
+                        Ok(Joined::Timer(key, schedule))
+                    }
+                    Err(TimerError { reason, handler }) => {
+                        Err((Refused::Timer(reason), Member::Timer(handler)))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Withdraws a member that was registered earlier in the same call.
+    fn withdraw(&mut self, joined: &Joined) -> Member<Self> {
+        match joined {
+            Joined::Descriptor(key) => {
+                let cell = self.registry.get(*key).expect("registered in this call");
+                let is_stale = self.unwatch(cell);
+                let early = !is_stale && self.is_new(cell);
+                self.registry.remove(cell, false);
+                // In a new block, because the old one may be quarantined.
+                let value = self.take_with(early, |reclaim| reclaim.take_boxed(cell, is_stale));
+                Member::Descriptor(Subscription::from_boxed(value))
+            }
+            Joined::Timer(key, schedule) => {
+                let ended = self.timers.remove(*key).expect("started in this call");
+                let call = ended.call.expect("a timer started in this call does not run");
+                Member::Timer(Timer { schedule: *schedule, call })
+            }
+        }
+    }
+
+    /// Removes a member from its group, and the group with its last member. Runs no user code,
+    /// because the member still holds the state.
+    pub(crate) fn leave_group(&mut self, group: u32, member: Key) {
+        let Some(record) = self.groups.at_mut(group) else {
+            return;
+        };
+        if let Some(place) = record.members.iter().position(|key| *key == member) {
+            record.members.remove(place);
+        }
+        if record.members.is_empty() {
+            let generation = self.groups.generation(group);
+            self.groups.remove(group, generation);
+        }
+    }
+
+    pub(crate) fn deregister_group(&mut self, group: Key) -> Result<(), NotFound> {
+        let (index, generation) = group.parts(Kind::Group).ok_or(NotFound)?;
+        let GroupRecord { state, members } =
+            self.groups.remove(index, generation).ok_or(NotFound)?;
+        let mark = self.reclaim.waiting();
+        // The last member is retired first, because the queue drops the most recent first.
+        for key in members.into_iter().rev() {
+            if let Some(cell) = self.registry.get(key) {
+                cell.set_group(NO_GROUP);
+                self.deregister(cell);
+            } else if let Some(ended) = self.timers.remove(key) {
+                if let Some(call) = ended.call {
+                    self.reclaim.retire_timer(call);
+                }
+            }
+        }
+        // This is not the last reference: members in the reclaim queue, or a running one, have
+        // others.
+        drop(state);
+        self.pending_work |= pending_work::RECLAIM;
+        self.drop_waiting_down_to(mark);
+        Ok(())
+    }
+}

@@ -1,0 +1,573 @@
+//! The [`Reactor`]: its fields, and the methods its owner may call outside a turn.
+
+use core::fmt;
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    AddError, Backend, BuildError, Builder, DeferError, GroupKey, HookError, HookKey, Interest,
+    Key, ModifyError, NotFound, RingFeatures, Stats, Stop, Subscriber, TimerError, Turn,
+    api::{
+        handler_fn::TimerFn,
+        interest::interest,
+        stats::Counters,
+        turn,
+        turn::{ReactorOps, sealed::Sealed},
+    },
+    backend::{Driver, batch::Batch},
+    cell::{CellPtr, Flags},
+    registry::{reclaim::ReclaimQueue, table::Registry},
+    remote::{Inbox, stop::fall_asleep},
+    runtime::{
+        builder::Limits,
+        groups::GroupRecord,
+        hook::{HookCall, Hooks, Moment},
+    },
+    stream::Streams,
+    time::{
+        clock::Time,
+        timers::{DeferredQueue, Schedule, Timers},
+    },
+    util::{arena::Arena, unwind_safe_drop::Panics},
+};
+
+/// An event loop that serves descriptors, timers and closures on one thread.
+///
+/// The reactor is one concrete type. It is not `Send`, and may be moved in memory between turns. It
+/// owns its subscribers: dropping the reactor drops them all, catches each panic, and resumes the
+/// first one (rule 8).
+pub struct Reactor {
+    /// First, because the loop reads it for every event.
+    pub(crate) batch: Batch,
+    /// The [`pending_work`] bits: work beside events. Zero on the shortest path.
+    pub(crate) pending_work: u32,
+    pub(crate) phase: Phase,
+    pub(crate) counters: Counters,
+    pub(crate) driver: Driver,
+    pub(crate) registry: Registry<Self>,
+    pub(crate) groups: Arena<GroupRecord>,
+    pub(crate) timers: Timers<Self>,
+    pub(crate) deferred: DeferredQueue<Self>,
+    /// Closures deferred by deferred closures. They join `deferred` when the next turn begins.
+    pub(crate) deferred_later: DeferredQueue<Self>,
+    /// True while a deferred closure runs.
+    pub(crate) is_deferring: bool,
+    /// `timers_per_turn` was reached while timers were still due. They fire first in the next turn.
+    pub(crate) timers_left: bool,
+    /// Closures queued by other threads; `None` before the first [`Remote`](crate::Remote).
+    pub(crate) inbox: Option<Inbox>,
+    /// The last turn left calls in the inbox. They run first in the next turn.
+    pub(crate) calls_left: bool,
+    pub(crate) reclaim: ReclaimQueue<Self>,
+    /// The running cell, if it has deleted itself. Its value is dropped after its handler has
+    /// returned (rule 1).
+    pub(crate) self_deleted: Option<SelfDeleted>,
+    /// Registrations with a merged `modify` that the kernel does not have yet.
+    pub(crate) dirty: Vec<Key>,
+    /// Registrations whose error event is pending.
+    pub(crate) faults: Vec<Key>,
+    /// `None` before the first stream or listener.
+    pub(crate) streams: Option<Box<Streams>>,
+    pub(crate) hooks: Hooks,
+    pub(crate) time: Time,
+    pub(crate) stop: Stop,
+    pub(crate) limits: Limits,
+    pub(crate) busy_poll: Duration,
+    /// The end of the last wait, if the watchdog is on.
+    pub(crate) watch: Option<Instant>,
+    /// Internal wake-up events of this turn, which are excluded from the user's event count.
+    pub(crate) woken: usize,
+    /// The next wait follows at once and submits the ring's queued requests.
+    pub(crate) keeps_queue: bool,
+}
+
+/// The kind of callback that the dispatcher is running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing: the owner has control.
+    Idle,
+    /// The handlers of the batch. The running one is the last that the batch returned.
+    Events,
+    /// A timer, a deferred closure or a hook.
+    Calls,
+}
+
+/// A cell that deleted itself in its handler.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SelfDeleted {
+    pub(crate) cell: CellPtr<Reactor>,
+    pub(crate) is_stale: bool,
+}
+
+/// A reactor stays on its thread: a ring has one submitter, and handlers may hold values that are
+/// not `Send`. If `Reactor` were `Send` or `Sync`, two implementations would match here and
+/// compilation would fail.
+const _: fn() = || {
+    struct IfSend;
+    struct IfSync;
+    trait Ambiguous<Why> {
+        fn chosen() {}
+    }
+    impl<T: ?Sized> Ambiguous<()> for T {}
+    impl<T: ?Sized + Send> Ambiguous<IfSend> for T {}
+    impl<T: ?Sized + Sync> Ambiguous<IfSync> for T {}
+    let _ = <Reactor as Ambiguous<_>>::chosen;
+};
+
+/// Bits of [`Reactor::pending_work`].
+pub(crate) mod pending_work {
+    /// The batch holds events that a panicking turn did not dispatch.
+    pub(crate) const KEPT: u32 = 1;
+    pub(crate) const TIMERS: u32 = 1 << 1;
+    pub(crate) const DEFERRED: u32 = 1 << 2;
+    pub(crate) const DIRTY: u32 = 1 << 3;
+    pub(crate) const FAULTS: u32 = 1 << 4;
+    pub(crate) const RECLAIM: u32 = 1 << 5;
+    pub(crate) const REBUILD: u32 = 1 << 6;
+    pub(crate) const HOOKS: u32 = 1 << 7;
+    pub(crate) const WATCHDOG: u32 = 1 << 8;
+    pub(crate) const BUSY_POLL: u32 = 1 << 9;
+    pub(crate) const WOKEN: u32 = 1 << 10;
+    pub(crate) const SELF_DELETED: u32 = 1 << 11;
+    /// The turn's clock has been read.
+    pub(crate) const CLOCK: u32 = 1 << 12;
+    /// A [`Remote`](crate::Remote) exists, so the loop reports to the latch when it sleeps.
+    pub(crate) const REMOTE: u32 = 1 << 13;
+    /// The latch was woken or calls are left over, and the inbox has not been checked yet.
+    pub(crate) const CALLS: u32 = 1 << 14;
+    /// Streams need service, for example because code other than their own handlers sent data to
+    /// them.
+    pub(crate) const STREAMS: u32 = 1 << 15;
+    /// The ring has queued requests and the turn is not part of [`run`](super::Reactor::run). They
+    /// are submitted when the turn ends.
+    pub(crate) const QUEUED: u32 = 1 << 16;
+    /// The epoll set rejected the reactor's own wake descriptor, so other threads cannot wake the
+    /// loop.
+    pub(crate) const DEAF: u32 = 1 << 17;
+    /// Bits that describe the reactor's configuration, or that stay set until cleared explicitly.
+    pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE | DEAF;
+    /// Work that makes the host of an embedded reactor run another turn at once.
+    pub(crate) const WORK: u32 =
+        KEPT | DEFERRED | DIRTY | FAULTS | RECLAIM | CALLS | STREAMS | DEAF;
+}
+
+impl Reactor {
+    /// A reactor with the default settings.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn new() -> Result<Self, BuildError> {
+        Self::builder().build()
+    }
+
+    /// Returns a builder with the default settings.
+    pub const fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) fn from_builder(builder: Builder) -> Result<Self, BuildError> {
+        let Builder { backend, limits, clock, busy_poll, watchdog, ring } = builder;
+        let driver = Driver::new(backend, ring)?;
+        let mut reactor = Self {
+            batch: Batch::new(limits.events_per_turn),
+            pending_work: if watchdog { pending_work::WATCHDOG } else { 0 }
+                | if busy_poll.is_zero() { 0 } else { pending_work::BUSY_POLL },
+            phase: Phase::Idle,
+            counters: Counters::default(),
+            driver,
+            registry: Registry::new(),
+            groups: Arena::new(),
+            timers: Timers::new(),
+            deferred: DeferredQueue::new(),
+            deferred_later: DeferredQueue::new(),
+            is_deferring: false,
+            timers_left: false,
+            inbox: None,
+            calls_left: false,
+            reclaim: ReclaimQueue::new(),
+            self_deleted: None,
+            dirty: Vec::new(),
+            faults: Vec::new(),
+            streams: None,
+            hooks: Hooks::new(),
+            time: Time::new(clock),
+            stop: Stop::new().map_err(BuildError::Os)?,
+            limits,
+            busy_poll,
+            watch: watchdog.then(Instant::now),
+            woken: 0,
+            keeps_queue: false,
+        };
+        let added = if reactor.supports(interest().read().edge_triggered()) {
+            reactor.add_internal(reactor.stop.edge_subscriber())
+        } else {
+            reactor.add_internal(reactor.stop.level_subscriber())
+        };
+        added.map_err(BuildError::Os)?;
+        Ok(reactor)
+    }
+
+    /// Runs turns until [`Stop`] or [`Turn::stop`] is called.
+    ///
+    /// # Errors
+    /// The errors of [`run_once`](Self::run_once).
+    pub fn run(&mut self) -> io::Result<()> {
+        /// Submits the requests that the last turn queued, even after a panic.
+        struct Submit<'r>(&'r mut Reactor);
+        impl Drop for Submit<'_> {
+            fn drop(&mut self) {
+                self.0.keeps_queue = false;
+                self.0.driver.submit_now();
+            }
+        }
+        self.keeps_queue = true;
+        let submit = Submit(self);
+        while !submit.0.stop.take() {
+            submit.0.run_once(None)?;
+        }
+        Ok(())
+    }
+
+    /// Returns a handle that makes [`run`](Self::run) return. It works from any thread.
+    #[must_use]
+    pub fn stop_handle(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// True if a custom clock is set ([`Builder::clock`](crate::Builder::clock)), so kernel timers
+    /// cannot be used.
+    #[must_use]
+    pub fn has_own_clock(&self) -> bool {
+        self.time.is_custom()
+    }
+
+    /// True if a stop is requested that no [`run`](Self::run) has consumed. For callers of
+    /// `run_once`.
+    #[must_use]
+    pub fn stop_requested(&self) -> bool {
+        self.stop.is_asked()
+    }
+
+    /// See [`Turn::add`].
+    ///
+    /// # Errors
+    /// See [`AddReason`](crate::AddReason); the error returns the subscriber with its descriptor
+    /// open.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn add<S: Subscriber<Self>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
+        turn::add(self, subscriber)
+    }
+
+    /// See [`Turn::modify`]; outside a turn, every change reaches the kernel at once.
+    ///
+    /// # Errors
+    /// See [`ModifyError`]; the old interest stays in force.
+    pub fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError> {
+        ReactorOps::modify(self, key, interest)
+    }
+
+    /// See [`Turn::rearm`].
+    ///
+    /// # Errors
+    /// See [`ModifyError`].
+    pub fn rearm(&mut self, key: Key) -> Result<(), ModifyError> {
+        ReactorOps::rearm(self, key)
+    }
+
+    /// Deletes a registration. Its destructor runs at once, and its panic propagates from this
+    /// call. See [`Turn::delete`].
+    ///
+    /// # Errors
+    /// [`NotFound`] if the key does not name a descriptor's registration.
+    pub fn delete(&mut self, key: Key) -> Result<(), NotFound> {
+        ReactorOps::delete(self, key)
+    }
+
+    /// Deletes a group with all its members. See [`Turn::delete_group`].
+    ///
+    /// # Errors
+    /// [`NotFound`] if the group no longer exists.
+    pub fn delete_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
+        self.delete_group_erased(group.key())
+    }
+
+    /// The state of a group, or `None` if the group no longer exists.
+    pub fn group_mut<S: 'static>(&mut self, group: GroupKey<S>) -> Option<&mut S> {
+        self.borrow_state(group)
+    }
+
+    /// See [`Turn::after`].
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn after<H: TimerFn<Self, Args>, Args: 'static>(
+        &mut self,
+        delay: Duration,
+        handler: H,
+    ) -> Result<Key, TimerError<H>> {
+        turn::start(self, Schedule::After(delay), handler)
+    }
+
+    /// See [`Turn::after_with`].
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn after_with<F: FnMut(Turn<'_, Self>) + 'static>(
+        &mut self,
+        delay: Duration,
+        closure: F,
+    ) -> Result<Key, TimerError<F>> {
+        turn::start(self, Schedule::After(delay), closure)
+    }
+
+    /// See [`Turn::at`].
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn at<H: TimerFn<Self, Args>, Args: 'static>(
+        &mut self,
+        deadline: Instant,
+        handler: H,
+    ) -> Result<Key, TimerError<H>> {
+        turn::start(self, Schedule::At(deadline), handler)
+    }
+
+    /// See [`Turn::at_with`].
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn at_with<F: FnMut(Turn<'_, Self>) + 'static>(
+        &mut self,
+        deadline: Instant,
+        closure: F,
+    ) -> Result<Key, TimerError<F>> {
+        turn::start(self, Schedule::At(deadline), closure)
+    }
+
+    /// See [`Turn::every`].
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn every<H: TimerFn<Self, Args>, Args: 'static>(
+        &mut self,
+        period: Duration,
+        handler: H,
+    ) -> Result<Key, TimerError<H>> {
+        turn::start(self, Schedule::Every(period), handler)
+    }
+
+    /// See [`Turn::every_with`].
+    ///
+    /// # Errors
+    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn every_with<F: FnMut(Turn<'_, Self>) + 'static>(
+        &mut self,
+        period: Duration,
+        closure: F,
+    ) -> Result<Key, TimerError<F>> {
+        turn::start(self, Schedule::Every(period), closure)
+    }
+
+    /// See [`Turn::cancel`].
+    ///
+    /// # Errors
+    /// [`NotFound`] if the key does not name a timer.
+    pub fn cancel(&mut self, key: Key) -> Result<(), NotFound> {
+        ReactorOps::cancel(self, key)
+    }
+
+    /// See [`Turn::reset`].
+    ///
+    /// # Errors
+    /// [`NotFound`] if the key does not name a timer.
+    pub fn reset(&mut self, key: Key, delay: Duration) -> Result<(), NotFound> {
+        self.reset_timer(key, Schedule::After(delay))
+    }
+
+    /// See [`Turn::reset_at`].
+    ///
+    /// # Errors
+    /// [`NotFound`] if the key does not name a timer.
+    pub fn reset_at(&mut self, key: Key, deadline: Instant) -> Result<(), NotFound> {
+        self.reset_timer(key, Schedule::At(deadline))
+    }
+
+    /// Calls a closure at the start of the next turn, which then does not wait. See
+    /// [`Turn::defer`].
+    ///
+    /// # Errors
+    /// [`DeferError`] if `deferred_max` closures are queued; the error returns the closure.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn defer<F: FnOnce(Turn<'_, Self>) + 'static>(
+        &mut self,
+        closure: F,
+    ) -> Result<(), DeferError<F>> {
+        turn::defer(self, closure)
+    }
+
+    /// Calls a closure before every wait. Registrations made in it may fire in the turn that
+    /// follows.
+    ///
+    /// # Errors
+    /// [`HookError`] if [`HOOKS_MAX`](crate::HOOKS_MAX) hooks are registered.
+    pub fn before_wait(
+        &mut self,
+        hook: impl FnMut(Turn<'_, Self>) + 'static,
+    ) -> Result<HookKey, HookError> {
+        self.add_hook(Moment::BeforeWait, Box::new(hook))
+    }
+
+    /// Calls a closure at the end of every turn, after events, timers and deferred closures.
+    ///
+    /// # Errors
+    /// [`HookError`] if [`HOOKS_MAX`](crate::HOOKS_MAX) hooks are registered.
+    pub fn after_turn(
+        &mut self,
+        hook: impl FnMut(Turn<'_, Self>) + 'static,
+    ) -> Result<HookKey, HookError> {
+        self.add_hook(Moment::AfterTurn, Box::new(hook))
+    }
+
+    fn add_hook(&mut self, moment: Moment, call: HookCall) -> Result<HookKey, HookError> {
+        let key = self.hooks.add(moment, call)?;
+        self.pending_work |= pending_work::HOOKS;
+        Ok(key)
+    }
+
+    /// Removes a hook. Its destructor runs at once.
+    ///
+    /// # Errors
+    /// [`NotFound`] if the hook was removed already.
+    pub fn remove_hook(&mut self, key: HookKey) -> Result<(), NotFound> {
+        let hook = self.hooks.remove(key)?;
+        if self.hooks.is_empty() {
+            self.pending_work &= !pending_work::HOOKS;
+        }
+        drop(hook);
+        Ok(())
+    }
+
+    /// The reactor's counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let counters = &self.counters;
+        Stats {
+            turns: counters.turns,
+            events: counters.events,
+            wakes: counters.wakes,
+            timers_fired: counters.timers_fired,
+            calls: counters.calls,
+            rebuilds: counters.rebuilds,
+            subscribers: self.subscribers(),
+            timers: self.timers.len(),
+            quarantined: self.reclaim.quarantined(),
+            handler_max: counters.handler_max,
+            lag_max: counters.lag_max,
+            backend: self.backend(),
+            buffer_bytes: self.driver.pool_bytes(),
+        }
+    }
+
+    /// Whether the active backend supports this interest. It rejects others as `Unsupported`. See
+    /// [`Backend`].
+    #[must_use]
+    pub fn supports(&self, interest: Interest) -> bool {
+        self.driver.supports(interest)
+    }
+
+    /// The active backend; never [`Backend::Auto`].
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.driver.backend()
+    }
+
+    /// The requested ring features that are available. For tests and benchmarks.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn ring_features(&self) -> Option<RingFeatures> {
+        self.driver.ring_features()
+    }
+
+    pub(crate) fn note_wake(&mut self) {
+        self.counters.wakes += 1;
+        self.woken += 1;
+        self.pending_work |= pending_work::WOKEN;
+        // Without a remote, turns do not touch the latch. The wake-up came from a stop, which has
+        // set its own flag.
+        if self.pending_work & pending_work::REMOTE == 0 {
+            fall_asleep(self.stop.latch());
+        }
+    }
+}
+
+impl Sealed for Reactor {}
+
+impl fmt::Debug for Reactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reactor").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        let mut panics = Panics::default();
+        let is_owner = self.driver.check_owner().is_ok();
+        // Callers waiting for an answer are released before destructors run.
+        if let Some(inbox) = self.inbox.take() {
+            if is_owner {
+                inbox.close(&mut panics);
+            } else {
+                // In a child of fork(2) no caller waits. Another thread of the parent may have held
+                // the queue's lock at the fork, and the child's copy is never unlocked.
+                core::mem::forget(inbox);
+            }
+        }
+        // Rule 14: sent data is submitted before descriptors are closed.
+        self.driver.submit_now();
+        // Cells with requests that do not complete in time are leaked (rule 2).
+        self.driver.end(self.registry.iter());
+        self.driver.close();
+        // Rule 8: every destructor runs, even if others panic. A cell leaves the registry before
+        // its value is dropped (rule 3).
+        while let Some(cell) = self.registry.pop() {
+            cell.set_flag(Flags::ABSENT, true);
+            self.reclaim.retire(cell, false, false);
+        }
+        while let Some(call) = self.timers.pop() {
+            panics.catch(|| drop(call));
+        }
+        while self.reclaim.has_waiting() {
+            panics.catch(|| self.reclaim.drop_next());
+        }
+        self.deferred.append(&mut self.deferred_later);
+        while let Some(closure) = self.deferred.pop_front() {
+            panics.catch(|| drop(closure));
+        }
+        while let Some(hook) = self.hooks.pop() {
+            panics.catch(|| drop(hook));
+        }
+        while let Some((_, _, group)) = self.groups.pop() {
+            panics.catch(|| drop(group));
+        }
+        if let Some(clock) = self.time.take_custom() {
+            panics.catch(|| drop(clock));
+        }
+        // No further wait on the epoll set happens, so the kernel returns no addresses (rule 2).
+        self.batch.clear();
+        self.reclaim.release_quarantine();
+        if is_owner {
+            self.reclaim.free(&self.batch, &self.driver);
+        } else {
+            self.reclaim.free_in_child();
+        }
+        panics.resume();
+    }
+}

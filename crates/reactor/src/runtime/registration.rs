@@ -1,0 +1,564 @@
+//! Registration of descriptors: add, modify, delete, and the state of the epoll set.
+//!
+//! Each descriptor number has at most one live cell. The registry checks this before the kernel is
+//! called. The kernel's entries are keyed by (file, number), so they can disagree with the registry
+//! if other code closes or replaces a registered descriptor. An entry with a cell's address may
+//! then stay in the epoll set. Such a cell is a *stale entry*: its block is quarantined and its
+//! number tainted until the epoll set is rebuilt (rule 7).
+
+use core::any::TypeId;
+use std::time::Instant;
+
+use crate::{
+    AddError, AddReason, Backend, DeferError, Errno, GroupError, GroupState, Interest, Key,
+    ModifyError, NotFound, Reactor, Stats, Subscriber, Subscription, TakeError, TimerError,
+    TimerReason,
+    api::{
+        interest::{ET, EXCLUSIVE, ONESHOT},
+        turn::{ReactorOps, Token},
+    },
+    cell::{CellPtr, Flags, NO_GROUP},
+    group::ErasedGroup,
+    pending_work,
+    runtime::reactor::{Phase, SelfDeleted},
+    time::{
+        clock::nanoseconds,
+        timers::{Deferred, Schedule, Timer},
+    },
+    util::unwind_safe_drop::Panics,
+};
+
+type Cell = CellPtr<Reactor>;
+
+impl Reactor {
+    /// The number of subscribers that the user has registered, without the reactor's own.
+    pub(crate) fn subscribers(&self) -> usize {
+        self.registry.len() - 1
+    }
+
+    /// Registers the reactor's own subscriber, which no key names.
+    pub(crate) fn add_internal(&mut self, subscriber: impl Subscriber<Self>) -> Result<(), Errno> {
+        let subscription = Subscription::new(subscriber);
+        let (fd, interest) = (subscription.fd(), subscription.interest());
+        let cell = subscription.cell();
+        self.watch(cell, fd, interest)?;
+        cell.set_flag(Flags::INTERNAL, true);
+        subscription.into_cell();
+        Ok(())
+    }
+
+    /// Adds a cell to the epoll set and the registry. On error the cell is not registered.
+    fn watch(&mut self, cell: Cell, fd: i32, interest: Interest) -> Result<Key, Errno> {
+        let mask = interest.kernel_mask();
+        let key = self.registry.next_key();
+        cell.set_fd(fd);
+        cell.set_interest(interest);
+        cell.set_armed_bits(mask);
+        self.driver.add(cell, mask)?;
+        cell.set_key(key);
+        // Rule 7: a cell added under a tainted number becomes a stale entry when it is deleted,
+        // even if the kernel reports success.
+        cell.set_flag(Flags::TAINTED, self.registry.is_tainted(fd));
+        self.registry.insert(cell, self.turn_mark());
+        Ok(key)
+    }
+
+    /// Registers a user's cell. The caller has read its descriptor and interest before (rule 3).
+    pub(crate) fn admit(
+        &mut self,
+        cell: Cell,
+        fd: i32,
+        interest: Interest,
+    ) -> Result<Key, AddReason> {
+        self.may_admit(fd, interest)?;
+        self.driver.check(fd)?;
+        Ok(self.watch(cell, fd, interest)?)
+    }
+
+    /// Registers the cell of a stream or listener. Its descriptor is known to be a socket.
+    pub(crate) fn admit_socket(
+        &mut self,
+        cell: Cell,
+        fd: i32,
+        interest: Interest,
+    ) -> Result<Key, AddReason> {
+        self.may_admit(fd, interest)?;
+        Ok(self.watch(cell, fd, interest)?)
+    }
+
+    fn may_admit(&self, fd: i32, interest: Interest) -> Result<(), AddReason> {
+        if !interest.is_valid() {
+            return Err(AddReason::InvalidInterest);
+        }
+        if !self.driver.supports(interest) {
+            return Err(AddReason::Unsupported);
+        }
+        if self.registry.is_taken(fd) {
+            return Err(AddReason::AlreadyExists);
+        }
+        if self.subscribers() >= self.limits.subscribers_max {
+            return Err(AddReason::LimitReached);
+        }
+        Ok(())
+    }
+
+    /// Changes an interest, at once or merged with other changes.
+    pub(crate) fn change(&mut self, cell: Cell, interest: Interest) -> Result<(), ModifyError> {
+        if !interest.is_valid() {
+            return Err(ModifyError::InvalidInterest);
+        }
+        if !self.driver.supports(interest) {
+            return Err(ModifyError::Unsupported);
+        }
+        // The mask of a paused registration is edge-triggered, but pausing again must not re-arm
+        // it. Otherwise a handler that pauses itself at every hang-up would be called for ever.
+        let is_paused =
+            cell.armed_mask() == interest.kernel_mask() && !cell.has_flag(Flags::ABSENT);
+        if is_paused && interest == crate::interest() && cell.interest() == interest {
+            return Ok(());
+        }
+        let was_mergeable = cell.armed_mask() & (ET | ONESHOT | EXCLUSIVE) == 0;
+        let in_turn = self.phase != Phase::Idle;
+        if in_turn && was_mergeable && interest.is_mergeable() && !cell.has_flag(Flags::ABSENT) {
+            cell.set_interest(interest);
+            if !cell.has_flag(Flags::DIRTY) {
+                cell.set_flag(Flags::DIRTY, true);
+                self.dirty.push(cell.key());
+                self.pending_work |= pending_work::DIRTY;
+            }
+            return Ok(());
+        }
+        self.rearm_in_kernel(cell, interest.kernel_mask()).map_err(ModifyError::Os)?;
+        cell.set_interest(interest);
+        Ok(())
+    }
+
+    /// Sets the kernel's mask, by MOD, or by DEL and ADD.
+    fn rearm_in_kernel(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
+        let (fd, address) = (cell.fd(), cell.expose());
+        let exclusive = (cell.armed_mask() | mask) & EXCLUSIVE != 0;
+        if !cell.has_flag(Flags::ABSENT) && !exclusive {
+            self.driver.modify(cell, mask)?;
+        } else {
+            // The kernel does not modify exclusive entries (epoll_ctl(2)).
+            if !cell.has_flag(Flags::ABSENT) {
+                self.delete_from_set(cell);
+                cell.set_flag(Flags::ABSENT, true);
+            }
+            if let Err(errno) = self.driver.add(cell, mask) {
+                self.add_again(cell);
+                return Err(errno);
+            }
+            // The deletion made the host forget the descriptor, so it is added there again. If that
+            // fails, the ring itself reports most events.
+            let _ = self.driver.tell_host_of(fd);
+        }
+        cell.set_armed_mask(mask);
+        for flag in [Flags::ABSENT, Flags::FIRED, Flags::DIRTY] {
+            cell.set_flag(flag, false);
+        }
+        cell.set_flag(Flags::REARMED, mask & ONESHOT != 0 && self.batch.names(address));
+        // Rule 7 requires a cell modified under a tainted number to be tainted. This holds: it was
+        // added under that number, or has tainted it just now.
+        debug_assert!(cell.has_flag(Flags::TAINTED) || !self.registry.is_tainted(fd));
+        Ok(())
+    }
+
+    /// Adds a cell with its old mask, after it was deleted for a change that the kernel rejected.
+    fn add_again(&mut self, cell: Cell) {
+        // Adding a fired one-shot would arm it.
+        if cell.has_flag(Flags::FIRED) {
+            return;
+        }
+        if self.driver.add(cell, cell.armed_mask()).is_ok() {
+            cell.set_flag(Flags::ABSENT, false);
+        } else {
+            self.owe_error(cell);
+        }
+    }
+
+    /// Deletes a cell's entry from the epoll set. True if an entry with its address may remain.
+    fn delete_from_set(&mut self, cell: Cell) -> bool {
+        // Under a tainted number, a successful DEL may have deleted the entry of another file.
+        let is_stale = self.driver.delete(cell).is_err() || cell.has_flag(Flags::TAINTED);
+        if is_stale {
+            self.registry.taint(cell.fd());
+            cell.set_flag(Flags::TAINTED, true);
+            // Reserve a descriptor for the rebuild while one is available. A stale entry that
+            // cannot be removed would keep the loop awake.
+            self.driver.reserve();
+        }
+        is_stale
+    }
+
+    /// Stops watching a cell. True if it is a stale entry now.
+    pub(crate) fn unwatch(&mut self, cell: Cell) -> bool {
+        let is_stale = if cell.has_flag(Flags::ABSENT) {
+            self.driver.let_go(cell);
+            cell.has_flag(Flags::TAINTED)
+        } else {
+            self.delete_from_set(cell)
+        };
+        if is_stale && self.reclaim.quarantined() >= self.limits.quarantine_max {
+            self.pending_work |= pending_work::REBUILD;
+        }
+        is_stale
+    }
+
+    /// The turn number, modulo 2^32.
+    #[expect(clippy::cast_possible_truncation, reason = "the low half of the count")]
+    const fn turn_mark(&self) -> u32 {
+        self.counters.turns as u32
+    }
+
+    /// Whether a registered cell was added after the batch was fetched, so that its block may be
+    /// freed as soon as the cell is deleted.
+    ///
+    /// This is a hint that is wrong once every 2^32 turns.
+    /// [`ReclaimQueue::free_early`](crate::registry::reclaim::ReclaimQueue::free_early) checks the batch
+    /// itself. False for streams on a ring, because other lists also store their addresses.
+    pub(crate) fn is_new(&self, cell: Cell) -> bool {
+        let is_streams = cell.has_flag(Flags::HIDDEN) && self.backend() == Backend::Uring;
+        self.registry.mark(cell) == self.turn_mark() && !is_streams
+    }
+
+    /// Removes a cell from the epoll set and the registry. Its value goes to the reclaim queue, or
+    /// waits for its handler to return. Runs no user code.
+    pub(crate) fn deregister(&mut self, cell: Cell) {
+        cell.set_flag(Flags::DIRTY, false);
+        // Rule 14: the destructor may close descriptors that merged changes still name.
+        self.flush();
+        let is_stale = self.unwatch(cell);
+        let leaving = self.is_running(cell);
+        let early = !is_stale && self.is_new(cell);
+        self.registry.remove(cell, leaving);
+        if leaving {
+            // Rule 1. The number stays taken. Halting the batch ends the loop after the handler,
+            // without a check per event.
+            self.self_deleted = Some(SelfDeleted { cell, is_stale });
+            self.pending_work |= pending_work::SELF_DELETED;
+            self.batch.halt();
+        } else {
+            self.reclaim.retire(cell, is_stale, early);
+        }
+    }
+
+    fn is_running(&self, cell: Cell) -> bool {
+        self.phase == Phase::Events && self.batch.running() == Some(cell.expose())
+    }
+
+    /// Passes the merged changes to the kernel. A rejected change becomes an error event.
+    pub(crate) fn flush(&mut self) {
+        self.pending_work &= !pending_work::DIRTY;
+        let mut dirty = core::mem::take(&mut self.dirty);
+        for key in dirty.drain(..) {
+            let Some(cell) = self.registry.find(key) else {
+                continue;
+            };
+            let mask = cell.interest().kernel_mask();
+            if !cell.has_flag(Flags::DIRTY) {
+                continue;
+            }
+            cell.set_flag(Flags::DIRTY, false);
+            if mask != cell.armed_mask() && self.rearm_in_kernel(cell, mask).is_err() {
+                self.owe_error(cell);
+            }
+        }
+        // Nothing was added meanwhile. The list keeps its memory (rule 12).
+        self.dirty = dirty;
+    }
+
+    /// Queues one error event for the subscriber, for the next turn.
+    fn owe_error(&mut self, cell: Cell) {
+        if !cell.has_flag(Flags::FAULTY) {
+            cell.set_flag(Flags::FAULTY, true);
+            self.faults.push(cell.key());
+            self.pending_work |= pending_work::FAULTS;
+        }
+    }
+
+    /// Rebuilds the epoll set without its stale entries (rule 7). If the kernel has no descriptor
+    /// or memory for it, the old set stays and the next turn tries again.
+    ///
+    /// The batch must be empty. The new set would report events fetched from the old set again,
+    /// except one-shot events, which would be lost.
+    pub(crate) fn rebuild(&mut self) {
+        debug_assert!(self.batch.is_empty(), "rule 7: no rebuild while events of the old set wait");
+        if self.driver.replace().is_err() {
+            return;
+        }
+        self.pending_work &= !pending_work::REBUILD;
+        self.counters.rebuilds += 1;
+        self.registry.cleanse();
+        let is_own = |cell: &Cell| cell.has_flag(Flags::INTERNAL);
+        let (own, cells): (Vec<Cell>, Vec<Cell>) = self.registry.iter().partition(is_own);
+        own.iter().for_each(|cell| cell.set_flag(Flags::ABSENT, true));
+        self.listen_again();
+        for cell in cells {
+            // A fired one-shot is disabled in the kernel, and adding it would arm it.
+            let absent = cell.has_flag(Flags::FIRED) || cell.has_flag(Flags::ABSENT);
+            cell.set_flag(Flags::ABSENT, true);
+            if absent {
+                continue;
+            }
+            // Adding an entry reports the current readiness, so no edge is lost.
+            if self.driver.add(cell, cell.armed_mask()).is_ok() {
+                cell.set_flag(Flags::ABSENT, false);
+            } else {
+                self.owe_error(cell);
+            }
+        }
+        self.reclaim.release_quarantine();
+        self.reclaim.free(&self.batch, &self.driver);
+    }
+
+    /// Adds the reactor's own wake descriptor to the epoll set if it is missing. If the kernel
+    /// rejects it, the next turn tries again. Until then no turn waits longer than `DEAF_WAIT_MAX`.
+    pub(crate) fn listen_again(&mut self) {
+        self.pending_work &= !pending_work::DEAF;
+        let is_missing =
+            |cell: &Cell| cell.has_flag(Flags::INTERNAL) && cell.has_flag(Flags::ABSENT);
+        for cell in self.registry.iter().filter(is_missing) {
+            match self.driver.add(cell, cell.armed_mask()) {
+                Ok(()) => cell.set_flag(Flags::ABSENT, false),
+                Err(_) => self.pending_work |= pending_work::DEAF,
+            }
+        }
+    }
+
+    /// Removes a subscriber and returns it.
+    ///
+    /// # Errors
+    /// See [`TakeError`]; on error the subscriber stays registered.
+    pub fn take<T: Subscriber<Self>>(&mut self, key: Key) -> Result<T, TakeError> {
+        let (cell, is_stale) =
+            self.withdraw_if(key, |value| value.type_id() == TypeId::of::<T>())?;
+        Ok(self.take_with(false, |reclaim| reclaim.take(cell, is_stale)))
+    }
+
+    /// Removes a subscriber and returns its descriptor. For subscribers made by `with_fd` and
+    /// `with_handler`, whose type cannot be named.
+    ///
+    /// # Errors
+    /// See [`TakeError`]; on error the subscriber stays registered.
+    pub fn take_fd<Fd: 'static>(&mut self, key: Key) -> Result<Fd, TakeError> {
+        let (cell, is_stale) =
+            self.withdraw_if(key, |value| value.fd_type(Token(())) == Some(TypeId::of::<Fd>()))?;
+        let fd = self
+            .take_with(false, |reclaim| reclaim.take_boxed(cell, is_stale))
+            .into_fd(Token(()))
+            .expect("the type was compared before");
+        match fd.downcast::<Fd>() {
+            Ok(fd) => Ok(*fd),
+            Err(_) => unreachable!("the type was compared before"),
+        }
+    }
+
+    /// Removes a subscriber and returns it in a box. If it was registered in a box, that box is
+    /// returned.
+    ///
+    /// # Errors
+    /// See [`TakeError`]; on error the subscriber stays registered.
+    pub fn take_boxed(&mut self, key: Key) -> Result<Box<dyn Subscriber<Self>>, TakeError> {
+        let (cell, is_stale) = self.withdraw_if(key, |_| true)?;
+        Ok(self.take_with(false, |reclaim| reclaim.take_boxed(cell, is_stale)))
+    }
+
+    /// Removes a cell from the epoll set and the registry if `wanted` accepts its subscriber.
+    fn withdraw_if(
+        &mut self,
+        key: Key,
+        wanted: impl FnOnce(&dyn Subscriber<Self>) -> bool,
+    ) -> Result<(Cell, bool), TakeError> {
+        let cell = self.registry.get(key).ok_or(TakeError::NotFound)?;
+        if cell.group() != NO_GROUP {
+            return Err(TakeError::InGroup);
+        }
+        if !self.look_at(cell, wanted) {
+            return Err(TakeError::WrongType);
+        }
+        self.flush();
+        let is_stale = self.unwatch(cell);
+        self.registry.remove(cell, false);
+        Ok((cell, is_stale))
+    }
+
+    /// Takes the reactor apart and returns every subscriber with the key it had. Members of groups
+    /// are dropped with their state. Timers, closures and hooks are dropped as well.
+    ///
+    /// # Panics
+    /// Resumes the first panic of a destructor. In that case the subscribers are dropped too.
+    #[must_use]
+    pub fn into_subscribers(mut self) -> Vec<(Key, Box<dyn Subscriber<Self>>)> {
+        let keys: Vec<Key> = self.registry.iter().map(CellPtr::key).collect();
+        let mut subscribers: Vec<_> =
+            keys.into_iter().filter_map(|key| Some((key, self.take_boxed(key).ok()?))).collect();
+        let mut panics = Panics::default();
+        panics.catch(|| drop(self));
+        if panics.any() {
+            // The panic is resumed below, so the subscribers cannot be returned.
+            while let Some(subscriber) = subscribers.pop() {
+                panics.catch(|| drop(subscriber));
+            }
+        }
+        panics.resume();
+        subscribers
+    }
+
+    /// The turn's time; outside a turn, the current time.
+    pub(crate) fn now_ns(&mut self) -> u64 {
+        if self.phase == Phase::Idle {
+            return self.time.read_ns();
+        }
+        // The end of the turn must discard the reading.
+        self.pending_work |= pending_work::CLOCK;
+        self.time.turn_ns()
+    }
+
+    /// The deadline of a timer, in the reactor's count. In a turn, it lies after that turn's time
+    /// (rule 9).
+    fn deadline(&self, now: u64, schedule: Schedule) -> u64 {
+        let in_turn = self.phase != Phase::Idle;
+        let deadline = match schedule {
+            Schedule::After(delay) | Schedule::Every(delay) => {
+                now.saturating_add(nanoseconds(delay))
+            }
+            Schedule::At(moment) => self.time.since_epoch_ns(moment),
+        };
+        if in_turn { deadline.max(now.saturating_add(1)) } else { deadline }
+    }
+
+    /// Starts a timer, given the current time. The caller reads the clock, which may be custom,
+    /// before any state changes.
+    pub(crate) fn place_timer(
+        &mut self,
+        now: u64,
+        timer: Timer<Self>,
+    ) -> Result<Key, TimerError<Timer<Self>>> {
+        let period_ns = match timer.schedule {
+            Schedule::Every(period) if period.is_zero() => {
+                return Err(TimerError { reason: TimerReason::ZeroPeriod, handler: timer });
+            }
+            Schedule::Every(period) => nanoseconds(period),
+            Schedule::After(_) | Schedule::At(_) => 0,
+        };
+        if self.timers.len() >= self.limits.timers_max {
+            return Err(TimerError { reason: TimerReason::LimitReached, handler: timer });
+        }
+        let deadline_ns = self.deadline(now, timer.schedule);
+        self.pending_work |= pending_work::TIMERS;
+        Ok(self.timers.start(timer.call, deadline_ns, period_ns, NO_GROUP))
+    }
+}
+
+impl ReactorOps for Reactor {
+    fn add_cell(
+        &mut self,
+        subscription: Subscription<Self>,
+    ) -> Result<Key, AddError<Subscription<Self>>> {
+        // These are the only calls of user code, and they come before any state changes (rule 3).
+        // Rule 6: each is called once.
+        let (fd, interest) = (subscription.fd(), subscription.interest());
+        match self.admit(subscription.cell(), fd, interest) {
+            Ok(key) => {
+                subscription.into_cell();
+                Ok(key)
+            }
+            Err(reason) => Err(AddError::new(reason, subscription)),
+        }
+    }
+
+    fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError> {
+        let cell = self.registry.get(key).ok_or(ModifyError::NotFound)?;
+        self.change(cell, interest)
+    }
+
+    fn rearm(&mut self, key: Key) -> Result<(), ModifyError> {
+        let cell = self.registry.get(key).ok_or(ModifyError::NotFound)?;
+        self.change(cell, cell.interest())
+    }
+
+    fn delete(&mut self, key: Key) -> Result<(), NotFound> {
+        let cell = self.registry.get(key).ok_or(NotFound)?;
+        let mark = self.reclaim.waiting();
+        self.deregister(cell);
+        if cell.group() != NO_GROUP {
+            self.leave_group(cell.group(), key);
+        }
+        self.drop_waiting_down_to(mark);
+        Ok(())
+    }
+
+    fn add_group(
+        &mut self,
+        group: ErasedGroup<Self>,
+    ) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>> {
+        self.admit_group(group)
+    }
+
+    fn group_state(&mut self, group: Key) -> Option<GroupState> {
+        self.group_state_of(group)
+    }
+
+    fn delete_group_erased(&mut self, group: Key) -> Result<(), NotFound> {
+        self.deregister_group(group)
+    }
+
+    fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>> {
+        let now = self.now_ns();
+        self.place_timer(now, timer)
+    }
+
+    fn cancel(&mut self, key: Key) -> Result<(), NotFound> {
+        let ended = self.timers.remove(key).ok_or(NotFound)?;
+        if ended.group != NO_GROUP {
+            self.leave_group(ended.group, key);
+        }
+        let mark = self.reclaim.waiting();
+        // The call is `None` if the timer is running. It is then dropped after its handler has
+        // returned (rule 1).
+        if let Some(call) = ended.call {
+            self.reclaim.retire_timer(call);
+        }
+        self.drop_waiting_down_to(mark);
+        Ok(())
+    }
+
+    fn reset_timer(&mut self, key: Key, schedule: Schedule) -> Result<(), NotFound> {
+        if !self.timers.contains(key) {
+            return Err(NotFound);
+        }
+        let now = self.now_ns();
+        let deadline_ns = self.deadline(now, schedule);
+        self.timers.reset(key, deadline_ns);
+        self.pending_work |= pending_work::TIMERS;
+        Ok(())
+    }
+
+    fn defer_boxed(&mut self, closure: Deferred<Self>) -> Result<(), DeferError<Deferred<Self>>> {
+        if self.deferred.len() + self.deferred_later.len() >= self.limits.deferred_max {
+            return Err(DeferError { closure });
+        }
+        let queue = if self.is_deferring { &mut self.deferred_later } else { &mut self.deferred };
+        queue.push_back(closure);
+        self.pending_work |= pending_work::DEFERRED;
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        self.stop.ask();
+    }
+
+    fn stats(&self) -> Stats {
+        Reactor::stats(self)
+    }
+
+    fn now(&mut self) -> Instant {
+        let ns = self.now_ns();
+        self.time.instant(ns)
+    }
+
+    fn stale_entry_fired(&mut self, _: Token) {
+        self.pending_work |= pending_work::REBUILD;
+    }
+}

@@ -1,0 +1,586 @@
+//! The event loop: wait, dispatch, and the other work of a turn.
+//!
+//! One turn ([`Reactor::run_once`]):
+//!
+//! 1. Run destructors left by a panic. Rebuild the epoll set if requested. Run the hooks before the
+//!    wait. Flush merged changes.
+//! 2. Wait. If events are left over from a turn that panicked, they go first, and the turn neither
+//!    waits nor fetches events (rules 8, 9).
+//! 3. Run work left over by the last turn: deferred closures, remote calls, due timers (rule 10).
+//!    If events are left over too, these timers come after them.
+//! 4. Dispatch the events.
+//! 5. Fire due timers. Run remote calls, deferred closures, and the hooks after the turn.
+//! 6. Free the blocks of deleted cells, if the batch is empty (rule 2).
+//!
+//! If only events can be due (`pending_work` is zero), a turn is the wait and the events. With a
+//! `Remote` it also updates the latch.
+//!
+//! # How the loop sleeps
+//!
+//! 1. With a `Remote`, the latch is put to sleep right before a wait that may block, and awake
+//!    right after any wait.
+//! 2. If the latch does not go to sleep, another thread has woken it since. The wait then returns
+//!    at once.
+//! 3. If the latch was woken when it is put awake, the inbox is checked in this turn. If a panic
+//!    comes first, it is checked at the start of the next turn.
+//! 4. A thread that pushes to the inbox wakes the latch afterwards. If the push came before the
+//!    latch fell asleep, the loop sees it. If it came after, it writes to the wake descriptor.
+//! 5. Without a `Remote`, the latch always sleeps, and a stop always writes to the wake descriptor.
+//!
+//! # The protocol of this module
+//!
+//! While the loop runs, it accesses the reactor through one raw pointer, made from the `&mut self`
+//! of `run_once`. A trampoline turns it into the handler's [`Turn`] during a call. No reference to
+//! the reactor is alive in the loop at that time.
+
+#![allow(
+    unsafe_code,
+    reason = "the loop calls cells by the addresses that the kernel hands back; the protocol above"
+)]
+
+use std::{
+    io, mem,
+    time::{Duration, Instant},
+};
+
+use rustix::{io::Errno, time::Timespec};
+
+use crate::{
+    Reactor, Tick, Turn,
+    api::interest::ERR,
+    cell::{CellPtr, Flags, NO_GROUP},
+    pending_work,
+    runtime::{hook::Moment, reactor::Phase},
+    time::{
+        clock::timespec,
+        timers::{Due, TimerCall},
+    },
+};
+
+const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// The longest single wait. Longer waits are repeated. epoll_wait(2) takes 31 bits of milliseconds,
+/// which is some days more than this.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
+
+/// The longest wait while no other thread can wake the loop, so that requests of other threads are
+/// still noticed.
+const DEAF_WAIT_MAX: Duration = Duration::from_millis(10);
+
+/// Dispatches the events of the batch to their cells, until the batch ends or is halted. The whole
+/// cost of an event is here and in the trampoline.
+///
+/// # Safety
+/// `reactor` is live and not borrowed elsewhere, and no handler runs.
+#[inline(never)]
+unsafe fn dispatch_batch(reactor: *mut Reactor) {
+    // SAFETY: the caller's promise covers this call.
+    unsafe { dispatch_events(reactor) }
+}
+
+/// [`dispatch_batch`], inlined where the call would cost as much as an event.
+///
+/// # Safety
+/// As [`dispatch_batch`].
+#[inline(always)]
+unsafe fn dispatch_events(reactor: *mut Reactor) {
+    // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
+    let mut next = unsafe { &mut (*reactor).batch }.next();
+    if next.is_none() {
+        return;
+    }
+    // The check is at the end, because an inlined loop would otherwise need one more jump per
+    // event.
+    loop {
+        let Some((address, ready)) = next else { return };
+        // SAFETY: an event carries the address of a cell, because no other code can add to the set
+        // (rule 11). The cell's block is not freed before the batch is empty, or while the set may
+        // have the address (rule 2).
+        let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
+        // SAFETY: no handler runs. The cell is registered with this reactor, or is a dead cell of
+        // it, whose function does nothing.
+        unsafe { cell.call(ready, reactor) };
+        // SAFETY: the handler has returned, so this borrow is again the only one.
+        next = unsafe { &mut (*reactor).batch }.next();
+    }
+}
+
+/// The same, with the time of every handler measured.
+///
+/// # Safety
+/// As [`dispatch_batch`].
+unsafe fn dispatch_watched(reactor: *mut Reactor, fetched: Instant) {
+    loop {
+        // SAFETY: as in `dispatch_batch`.
+        let next = unsafe { &mut (*reactor).batch }.next();
+        let Some((address, ready)) = next else { return };
+        // SAFETY: as in `dispatch_batch`.
+        let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
+        let start = Instant::now();
+        // SAFETY: as in `dispatch_batch`.
+        unsafe { cell.call(ready, reactor) };
+        // SAFETY: the handler has returned, so nothing else borrows the reactor.
+        unsafe { &mut (*reactor).counters }.note_handler(fetched, start);
+    }
+}
+
+/// Ends a turn, also after a panic. It then restores the reactor's state and runs no user code
+/// (rule 8).
+struct TurnGuard<'r> {
+    reactor: &'r mut Reactor,
+    /// True if the batch's events have been counted as dispatched.
+    counted: bool,
+}
+
+impl Drop for TurnGuard<'_> {
+    fn drop(&mut self) {
+        let reactor = &mut *self.reactor;
+        // The latch's wake was consumed, but a panic came before the inbox was checked.
+        reactor.calls_left |= reactor.pending_work & pending_work::CALLS != 0;
+        // A cell that deleted itself and panicked: its value's destructor runs in the next turn.
+        reactor.retire_self_deleted();
+        reactor.phase = Phase::Idle;
+        reactor.woken = 0;
+        reactor.is_deferring = false;
+        // Left-over events are counted when they are dispatched.
+        if self.counted {
+            reactor.counters.events -= reactor.batch.len() as u64;
+        }
+        reactor.time.end_turn();
+        if reactor.pending_work & pending_work::QUEUED != 0 || std::thread::panicking() {
+            // The next wait may be far off, and peers wait for the sent data.
+            reactor.driver.submit_now();
+        }
+        reactor.recompute_pending();
+    }
+}
+
+impl Reactor {
+    /// Waits until something is due or `timeout` has passed (`None`: no limit), and runs one turn.
+    /// Returns the number of dispatched events, without timers, closures and wake-ups.
+    ///
+    /// With a timeout of zero, the call does not block. Other timeouts are exact to the nanosecond
+    /// if the kernel supports it (`epoll_pwait2`, since Linux 5.11). Otherwise they are rounded up
+    /// to a millisecond. A wait is never shorter than the timeout unless something is due. `EINTR`
+    /// neither ends nor extends it. The call returns early with 0 if only timers, closures or a
+    /// wake-up were due.
+    ///
+    /// # Errors
+    /// The errors of epoll_wait(2) or io_uring_enter(2), which occur only if other code tampers
+    /// with the descriptor. `ESTALE` in a child of fork(2), because the reactor belongs to the
+    /// parent.
+    ///
+    /// # Panics
+    /// Resumes the panic of a handler or destructor. The reactor stays usable. The rest of the
+    /// batch comes first in the next turn, which does not wait (rule 8).
+    #[inline(always)]
+    pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
+        match timeout.into() {
+            None if self.pending_work == 0 => self.short_turn::<false, false>(),
+            Some(Duration::ZERO) if self.pending_work == 0 => self.short_turn::<true, false>(),
+            timeout => self.longer_turn(timeout),
+        }
+    }
+
+    /// A turn in which other work may be due: only remote calls, or anything.
+    #[cold]
+    #[inline(never)]
+    fn longer_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        match timeout {
+            None if self.pending_work == pending_work::REMOTE => self.short_turn::<false, true>(),
+            Some(Duration::ZERO) if self.pending_work == pending_work::REMOTE => {
+                self.short_turn::<true, true>()
+            }
+            timeout => self.turn(timeout),
+        }
+    }
+
+    /// A turn in which only events can be due, and remote calls if there is a remote.
+    #[inline(always)]
+    fn short_turn<const AT_ONCE: bool, const REMOTE: bool>(&mut self) -> io::Result<usize> {
+        let at_once = AT_ONCE || (REMOTE && !self.stop.latch().sleep());
+        let timeout = if at_once { Some(&ZERO) } else { None };
+        let count = match self.driver.wait(self.batch.whole_room(), timeout) {
+            Ok(count) => count,
+            Err(Errno::INTR) => return self.turn(AT_ONCE.then_some(Duration::ZERO)),
+            Err(errno) => return Err(errno.into()),
+        };
+        // SAFETY: the wait has written this many events to the front of the room.
+        unsafe { self.batch.refilled(count) };
+        if REMOTE {
+            self.wake_up();
+        }
+        self.counters.turns += 1;
+        self.counters.events += count as u64;
+        self.phase = Phase::Events;
+        let guard = TurnGuard { reactor: self, counted: true };
+        // SAFETY: the guard is not used during the call. No handler runs, because this is not
+        // called from one (rule 4).
+        unsafe { dispatch_events(guard.reactor) };
+        let usual = if REMOTE { pending_work::REMOTE } else { 0 };
+        if guard.reactor.pending_work != usual {
+            return Ok(guard.finish_short(count));
+        }
+        guard.reactor.phase = Phase::Idle;
+        mem::forget(guard);
+        Ok(count)
+    }
+
+    /// Puts the latch awake. If it was woken, the inbox must be checked.
+    #[inline]
+    fn wake_up(&mut self) {
+        if self.stop.latch().awake() {
+            self.pending_work |= pending_work::CALLS;
+        }
+    }
+
+    /// A turn with all steps.
+    #[cold]
+    #[inline(never)]
+    fn turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        self.driver.check_owner()?;
+        self.deferred.append(&mut self.deferred_later);
+        let left = self.deferred.len().min(self.limits.deferred_per_turn);
+        let mut guard = TurnGuard { reactor: self, counted: false };
+        let ends = guard.reactor.prepare();
+        let timeout = match timeout {
+            _ if ends => Some(Duration::ZERO),
+            timeout if guard.reactor.pending_work & pending_work::DEAF == 0 => timeout,
+            timeout => Some(timeout.map_or(DEAF_WAIT_MAX, |timeout| timeout.min(DEAF_WAIT_MAX))),
+        };
+        // Before the batch is filled, so that it may name only cells added before
+        // (`Reactor::is_new`).
+        guard.reactor.counters.turns += 1;
+        let has_kept = !guard.reactor.batch.is_empty();
+        if !has_kept {
+            guard.reactor.fetch(timeout)?;
+        }
+        guard.counted = true;
+        let reactor = &mut *guard.reactor;
+        let count = reactor.batch.len();
+        reactor.counters.events += count as u64;
+        // Timers started in this turn do not fire in it (rule 9). If none waits now, none can
+        // become due.
+        let has_timers = reactor.timers.waiting() > 0;
+        // After kept events. Otherwise a timer that panics in every turn would delay them for ever.
+        let timers_first = mem::take(&mut reactor.timers_left) && !has_kept;
+        if has_timers {
+            let now = reactor.time.turn_ns();
+            // Set until they have fired. If anything panics before that, they come first in the
+            // next turn (rule 8).
+            reactor.timers_left = reactor.timers.may_be_due(now);
+        }
+        reactor.phase = Phase::Calls;
+        reactor.run_deferred(left);
+        let called =
+            if reactor.calls_left { reactor.run_calls(reactor.limits.calls_per_turn) } else { 0 };
+        if has_timers && timers_first {
+            reactor.fire_timers();
+        }
+        reactor.run_events();
+        reactor.phase = Phase::Calls;
+        if has_timers && !timers_first {
+            reactor.fire_timers();
+        }
+        Ok(guard.finish(count, left, called))
+    }
+
+    /// The steps before the wait. True if a hook has requested a stop, because nothing would wake
+    /// the wait.
+    fn prepare(&mut self) -> bool {
+        // Rule 14, then rule 8.
+        self.flush();
+        self.drop_all_waiting();
+        if self.pending_work & pending_work::REBUILD != 0 && self.batch.is_empty() {
+            self.rebuild();
+        } else if self.pending_work & pending_work::DEAF != 0 {
+            self.listen_again();
+        }
+        self.phase = Phase::Calls;
+        let was_asked = self.stop.is_asked();
+        self.run_hooks(Moment::BeforeWait);
+        self.time.end_turn();
+        if self.pending_work & pending_work::STREAMS != 0 {
+            self.tend_streams();
+        }
+        self.flush();
+        !was_asked && self.stop.is_asked()
+    }
+
+    /// Fills the empty batch: first with pending error events, then from the kernel.
+    fn fetch(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.reclaim.free(&self.batch, &self.driver);
+        self.batch.clear();
+        self.push_faults();
+        self.push_notifications();
+        let has_work = !self.batch.is_empty()
+            || !self.deferred.is_empty()
+            || self.timers_left
+            || self.calls_left;
+        let timeout = if has_work { Some(Duration::ZERO) } else { timeout };
+        self.wait(timeout)?;
+        if self.pending_work & pending_work::REMOTE != 0 {
+            self.wake_up();
+        }
+        if let Some(fetched) = &mut self.watch {
+            *fetched = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn push_faults(&mut self) {
+        self.pending_work &= !pending_work::FAULTS;
+        let faults = mem::take(&mut self.faults);
+        for (place, key) in faults.iter().enumerate() {
+            let Some(cell) = self.registry.find(*key) else {
+                continue;
+            };
+            if !self.batch.push(cell.expose(), ERR) {
+                self.faults.extend_from_slice(&faults[place..]);
+                self.pending_work |= pending_work::FAULTS;
+                return;
+            }
+            cell.set_flag(Flags::FAULTY, false);
+        }
+    }
+
+    /// Waits for events into the rest of the batch, until the timeout or the next timer.
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        // The clock is read only for a finite timeout and for timers.
+        let waits = timeout != Some(Duration::ZERO);
+        let has_timers = self.timers.waiting() > 0;
+        let start = (waits && (timeout.is_some() || !self.busy_poll.is_zero())).then(Instant::now);
+        let deadline = start.zip(timeout).and_then(|(start, timeout)| start.checked_add(timeout));
+        if let Some(start) = start.filter(|_| !self.busy_poll.is_zero()) {
+            if self.spin(start, deadline)? {
+                return Ok(());
+            }
+        }
+        let waits =
+            waits && (self.pending_work & pending_work::REMOTE == 0 || self.stop.latch().sleep());
+        loop {
+            let timer = if waits && has_timers { self.until_next_timer() } else { None };
+            let until_deadline =
+                deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let longest = if waits { until_deadline } else { Some(Duration::ZERO) };
+            let by_timer = timer.is_some_and(|timer| longest.is_none_or(|longest| timer < longest));
+            let span = if by_timer { timer } else { longest };
+            match self.wait_once(span) {
+                Ok(0) => {}
+                Ok(_) => return Ok(()),
+                // A signal handler has run. Wait for the remaining time.
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            let timed_out = span.is_some_and(|span| span <= WAIT_MAX);
+            if !timed_out {
+                continue;
+            }
+            // A cancelled timer has left its deadline behind. Nothing is due, so the wait
+            // continues.
+            let in_vain = by_timer
+                && !self.time.is_custom()
+                && self.until_next_timer() != Some(Duration::ZERO);
+            if !in_vain {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The time until the next timer is due, after the wheel has advanced to now.
+    fn until_next_timer(&mut self) -> Option<Duration> {
+        let now = self.time.read_ns();
+        let next = self.timers.next_deadline_after_advance(now)?;
+        Some(Duration::from_nanos(next.saturating_sub(now)))
+    }
+
+    /// Polls for as long as `busy_poll` allows. True if events or calls came.
+    fn spin(&mut self, start: Instant, deadline: Option<Instant>) -> io::Result<bool> {
+        let mut span = self.busy_poll;
+        if self.timers.waiting() > 0 {
+            span = span.min(self.until_next_timer().unwrap_or(span));
+        }
+        // If the sum overflows, only the caller's deadline ends the spin.
+        let end = match (start.checked_add(span), deadline) {
+            (Some(end), Some(deadline)) => Some(end.min(deadline)),
+            (end, deadline) => end.or(deadline),
+        };
+        let has_remote = self.pending_work & pending_work::REMOTE != 0;
+        loop {
+            // The latch is awake, so a thread that queues a call makes no system call. The call is
+            // noticed here.
+            if has_remote && self.stop.latch().is_woken() {
+                return Ok(true);
+            }
+            match self.wait_once(Some(Duration::ZERO)) {
+                Ok(0) | Err(Errno::INTR) if end.is_some_and(|end| Instant::now() >= end) => {
+                    return Ok(false);
+                }
+                Ok(0) | Err(Errno::INTR) => core::hint::spin_loop(),
+                Ok(_) => return Ok(true),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// One kernel wait, into the rest of the batch.
+    fn wait_once(&mut self, span: Option<Duration>) -> Result<usize, Errno> {
+        let time = span.map(|span| timespec(span.min(WAIT_MAX)));
+        let room = self.batch.room();
+        if room.is_empty() {
+            // Error events have filled the batch. The kernel's events wait for the next turn.
+            return Ok(0);
+        }
+        let count = self.driver.wait(room, time.as_ref())?;
+        // SAFETY: the wait has written this many events to the front of the room.
+        unsafe { self.batch.filled(count) };
+        Ok(count)
+    }
+
+    /// Runs the handlers of the batch.
+    #[inline]
+    fn run_events(&mut self) {
+        self.phase = Phase::Events;
+        loop {
+            let watch = self.watch;
+            let this: *mut Self = self;
+            match watch {
+                // SAFETY: `self` is not used during the call. No handler runs, because this is not
+                // called from one (rule 4).
+                None => unsafe { dispatch_batch(this) },
+                // SAFETY: as above.
+                Some(fetched) => unsafe { dispatch_watched(this, fetched) },
+            }
+            if self.pending_work & pending_work::SELF_DELETED == 0 {
+                return;
+            }
+            self.drop_self_deleted();
+        }
+    }
+
+    /// Fires due timers, up to the limit of one turn.
+    fn fire_timers(&mut self) {
+        let now = self.time.turn_ns();
+        for _ in 0..self.limits.timers_per_turn {
+            // If a timer panics, the other due timers fire in the next turn (rule 8).
+            self.timers_left = true;
+            let Some(due) = self.timers.take_due(now) else {
+                self.timers_left = false;
+                return;
+            };
+            self.fire(due);
+        }
+        self.timers_left = self.timers.may_be_due(now);
+    }
+
+    fn fire(&mut self, due: Due<Self>) {
+        let Due { key, call, deadline_ns, missed } = due;
+        self.counters.timers_fired += 1;
+        let tick = Tick { key, deadline: self.time.instant(deadline_ns), missed };
+        let mut firing = Firing { reactor: self, key, call: Some(call) };
+        let Firing { reactor, call: Some(call), .. } = &mut firing else {
+            return;
+        };
+        reactor.timed(|reactor| call.fire(tick, Turn::new(reactor)));
+        drop(firing);
+    }
+
+    /// Runs deferred closures, the oldest first. Closures that they defer wait for the next turn.
+    fn run_deferred(&mut self, count: usize) {
+        self.is_deferring = true;
+        for _ in 0..count {
+            let Some(closure) = self.deferred.pop_front() else { break };
+            self.timed(|reactor| closure.run(Turn::new(reactor)));
+        }
+        self.is_deferring = false;
+    }
+
+    /// Measures the time of a call, if the watchdog is on.
+    pub(crate) fn timed(&mut self, call: impl FnOnce(&mut Self)) {
+        let Some(fetched) = self.watch else {
+            return call(self);
+        };
+        let start = Instant::now();
+        call(self);
+        self.counters.note_handler(fetched, start);
+    }
+
+    /// Recomputes the bits of `pending_work` from the reactor's state.
+    pub(crate) fn recompute_pending(&mut self) {
+        let mut bits = self.pending_work & pending_work::LASTING;
+        let (has_nudges, has_touched) = self.recompute_pending_streams();
+        for (bit, is_so) in [
+            (pending_work::KEPT, !self.batch.is_empty()),
+            (pending_work::TIMERS, self.timers.len() > 0),
+            (
+                pending_work::DEFERRED,
+                !self.deferred.is_empty() || !self.deferred_later.is_empty() || self.timers_left,
+            ),
+            (pending_work::CALLS, self.calls_left),
+            (pending_work::DIRTY, !self.dirty.is_empty()),
+            (pending_work::FAULTS, !self.faults.is_empty() || has_nudges),
+            (pending_work::STREAMS, has_touched),
+            (pending_work::RECLAIM, self.reclaim.has_waiting() || self.reclaim.has_dead()),
+        ] {
+            bits |= if is_so { bit } else { 0 };
+        }
+        self.pending_work = bits;
+    }
+}
+
+impl TurnGuard<'_> {
+    /// The steps after events that have left other work.
+    #[cold]
+    #[inline(never)]
+    fn finish_short(self, count: usize) -> usize {
+        if self.reactor.pending_work & pending_work::SELF_DELETED != 0 {
+            self.reactor.drop_self_deleted();
+            self.reactor.run_events();
+        }
+        self.finish(count, 0, 0)
+    }
+
+    /// The steps after events and timers. Returns the count of the user's events. `deferred` and
+    /// `called` are the deferred closures and calls that this turn has run already.
+    fn finish(self, count: usize, deferred: usize, called: usize) -> usize {
+        let reactor = &mut *self.reactor;
+        reactor.phase = Phase::Calls;
+        if reactor.pending_work & pending_work::CALLS != 0 {
+            reactor.run_calls(reactor.limits.calls_per_turn - called);
+        }
+        let waiting = reactor.deferred.len().min(reactor.limits.deferred_per_turn - deferred);
+        reactor.run_deferred(waiting);
+        reactor.run_hooks(Moment::AfterTurn);
+        if reactor.pending_work & pending_work::STREAMS != 0 {
+            reactor.tend_streams();
+        }
+        let count = count - reactor.woken;
+        reactor.reclaim.free(&reactor.batch, &reactor.driver);
+        count
+    }
+}
+
+/// A timer whose handler runs. Its drop reschedules or removes the timer, even after a panic.
+struct Firing<'r> {
+    reactor: &'r mut Reactor,
+    key: crate::Key,
+    call: Option<Box<dyn TimerCall<Reactor>>>,
+}
+
+impl Drop for Firing<'_> {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        let reactor = &mut *self.reactor;
+        let Some(ended) = reactor.timers.settle(self.key, call) else {
+            return;
+        };
+        if ended.group != NO_GROUP {
+            reactor.leave_group(ended.group, self.key);
+        }
+        let mark = reactor.reclaim.waiting();
+        if let Some(call) = ended.call {
+            reactor.reclaim.retire_timer(call);
+        }
+        reactor.drop_waiting_down_to(mark);
+    }
+}

@@ -1,0 +1,107 @@
+//! Addresses of streams and listeners.
+
+use core::fmt;
+use std::{
+    ffi::OsStr,
+    io,
+    net::{IpAddr, SocketAddr},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::net::{SocketAddrAny, SocketAddrUnix};
+
+/// The address of one end of a stream, or of a listener.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Address {
+    /// An IP address with a port.
+    Ip(SocketAddr),
+    /// A Unix socket, with its path if it has one. A client usually has none.
+    Unix(Option<PathBuf>),
+}
+
+impl Address {
+    /// The IP address and port, or `None` for a Unix socket.
+    #[must_use]
+    pub fn socket_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Ip(address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// The IP address without the port, or `None` for a Unix socket.
+    #[must_use]
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.socket_addr().map(|address| address.ip())
+    }
+
+    /// The path of a Unix socket, if it has one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Ip(_) => None,
+            Self::Unix(path) => path.as_deref(),
+        }
+    }
+
+    /// Converts the kernel's address. `None` means a Unix socket without a name.
+    pub(in crate::stream) fn of(any: Option<SocketAddrAny>) -> Result<Self, rustix::io::Errno> {
+        let Some(any) = any else { return Ok(Self::Unix(None)) };
+        if let Ok(ip) = SocketAddr::try_from(any.clone()) {
+            return Ok(Self::Ip(ip));
+        }
+        let unix = SocketAddrUnix::try_from(any)?;
+        Ok(Self::Unix(unix.path_bytes().map(|bytes| OsStr::from_bytes(bytes).into())))
+    }
+
+    pub(in crate::stream) fn local_of(socket: impl AsFd) -> io::Result<Self> {
+        Ok(Self::of(Some(rustix::net::getsockname(socket)?))?)
+    }
+
+    pub(in crate::stream) fn peer_of(socket: impl AsFd) -> io::Result<Self> {
+        Ok(Self::of(rustix::net::getpeername(socket)?)?)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Unix(Some(path)) => write!(f, "unix:{}", path.display()),
+            Self::Unix(None) => f.write_str("unix:"),
+        }
+    }
+}
+
+/// A connection that was just accepted and is not a stream yet.
+#[derive(Debug)]
+pub struct Peer<'a> {
+    pub(in crate::stream) socket: BorrowedFd<'a>,
+    pub(in crate::stream) address: Address,
+}
+
+impl Peer<'_> {
+    /// The address of the peer.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The IP address of the peer, or `None` for a Unix socket.
+    #[must_use]
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.address.ip()
+    }
+}
+
+impl AsFd for Peer<'_> {
+    /// The socket, for further queries (`SO_PEERCRED`, for example).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket
+    }
+}

@@ -1,0 +1,135 @@
+//! Outgoing connections.
+
+use std::{
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::{
+    AddError, Errno, Key, Reactor,
+    api::{registration::Registrar, turn::Token},
+    stream::{StreamHandler, StreamOptions, io::write::Begin, state::Flags},
+};
+
+/// An outgoing connection to a TCP or Unix address.
+///
+/// ```no_run
+/// use windlass::{Reactor, stream::{Connector, Input, Stream, StreamHandler}};
+///
+/// struct Print;
+/// impl StreamHandler for Print {
+///     fn on_open(&mut self, stream: &mut Stream<'_>) {
+///         let _ = stream.send(b"GET / HTTP/1.0\r\n\r\n");
+///     }
+///     fn on_data(&mut self, _: &mut Stream<'_>, input: Input<'_>) {
+///         print!("{}", String::from_utf8_lossy(&input));
+///     }
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// Connector::tcp("127.0.0.1:8080".parse().expect("an address")).connect(Print, &mut reactor)?;
+/// reactor.run()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Connector {
+    to: To,
+    options: StreamOptions,
+    timeout: Option<Duration>,
+}
+
+#[derive(Clone, Debug)]
+enum To {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Connector {
+    const fn new(to: To) -> Self {
+        Self { to, options: StreamOptions::new(), timeout: Some(Duration::from_secs(30)) }
+    }
+
+    /// Connects to a TCP address.
+    pub const fn tcp(to: SocketAddr) -> Self {
+        Self::new(To::Tcp(to))
+    }
+
+    /// Connects to a Unix socket.
+    pub fn unix(path: impl AsRef<Path>) -> Self {
+        Self::new(To::Unix(path.as_ref().into()))
+    }
+
+    /// The settings of the stream. Default: [`StreamOptions::new`].
+    pub const fn stream(mut self, options: StreamOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The connect timeout. `None`: the kernel's own limit, about two minutes. Default: 30 seconds.
+    pub const fn timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Starts to connect. The returned key is valid at once: the stream can be sent to, and
+    /// aborted, before it is open.
+    ///
+    /// [`on_open`](StreamHandler::on_open) reports success. On failure only
+    /// [`on_close`](StreamHandler::on_close) is called, with
+    /// [`CloseReason::Connect`](crate::stream::CloseReason::Connect) or
+    /// [`ConnectTimeout`](crate::stream::CloseReason::ConnectTimeout). Both callbacks come after this call
+    /// has returned.
+    ///
+    /// # Errors
+    /// No socket can be created (`EMFILE`, for example), the path is too long, or the reactor has
+    /// reached its limit of subscribers. The error returns the handler. In `anyhow`, write
+    /// `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn connect<H: StreamHandler>(
+        &self,
+        handler: H,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<Key, AddError<H>> {
+        let (socket, flags, refused) = match self.begin() {
+            Ok(begun) => begun,
+            Err(errno) => return Err(AddError::new(errno.into(), handler)),
+        };
+        let options = StreamOptions { connect_timeout: self.timeout, ..self.options };
+        let begin = Begin { socket, options, prefix: Vec::new(), flags, refused, listener: None };
+        target
+            .with_ops(Token(()), |reactor| reactor.begin_stream(begin, handler))
+            .map_err(|e| e.map(|(_, _, handler)| handler))
+    }
+
+    /// Creates a socket, starts to connect it, and returns its state.
+    fn begin(&self) -> Result<(OwnedFd, Flags, Option<Errno>), Errno> {
+        let family = match &self.to {
+            To::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
+            To::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
+            To::Unix(_) => AddressFamily::UNIX,
+        };
+        let path = match &self.to {
+            To::Unix(path) => Some(SocketAddrUnix::new(path)?),
+            To::Tcp(_) => None,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        // The connection works without these options, so an error is ignored.
+        let _ = self.options.apply_to(&socket);
+        let begun = match (&self.to, &path) {
+            (To::Tcp(to), _) => rustix::net::connect(&socket, to),
+            (To::Unix(_), Some(path)) => rustix::net::connect(&socket, path),
+            (To::Unix(_), None) => Err(Errno::INVAL),
+        };
+        Ok(match begun {
+            Ok(()) => (socket, Flags::default(), None),
+            Err(Errno::INPROGRESS | Errno::INTR) => (socket, Flags::CONNECTING, None),
+            Err(errno) => (socket, Flags::default(), Some(errno)),
+        })
+    }
+}

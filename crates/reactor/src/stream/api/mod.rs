@@ -1,0 +1,7 @@
+//! The types that users name: streams, their handlers, settings, addresses and outgoing connections.
+
+pub(super) mod address;
+pub(super) mod connector;
+pub(super) mod handler;
+pub(super) mod options;
+pub(super) mod stream;

@@ -1,0 +1,262 @@
+//! The settings of a stream, and the registration of a connected socket as a stream.
+
+use core::fmt;
+use std::{os::fd::OwnedFd, time::Duration};
+
+use rustix::net::sockopt;
+
+use crate::{
+    AddError, Errno, Key, Reactor,
+    api::{registration::Registrar, turn::Token},
+    stream::{StreamHandler, io::write::Begin, state::Flags},
+};
+
+/// Settings of a stream. `Copy`; each method documents its default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct StreamOptions {
+    pub(in crate::stream) high_mark: usize,
+    pub(in crate::stream) low_mark: usize,
+    pub(in crate::stream) output_max: usize,
+    pub(in crate::stream) idle_timeout: Option<Duration>,
+    pub(in crate::stream) write_stall_timeout: Option<Duration>,
+    pub(in crate::stream) linger: Duration,
+    pub(in crate::stream) nodelay: bool,
+    pub(in crate::stream) keepalive: Option<Duration>,
+    /// Set by `Connector` only.
+    pub(in crate::stream) connect_timeout: Option<Duration>,
+}
+
+impl Default for StreamOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl StreamOptions {
+    /// The defaults.
+    pub const fn new() -> Self {
+        Self {
+            high_mark: 256 << 10,
+            low_mark: 64 << 10,
+            output_max: 16 << 20,
+            idle_timeout: None,
+            write_stall_timeout: None,
+            linger: Duration::from_secs(2),
+            nodelay: true,
+            keepalive: None,
+            connect_timeout: None,
+        }
+    }
+
+    /// The low and high watermark of buffered output, in bytes. Above `high`,
+    /// [`on_full`](StreamHandler::on_full) is called. Once the output has then fallen to `low` or
+    /// less, [`on_drained`](StreamHandler::on_drained) is called. A `low` above `high` counts as
+    /// `high`. Default: 64 KiB and 256 KiB.
+    pub const fn watermarks(mut self, low: usize, high: usize) -> Self {
+        self.low_mark = if low < high { low } else { high };
+        self.high_mark = high;
+        self
+    }
+
+    /// The maximum buffered output in bytes. A send that would exceed it is rejected as a whole
+    /// ([`SendError::Full`](crate::stream::SendError::Full)). Default: 16 MiB.
+    pub const fn output_max(mut self, bytes: usize) -> Self {
+        self.output_max = bytes;
+        self
+    }
+
+    /// The time without received data before [`on_timeout`](StreamHandler::on_timeout) is called.
+    /// It does not run while reading is paused, nor after the peer's end of stream. `None`:
+    /// unlimited. Default: `None`.
+    ///
+    /// Timeouts of streams are never early, and up to one [`GRANULE`](crate::stream::GRANULE) late, so that
+    /// many streams need few wake-ups. They use the clock of the turn; a timeout set outside a turn
+    /// starts with the next turn. All the streams of a reactor share one timer, which
+    /// [`Stats::timers`](crate::Stats::timers) counts.
+    pub const fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.idle_timeout = timeout;
+        self
+    }
+
+    /// The time in which the socket accepts none of the buffered output before
+    /// [`on_timeout`](StreamHandler::on_timeout) is called. `None`: unlimited. Default: `None`.
+    pub const fn write_stall_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.write_stall_timeout = timeout;
+        self
+    }
+
+    /// The total time that [`close`](crate::stream::Stream::close) may take: for the socket to accept the
+    /// output, and after the FIN for the peer's FIN. Progress of the output does not extend it, so
+    /// set a longer time if slow peers have much output to read. Input received meanwhile is
+    /// discarded.
+    ///
+    /// Zero: no wait. Unread input then makes the kernel send a RST, which may overtake the output.
+    /// Default: two seconds.
+    pub const fn linger(mut self, longest: Duration) -> Self {
+        self.linger = longest;
+        self
+    }
+
+    /// `TCP_NODELAY`: small segments are sent at once. Default: on.
+    pub const fn nodelay(mut self, on: bool) -> Self {
+        self.nodelay = on;
+        self
+    }
+
+    /// `SO_KEEPALIVE`, with the time without data after which TCP starts to send keep-alive probes.
+    /// `None`: off. Default: `None`.
+    pub const fn keepalive(mut self, idle: Option<Duration>) -> Self {
+        self.keepalive = idle;
+        self
+    }
+
+    /// Starts the registration of a connected TCP or Unix stream socket. The socket may be
+    /// blocking.
+    ///
+    /// ```
+    /// use std::os::unix::net::UnixStream;
+    /// use windlass::{Reactor, stream::{Input, Stream, StreamHandler, StreamOptions}};
+    ///
+    /// struct Echo;
+    /// impl StreamHandler for Echo {
+    ///     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+    ///         let _ = stream.reply(input, ..);
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let (ours, theirs) = UnixStream::pair()?;
+    /// let mut reactor = Reactor::new()?;
+    /// StreamOptions::new().with_fd(ours).with_handler(Echo).register_into(&mut reactor)?;
+    /// # drop(theirs);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_fd(self, socket: impl Into<OwnedFd>) -> StreamWithFd {
+        StreamWithFd { options: Box::new(self), socket: socket.into(), prefix: Vec::new() }
+    }
+
+    /// Short for `self.with_fd(socket).with_handler(handler).register_into(target)`.
+    ///
+    /// # Errors
+    /// See [`AddReason`](crate::AddReason). The error returns the socket and the handler. In
+    /// `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn register<H: StreamHandler>(
+        self,
+        socket: impl Into<OwnedFd>,
+        handler: H,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<Key, AddError<(OwnedFd, H)>> {
+        self.adopt(socket, Vec::new(), handler, target)
+    }
+
+    /// [`register`](Self::register) for a socket from which bytes were already read: see
+    /// [`StreamWithFd::with_prefix`].
+    ///
+    /// # Errors
+    /// See [`AddReason`](crate::AddReason). The error returns the socket and the handler. In
+    /// `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn adopt<H: StreamHandler>(
+        self,
+        socket: impl Into<OwnedFd>,
+        prefix: impl Into<Vec<u8>>,
+        handler: H,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<Key, AddError<(OwnedFd, H)>> {
+        let registration = self.with_fd(socket).with_prefix(prefix).with_handler(handler);
+        registration
+            .register_into(target)
+            .map_err(|e| e.map(|whole| (whole.with.socket, whole.handler)))
+    }
+
+    /// Sets the socket options. Connections inherit them from a listening socket.
+    pub(in crate::stream) fn apply_to(&self, socket: &OwnedFd) -> Result<(), Errno> {
+        if self.nodelay {
+            sockopt::set_tcp_nodelay(socket, true)?;
+        }
+        if let Some(idle) = self.keepalive {
+            sockopt::set_socket_keepalive(socket, true)?;
+            // In whole seconds, at least one (tcp(7)).
+            sockopt::set_tcp_keepidle(socket, idle.max(Duration::from_secs(1)))?;
+        }
+        Ok(())
+    }
+}
+
+/// [`StreamOptions`] with a socket, still without a handler.
+#[derive(Debug)]
+#[must_use = "nothing is registered before `register_into`"]
+pub struct StreamWithFd {
+    /// Boxed, so that the error that returns a registration stays small.
+    options: Box<StreamOptions>,
+    socket: OwnedFd,
+    prefix: Vec<u8>,
+}
+
+impl StreamWithFd {
+    /// Bytes that were already read from the socket. The handler receives them first and in one
+    /// piece, after [`on_open`](StreamHandler::on_open) and after
+    /// [`register_into`](StreamRegistration::register_into) has returned.
+    pub fn with_prefix(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.prefix = bytes.into();
+        self
+    }
+
+    /// Sets the handler of the stream.
+    pub fn with_handler<H: StreamHandler>(self, handler: H) -> StreamRegistration<H> {
+        StreamRegistration { with: self, handler }
+    }
+}
+
+/// A socket with its settings and its handler, ready to be registered.
+///
+/// If the registration fails, the error returns it, so that it can be tried again or taken apart.
+#[must_use = "nothing is registered before `register_into`"]
+pub struct StreamRegistration<H> {
+    with: StreamWithFd,
+    handler: H,
+}
+
+impl<H: StreamHandler> StreamRegistration<H> {
+    /// Registers it with a [`Reactor`], a [`Turn`](crate::Turn) or an [`Embedded`](crate::Embedded)
+    /// reactor. [`on_open`](StreamHandler::on_open) is called in the next turn.
+    ///
+    /// # Errors
+    /// See [`AddReason`](crate::AddReason). The error returns the registration with its socket
+    /// open. In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn register_into(
+        self,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<Key, AddError<Self>> {
+        let Self { with: StreamWithFd { options, socket, prefix }, handler } = self;
+        // A Unix socket has neither option. A stream works without them, so an error is ignored.
+        let _ = options.apply_to(&socket);
+        let begin = Begin {
+            socket,
+            options: *options,
+            prefix,
+            flags: Flags::default(),
+            refused: None,
+            listener: None,
+        };
+        target.with_ops(Token(()), |reactor| reactor.begin_stream(begin, handler)).map_err(|e| {
+            e.map(|(socket, prefix, handler)| Self {
+                with: StreamWithFd { options, socket, prefix },
+                handler,
+            })
+        })
+    }
+
+    /// Returns its parts: the settings, the socket, the prefix and the handler.
+    pub fn into_parts(self) -> (StreamOptions, OwnedFd, Vec<u8>, H) {
+        let StreamWithFd { options, socket, prefix } = self.with;
+        (*options, socket, prefix, self.handler)
+    }
+}
+
+impl<H> fmt::Debug for StreamRegistration<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamRegistration").field("with", &self.with).finish_non_exhaustive()
+    }
+}

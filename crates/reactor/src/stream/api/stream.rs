@@ -1,0 +1,381 @@
+//! The handle to an open stream.
+
+use core::fmt;
+use std::{
+    io::{self, IoSlice},
+    ops::{Bound, RangeBounds},
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
+
+use crate::{
+    Key, Reactor, Turn,
+    registry::table::Kind,
+    stream::{
+        Address, CloseReason, Input, SendError, Shared, StreamOptions,
+        state::{Core, Flags},
+    },
+};
+
+/// An open stream. A callback is given its own stream. Elsewhere on the reactor's thread,
+/// [`Turn::stream`] and [`Reactor::stream`] find a stream by its key.
+///
+/// No call here runs a callback: its effects follow after the handler that made the call has
+/// returned (rule 13).
+///
+/// Output sent in a callback of the stream itself is gathered and written once, after the callback
+/// has returned. Output sent from elsewhere is written at the end of the turn, or outside a turn at
+/// the start of the next one. Pieces of 16 KiB or more, and [`reply`](Self::reply), are written at
+/// once.
+///
+/// On a ring ([`Backend::Uring`](crate::Backend::Uring)), the first reply or output sent to the
+/// stream in a turn needs no system call of its own if it is short. It is submitted with the turn's
+/// end or the next wait. It does not count as [`buffered`](Self::buffered). If the socket does not
+/// accept it, that shows after the wait.
+pub struct Stream<'a> {
+    pub(in crate::stream) reactor: &'a mut Reactor,
+    pub(in crate::stream) index: u32,
+}
+
+impl fmt::Debug for Stream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").finish_non_exhaustive()
+    }
+}
+
+impl Stream<'_> {
+    fn core(&mut self) -> &mut Core {
+        self.reactor.stream_core(self.index)
+    }
+
+    /// The core, by shared reference, and its generation.
+    fn seen(&self) -> (&Core, u32) {
+        let streams = self.reactor.streams.as_deref().expect("a stream is in the table");
+        let generation = streams.cores.generation(self.index);
+        let core = streams
+            .cores
+            .get(self.index, generation)
+            .expect("a stream's cell and its core live together");
+        (core, generation)
+    }
+
+    /// The stream's key, as [`Turn::stream`] takes it. It becomes stale as soon as
+    /// [`on_close`](crate::stream::StreamHandler::on_close) is called.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        Key::new(Kind::Stream, (self.index, self.seen().1))
+    }
+
+    /// The current turn, for example to use another stream.
+    pub fn turn(&mut self) -> Turn<'_> {
+        Turn::new(self.reactor)
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// The errors of getpeername(2): `ENOTCONN` before it is connected.
+    pub fn peer_addr(&self) -> io::Result<Address> {
+        Address::peer_of(self)
+    }
+
+    /// The local address.
+    ///
+    /// # Errors
+    /// The errors of getsockname(2).
+    pub fn local_addr(&self) -> io::Result<Address> {
+        Address::local_of(self)
+    }
+
+    /// Copies and sends bytes, either all of them or none. For when they are written, see
+    /// [`Stream`].
+    ///
+    /// # Errors
+    /// [`SendError::Full`] if more than `output_max` bytes would be buffered,
+    /// [`SendError::Closed`].
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), SendError> {
+        let sent = self.reactor.stream_send(self.index, &[IoSlice::new(bytes)]);
+        self.noted(sent)
+    }
+
+    /// Sends several pieces in order. See [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_vectored(&mut self, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
+        let sent = self.reactor.stream_send(self.index, pieces);
+        self.noted(sent)
+    }
+
+    /// Sends bytes that many streams are sent. Bytes that have to wait are shared and not copied,
+    /// unless they are very short.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_shared(&mut self, bytes: &Shared<'_>) -> Result<(), SendError> {
+        let sent = self.reactor.stream_send_shared(self.index, bytes);
+        self.noted(sent)
+    }
+
+    /// Sends bytes that many streams are sent, at once and after the output sent before. Use it at
+    /// the end of a turn when nothing more follows. Returns the number of buffered bytes. Bytes
+    /// that have to wait are shared and not copied, unless they are very short.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    #[inline]
+    pub fn write_shared(&mut self, bytes: &Shared<'_>) -> Result<usize, SendError> {
+        let sent = self.reactor.stream_write_shared(self.index, bytes);
+        self.noted(sent)
+    }
+
+    /// Requests a call of the handler's [`on_notify`](crate::stream::StreamHandler::on_notify) in the next
+    /// turn, which starts without waiting. If the stream is not open yet, the call follows when it
+    /// is. A closed stream is not notified.
+    pub fn notify(&mut self) {
+        self.core().flags |= Flags::CALLED;
+        self.touch();
+    }
+
+    /// Sends a part of the received bytes, with any changes made to them, directly from the buffer.
+    /// Only bytes that the socket does not accept are copied.
+    ///
+    /// It is written at once, after the output sent before it.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    ///
+    /// # Panics
+    /// If the range is not inside the input.
+    #[inline(always)]
+    pub fn reply(
+        &mut self,
+        input: Input<'_>,
+        range: impl RangeBounds<usize>,
+    ) -> Result<(), SendError> {
+        self.write_reply(input, range).map(drop)
+    }
+
+    /// Like [`reply`](Self::reply), and returns the number of buffered bytes, as
+    /// [`write_shared`](Self::write_shared) does.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    ///
+    /// # Panics
+    /// If the range is not inside the input.
+    #[inline(always)]
+    pub fn write_reply(
+        &mut self,
+        input: Input<'_>,
+        range: impl RangeBounds<usize>,
+    ) -> Result<usize, SendError> {
+        // Written out so that the compiler can inline it: slicing by bounds is a call.
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => input.bytes.len(),
+        };
+        let sent = self.reactor.stream_reply(self.index, &input.bytes[start..end]);
+        self.noted(sent)
+    }
+
+    /// The number of buffered bytes: gathered output, and output that the socket has not accepted.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.seen().0.buffered()
+    }
+
+    /// Bytes of memory held for buffered output, and for received bytes that were not delivered
+    /// yet. Bytes shared with other streams ([`send_shared`](Self::send_shared)) count with this
+    /// stream's share.
+    #[must_use]
+    pub fn memory(&mut self) -> usize {
+        let index = self.index;
+        let streams = self.reactor.streams_mut();
+        let output = streams.core(index).output.as_ref().map_or(0, |output| output.memory());
+        let undelivered = streams.prefixes.get(&index);
+        output + undelivered.map_or(0, |row| row.iter().map(|piece| piece.bytes.capacity()).sum())
+    }
+
+    /// True if the output has exceeded the high watermark and has not fallen to the low one since.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.seen().0.flags.any(Flags::FULL)
+    }
+
+    /// Treats the output as above the high watermark, so that
+    /// [`on_drained`](crate::stream::StreamHandler::on_drained) is called when it has fallen to the low
+    /// one. Returns false if that call would not come: the output is already at the low watermark,
+    /// or the socket may still accept it.
+    pub fn wait_for_low_mark(&mut self) -> bool {
+        let core = self.core();
+        let may_wait = core.flags.any(Flags::BLOCKED) && core.buffered() > core.options.low_mark;
+        if may_wait {
+            core.flags |= Flags::FULL;
+            self.touch();
+        }
+        may_wait
+    }
+
+    /// Closes the writing half once the output is written; receiving continues. The stream ends
+    /// when the peer closes its writing half too, or by [`close`](Self::close).
+    pub fn finish(&mut self) {
+        self.core().flags |= Flags::FINISHING;
+        self.touch();
+    }
+
+    /// Closes the stream gracefully: writes the buffered output and a FIN, then waits for the
+    /// peer's FIN. All of that takes at most [`linger`](StreamOptions::linger). Input received
+    /// meanwhile is discarded. This way the peer gets all of the output, even if not all of its
+    /// input was read.
+    ///
+    /// After the running handler, [`on_close`](crate::stream::StreamHandler::on_close) is the only
+    /// callback.
+    pub fn close(&mut self) {
+        let core = self.core();
+        if core.flags.any(Flags::CLOSING | Flags::DEAD) {
+            return;
+        }
+        core.reason.get_or_insert(CloseReason::Closed);
+        core.flags |= Flags::CLOSING | Flags::STAMP | Flags::ARM;
+        if core.flags.any(Flags::CONNECTING) {
+            // There is no connection to close gracefully.
+            core.flags |= Flags::DEAD;
+        }
+        self.touch();
+    }
+
+    /// Closes the stream gracefully, but without waiting for the peer's FIN. For protocols in which
+    /// the peer has announced that it sends nothing more. If it still sends something, the kernel
+    /// sends a RST, which may overtake the output.
+    pub fn close_after_output(&mut self) {
+        self.core().flags |= Flags::HASTY;
+        self.close();
+    }
+
+    /// Closes the stream at once and discards buffered output. On TCP the peer gets a RST.
+    /// [`on_close`](crate::stream::StreamHandler::on_close) follows after the running handler, or in the
+    /// next turn if that is the handler of another stream.
+    pub fn abort(&mut self) {
+        let core = self.core();
+        if core.flags.any(Flags::CLOSING) && !core.flags.any(Flags::DEAD) {
+            core.reason = Some(CloseReason::Aborted);
+        }
+        core.kill(CloseReason::Aborted);
+        core.flags |= Flags::RESET;
+        self.touch();
+    }
+
+    /// Like [`abort`](Self::abort), but frees the buffered bytes at once instead of when the stream
+    /// is closed. For use when memory is short.
+    pub fn discard(&mut self) {
+        self.abort();
+        let index = self.index;
+        self.reactor.streams_mut().drop_waiting(index);
+    }
+
+    /// Stops reading until [`resume`](Self::resume): the kernel's buffer fills, and then the peer
+    /// must wait. A reset of the connection is still noticed. The peer's end of stream is noticed
+    /// when reading continues.
+    pub fn pause(&mut self) {
+        let core = self.core();
+        core.flags |= Flags::PAUSED;
+        if core.flags.take(Flags::IDLE_DUE) {
+            // The wheel has already removed its deadline.
+            core.flags |= Flags::ARM;
+        }
+        self.touch();
+    }
+
+    /// Reads again after [`pause`](Self::pause).
+    pub fn resume(&mut self) {
+        let core = self.core();
+        if core.flags.take(Flags::PAUSED) {
+            if core.flags.any(Flags::IDLE) {
+                core.flags |= Flags::HEARD | Flags::ARM;
+            }
+            self.touch();
+        }
+    }
+
+    /// True while reading is paused.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.seen().0.flags.any(Flags::PAUSED)
+    }
+
+    /// The stream's settings.
+    #[must_use = "it changes nothing"]
+    pub fn options(&self) -> StreamOptions {
+        *self.seen().0.options
+    }
+
+    /// See [`StreamOptions::watermarks`].
+    pub fn set_watermarks(&mut self, low: usize, high: usize) {
+        self.set_options(|options| options.watermarks(low, high));
+    }
+
+    /// See [`StreamOptions::idle_timeout`]. The timeout starts again.
+    pub fn set_idle_timeout(&mut self, timeout: Option<Duration>) {
+        self.set_options(|options| options.idle_timeout(timeout));
+        let core = self.core();
+        core.flags.set(Flags::IDLE, timeout.is_some());
+        core.flags.clear(Flags::IDLE_DUE);
+        core.flags |= Flags::HEARD | Flags::ARM;
+    }
+
+    /// See [`StreamOptions::write_stall_timeout`]. The timeout starts again.
+    pub fn set_write_stall_timeout(&mut self, timeout: Option<Duration>) {
+        self.set_options(|options| options.write_stall_timeout(timeout));
+        let core = self.core();
+        // A closed stream waits for the end of its linger time, which must not start again.
+        let stamp = if core.flags.any(Flags::CLOSING) { Flags::default() } else { Flags::STAMP };
+        core.flags.clear(Flags::STALL_DUE);
+        core.flags |= stamp | Flags::ARM;
+    }
+
+    /// See [`StreamOptions::linger`].
+    pub fn set_linger(&mut self, longest: Duration) {
+        self.set_options(|options| options.linger(longest));
+        self.core().flags |= Flags::ARM;
+    }
+
+    fn set_options(&mut self, change: impl FnOnce(StreamOptions) -> StreamOptions) {
+        let streams = self.reactor.streams_mut();
+        let options = change(*streams.core(self.index).options);
+        let shared = streams.share(&options);
+        let core = streams.core(self.index);
+        core.options = shared;
+        core.note_marks();
+        self.touch();
+    }
+
+    /// A failed write ends the stream. That is handled here, because the kernel may already have
+    /// reported the error and need not do so again.
+    #[inline]
+    fn noted<T>(&mut self, sent: Result<T, SendError>) -> Result<T, SendError> {
+        if sent.is_err() {
+            self.touch();
+        }
+        sent
+    }
+
+    /// Schedules the stream for its driver if that is running, else for the end of the turn.
+    fn touch(&mut self) {
+        self.reactor.touch_stream(self.index);
+    }
+}
+
+impl AsFd for Stream<'_> {
+    /// The socket, for queries and for setting options. Reading from it or writing to it directly
+    /// breaks the order of the bytes.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.seen().0.socket.as_fd()
+    }
+}

@@ -1,0 +1,406 @@
+//! Streams on a ring: data has already been received when the event comes, and output is submitted
+//! with the next wait.
+//!
+//! A stream [by completion](Flags::RING) is not polled while it receives. Input that completes
+//! while the stream is paused is kept in the same way as an adoption's prefix. It is delivered
+//! piece by piece when the stream is resumed; then the receive is armed again.
+//!
+//! A reply, a short output and shared bytes are queued with the ring if the stream has nothing
+//! buffered. Such a stream has one send in the ring and no output.
+//!
+//! If more is sent to it in the same turn, the queued send is withdrawn. Its bytes go out first, by
+//! the system calls that streams by readiness use. Bytes that the socket does not accept come back
+//! as [`Failed`] and are buffered as the stream's output. Queued bytes are sent before the writing
+//! half or the socket is closed (rule 14).
+
+use crate::{
+    Errno, ModifyError, Reactor,
+    api::interest::{ERR, HUP},
+    backend::{BROUGHT, Done, Failed, Lent, NO_BUFFER, Rest, Uring},
+    cell::{CellPtr, Flags as CellFlags},
+    interest, pending_work,
+    runtime::reactor::Phase,
+    stream::{
+        Input, Shared, StreamHandler,
+        io::{ledger::Undelivered, readiness::Frame},
+        state::{Core, Flags, SCRATCH_LEN},
+    },
+};
+
+impl Core {
+    /// Like `is_plain`, for a stream on a ring: there is nothing to do except to receive.
+    #[inline]
+    pub(in crate::stream) fn rests_on_ring(&self) -> bool {
+        self.flags.is_plain_on_ring() && self.output.is_none()
+    }
+}
+
+impl Reactor {
+    /// Whether new streams work by completion.
+    pub(in crate::stream) fn streams_complete(&mut self) -> bool {
+        self.driver.ring().is_some_and(Uring::completes)
+    }
+
+    fn stream_cell(&mut self, index: u32) -> Option<CellPtr<Self>> {
+        let key = self.stream_core(index).cell;
+        self.registry.find(key)
+    }
+
+    /// Queues bytes with the ring. False if that is not possible, or if other bytes of the stream
+    /// must go first.
+    #[inline]
+    pub(in crate::stream) fn queue_stream_send(&mut self, index: u32, bytes: &[u8]) -> bool {
+        self.may_queue(index, bytes.len()) && self.queue(|ring| ring.queue_send(index, bytes))
+    }
+
+    /// Like [`queue_stream_send`](Self::queue_stream_send), for bytes that are sent to many
+    /// streams.
+    #[inline]
+    pub(in crate::stream) fn queue_stream_shared(
+        &mut self,
+        index: u32,
+        shared: &Shared<'_>,
+    ) -> bool {
+        self.may_queue(index, shared.bytes().len())
+            && self.queue(|ring| ring.queue_shared(index, shared))
+    }
+
+    /// Whether `len` bytes may be queued: they are next in order, and a wait follows that submits
+    /// them.
+    #[inline]
+    fn may_queue(&mut self, index: u32, len: usize) -> bool {
+        let is_in_turn = self.phase != Phase::Idle;
+        let core = self.stream_core(index);
+        // A failed send may belong to this stream, and its bytes would go first.
+        let is_free = core.rests_on_ring() && len <= core.options.output_max && len > 0;
+        is_free && is_in_turn && self.driver.ring().is_some_and(|ring| ring.failed().is_empty())
+    }
+
+    #[inline]
+    fn queue(&mut self, queue: impl FnOnce(&mut Uring) -> bool) -> bool {
+        let is_queued = self.driver.ring().is_some_and(queue);
+        if is_queued && !self.keeps_queue {
+            self.pending_work |= pending_work::QUEUED;
+        }
+        is_queued
+    }
+
+    /// Called before anything else is sent to a stream. Its bytes queued with the ring become its
+    /// output again, so that they go out first.
+    pub(in crate::stream) fn before_output(&mut self, index: u32) {
+        self.note_failed_sends();
+        let (Some(ring), Some(streams)) = (self.driver.ring(), self.streams.as_deref_mut()) else {
+            return;
+        };
+        ring.take_send_back(index, |bytes, shared| {
+            debug_assert!(
+                streams.core(index).output.is_none(),
+                "what comes later takes back what is queued first"
+            );
+            let output = streams.output(index);
+            match shared {
+                Some(shared) => output.push_shared(&Shared::of(shared), 0),
+                None => output.push(bytes),
+            }
+        });
+        // The send may already have been made, and may have failed.
+        self.note_failed_sends();
+    }
+
+    fn put_back(&mut self, index: u32, rest: Rest) {
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        debug_assert!(
+            streams.core(index).output.is_none(),
+            "what comes later takes back what is queued first"
+        );
+        match rest {
+            Rest::Own(bytes) if bytes.is_empty() => {}
+            Rest::Own(bytes) => streams.output(index).push(&bytes),
+            Rest::Shared(bytes, from) => {
+                streams.output(index).push_shared(&Shared::of(&bytes), from)
+            }
+        }
+    }
+
+    /// Handles sends that failed or were partial: the rest is buffered until the socket is
+    /// writable.
+    #[inline]
+    pub(in crate::stream) fn note_failed_sends(&mut self) {
+        if self.driver.ring().is_some_and(|ring| !ring.failed().is_empty()) {
+            self.put_failed_back();
+        }
+    }
+
+    #[cold]
+    fn put_failed_back(&mut self) {
+        let failed =
+            self.driver.ring().map(|ring| core::mem::take(ring.failed())).unwrap_or_default();
+        for Failed { index, result, rest } in failed {
+            let sent = match result {
+                0.. => Ok(result),
+                _ => Err(Errno::from_raw_os_error(-result)),
+            };
+            match sent {
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {
+                    self.put_back(index, rest);
+                    let core = self.stream_core(index);
+                    core.block(result > 0);
+                    core.note_marks();
+                }
+                Err(errno) => self.stream_core(index).fail(errno),
+            }
+            // The stream's own event also calls its driver. This covers a panic in between.
+            self.touch_stream(index);
+        }
+    }
+
+    /// Writes the buffered output. A short output goes out with the next wait; a longer one, or the
+    /// last one of the stream, is written at once.
+    pub(in crate::stream) fn write_by_ring(&mut self, index: u32) {
+        self.before_output(index);
+        let is_in_turn = self.phase != Phase::Idle;
+        let core = self.stream_core(index);
+        let is_last = core.flags.any(Flags::NO_OUTPUT | Flags::BLOCKED);
+        let Some(output) = core.output.take() else { return };
+        let is_queued = match output.single() {
+            Some(single) if is_in_turn && !is_last => {
+                self.queue(|ring| ring.queue_send(index, single))
+            }
+            _ => false,
+        };
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        if is_queued {
+            let mut output = output;
+            output.advance(output.len());
+            return streams.keep_output(output);
+        }
+        streams.core(index).output = Some(output);
+        if let Err(errno) = streams.transmit(index, &[]) {
+            streams.core(index).fail(errno);
+        }
+    }
+
+    /// Sends the bytes queued with the ring at once. Called before the writing half or the socket
+    /// is closed.
+    #[cold]
+    pub(in crate::stream) fn send_before_the_end(&mut self, index: u32) {
+        if self.streams_are_a_childs()
+            || !self.driver.ring().is_some_and(|ring| ring.has_send(index))
+        {
+            return;
+        }
+        self.before_output(index);
+        let core = self.stream_core(index);
+        if core.output.is_none() || core.flags.any(Flags::BLOCKED) {
+            return;
+        }
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        if let Err(errno) = streams.transmit(index, &[]) {
+            streams.core(index).fail(errno);
+        }
+    }
+
+    /// Called before a stream is removed from the tables.
+    #[cold]
+    pub(in crate::stream) fn leave_ring(&mut self, index: u32) {
+        self.send_before_the_end(index);
+        if let Some(ring) = self.driver.ring() {
+            // The send is no longer queued, unless the kernel could not be made to take it.
+            ring.forget_send(index);
+        }
+    }
+
+    /// Updates the stream's requests in the ring: a receive if it wants input, and a poll for
+    /// conditions that a receive does not report. An error ends the stream.
+    pub(in crate::stream) fn sync_by_ring(&mut self, index: u32) {
+        let Some(cell) = self.stream_cell(index) else {
+            return self.stream_core(index).fail(Errno::IO);
+        };
+        let Some(ring) = self.driver.ring() else { return };
+        let Some(streams) = self.streams.as_deref_mut() else { return };
+        let core = streams.core(index);
+        // Kept input is delivered first. A closed stream keeps none.
+        let wants_input = core.wants_input()
+            && (core.flags.any(Flags::CLOSING) || !core.flags.any(Flags::PREFIX));
+        if wants_input && !core.flags.any(Flags::WATCHES_IN | Flags::ENDING) {
+            ring.receive(cell);
+            ring.enroll_sender(index, cell);
+            core.flags |= Flags::WATCHES_IN;
+        } else if !wants_input && core.flags.take(Flags::WATCHES_IN) {
+            let is_over = ring.end_receive(cell);
+            core.flags.set(Flags::ENDING, !is_over);
+        }
+        let mut polls = Flags::default();
+        polls.set(Flags::WATCHES_OUT, core.flags.any(Flags::BLOCKED | Flags::CONNECTING));
+        polls.set(
+            Flags::WATCHES_ENDS,
+            !polls.any(Flags::WATCHES_OUT) && !core.flags.any(Flags::WATCHES_IN),
+        );
+        if core.flags.only(Flags::POLLS) != polls {
+            self.poll_stream(index, cell, polls);
+        }
+    }
+
+    fn poll_stream(&mut self, index: u32, cell: CellPtr<Self>, polls: Flags) {
+        let done = if polls == Flags::default() {
+            cell.set_flag(CellFlags::DIRTY, false);
+            cell.set_flag(CellFlags::ABSENT, true);
+            if let Some(ring) = self.driver.ring() {
+                ring.unpoll(cell);
+            }
+            Ok(())
+        } else if polls.any(Flags::WATCHES_OUT) {
+            self.change(cell, interest().write())
+        } else {
+            self.change(cell, interest())
+        };
+        let core = self.stream_core(index);
+        match done {
+            Ok(()) => {
+                core.flags.clear(Flags::POLLS);
+                core.flags |= polls;
+            }
+            Err(ModifyError::Os(errno)) => core.fail(errno),
+            Err(_) => core.fail(Errno::IO),
+        }
+    }
+}
+
+impl Frame<'_> {
+    /// Returns the received bytes, if there is nothing else in the event and nothing else to do for
+    /// the stream.
+    #[inline]
+    pub(in crate::stream) fn take_brought(&mut self, ready: u32) -> Option<Lent> {
+        if ready & BROUGHT != BROUGHT || !self.core().flags.is_plain_on_ring() {
+            return None;
+        }
+        if self.core().flags.any(Flags::IDLE) {
+            let now = self.reactor.now_ns();
+            self.core().heard_ns = now;
+        }
+        self.reactor.driver.ring()?.take_done(ready)?.lent
+    }
+
+    /// Handles an event of the ring for a stream.
+    pub(in crate::stream) fn complete(&mut self, handler: &mut dyn StreamHandler, ready: u32) {
+        let Some(Done { result, has_more, lent }) =
+            self.reactor.driver.ring().and_then(|ring| ring.take_done(ready))
+        else {
+            return self.reactor.note_failed_sends();
+        };
+        let core = self.core();
+        if !has_more {
+            core.flags.clear(Flags::WATCHES_IN | Flags::ENDING);
+        }
+        // This event may precede the one that opens the stream.
+        self.open(handler, ready);
+        match result {
+            1.. => {
+                let Some(mut lent) = lent else { return };
+                self.note_heard();
+                // A buffer may be larger than the limit documented for handlers.
+                let mut pieces = lent.bytes().chunks_mut(SCRATCH_LEN);
+                while let Some(piece) = pieces.next() {
+                    self.take_input(handler, piece);
+                    // Once another callback is due, or input is kept, the next piece waits for the
+                    // next call of the driver.
+                    if pieces.len() > 0
+                        && !self.core().rests_on_ring()
+                        && !self.has(Flags::CLOSING | Flags::DEAD)
+                    {
+                        self.keep(pieces);
+                        break;
+                    }
+                }
+            }
+            0 => self.take_input(handler, &mut []),
+            _ => match Errno::from_raw_os_error(-result) {
+                NO_BUFFER => self.starve(),
+                // The receive was cancelled, or must be armed again.
+                Errno::CANCELED | Errno::INTR | Errno::AGAIN => {}
+                errno => self.core().fail(errno),
+            },
+        }
+    }
+
+    fn note_heard(&mut self) {
+        if self.core().flags.any(Flags::IDLE) {
+            let now = self.reactor.now_ns();
+            let core = self.core();
+            core.heard_ns = now;
+            if core.flags.take(Flags::IDLE_DUE) {
+                // The wheel has already removed its deadline.
+                core.flags |= Flags::ARM;
+            }
+        }
+    }
+
+    /// Passes received bytes to the handler, or the peer's end of stream if there are none. They
+    /// are kept while reading is paused.
+    fn take_input(&mut self, handler: &mut dyn StreamHandler, bytes: &mut [u8]) {
+        if self.has(Flags::CLOSING | Flags::DEAD) {
+            if bytes.is_empty() {
+                self.end_of_input(handler);
+            }
+        } else if self.has(Flags::PAUSED | Flags::PREFIX) {
+            let index = self.index;
+            let streams = self.reactor.streams_mut();
+            let piece = Undelivered::new(bytes.to_vec(), &streams.ledger);
+            streams.prefixes.entry(index).or_default().push_back(piece);
+            self.core().flags.clear(Flags::PREFIX);
+            self.deliver_prefix(handler);
+        } else if bytes.is_empty() {
+            self.end_of_input(handler);
+        } else {
+            self.call(|stream| handler.on_data(stream, Input::new(bytes)));
+        }
+    }
+
+    /// Appends received bytes to the input that is already kept.
+    #[cold]
+    fn keep<'b>(&mut self, pieces: impl Iterator<Item = &'b mut [u8]>) {
+        let index = self.index;
+        let streams = self.reactor.streams_mut();
+        let kept = streams.prefixes.entry(index).or_default();
+        kept.extend(pieces.map(|piece| Undelivered::new(piece.to_vec(), &streams.ledger)));
+        self.core().flags |= Flags::PREFIX;
+    }
+
+    /// The receive has found no buffer. It is armed again when buffers are free.
+    #[cold]
+    fn starve(&mut self) {
+        let core = self.core();
+        if core.flags.any(Flags::DEAD | Flags::PREFIX) || !core.wants_input() {
+            return;
+        }
+        let index = self.index;
+        let Some(cell) = self.reactor.stream_cell(index) else { return };
+        if let Some(ring) = self.reactor.driver.ring() {
+            ring.receive_later(cell);
+            self.core().flags |= Flags::WATCHES_IN;
+        }
+    }
+
+    /// Handles the conditions of a poll other than writable.
+    pub(in crate::stream) fn look_at_poll(&mut self, ready: u32) {
+        // If a receive is active, it reports the error.
+        if ready & (ERR | HUP) != 0 && !self.has(Flags::WATCHES_IN | Flags::DEAD) {
+            self.note_error();
+        }
+        if self.has(Flags::IDLE_DUE) && self.core().wants_input() && self.has_news() {
+            let core = self.core();
+            core.flags.clear(Flags::IDLE_DUE);
+            core.flags |= Flags::HEARD | Flags::ARM;
+        }
+    }
+
+    /// Whether an event has come for which the handler is called later.
+    fn has_news(&mut self) -> bool {
+        let index = self.index;
+        let Some(cell) = self.reactor.stream_cell(index) else { return false };
+        let is_in_batch = self.reactor.batch.names(cell.expose());
+        is_in_batch
+            || self.reactor.driver.ring().is_some_and(|ring| ring.has_news(cell))
+            || rustix::io::ioctl_fionread(&self.core().socket).is_ok_and(|bytes| bytes > 0)
+    }
+}

@@ -1,0 +1,285 @@
+//! The output of a stream that its socket has not accepted: own and shared pieces in order.
+
+use std::{collections::VecDeque, io::IoSlice, rc::Rc, sync::Arc};
+
+use crate::stream::{Shared, io::ledger::Ledger};
+
+/// The maximum size of an own piece. An emptied output keeps at most this much memory.
+pub(in crate::stream) const CHUNK: usize = 16 << 10;
+
+/// Shared bytes up to this length are copied: a piece of their own would cost as much.
+const COPIED_MAX: usize = 256;
+
+/// The maximum number of places for pieces that an emptied output keeps.
+const PLACES_MAX: usize = 64;
+
+enum Piece {
+    Own(Vec<u8>),
+    /// The shared bytes, and the offset at which they start.
+    Shared(Arc<[u8]>, usize),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(bytes, from) => &bytes[*from..],
+        }
+    }
+}
+
+/// Buffered bytes in the order of sending.
+#[derive(Default)]
+pub(crate) struct Output {
+    pieces: VecDeque<Piece>,
+    /// The number of bytes of the first piece that are sent.
+    sent: usize,
+    len: usize,
+    /// The memory of a sent piece, to be reused.
+    spare: Vec<u8>,
+    /// The memory of own pieces and the spare one, as counted in the ledger.
+    own: usize,
+    ledger: Rc<Ledger>,
+}
+
+impl Output {
+    pub(in crate::stream) fn new(ledger: &Rc<Ledger>) -> Self {
+        let mut output = Self::default();
+        output.ledger = Rc::clone(ledger);
+        output
+    }
+
+    /// The memory that it holds, with its share of shared bytes.
+    pub(in crate::stream) fn memory(&self) -> usize {
+        let shared = self.pieces.iter().map(|piece| match piece {
+            Piece::Own(_) => 0,
+            Piece::Shared(bytes, _) => self.ledger.share(bytes),
+        });
+        self.own + shared.sum::<usize>()
+    }
+
+    /// Called before the first piece: from now on the spare memory counts.
+    fn begin(&mut self) {
+        if self.pieces.is_empty() && self.own == 0 {
+            self.own = self.spare.capacity();
+            self.ledger.add(self.own);
+        }
+    }
+
+    fn note_growth(&mut self, bytes: usize) {
+        self.own += bytes;
+        self.ledger.add(bytes);
+    }
+
+    /// The number of buffered bytes.
+    pub(in crate::stream) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(in crate::stream) fn push(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.begin();
+        self.len += bytes.len();
+        if let Some(Piece::Own(last)) = self.pieces.back_mut() {
+            if last.len() + bytes.len() <= CHUNK {
+                let before = last.capacity();
+                last.extend_from_slice(bytes);
+                let more = last.capacity() - before;
+                return self.note_growth(more);
+            }
+        }
+        let mut piece = core::mem::take(&mut self.spare);
+        let before = piece.capacity();
+        piece.extend_from_slice(bytes);
+        self.note_growth(piece.capacity() - before);
+        self.pieces.push_back(Piece::Own(piece));
+    }
+
+    /// Buffers shared bytes, starting at offset `from`.
+    pub(in crate::stream) fn push_shared(&mut self, shared: &Shared<'_>, from: usize) {
+        let rest = &shared.bytes()[from..];
+        if rest.len() <= COPIED_MAX {
+            return self.push(rest);
+        }
+        self.begin();
+        self.len += rest.len();
+        self.ledger.hold(shared.kept());
+        self.pieces.push_back(Piece::Shared(Arc::clone(shared.kept()), from));
+    }
+
+    /// Writes the first pieces to `slices`, and returns the number of slices used.
+    pub(in crate::stream) fn slices<'o>(&'o self, slices: &mut [IoSlice<'o>]) -> usize {
+        let mut skip = self.sent;
+        let mut count = 0;
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            *slice = IoSlice::new(&piece.bytes()[skip..]);
+            skip = 0;
+            count += 1;
+        }
+        count
+    }
+
+    /// The piece, if there is exactly one.
+    pub(in crate::stream) fn single(&self) -> Option<&[u8]> {
+        match (self.pieces.len(), self.pieces.front()) {
+            (1, Some(piece)) => Some(&piece.bytes()[self.sent..]),
+            _ => None,
+        }
+    }
+
+    pub(in crate::stream) fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Removes the first `count` bytes, which were sent.
+    pub(in crate::stream) fn advance(&mut self, mut count: usize) {
+        self.len -= count;
+        while count > 0 {
+            let left = self.pieces.front().map_or(0, |piece| piece.bytes().len()) - self.sent;
+            if count < left {
+                self.sent += count;
+                return;
+            }
+            count -= left;
+            self.sent = 0;
+            self.drop_first();
+        }
+    }
+
+    fn drop_first(&mut self) {
+        match self.pieces.pop_front() {
+            Some(Piece::Own(mut bytes))
+                if self.spare.capacity() == 0 && bytes.capacity() <= CHUNK =>
+            {
+                bytes.clear();
+                self.spare = bytes;
+            }
+            Some(Piece::Own(bytes)) => {
+                self.own -= bytes.capacity();
+                self.ledger.subtract(bytes.capacity());
+            }
+            Some(Piece::Shared(bytes, _)) => self.ledger.release(&bytes),
+            None => {}
+        }
+    }
+
+    /// Frees memory that an emptied output should not keep.
+    pub(in crate::stream) fn trim(&mut self) {
+        for piece in self.pieces.drain(..) {
+            if let Piece::Shared(bytes, _) = piece {
+                self.ledger.release(&bytes);
+            }
+        }
+        // The memory that an emptied output keeps is bounded and does not count.
+        self.ledger.subtract(core::mem::take(&mut self.own));
+        if self.pieces.capacity() > PLACES_MAX {
+            self.pieces = VecDeque::new();
+        }
+        (self.sent, self.len) = (0, 0);
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.trim();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn whole(output: &Output) -> Vec<u8> {
+        let mut slices = vec![IoSlice::new(&[]); output.pieces()];
+        assert_eq!(output.slices(&mut slices), output.pieces());
+        slices.iter().flat_map(|slice| slice.to_vec()).collect()
+    }
+
+    #[test]
+    fn small_pieces_share_a_chunk_and_large_ones_stand_alone() {
+        let mut output = Output::default();
+        for _ in 0..8 {
+            output.push(&[1; 1000]);
+        }
+        assert_eq!((output.pieces(), output.len()), (1, 8000));
+        output.push(&[2; CHUNK]);
+        output.push(&[3; 10]);
+        output.push_shared(&Shared::new(&[4; COPIED_MAX]), 0);
+        output.push_shared(&Shared::new(&[5; COPIED_MAX + 1]), 0);
+        assert_eq!(output.pieces(), 4);
+        assert!(output.single().is_none());
+        output.advance(8000 + CHUNK + 10 + COPIED_MAX + 1);
+        assert_eq!(output.single(), Some(&[5; COPIED_MAX][..]));
+    }
+
+    #[test]
+    fn an_emptied_output_keeps_a_chunk_of_memory_and_no_more() {
+        let mut output = Output::default();
+        output.push(&[1; 100]);
+        output.push(&[1; 4 * CHUNK]);
+        output.advance(output.len());
+        output.trim();
+        let kept = output.spare.capacity();
+        assert!((100..=CHUNK).contains(&kept), "{kept}");
+        output.push(&[2; 4 * CHUNK]);
+        output.advance(output.len());
+        assert!(output.spare.capacity() <= CHUNK);
+    }
+
+    #[test]
+    fn memory_counts_by_capacity_while_it_is_held() {
+        let ledger = Rc::new(Ledger::default());
+        let mut output = Output::new(&ledger);
+        output.push(&[1; 100]);
+        output.push(&[2; 3 * CHUNK]);
+        assert!(ledger.bytes() >= 100 + 3 * CHUNK);
+        assert_eq!(output.memory(), ledger.bytes());
+        // Most of the large piece is sent, but all of its memory is still held.
+        output.advance(3 * CHUNK);
+        assert!(ledger.bytes() >= 3 * CHUNK);
+        output.advance(output.len());
+        output.trim();
+        assert_eq!(ledger.bytes(), 0, "what is kept to be used again is not counted");
+        output.push(&[1; 10]);
+        assert!(ledger.bytes() >= 100, "{}: it has the old memory", ledger.bytes());
+        let shared: Arc<[u8]> = vec![3; 5000].into();
+        let mut other = Output::new(&ledger);
+        let before = ledger.bytes();
+        output.push_shared(&Shared::of(&shared), 0);
+        other.push_shared(&Shared::of(&shared), 4000);
+        assert!(
+            (before + 5000..before + 6000).contains(&ledger.bytes()),
+            "{}: shared bytes count once",
+            ledger.bytes()
+        );
+        assert_eq!(output.memory() + other.memory(), ledger.bytes());
+        drop((output, other));
+        assert_eq!(ledger.bytes(), 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Compares it with a plain row of bytes.
+        #[test]
+        #[cfg_attr(miri, ignore = "long loops over safe code")]
+        fn bytes_come_out_as_they_went_in(ops in prop::collection::vec((0usize..40_000, any::<bool>(), 0usize..50_000), 1..20)) {
+            let (mut output, mut model) = (Output::default(), Vec::new());
+            let mut next = 0u8;
+            for (len, shared, gone) in ops {
+                let bytes: Vec<u8> = (0..len).map(|_| { next = next.wrapping_add(1); next }).collect();
+                let from = gone % (len + 1);
+                if shared { output.push_shared(&Shared::new(&bytes), from) } else { output.push(&bytes[from..]) }
+                model.extend_from_slice(&bytes[from..]);
+                let gone = gone.min(model.len());
+                output.advance(gone);
+                model.drain(..gone);
+                prop_assert_eq!(output.len(), model.len());
+                prop_assert_eq!(&whole(&output), &model);
+            }
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! The driver of a stream: it handles one event and calls the stream's handler.
+//!
+//! The handler is in the cell, everything else in the [`Core`]. So a callback can use the reactor,
+//! and through it its own stream, while the handler is borrowed. The callbacks of a stream are
+//! called only here (rule 13). A stream is closed only here, in a frame of its own driver, or when
+//! the reactor is dropped.
+//! its own driver, or with the reactor.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    net::{RecvFlags, Shutdown, sockopt},
+    time::Timespec,
+};
+
+use crate::{
+    Errno, Event, Interest, Reactor, Subscriber, Turn,
+    api::interest::{ERR, HUP, IN, OUT},
+    backend::COMPLETION,
+    cell::Flags as CellFlags,
+    interest,
+    stream::{
+        CloseReason, Input, Stream, StreamHandler, Timeout,
+        state::{Core, Flags, no_core},
+    },
+};
+
+/// The value in a stream's cell.
+pub(in crate::stream) struct StreamCell<H> {
+    pub(in crate::stream) index: u32,
+    pub(in crate::stream) handler: H,
+}
+
+impl<H: StreamHandler> Subscriber for StreamCell<H> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        unreachable!(
+            "a stream is registered by its core's socket, and no key of the user's names its cell"
+        )
+    }
+
+    fn interest(&self) -> Interest {
+        interest()
+    }
+
+    #[inline(always)]
+    fn handle(&mut self, event: Event, mut turn: Turn<'_>) {
+        let ready = event.ready().bits();
+        let (mut frame, is_plain) = Frame::enter(turn.ops(), self.index, ready);
+        if is_plain {
+            match frame.receive() {
+                Received::Data(count) => frame.data(&mut self.handler, count),
+                other => frame.note(other, &mut self.handler),
+            }
+        } else {
+            return frame.go_apart(&mut self.handler, ready);
+        }
+        frame.leave(&mut self.handler);
+    }
+}
+
+/// The result of one receive.
+enum Received {
+    Data(usize),
+    End,
+    Nothing,
+    Failed(Errno),
+}
+
+/// One call of a stream's driver. If the handler panics, dropping the frame resets the connection
+/// and closes the stream.
+pub(in crate::stream) struct Frame<'r> {
+    pub(in crate::stream) reactor: &'r mut Reactor,
+    pub(in crate::stream) index: u32,
+    /// The receive buffer, after a receive.
+    scratch: Option<Box<[u8]>>,
+    /// The stream is still registered.
+    is_open: bool,
+}
+
+impl<'r> Frame<'r> {
+    /// Starts a call. Returns true if there is nothing to do except to receive.
+    #[inline(always)]
+    fn enter(reactor: &'r mut Reactor, index: u32, ready: u32) -> (Self, bool) {
+        let core = reactor.stream_core(index);
+        core.flags |= Flags::RUNNING;
+        core.flags.clear(Flags::NOTIFIED);
+        let is_plain = ready == IN && core.flags.is_plain();
+        (Self { reactor, index, scratch: None, is_open: true }, is_plain)
+    }
+
+    #[inline]
+    pub(in crate::stream) fn core(&mut self) -> &mut Core {
+        self.reactor.stream_core(self.index)
+    }
+
+    pub(in crate::stream) fn has(&mut self, flags: Flags) -> bool {
+        self.core().flags.any(flags)
+    }
+
+    /// Receives once; the next receive waits for the next event. Inlined, because most events need
+    /// only this.
+    #[inline(always)]
+    fn receive(&mut self) -> Received {
+        let Some(streams) = self.reactor.streams.as_deref_mut() else { no_core() };
+        let scratch = self.scratch.get_or_insert_with(|| streams.take_scratch());
+        let core = streams.core(self.index);
+        // `DONTWAIT`, because the socket may have been left in blocking mode.
+        match rustix::net::recv(&core.socket, &mut scratch[..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => Received::End,
+            Ok((count, _)) => {
+                if core.flags.any(Flags::IDLE) {
+                    let now = self.reactor.now_ns();
+                    self.core().heard_ns = now;
+                }
+                Received::Data(count)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
+            Err(errno) => Received::Failed(errno),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn receive_apart(&mut self) -> Received {
+        self.receive()
+    }
+
+    /// Passes the received bytes to the handler.
+    #[inline]
+    fn data<H: StreamHandler + ?Sized>(&mut self, handler: &mut H, count: usize) {
+        let Some(scratch) = &mut self.scratch else { return };
+        let mut stream = Stream { reactor: self.reactor, index: self.index };
+        handler.on_data(&mut stream, Input::new(&mut scratch[..count]));
+    }
+
+    /// Makes any other callback.
+    pub(in crate::stream) fn call(&mut self, call: impl FnOnce(&mut Stream<'_>)) {
+        call(&mut Stream { reactor: self.reactor, index: self.index });
+    }
+
+    #[cold]
+    fn note(&mut self, received: Received, handler: &mut dyn StreamHandler) {
+        match received {
+            // A closed stream discards its input.
+            Received::Data(_) if self.has(Flags::CLOSING) => {}
+            Received::Data(count) => self.data(handler, count),
+            Received::End => self.end_of_input(handler),
+            Received::Nothing => {}
+            Received::Failed(errno) => self.core().fail(errno),
+        }
+    }
+
+    /// The peer has closed its writing half.
+    pub(in crate::stream) fn end_of_input(&mut self, handler: &mut dyn StreamHandler) {
+        if self.has(Flags::ENDED | Flags::DEAD) {
+            return;
+        }
+        self.core().flags |= Flags::ENDED;
+        if !self.has(Flags::CLOSING) {
+            self.call(|stream| handler.on_end(stream));
+        }
+    }
+
+    /// Handles an event that needs no receive. Kept out of line, so that the receive path stays
+    /// short.
+    #[inline(never)]
+    fn go_apart<H: StreamHandler>(mut self, handler: &mut H, ready: u32) {
+        if let Some(mut lent) = self.take_brought(ready) {
+            let mut stream = Stream { reactor: self.reactor, index: self.index };
+            handler.on_data(&mut stream, Input::new(lent.bytes()));
+        } else {
+            self.drive(handler, ready);
+        }
+        let core = self.core();
+        if core.rests_on_ring() {
+            core.flags.clear(Flags::RUNNING);
+            self.end();
+            // See `leave`.
+            core::mem::forget(self);
+        } else {
+            self.leave(handler);
+        }
+    }
+
+    /// Handles everything outside the fast path.
+    #[cold]
+    #[inline(never)]
+    fn drive(&mut self, handler: &mut dyn StreamHandler, ready: u32) {
+        if ready & COMPLETION != 0 {
+            return self.complete(handler, ready);
+        }
+        if !self.open(handler, ready) {
+            return;
+        }
+        self.write_blocked(ready);
+        if self.core().flags.take(Flags::PREFIX) {
+            self.deliver_prefix(handler);
+        }
+        if self.core().flags.take(Flags::CALLED) && !self.has(Flags::CLOSING | Flags::DEAD) {
+            self.call(|stream| handler.on_notify(stream));
+        }
+        if self.has(Flags::RING) {
+            self.look_at_poll(ready);
+            return self.tell_timeouts(handler);
+        }
+        let asks = ready & (IN | ERR | HUP) != 0 || self.has(Flags::IDLE_DUE);
+        if asks && self.core().wants_input() {
+            let received = self.receive_apart();
+            let is_nothing = matches!(received, Received::Nothing);
+            if !is_nothing && self.core().flags.take(Flags::IDLE_DUE) {
+                // The wheel has already removed its deadline.
+                self.core().flags |= Flags::ARM;
+            }
+            self.note(received, handler);
+            if is_nothing && ready & (ERR | HUP) != 0 {
+                self.note_error();
+            }
+        } else if ready & (ERR | HUP) != 0 {
+            self.note_error();
+        }
+        self.tell_timeouts(handler);
+    }
+
+    /// Writes the blocked output, if the socket may accept it by now.
+    fn write_blocked(&mut self, ready: u32) {
+        if !self.has(Flags::BLOCKED) || self.has(Flags::DEAD) {
+            return;
+        }
+        // After a hang-up the write fails, which reports the error even while reading is paused. A
+        // stall is reported only if the socket is still full. The event that it is writable may be
+        // queued behind this one, after a handler that took long.
+        let may_write =
+            ready & (OUT | HUP) != 0 || (self.has(Flags::STALL_DUE) && is_writable(self.core()));
+        if !may_write {
+            return;
+        }
+        let before = self.core().buffered();
+        self.reactor.write_stream(self.index);
+        let core = self.core();
+        if core.buffered() < before && core.flags.take(Flags::STALL_DUE) {
+            // The wheel has already removed its deadline.
+            core.flags |= Flags::ARM;
+        }
+    }
+
+    /// Brings a new stream to the open state. False if it is not open yet or has failed.
+    pub(in crate::stream) fn open(&mut self, handler: &mut dyn StreamHandler, ready: u32) -> bool {
+        if self.has(Flags::OPENED) {
+            return true;
+        }
+        if self.has(Flags::DEAD) {
+            return false;
+        }
+        if self.has(Flags::CONNECTING) {
+            if ready & (OUT | ERR | HUP) == 0 {
+                return false;
+            }
+            if let Err(errno) = socket_error(self.core()) {
+                self.core().kill(CloseReason::Connect(errno));
+                return false;
+            }
+            self.core().flags.clear(Flags::CONNECTING);
+        }
+        if self.has(Flags::CLOSING) {
+            return true;
+        }
+        let core = self.core();
+        core.flags |= Flags::OPENED;
+        if core.flags.any(Flags::IDLE) {
+            core.flags |= Flags::HEARD | Flags::ARM;
+        }
+        self.call(|stream| handler.on_open(stream));
+        true
+    }
+
+    /// Delivers the prefix of an adoption, or a piece of the input kept for the handler. Input
+    /// waits while reading is paused, and a closed stream drops it.
+    ///
+    /// It delivers one piece per call of the driver, as a receive does. Output sent in reply is
+    /// written or buffered, and the handler is told about a watermark before the next piece.
+    pub(in crate::stream) fn deliver_prefix(&mut self, handler: &mut dyn StreamHandler) {
+        let index = self.index;
+        if self.has(Flags::CLOSING | Flags::DEAD) {
+            self.reactor.streams_mut().prefixes.remove(&index);
+            return;
+        }
+        if self.has(Flags::PAUSED) {
+            self.core().flags |= Flags::PREFIX;
+            return;
+        }
+        let prefixes = &mut self.reactor.streams_mut().prefixes;
+        let Some(kept) = prefixes.get_mut(&index) else { return };
+        let piece = kept.pop_front();
+        if kept.is_empty() {
+            prefixes.remove(&index);
+        } else {
+            self.core().flags |= Flags::PREFIX;
+        }
+        match piece {
+            None => {}
+            Some(piece) if piece.bytes.is_empty() => self.end_of_input(handler),
+            Some(mut piece) => {
+                self.call(|stream| handler.on_data(stream, Input::new(&mut piece.bytes)))
+            }
+        }
+    }
+
+    /// The kernel reports an error or hang-up while reading is paused.
+    pub(in crate::stream) fn note_error(&mut self) {
+        if let Err(errno) = socket_error(self.core()) {
+            return self.core().fail(errno);
+        }
+        let cell = self.core().cell;
+        // A stream by completion has no registration while it is not polled.
+        let is_absent = self.has(Flags::RING) && !self.has(Flags::POLLS);
+        let is_lost = !is_absent
+            && self.reactor.registry.find(cell).is_none_or(|cell| {
+                let is_told = cell.has_flag(CellFlags::DIRTY)
+                    || cell.armed_mask() == cell.interest().kernel_mask();
+                cell.has_flag(CellFlags::ABSENT) || !is_told
+            });
+        if is_lost {
+            // The reactor itself made this event: it could not renew the registration, or the
+            // kernel has rejected a change of it (rule 7).
+            self.core().fail(Errno::IO);
+        }
+    }
+
+    fn tell_timeouts(&mut self, handler: &mut dyn StreamHandler) {
+        if !self.has(Flags::DUE) {
+            return;
+        }
+        for (due, timeout, reason, anew) in [
+            (Flags::IDLE_DUE, Timeout::Idle, CloseReason::IdleTimeout, Flags::HEARD),
+            (Flags::STALL_DUE, Timeout::WriteStall, CloseReason::WriteStall, Flags::STAMP),
+        ] {
+            if !self.core().flags.take(due) || self.has(Flags::CLOSING | Flags::DEAD) {
+                continue;
+            }
+            // This is the reason reported, however the handler ends the stream.
+            self.core().reason = Some(reason);
+            self.call(|stream| handler.on_timeout(stream, timeout));
+            let core = self.core();
+            if !core.flags.any(Flags::CLOSING | Flags::DEAD) {
+                core.reason = None;
+                core.flags |= anew | Flags::ARM;
+            }
+        }
+    }
+
+    /// The callback has returned: writes its output and handles its effects.
+    #[inline(always)]
+    fn leave<H: StreamHandler>(mut self, handler: &mut H) {
+        let mut core = self.core();
+        let mut is_plain = core.flags.is_plain();
+        if is_plain && core.output.is_some() {
+            self.reactor.write_stream(self.index);
+            core = self.core();
+            is_plain = core.flags.is_plain() && core.output.is_none();
+        }
+        if is_plain {
+            core.flags.clear(Flags::RUNNING);
+            self.end();
+            // Nothing is left to drop, so `forget` saves the check.
+            core::mem::forget(self);
+        } else {
+            self.settle(handler);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle(&mut self, handler: &mut dyn StreamHandler) {
+        if self.reactor.streams_are_a_childs() {
+            // The process was forked in a callback. The stream belongs to the parent.
+            self.core().flags.clear(Flags::RUNNING);
+            return self.end();
+        }
+        let index = self.index;
+        let is_on_ring = self.has(Flags::RING);
+        self.reactor.flush_stream(index);
+        // If the handler sends in both callbacks, its further callbacks follow in the next turn
+        // (rule 10).
+        for _ in 0..2 {
+            if !self.core().owes_mark() {
+                break;
+            }
+            let is_full = self.has(Flags::FULL);
+            self.core().flags.set(Flags::TOLD_FULL, is_full);
+            self.call(
+                |stream| if is_full { handler.on_full(stream) } else { handler.on_drained(stream) },
+            );
+            self.reactor.flush_stream(index);
+        }
+        if is_on_ring && self.has(Flags::NO_OUTPUT) {
+            self.reactor.send_before_the_end(index);
+        }
+        self.core().advance_end();
+        if self.core().flags.any(Flags::TIMES) && !self.has(Flags::DEAD) {
+            self.reactor.arm_stream(index);
+        }
+        self.reactor.sync_stream(index);
+        if self.has(Flags::DEAD) {
+            return self.close(handler);
+        }
+        self.core().flags.clear(Flags::RUNNING);
+        if self.core().needs_driver() {
+            self.reactor.notify_stream(index);
+        }
+        self.end();
+    }
+
+    /// Closes the stream. The socket stays open during `on_close`, so that its number is not reused
+    /// before the cell is removed.
+    #[cold]
+    fn close(&mut self, handler: &mut dyn StreamHandler) {
+        let key = Stream { reactor: self.reactor, index: self.index }.key();
+        let (socket, reason) = self.reactor.deregister_stream(self.index);
+        self.end();
+        handler.on_close(key, reason, Turn::new(self.reactor));
+        drop(socket);
+    }
+
+    /// Returns the receive buffer. Dropping the frame afterwards does nothing.
+    #[inline(always)]
+    fn end(&mut self) {
+        self.is_open = false;
+        if let (Some(scratch), Some(streams)) =
+            (self.scratch.take(), self.reactor.streams.as_deref_mut())
+        {
+            streams.scratch = Some(scratch);
+        }
+    }
+}
+
+impl Frame<'_> {
+    /// A callback has panicked. The handler is in an unknown state and is dropped with the cell
+    /// (rule 8).
+    #[cold]
+    #[inline(never)]
+    fn break_off(&mut self) {
+        self.core().flags |= Flags::RESET;
+        drop(self.reactor.deregister_stream(self.index));
+        self.end();
+    }
+}
+
+impl Drop for Frame<'_> {
+    /// Inlined, so that a call that ended normally runs no drop code.
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.is_open {
+            self.break_off();
+        }
+    }
+}
+
+impl Core {
+    /// Closes the writing half when the output is written, and records when the stream has ended.
+    fn advance_end(&mut self) {
+        if self.can_finish() && !self.flags.any(Flags::DEAD) {
+            // `ENOTCONN`: the peer has reset the connection. If the stream still reads, the next
+            // receive reports it.
+            let is_gone = rustix::net::shutdown(&self.socket, Shutdown::Write).is_err();
+            self.flags |= Flags::FINISHED;
+            let is_hasty = is_gone || self.options.linger.is_zero() || self.flags.any(Flags::HASTY);
+            if self.flags.any(Flags::CLOSING) && is_hasty {
+                self.kill(CloseReason::Closed);
+            }
+        }
+        if self.flags.any(Flags::FINISHED) && self.flags.any(Flags::ENDED) {
+            self.kill(CloseReason::Closed);
+        }
+    }
+}
+
+/// Whether the kernel would report the socket as writable. A trial write instead could still add
+/// bytes to an almost full buffer, and would count as progress.
+fn is_writable(core: &Core) -> bool {
+    let mut asked = [PollFd::new(&core.socket, PollFlags::OUT)];
+    poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
+}
+
+/// Returns and clears the socket's pending error.
+fn socket_error(core: &Core) -> Result<(), Errno> {
+    sockopt::socket_error(&core.socket).unwrap_or(Ok(()))
+}

@@ -1,0 +1,499 @@
+//! Registered listeners: accepting connections, and the handle [`Listening`].
+
+use core::{fmt, marker::PhantomData};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    net::SocketFlags,
+};
+
+use crate::{
+    AddError, AddReason, Errno, Event, Interest, Key, NotFound, Reactor, Subscriber, Subscription,
+    Turn,
+    cell::{Flags as CellFlags, NO_GROUP},
+    interest, pending_work,
+    stream::{
+        Address, ListenOptions, Listener, ListenerKey, Peer, StreamHandler, StreamLimit,
+        io::write::Begin, listen::limit::Room, state::Flags,
+    },
+    time::{
+        clock::nanoseconds,
+        timers::{Schedule, Timer},
+    },
+};
+
+/// How many aborted connections one event skips.
+const ERRORS_IN_A_ROW: usize = 16;
+
+/// The reactor's state of a listener.
+pub(crate) struct ListenerBook {
+    /// `None` once the listener is deleted; the entry stays until the last of its streams is
+    /// closed.
+    socket: Option<OwnedFd>,
+    cell: Key,
+    options: Box<ListenOptions>,
+    /// The limit shared with other listeners. Each open stream holds one place of it.
+    limit: Option<StreamLimit>,
+    open: usize,
+    accepted: u64,
+    refused: u64,
+    /// Paused by the user.
+    is_paused: bool,
+    /// Accepting is suspended for lack of a resource; a timer runs.
+    is_resting: bool,
+    rests: u64,
+    /// The timer of the last suspension; it may have fired.
+    timer: Option<Key>,
+    /// The error of the last suspension; `None` if the kernel did not cause it.
+    rest_reason: Option<Errno>,
+    is_watched: bool,
+    /// The shared limit was reached at the last attempt.
+    is_limited: bool,
+    /// How often a limit was reached.
+    limited: u64,
+}
+
+impl ListenerBook {
+    fn wants_connections(&self) -> bool {
+        !self.is_paused && !self.is_resting && self.open < self.options.connections_max
+    }
+}
+
+impl Drop for ListenerBook {
+    fn drop(&mut self) {
+        // Streams may still be open when the reactor is dropped.
+        if let Some(limit) = &self.limit {
+            limit.give_back(self.open);
+        }
+    }
+}
+
+/// The value in a listener's cell.
+struct AcceptCell<H, F> {
+    slot: u32,
+    accept: F,
+    handler: PhantomData<fn() -> H>,
+}
+
+impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber for AcceptCell<H, F> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        unreachable!(
+            "a listener is registered by its book's socket, and no key of the user's names its cell"
+        )
+    }
+
+    fn interest(&self) -> Interest {
+        interest()
+    }
+
+    fn handle(&mut self, _: Event, mut turn: Turn<'_>) {
+        let reactor = turn.ops();
+        reactor.keep_nonblocking(self.slot);
+        for _ in 0..reactor.listener_book(self.slot).options.accepts_per_event {
+            let Ok(room) = reactor.room_at(self.slot) else { break };
+            let Some((socket, address)) = reactor.accept_one(self.slot) else { break };
+            let handler = (self.accept)(&Peer { socket: socket.as_fd(), address });
+            reactor.note_accepted(self.slot, handler.is_some());
+            let Some(handler) = handler else { continue };
+            if !reactor.begin_accepted(self.slot, socket, handler) {
+                break;
+            }
+            if let Some(room) = room {
+                room.fill();
+            }
+        }
+        reactor.sync_listener(self.slot);
+    }
+}
+
+/// A registered listener, returned by [`Turn::listener`] and [`Reactor::listener`].
+pub struct Listening<'a> {
+    reactor: &'a mut Reactor,
+    slot: u32,
+}
+
+impl fmt::Debug for Listening<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listening").finish_non_exhaustive()
+    }
+}
+
+impl Listening<'_> {
+    fn book(&self) -> &ListenerBook {
+        let streams = self.reactor.streams.as_deref().expect("a listener is in the table");
+        streams.listeners[self.slot as usize]
+            .as_ref()
+            .expect("a listener that was found has a book")
+    }
+
+    /// The address of the listener.
+    ///
+    /// # Errors
+    /// The errors of getsockname(2).
+    pub fn local_addr(&self) -> io::Result<Address> {
+        Address::local_of(self.book().socket.as_ref().ok_or(Errno::BADF)?)
+    }
+
+    /// The number of its accepted streams that are open.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.book().open
+    }
+
+    /// The number of connections that were accepted and got a handler.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.book().accepted
+    }
+
+    /// The number of connections that the closure has rejected.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.book().refused
+    }
+
+    /// True while accepting is suspended for lack of a descriptor or memory, or because the [shared
+    /// limit](Listener::limited) is reached.
+    #[must_use]
+    pub fn is_resting(&self) -> bool {
+        self.book().is_resting
+    }
+
+    /// How often the number of open streams has reached
+    /// [`connections_max`](ListenOptions::connections_max) or the [shared
+    /// limit](Listener::limited), so that further connections had to wait.
+    #[must_use]
+    pub fn limits_reached(&self) -> u64 {
+        self.book().limited
+    }
+
+    /// How often accepting was suspended for lack of a descriptor, of memory, or of a place for a
+    /// subscriber.
+    #[must_use]
+    pub fn rests(&self) -> u64 {
+        self.book().rests
+    }
+
+    /// The kernel's error at the last suspension. `None` if there was none, or if the reactor had
+    /// reached its limit of subscribers.
+    #[must_use]
+    pub fn rest_reason(&self) -> Option<Errno> {
+        self.book().rest_reason
+    }
+
+    /// Stops accepting until [`resume`](Self::resume). Connections wait in the kernel's backlog.
+    pub fn pause(&mut self) {
+        self.reactor.listener_book(self.slot).is_paused = true;
+        self.reactor.sync_listener(self.slot);
+    }
+
+    /// Accepts again.
+    pub fn resume(&mut self) {
+        self.reactor.listener_book(self.slot).is_paused = false;
+        self.reactor.sync_listener(self.slot);
+    }
+
+    /// Stops listening and closes the socket. Connections in the backlog are reset; accepted
+    /// streams stay open. The closure is dropped at once.
+    pub fn delete(self) {
+        self.reactor.delete_listener(self.slot);
+    }
+}
+
+impl Turn<'_> {
+    /// Finds a listener by its key.
+    ///
+    /// # Errors
+    /// [`NotFound`] if it was deleted.
+    pub fn listener(&mut self, key: ListenerKey) -> Result<Listening<'_>, NotFound> {
+        self.ops().listener(key)
+    }
+}
+
+impl Reactor {
+    /// Finds a listener by its key, outside a turn.
+    ///
+    /// # Errors
+    /// [`NotFound`] if it was deleted.
+    pub fn listener(&mut self, key: ListenerKey) -> Result<Listening<'_>, NotFound> {
+        let streams = self.streams.as_deref().ok_or(NotFound)?;
+        let is_it = |book: &ListenerBook| book.cell == key.0 && book.socket.is_some();
+        let slot = streams
+            .listeners
+            .iter()
+            .position(|book| book.as_ref().is_some_and(is_it))
+            .ok_or(NotFound)?;
+        Ok(Listening { reactor: self, slot: u32::try_from(slot).map_err(|_| NotFound)? })
+    }
+
+    /// The entry of a slot that is known to be occupied.
+    fn listener_book(&mut self, slot: u32) -> &mut ListenerBook {
+        let streams = self.streams.as_deref_mut().expect("a listener is in the table");
+        streams.listeners[slot as usize]
+            .as_mut()
+            .expect("a listener's cell and its book live together")
+    }
+
+    pub(in crate::stream) fn begin_listening<H, F>(
+        &mut self,
+        listener: Listener,
+        accept: F,
+    ) -> Result<ListenerKey, AddError<(Listener, F)>>
+    where
+        H: StreamHandler,
+        F: FnMut(&Peer<'_>) -> Option<H> + 'static,
+    {
+        let listeners = &mut self.streams_mut().listeners;
+        let slot = listeners.iter().position(Option::is_none).unwrap_or_else(|| {
+            listeners.push(None);
+            listeners.len() - 1
+        });
+        let slot = u32::try_from(slot).expect("there are fewer listeners than descriptors");
+        let subscription =
+            Subscription::new(AcceptCell { slot, accept, handler: PhantomData::<fn() -> H> });
+        let wants = listener.options.connections_max > 0;
+        let interest = if wants { interest().read() } else { interest() };
+        match self.admit(subscription.cell(), listener.socket.as_raw_fd(), interest) {
+            Ok(cell) => {
+                subscription.into_cell().set_flag(CellFlags::HIDDEN, true);
+                let Listener { socket, options, limit } = listener;
+                self.streams_mut().listeners[slot as usize] = Some(ListenerBook {
+                    socket: Some(socket),
+                    cell,
+                    options,
+                    limit,
+                    open: 0,
+                    accepted: 0,
+                    refused: 0,
+                    is_paused: false,
+                    is_resting: false,
+                    rests: 0,
+                    timer: None,
+                    rest_reason: None,
+                    is_watched: wants,
+                    is_limited: false,
+                    limited: 0,
+                });
+                Ok(ListenerKey(cell))
+            }
+            Err(reason) => {
+                let Ok(cell) = subscription.into_inner::<AcceptCell<H, F>>() else {
+                    unreachable!("it was made of one above")
+                };
+                Err(AddError::new(reason, (listener, cell.accept)))
+            }
+        }
+    }
+
+    /// Reserves a place in the shared limit, if there is one. If none is free, the listener tries
+    /// again later, because other listeners release places without telling it.
+    fn room_at(&mut self, slot: u32) -> Result<Option<Room>, NoRoom> {
+        let book = self.listener_book(slot);
+        let Some(limit) = &book.limit else { return Ok(None) };
+        if !book.wants_connections() {
+            return Err(NoRoom);
+        }
+        let Some(room) = limit.take() else {
+            // It tries repeatedly, but this counts as reaching the limit once.
+            book.limited += u64::from(!book.is_limited);
+            book.is_limited = true;
+            self.leave_connections_alone(slot);
+            return Err(NoRoom);
+        };
+        book.is_limited = false;
+        Ok(Some(room))
+    }
+
+    /// Sets `O_NONBLOCK` again if another owner has cleared it. The flag belongs to the open file
+    /// description, which duplicates in this and other processes share.
+    ///
+    /// If it is cleared after this call, an `accept4` that finds no connection blocks for the
+    /// socket's receive timeout (`ACCEPT_TIMEOUT` in `listener.rs`), one kernel tick.
+    fn keep_nonblocking(&mut self, slot: u32) {
+        let Some(socket) = &self.listener_book(slot).socket else { return };
+        // Neither call fails on an open descriptor. Other flags keep their values.
+        if let Ok(flags) = fcntl_getfl(socket) {
+            if !flags.contains(OFlags::NONBLOCK) {
+                let _ = fcntl_setfl(socket, flags | OFlags::NONBLOCK);
+            }
+        }
+    }
+
+    /// Accepts the next connection, if there is one and a place for it.
+    fn accept_one(&mut self, slot: u32) -> Option<(OwnedFd, Address)> {
+        let is_full = self.subscribers() >= self.limits.subscribers_max;
+        let book = self.listener_book(slot);
+        if !book.wants_connections() {
+            return None;
+        }
+        if is_full {
+            self.rest_listener(slot, None);
+            return None;
+        }
+        for _ in 0..ERRORS_IN_A_ROW {
+            let socket = self.listener_book(slot).socket.as_ref()?;
+            match rustix::net::acceptfrom_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+            {
+                Ok((socket, address)) => {
+                    return Some((socket, Address::of(address).unwrap_or(Address::Unix(None))));
+                }
+                Err(Errno::AGAIN) => return None,
+                Err(errno) if is_the_peers(errno) => {}
+                Err(errno) => {
+                    self.rest_listener(slot, Some(errno));
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    fn note_accepted(&mut self, slot: u32, is_kept: bool) {
+        let book = self.listener_book(slot);
+        if is_kept {
+            book.accepted += 1;
+        } else {
+            book.refused += 1;
+        }
+    }
+
+    /// Makes a stream of a connection. False if the reactor cannot register it.
+    fn begin_accepted<H: StreamHandler>(&mut self, slot: u32, socket: OwnedFd, handler: H) -> bool {
+        let options = self.listener_book(slot).options.stream;
+        let begin = Begin {
+            socket,
+            options,
+            prefix: Vec::new(),
+            flags: Flags::default(),
+            refused: None,
+            listener: Some(slot),
+        };
+        match self.begin_stream(begin, handler) {
+            Ok(_) => {
+                let book = self.listener_book(slot);
+                book.open += 1;
+                book.limited += u64::from(book.open == book.options.connections_max);
+                true
+            }
+            Err(refused) => {
+                let reason = match refused.reason {
+                    AddReason::Os(errno) => Some(errno),
+                    _ => None,
+                };
+                // Comes before the handler is dropped, which may panic (rule 3).
+                self.rest_listener(slot, reason);
+                drop(refused);
+                false
+            }
+        }
+    }
+
+    /// Suspends accepting for lack of a resource.
+    fn rest_listener(&mut self, slot: u32, reason: Option<Errno>) {
+        self.leave_connections_alone(slot);
+        let book = self.listener_book(slot);
+        book.rests += 1;
+        book.rest_reason = reason;
+    }
+
+    /// Suspends accepting for a while. An immediate retry would keep the loop busy.
+    fn leave_connections_alone(&mut self, slot: u32) {
+        // The clock may be user code, so it is read before any state changes (rule 3).
+        let now = self.now_ns();
+        let book = self.listener_book(slot);
+        book.is_resting = true;
+        let (cell, timer, retry) =
+            (book.cell, book.timer, book.options.retry.max(Duration::from_millis(1)));
+        let deadline_ns = now.saturating_add(nanoseconds(retry));
+        self.pending_work |= pending_work::TIMERS;
+        // The last suspension may have ended early, when a stream of the listener was closed.
+        if timer.is_some_and(|key| self.timers.reset(key, deadline_ns)) {
+            return;
+        }
+        let wake = Timer::<Self>::new(Schedule::After(retry), move |mut turn: Turn<'_>| {
+            if let Ok(listening) = turn.listener(ListenerKey(cell)) {
+                let Listening { reactor, slot } = listening;
+                reactor.listener_book(slot).is_resting = false;
+                reactor.sync_listener(slot);
+            }
+        });
+        let key = self.timers.start(wake.call, deadline_ns, 0, NO_GROUP);
+        self.listener_book(slot).timer = Some(key);
+    }
+
+    /// Updates the listener's interest in connections.
+    fn sync_listener(&mut self, slot: u32) {
+        let book = self.listener_book(slot);
+        let wants = book.wants_connections();
+        if book.is_watched == wants || book.socket.is_none() {
+            return;
+        }
+        let key = book.cell;
+        let Some(cell) = self.registry.find(key) else { return };
+        let wanted = if wants { interest().read() } else { interest() };
+        // A failed change is tried again at the next one. The kernel rejects none for a descriptor
+        // that we own.
+        if self.change(cell, wanted).is_ok() {
+            self.listener_book(slot).is_watched = wants;
+        }
+    }
+
+    /// Called when a stream of the listener was closed.
+    pub(in crate::stream) fn leave_listener(&mut self, slot: u32) {
+        let book = self.listener_book(slot);
+        book.open -= 1;
+        if let Some(limit) = &book.limit {
+            limit.give_back(1);
+        }
+        // The closed stream has released its resources.
+        book.is_resting = false;
+        if book.socket.is_none() && book.open == 0 {
+            self.streams_mut().listeners[slot as usize] = None;
+        } else {
+            self.sync_listener(slot);
+        }
+    }
+
+    fn delete_listener(&mut self, slot: u32) {
+        let book = self.listener_book(slot);
+        let (key, socket, timer) = (book.cell, book.socket.take(), book.timer.take());
+        if book.open == 0 {
+            self.streams_mut().listeners[slot as usize] = None;
+        }
+        if let Some(timer) = timer {
+            // It may have fired. Its closure is not user code.
+            drop(self.timers.remove(timer));
+        }
+        let mark = self.reclaim.waiting();
+        if let Some(cell) = self.registry.find(key) {
+            self.deregister(cell);
+        }
+        drop(socket);
+        self.drop_waiting_down_to(mark);
+    }
+}
+
+/// The shared limit is reached.
+struct NoRoom;
+
+/// True if the error of accept4(2) concerns this connection only, and not the listener.
+fn is_the_peers(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::INTR
+            | Errno::CONNABORTED
+            | Errno::PROTO
+            | Errno::PERM
+            | Errno::NETDOWN
+            | Errno::NOPROTOOPT
+            | Errno::HOSTDOWN
+            | Errno::NONET
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+    )
+}

@@ -1,0 +1,95 @@
+//! A limit on open streams that several listeners share.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+/// The maximum number of open streams of all the listeners that share it, on any number of threads:
+/// see [`Listener::limited`](crate::stream::Listener::limited). `Clone`, `Send` and `Sync`; a clone refers
+/// to the same limit.
+#[derive(Clone, Debug)]
+pub struct StreamLimit(Arc<Count>);
+
+#[derive(Debug)]
+struct Count {
+    most: usize,
+    /// A plain counter that orders no other memory accesses, so `Relaxed` is enough.
+    open: AtomicUsize,
+}
+
+impl StreamLimit {
+    /// Allows at most `most` open streams.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self(Arc::new(Count { most, open: AtomicUsize::new(0) }))
+    }
+
+    /// The number of streams that are open now.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.0.open.load(Ordering::Relaxed)
+    }
+
+    /// Reserves a place for one stream, if one is free.
+    pub(in crate::stream) fn take(&self) -> Option<Room> {
+        let more = |open: usize| (open < self.0.most).then(|| open + 1);
+        self.0.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Room { limit: self.clone(), is_filled: false })
+    }
+
+    /// Releases the places of `count` closed streams.
+    pub(in crate::stream) fn give_back(&self, count: usize) {
+        self.0.open.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+/// A place reserved for one stream. Dropping it releases the place.
+pub(in crate::stream) struct Room {
+    limit: StreamLimit,
+    is_filled: bool,
+}
+
+impl Room {
+    /// The stream is open. The caller counts it, and calls `give_back` when it is closed.
+    pub(in crate::stream) fn fill(mut self) {
+        self.is_filled = true;
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if !self.is_filled {
+            self.limit.give_back(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_comes_back_unless_it_was_filled() {
+        let limit = StreamLimit::new(2);
+        let (first, second) = (limit.take().unwrap(), limit.clone().take().unwrap());
+        assert!(limit.take().is_none());
+        drop(first);
+        second.fill();
+        assert_eq!(limit.open(), 1);
+        limit.give_back(1);
+        assert_eq!(limit.open(), 0);
+        assert!(StreamLimit::new(0).take().is_none());
+    }
+
+    #[test]
+    fn threads_take_no_more_than_there_is() {
+        let limit = StreamLimit::new(100);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..50).filter_map(|_| limit.take()).for_each(Room::fill));
+            }
+        });
+        assert_eq!(limit.open(), 100);
+    }
+}

@@ -1,0 +1,300 @@
+//! Listening sockets.
+
+use core::fmt;
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+    time::Duration,
+};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use crate::{
+    AddError, Errno, Key, Reactor,
+    api::{registration::Registrar, turn::Token},
+    stream::{Address, Peer, StreamHandler, StreamLimit, StreamOptions},
+};
+
+/// Settings of a [`Listener`]. `Copy`; each method documents its default.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct ListenOptions {
+    pub(in crate::stream) stream: StreamOptions,
+    pub(in crate::stream) backlog: i32,
+    pub(in crate::stream) reuse_port: bool,
+    pub(in crate::stream) accepts_per_event: usize,
+    pub(in crate::stream) connections_max: usize,
+    pub(in crate::stream) retry: Duration,
+}
+
+/// The longest wait of `accept4` if another owner has made the listener blocking. It is the
+/// shortest time that `SO_RCVTIMEO` accepts (socket(7)). The kernel rounds it up to a tick, 1 to 10
+/// ms.
+const ACCEPT_TIMEOUT: Duration = Duration::from_micros(1);
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ListenOptions {
+    /// The defaults.
+    pub const fn new() -> Self {
+        Self {
+            stream: StreamOptions::new(),
+            backlog: 4096,
+            reuse_port: false,
+            accepts_per_event: 64,
+            connections_max: usize::MAX,
+            retry: Duration::from_millis(100),
+        }
+    }
+
+    /// The settings of accepted streams. Default: [`StreamOptions::new`].
+    pub const fn stream(mut self, options: StreamOptions) -> Self {
+        self.stream = options;
+        self
+    }
+
+    /// The length of the kernel's backlog: connections that are not accepted yet. The kernel caps
+    /// it at `net.core.somaxconn`. Default: 4096.
+    pub const fn backlog(mut self, connections: u16) -> Self {
+        self.backlog = connections as i32;
+        self
+    }
+
+    /// `SO_REUSEPORT`: several sockets listen at one TCP address, and the kernel distributes the
+    /// connections. All of them must set it. Default: off.
+    pub const fn reuse_port(mut self, on: bool) -> Self {
+        self.reuse_port = on;
+        self
+    }
+
+    /// The maximum number of connections accepted per event, so that other subscribers get their
+    /// turn; at least 1. Default: 64.
+    pub const fn accepts_per_event(mut self, connections: usize) -> Self {
+        self.accepts_per_event = if connections == 0 { 1 } else { connections };
+        self
+    }
+
+    /// The maximum number of accepted streams open at a time. More connections wait in the kernel's
+    /// backlog until one is closed. Default: unlimited.
+    pub const fn connections_max(mut self, streams: usize) -> Self {
+        self.connections_max = streams;
+        self
+    }
+
+    /// The pause in accepting after a shortage: no descriptor or memory (`EMFILE` and similar
+    /// errors), the reactor's limit of subscribers, or a [shared limit](Listener::limited) reached.
+    /// Default: 100 ms.
+    pub const fn retry(mut self, pause: Duration) -> Self {
+        self.retry = pause;
+        self
+    }
+
+    /// Listens at a TCP address. Port 0 chooses a free port, which [`Listener::local_addr`]
+    /// returns. `SO_REUSEADDR` is set. An IPv6 wildcard address accepts IPv4 too if the system is
+    /// configured so (`net.ipv6.bindv6only`).
+    ///
+    /// # Errors
+    /// The errors of socket(2), bind(2) and listen(2), such as `EADDRINUSE` and `EACCES`.
+    pub fn tcp(self, address: SocketAddr) -> io::Result<Listener> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = socket(family)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        if self.reuse_port {
+            sockopt::set_socket_reuseport(&socket, true)?;
+        }
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, self.backlog)?;
+        self.from_fd(socket)
+    }
+
+    /// Listens at a path. The file must not exist yet, and the caller removes it afterwards.
+    ///
+    /// # Errors
+    /// The errors of socket(2), bind(2) and listen(2): `EADDRINUSE` if the file exists,
+    /// `ENAMETOOLONG`.
+    pub fn unix(self, path: impl AsRef<Path>) -> io::Result<Listener> {
+        let address = SocketAddrUnix::new(path.as_ref())?;
+        let socket = socket(AddressFamily::UNIX)?;
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, self.backlog)?;
+        self.from_fd(socket)
+    }
+
+    /// Uses a socket that already listens, for example one from systemd.
+    ///
+    /// The socket is made non-blocking, again if another owner of the socket later makes it
+    /// blocking. It also gets a receive timeout (`SO_RCVTIMEO`) of one kernel tick, so that the
+    /// loop does not block in `accept4` if that happens at the wrong moment.
+    ///
+    /// Both settings apply to every owner of the socket. TCP connections inherit the timeout;
+    /// streams of this crate are not affected by it. A program that accepts from the same socket
+    /// and reads with blocking calls must set the timeout of its connections to zero. If another
+    /// owner removes both settings while the loop accepts, the loop can still block until the next
+    /// connection.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is not a listening stream socket, `ENOTSOCK` if it is not a socket.
+    pub fn from_fd(self, socket: impl Into<OwnedFd>) -> io::Result<Listener> {
+        let socket = socket.into();
+        if !sockopt::socket_acceptconn(&socket)?
+            || sockopt::socket_type(&socket)? != SocketType::STREAM
+        {
+            return Err(Errno::INVAL.into());
+        }
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ACCEPT_TIMEOUT))?;
+        // Connections inherit them. A Unix socket has neither option. A listener works without
+        // them, so an error is ignored.
+        let _ = self.stream.apply_to(&socket);
+        Ok(Listener { socket, options: Box::new(self), limit: None })
+    }
+}
+
+fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+/// A listening socket that is not registered yet. Until it is, connections wait in the kernel's
+/// backlog.
+#[derive(Debug)]
+#[must_use]
+pub struct Listener {
+    pub(in crate::stream) socket: OwnedFd,
+    /// Boxed, so that the error that returns a listener stays small.
+    pub(in crate::stream) options: Box<ListenOptions>,
+    pub(in crate::stream) limit: Option<StreamLimit>,
+}
+
+impl Listener {
+    /// Listens at a TCP address with the default settings. See [`ListenOptions::tcp`].
+    ///
+    /// # Errors
+    /// See [`ListenOptions::tcp`].
+    pub fn tcp(address: SocketAddr) -> io::Result<Self> {
+        ListenOptions::new().tcp(address)
+    }
+
+    /// Listens at a path with the default settings. See [`ListenOptions::unix`].
+    ///
+    /// # Errors
+    /// See [`ListenOptions::unix`].
+    pub fn unix(path: impl AsRef<Path>) -> io::Result<Self> {
+        ListenOptions::new().unix(path)
+    }
+
+    /// Adds a limit on open streams that listeners of any thread share. It applies in addition to
+    /// [`connections_max`](ListenOptions::connections_max), and more connections wait in the
+    /// kernel's backlog as well. If another listener's stream is closed, this listener notices the
+    /// free place within [`retry`](ListenOptions::retry).
+    pub fn limited(mut self, limit: &StreamLimit) -> Self {
+        self.limit = Some(limit.clone());
+        self
+    }
+
+    /// The address of the listener.
+    ///
+    /// # Errors
+    /// The errors of getsockname(2).
+    pub fn local_addr(&self) -> io::Result<Address> {
+        Address::local_of(&self.socket)
+    }
+
+    /// Sets the closure that makes the handler of each connection. If it returns `None`, the
+    /// connection is closed.
+    ///
+    /// A panic of `accept` closes that connection and unwinds out of `run_once`. The listener stays
+    /// registered.
+    pub fn with_handler<H, F>(self, accept: F) -> ListenerRegistration<F>
+    where
+        H: StreamHandler,
+        F: FnMut(&Peer<'_>) -> Option<H> + 'static,
+    {
+        ListenerRegistration { listener: self, accept }
+    }
+
+    /// Short for `self.with_handler(accept).register_into(target)`.
+    ///
+    /// # Errors
+    /// See [`AddReason`](crate::AddReason). The error returns the listener and the closure. In
+    /// `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn register<H, F>(
+        self,
+        accept: F,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<ListenerKey, AddError<(Self, F)>>
+    where
+        H: StreamHandler,
+        F: FnMut(&Peer<'_>) -> Option<H> + 'static,
+    {
+        self.with_handler(accept)
+            .register_into(target)
+            .map_err(|e| e.map(ListenerRegistration::into_parts))
+    }
+}
+
+/// A listener with the closure that makes its handlers, ready to be registered.
+///
+/// If the registration fails, the error returns it, so that it can be tried again or taken apart.
+#[must_use = "nothing is registered before `register_into`"]
+pub struct ListenerRegistration<F> {
+    listener: Listener,
+    accept: F,
+}
+
+impl<F> ListenerRegistration<F> {
+    /// Registers it with a [`Reactor`], a [`Turn`](crate::Turn) or an [`Embedded`](crate::Embedded)
+    /// reactor. Connections are accepted from the next turn on.
+    ///
+    /// # Errors
+    /// See [`AddReason`](crate::AddReason). The error returns the registration, and its socket
+    /// keeps listening. In `anyhow`, write `.map_err(io::Error::from)?`:
+    /// [why](crate::AddError#in-anyhow).
+    pub fn register_into<H>(
+        self,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<ListenerKey, AddError<Self>>
+    where
+        H: StreamHandler,
+        F: FnMut(&Peer<'_>) -> Option<H> + 'static,
+    {
+        target
+            .with_ops(Token(()), |reactor| reactor.begin_listening(self.listener, self.accept))
+            .map_err(|e| e.map(|(listener, accept)| Self { listener, accept }))
+    }
+
+    /// Returns its parts.
+    pub fn into_parts(self) -> (Listener, F) {
+        (self.listener, self.accept)
+    }
+}
+
+impl<F> fmt::Debug for ListenerRegistration<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListenerRegistration")
+            .field("listener", &self.listener)
+            .finish_non_exhaustive()
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The key of a registered [`Listener`]. `Copy`, and stale once the listener is deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ListenerKey(pub(in crate::stream) Key);
+
+impl fmt::Debug for ListenerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Listener{:?}", self.0)
+    }
+}

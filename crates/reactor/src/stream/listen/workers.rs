@@ -1,0 +1,332 @@
+//! Worker threads with one reactor each, so that a server uses several processors.
+//!
+//! The workers share nothing. The kernel distributes connections over their listeners
+//! (`SO_REUSEPORT`, socket(7)). A connection stays with its worker until it is closed.
+
+use core::fmt;
+use std::{
+    any::Any,
+    io,
+    net::SocketAddr,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread::{self, JoinHandle},
+};
+
+use rustix::{
+    net::sockopt,
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+
+use crate::{
+    Reactor, Stop,
+    stream::{ListenOptions, Listener},
+};
+
+/// The maximum number of workers. It exceeds the processors of common machines.
+pub const WORKERS_MAX: usize = 1024;
+
+/// Threads with one reactor each.
+///
+/// ```
+/// use std::sync::Mutex;
+/// use windlass::{Reactor, stream::{ListenOptions, Workers}};
+///
+/// # fn main() -> std::io::Result<()> {
+/// // Bound before the threads start: so a port of 0 is the same for all, and an error is met here.
+/// let listeners = ListenOptions::new().tcp_group("127.0.0.1:0".parse().unwrap(), 2)?;
+/// let listeners = Mutex::new(listeners);
+/// let running = Workers::new(2).start(move |_worker| {
+///     let listener = listeners.lock().unwrap().pop().unwrap();
+///     let mut reactor = Reactor::new()?;
+///     // .. `listener.with_handler(..).register_into(&mut reactor)` ..
+///     # drop(listener);
+///     Ok(reactor)
+/// })?;
+/// running.stop();
+/// running.join()
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "nothing runs before `start`"]
+pub struct Workers {
+    count: usize,
+    pinned: bool,
+    name: String,
+    on_panic: Option<OnPanic>,
+}
+
+type OnPanic = Arc<dyn Fn(Worker, Box<dyn Any + Send>) + Send + Sync>;
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, pinned, name, .. } = self;
+        f.debug_struct("Workers")
+            .field("count", count)
+            .field("pinned", pinned)
+            .field("name", name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Identifies the worker in a call of `set_up`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Worker {
+    /// The worker's index, from 0.
+    pub index: usize,
+    /// The number of workers.
+    pub count: usize,
+    /// The processor that the thread is pinned to, if workers are pinned.
+    pub cpu: Option<usize>,
+}
+
+impl Workers {
+    /// Creates `count` workers. [`start`](Self::start) starts their threads.
+    ///
+    /// # Panics
+    /// If `count` is 0 or more than [`WORKERS_MAX`].
+    pub fn new(count: usize) -> Self {
+        assert!(
+            (1..=WORKERS_MAX).contains(&count),
+            "there are 1 to {WORKERS_MAX} workers, not {count}"
+        );
+        Self { count, pinned: false, name: "windlass".to_owned(), on_panic: None }
+    }
+
+    /// Pins each worker's thread to one of the processors that this process may use, in turn
+    /// (sched_setaffinity(2)).
+    pub const fn pinned(mut self, pinned: bool) -> Self {
+        self.pinned = pinned;
+        self
+    }
+
+    /// The name of the threads, followed by their index. Default: `windlass`.
+    ///
+    /// # Panics
+    /// If the name contains a NUL byte.
+    pub fn named(mut self, name: &str) -> Self {
+        assert!(!name.contains('\0'), "a thread's name has no NUL");
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Keeps a worker running after a panic of one of its handlers. `hook` is called on the
+    /// worker's thread; its reactor stays usable (rule 8). Without a hook, or if the hook panics,
+    /// the panic ends all workers and resumes in [`RunningWorkers::join`].
+    pub fn on_panic(
+        mut self,
+        hook: impl Fn(Worker, Box<dyn Any + Send>) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_panic = Some(Arc::new(hook));
+        self
+    }
+
+    /// Starts the threads. Each calls `set_up` for its reactor, and runs the reactor once all of
+    /// them are set up.
+    ///
+    /// It returns when every worker runs. If one of them ends, by a stop, an error or a panic, the
+    /// others are stopped too.
+    ///
+    /// # Errors
+    /// The first error of a `set_up`, of pinning, or of starting a thread. All threads have ended
+    /// then.
+    ///
+    /// # Panics
+    /// With the panic of a `set_up`. All threads have ended then.
+    pub fn start<F>(self, set_up: F) -> io::Result<RunningWorkers>
+    where
+        F: Fn(Worker) -> io::Result<Reactor> + Send + Sync + 'static,
+    {
+        let cpus = if self.pinned { allowed_cpus()? } else { Vec::new() };
+        let set_up = Arc::new(set_up);
+        let mut running = RunningWorkers { stops: Vec::new(), threads: Vec::new() };
+        let mut starting = Vec::new();
+        let (report, reports) = mpsc::channel();
+        for index in 0..self.count {
+            let cpu = self.pinned.then(|| cpus[index % cpus.len()]);
+            let worker = Worker { index, count: self.count, cpu };
+            let (set_up, report) = (Arc::clone(&set_up), report.clone());
+            let (go, may_go) = mpsc::channel();
+            let on_panic = self.on_panic.clone();
+            let body = move || work(worker, &*set_up, report, &may_go, on_panic.as_ref());
+            // Dropping `running` and the senders ends the threads that are already waiting.
+            let thread =
+                thread::Builder::new().name(format!("{}-{index}", self.name)).spawn(body)?;
+            running.threads.push(thread);
+            starting.push(go);
+        }
+        drop(report);
+        for ready in reports.iter().take(self.count) {
+            match ready {
+                Ok(stop) => running.stops.push(stop),
+                Err(error) => return Err(error),
+            }
+        }
+        if running.stops.len() < self.count {
+            // A `set_up` has panicked: its thread ended without a report.
+            drop(starting);
+            running.join()?;
+            unreachable!(
+                "a worker that says nothing has panicked, and joining it resumes the panic"
+            );
+        }
+        let everyone: Arc<[Stop]> = running.stops.clone().into();
+        for go in starting {
+            // The thread is blocked in receiving this, so it cannot have ended.
+            let _ = go.send(Arc::clone(&everyone));
+        }
+        Ok(running)
+    }
+}
+
+/// Stops all workers when one of them has ended for any reason.
+struct StopAll(Arc<[Stop]>);
+
+impl Drop for StopAll {
+    fn drop(&mut self) {
+        for stop in self.0.iter() {
+            stop.stop();
+        }
+    }
+}
+
+fn work(
+    worker: Worker,
+    set_up: &dyn Fn(Worker) -> io::Result<Reactor>,
+    report: Sender<io::Result<Stop>>,
+    may_go: &Receiver<Arc<[Stop]>>,
+    on_panic: Option<&OnPanic>,
+) -> io::Result<()> {
+    let reactor = worker.cpu.map_or(Ok(()), pin_to).and_then(|()| set_up(worker));
+    let mut reactor = match reactor {
+        Ok(reactor) => reactor,
+        Err(error) => {
+            // `start` returns this error; there is nothing to run.
+            let _ = report.send(Err(error));
+            return Ok(());
+        }
+    };
+    let _ = report.send(Ok(reactor.stop_handle()));
+    // Dropping the sender without a report tells `start` that this thread has panicked.
+    drop(report);
+    let Ok(everyone) = may_go.recv() else {
+        // Another worker could not be set up.
+        return Ok(());
+    };
+    let _stop_all = StopAll(everyone);
+    let Some(on_panic) = on_panic else { return reactor.run() };
+    loop {
+        // Unwind safety: the reactor is still consistent after a panic (rule 8). The state of the
+        // user's own handlers is the user's responsibility.
+        match catch_unwind(AssertUnwindSafe(|| reactor.run())) {
+            Ok(outcome) => return outcome,
+            Err(panic) => on_panic(worker, panic),
+        }
+    }
+}
+
+fn allowed_cpus() -> io::Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
+}
+
+fn pin_to(cpu: usize) -> io::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    Ok(sched_setaffinity(None, &only)?)
+}
+
+/// Running workers. Dropping this stops them and waits until they have ended; their errors and
+/// panics are lost.
+#[must_use = "dropping it stops the workers"]
+pub struct RunningWorkers {
+    stops: Vec<Stop>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl RunningWorkers {
+    /// Asks every worker to stop after its current turn. Does not wait.
+    pub fn stop(&self) {
+        for stop in &self.stops {
+            stop.stop();
+        }
+    }
+
+    /// One stop handle per worker, usable from any thread.
+    #[must_use]
+    pub fn stops(&self) -> &[Stop] {
+        &self.stops
+    }
+
+    /// Waits until every worker has ended, which happens when one of them is stopped or fails.
+    ///
+    /// # Errors
+    /// The first error of a reactor's run, in the order of the workers.
+    ///
+    /// # Panics
+    /// With the first panic of a worker, after all have ended.
+    pub fn join(mut self) -> io::Result<()> {
+        let mut outcome = Ok(());
+        let mut panic = None;
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(Err(error)) if outcome.is_ok() => outcome = Err(error),
+                Ok(_) => {}
+                Err(payload) => panic = panic.or(Some(payload)),
+            }
+        }
+        match panic {
+            Some(payload) => resume_unwind(payload),
+            None => outcome,
+        }
+    }
+}
+
+impl fmt::Debug for RunningWorkers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningWorkers").field("count", &self.threads.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for RunningWorkers {
+    fn drop(&mut self) {
+        self.stop();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl ListenOptions {
+    /// Listens at one TCP address with several sockets, one per worker. The kernel distributes the
+    /// connections over them (`SO_REUSEPORT`, socket(7)). With port 0 all use the port that the
+    /// kernel has chosen for the first.
+    ///
+    /// The group takes the address exclusively: it fails if another socket already listens there,
+    /// even one of another group of the same user. To share an address with other processes, call
+    /// [`reuse_port`](Self::reuse_port) first. A socket of the same user that does so can join the
+    /// group later.
+    ///
+    /// # Errors
+    /// See [`tcp`](Self::tcp). `EADDRINUSE` if another socket listens at the address.
+    pub fn tcp_group(self, address: SocketAddr, count: usize) -> io::Result<Vec<Listener>> {
+        let mut address = address;
+        let mut group = Vec::with_capacity(count);
+        for index in 0..count {
+            // The first socket listens without `SO_REUSEPORT`. If several try that at the same
+            // moment, the kernel lets only one listen. The option is set afterwards, for the others
+            // of the group.
+            let listener = self.reuse_port(self.reuse_port || index > 0).tcp(address)?;
+            if count > 1 && index == 0 {
+                sockopt::set_socket_reuseport(&listener.socket, true)?;
+            }
+            address = listener.local_addr()?.socket_addr().unwrap_or(address);
+            group.push(listener);
+        }
+        Ok(group)
+    }
+}

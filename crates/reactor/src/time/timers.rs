@@ -1,0 +1,294 @@
+//! Timers: their public types, and the table that schedules and fires them.
+
+use core::{any::Any, fmt, marker::PhantomData};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Key, TimerError, Turn,
+    api::{
+        handler_fn::TimerFn,
+        inline_closure::{InlineClosure, Once},
+        turn::ReactorOps,
+    },
+    registry::table::{Kind, MAX_INDEX},
+    time::wheel::Wheel,
+    util::{arena::Arena, unwind_safe_drop::UnwindSafeDrop},
+};
+
+/// One firing of a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick {
+    /// The timer's key. Pass it to `cancel` or `reset`.
+    pub key: Key,
+    /// The time at which it was due. It does not fire earlier.
+    pub deadline: Instant,
+    /// How many deadlines of a periodic timer were skipped since it last fired, because the loop
+    /// was late.
+    pub missed: u64,
+}
+
+/// When a timer fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// Once, this long after the turn's clock.
+    After(Duration),
+    /// Once, at this instant.
+    At(Instant),
+    /// Periodically. The first firing is one period after the turn's clock.
+    Every(Duration),
+}
+
+/// A timer's handler, type-erased.
+pub(crate) trait TimerCall<R: ReactorOps>: Any {
+    fn fire(&mut self, tick: Tick, turn: Turn<'_, R>);
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+/// A handler together with the type of its parameter list.
+struct Plain<H, Args>(UnwindSafeDrop<H>, PhantomData<fn(Args)>);
+
+impl<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static> TimerCall<R> for Plain<H, Args> {
+    fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
+        self.0.call(tick, turn);
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// A type-erased timer, passed into a reactor or returned by it.
+pub struct Timer<R: ReactorOps> {
+    pub(crate) schedule: Schedule,
+    pub(crate) call: Box<dyn TimerCall<R>>,
+}
+
+impl<R: ReactorOps> Timer<R> {
+    pub(crate) fn new<H: TimerFn<R, Args>, Args: 'static>(schedule: Schedule, handler: H) -> Self {
+        Self { schedule, call: Box::new(Plain(UnwindSafeDrop::new(handler), PhantomData)) }
+    }
+
+    /// When the timer fires.
+    #[must_use]
+    pub fn schedule(&self) -> Schedule {
+        self.schedule
+    }
+
+    /// Fires the timer once, as a reactor would. For tests that got it from a mock.
+    pub fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
+        self.call.fire(tick, turn);
+    }
+}
+
+impl<R: ReactorOps> fmt::Debug for Timer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer").field("schedule", &self.schedule).finish_non_exhaustive()
+    }
+}
+
+/// The handler inside a timer that `start_timer` rejected.
+pub(crate) fn typed_timer_error<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static>(
+    e: TimerError<Timer<R>>,
+) -> TimerError<H> {
+    let TimerError { reason, handler } = e;
+    let Ok(plain) = handler.call.into_any().downcast::<Plain<H, Args>>() else {
+        panic!(
+            "start_timer gave back another timer than it was given: a mock's expectation is wrong"
+        );
+    };
+    TimerError { reason, handler: plain.0.into_inner() }
+}
+
+impl<R: ReactorOps, F: FnOnce(Turn<'_, R>) + 'static> Once<R> for UnwindSafeDrop<F> {
+    fn once(self, turn: Turn<'_, R>) {
+        self.into_inner()(turn);
+    }
+}
+
+/// A type-erased closure to run at the end of a turn. A closure that captures at most four words
+/// needs no heap allocation.
+pub struct Deferred<R: ReactorOps>(InlineClosure<R>);
+
+impl<R: ReactorOps> Deferred<R> {
+    pub(crate) fn new<F: FnOnce(Turn<'_, R>) + 'static>(closure: F) -> Self {
+        Self(InlineClosure::new(UnwindSafeDrop::new(closure)))
+    }
+
+    pub(crate) fn into_inner<F: FnOnce(Turn<'_, R>) + 'static>(self) -> F {
+        match self.0.into_inner::<UnwindSafeDrop<F>>() {
+            Some(closure) => closure.into_inner(),
+            None => panic!(
+                "defer_boxed gave back another closure than it was given: a mock's expectation is wrong"
+            ),
+        }
+    }
+
+    /// Runs the closure, as a reactor would at the end of the turn. For tests that got it from a
+    /// mock.
+    pub fn run(self, turn: Turn<'_, R>) {
+        self.0.run(turn);
+    }
+}
+
+impl<R: ReactorOps> fmt::Debug for Deferred<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deferred").finish_non_exhaustive()
+    }
+}
+
+/// A timer with a key.
+struct Entry<R: ReactorOps> {
+    /// `None` while the handler runs, because the dispatcher owns it then.
+    call: Option<Box<dyn TimerCall<R>>>,
+    /// Zero for a timer that fires once.
+    period_ns: u64,
+    group: u32,
+}
+
+/// A due timer, taken out to be fired.
+pub(crate) struct Due<R: ReactorOps> {
+    pub(crate) key: Key,
+    pub(crate) call: Box<dyn TimerCall<R>>,
+    pub(crate) deadline_ns: u64,
+    pub(crate) missed: u64,
+}
+
+/// A removed timer.
+pub(crate) struct Ended<R: ReactorOps> {
+    /// `None` if the timer is running, because the dispatcher owns its handler.
+    pub(crate) call: Option<Box<dyn TimerCall<R>>>,
+    pub(crate) group: u32,
+}
+
+/// The timers of a reactor. Times are nanoseconds since the reactor's epoch.
+pub(crate) struct Timers<R: ReactorOps> {
+    entries: Arena<Entry<R>>,
+    wheel: Wheel,
+}
+
+impl<R: ReactorOps> Timers<R> {
+    pub(crate) const fn new() -> Self {
+        Self { entries: Arena::new(), wheel: Wheel::new() }
+    }
+
+    /// The number of timers with a key.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The number of timers in the wheel.
+    pub(crate) fn waiting(&self) -> usize {
+        self.wheel.len()
+    }
+
+    pub(crate) fn start(
+        &mut self,
+        call: Box<dyn TimerCall<R>>,
+        deadline_ns: u64,
+        period_ns: u64,
+        group: u32,
+    ) -> Key {
+        let (index, generation) = self.entries.next(MAX_INDEX);
+        self.entries.insert(Entry { call: Some(call), period_ns, group });
+        self.wheel.insert(index, deadline_ns);
+        Key::new(Kind::Timer, (index, generation))
+    }
+
+    pub(crate) fn contains(&self, key: Key) -> bool {
+        key.parts(Kind::Timer)
+            .is_some_and(|(index, generation)| self.entries.get(index, generation).is_some())
+    }
+
+    /// Moves the next firing. False if the key does not name a timer.
+    pub(crate) fn reset(&mut self, key: Key, deadline_ns: u64) -> bool {
+        let Some((index, generation)) = key.parts(Kind::Timer) else {
+            return false;
+        };
+        if self.entries.get(index, generation).is_none() {
+            return false;
+        }
+        self.wheel.remove(index);
+        self.wheel.insert(index, deadline_ns);
+        true
+    }
+
+    /// Removes a timer. Its key is stale afterwards.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Ended<R>> {
+        let (index, generation) = key.parts(Kind::Timer)?;
+        let Entry { call, group, .. } = self.entries.remove(index, generation)?;
+        self.wheel.remove(index);
+        Some(Ended { call, group })
+    }
+
+    /// The next deadline, or an instant after `now` before which nothing is due. Advances the wheel
+    /// to `now`, so that the past deadline of a cancelled timer is forgotten.
+    pub(crate) fn next_deadline_after_advance(&mut self, now_ns: u64) -> Option<u64> {
+        self.wheel.advance(now_ns);
+        self.wheel.next_deadline()
+    }
+
+    /// A time before which nothing is due.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        self.wheel.next_deadline()
+    }
+
+    /// False if no timer is due at `now_ns`. May be true if a cancelled timer was due.
+    pub(crate) fn may_be_due(&self, now_ns: u64) -> bool {
+        self.next_deadline().is_some_and(|next| next <= now_ns)
+    }
+
+    /// Takes the next due timer. A periodic timer is rescheduled before it fires, so a panic of its
+    /// handler changes nothing (rule 3).
+    pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due<R>> {
+        let (index, deadline_ns) = self.wheel.pop_due(now_ns)?;
+        let generation = self.entries.generation(index);
+        let entry = self.entries.at_mut(index).expect("what is in the wheel has an entry");
+        let call =
+            entry.call.take().expect("a timer that runs is not in the wheel before it is reset");
+        // A period of zero marks a timer that fires once.
+        let missed = (now_ns - deadline_ns).checked_div(entry.period_ns);
+        if let Some(missed) = missed {
+            let beats = entry.period_ns.saturating_mul(missed.saturating_add(1));
+            self.wheel.insert(index, deadline_ns.saturating_add(beats));
+        }
+        let missed = missed.unwrap_or(0);
+        Some(Due { key: Key::new(Kind::Timer, (index, generation)), call, deadline_ns, missed })
+    }
+
+    /// Returns the handler to a fired timer that is scheduled again. Otherwise removes the timer:
+    /// its key is stale, and the result is for the caller to drop.
+    pub(crate) fn settle(&mut self, key: Key, call: Box<dyn TimerCall<R>>) -> Option<Ended<R>> {
+        let (index, generation) = key.parts(Kind::Timer)?;
+        let Some(entry) = self.entries.get_mut(index, generation) else {
+            // The timer cancelled itself. Its group was updated at that time.
+            return Some(Ended { call: Some(call), group: crate::cell::NO_GROUP });
+        };
+        if self.wheel.contains(index) {
+            entry.call = Some(call);
+            return None;
+        }
+        let mut ended = self.remove(key)?;
+        ended.call = Some(call);
+        Some(ended)
+    }
+
+    /// Removes an arbitrary timer, when the reactor is dropped or taken apart.
+    pub(crate) fn pop(&mut self) -> Option<Option<Box<dyn TimerCall<R>>>> {
+        self.entries.pop().map(|(_, _, entry)| entry.call)
+    }
+
+    /// Sets the group that the timer belongs to.
+    pub(crate) fn set_group(&mut self, key: Key, group: u32) {
+        if let Some((index, generation)) = key.parts(Kind::Timer) {
+            if let Some(entry) = self.entries.get_mut(index, generation) {
+                entry.group = group;
+            }
+        }
+    }
+}
+
+/// The closures to run at the end of a turn.
+pub(crate) type DeferredQueue<R> = VecDeque<Deferred<R>>;

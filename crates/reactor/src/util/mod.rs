@@ -1,0 +1,5 @@
+//! Data structures that know nothing of the reactor.
+
+pub(crate) mod arena;
+pub(crate) mod generations;
+pub(crate) mod unwind_safe_drop;
