@@ -5,8 +5,6 @@ use std::io;
 
 pub use rustix::io::Errno;
 
-use crate::RingError;
-
 /// The key names nothing. It is stale, made up, from another reactor, or of another kind (timer,
 /// descriptor, group).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,54 +170,6 @@ pub struct DeferError<F> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookError;
 
-/// The builder setting that a [`BuildError`] refers to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Capacity {
-    /// `events_per_turn`.
-    EventsPerTurn,
-    /// `timers_per_turn`.
-    TimersPerTurn,
-    /// `deferred_per_turn`.
-    DeferredPerTurn,
-    /// `calls_per_turn`.
-    CallsPerTurn,
-    /// `remote_max`.
-    RemoteMax,
-    /// `subscribers_max`.
-    SubscribersMax,
-    /// `timers_max`.
-    TimersMax,
-}
-
-impl fmt::Display for Capacity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::EventsPerTurn => "events_per_turn",
-            Self::TimersPerTurn => "timers_per_turn",
-            Self::DeferredPerTurn => "deferred_per_turn",
-            Self::CallsPerTurn => "calls_per_turn",
-            Self::RemoteMax => "remote_max",
-            Self::SubscribersMax => "subscribers_max",
-            Self::TimersMax => "timers_max",
-        })
-    }
-}
-
-/// Why a reactor could not be built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// A setting is zero that must be at least one.
-    ZeroCapacity(Capacity),
-    /// A setting is larger than the kernel or an index can represent.
-    CapacityTooLarge(Capacity),
-    /// An error of the kernel, for example `EMFILE` if the process has no descriptor left.
-    Os(Errno),
-    /// The requested ring ([`Backend::Uring`](crate::Backend::Uring)) is not available.
-    Ring(RingError),
-}
-
 /// No [`Backend`](crate::Backend) has this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownBackend;
@@ -381,29 +331,6 @@ plain_error!(
     Err(io::ErrorKind::WouldBlock)
 );
 
-plain_error!(
-    BuildError,
-    |e| match e {
-        Self::ZeroCapacity(_) => "a capacity of the reactor is zero",
-        Self::CapacityTooLarge(_) => "a capacity of the reactor is too large",
-        Self::Os(_) => "the kernel refused a descriptor of the reactor",
-        Self::Ring(_) => "the reactor cannot have a ring",
-    },
-    match e {
-        BuildError::ZeroCapacity(_) | BuildError::CapacityTooLarge(_) =>
-            Err(io::ErrorKind::InvalidInput),
-        BuildError::Os(errno) => Ok(*errno),
-        // With the message, which names the missing feature.
-        BuildError::Ring(why) => Err(io::Error::from(why.errno()).kind()),
-    },
-    match e {
-        BuildError::ZeroCapacity(capacity) | BuildError::CapacityTooLarge(capacity) =>
-            Some(capacity.to_string()),
-        BuildError::Os(errno) => Some(errno.to_string()),
-        BuildError::Ring(why) => Some(why.to_string()),
-    }
-);
-
 carrying_error!(AddError<S>, |e| e.reason);
 carrying_error!(TimerError<H>, |e| e.reason);
 carrying_error!(DeferError<F>, |_e| DeferredFull);
@@ -433,8 +360,6 @@ mod tests {
         assert_eq!(e.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
         assert_eq!(AddReason::from(Errno::BADF), AddReason::BadDescriptor);
         assert!(AddReason::Os(Errno::NOSPC).to_string().contains(&Errno::NOSPC.to_string()));
-        let zero = BuildError::ZeroCapacity(Capacity::TimersPerTurn);
-        assert_eq!(zero.to_string(), "a capacity of the reactor is zero: timers_per_turn");
         let e = io::Error::from(ModifyError::Os(Errno::NOENT));
         assert_eq!(e.raw_os_error(), Some(Errno::NOENT.raw_os_error()));
     }

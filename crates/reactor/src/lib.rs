@@ -50,7 +50,6 @@ mod api;
 mod backend;
 mod cell;
 mod error;
-mod group;
 mod registry;
 mod remote;
 mod runtime;
@@ -65,27 +64,32 @@ pub mod technical {}
 #[cfg(feature = "mock")]
 pub use api::mock::{MockReactor, mock_turn};
 pub use api::{
+    backend::Backend,
     event::Event,
+    group::{ErasedGroup, Group, GroupError, GroupKey, GroupReason, GroupState, Registered},
     handler_fn::{HandlerFn, MemberFn, MemberTimerFn, TimerFn},
     interest::{Interest, Ready, interest},
+    key::Key,
+    ops::{ReactorOps, Subscriber},
     registration::{Registrar, Registration, WithFd, WithHandler},
     stats::Stats,
-    turn::{ReactorOps, Subscriber, Turn},
+    timer::{Deferred, Schedule, Tick, Timer},
+    turn::Turn,
 };
 #[doc(hidden)]
 pub use backend::RingFeatures;
-pub use backend::{Backend, RingError, RingFeature};
+pub use backend::{
+    RingError, RingFeature,
+    build_error::{BuildError, Capacity},
+};
 pub use cell::Subscription;
 pub use error::{
-    AddError, AddReason, BuildError, Capacity, DeferError, Errno, HookError, ModifyError, NotFound,
-    TakeError, TimerError, TimerReason, UnknownBackend,
+    AddError, AddReason, DeferError, Errno, HookError, ModifyError, NotFound, TakeError,
+    TimerError, TimerReason, UnknownBackend,
 };
-pub use group::{ErasedGroup, Group, GroupError, GroupKey, GroupReason, GroupState, Registered};
-pub use registry::table::Key;
 pub use remote::{
     CallError, CallFuture, PostError, PostReason, Remote, RemoteAddError, stop::Stop,
 };
-use runtime::reactor::pending_work;
 pub use runtime::{
     builder::Builder,
     embed::{EmbedError, Embedded},
@@ -93,7 +97,4 @@ pub use runtime::{
     reactor::Reactor,
 };
 pub use signal::{Received, Signal, SignalSet};
-pub use time::{
-    clock::Clock,
-    timers::{Deferred, Schedule, Tick, Timer},
-};
+pub use time::clock::Clock;

@@ -8,7 +8,7 @@
 //! parameter `Args` that names the list (a tuple of the markers in [`arg`]) and keeps the
 //! implementations apart. The compiler infers it.
 
-use crate::{Event, Interest, Tick, Turn, api::turn::ReactorOps};
+use crate::{Event, Interest, Tick, Turn, api::ops::ReactorOps};
 
 /// Markers that stand for a handler's parameters.
 pub(crate) mod arg {

@@ -19,7 +19,7 @@ use core::{
     mem::{ManuallyDrop, MaybeUninit},
 };
 
-use crate::{Reactor, Turn, api::turn::ReactorOps};
+use crate::{Reactor, Turn, api::ops::ReactorOps};
 
 /// Room for a closure with a few words, for example a shared pointer, a key and two numbers.
 type Data = [MaybeUninit<*const ()>; 4];

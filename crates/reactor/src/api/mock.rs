@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::{
     AddError, DeferError, Deferred, ErasedGroup, GroupError, GroupState, Interest, Key,
     ModifyError, NotFound, ReactorOps, Schedule, Stats, Subscription, Timer, TimerError, Turn,
-    api::turn::sealed::Sealed,
+    api::ops::sealed::Sealed,
 };
 
 mockall::mock! {

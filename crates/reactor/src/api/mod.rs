@@ -1,11 +1,16 @@
 //! The types that users name in their handlers: interest, event, turn, registration, timer.
 
+pub(crate) mod backend;
 pub(crate) mod event;
+pub(crate) mod group;
 pub(crate) mod handler_fn;
 pub(crate) mod inline_closure;
 pub(crate) mod interest;
+pub(crate) mod key;
 #[cfg(feature = "mock")]
 pub(crate) mod mock;
+pub(crate) mod ops;
 pub(crate) mod registration;
 pub(crate) mod stats;
+pub(crate) mod timer;
 pub(crate) mod turn;

@@ -8,10 +8,11 @@ use std::{
 };
 
 use crate::{
-    AddError, Event, Interest, Key, Reactor, Remote, RemoteAddError, Subscription, Turn,
+    AddError, Event, Interest, Key, Subscription, Turn,
     api::{
         handler_fn::HandlerFn,
-        turn::{ReactorOps, Subscriber, Token, add, sealed::Sealed},
+        ops::{ReactorOps, Subscriber, Token, sealed::Sealed},
+        turn::add,
     },
     util::unwind_safe_drop::UnwindSafeDrop,
 };
@@ -71,7 +72,7 @@ impl<F> WithHandler<F> {
 }
 
 impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
-    /// Registers with a [`Reactor`], a [`Turn`], an [`Embedded`](crate::Embedded) reactor or a
+    /// Registers with a [`Reactor`](crate::Reactor), a [`Turn`], an [`Embedded`](crate::Embedded) reactor or a
     /// mock. If registered through a turn, it does not fire in that turn (rule 9).
     ///
     /// # Errors
@@ -87,22 +88,6 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
     {
         let built = FdSubscriber::<Fd, F, Args>::new(self);
         target.with_ops(Token(()), |ops| add(ops, built)).map_err(|e| e.map(FdSubscriber::unbuild))
-    }
-
-    /// Registers with a reactor on another thread and waits for the key. See [`Remote::add`].
-    ///
-    /// # Errors
-    /// See [`RemoteAddError`]; the error returns the registration with its descriptor open.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
-    pub fn register_remotely<Args: 'static>(
-        self,
-        remote: &Remote,
-    ) -> Result<Key, RemoteAddError<Self>>
-    where
-        Fd: Send,
-        F: HandlerFn<Fd, Reactor, Args> + Send,
-    {
-        remote.add(FdSubscriber::<Fd, F, Args>::new(self)).map_err(|e| e.map(FdSubscriber::unbuild))
     }
 
     /// Converts the registration into a type-erased subscriber.
@@ -131,7 +116,7 @@ macro_rules! opaque_debug {
 opaque_debug!(WithFd<Fd>, WithHandler<F>, Registration<Fd, F>);
 
 /// A registration as a subscriber. `Args` names the handler's signature.
-struct FdSubscriber<Fd, F, Args> {
+pub(crate) struct FdSubscriber<Fd, F, Args> {
     handler: UnwindSafeDrop<F>,
     fd: UnwindSafeDrop<Fd>,
     interest: Interest,
@@ -139,12 +124,12 @@ struct FdSubscriber<Fd, F, Args> {
 }
 
 impl<Fd, F, Args> FdSubscriber<Fd, F, Args> {
-    fn new(registration: Registration<Fd, F>) -> Self {
+    pub(crate) fn new(registration: Registration<Fd, F>) -> Self {
         let Registration { interest, fd, handler } = registration;
         Self { handler, fd, interest, args: PhantomData }
     }
 
-    fn unbuild(self) -> Registration<Fd, F> {
+    pub(crate) fn unbuild(self) -> Registration<Fd, F> {
         Registration { interest: self.interest, fd: self.fd, handler: self.handler }
     }
 }

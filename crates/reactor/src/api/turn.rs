@@ -1,156 +1,18 @@
-//! The operations a handler may use: [`Turn`], and [`ReactorOps`], the trait that the reactor and
-//! its mock share.
+//! [`Turn`]: what a handler may do with the reactor that calls it.
 
 use core::{fmt, marker::PhantomData};
-use std::{
-    any::{Any, TypeId},
-    os::fd::BorrowedFd,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use crate::{
-    AddError, DeferError, Event, GroupKey, Interest, Key, ModifyError, NotFound, Reactor, Stats,
-    Subscription, TimerError,
-    api::handler_fn::TimerFn,
-    group::{ErasedGroup, Group, GroupError, GroupState},
-    time::timers::{Deferred, Schedule, Timer, typed_timer_error},
+    AddError, DeferError, Interest, Key, ModifyError, NotFound, Reactor, Stats, Subscription,
+    TimerError,
+    api::{
+        group::{Group, GroupKey},
+        handler_fn::TimerFn,
+        ops::{ReactorOps, Subscriber},
+        timer::{Deferred, Schedule, Timer, typed_timer_error},
+    },
 };
-
-/// Proof that a call comes from this crate. Other crates can neither name nor construct it.
-#[derive(Debug)]
-pub struct Token(pub(crate) ());
-
-/// A value that waits for a descriptor and handles its events.
-///
-/// Most subscribers are made by [`interest`](crate::interest())`().with_fd(..).with_handler(..)`.
-/// Implement the trait by hand if a type should be its own subscriber. Registration moves the value
-/// into a heap cell. It stays there until it is deleted or taken back.
-pub trait Subscriber<R: ReactorOps = Reactor>: Any {
-    /// The descriptor to wait for. Called once, at registration; later values are ignored (rule 6).
-    fn fd(&self) -> BorrowedFd<'_>;
-
-    /// The initial interest. Called once, at registration; `modify` changes it later.
-    fn interest(&self) -> Interest;
-
-    /// Called when the descriptor is ready. Read until `WouldBlock` if the interest is
-    /// edge-triggered.
-    ///
-    /// A panic unwinds out of `run_once`. The reactor stays usable, and the next turn continues
-    /// with the rest of the batch (rule 8).
-    fn handle(&mut self, event: Event, turn: Turn<'_, R>);
-
-    #[doc(hidden)]
-    fn fd_type(&self, _: Token) -> Option<TypeId> {
-        None
-    }
-
-    #[doc(hidden)]
-    fn into_fd(self: Box<Self>, _: Token) -> Option<Box<dyn Any>> {
-        None
-    }
-}
-
-impl<R: ReactorOps> Subscriber<R> for Box<dyn Subscriber<R>> {
-    fn fd(&self) -> BorrowedFd<'_> {
-        (**self).fd()
-    }
-
-    fn interest(&self) -> Interest {
-        (**self).interest()
-    }
-
-    fn handle(&mut self, event: Event, turn: Turn<'_, R>) {
-        (**self).handle(event, turn);
-    }
-
-    fn fd_type(&self, token: Token) -> Option<TypeId> {
-        (**self).fd_type(token)
-    }
-
-    fn into_fd(self: Box<Self>, token: Token) -> Option<Box<dyn Any>> {
-        (*self).into_fd(token)
-    }
-}
-
-pub(crate) mod sealed {
-    /// Restricts [`ReactorOps`](super::ReactorOps) to types of this crate.
-    pub trait Sealed {}
-}
-
-/// The operations that [`Reactor`] and its mock offer to handlers, with subscribers, timers and
-/// closures type-erased.
-///
-/// Write handlers for any `R: ReactorOps` (`turn: Turn<'_, impl ReactorOps>`), so that unit tests
-/// can run them with a mock. Handlers call the typed methods of [`Turn`] instead of these.
-pub trait ReactorOps: sealed::Sealed + Sized + 'static {
-    /// Registers an erased subscriber; see [`Turn::add`].
-    ///
-    /// # Errors
-    /// See [`AddReason`](crate::AddReason); the error returns the subscription.
-    fn add_cell(
-        &mut self,
-        subscription: Subscription<Self>,
-    ) -> Result<Key, AddError<Subscription<Self>>>;
-    /// See [`Turn::modify`].
-    ///
-    /// # Errors
-    /// See [`ModifyError`].
-    fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError>;
-    /// See [`Turn::rearm`].
-    ///
-    /// # Errors
-    /// See [`ModifyError`].
-    fn rearm(&mut self, key: Key) -> Result<(), ModifyError>;
-    /// See [`Turn::delete`].
-    ///
-    /// # Errors
-    /// [`NotFound`].
-    fn delete(&mut self, key: Key) -> Result<(), NotFound>;
-    /// Registers an erased group; see [`Group::register_into`].
-    ///
-    /// # Errors
-    /// See [`GroupError`]; the error returns the group.
-    fn add_group(
-        &mut self,
-        group: ErasedGroup<Self>,
-    ) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>>;
-    /// The erased state of a group; see [`Turn::group`].
-    fn group_state(&mut self, group: Key) -> Option<GroupState>;
-    /// See [`Turn::delete_group`].
-    ///
-    /// # Errors
-    /// [`NotFound`].
-    fn delete_group_erased(&mut self, group: Key) -> Result<(), NotFound>;
-    /// Starts an erased timer; see [`Turn::after`].
-    ///
-    /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the error returns the timer.
-    fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>>;
-    /// See [`Turn::cancel`].
-    ///
-    /// # Errors
-    /// [`NotFound`].
-    fn cancel(&mut self, key: Key) -> Result<(), NotFound>;
-    /// See [`Turn::reset`] and [`Turn::reset_at`].
-    ///
-    /// # Errors
-    /// [`NotFound`].
-    fn reset_timer(&mut self, key: Key, schedule: Schedule) -> Result<(), NotFound>;
-    /// Defers an erased closure; see [`Turn::defer`].
-    ///
-    /// # Errors
-    /// [`DeferError`]; the error returns the closure.
-    fn defer_boxed(&mut self, closure: Deferred<Self>) -> Result<(), DeferError<Deferred<Self>>>;
-    /// See [`Turn::stop`].
-    fn stop(&mut self);
-    /// See [`Turn::stats`].
-    fn stats(&self) -> Stats;
-    /// See [`Turn::now`].
-    fn now(&mut self) -> Instant;
-
-    #[doc(hidden)]
-    fn stale_entry_fired(&mut self, _: Token) {}
-}
 
 /// A handler's access to the reactor, valid for one call.
 ///

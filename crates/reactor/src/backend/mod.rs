@@ -4,19 +4,17 @@
 //! event.
 
 use core::{
-    fmt,
     mem::MaybeUninit,
-    str::FromStr,
     sync::atomic::{AtomicU64, Ordering},
 };
 
 use rustix::{io::Errno, time::Timespec};
 
-use crate::{
-    BuildError, Interest, Reactor, UnknownBackend, backend::batch::RawEvent, cell::CellPtr,
-};
+use crate::{Backend, BuildError, Interest, cell::CellPtr};
+use batch::RawEvent;
 
 pub(crate) mod batch;
+pub(crate) mod build_error;
 #[cfg_attr(miri, path = "under_miri.rs")]
 mod epoll;
 #[cfg_attr(miri, path = "fork_under_miri.rs")]
@@ -24,6 +22,7 @@ pub(crate) mod fork;
 mod poll;
 #[cfg(not(miri))]
 mod pollable;
+pub(crate) mod shared_bytes;
 #[cfg_attr(miri, path = "uring/under_miri.rs")]
 mod uring;
 
@@ -37,72 +36,7 @@ pub(crate) use uring::{
 };
 pub use uring::{RingError, RingFeature, RingFeatures};
 
-/// The kernel interface by which the reactor learns of readiness.
-///
-/// All backends keep the same contract. A backend rejects an operation that it does not support:
-///
-/// | | [`Epoll`](Self::Epoll) | [`Uring`](Self::Uring) | [`Poll`](Self::Poll) |
-/// |---|---|---|---|
-/// | level-triggered, one-shot, empty interest | yes | yes | yes |
-/// | [edge-triggered](crate::Interest::edge_triggered) | yes | yes | `Unsupported` |
-/// | [exclusive](crate::Interest::exclusive) | yes | yes | `Unsupported` |
-/// | [wakeup](crate::Interest::wakeup) | yes | without effect | without effect |
-/// | streams, listeners, timers, remotes, groups | yes | yes | yes |
-/// | [`embed`](crate::Reactor::embed) | yes | yes | `EOPNOTSUPP` |
-/// | a wait costs | what is ready | what is ready | what is registered |
-/// | a number closed behind the reactor's back | silent, or the old file's events while a duplicate lives | the old file's events | one error event |
-/// | a number replaced behind the reactor's back | the same | the same | the new file's events |
-/// | needs Linux | 5.11 (2.6.27 with timeouts in milliseconds) | 5.13, best 6.1 | 2.6.17 |
-///
-/// [`Display`](fmt::Display) writes and [`FromStr`] reads a backend's name: `auto`, `epoll`,
-/// `uring`, `poll`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Backend {
-    /// [`Epoll`](Self::Epoll). A ring must be chosen explicitly: containers often forbid rings, and
-    /// a program should use the same backend in development and in production.
-    #[default]
-    Auto,
-    /// epoll(7).
-    Epoll,
-    /// io_uring(7), from Linux 5.13 on; faster from 6.1 on.
-    Uring,
-    /// ppoll(2), for sandboxes that forbid the others, and for comparison. It accepts at most
-    /// `RLIMIT_NOFILE` descriptors. If a process lowers the limit below the number of registered
-    /// descriptors, [`Reactor::run_once`](crate::Reactor::run_once) returns `EINVAL`.
-    Poll,
-}
-
-impl Backend {
-    const ALL: [Self; 4] = [Self::Auto, Self::Epoll, Self::Uring, Self::Poll];
-
-    /// The backend's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Epoll => "epoll",
-            Self::Uring => "uring",
-            Self::Poll => "poll",
-        }
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Backend {
-    type Err = UnknownBackend;
-
-    fn from_str(name: &str) -> Result<Self, UnknownBackend> {
-        Self::ALL.into_iter().find(|backend| backend.name() == name).ok_or(UnknownBackend)
-    }
-}
-
-type Cell = CellPtr<Reactor>;
+type Cell = CellPtr;
 
 /// A condition bit of events: the event is a completion of a stream, and only the ring interprets
 /// the other bits.
@@ -126,7 +60,7 @@ impl Driver {
     pub(crate) fn new(backend: Backend, ring: RingSettings) -> Result<Self, BuildError> {
         Ok(match backend {
             Backend::Auto | Backend::Epoll => Self::epoll()?,
-            Backend::Uring => Self::Uring(Box::new(Uring::new(ring).map_err(build_error)?)),
+            Backend::Uring => Self::Uring(Box::new(Uring::new(ring).map_err(BuildError::of_ring)?)),
             Backend::Poll => Self::Poll(Poll::new()),
         })
     }
@@ -397,15 +331,6 @@ impl Driver {
     }
 }
 
-/// Converts the error of a ring that the builder requested. If the kernel can create no descriptor,
-/// the error is the same for every backend.
-fn build_error(why: RingError) -> BuildError {
-    match why {
-        RingError::Os(errno @ (Errno::MFILE | Errno::NFILE)) => BuildError::Os(errno),
-        why => BuildError::Ring(why),
-    }
-}
-
 /// The result of a wait that is not inlined, in a register. A `Result` would be returned through
 /// memory, and so would that of the inlined wait.
 #[derive(Clone, Copy)]
@@ -445,17 +370,6 @@ fn last_errno() -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_backend_is_read_as_it_is_written() {
-        for backend in Backend::ALL {
-            assert_eq!(backend.to_string().parse(), Ok(backend));
-        }
-        for name in ["", "Epoll", "epoll ", "io_uring", "select"] {
-            assert_eq!(name.parse::<Backend>(), Err(UnknownBackend), "{name:?}");
-        }
-        assert_eq!(format!("[{:>6}]", Backend::Poll), "[  poll]");
-    }
 
     #[test]
     fn an_outcome_is_the_result_that_it_was_made_of() {

@@ -7,7 +7,7 @@
 use crate::{
     api::{
         interest::{IN, OUT},
-        turn::ReactorOps,
+        ops::ReactorOps,
     },
     cell::{CellPtr, Flags},
 };

@@ -26,11 +26,13 @@
     reason = "the header's address is what the kernel carries; the protocol above"
 )]
 
-pub(crate) mod inflight;
+mod flags;
+mod inflight;
+mod subscription;
 
 use core::{
     alloc::Layout,
-    any::{Any, TypeId},
+    any::Any,
     fmt,
     marker::PhantomData,
     mem::{self, ManuallyDrop},
@@ -38,9 +40,12 @@ use core::{
 };
 use std::alloc;
 
+pub(crate) use flags::Flags;
+pub use subscription::Subscription;
+
 use crate::{
-    Event, Interest, Key, ReactorOps, Ready, Subscriber, Turn, api::turn::Token,
-    util::unwind_safe_drop::Panics,
+    Event, Interest, Key, Reactor, Ready, Turn,
+    api::ops::{ReactorOps, Subscriber, Token},
 };
 
 /// The function that a ready descriptor calls. Dispatch loads the header's address, loads this
@@ -72,51 +77,6 @@ pub(crate) struct Header<R: 'static> {
 
 /// `Header::group` of a value without a group.
 pub(crate) const NO_GROUP: u32 = u32::MAX;
-
-/// Flags of a registration. They share a word with the kernel's mask, which uses other bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flags(u32);
-
-impl Flags {
-    /// A merged `modify` waits for the flush.
-    pub(crate) const DIRTY: Self = Self(1 << 16);
-    /// A one-shot registration has fired and is disabled in the kernel.
-    pub(crate) const FIRED: Self = Self(1 << 17);
-    /// The epoll set has no entry for this registration: a fired one-shot after a rebuild, or a
-    /// failed re-add.
-    pub(crate) const ABSENT: Self = Self(1 << 18);
-    /// Added or modified while its number was tainted (rule 7).
-    pub(crate) const TAINTED: Self = Self(1 << 19);
-    /// The reactor's own subscriber. The user's keys cannot name it.
-    pub(crate) const INTERNAL: Self = Self(1 << 20);
-    /// An error event is pending.
-    pub(crate) const FAULTY: Self = Self(1 << 21);
-    /// Re-armed while an event fetched earlier was still undelivered. That event must not count as
-    /// the firing.
-    pub(crate) const REARMED: Self = Self(1 << 22);
-    /// The cell of a stream or listener, which has a key of another kind. The user's descriptor
-    /// keys cannot name it.
-    pub(crate) const HIDDEN: Self = Self(1 << 23);
-    /// On a ring: a poll of the cell's current generation is in flight or queued.
-    pub(crate) const IN_FLIGHT: Self = Self(1 << 26);
-    /// On a ring: the cell is in the list of cells that need a poll. The list stores its address.
-    pub(crate) const TO_ARM: Self = Self(1 << 27);
-    /// On a ring: watched for changes only, because no requested condition holds now.
-    pub(crate) const QUIET: Self = Self(1 << 14);
-    /// On a ring: no longer watched.
-    pub(crate) const DROPPED: Self = Self(1 << 15);
-    /// On a ring: a second poll, for writing only, is in flight or queued.
-    pub(crate) const OUT_IN_FLIGHT: Self = Self(1 << 7);
-    /// On a ring: the conditions that the current poll waits for, while it is in flight.
-    pub(crate) const AWAITS_IN: Self = Self(1 << 9);
-    pub(crate) const AWAITS_OUT: Self = Self(1 << 10);
-    /// All flags, and the counts of `inflight.rs`.
-    const ALL: u32 = 0xff << 16 | 0b11 << 26 | 0b11 << 14 | 1 << 7 | 0b11 << 9 | inflight::COUNTS;
-
-    pub(crate) const fn bits(self) -> u32 {
-        self.0
-    }
-}
 
 /// The functions that depend on the value's type.
 pub(crate) struct VTable<R: 'static> {
@@ -234,7 +194,7 @@ unsafe fn unbox<T: Subscriber<R>, R: ReactorOps>(
 
 /// The address of a cell. The registration tables and the kernel hold copies of it; see the
 /// module's protocol.
-pub(crate) struct CellPtr<R: 'static>(NonNull<Header<R>>);
+pub(crate) struct CellPtr<R: 'static = Reactor>(NonNull<Header<R>>);
 
 impl<R> Clone for CellPtr<R> {
     fn clone(&self) -> Self {
@@ -435,145 +395,14 @@ impl<R: ReactorOps> CellPtr<R> {
     }
 }
 
-/// A type-erased subscriber, passed into a reactor or returned by it. It is one heap block in the
-/// form used for dispatch.
-///
-/// Dropping it drops the subscriber.
-pub struct Subscription<R: ReactorOps> {
-    cell: CellPtr<R>,
-}
-
-impl<R: ReactorOps> Subscription<R> {
-    /// Moves a subscriber into its own block.
-    #[must_use]
-    pub fn new<T: Subscriber<R>>(subscriber: T) -> Self {
-        let vtable = VTableOf::<T, R>::VTABLE;
-        let header = Header {
-            dispatch: vtable.dispatch,
-            vtable,
-            fd: -1,
-            interest: 0,
-            key: Key::UNREGISTERED,
-            group: NO_GROUP,
-            armed: 0,
-        };
-        // SAFETY: a block holds a header, so its layout is not of size zero.
-        let memory = unsafe { alloc::alloc(vtable.layout) }.cast::<Block<T, R>>();
-        let Some(block) = NonNull::new(memory) else { alloc::handle_alloc_error(vtable.layout) };
-        // SAFETY: the memory is fresh and has the block's layout.
-        unsafe { block.write(Block { header, value: ManuallyDrop::new(subscriber) }) };
-        Self { cell: CellPtr(block.cast()) }
-    }
-
-    /// Takes a subscriber that is boxed already. The box is kept, so each event costs one more
-    /// indirection.
-    #[must_use]
-    pub fn from_boxed(subscriber: Box<dyn Subscriber<R>>) -> Self {
-        Self::new(subscriber)
-    }
-
-    /// Returns the subscriber in a box.
-    #[must_use]
-    pub fn into_boxed(self) -> Box<dyn Subscriber<R>> {
-        let cell = ManuallyDrop::new(self).cell;
-        let block = FreeOnDrop(cell);
-        // SAFETY: a subscription's value is alive. It is not registered, so no handler of it runs.
-        // It is not used again, because `self` is not dropped.
-        let boxed = unsafe { cell.take_boxed() };
-        drop(block);
-        boxed
-    }
-
-    /// Returns the subscriber as a `T`.
-    ///
-    /// # Errors
-    /// `Err(self)` when the subscriber is not a `T`.
-    pub fn into_inner<T: Subscriber<R>>(self) -> Result<T, Self> {
-        if self.with(|value| value.type_id()) != TypeId::of::<T>() {
-            return Err(self);
-        }
-        let cell = ManuallyDrop::new(self).cell;
-        // SAFETY: the value is alive and a `T` (compared above). It is not used again, because
-        // `self` is not dropped.
-        let value = unsafe { cell.take_as() };
-        // SAFETY: the value is gone and the cell is not registered, so the tables have no copy of
-        // the pointer. The kernel never had the address, or cannot return it: code that made `self`
-        // from a registered cell has proved that.
-        unsafe { cell.free() };
-        Ok(value)
-    }
-
-    /// The descriptor that the subscriber currently returns.
-    #[must_use]
-    pub fn fd(&self) -> std::os::fd::RawFd {
-        self.with(|value| std::os::fd::AsRawFd::as_raw_fd(&value.fd()))
-    }
-
-    /// The interest that the subscriber currently returns.
-    #[must_use]
-    pub fn interest(&self) -> Interest {
-        self.with(|value| value.interest())
-    }
-
-    fn with<U>(&self, look: impl FnOnce(&dyn Subscriber<R>) -> U) -> U {
-        // SAFETY: a subscription owns its value and is not registered, so no handler of it runs.
-        unsafe { self.cell.with_value(look) }
-    }
-
-    /// Gives up ownership of the block, to be registered.
-    pub(crate) fn into_cell(self) -> CellPtr<R> {
-        ManuallyDrop::new(self).cell
-    }
-
-    /// The block. The subscription keeps ownership.
-    pub(crate) fn cell(&self) -> CellPtr<R> {
-        self.cell
-    }
-}
-
-impl<R: ReactorOps> Drop for Subscription<R> {
-    fn drop(&mut self) {
-        let _block = FreeOnDrop(self.cell);
-        let cell = self.cell;
-        // SAFETY: the value is alive, it is not registered so no handler of it runs, and it is not
-        // used afterwards. The block is freed after this, even if the destructor panics.
-        let destroy = || unsafe { cell.drop_value() };
-        if std::thread::panicking() {
-            // A second panic would abort.
-            let mut panics = Panics::default();
-            panics.catch(destroy);
-            panics.resume();
-        } else {
-            destroy();
-        }
-    }
-}
-
-impl<R: ReactorOps> fmt::Debug for Subscription<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription").finish_non_exhaustive()
-    }
-}
-
-/// Frees an unregistered block whose value is gone, even if its destructor panics.
-struct FreeOnDrop<R: ReactorOps>(CellPtr<R>);
-
-impl<R: ReactorOps> Drop for FreeOnDrop<R> {
-    fn drop(&mut self) {
-        // SAFETY: a `Subscription` that gives up its block made this. The value is gone or being
-        // unwound from, the block is not registered, and the kernel cannot return its address.
-        unsafe { self.0.free() };
-    }
-}
-
 const _: () = {
     // A registration costs at most 64 bytes beside its value: this header, 16 bytes of a slot and 4
     // of the descriptor table. The last two reserve an eighth of room to grow.
-    assert!(mem::size_of::<Header<crate::Reactor>>() == 40);
-    assert!(mem::offset_of!(Header<crate::Reactor>, dispatch) == 0);
-    assert!(mem::offset_of!(Block<u64, crate::Reactor>, header) == 0);
+    assert!(mem::size_of::<Header<Reactor>>() == 40);
+    assert!(mem::offset_of!(Header<Reactor>, dispatch) == 0);
+    assert!(mem::offset_of!(Block<u64, Reactor>, header) == 0);
     // A ring's completions carry the address with a tag in its low three bits.
-    assert!(mem::align_of::<Header<crate::Reactor>>() >= 8);
+    assert!(mem::align_of::<Header<Reactor>>() >= 8);
     // The flags share a word with the kernel's mask.
     assert!(
         Flags::ALL

@@ -209,7 +209,7 @@ impl<J: Job> Call<J> {
 }
 
 /// Runs the caller's code on the loop's thread and catches its panic.
-pub(super) fn harmless(run: impl FnOnce()) {
+pub(crate) fn harmless(run: impl FnOnce()) {
     discard_panic(catch_unwind(AssertUnwindSafe(run)));
 }
 
@@ -248,14 +248,14 @@ impl<J: Job> AnyCall for Call<J> {
 
 /// A call's place in the queue. Dropping it before it has run answers the caller with
 /// [`CallError::Closed`].
-pub(super) struct Place(Arc<dyn AnyCall>);
+pub(crate) struct Place(Arc<dyn AnyCall>);
 
 impl Place {
     pub(super) fn new<J: Job>(call: &Arc<Call<J>>) -> Self {
         Self(Arc::clone(call) as Arc<dyn AnyCall>)
     }
 
-    pub(super) fn run(self, turn: Turn<'_>) {
+    pub(crate) fn run(self, turn: Turn<'_>) {
         self.0.run(turn);
     }
 }

@@ -21,10 +21,9 @@ use windlass_flow::{
     Bounds, Latch, Mailbox, PushError, PushReason, Sender, mailbox, panics::Panics,
 };
 
-use crate::{
-    AddError, Key, Reactor, Stop, Subscriber, Turn, api::inline_closure::Posted, pending_work,
-};
-use call::{Call, Job, Place, harmless};
+use crate::{AddError, Key, Stop, Subscriber, Turn, api::inline_closure::Posted};
+pub(crate) use call::harmless;
+use call::{Call, Job, Place};
 
 /// A handle to a reactor for other threads. `Clone`, `Send` and `Sync`; all clones share one queue.
 ///
@@ -74,7 +73,7 @@ struct Endpoint {
 }
 
 /// An entry of the queue.
-enum Message {
+pub(crate) enum Message {
     Post(Posted),
     Call(Place),
 }
@@ -93,7 +92,7 @@ impl<T: Send + 'static, F: FnOnce(Turn<'_>) -> T + Send + 'static> Job for Closu
 /// A subscriber to be registered.
 struct Addition<S>(S);
 
-impl<S: Subscriber<Reactor> + Send> Job for Addition<S> {
+impl<S: Subscriber + Send> Job for Addition<S> {
     type Output = Result<Key, AddError<S>>;
 
     fn run(self, mut turn: Turn<'_>) -> Self::Output {
@@ -153,7 +152,7 @@ impl Remote {
 
     /// Queues a closure without waiting for its result. If the queue is full, it waits for room.
     ///
-    /// A panic of the closure unwinds out of [`Reactor::run_once`], as a handler's does (rule 8).
+    /// A panic of the closure unwinds out of [`Reactor::run_once`](crate::Reactor::run_once), as a handler's does (rule 8).
     ///
     /// # Errors
     /// [`PostReason::Closed`], and [`PostReason::WouldDeadlock`] if the queue is full and the
@@ -211,10 +210,7 @@ impl Remote {
     /// # Errors
     /// See [`RemoteAddError`]. The error returns the subscriber. In `anyhow`, write
     /// `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
-    pub fn add<S: Subscriber<Reactor> + Send>(
-        &self,
-        subscriber: S,
-    ) -> Result<Key, RemoteAddError<S>> {
+    pub fn add<S: Subscriber + Send>(&self, subscriber: S) -> Result<Key, RemoteAddError<S>> {
         match self.wait_for(Addition(subscriber), None) {
             Ok(added) => added.map_err(RemoteAddError::Refused),
             Err(CallError::WouldDeadlock(Addition(subscriber))) => {
@@ -226,8 +222,8 @@ impl Remote {
         }
     }
 
-    /// Ends the loop's current or next wait. [`Reactor::run_once`] returns, with 0 if there was no
-    /// event; [`Reactor::run`] continues with the next turn.
+    /// Ends the loop's current or next wait. [`Reactor::run_once`](crate::Reactor::run_once) returns, with 0 if there was no
+    /// event; [`Reactor::run`](crate::Reactor::run) continues with the next turn.
     ///
     /// For a program with a queue of its own that it checks after each turn. It makes a system call
     /// only if the loop sleeps.
@@ -236,7 +232,7 @@ impl Remote {
         self.0.latch.wake();
     }
 
-    /// Makes [`Reactor::run`] return; see [`Stop::stop`]. Does not wait.
+    /// Makes [`Reactor::run`](crate::Reactor::run) return; see [`Stop::stop`]. Does not wait.
     pub fn stop(&self) {
         self.0.stop.stop();
     }
@@ -307,12 +303,12 @@ impl fmt::Debug for Remote {
 
 /// The reactor's end of the queue.
 pub(crate) struct Inbox {
-    queue: Mailbox<Message>,
-    remote: Remote,
+    pub(crate) queue: Mailbox<Message>,
+    pub(crate) remote: Remote,
 }
 
 impl Inbox {
-    fn new(remote_max: usize, stop: Stop, busy_poll: Duration) -> Self {
+    pub(crate) fn new(remote_max: usize, stop: Stop, busy_poll: Duration) -> Self {
         let latch = Arc::clone(stop.latch());
         let (sender, queue) = mailbox(Bounds::items(remote_max), Arc::clone(&latch));
         let polls_busily = !busy_poll.is_zero();
@@ -335,57 +331,5 @@ impl Inbox {
         for post in posts {
             panics.catch(|| drop(post));
         }
-    }
-}
-
-impl Reactor {
-    /// Returns the handle for other threads. Every call returns a handle to the same queue.
-    ///
-    /// A reactor with a remote records whether it sleeps, which costs two atomic operations a turn.
-    #[must_use]
-    pub fn remote(&mut self) -> Remote {
-        let inbox = self.inbox.get_or_insert_with(|| {
-            self.pending_work |= pending_work::REMOTE;
-            // The latch was always marked as asleep before, so an earlier stop has written to the
-            // descriptor.
-            self.stop.latch().awake();
-            Inbox::new(self.limits.remote_max, self.stop.clone(), self.busy_poll)
-        });
-        inbox.remote.clone()
-    }
-
-    /// Runs queued calls and posts, at most `count`, and returns their number.
-    ///
-    /// The inbox is taken out of the reactor meanwhile. A turn has no access to it, so this has no
-    /// effect on the closures.
-    pub(crate) fn run_calls(&mut self, count: usize) -> usize {
-        /// Puts the inbox back, also if a post panics.
-        struct Restore<'r>(&'r mut Reactor, Option<Inbox>);
-        impl Drop for Restore<'_> {
-            fn drop(&mut self) {
-                self.0.inbox = self.1.take();
-            }
-        }
-
-        self.pending_work &= !pending_work::CALLS;
-        // Keeps this value if a post panics (rule 8).
-        self.calls_left = true;
-        let inbox = self.inbox.take();
-        let mut restore = Restore(self, inbox);
-        let Restore(reactor, Some(inbox)) = &mut restore else { return 0 };
-        let mut ran = 0;
-        let mut drain = inbox.queue.drain(count);
-        for message in &mut drain {
-            ran += 1;
-            reactor.counters.calls += 1;
-            reactor.timed(|reactor| match message {
-                Message::Post(post) => post.run(Turn::new(reactor)),
-                Message::Call(place) => place.run(Turn::new(reactor)),
-            });
-        }
-        // Dropping it wakes the tasks that wait for room, which runs user code.
-        harmless(|| drop(drain));
-        reactor.calls_left = ran == count && !inbox.queue.is_empty();
-        ran
     }
 }

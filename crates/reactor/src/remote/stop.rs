@@ -11,9 +11,9 @@ use std::{
 
 use windlass_flow::Latch;
 
-use crate::{Errno, Event, Interest, Reactor, Subscriber, Turn, interest};
+use crate::{Errno, Event, Interest, Subscriber, Turn, interest};
 
-/// Makes a reactor's [`run`](Reactor::run) return, from any thread. Cheap to clone.
+/// Makes a reactor's [`run`](crate::Reactor::run) return, from any thread. Cheap to clone.
 ///
 /// A stop requested before `run` is not lost: that `run` returns at once. Each `run` consumes the
 /// requests made before it returns. After the reactor is dropped, a stop does nothing.
@@ -63,12 +63,12 @@ impl Stop {
 
     /// The subscriber that detects a wake. Edge-triggered if the backend supports it. Its
     /// descriptor is never read: every write fires it again, which saves a read.
-    pub(crate) fn edge_subscriber(&self) -> impl Subscriber<Reactor> + use<> {
+    pub(crate) fn edge_subscriber(&self) -> impl Subscriber + use<> {
         WakeSubscriber::<true>(Arc::clone(&self.0.latch))
     }
 
     /// The level-triggered variant, which clears the latch.
-    pub(crate) fn level_subscriber(&self) -> impl Subscriber<Reactor> + use<> {
+    pub(crate) fn level_subscriber(&self) -> impl Subscriber + use<> {
         WakeSubscriber::<false>(Arc::clone(&self.0.latch))
     }
 }
@@ -88,7 +88,7 @@ impl fmt::Debug for Stop {
 
 struct WakeSubscriber<const EDGE: bool>(Arc<Latch>);
 
-impl<const EDGE: bool> Subscriber<Reactor> for WakeSubscriber<EDGE> {
+impl<const EDGE: bool> Subscriber for WakeSubscriber<EDGE> {
     fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -97,7 +97,7 @@ impl<const EDGE: bool> Subscriber<Reactor> for WakeSubscriber<EDGE> {
         if EDGE { interest().read().edge_triggered() } else { interest().read() }
     }
 
-    fn handle(&mut self, _: Event, mut turn: Turn<'_, Reactor>) {
+    fn handle(&mut self, _: Event, mut turn: Turn<'_>) {
         if !EDGE {
             // No wake is lost here. A caller that rang the descriptor found the latch asleep, so it
             // did so before the last wait ended. With a remote, the `awake` after that wait

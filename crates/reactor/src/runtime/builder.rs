@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::{
     Backend, BuildError, Capacity, Clock, Reactor,
+    api::key::MAX_INDEX,
     backend::{PoolSize, RingSettings},
-    registry::table::MAX_INDEX,
     util::unwind_safe_drop::UnwindSafeDrop,
 };
 

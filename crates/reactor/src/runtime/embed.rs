@@ -28,10 +28,11 @@ use rustix::{
 use crate::{
     Backend, Errno, Reactor,
     api::{
+        ops::{Token, sealed::Sealed},
         registration::Registrar,
-        turn::{Token, sealed::Sealed},
     },
-    backend, pending_work,
+    backend,
+    runtime::pending_work,
     time::clock::timespec,
 };
 

@@ -1,13 +1,17 @@
 //! The reactor's table of groups and their members.
 
+#![allow(unsafe_code, reason = "the owner borrows the state of a group between turns")]
+
 use crate::{
     AddReason, GroupError, GroupReason, GroupState, Interest, Key, NotFound, Reactor, Subscription,
     TimerError, TimerReason,
+    api::{
+        group::{ErasedGroup, GroupKey, Member},
+        key::{Kind, MAX_INDEX},
+        timer::{Schedule, Timer},
+    },
     cell::NO_GROUP,
-    group::{ErasedGroup, Member},
-    pending_work,
-    registry::table::{Kind, MAX_INDEX},
-    time::timers::{Schedule, Timer},
+    runtime::pending_work,
 };
 
 /// A registered group: its state, which the members also hold, and the members' keys.
@@ -56,6 +60,16 @@ impl Joined {
 }
 
 impl Reactor {
+    /// Borrows the state of a group for the lifetime of the reactor's borrow.
+    pub(crate) fn borrow_state<S: 'static>(&mut self, group: GroupKey<S>) -> Option<&mut S> {
+        let state = self.group_state_of(group.key())?;
+        // SAFETY: the group belongs to this reactor, and the reactor is mutably borrowed as long as
+        // the result lives. During that time no handler runs (protocol 2 of
+        // `api/group/state.rs`) and no member is deleted. Therefore the state is alive and not
+        // borrowed elsewhere.
+        unsafe { state.borrow() }
+    }
+
     pub(crate) fn group_state_of(&self, group: Key) -> Option<GroupState> {
         let (index, generation) = group.parts(Kind::Group)?;
         self.groups.get(index, generation).map(|record| record.state.share())

@@ -2,10 +2,15 @@
 //! and remote calls.
 
 pub(crate) mod builder;
+pub(crate) mod counters;
+mod destructors;
 pub(crate) mod embed;
 pub(crate) mod groups;
 pub(crate) mod hook;
+mod ops;
+pub(crate) mod pending_work;
 pub(crate) mod reactor;
 mod registration;
+mod remote_calls;
 mod run_loop;
 mod thread_bound;

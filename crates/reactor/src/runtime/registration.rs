@@ -7,23 +7,18 @@
 //! number tainted until the epoll set is rebuilt (rule 7).
 
 use core::any::TypeId;
-use std::time::Instant;
 
 use crate::{
-    AddError, AddReason, Backend, DeferError, Errno, GroupError, GroupState, Interest, Key,
-    ModifyError, NotFound, Reactor, Stats, Subscriber, Subscription, TakeError, TimerError,
-    TimerReason,
+    AddReason, Backend, Errno, Interest, Key, ModifyError, Reactor, Subscriber, Subscription,
+    TakeError,
     api::{
         interest::{ET, EXCLUSIVE, ONESHOT},
-        turn::{ReactorOps, Token},
+        ops::Token,
     },
     cell::{CellPtr, Flags, NO_GROUP},
-    group::ErasedGroup,
-    pending_work,
-    runtime::reactor::{Phase, SelfDeleted},
-    time::{
-        clock::nanoseconds,
-        timers::{Deferred, Schedule, Timer},
+    runtime::{
+        pending_work,
+        reactor::{Phase, SelfDeleted},
     },
     util::unwind_safe_drop::Panics,
 };
@@ -403,162 +398,5 @@ impl Reactor {
         }
         panics.resume();
         subscribers
-    }
-
-    /// The turn's time; outside a turn, the current time.
-    pub(crate) fn now_ns(&mut self) -> u64 {
-        if self.phase == Phase::Idle {
-            return self.time.read_ns();
-        }
-        // The end of the turn must discard the reading.
-        self.pending_work |= pending_work::CLOCK;
-        self.time.turn_ns()
-    }
-
-    /// The deadline of a timer, in the reactor's count. In a turn, it lies after that turn's time
-    /// (rule 9).
-    fn deadline(&self, now: u64, schedule: Schedule) -> u64 {
-        let in_turn = self.phase != Phase::Idle;
-        let deadline = match schedule {
-            Schedule::After(delay) | Schedule::Every(delay) => {
-                now.saturating_add(nanoseconds(delay))
-            }
-            Schedule::At(moment) => self.time.since_epoch_ns(moment),
-        };
-        if in_turn { deadline.max(now.saturating_add(1)) } else { deadline }
-    }
-
-    /// Starts a timer, given the current time. The caller reads the clock, which may be custom,
-    /// before any state changes.
-    pub(crate) fn place_timer(
-        &mut self,
-        now: u64,
-        timer: Timer<Self>,
-    ) -> Result<Key, TimerError<Timer<Self>>> {
-        let period_ns = match timer.schedule {
-            Schedule::Every(period) if period.is_zero() => {
-                return Err(TimerError { reason: TimerReason::ZeroPeriod, handler: timer });
-            }
-            Schedule::Every(period) => nanoseconds(period),
-            Schedule::After(_) | Schedule::At(_) => 0,
-        };
-        if self.timers.len() >= self.limits.timers_max {
-            return Err(TimerError { reason: TimerReason::LimitReached, handler: timer });
-        }
-        let deadline_ns = self.deadline(now, timer.schedule);
-        self.pending_work |= pending_work::TIMERS;
-        Ok(self.timers.start(timer.call, deadline_ns, period_ns, NO_GROUP))
-    }
-}
-
-impl ReactorOps for Reactor {
-    fn add_cell(
-        &mut self,
-        subscription: Subscription<Self>,
-    ) -> Result<Key, AddError<Subscription<Self>>> {
-        // These are the only calls of user code, and they come before any state changes (rule 3).
-        // Rule 6: each is called once.
-        let (fd, interest) = (subscription.fd(), subscription.interest());
-        match self.admit(subscription.cell(), fd, interest) {
-            Ok(key) => {
-                subscription.into_cell();
-                Ok(key)
-            }
-            Err(reason) => Err(AddError::new(reason, subscription)),
-        }
-    }
-
-    fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError> {
-        let cell = self.registry.get(key).ok_or(ModifyError::NotFound)?;
-        self.change(cell, interest)
-    }
-
-    fn rearm(&mut self, key: Key) -> Result<(), ModifyError> {
-        let cell = self.registry.get(key).ok_or(ModifyError::NotFound)?;
-        self.change(cell, cell.interest())
-    }
-
-    fn delete(&mut self, key: Key) -> Result<(), NotFound> {
-        let cell = self.registry.get(key).ok_or(NotFound)?;
-        let mark = self.reclaim.waiting();
-        self.deregister(cell);
-        if cell.group() != NO_GROUP {
-            self.leave_group(cell.group(), key);
-        }
-        self.drop_waiting_down_to(mark);
-        Ok(())
-    }
-
-    fn add_group(
-        &mut self,
-        group: ErasedGroup<Self>,
-    ) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>> {
-        self.admit_group(group)
-    }
-
-    fn group_state(&mut self, group: Key) -> Option<GroupState> {
-        self.group_state_of(group)
-    }
-
-    fn delete_group_erased(&mut self, group: Key) -> Result<(), NotFound> {
-        self.deregister_group(group)
-    }
-
-    fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>> {
-        let now = self.now_ns();
-        self.place_timer(now, timer)
-    }
-
-    fn cancel(&mut self, key: Key) -> Result<(), NotFound> {
-        let ended = self.timers.remove(key).ok_or(NotFound)?;
-        if ended.group != NO_GROUP {
-            self.leave_group(ended.group, key);
-        }
-        let mark = self.reclaim.waiting();
-        // The call is `None` if the timer is running. It is then dropped after its handler has
-        // returned (rule 1).
-        if let Some(call) = ended.call {
-            self.reclaim.retire_timer(call);
-        }
-        self.drop_waiting_down_to(mark);
-        Ok(())
-    }
-
-    fn reset_timer(&mut self, key: Key, schedule: Schedule) -> Result<(), NotFound> {
-        if !self.timers.contains(key) {
-            return Err(NotFound);
-        }
-        let now = self.now_ns();
-        let deadline_ns = self.deadline(now, schedule);
-        self.timers.reset(key, deadline_ns);
-        self.pending_work |= pending_work::TIMERS;
-        Ok(())
-    }
-
-    fn defer_boxed(&mut self, closure: Deferred<Self>) -> Result<(), DeferError<Deferred<Self>>> {
-        if self.deferred.len() + self.deferred_later.len() >= self.limits.deferred_max {
-            return Err(DeferError { closure });
-        }
-        let queue = if self.is_deferring { &mut self.deferred_later } else { &mut self.deferred };
-        queue.push_back(closure);
-        self.pending_work |= pending_work::DEFERRED;
-        Ok(())
-    }
-
-    fn stop(&mut self) {
-        self.stop.ask();
-    }
-
-    fn stats(&self) -> Stats {
-        Reactor::stats(self)
-    }
-
-    fn now(&mut self) -> Instant {
-        let ns = self.now_ns();
-        self.time.instant(ns)
-    }
-
-    fn stale_entry_fired(&mut self, _: Token) {
-        self.pending_work |= pending_work::REBUILD;
     }
 }

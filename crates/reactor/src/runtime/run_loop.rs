@@ -47,14 +47,10 @@ use rustix::{io::Errno, time::Timespec};
 
 use crate::{
     Reactor, Tick, Turn,
-    api::interest::ERR,
+    api::{interest::ERR, timer::TimerCall},
     cell::{CellPtr, Flags, NO_GROUP},
-    pending_work,
-    runtime::{hook::Moment, reactor::Phase},
-    time::{
-        clock::timespec,
-        timers::{Due, TimerCall},
-    },
+    runtime::{hook::Moment, pending_work, reactor::Phase},
+    time::{clock::timespec, timers::Due},
 };
 
 const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -48,11 +48,12 @@
 
 mod api;
 mod io;
+mod lifecycle;
 mod listen;
-mod shared;
 mod state;
 mod timeouts;
 
+pub use crate::backend::shared_bytes::Shared;
 pub use api::{
     address::{Address, Peer},
     connector::Connector,
@@ -67,6 +68,5 @@ pub use listen::{
     listener::{ListenOptions, Listener, ListenerKey, ListenerRegistration},
     workers::{RunningWorkers, WORKERS_MAX, Worker, Workers},
 };
-pub use shared::Shared;
 pub(crate) use state::Streams;
 pub use timeouts::GRANULE;

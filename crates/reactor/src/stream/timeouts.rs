@@ -16,10 +16,8 @@ use super::{
     state::{Core, Flags},
 };
 use crate::{
-    Reactor, Tick, Turn,
-    cell::NO_GROUP,
-    pending_work,
-    time::{clock::nanoseconds, timers::TimerCall},
+    Reactor, Tick, Turn, api::timer::TimerCall, cell::NO_GROUP, runtime::pending_work,
+    time::clock::nanoseconds,
 };
 
 /// How late a stream's timeout may be, in addition to the turn's own delay. It is never early by

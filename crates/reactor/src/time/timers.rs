@@ -1,143 +1,18 @@
-//! Timers: their public types, and the table that schedules and fires them.
+//! The table of timers, which schedules them and takes out those that are due.
 
-use core::{any::Any, fmt, marker::PhantomData};
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::collections::VecDeque;
 
 use crate::{
-    Key, TimerError, Turn,
+    Key,
     api::{
-        handler_fn::TimerFn,
-        inline_closure::{InlineClosure, Once},
-        turn::ReactorOps,
+        key::{Kind, MAX_INDEX},
+        ops::ReactorOps,
+        timer::{Deferred, TimerCall},
     },
-    registry::table::{Kind, MAX_INDEX},
+    cell::NO_GROUP,
     time::wheel::Wheel,
-    util::{arena::Arena, unwind_safe_drop::UnwindSafeDrop},
+    util::arena::Arena,
 };
-
-/// One firing of a timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tick {
-    /// The timer's key. Pass it to `cancel` or `reset`.
-    pub key: Key,
-    /// The time at which it was due. It does not fire earlier.
-    pub deadline: Instant,
-    /// How many deadlines of a periodic timer were skipped since it last fired, because the loop
-    /// was late.
-    pub missed: u64,
-}
-
-/// When a timer fires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Schedule {
-    /// Once, this long after the turn's clock.
-    After(Duration),
-    /// Once, at this instant.
-    At(Instant),
-    /// Periodically. The first firing is one period after the turn's clock.
-    Every(Duration),
-}
-
-/// A timer's handler, type-erased.
-pub(crate) trait TimerCall<R: ReactorOps>: Any {
-    fn fire(&mut self, tick: Tick, turn: Turn<'_, R>);
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
-}
-
-/// A handler together with the type of its parameter list.
-struct Plain<H, Args>(UnwindSafeDrop<H>, PhantomData<fn(Args)>);
-
-impl<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static> TimerCall<R> for Plain<H, Args> {
-    fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
-        self.0.call(tick, turn);
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
-}
-
-/// A type-erased timer, passed into a reactor or returned by it.
-pub struct Timer<R: ReactorOps> {
-    pub(crate) schedule: Schedule,
-    pub(crate) call: Box<dyn TimerCall<R>>,
-}
-
-impl<R: ReactorOps> Timer<R> {
-    pub(crate) fn new<H: TimerFn<R, Args>, Args: 'static>(schedule: Schedule, handler: H) -> Self {
-        Self { schedule, call: Box::new(Plain(UnwindSafeDrop::new(handler), PhantomData)) }
-    }
-
-    /// When the timer fires.
-    #[must_use]
-    pub fn schedule(&self) -> Schedule {
-        self.schedule
-    }
-
-    /// Fires the timer once, as a reactor would. For tests that got it from a mock.
-    pub fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
-        self.call.fire(tick, turn);
-    }
-}
-
-impl<R: ReactorOps> fmt::Debug for Timer<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timer").field("schedule", &self.schedule).finish_non_exhaustive()
-    }
-}
-
-/// The handler inside a timer that `start_timer` rejected.
-pub(crate) fn typed_timer_error<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static>(
-    e: TimerError<Timer<R>>,
-) -> TimerError<H> {
-    let TimerError { reason, handler } = e;
-    let Ok(plain) = handler.call.into_any().downcast::<Plain<H, Args>>() else {
-        panic!(
-            "start_timer gave back another timer than it was given: a mock's expectation is wrong"
-        );
-    };
-    TimerError { reason, handler: plain.0.into_inner() }
-}
-
-impl<R: ReactorOps, F: FnOnce(Turn<'_, R>) + 'static> Once<R> for UnwindSafeDrop<F> {
-    fn once(self, turn: Turn<'_, R>) {
-        self.into_inner()(turn);
-    }
-}
-
-/// A type-erased closure to run at the end of a turn. A closure that captures at most four words
-/// needs no heap allocation.
-pub struct Deferred<R: ReactorOps>(InlineClosure<R>);
-
-impl<R: ReactorOps> Deferred<R> {
-    pub(crate) fn new<F: FnOnce(Turn<'_, R>) + 'static>(closure: F) -> Self {
-        Self(InlineClosure::new(UnwindSafeDrop::new(closure)))
-    }
-
-    pub(crate) fn into_inner<F: FnOnce(Turn<'_, R>) + 'static>(self) -> F {
-        match self.0.into_inner::<UnwindSafeDrop<F>>() {
-            Some(closure) => closure.into_inner(),
-            None => panic!(
-                "defer_boxed gave back another closure than it was given: a mock's expectation is wrong"
-            ),
-        }
-    }
-
-    /// Runs the closure, as a reactor would at the end of the turn. For tests that got it from a
-    /// mock.
-    pub fn run(self, turn: Turn<'_, R>) {
-        self.0.run(turn);
-    }
-}
-
-impl<R: ReactorOps> fmt::Debug for Deferred<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Deferred").finish_non_exhaustive()
-    }
-}
 
 /// A timer with a key.
 struct Entry<R: ReactorOps> {
@@ -264,7 +139,7 @@ impl<R: ReactorOps> Timers<R> {
         let (index, generation) = key.parts(Kind::Timer)?;
         let Some(entry) = self.entries.get_mut(index, generation) else {
             // The timer cancelled itself. Its group was updated at that time.
-            return Some(Ended { call: Some(call), group: crate::cell::NO_GROUP });
+            return Some(Ended { call: Some(call), group: NO_GROUP });
         };
         if self.wheel.contains(index) {
             entry.call = Some(call);

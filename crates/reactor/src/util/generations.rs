@@ -91,7 +91,7 @@ impl Generations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::table::MAX_INDEX;
+    use crate::api::key::MAX_INDEX;
 
     #[test]
     fn each_range_of_a_block_is_drawn_once_and_then_there_is_none() {

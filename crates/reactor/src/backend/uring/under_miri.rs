@@ -6,7 +6,11 @@ use std::{os::fd::BorrowedFd, sync::Arc};
 
 use rustix::{io::Errno, time::Timespec};
 
-use crate::{Reactor, backend::batch::RawEvent, cell::CellPtr, stream::Shared};
+use crate::{
+    Reactor,
+    backend::{batch::RawEvent, shared_bytes::Shared},
+    cell::CellPtr,
+};
 
 #[path = "features.rs"]
 mod features;

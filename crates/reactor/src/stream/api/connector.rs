@@ -11,8 +11,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::{
     AddError, Errno, Key, Reactor,
-    api::{registration::Registrar, turn::Token},
-    stream::{StreamHandler, StreamOptions, io::write::Begin, state::Flags},
+    api::{ops::Token, registration::Registrar},
+    stream::{StreamHandler, StreamOptions, lifecycle::Begin, state::Flags},
 };
 
 /// An outgoing connection to a TCP or Unix address.

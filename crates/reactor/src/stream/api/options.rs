@@ -7,8 +7,8 @@ use rustix::net::sockopt;
 
 use crate::{
     AddError, Errno, Key, Reactor,
-    api::{registration::Registrar, turn::Token},
-    stream::{StreamHandler, io::write::Begin, state::Flags},
+    api::{ops::Token, registration::Registrar},
+    stream::{StreamHandler, lifecycle::Begin, state::Flags},
 };
 
 /// Settings of a stream. `Copy`; each method documents its default.

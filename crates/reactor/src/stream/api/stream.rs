@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     Key, Reactor, Turn,
-    registry::table::Kind,
+    api::key::Kind,
     stream::{
         Address, CloseReason, Input, SendError, Shared, StreamOptions,
         state::{Core, Flags},

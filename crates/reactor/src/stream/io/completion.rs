@@ -18,8 +18,8 @@ use crate::{
     api::interest::{ERR, HUP},
     backend::{BROUGHT, Done, Failed, Lent, NO_BUFFER, Rest, Uring},
     cell::{CellPtr, Flags as CellFlags},
-    interest, pending_work,
-    runtime::reactor::Phase,
+    interest,
+    runtime::{pending_work, reactor::Phase},
     stream::{
         Input, Shared, StreamHandler,
         io::{ledger::Undelivered, readiness::Frame},

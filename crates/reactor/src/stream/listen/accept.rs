@@ -15,16 +15,15 @@ use rustix::{
 use crate::{
     AddError, AddReason, Errno, Event, Interest, Key, NotFound, Reactor, Subscriber, Subscription,
     Turn,
+    api::timer::{Schedule, Timer},
     cell::{Flags as CellFlags, NO_GROUP},
-    interest, pending_work,
+    interest,
+    runtime::pending_work,
     stream::{
         Address, ListenOptions, Listener, ListenerKey, Peer, StreamHandler, StreamLimit,
-        io::write::Begin, listen::limit::Room, state::Flags,
+        lifecycle::Begin, listen::limit::Room, state::Flags,
     },
-    time::{
-        clock::nanoseconds,
-        timers::{Schedule, Timer},
-    },
+    time::clock::nanoseconds,
 };
 
 /// How many aborted connections one event skips.

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 
 use crate::{
     AddError, Errno, Key, Reactor,
-    api::{registration::Registrar, turn::Token},
+    api::{ops::Token, registration::Registrar},
     stream::{Address, Peer, StreamHandler, StreamLimit, StreamOptions},
 };
 

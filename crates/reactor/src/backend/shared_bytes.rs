@@ -6,11 +6,11 @@ use core::{
 };
 use std::sync::Arc;
 
-use crate::backend::Copied;
+use super::Copied;
 
 /// Bytes for many streams, for example a message to all subscribers. Pass them to
-/// [`Stream::send_shared`](super::Stream::send_shared) or
-/// [`write_shared`](super::Stream::write_shared). Streams that cannot send them at once all keep a
+/// [`Stream::send_shared`](crate::stream::Stream::send_shared) or
+/// [`write_shared`](crate::stream::Stream::write_shared). Streams that cannot send them at once all keep a
 /// reference to one copy, which is made when first needed. Very short bytes are copied per stream
 /// instead.
 pub struct Shared<'b> {
@@ -85,7 +85,7 @@ impl<'b> Shared<'b> {
     }
 
     /// The copy for streams that wait, made on first use.
-    pub(super) fn kept(&self) -> &Arc<[u8]> {
+    pub(crate) fn kept(&self) -> &Arc<[u8]> {
         self.kept.get_or_init(|| Arc::from(self.bytes))
     }
 }

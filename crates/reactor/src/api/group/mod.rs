@@ -1,43 +1,28 @@
 //! A group: one state with several descriptors, timers and signals, each with its handler.
-//!
-//! # The protocol of this module
-//!
-//! 1. Each member holds a counted reference to the [`Shared`] state, so the state lives until the
-//!    last member is dropped. A running member is dropped only after its handler has returned
-//!    (rule 1). Therefore the state outlives the handler, whatever the handler deletes.
-//! 2. The state is borrowed in two places only. A member's trampoline borrows it in
-//!    [`Shared::with`] while its handler runs. [`Reactor::group_mut`] borrows it through the
-//!    reactor itself, so it cannot be called while a handler runs. The dispatcher runs one handler
-//!    at a time, and no handler can make it run another (rule 4). Therefore only one borrow exists
-//!    at a time.
-//! 3. A group belongs to one reactor. The reference is not `Send`, and a registered state can be
-//!    joined only through its own reactor.
 
-#![allow(
-    unsafe_code,
-    reason = "several members reach one state without a lock; the protocol above"
-)]
+mod state;
 
-use core::{any::Any, cell::UnsafeCell, fmt, marker::PhantomData};
+use core::{fmt, marker::PhantomData};
 use std::{
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::AsFd,
     rc::Rc,
     time::{Duration, Instant},
 };
 
 use crate::{
-    AddReason, Event, Interest, Key, NotFound, Reactor, SignalSet, Subscription, Tick, TimerReason,
-    Turn,
+    AddReason, Interest, Key, NotFound, Reactor, SignalSet, Subscription, TimerReason,
     api::{
         handler_fn::{MemberFn, MemberTimerFn},
+        interest::interest,
+        ops::{ReactorOps, Token},
         registration::Registrar,
-        turn::{ReactorOps, Subscriber, Token},
+        timer::{Schedule, Timer},
     },
     error::carrying_error,
-    interest,
-    time::timers::{Schedule, Timer, TimerCall},
     util::unwind_safe_drop::UnwindSafeDrop,
 };
+pub use state::GroupState;
+use state::{DescriptorMember, SharedState, TimerMember};
 
 /// The key of a group whose state is an `S`. `Copy`. It becomes stale when the group's last member
 /// is deleted.
@@ -76,65 +61,6 @@ impl<S> Eq for GroupKey<S> {}
 impl<S> fmt::Debug for GroupKey<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Group{:?}", self.key)
-    }
-}
-
-/// The state that all members share.
-struct Shared<S> {
-    state: UnsafeCell<UnwindSafeDrop<S>>,
-}
-
-impl<S> Shared<S> {
-    /// Borrows the state during a call.
-    ///
-    /// # Safety
-    /// No other borrow of the state is alive, and no other borrow is made during the call.
-    #[inline(always)]
-    unsafe fn with<T>(&self, run: impl FnOnce(&mut S) -> T) -> T {
-        // SAFETY: this is the only borrow (the caller's promise).
-        run(unsafe { &mut *self.state.get() })
-    }
-}
-
-/// The type-erased state of a group, as the reactor stores it.
-pub struct GroupState(Rc<dyn Any>);
-
-impl GroupState {
-    /// Makes a state as a reactor would store it, for a mock's `group_state` to return.
-    #[must_use]
-    pub fn new<S: 'static>(state: S) -> Self {
-        Self(Rc::new(Shared { state: UnsafeCell::new(UnwindSafeDrop::new(state)) }))
-    }
-
-    fn typed<S: 'static>(&self) -> Option<Rc<Shared<S>>> {
-        Rc::clone(&self.0).downcast().ok()
-    }
-
-    /// Whether both refer to the same state.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        Rc::ptr_eq(&self.0, &other.0)
-    }
-
-    pub(crate) fn share(&self) -> Self {
-        Self(Rc::clone(&self.0))
-    }
-}
-
-impl Reactor {
-    /// Borrows the state of a group for the lifetime of the reactor's borrow.
-    pub(crate) fn borrow_state<S: 'static>(&mut self, group: GroupKey<S>) -> Option<&mut S> {
-        let shared = self.group_state_of(group.key)?.typed::<S>()?;
-        let state = shared.state.get();
-        // SAFETY: the group belongs to this reactor, and the reactor is mutably borrowed as long as
-        // the result lives. During that time no handler runs (protocol 2) and no member is deleted.
-        // Therefore the state is alive and not borrowed elsewhere.
-        Some(unsafe { &mut *state })
-    }
-}
-
-impl fmt::Debug for GroupState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupState").finish_non_exhaustive()
     }
 }
 
@@ -271,7 +197,7 @@ impl<S> fmt::Debug for Registered<S> {
 /// ```
 #[must_use]
 pub struct Group<S, R: ReactorOps = Reactor> {
-    state: Rc<Shared<S>>,
+    state: Rc<SharedState<S>>,
     members: Vec<Member<R>>,
     joins: Option<Key>,
 }
@@ -285,7 +211,7 @@ impl<S, R: ReactorOps> fmt::Debug for Group<S, R> {
 impl<S: 'static, R: ReactorOps> Group<S, R> {
     /// A group without members.
     pub fn new(state: S) -> Self {
-        let state = Rc::new(Shared { state: UnsafeCell::new(UnwindSafeDrop::new(state)) });
+        let state = SharedState::new(state);
         Self { state, members: Vec::new(), joins: None }
     }
 
@@ -296,7 +222,7 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
     }
 
     /// Adds a descriptor with its handler. The handler takes `&mut State`, then any ordered subset
-    /// of `&mut Fd`, [`Event`], [`Interest`] and [`Turn`].
+    /// of `&mut Fd`, [`Event`](crate::Event), [`Interest`] and [`Turn`](crate::Turn).
     pub fn fd<Fd: AsFd + 'static, H, Args: 'static>(
         mut self,
         interest: Interest,
@@ -324,7 +250,7 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
 
     /// Adds a timer that fires once, `delay` after the registration.
     ///
-    /// The handler takes `&mut State`, then any ordered subset of [`Tick`] and [`Turn`].
+    /// The handler takes `&mut State`, then any ordered subset of [`Tick`](crate::Tick) and [`Turn`](crate::Turn).
     pub fn after<H: MemberTimerFn<S, R, Args>, Args: 'static>(
         self,
         delay: Duration,
@@ -381,66 +307,6 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
                 Err(GroupError { reason, group: Self { state, members: group.members, joins } })
             }
         }
-    }
-}
-
-struct DescriptorMember<S, Fd, H, Args> {
-    handler: UnwindSafeDrop<H>,
-    fd: UnwindSafeDrop<Fd>,
-    interest: Interest,
-    /// Last, so that the member's own fields are dropped before the state can be dropped.
-    shared: Rc<Shared<S>>,
-    args: PhantomData<fn(Args)>,
-}
-
-impl<R, S, Fd, H, Args> Subscriber<R> for DescriptorMember<S, Fd, H, Args>
-where
-    R: ReactorOps,
-    S: 'static,
-    Fd: AsFd + 'static,
-    H: MemberFn<S, Fd, R, Args>,
-    Args: 'static,
-{
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
-    fn interest(&self) -> Interest {
-        self.interest
-    }
-
-    #[inline(always)]
-    fn handle(&mut self, event: Event, turn: Turn<'_, R>) {
-        let Self { handler, fd, shared, .. } = self;
-        // SAFETY: only the dispatcher calls `handle`, one handler at a time, and the turn gives no
-        // other access to the state (protocol 2). No other code can obtain a member to call: the
-        // type is private, an `ErasedGroup` does not expose its members, and no registered member
-        // can be taken out of the reactor (`TakeError::InGroup`).
-        unsafe { shared.with(|state| handler.call(state, fd, event, turn)) };
-    }
-}
-
-struct TimerMember<S, H, Args> {
-    handler: UnwindSafeDrop<H>,
-    shared: Rc<Shared<S>>,
-    args: PhantomData<fn(Args)>,
-}
-
-impl<R, S, H, Args> TimerCall<R> for TimerMember<S, H, Args>
-where
-    R: ReactorOps,
-    S: 'static,
-    H: MemberTimerFn<S, R, Args>,
-    Args: 'static,
-{
-    fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
-        let Self { handler, shared, .. } = self;
-        // SAFETY: as in `DescriptorMember::handle`.
-        unsafe { shared.with(|state| handler.call(state, tick, turn)) };
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

@@ -1,0 +1,86 @@
+//! The choice of a backend.
+
+use core::{fmt, str::FromStr};
+
+use crate::UnknownBackend;
+
+/// The kernel interface by which the reactor learns of readiness.
+///
+/// All backends keep the same contract. A backend rejects an operation that it does not support:
+///
+/// | | [`Epoll`](Self::Epoll) | [`Uring`](Self::Uring) | [`Poll`](Self::Poll) |
+/// |---|---|---|---|
+/// | level-triggered, one-shot, empty interest | yes | yes | yes |
+/// | [edge-triggered](crate::Interest::edge_triggered) | yes | yes | `Unsupported` |
+/// | [exclusive](crate::Interest::exclusive) | yes | yes | `Unsupported` |
+/// | [wakeup](crate::Interest::wakeup) | yes | without effect | without effect |
+/// | streams, listeners, timers, remotes, groups | yes | yes | yes |
+/// | [`embed`](crate::Reactor::embed) | yes | yes | `EOPNOTSUPP` |
+/// | a wait costs | what is ready | what is ready | what is registered |
+/// | a number closed behind the reactor's back | silent, or the old file's events while a duplicate lives | the old file's events | one error event |
+/// | a number replaced behind the reactor's back | the same | the same | the new file's events |
+/// | needs Linux | 5.11 (2.6.27 with timeouts in milliseconds) | 5.13, best 6.1 | 2.6.17 |
+///
+/// [`Display`](fmt::Display) writes and [`FromStr`] reads a backend's name: `auto`, `epoll`,
+/// `uring`, `poll`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Backend {
+    /// [`Epoll`](Self::Epoll). A ring must be chosen explicitly: containers often forbid rings, and
+    /// a program should use the same backend in development and in production.
+    #[default]
+    Auto,
+    /// epoll(7).
+    Epoll,
+    /// io_uring(7), from Linux 5.13 on; faster from 6.1 on.
+    Uring,
+    /// ppoll(2), for sandboxes that forbid the others, and for comparison. It accepts at most
+    /// `RLIMIT_NOFILE` descriptors. If a process lowers the limit below the number of registered
+    /// descriptors, [`Reactor::run_once`](crate::Reactor::run_once) returns `EINVAL`.
+    Poll,
+}
+
+impl Backend {
+    const ALL: [Self; 4] = [Self::Auto, Self::Epoll, Self::Uring, Self::Poll];
+
+    /// The backend's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Epoll => "epoll",
+            Self::Uring => "uring",
+            Self::Poll => "poll",
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Backend {
+    type Err = UnknownBackend;
+
+    fn from_str(name: &str) -> Result<Self, UnknownBackend> {
+        Self::ALL.into_iter().find(|backend| backend.name() == name).ok_or(UnknownBackend)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_is_read_as_it_is_written() {
+        for backend in Backend::ALL {
+            assert_eq!(backend.to_string().parse(), Ok(backend));
+        }
+        for name in ["", "Epoll", "epoll ", "io_uring", "select"] {
+            assert_eq!(name.parse::<Backend>(), Err(UnknownBackend), "{name:?}");
+        }
+        assert_eq!(format!("[{:>6}]", Backend::Poll), "[  poll]");
+    }
+}

@@ -1,0 +1,28 @@
+//! The reactor's counters.
+
+use std::time::{Duration, Instant};
+
+/// The counters that only grow.
+///
+/// The order matters. If `turns` and `events` were adjacent, the compiler would add to both in a
+/// vector register, which takes six instructions a turn instead of two.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Counters {
+    pub(crate) turns: u64,
+    pub(crate) wakes: u64,
+    pub(crate) events: u64,
+    pub(crate) timers_fired: u64,
+    pub(crate) calls: u64,
+    pub(crate) rebuilds: u64,
+    pub(crate) handler_max: Duration,
+    pub(crate) lag_max: Duration,
+}
+
+impl Counters {
+    /// Records a handler that started at `start` and has just returned.
+    pub(crate) fn note_handler(&mut self, fetched: Instant, start: Instant) {
+        self.handler_max = self.handler_max.max(start.elapsed());
+        self.lag_max = self.lag_max.max(start.saturating_duration_since(fetched));
+    }
+}

@@ -1,0 +1,93 @@
+//! When the destructors of deleted values run.
+
+#![allow(unsafe_code, reason = "the owner looks at registered values between turns")]
+
+use crate::{
+    Reactor, Subscriber,
+    cell::CellPtr,
+    registry::reclaim::ReclaimQueue,
+    runtime::{
+        pending_work,
+        reactor::{Phase, SelfDeleted},
+    },
+};
+
+impl Reactor {
+    /// Runs the most recent destructors until `mark` are left in the queue.
+    ///
+    /// If one panics, the panic propagates and the rest waits for the next turn. If the thread is
+    /// panicking already, all wait, because a second panic would abort (rule 8).
+    pub(crate) fn drop_waiting_down_to(&mut self, mark: usize) {
+        self.pending_work |= pending_work::RECLAIM;
+        while self.reclaim.waiting() > mark && !std::thread::panicking() {
+            if self.reclaim.drop_last() {
+                self.reclaim.free_early(&self.batch, &self.driver);
+            }
+        }
+        self.free_if_idle();
+    }
+
+    /// Runs the destructors that a panicking turn left in the queue (rule 8).
+    pub(crate) fn drop_all_waiting(&mut self) {
+        while self.reclaim.has_waiting() {
+            self.reclaim.drop_next();
+        }
+    }
+
+    fn free_if_idle(&mut self) {
+        if self.phase == Phase::Idle {
+            self.reclaim.free(&self.batch, &self.driver);
+            self.recompute_pending();
+        }
+    }
+
+    /// Runs the destructor of the value whose handler deleted itself and has returned (rule 1).
+    pub(crate) fn drop_self_deleted(&mut self) {
+        // Rule 14: flush the changes that the handler made after it deleted itself.
+        self.flush();
+        let mark = self.reclaim.waiting();
+        self.retire_self_deleted();
+        self.drop_waiting_down_to(mark);
+    }
+
+    /// Retires the cell that has deleted itself and resumes the batch. Runs no user code.
+    pub(crate) fn retire_self_deleted(&mut self) {
+        self.pending_work &= !pending_work::SELF_DELETED;
+        if let Some(SelfDeleted { cell, is_stale }) = self.self_deleted.take() {
+            self.batch.resume();
+            self.registry.release_number(cell.fd());
+            // Not early: the cell's event was in the batch.
+            self.reclaim.retire(cell, is_stale, false);
+            self.pending_work |= pending_work::RECLAIM;
+        }
+    }
+
+    /// Takes the value out of a removed cell. `early` means that protocol 4 may apply.
+    pub(crate) fn take_with<T>(
+        &mut self,
+        early: bool,
+        take: impl FnOnce(&mut ReclaimQueue<Self>) -> T,
+    ) -> T {
+        let value = take(&mut self.reclaim);
+        if early {
+            self.reclaim.free_early(&self.batch, &self.driver);
+        }
+        self.pending_work |= pending_work::RECLAIM;
+        self.free_if_idle();
+        value
+    }
+
+    /// Passes a registered subscriber to `look`, outside a turn.
+    ///
+    /// # Panics
+    /// In a turn, because the subscriber may be running.
+    pub(crate) fn look_at<T>(
+        &self,
+        cell: CellPtr<Self>,
+        look: impl FnOnce(&dyn Subscriber<Self>) -> T,
+    ) -> T {
+        assert_eq!(self.phase, Phase::Idle, "only the owner looks at subscribers");
+        // SAFETY: a registered cell's value is alive, and no handler runs outside a turn.
+        unsafe { cell.with_value(look) }
+    }
+}

@@ -1,0 +1,80 @@
+//! The reactor's side of remote calls, and registration through them.
+
+use std::os::fd::AsFd;
+
+use crate::{
+    Key, Reactor, Registration, Remote, RemoteAddError, Turn,
+    api::{handler_fn::HandlerFn, registration::FdSubscriber},
+    remote::{Inbox, Message, harmless},
+    runtime::pending_work,
+};
+
+impl Reactor {
+    /// Returns the handle for other threads. Every call returns a handle to the same queue.
+    ///
+    /// A reactor with a remote records whether it sleeps, which costs two atomic operations a turn.
+    #[must_use]
+    pub fn remote(&mut self) -> Remote {
+        let inbox = self.inbox.get_or_insert_with(|| {
+            self.pending_work |= pending_work::REMOTE;
+            // The latch was always marked as asleep before, so an earlier stop has written to the
+            // descriptor.
+            self.stop.latch().awake();
+            Inbox::new(self.limits.remote_max, self.stop.clone(), self.busy_poll)
+        });
+        inbox.remote.clone()
+    }
+
+    /// Runs queued calls and posts, at most `count`, and returns their number.
+    ///
+    /// The inbox is taken out of the reactor meanwhile. A turn has no access to it, so this has no
+    /// effect on the closures.
+    pub(crate) fn run_calls(&mut self, count: usize) -> usize {
+        /// Puts the inbox back, also if a post panics.
+        struct Restore<'r>(&'r mut Reactor, Option<Inbox>);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                self.0.inbox = self.1.take();
+            }
+        }
+
+        self.pending_work &= !pending_work::CALLS;
+        // Keeps this value if a post panics (rule 8).
+        self.calls_left = true;
+        let inbox = self.inbox.take();
+        let mut restore = Restore(self, inbox);
+        let Restore(reactor, Some(inbox)) = &mut restore else { return 0 };
+        let mut ran = 0;
+        let mut drain = inbox.queue.drain(count);
+        for message in &mut drain {
+            ran += 1;
+            reactor.counters.calls += 1;
+            reactor.timed(|reactor| match message {
+                Message::Post(post) => post.run(Turn::new(reactor)),
+                Message::Call(place) => place.run(Turn::new(reactor)),
+            });
+        }
+        // Dropping it wakes the tasks that wait for room, which runs user code.
+        harmless(|| drop(drain));
+        reactor.calls_left = ran == count && !inbox.queue.is_empty();
+        ran
+    }
+}
+
+impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
+    /// Registers with a reactor on another thread and waits for the key. See [`Remote::add`].
+    ///
+    /// # Errors
+    /// See [`RemoteAddError`]; the error returns the registration with its descriptor open.
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    pub fn register_remotely<Args: 'static>(
+        self,
+        remote: &Remote,
+    ) -> Result<Key, RemoteAddError<Self>>
+    where
+        Fd: Send,
+        F: HandlerFn<Fd, Reactor, Args> + Send,
+    {
+        remote.add(FdSubscriber::<Fd, F, Args>::new(self)).map_err(|e| e.map(FdSubscriber::unbuild))
+    }
+}

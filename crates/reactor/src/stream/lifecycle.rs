@@ -1,0 +1,313 @@
+//! The life of a stream in the reactor: registration, interest, work that is due, and removal.
+
+use std::{
+    collections::VecDeque,
+    os::fd::{AsRawFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::net::sockopt;
+
+use super::{
+    CloseReason, Stream, StreamHandler, StreamOptions,
+    io::{ledger::Undelivered, readiness::StreamCell},
+    state::{Core, Flags, NO_LISTENER, Streams, no_core},
+};
+use crate::{
+    AddError, Errno, Interest, Key, ModifyError, NotFound, Reactor, Subscription, Turn,
+    api::key::{Kind, MAX_INDEX},
+    cell::Flags as CellFlags,
+    interest,
+    runtime::pending_work,
+};
+
+/// The parts of a new stream.
+pub(super) struct Begin {
+    pub(super) socket: OwnedFd,
+    pub(super) options: StreamOptions,
+    pub(super) prefix: Vec<u8>,
+    /// [`Flags::CONNECTING`] or none.
+    pub(super) flags: Flags,
+    /// The error of a connection attempt that failed at once.
+    pub(super) refused: Option<Errno>,
+    pub(super) listener: Option<u32>,
+}
+
+impl Reactor {
+    pub(super) fn streams_mut(&mut self) -> &mut Streams {
+        let driver = &self.driver;
+        self.streams.get_or_insert_with(|| Box::new(Streams::new(driver.fork_guard())))
+    }
+
+    /// See [`Streams::is_in_child`].
+    #[inline]
+    pub(super) fn streams_are_a_childs(&self) -> bool {
+        self.streams.as_deref().is_some_and(Streams::is_in_child)
+    }
+
+    /// The stream at an index that is known to be occupied.
+    #[inline]
+    pub(super) fn stream_core(&mut self, index: u32) -> &mut Core {
+        match self.streams.as_deref_mut() {
+            Some(streams) => streams.core(index),
+            None => no_core(),
+        }
+    }
+
+    /// Finds a stream by its key, outside a turn. Output sent to it is written when the next turn
+    /// starts. See [`Turn::stream`].
+    ///
+    /// # Errors
+    /// [`NotFound`] if the stream was closed.
+    pub fn stream(&mut self, key: Key) -> Result<Stream<'_>, NotFound> {
+        let (index, generation) = key.parts(Kind::Stream).ok_or(NotFound)?;
+        let streams = self.streams.as_deref().ok_or(NotFound)?;
+        streams.cores.get(index, generation).ok_or(NotFound)?;
+        Ok(Stream { reactor: self, index })
+    }
+
+    /// Bytes of memory that all streams of the reactor hold for buffered output, and for received
+    /// bytes that were not delivered yet. Shared bytes ([`Stream::send_shared`]) count once,
+    /// however many streams hold them.
+    #[must_use]
+    pub fn stream_memory(&self) -> usize {
+        self.streams.as_deref().map_or(0, |streams| streams.ledger.bytes())
+    }
+
+    /// Registers a stream. `on_open` is called in the next turn.
+    pub(super) fn begin_stream<H: StreamHandler>(
+        &mut self,
+        begin: Begin,
+        handler: H,
+    ) -> Result<Key, AddError<(OwnedFd, Vec<u8>, H)>> {
+        let (index, generation) = self.streams_mut().cores.next(MAX_INDEX);
+        let subscription = Subscription::new(StreamCell { index, handler });
+        let is_connecting = begin.flags.any(Flags::CONNECTING);
+        let is_by_ring = self.streams_complete();
+        let (interest, watches) = match (begin.refused, is_connecting) {
+            (None, false) if is_by_ring => (interest(), Flags::RING),
+            (Some(_), _) => (interest(), Flags::default()),
+            (None, true) if is_by_ring => (interest().write(), Flags::WATCHES_OUT | Flags::RING),
+            (None, true) => (interest().write(), Flags::WATCHES_OUT),
+            (None, false) => (interest().read(), Flags::WATCHES_IN),
+        };
+        let (cell, fd) = (subscription.cell(), begin.socket.as_raw_fd());
+        // The descriptor that the user passed may not be a socket.
+        let is_ours = begin.listener.is_some() || is_connecting || begin.refused.is_some();
+        let admitted = if is_ours {
+            self.admit_socket(cell, fd, interest)
+        } else {
+            self.admit(cell, fd, interest)
+        };
+        match admitted {
+            Ok(cell) => {
+                subscription.into_cell().set_flag(CellFlags::HIDDEN, true);
+                self.enter_stream(begin, watches, cell, index);
+                if is_by_ring && !is_connecting {
+                    self.sync_stream(index);
+                }
+                Ok(Key::new(Kind::Stream, (index, generation)))
+            }
+            Err(reason) => {
+                let Ok(cell) = subscription.into_inner::<StreamCell<H>>() else {
+                    unreachable!("it was made of one above")
+                };
+                Err(AddError::new(reason, (begin.socket, begin.prefix, cell.handler)))
+            }
+        }
+    }
+
+    fn enter_stream(&mut self, begin: Begin, watches: Flags, cell: Key, index: u32) {
+        let Begin { socket, options, prefix, flags, refused, listener } = begin;
+        let streams = self.streams_mut();
+        let mut core = Core {
+            socket,
+            flags: flags | watches,
+            cell,
+            output: None,
+            options: streams.share(&options),
+            heard_ns: 0,
+            since_ns: 0,
+            listener: listener.unwrap_or(NO_LISTENER),
+            reason: None,
+        };
+        core.flags.set(Flags::IDLE, options.idle_timeout.is_some());
+        if flags.any(Flags::CONNECTING) {
+            core.flags |= Flags::STAMP | Flags::ARM;
+        }
+        if let Some(errno) = refused {
+            core.kill(CloseReason::Connect(errno));
+        }
+        if !prefix.is_empty() {
+            core.flags |= Flags::PREFIX;
+            let prefix = Undelivered::new(prefix, &streams.ledger);
+            streams.prefixes.insert(index, VecDeque::from([prefix]));
+        }
+        streams.cores.insert(core);
+        self.notify_stream(index);
+    }
+
+    /// Removes a stream from all tables. Its socket is still open: rule 14 has been kept, and the
+    /// caller closes it.
+    ///
+    /// No user code runs: the handler is dropped only after its driver's frame has ended (rule 1).
+    pub(super) fn deregister_stream(&mut self, index: u32) -> (OwnedFd, CloseReason) {
+        if self.stream_core(index).flags.any(Flags::RING) {
+            self.leave_ring(index);
+        }
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        let generation = streams.cores.generation(index);
+        let core = streams
+            .cores
+            .remove(index, generation)
+            .expect("a stream's cell and its core live together");
+        let Core { socket, flags, cell, output, listener, reason, .. } = core;
+        streams.prefixes.remove(&index);
+        streams.deadlines.remove(index);
+        if let Some(output) = output {
+            streams.keep_output(output);
+        }
+        if flags.any(Flags::RESET) && !streams.is_in_child() {
+            // A socket that cannot send a RST is closed without one.
+            let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
+        }
+        if let Some(cell) = self.registry.find(cell) {
+            self.deregister(cell);
+        }
+        if listener != NO_LISTENER {
+            self.leave_listener(listener);
+        }
+        (socket, reason.unwrap_or(CloseReason::Closed))
+    }
+
+    /// Calls the stream's driver in the next turn, with an event without readiness.
+    pub(super) fn notify_stream(&mut self, index: u32) {
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        let core = streams.core(index);
+        if !core.flags.any(Flags::NOTIFIED) {
+            core.flags |= Flags::NOTIFIED;
+            let cell = core.cell;
+            streams.notifications.push(cell);
+            self.pending_work |= pending_work::FAULTS;
+        }
+    }
+
+    /// Records a change of a stream. Its driver handles it if it is running, else the end of the
+    /// turn.
+    pub(super) fn touch_stream(&mut self, index: u32) {
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        let core = streams.core(index);
+        if core.flags.any(Flags::RUNNING | Flags::TOUCHED) {
+            return;
+        }
+        core.flags |= Flags::TOUCHED;
+        let key = Key::new(Kind::Stream, (index, streams.cores.generation(index)));
+        streams.touched.push(key);
+        self.pending_work |= pending_work::STREAMS;
+    }
+
+    /// Handles the streams that were changed outside their drivers, with one write for each.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn tend_streams(&mut self) {
+        self.pending_work &= !pending_work::STREAMS;
+        let Some(streams) = self.streams.as_deref_mut() else { return };
+        let mut touched = core::mem::take(&mut streams.touched);
+        for key in touched.drain(..) {
+            let Ok(Stream { index, .. }) = self.stream(key) else { continue };
+            // The driver may have handled it meanwhile; doing so again has no effect.
+            self.stream_core(index).flags.clear(Flags::TOUCHED);
+            self.flush_stream(index);
+            self.sync_stream(index);
+            if self.stream_core(index).needs_driver() {
+                self.notify_stream(index);
+            }
+        }
+        // No stream was touched meanwhile. The list keeps its memory (rule 12).
+        if let Some(streams) = self.streams.as_deref_mut() {
+            streams.touched = touched;
+        }
+    }
+
+    /// Whether a driver must be called without an event from the kernel, and whether a stream was
+    /// touched.
+    pub(crate) fn recompute_pending_streams(&self) -> (bool, bool) {
+        self.streams
+            .as_deref()
+            .map_or((false, false), |s| (!s.notifications.is_empty(), !s.touched.is_empty()))
+    }
+
+    /// Adds the events of notified streams to the batch. Events without room stay queued.
+    pub(crate) fn push_notifications(&mut self) {
+        let Some(streams) = self.streams.as_deref_mut() else { return };
+        let mut pushed = 0;
+        for key in &streams.notifications {
+            if let Some(cell) = self.registry.find(*key) {
+                if !self.batch.push(cell.expose(), 0) {
+                    self.pending_work |= pending_work::FAULTS;
+                    break;
+                }
+            }
+            pushed += 1;
+        }
+        streams.notifications.drain(..pushed);
+    }
+
+    /// Updates the stream's interest in the kernel. An error ends the stream.
+    pub(super) fn sync_stream(&mut self, index: u32) {
+        if self.streams_are_a_childs() {
+            return;
+        }
+        let core = self.stream_core(index);
+        if core.flags.any(Flags::DEAD) {
+            return;
+        }
+        if core.flags.any(Flags::RING) {
+            return self.sync_by_ring(index);
+        }
+        let mut watches = Flags::default();
+        watches.set(Flags::WATCHES_IN, core.wants_input());
+        watches.set(Flags::WATCHES_OUT, core.flags.any(Flags::BLOCKED | Flags::CONNECTING));
+        if core.flags.only(Flags::WATCHES) == watches {
+            return;
+        }
+        let mut wanted = Interest::default();
+        if watches.any(Flags::WATCHES_IN) {
+            wanted = wanted.read();
+        }
+        if watches.any(Flags::WATCHES_OUT) {
+            wanted = wanted.write();
+        }
+        let key = core.cell;
+        let done = match self.registry.find(key) {
+            Some(cell) => self.change(cell, wanted),
+            None => Err(ModifyError::NotFound),
+        };
+        let core = self.stream_core(index);
+        match done {
+            Ok(()) => {
+                core.flags.clear(Flags::WATCHES);
+                core.flags |= watches;
+            }
+            Err(ModifyError::Os(errno)) => core.fail(errno),
+            Err(_) => core.fail(Errno::IO),
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// Finds a stream by its key, to send to it or to close it from any handler. Output sent to it
+    /// is written at the end of the turn, once per stream.
+    ///
+    /// # Errors
+    /// [`NotFound`] if the stream was closed, from [`on_close`](StreamHandler::on_close) on.
+    pub fn stream(&mut self, key: Key) -> Result<Stream<'_>, NotFound> {
+        self.ops().stream(key)
+    }
+
+    /// See [`Reactor::stream_memory`].
+    #[must_use]
+    pub fn stream_memory(&mut self) -> usize {
+        self.ops().stream_memory()
+    }
+}
