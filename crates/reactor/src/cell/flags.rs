@@ -39,7 +39,7 @@ impl Flags {
     /// On a ring: the conditions that the current poll waits for, while it is in flight.
     pub(crate) const AWAITS_IN: Self = Self(1 << 9);
     pub(crate) const AWAITS_OUT: Self = Self(1 << 10);
-    /// All flags, and the counts of `inflight.rs`.
+    /// All flags, and the counts of `cell/inflight.rs`.
     pub(super) const ALL: u32 = 0xff << 16 | 0b11 << 26 | 0b11 << 14 | 1 << 7 | 0b11 << 9 | COUNTS;
 
     pub(crate) const fn bits(self) -> u32 {

@@ -1,7 +1,7 @@
 //! Calls from other threads: closures that run on the loop's thread, in a bounded queue.
 //!
 //! The queue is a [`Mailbox`] of `windlass-flow`. It uses the reactor's own latch, as [`Stop`]
-//! does. `dispatch.rs` describes how the loop sleeps on the latch.
+//! does. `runtime/run_loop.rs` describes how the loop sleeps on the latch.
 
 mod call;
 mod error;

@@ -23,7 +23,7 @@ use crate::{
     util::unwind_safe_drop::Panics,
 };
 
-type Cell = CellPtr<Reactor>;
+type Cell = CellPtr;
 
 impl Reactor {
     /// The number of subscribers that the user has registered, without the reactor's own.

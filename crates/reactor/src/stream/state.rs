@@ -88,7 +88,7 @@ impl Flags {
     /// Closing does not wait for the peer's FIN.
     pub(super) const HASTY: Self = Self(1 << 25);
 
-    /// It works by completion: see `ring.rs`.
+    /// It works by completion: see `io/completion.rs`.
     pub(super) const RING: Self = Self(1 << 26);
     /// On a ring: its receive was cancelled, and the final completion is still outstanding.
     pub(super) const ENDING: Self = Self(1 << 27);

@@ -26,7 +26,7 @@
 //! 1. The kernel holds a cell's address from the moment when its poll is queued until the last
 //!    completion (`!F_MORE`). `listed` holds it while [`Flags::TO_ARM`] is set. Header and block
 //!    stay allocated while [`CellPtr::has_inflight`] reports either, or [`Uring::holds_events`] is
-//!    true: `reclaim.rs` checks both (rule 2).
+//!    true: `registry/reclaim.rs` checks both (rule 2).
 //! 2. Every completion is recorded exactly once, when it leaves the queue ([`Uring::reap`]), in the
 //!    cell that expects it and is therefore allocated.
 //! 3. A completion in `backlog` is recorded and not yet reported. Cancelling a poll discards its
@@ -68,13 +68,12 @@ pub(crate) use streams::{BROUGHT, Done, NO_BUFFER};
 use wait_batch::WaitBatch;
 
 use crate::{
-    Reactor,
     api::interest::{ERR, HUP, IN, OUT, PRI, RDHUP},
     backend::{COMPLETION, fork::ForkGuard, next_serial},
     cell::{CellPtr, Flags},
 };
 
-type Cell = CellPtr<Reactor>;
+type Cell = CellPtr;
 
 /// The low bits of a request's user data. Below [`OUT_POLL`](tag::OUT_POLL) they are a poll's
 /// generation.

@@ -7,7 +7,6 @@ use std::{os::fd::BorrowedFd, sync::Arc};
 use rustix::{io::Errno, time::Timespec};
 
 use crate::{
-    Reactor,
     backend::{batch::RawEvent, shared_bytes::Shared},
     cell::CellPtr,
 };
@@ -26,7 +25,7 @@ pub use features::{RingError, RingFeature, RingFeatures};
 pub(crate) use pool::{Lent, PoolSize};
 pub(crate) use sends::{Copied, Failed, Rest};
 
-type Cell = CellPtr<Reactor>;
+type Cell = CellPtr;
 
 /// See `streams.rs`.
 pub(crate) const NO_BUFFER: Errno = Errno::NOBUFS;
