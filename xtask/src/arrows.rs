@@ -1,10 +1,15 @@
 //! The dependency arrows: which crate may use which. ARCHITECTURE.md says why; this table decides.
+//! The arrows inside a crate are in [`folders`].
+
+mod folders;
+mod imports;
 
 use std::path::Path;
 
 use anyhow::Result;
 
 use crate::metadata::{self, Dependency, DependencyKind, Package};
+use crate::repository;
 
 /// What one workspace member may use.
 struct Row {
@@ -74,14 +79,17 @@ const fn program(name: &'static str, members: &'static [&'static str]) -> Row {
     Row { name, members: Members::Only(members), outside: None }
 }
 
-/// Checks the manifests of the workspace; returns one line per forbidden arrow.
+/// Checks the manifests of the workspace and the imports inside its crates; returns one line per
+/// forbidden arrow.
 ///
 /// # Errors
 ///
-/// When cargo refuses the manifests.
+/// If cargo rejects the manifests, or git cannot list the files.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let packages = metadata::workspace(root)?;
-    Ok(packages.iter().flat_map(check_package).collect())
+    let mut found: Vec<String> = packages.iter().flat_map(check_package).collect();
+    found.extend(folders::check(&repository::text_files(root)?));
+    Ok(found)
 }
 
 fn check_package(package: &Package) -> Vec<String> {
