@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_server_that_does_not_end_is_killed_and_reported() {
         let line = r#"{"address":"127.0.0.1:1","process":'$$',"version":"1","allocations_at":0}"#;
-        let script = format!("trap '' TERM; echo '{line}'; exec tail -f /dev/null");
+        let script = format!("trap '' TERM; echo '{line}'; exec sleep infinity");
         let mut command = Command::new("sh");
         command.args(["-c", &script]);
         let process = Process::start(command).unwrap();
