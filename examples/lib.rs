@@ -7,6 +7,28 @@ use std::ffi::OsString;
 
 use windlass::{Backend, Builder, Reactor, UnknownBackend};
 
+/// The programs in the documents. `cargo test --doc` compiles them, and runs those that end.
+#[cfg(doctest)]
+mod documents {
+    macro_rules! documents {
+        ($($name:ident $path:literal)*) => {
+            $(#[doc = include_str!($path)] mod $name {})*
+        };
+    }
+    documents! {
+        readme "../README.md"
+        flow_readme "../crates/flow/README.md"
+        reactor_readme "../crates/reactor/README.md"
+        server_readme "../crates/server/README.md"
+        ws_readme "../crates/ws/README.md"
+        flow "../docs/flow.md"
+        server "../docs/server.md"
+        streams "../docs/streams.md"
+        technical "../docs/technical.md"
+        websocket "../docs/websocket.md"
+    }
+}
+
 /// A reactor's settings, on the backend that `--backend NAME` on the command line asks for.
 ///
 /// # Errors

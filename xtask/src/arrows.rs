@@ -197,13 +197,7 @@ mod tests {
 
     #[test]
     fn a_member_without_a_row_is_found() {
-        let package = Package {
-            name: "windlass-new".to_owned(),
-            folder: String::new(),
-            rust_version: None,
-            targets: Vec::new(),
-            dependencies: Vec::new(),
-        };
+        let package = Package { name: "windlass-new".to_owned(), ..Package::default() };
         assert_eq!(check_package(&package).len(), 1);
     }
 }

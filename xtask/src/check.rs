@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use crate::command::Cmd;
+use crate::metadata::{self, Package};
 use crate::stage::{Report, Setting, Stage};
-use crate::{arrows, metadata, repository, tidy, toolchain};
+use crate::{arrows, repository, tidy, toolchain};
 
 /// Workspaces of their own, whose code is formatted and nothing else: building them is heavy.
 const OTHER_WORKSPACES: &[&str] = &["bench/peers", "bench/peers-cpp", "fuzz"];
@@ -18,7 +19,7 @@ const WITHOUT_STD: &str = "aarch64-unknown-none";
 /// Stages that `--fast` leaves out. The oldest compiler rarely finds what clippy's
 /// `incompatible_msrv` has not, the tools' own tests matter to those who change the tools, and the
 /// models to those who change `windlass-flow`; the rest stays under five minutes on two cores.
-const SLOW: &[&str] = &["msrv", "test-tools", "loom"];
+const SLOW: &[&str] = &["msrv", "package", "test-tools", "loom"];
 
 /// Runs the stages; `only` restricts them. Returns whether all passed.
 ///
@@ -68,7 +69,8 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
             .args(more.iter().copied())
             .env("RUSTDOCFLAGS", "-Dwarnings")
     };
-    let tools = "test -p windlass-bench -p windlass-bench-driver -p windlass-bench-subject -p conformance -p xtask";
+    let tools = "test -p windlass-bench -p windlass-bench-driver -p windlass-bench-subject \
+                 -p conformance -p xtask";
     Ok(vec![
         Stage::commands("fmt", fmt(root)),
         Stage::inspect("tidy", move || tidy::check(&tidy_root)),
@@ -76,8 +78,10 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
         Stage::commands("clippy", vec![Cmd::cargo(clippy.split(' '))]),
         // As users see them, where a link to something private is broken, and as developers do.
         Stage::commands("docs", vec![docs(&[]), docs(&["--document-private-items"])]),
+        deny(),
         msrv(root)?,
         no_std(),
+        package(root)?,
         Stage::tests("test-tools", vec![Cmd::cargo(tools.split(' '))]),
         loom(),
     ])
@@ -100,6 +104,32 @@ fn fmt(root: &Path) -> Vec<Cmd> {
         }
     }
     commands
+}
+
+/// Bans, licences and sources of all dependencies, by `deny.toml`.
+fn deny() -> Stage {
+    match toolchain::need_subcommand("deny") {
+        Ok(()) => {
+            let check = "deny --offline --all-features check bans licenses sources";
+            Stage::commands("deny", vec![Cmd::cargo(check.split(' '))])
+        }
+        Err(reason) => Stage::skip("deny", reason),
+    }
+}
+
+/// Packs every crate that can be published, and builds each library from its package. The program
+/// has no dependent, and building it again would take most of the time.
+fn package(root: &Path) -> Result<Stage> {
+    let packages: Vec<_> =
+        metadata::workspace(root)?.into_iter().filter(|package| package.is_published).collect();
+    let pack = |is_wanted: fn(&Package) -> bool| {
+        // The tree is dirty where `check` runs before a commit.
+        let command = Cmd::cargo(["package", "--allow-dirty"]);
+        let wanted = packages.iter().filter(|package| is_wanted(package));
+        wanted.fold(command, |command, package| command.args(["-p", &package.name]))
+    };
+    let all = pack(|_| true).args(["--no-verify"]);
+    Ok(Stage::commands("package", vec![all, pack(Package::is_library)]))
 }
 
 /// Builds what promises to need no std for a target that has none.

@@ -10,6 +10,7 @@ mod asm;
 mod check;
 mod ci;
 mod command;
+mod dist;
 mod lanes;
 mod metadata;
 mod output;
@@ -59,6 +60,12 @@ enum Task {
         #[arg(long)]
         update_suites: bool,
     },
+    /// Build the program for a release: an archive and its checksum in `target/dist`.
+    Dist {
+        /// Fail unless this is the tag of the workspace's version.
+        #[arg(long)]
+        tag: Option<String>,
+    },
     /// Disassemble a hot path as it is compiled with fat LTO.
     Asm {
         /// Which hot path.
@@ -77,6 +84,7 @@ fn main() -> ExitCode {
         Task::Ci { only, full, update_suites } => {
             ci::run(&ci::Choice { full, only }, update_suites)
         }
+        Task::Dist { tag } => dist::run(tag.as_deref()),
         Task::Asm { what, profile } => asm::run(what, &profile),
     };
     match outcome {

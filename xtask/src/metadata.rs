@@ -7,9 +7,12 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 /// One workspace member.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Package {
     pub(crate) name: String,
+    pub(crate) version: String,
+    /// Whether it may be published.
+    pub(crate) is_published: bool,
     /// Its folder from the repository's root.
     pub(crate) folder: String,
     /// The oldest compiler it promises to build with.
@@ -19,7 +22,7 @@ pub(crate) struct Package {
 }
 
 /// One compiled target of a package.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) kind: String,
@@ -82,6 +85,9 @@ fn text(value: &Value) -> String {
 fn parse_package(package: &Value, root: &str) -> Package {
     Package {
         name: text(&package["name"]),
+        version: text(&package["version"]),
+        // `publish = false` is an empty list of registries.
+        is_published: package["publish"].as_array().is_none_or(|list| !list.is_empty()),
         folder: relative(text(&package["manifest_path"]).trim_end_matches("/Cargo.toml"), root),
         rust_version: package["rust_version"].as_str().map(str::to_owned),
         targets: list(&package["targets"]).map(|target| parse_target(target, root)).collect(),
@@ -123,8 +129,11 @@ mod tests {
     #[test]
     fn a_package_is_read_with_targets_and_kinds() {
         let value = json!({
-            "name": "windlass", "rust_version": "1.85", "manifest_path": "/r/crates/reactor/Cargo.toml",
-            "targets": [{"name": "windlass", "kind": ["lib"], "src_path": "/r/crates/reactor/src/lib.rs"}],
+            "name": "windlass", "version": "0.1.0", "publish": null, "rust_version": "1.85",
+            "manifest_path": "/r/crates/reactor/Cargo.toml",
+            "targets": [
+                {"name": "windlass", "kind": ["lib"], "src_path": "/r/crates/reactor/src/lib.rs"},
+            ],
             "dependencies": [
                 {"name": "rustix", "kind": null, "optional": false},
                 {"name": "mockall", "kind": null, "optional": true},
@@ -132,12 +141,19 @@ mod tests {
             ],
         });
         let package = parse_package(&value, "/r");
-        assert!(package.is_library());
+        assert!(package.is_library() && package.is_published);
+        assert_eq!(package.version, "0.1.0");
         assert_eq!(package.rust_version.as_deref(), Some("1.85"));
         assert_eq!(package.folder, "crates/reactor");
         assert_eq!(package.targets[0].path, "crates/reactor/src/lib.rs");
         assert!(package.dependencies[1].optional);
         assert_eq!(package.dependencies[2].kind, DependencyKind::Dev);
         assert!(package.dependencies[2].local);
+    }
+
+    #[test]
+    fn a_package_that_is_not_published_is_known() {
+        assert!(!parse_package(&json!({"name": "xtask", "publish": []}), "").is_published);
+        assert!(parse_package(&json!({"name": "a", "publish": ["mine"]}), "").is_published);
     }
 }

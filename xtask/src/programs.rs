@@ -216,7 +216,6 @@ mod tests {
         let package = |name: &str, folder: &str, library: Option<&str>| Package {
             name: name.to_owned(),
             folder: folder.to_owned(),
-            rust_version: None,
             targets: library
                 .map(|name| Target {
                     name: name.to_owned(),
@@ -225,7 +224,7 @@ mod tests {
                 })
                 .into_iter()
                 .collect(),
-            dependencies: Vec::new(),
+            ..Package::default()
         };
         let all = [
             package("windlass", "crates/reactor", Some("windlass")),

@@ -33,6 +33,12 @@ pub(crate) fn need_target(target: &str) -> Result<(), String> {
     }
 }
 
+/// Whether cargo has the subcommand `name`; the reason where it has not.
+pub(crate) fn need_subcommand(name: &str) -> Result<(), String> {
+    let missing = |_| format!("cargo-{name} is missing: cargo install --locked cargo-{name}");
+    output("cargo", &[name, "--version"]).map(|_| ()).map_err(missing)
+}
+
 /// The triple this machine compiles for by default.
 pub(crate) fn host() -> Result<String, String> {
     let version = output("rustc", &["-vV"])?;
@@ -88,6 +94,16 @@ mod tests {
         assert_eq!(nightly.as_deref(), Some("nightly-x86_64-unknown-linux-gnu"));
         let oldest = pick(LIST, "1.85");
         assert_eq!(oldest.as_deref(), Some("1.85.0-x86_64-unknown-linux-gnu"));
+    }
+
+    #[test]
+    fn a_subcommand_is_there_or_the_reason_says_how_to_get_it() {
+        assert_eq!(need_subcommand("fmt"), Ok(()));
+        let reason = need_subcommand("no-such-thing").expect_err("there is none");
+        assert_eq!(
+            reason,
+            "cargo-no-such-thing is missing: cargo install --locked cargo-no-such-thing"
+        );
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub mod stream;
 mod time;
 mod util;
 
-#[doc = include_str!("../../../docs/technical.md")]
+#[doc = include_str!("../docs/technical.md")]
 pub mod technical {}
 
 #[cfg(feature = "mock")]

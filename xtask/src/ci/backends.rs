@@ -140,13 +140,8 @@ mod tests {
             kind: kind.to_owned(),
             path: String::new(),
         };
-        let package = |name: &str, targets| Package {
-            name: name.to_owned(),
-            folder: String::new(),
-            rust_version: None,
-            targets,
-            dependencies: Vec::new(),
-        };
+        let package =
+            |name: &str, targets| Package { name: name.to_owned(), targets, ..Package::default() };
         let packages = [
             package("windlass", vec![target("suite", "test"), target("workers", "test")]),
             package("windlass-ws", vec![target("engine", "test")]),

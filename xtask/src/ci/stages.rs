@@ -290,13 +290,7 @@ mod tests {
         };
         let mut targets = vec![target(name, "lib"), target("b", "bench")];
         targets.extend(tests.iter().map(|name| target(name, "test")));
-        Package {
-            name: name.to_owned(),
-            folder: String::new(),
-            rust_version: None,
-            targets,
-            dependencies: Vec::new(),
-        }
+        Package { name: name.to_owned(), targets, ..Package::default() }
     }
 
     #[test]

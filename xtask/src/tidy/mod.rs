@@ -5,6 +5,7 @@
 
 mod architecture;
 mod manifest;
+mod publish;
 mod rules;
 mod rust;
 mod text;
@@ -81,6 +82,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         None => found.push(Violation::new(architecture::PATH, 0, "is missing")),
     }
     unsafe_code::check_roots(&rust_files, &packages, &mut found);
+    publish::check(&files, &packages, &mut found);
     Ok(found.iter().map(ToString::to_string).collect())
 }
 

@@ -159,14 +159,12 @@ mod tests {
     fn a_root_must_deny_unsafe_code() {
         let package = Package {
             name: "a".to_owned(),
-            folder: String::new(),
-            rust_version: None,
             targets: vec![Target {
                 name: "a".to_owned(),
                 kind: "lib".to_owned(),
                 path: "src/lib.rs".to_owned(),
             }],
-            dependencies: Vec::new(),
+            ..Package::default()
         };
         let check = |text: &str| {
             let file = [rust("src/lib.rs", text)];
