@@ -106,7 +106,7 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     /// # Errors
     /// [`NotFound`].
     fn delete(&mut self, key: Key) -> Result<(), NotFound>;
-    /// Registers an erased group; see [`Group::register_into`].
+    /// Registers an erased group; see [`Group::register_into`](crate::Group::register_into).
     ///
     /// # Errors
     /// See [`GroupError`]; the error returns the group.

@@ -72,8 +72,8 @@ impl<F> WithHandler<F> {
 }
 
 impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
-    /// Registers with a [`Reactor`](crate::Reactor), a [`Turn`], an [`Embedded`](crate::Embedded) reactor or a
-    /// mock. If registered through a turn, it does not fire in that turn (rule 9).
+    /// Registers with a [`Reactor`](crate::Reactor), a [`Turn`], an [`Embedded`](crate::Embedded)
+    /// reactor or a mock. If registered through a turn, it does not fire in that turn (rule 9).
     ///
     /// # Errors
     /// See [`AddReason`](crate::AddReason); the error returns the registration with its descriptor

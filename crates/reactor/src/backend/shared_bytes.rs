@@ -10,9 +10,9 @@ use super::Copied;
 
 /// Bytes for many streams, for example a message to all subscribers. Pass them to
 /// [`Stream::send_shared`](crate::stream::Stream::send_shared) or
-/// [`write_shared`](crate::stream::Stream::write_shared). Streams that cannot send them at once all keep a
-/// reference to one copy, which is made when first needed. Very short bytes are copied per stream
-/// instead.
+/// [`write_shared`](crate::stream::Stream::write_shared). Streams that cannot send them at once all
+/// keep a reference to one copy, which is made when first needed. Very short bytes are copied per
+/// stream instead.
 pub struct Shared<'b> {
     bytes: &'b [u8],
     kept: OnceCell<Arc<[u8]>>,

@@ -152,7 +152,8 @@ impl Remote {
 
     /// Queues a closure without waiting for its result. If the queue is full, it waits for room.
     ///
-    /// A panic of the closure unwinds out of [`Reactor::run_once`](crate::Reactor::run_once), as a handler's does (rule 8).
+    /// A panic of the closure unwinds out of [`Reactor::run_once`](crate::Reactor::run_once), as a
+    /// handler's does (rule 8).
     ///
     /// # Errors
     /// [`PostReason::Closed`], and [`PostReason::WouldDeadlock`] if the queue is full and the
@@ -222,8 +223,9 @@ impl Remote {
         }
     }
 
-    /// Ends the loop's current or next wait. [`Reactor::run_once`](crate::Reactor::run_once) returns, with 0 if there was no
-    /// event; [`Reactor::run`](crate::Reactor::run) continues with the next turn.
+    /// Ends the loop's current or next wait. [`Reactor::run_once`](crate::Reactor::run_once)
+    /// returns, with 0 if there was no event; [`Reactor::run`](crate::Reactor::run) continues with
+    /// the next turn.
     ///
     /// For a program with a queue of its own that it checks after each turn. It makes a system call
     /// only if the loop sleeps.

@@ -210,8 +210,8 @@ impl Reactor {
     /// freed as soon as the cell is deleted.
     ///
     /// This is a hint that is wrong once every 2^32 turns.
-    /// [`ReclaimQueue::free_early`](crate::registry::reclaim::ReclaimQueue::free_early) checks the batch
-    /// itself. False for streams on a ring, because other lists also store their addresses.
+    /// [`ReclaimQueue::free_early`](crate::registry::reclaim::ReclaimQueue::free_early) checks the
+    /// batch itself. False for streams on a ring, because other lists also store their addresses.
     pub(crate) fn is_new(&self, cell: Cell) -> bool {
         let is_streams = cell.has_flag(Flags::HIDDEN) && self.backend() == Backend::Uring;
         self.registry.mark(cell) == self.turn_mark() && !is_streams

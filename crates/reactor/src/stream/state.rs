@@ -26,7 +26,7 @@ use crate::{
 pub(super) const SCRATCH_LEN: usize = 64 << 10;
 
 /// The maximum number of emptied outputs kept for reuse, each with at most
-/// [`CHUNK`](super::output::CHUNK) bytes.
+/// [`CHUNK`](super::io::output::CHUNK) bytes.
 const SPARES_MAX: usize = 64;
 
 /// `Core::listener` of a stream that was not accepted by a listener.

@@ -250,7 +250,8 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
 
     /// Adds a timer that fires once, `delay` after the registration.
     ///
-    /// The handler takes `&mut State`, then any ordered subset of [`Tick`](crate::Tick) and [`Turn`](crate::Turn).
+    /// The handler takes `&mut State`, then any ordered subset of [`Tick`](crate::Tick) and
+    /// [`Turn`](crate::Turn).
     pub fn after<H: MemberTimerFn<S, R, Args>, Args: 'static>(
         self,
         delay: Duration,

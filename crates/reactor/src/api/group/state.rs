@@ -2,8 +2,8 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. Each member holds a counted reference to the [`SharedState`] state, so the state lives until the
-//!    last member is dropped. A running member is dropped only after its handler has returned
+//! 1. Each member holds a counted reference to the [`SharedState`] state, so the state lives until
+//!    the last member is dropped. A running member is dropped only after its handler has returned
 //!    (rule 1). Therefore the state outlives the handler, whatever the handler deletes.
 //! 2. The state is borrowed in two places only. A member's trampoline borrows it in
 //!    [`SharedState::with`] while its handler runs. `Reactor::group_mut` borrows it through the

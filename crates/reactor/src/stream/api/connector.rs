@@ -83,8 +83,8 @@ impl Connector {
     /// [`on_open`](StreamHandler::on_open) reports success. On failure only
     /// [`on_close`](StreamHandler::on_close) is called, with
     /// [`CloseReason::Connect`](crate::stream::CloseReason::Connect) or
-    /// [`ConnectTimeout`](crate::stream::CloseReason::ConnectTimeout). Both callbacks come after this call
-    /// has returned.
+    /// [`ConnectTimeout`](crate::stream::CloseReason::ConnectTimeout). Both callbacks come after
+    /// this call has returned.
     ///
     /// # Errors
     /// No socket can be created (`EMFILE`, for example), the path is too long, or the reactor has

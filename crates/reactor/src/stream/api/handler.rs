@@ -127,7 +127,8 @@ impl fmt::Display for CloseReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The buffered output would exceed [`output_max`](crate::stream::StreamOptions::output_max) bytes.
+    /// The buffered output would exceed [`output_max`](crate::stream::StreamOptions::output_max)
+    /// bytes.
     Full,
     /// The stream was finished, closed or aborted, or has failed; `on_close` reports the reason.
     /// Also returned in a child of fork(2), because the stream belongs to the parent.

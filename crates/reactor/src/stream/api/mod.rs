@@ -1,4 +1,5 @@
-//! The types that users name: streams, their handlers, settings, addresses and outgoing connections.
+//! The types that users name: streams, their handlers, settings, addresses and outgoing
+//! connections.
 
 pub(super) mod address;
 pub(super) mod connector;

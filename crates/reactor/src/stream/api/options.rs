@@ -70,10 +70,10 @@ impl StreamOptions {
     /// It does not run while reading is paused, nor after the peer's end of stream. `None`:
     /// unlimited. Default: `None`.
     ///
-    /// Timeouts of streams are never early, and up to one [`GRANULE`](crate::stream::GRANULE) late, so that
-    /// many streams need few wake-ups. They use the clock of the turn; a timeout set outside a turn
-    /// starts with the next turn. All the streams of a reactor share one timer, which
-    /// [`Stats::timers`](crate::Stats::timers) counts.
+    /// Timeouts of streams are never early, and up to one [`GRANULE`](crate::stream::GRANULE) late,
+    /// so that many streams need few wake-ups. They use the clock of the turn; a timeout set
+    /// outside a turn starts with the next turn. All the streams of a reactor share one timer,
+    /// which [`Stats::timers`](crate::Stats::timers) counts.
     pub const fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.idle_timeout = timeout;
         self
@@ -86,10 +86,10 @@ impl StreamOptions {
         self
     }
 
-    /// The total time that [`close`](crate::stream::Stream::close) may take: for the socket to accept the
-    /// output, and after the FIN for the peer's FIN. Progress of the output does not extend it, so
-    /// set a longer time if slow peers have much output to read. Input received meanwhile is
-    /// discarded.
+    /// The total time that [`close`](crate::stream::Stream::close) may take: for the socket to
+    /// accept the output, and after the FIN for the peer's FIN. Progress of the output does not
+    /// extend it, so set a longer time if slow peers have much output to read. Input received
+    /// meanwhile is discarded.
     ///
     /// Zero: no wait. Unread input then makes the kernel send a RST, which may overtake the output.
     /// Default: two seconds.

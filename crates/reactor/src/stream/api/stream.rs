@@ -129,9 +129,9 @@ impl Stream<'_> {
         self.noted(sent)
     }
 
-    /// Requests a call of the handler's [`on_notify`](crate::stream::StreamHandler::on_notify) in the next
-    /// turn, which starts without waiting. If the stream is not open yet, the call follows when it
-    /// is. A closed stream is not notified.
+    /// Requests a call of the handler's [`on_notify`](crate::stream::StreamHandler::on_notify) in
+    /// the next turn, which starts without waiting. If the stream is not open yet, the call follows
+    /// when it is. A closed stream is not notified.
     pub fn notify(&mut self) {
         self.core().flags |= Flags::CALLED;
         self.touch();
@@ -210,9 +210,9 @@ impl Stream<'_> {
     }
 
     /// Treats the output as above the high watermark, so that
-    /// [`on_drained`](crate::stream::StreamHandler::on_drained) is called when it has fallen to the low
-    /// one. Returns false if that call would not come: the output is already at the low watermark,
-    /// or the socket may still accept it.
+    /// [`on_drained`](crate::stream::StreamHandler::on_drained) is called when it has fallen to the
+    /// low one. Returns false if that call would not come: the output is already at the low
+    /// watermark, or the socket may still accept it.
     pub fn wait_for_low_mark(&mut self) -> bool {
         let core = self.core();
         let may_wait = core.flags.any(Flags::BLOCKED) && core.buffered() > core.options.low_mark;
@@ -260,8 +260,8 @@ impl Stream<'_> {
     }
 
     /// Closes the stream at once and discards buffered output. On TCP the peer gets a RST.
-    /// [`on_close`](crate::stream::StreamHandler::on_close) follows after the running handler, or in the
-    /// next turn if that is the handler of another stream.
+    /// [`on_close`](crate::stream::StreamHandler::on_close) follows after the running handler, or
+    /// in the next turn if that is the handler of another stream.
     pub fn abort(&mut self) {
         let core = self.core();
         if core.flags.any(Flags::CLOSING) && !core.flags.any(Flags::DEAD) {

@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 /// The maximum number of open streams of all the listeners that share it, on any number of threads:
-/// see [`Listener::limited`](crate::stream::Listener::limited). `Clone`, `Send` and `Sync`; a clone refers
-/// to the same limit.
+/// see [`Listener::limited`](crate::stream::Listener::limited). `Clone`, `Send` and `Sync`; a clone
+/// refers to the same limit.
 #[derive(Clone, Debug)]
 pub struct StreamLimit(Arc<Count>);
 
