@@ -110,7 +110,7 @@ fn fmt(root: &Path) -> Vec<Cmd> {
 fn deny() -> Stage {
     match toolchain::need_subcommand("deny") {
         Ok(()) => {
-            let check = "deny --offline --all-features check bans licenses sources";
+            let check = "deny --all-features check bans licenses sources";
             Stage::commands("deny", vec![Cmd::cargo(check.split(' '))])
         }
         Err(reason) => Stage::skip("deny", reason),

@@ -15,6 +15,7 @@ mod lanes;
 mod metadata;
 mod output;
 mod programs;
+mod prose;
 mod repository;
 mod source;
 mod stage;
@@ -22,6 +23,7 @@ mod tally;
 mod tidy;
 mod toolchain;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -60,6 +62,12 @@ enum Task {
         #[arg(long)]
         update_suites: bool,
     },
+    /// Count the words of a mean sentence, wide lines, and names that several types have.
+    Prose {
+        /// Another checkout to count in.
+        #[arg(long)]
+        root: Option<PathBuf>,
+    },
     /// Build the program for a release: an archive and its checksum in `target/dist`.
     Dist {
         /// Fail unless this is the tag of the workspace's version.
@@ -84,6 +92,7 @@ fn main() -> ExitCode {
         Task::Ci { only, full, update_suites } => {
             ci::run(&ci::Choice { full, only }, update_suites)
         }
+        Task::Prose { root } => prose::run(&root.unwrap_or_else(repository::root)),
         Task::Dist { tag } => dist::run(tag.as_deref()),
         Task::Asm { what, profile } => asm::run(what, &profile),
     };

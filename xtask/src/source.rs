@@ -8,6 +8,9 @@ pub(crate) struct Source {
     pub(crate) code: Vec<String>,
     /// The comments: all else is blank.
     pub(crate) comments: Vec<String>,
+    /// How many columns of each line lie in its widest string literal that no backslash can break:
+    /// a raw one, or one without white space.
+    pub(crate) unbreakable: Vec<usize>,
 }
 
 impl Source {
@@ -22,6 +25,7 @@ impl Source {
         Self {
             code: splitter.code.lines().map(str::to_owned).collect(),
             comments: splitter.comments.lines().map(str::to_owned).collect(),
+            unbreakable: splitter.unbreakable.lines().map(widest_word).collect(),
         }
     }
 
@@ -47,10 +51,15 @@ enum Kind {
     Literal,
 }
 
+/// Stands for a character of an unbreakable literal. It is one byte, as a blank is.
+const MARK: char = '#';
+
 #[derive(Default)]
 struct Splitter {
     code: String,
     comments: String,
+    /// A mark for each character of an unbreakable literal: all else is blank.
+    unbreakable: String,
 }
 
 impl Splitter {
@@ -59,6 +68,7 @@ impl Splitter {
         let pick = |wanted| if kind == wanted { character } else { blank };
         self.code.push(pick(Kind::Code));
         self.comments.push(pick(Kind::Comment));
+        self.unbreakable.push(blank);
     }
 
     fn push_all(&mut self, characters: &[char], kind: Kind) {
@@ -106,10 +116,23 @@ impl Splitter {
     fn literal(&mut self, rest: &[char], open: usize, end: usize) -> usize {
         self.push_all(&rest[..open], Kind::Code);
         let close = end.saturating_sub(1).max(open);
+        let before = self.unbreakable.len();
         self.push_all(&rest[open..close], Kind::Literal);
         self.push_all(&rest[close..end], Kind::Code);
+        let is_raw = rest[0] == 'r';
+        if is_raw || !rest[..end].iter().any(|c| c.is_whitespace()) {
+            // The opening was pushed before; it is one mark a character as well.
+            self.unbreakable.truncate(before - open);
+            self.unbreakable
+                .extend(rest[..end].iter().map(|c| if *c == '\n' { '\n' } else { MARK }));
+        }
         end
     }
+}
+
+/// The length of the longest run without a blank.
+fn widest_word(line: &str) -> usize {
+    line.split(' ').map(str::len).max().unwrap_or_default()
 }
 
 fn length_until(text: &[char], stop: char) -> usize {
@@ -234,6 +257,12 @@ mod tests {
     fn a_name_that_ends_in_r_does_not_open_a_raw_string() {
         let source = Source::new("for\"x\" + code");
         assert!(source.code[0].contains("+ code"));
+    }
+
+    #[test]
+    fn literals_that_no_backslash_can_break_are_measured() {
+        let text = "f(\"ab cd\", \"abcd\");\nlet x = r#\"a b\ncd\"#; // \"abcdefghij\"\n'x'";
+        assert_eq!(Source::new(text).unbreakable, [6, 6, 4, 3]);
     }
 
     #[test]

@@ -1,12 +1,46 @@
 //! Flow control between threads and processes, for senders that are faster than their receiver.
 //!
-//! - [`EventCounter`] is an eventfd with a maximum. A writer that would reach it waits, and both
-//!   sides can be polled.
-//! - [`Latch`] wakes a loop. Only a wake that finds the loop asleep makes a system call.
-//! - [`Mailbox`] is a bounded queue from many threads to one, with a [`Latch`] to wake the
-//!   receiver.
+//! ```text
+//!    threads of one process                     threads, or processes that map one page
 //!
-//! Nothing here needs the reactor. Each type has a descriptor that any loop can poll.
+//!    Sender   Sender   Sender                   CounterWriter   CounterWriter
+//!       |        |        |  try_push, push,          |               |  write, signal: wait
+//!       v        v        v  push_async               v               v  below the maximum
+//!    +-----------------------+                  +-------------------------------+
+//!    | Mailbox               |                  | EventCounter                  |
+//!    | items_max, bytes_max  |                  | { maximum, count }            |
+//!    +-----------------------+                  +-------------------------------+
+//!       |              | wakes                        |               |  read: waits
+//!       v drain        v                              v               v  while it is zero
+//!    receiver  <---- Latch                      CounterReader   CounterReader
+//!               (a descriptor)                        (each side is a descriptor)
+//! ```
+//!
+//! - [`Latch`] wakes a loop from any thread. Only a wake that finds the loop asleep makes a system
+//!   call.
+//! - [`Mailbox`] is a bounded queue from many threads to one. [`mailbox()`] creates it with its
+//!   first [`Sender`]. It wakes the receiver through a [`Latch`].
+//! - [`EventCounter`] is an eventfd with a maximum. A writer that would reach the maximum waits.
+//!   [`CounterReader`] and [`CounterWriter`] are its sides, which can be polled.
+//!   [`CounterParts`] sends it to another process.
+//!
+//! Each of them has a descriptor that any loop can poll. No reactor is needed.
+//!
+//! # Errors
+//!
+//! Each operation has a small error type, which converts into [`std::io::Error`]. An error returns
+//! the value that the caller has passed:
+//!
+//! | operation | error | variants |
+//! |---|---|---|
+//! | [`Sender::try_push`], [`push`](Sender::push), [`push_timeout`](Sender::push_timeout), [`push_async`](Sender::push_async) | [`PushError`] with a [`PushReason`] | `Full`, `TimedOut`, `TooLarge`, `Closed` |
+//! | [`EventCounter::new`], [`CounterBuilder::build`] | [`CounterBuildError`] | `ZeroMaximum`, `InitialTooLarge`, `Os` |
+//! | [`EventCounter::write`], [`try_write`](EventCounter::try_write), [`write_timeout`](EventCounter::write_timeout) | [`WriteError`] | `WouldBlock`, `TimedOut`, `Zero`, `TooLarge`, `Corrupt` |
+//! | [`EventCounter::read`], [`try_read`](EventCounter::try_read), [`read_timeout`](EventCounter::read_timeout) | [`ReadError`] | `WouldBlock`, `TimedOut`, `Corrupt` |
+//! | [`EventCounter::set_maximum`] | [`SetMaximumError`] | `NotAboveCount`, `Corrupt` |
+//! | [`EventCounter::into_parts`], [`from_parts`](EventCounter::from_parts) | [`PartsError`] with a [`PartsReason`] | `NotShared`, `NotSealed`, `TooSmall`, `WrongMagic`, `WrongVersion`, `Corrupt`, `NotATimerFd`, `Os` |
+//! | [`EventCounter::count`], [`maximum`](EventCounter::maximum), [`signal`](EventCounter::signal), [`is_overflowed`](EventCounter::is_overflowed) | [`Corrupt`] | |
+//! | [`Latch::new`], [`EventCounter::reader`], [`writer`](EventCounter::writer) | [`Errno`] | errors of eventfd(2) |
 
 #![deny(unsafe_code)]
 
@@ -26,8 +60,8 @@ mod sys;
 #[cfg(not(loom))]
 pub use counter::CounterParts;
 pub use counter::{
-    BuildError, Corrupt, CounterBuilder, CounterReader, CounterWriter, EventCounter, PartsError,
-    PartsReason, ReadError, SetMaximumError, WriteError,
+    Corrupt, CounterBuildError, CounterBuilder, CounterReader, CounterWriter, EventCounter,
+    PartsError, PartsReason, ReadError, SetMaximumError, WriteError,
 };
 pub use latch::Latch;
 pub use mailbox::{

@@ -10,14 +10,14 @@ use std::{
 /// Drops the payload of a panic. That may panic in turn, with another such payload. An endless
 /// chain is cut, and its last payload leaked.
 pub fn discard_panic(outcome: Result<(), Box<dyn Any + Send>>) {
-    let Err(mut load) = outcome else { return };
+    let Err(mut payload) = outcome else { return };
     for _ in 0..8 {
-        match catch_unwind(AssertUnwindSafe(|| drop(load))) {
+        match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             Ok(()) => return,
-            Err(next) => load = next,
+            Err(next) => payload = next,
         }
     }
-    core::mem::forget(load);
+    core::mem::forget(payload);
 }
 
 /// Runs pieces of user code, catches their panics and keeps the first one.
@@ -43,11 +43,11 @@ impl Panics {
 
     /// Resumes the first panic, unless the thread is already panicking.
     pub fn resume(self) {
-        if let Some(load) = self.0 {
+        if let Some(payload) = self.0 {
             if thread::panicking() {
-                discard_panic(Err(load));
+                discard_panic(Err(payload));
             } else {
-                std::panic::resume_unwind(load);
+                std::panic::resume_unwind(payload);
             }
         }
     }
@@ -59,12 +59,12 @@ mod tests {
     use std::{cell::Cell, rc::Rc};
 
     #[test]
-    fn a_panic_whose_load_panics_is_survived() {
+    fn a_panic_whose_payload_panics_is_survived() {
         let count = Rc::new(Cell::new(0));
-        struct Load;
-        impl Drop for Load {
+        struct Payload;
+        impl Drop for Payload {
             fn drop(&mut self) {
-                panic!("load");
+                panic!("payload");
             }
         }
         let mut panics = Panics::default();
@@ -72,7 +72,7 @@ mod tests {
             let count = count.clone();
             panics.catch(move || {
                 count.set(count.get() + 1);
-                std::panic::panic_any(Load)
+                std::panic::panic_any(Payload)
             });
         }
         assert_eq!(count.get(), 3);

@@ -35,7 +35,8 @@ mod tests {
 
     #[test]
     fn the_block_after_the_mark_is_taken() {
-        let readme = "```sh\ncargo run\n```\nTests:\n<!-- ci:test -->\n\n```sh\n# all\n$ cargo test\n```\n```\nno\n```\n";
+        let readme = "```sh\ncargo run\n```\nTests:\n<!-- ci:test -->\n\n\
+                      ```sh\n# all\n$ cargo test\n```\n```\nno\n```\n";
         assert_eq!(test_commands(readme), Ok(vec![vec!["cargo", "test"]]));
     }
 

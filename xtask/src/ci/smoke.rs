@@ -133,7 +133,8 @@ fn address_in(line: &str) -> Option<SocketAddr> {
 }
 
 /// The handshake that RFC 6455 section 1.3 shows.
-const REQUEST: &str = "GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+const REQUEST: &str = "GET /echo HTTP/1.1\r\nHost: localhost\r\n\
+    Upgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 const ANSWER: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
@@ -256,10 +257,14 @@ mod tests {
 
     fn report() -> Value {
         json!({
-            "meta": {"version": "0.1.0", "git": "x", "kernel": "6", "cpu": "c", "cores": 2, "date": "d", "quick": true},
+            "meta": {
+                "version": "0.1.0", "git": "x", "kernel": "6", "cpu": "c", "cores": 2,
+                "date": "d", "quick": true,
+            },
             "results": [{
-                "suite": "dispatch", "case": "one", "params": {}, "impl": "windlass", "backend": "epoll",
-                "version": "0.1.0", "metrics": {"ns_per_event": {"median": 2.0, "low": 1.0, "high": 3.0}},
+                "suite": "dispatch", "case": "one", "params": {},
+                "impl": "windlass", "backend": "epoll", "version": "0.1.0",
+                "metrics": {"ns_per_event": {"median": 2.0, "low": 1.0, "high": 3.0}},
             }],
             "skipped": [],
         })
@@ -295,7 +300,8 @@ mod tests {
     /// stop.
     fn announcer(address: SocketAddr, status: i32) -> Cmd {
         let script = format!(
-            "trap 'kill $!; exit {status}' TERM; sleep 1000 >/dev/null 2>&1 & echo at {address}; wait"
+            "trap 'kill $!; exit {status}' TERM; \
+             sleep 1000 >/dev/null 2>&1 & echo at {address}; wait"
         );
         Cmd::new("sh").args(["-c", &script])
     }

@@ -13,7 +13,8 @@ const PATH: &str = ".ci/expected-suites";
 
 const HEADER: &str = "\
 # The test programs of each stage of `cargo xtask ci`, and how many tests each has at least.
-# A program that is missing, has fewer tests, or is not listed fails the run. The exception is a part of a stage that cannot run on a machine.
+# A program that is missing, has fewer tests, or is not listed fails the run. The exception is a
+# part of a stage that cannot run on a machine.
 # After a change: `cargo xtask ci --only STAGE --update-suites`, and look at the difference.
 # stage | package | program | tests
 ";
@@ -131,7 +132,8 @@ mod tests {
 
     fn expected() -> Expected {
         Expected::parse(
-            "# x\ntest | - | a src/lib.rs | 3\n\ntest | - | b tests/b.rs | 1\nasan | - | a src/lib.rs | 2\n",
+            "# x\ntest | - | a src/lib.rs | 3\n\ntest | - | b tests/b.rs | 1\n\
+             asan | - | a src/lib.rs | 2\n",
         )
         .expect("the list is well formed")
     }

@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn a_dependency_needs_its_reason() {
-        let text = "[workspace.dependencies]\nours = { path = \"x\" }\n\n# Sockets.\na = \"1\"\nb = \"1\"\n";
+        let text = "[workspace.dependencies]\nours = { path = \"x\" }\n\n\
+                    # Sockets.\na = \"1\"\nb = \"1\"\n";
         assert_eq!(found_in("Cargo.toml", text), [6]);
     }
 
@@ -110,13 +111,15 @@ mod tests {
 
     #[test]
     fn what_is_inherited_is_explained_in_the_workspace() {
-        let text = "[dependencies]\na.workspace = true\nb = { workspace = true, optional = true }\n[lints]\nworkspace = true\n";
+        let text = "[dependencies]\na.workspace = true\n\
+                    b = { workspace = true, optional = true }\n[lints]\nworkspace = true\n";
         assert!(found_in("a/Cargo.toml", text).is_empty());
     }
 
     #[test]
     fn values_over_lines_and_tables_are_followed() {
-        let text = "[dependencies]\n# x\na = { version = \"1\", features = [\n  \"f\",\n] }\nb = \"1\"\n[dependencies.c]\nversion = \"1\"\n";
+        let text = "[dependencies]\n# x\na = { version = \"1\", features = [\n  \"f\",\n] }\n\
+                    b = \"1\"\n[dependencies.c]\nversion = \"1\"\n";
         assert_eq!(found_in("a/Cargo.toml", text), [6, 7]);
     }
 

@@ -5,11 +5,13 @@
 
 mod architecture;
 mod manifest;
+mod names;
 mod publish;
 mod rules;
 mod rust;
 mod text;
 mod unsafe_code;
+mod width;
 
 use std::fmt;
 use std::path::Path;
@@ -69,6 +71,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     for file in &files {
         text::check(file, &mut found);
         manifest::check(file, &mut found);
+        width::check(file, source(&rust_files, file), &mut found);
     }
     for file in &rust_files {
         rust::check(file, &mut found);
@@ -82,8 +85,36 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         None => found.push(Violation::new(architecture::PATH, 0, "is missing")),
     }
     unsafe_code::check_roots(&rust_files, &packages, &mut found);
+    names::check(&rust_files, &packages, &mut found);
     publish::check(&files, &packages, &mut found);
     Ok(found.iter().map(ToString::to_string).collect())
+}
+
+/// Counts for `cargo xtask prose`.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    /// Lines that are too wide and not exempt.
+    pub(crate) wide_lines: usize,
+    /// Names that several public types have.
+    pub(crate) shared_names: usize,
+}
+
+/// Counts what [`check`] would report of widths and names, listed names included.
+///
+/// # Errors
+///
+/// When cargo refuses the manifests.
+pub(crate) fn count(root: &Path, files: &[TextFile]) -> Result<Counts> {
+    let packages = metadata::workspace(root)?;
+    let rust_files: Vec<RustFile<'_>> = files.iter().filter_map(rust_file).collect();
+    let wide = files.iter().map(|file| width::wide_lines(file, source(&rust_files, file)).len());
+    let shared_names = names::count_shared(&rust_files, &packages);
+    Ok(Counts { wide_lines: wide.sum(), shared_names })
+}
+
+/// The source of a Rust file among `files`.
+fn source<'a>(files: &'a [RustFile<'_>], file: &TextFile) -> Option<&'a Source> {
+    files.iter().find(|one| one.path == file.path).map(|one| &one.source)
 }
 
 fn rust_file(file: &TextFile) -> Option<RustFile<'_>> {

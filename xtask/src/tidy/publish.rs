@@ -77,8 +77,9 @@ mod tests {
     use crate::metadata::Target;
 
     const MANIFEST: &str = "[package]\nname = \"a\"\ndescription = \"x\"\n\
-        edition.workspace = true\nlicense.workspace = true\nrust-version.workspace = true\nreadme = \"README.md\"\n\
-        documentation = \"x\"\nkeywords = []\ncategories = []\ninclude = []\n\n[dependencies]\n";
+        edition.workspace = true\nlicense.workspace = true\nrust-version.workspace = true\n\
+        readme = \"README.md\"\ndocumentation = \"x\"\nkeywords = []\ncategories = []\n\
+        include = []\n\n[dependencies]\n";
 
     fn found(manifest: &str, is_published: bool, more: &[(&str, &str)]) -> Vec<String> {
         let target = Target { kind: "lib".to_owned(), ..Target::default() };

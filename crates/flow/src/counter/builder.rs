@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{EventCounter, core::Core, error::BuildError, page::Memory, word::Word};
+use super::{EventCounter, core::Core, error::CounterBuildError, page::Memory, word::Word};
 use crate::sys::Scope;
 
 /// The settings of an [`EventCounter`].
@@ -74,12 +74,14 @@ impl CounterBuilder {
     /// Builds the counter.
     ///
     /// # Errors
-    /// `ZeroMaximum` or `InitialTooLarge`; for a shared counter also errors of the kernel.
-    pub fn build(self) -> Result<EventCounter, BuildError> {
+    /// - `ZeroMaximum` if the maximum is zero;
+    /// - `InitialTooLarge` if the initial count is not below the maximum;
+    /// - `Os` for a shared counter, the error of memfd_create(2), mmap(2) or timerfd_create(2).
+    pub fn build(self) -> Result<EventCounter, CounterBuildError> {
         let word = match Word::new(self.maximum, self.initial) {
-            _ if self.maximum == 0 => return Err(BuildError::ZeroMaximum),
+            _ if self.maximum == 0 => return Err(CounterBuildError::ZeroMaximum),
             Some(word) if !word.is_overflowed() => word,
-            _ => return Err(BuildError::InitialTooLarge),
+            _ => return Err(CounterBuildError::InitialTooLarge),
         };
         #[cfg(not(loom))]
         if self.shared {
@@ -91,16 +93,16 @@ impl CounterBuilder {
     }
 
     #[cfg(not(loom))]
-    fn build_shared(self, word: Word) -> Result<EventCounter, BuildError> {
+    fn build_shared(self, word: Word) -> Result<EventCounter, CounterBuildError> {
         use super::{PartsReason, flag::Flag, page::Mapping, sides::SideFd};
         let page = Mapping::create(word, self.semaphore).map_err(|reason| match reason {
-            PartsReason::Os(errno) => BuildError::Os(errno),
+            PartsReason::Os(errno) => CounterBuildError::Os(errno),
             // A new memfd can fail its checks only if the system is at fault.
-            _ => BuildError::Os(crate::Errno::INVAL),
+            _ => CounterBuildError::Os(crate::Errno::INVAL),
         })?;
         let core = Core::new(Memory::Shared(page), Scope::System, self.semaphore, self.nonblocking);
         for side in [&core.reader, &core.writer] {
-            let filled = side.set(SideFd::Flag(Flag::new().map_err(BuildError::Os)?));
+            let filled = side.set(SideFd::Flag(Flag::new().map_err(CounterBuildError::Os)?));
             debug_assert!(filled.is_ok(), "it is new");
         }
         Ok(EventCounter { core: Arc::new(core) })

@@ -12,7 +12,7 @@ use std::{
 use super::{
     error::{Corrupt, ReadError, SetMaximumError, WriteError},
     page::Memory,
-    sides::{READER, STARVED, Side, SideFd, WRITER},
+    sides::{READER, REJECTED, Side, SideFd, WRITER},
     wait::Deadline,
     word::Word,
 };
@@ -108,7 +108,7 @@ impl Core {
     pub(super) fn try_write(&self, n: u32) -> Result<(), WriteError> {
         match self.attempt_write(n)? {
             Some(()) => Ok(()),
-            None => self.refused_write(n),
+            None => self.rejected_write(n),
         }
     }
 
@@ -213,8 +213,8 @@ impl Core {
     }
 
     fn tell_writers(&self, exposed: u32, step: Step) {
-        if exposed & STARVED != 0 {
-            self.feed_writers();
+        if exposed & REJECTED != 0 {
+            self.notify_rejected();
         } else if self.is_shared() || (!step.from.is_writable() && step.to.is_writable()) {
             self.follow(Side::Writer, true);
         }
@@ -222,8 +222,8 @@ impl Core {
 
     /// There is no room, and the caller will poll: rules 9 and 10.
     #[cold]
-    fn refused_write(&self, n: u32) -> Result<(), WriteError> {
-        if self.starve() && self.attempt_write(n)?.is_some() {
+    fn rejected_write(&self, n: u32) -> Result<(), WriteError> {
+        if self.mark_rejected() && self.attempt_write(n)?.is_some() {
             return Ok(());
         }
         self.resync(Side::Writer);

@@ -31,7 +31,7 @@ const CALLS: usize = 7;
 
 const MAXIMUM: u32 = 3;
 
-fn counter(count: u32, semaphore: bool, starved: bool) -> EventCounter {
+fn counter(count: u32, semaphore: bool, rejected: bool) -> EventCounter {
     let counter = EventCounter::builder()
         .maximum(MAXIMUM)
         .initial(count)
@@ -41,8 +41,8 @@ fn counter(count: u32, semaphore: bool, starved: bool) -> EventCounter {
         .unwrap();
     counter.reader().unwrap();
     counter.writer().unwrap();
-    if starved {
-        counter.core.starve();
+    if rejected {
+        counter.core.mark_rejected();
     }
     counter
 }
@@ -103,16 +103,16 @@ fn histories() -> Vec<Vec<Act>> {
 fn one_that_is_late_never_hides_what_a_dead_one_left() {
     let mut cases = 0_u32;
     for semaphore in [false, true] {
-        for (count, starved) in [(0, false), (1, false), (2, false), (2, true)] {
+        for (count, rejected) in [(0, false), (1, false), (2, false), (2, true)] {
             for late in [Act::Write, Act::Read, Act::Come] {
                 for before in histories() {
                     for last in [Act::Write, Act::Read] {
                         for (at, dies) in
                             (0..CALLS).flat_map(|at| (0..CALLS).map(move |dies| (at, dies)))
                         {
-                            let counter = counter(count, semaphore, starved);
+                            let counter = counter(count, semaphore, rejected);
                             let case =
-                                (semaphore, count, starved, (late, at), &before, (last, dies));
+                                (semaphore, count, rejected, (late, at), &before, (last, dies));
                             assert!(
                                 survives(&counter, (late, at), &before, (last, dies)),
                                 "both sleep: {case:?}"

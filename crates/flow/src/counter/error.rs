@@ -8,13 +8,36 @@ use crate::Errno;
 
 /// The shared page contains an invalid state, or changes without end, because another process has
 /// written to it. A counter between threads is never corrupt.
+///
+/// ```
+/// use std::os::unix::fs::FileExt as _;
+/// use windlass_flow::{Corrupt, EventCounter, ReadError};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let counter = EventCounter::builder().maximum(10).shared(true).build()?;
+/// let page = std::fs::File::from(counter.clone().into_parts()?.page);
+/// // Another process can write to the page: here a maximum of zero.
+/// page.write_all_at(&[0; 4096], 0)?;
+/// assert_eq!(counter.count(), Err(Corrupt));
+/// assert_eq!(counter.try_read(), Err(ReadError::Corrupt));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
 /// Why a counter could not be built.
+///
+/// ```
+/// use windlass_flow::{CounterBuildError, EventCounter};
+///
+/// assert_eq!(EventCounter::new(0).unwrap_err(), CounterBuildError::ZeroMaximum);
+/// let full = EventCounter::builder().maximum(5).initial(5).build();
+/// assert_eq!(full.unwrap_err(), CounterBuildError::InitialTooLarge);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum BuildError {
+pub enum CounterBuildError {
     /// The maximum is zero.
     ZeroMaximum,
     /// The initial count is not below the maximum.
@@ -25,6 +48,23 @@ pub enum BuildError {
 }
 
 /// Why a write failed.
+///
+/// ```
+/// use std::{io, time::Duration};
+/// use windlass_flow::{EventCounter, WriteError};
+///
+/// # fn main() -> io::Result<()> {
+/// let counter = EventCounter::new(3)?;
+/// counter.write(2)?;
+/// assert_eq!(counter.try_write(1), Err(WriteError::WouldBlock));
+/// assert_eq!(counter.write_timeout(1, Duration::ZERO), Err(WriteError::TimedOut));
+/// assert_eq!(counter.write(0), Err(WriteError::Zero));
+/// assert_eq!(counter.write(3), Err(WriteError::TooLarge));
+/// let error = io::Error::from(WriteError::WouldBlock);
+/// assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -42,6 +82,18 @@ pub enum WriteError {
 }
 
 /// Why a read failed.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass_flow::{EventCounter, ReadError};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let counter = EventCounter::new(3)?;
+/// assert_eq!(counter.try_read(), Err(ReadError::WouldBlock));
+/// assert_eq!(counter.read_timeout(Duration::ZERO), Err(ReadError::TimedOut));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -54,6 +106,18 @@ pub enum ReadError {
 }
 
 /// Why the maximum was not changed.
+///
+/// ```
+/// use windlass_flow::{EventCounter, SetMaximumError};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let counter = EventCounter::new(10)?;
+/// counter.write(4)?;
+/// assert_eq!(counter.set_maximum(4), Err(SetMaximumError::NotAboveCount));
+/// assert_eq!(counter.set_maximum(5), Ok(()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetMaximumError {
@@ -63,7 +127,19 @@ pub enum SetMaximumError {
     Corrupt,
 }
 
-/// Why a counter could not be split into parts or built from parts.
+/// Why a counter could not be split into parts or built from parts. See [`PartsError`].
+///
+/// ```
+/// use windlass_flow::{EventCounter, PartsReason};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut parts = EventCounter::builder().shared(true).build()?.into_parts()?;
+/// parts.reader = std::fs::File::open("/dev/null")?.into();
+/// let error = EventCounter::from_parts(parts).unwrap_err();
+/// assert_eq!(error.reason, PartsReason::NotATimerFd);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PartsReason {
@@ -86,7 +162,21 @@ pub enum PartsReason {
     Os(Errno),
 }
 
-/// A failed conversion between a counter and its parts.
+/// A failed conversion between a counter and its parts. It returns the counter or the parts.
+///
+/// ```
+/// use windlass_flow::{EventCounter, PartsReason};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let counter = EventCounter::new(10)?;
+/// counter.write(3)?;
+/// let error = counter.into_parts().unwrap_err();
+/// assert_eq!(error.reason, PartsReason::NotShared);
+/// let counter = error.given;
+/// assert_eq!(counter.read()?, 3);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct PartsError<T> {
     /// The reason.
@@ -147,15 +237,15 @@ const CORRUPT: &str = "the counter's shared page is corrupt";
 error_traits!(Corrupt, |_e| CORRUPT, io::ErrorKind::InvalidData);
 
 error_traits!(
-    BuildError,
+    CounterBuildError,
     |e| match e {
         Self::ZeroMaximum => "the counter's maximum is zero",
         Self::InitialTooLarge => "the counter's initial count is not below its maximum",
-        Self::Os(_) => "the kernel refused the counter's page or descriptors",
+        Self::Os(_) => "the kernel cannot create the counter's page or descriptors",
     },
     io::ErrorKind::InvalidInput,
     match e {
-        BuildError::Os(errno) => Some(*errno),
+        CounterBuildError::Os(errno) => Some(*errno),
         _ => None,
     }
 );
@@ -213,7 +303,7 @@ error_traits!(
         Self::WrongVersion => "the page is of another version",
         Self::Corrupt => CORRUPT,
         Self::NotATimerFd => "a side's descriptor is not a timerfd",
-        Self::Os(_) => "the kernel refused the counter's parts",
+        Self::Os(_) => "the kernel rejected the counter's parts",
     },
     match e {
         PartsReason::NotShared => io::ErrorKind::InvalidInput,
@@ -248,8 +338,8 @@ mod tests {
         use io::ErrorKind::{InvalidData, InvalidInput, TimedOut, WouldBlock};
         let told: [(io::Error, io::ErrorKind); 21] = [
             (Corrupt.into(), InvalidData),
-            (BuildError::ZeroMaximum.into(), InvalidInput),
-            (BuildError::InitialTooLarge.into(), InvalidInput),
+            (CounterBuildError::ZeroMaximum.into(), InvalidInput),
+            (CounterBuildError::InitialTooLarge.into(), InvalidInput),
             (WriteError::WouldBlock.into(), WouldBlock),
             (WriteError::TimedOut.into(), TimedOut),
             (WriteError::Zero.into(), InvalidInput),
@@ -278,7 +368,7 @@ mod tests {
     #[test]
     fn the_kernels_number_survives() {
         let number = Some(Errno::MFILE.raw_os_error());
-        assert_eq!(io::Error::from(BuildError::Os(Errno::MFILE)).raw_os_error(), number);
+        assert_eq!(io::Error::from(CounterBuildError::Os(Errno::MFILE)).raw_os_error(), number);
         assert_eq!(
             io::Error::from(PartsError { reason: Errno::MFILE.into(), given: () }).raw_os_error(),
             number

@@ -13,6 +13,25 @@ use super::{Corrupt, EventCounter, ReadError, WriteError};
 ///
 /// Use the descriptor only for polling. Reading or writing it makes it wrong until the counter's
 /// next step.
+///
+/// ```
+/// use rustix::event::{PollFd, PollFlags, Timespec, poll};
+/// use windlass_flow::EventCounter;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let counter = EventCounter::new(10)?;
+/// let reader = counter.reader()?;
+/// let is_readable = || {
+///     poll(&mut [PollFd::new(&reader, PollFlags::IN)], Some(&Timespec::default())) == Ok(1)
+/// };
+/// assert!(!is_readable());
+/// counter.write(4)?;
+/// assert!(is_readable());
+/// assert_eq!(reader.try_read()?, 4);
+/// assert!(!is_readable());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct CounterReader {
     counter: EventCounter,
@@ -27,6 +46,25 @@ pub struct CounterReader {
 /// **For a counter between processes it is readable instead**, and never writable. Writability
 /// would need a write to a descriptor that all processes share, and a hostile peer could make that
 /// write wait. A handler that may get either kind checks [`EventCounter::is_shared`].
+///
+/// ```
+/// use rustix::event::{PollFd, PollFlags, Timespec, poll};
+/// use windlass_flow::EventCounter;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let counter = EventCounter::new(3)?;
+/// let writer = counter.writer()?;
+/// let is_writable = || {
+///     poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&Timespec::default())) == Ok(1)
+/// };
+/// assert!(is_writable());
+/// writer.try_write(2)?;
+/// assert!(!is_writable());
+/// counter.read()?;
+/// assert!(is_writable());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct CounterWriter {
     counter: EventCounter,
@@ -43,26 +81,26 @@ impl CounterReader {
         &self.counter
     }
 
-    /// [`EventCounter::read`].
+    /// Calls [`EventCounter::read`].
     ///
     /// # Errors
-    /// The same errors.
+    /// Those of [`EventCounter::read`].
     pub fn read(&self) -> Result<u32, ReadError> {
         self.counter.read()
     }
 
-    /// [`EventCounter::try_read`].
+    /// Calls [`EventCounter::try_read`].
     ///
     /// # Errors
-    /// The same errors.
+    /// Those of [`EventCounter::try_read`].
     pub fn try_read(&self) -> Result<u32, ReadError> {
         self.counter.try_read()
     }
 
-    /// [`EventCounter::read_timeout`].
+    /// Calls [`EventCounter::read_timeout`].
     ///
     /// # Errors
-    /// The same errors.
+    /// Those of [`EventCounter::read_timeout`].
     pub fn read_timeout(&self, timeout: Duration) -> Result<u32, ReadError> {
         self.counter.read_timeout(timeout)
     }
@@ -79,34 +117,34 @@ impl CounterWriter {
         &self.counter
     }
 
-    /// [`EventCounter::write`].
+    /// Calls [`EventCounter::write`].
     ///
     /// # Errors
-    /// The same errors.
+    /// Those of [`EventCounter::write`].
     pub fn write(&self, n: u32) -> Result<(), WriteError> {
         self.counter.write(n)
     }
 
-    /// [`EventCounter::try_write`].
+    /// Calls [`EventCounter::try_write`].
     ///
     /// # Errors
-    /// The same errors.
+    /// Those of [`EventCounter::try_write`].
     pub fn try_write(&self, n: u32) -> Result<(), WriteError> {
         self.counter.try_write(n)
     }
 
-    /// [`EventCounter::write_timeout`].
+    /// Calls [`EventCounter::write_timeout`].
     ///
     /// # Errors
-    /// The same errors.
+    /// Those of [`EventCounter::write_timeout`].
     pub fn write_timeout(&self, n: u32, timeout: Duration) -> Result<(), WriteError> {
         self.counter.write_timeout(n, timeout)
     }
 
-    /// [`EventCounter::signal`].
+    /// Calls [`EventCounter::signal`].
     ///
     /// # Errors
-    /// The same errors.
+    /// Those of [`EventCounter::signal`].
     pub fn signal(&self) -> Result<bool, Corrupt> {
         self.counter.signal()
     }

@@ -43,9 +43,9 @@
 //!    and it can wait a moment too long, but never forever.
 //! 9. **A rejected writer gets an edge.** A writer that polls edge-triggered can miss one. A "not
 //!    writable" that was never shown causes no edge. A freed unit that does not cross the level
-//!    causes none either, although it may be the missing one. So a rejected writer sets `STARVED`,
+//!    causes none either, although it may be the missing one. So a rejected writer sets `REJECTED`,
 //!    looks, and tries once more. A thread that removes units and finds the bit clears it and
-//!    nudges. To nudge is to add one to the descriptor, so that the read that shows "writable" is
+//!    triggers an edge: it adds one to the descriptor, so that the read that shows "writable" is
 //!    an edge. (Setting a flag is always an edge.) It never shows "not writable" for this, because
 //!    its death would leave that state behind. Readers need none of this: showing "readable" is
 //!    always an edge, and a rejected reader saw zero.
@@ -97,7 +97,9 @@ use std::{
 pub use self::parts::CounterParts;
 pub use self::{
     builder::CounterBuilder,
-    error::{BuildError, Corrupt, PartsError, PartsReason, ReadError, SetMaximumError, WriteError},
+    error::{
+        Corrupt, CounterBuildError, PartsError, PartsReason, ReadError, SetMaximumError, WriteError,
+    },
     handles::{CounterReader, CounterWriter},
 };
 use self::{core::Core, sides::Side};
@@ -135,7 +137,7 @@ use crate::Errno;
 /// # fn main() -> std::io::Result<()> {
 /// let counter = EventCounter::new(10)?;
 /// std::thread::scope(|scope| {
-///     // Waits whenever nine are there that nobody has read.
+///     // Waits whenever the count is nine.
 ///     scope.spawn(|| (0..100).try_for_each(|_| counter.write(1)));
 ///     let mut items = 0;
 ///     while items < 100 {
@@ -157,8 +159,8 @@ impl EventCounter {
     /// Creates an empty counter between threads. Reads take the whole count, and calls wait.
     ///
     /// # Errors
-    /// If the maximum is zero.
-    pub fn new(maximum: u32) -> Result<Self, BuildError> {
+    /// `ZeroMaximum` if the maximum is zero.
+    pub fn new(maximum: u32) -> Result<Self, CounterBuildError> {
         Self::builder().maximum(maximum).build()
     }
 
@@ -173,9 +175,11 @@ impl EventCounter {
     /// one of few units can overtake one of many.
     ///
     /// # Errors
-    /// `Zero`. `TooLarge` if `n` is not below the maximum, also after
-    /// [`set_maximum`](Self::set_maximum) during the wait. `Corrupt`. `WouldBlock` if the counter
-    /// is non-blocking.
+    /// - `Zero` if `n` is zero;
+    /// - `TooLarge` if `n` is not below the maximum, also after [`set_maximum`](Self::set_maximum)
+    ///   during the wait;
+    /// - `WouldBlock` if there is no room and the counter is non-blocking;
+    /// - `Corrupt` if the page is corrupt.
     #[inline]
     pub fn write(&self, n: u32) -> Result<(), WriteError> {
         self.core.write(n)
@@ -187,7 +191,8 @@ impl EventCounter {
     /// A timeout of zero does not wait. A timeout beyond the clock's range means no timeout.
     ///
     /// # Errors
-    /// The errors of [`write`](Self::write), with `TimedOut` in place of `WouldBlock`.
+    /// - `TimedOut` if there is still no room at the timeout;
+    /// - `Zero`, `TooLarge` and `Corrupt` as for [`write`](Self::write).
     pub fn write_timeout(&self, n: u32, timeout: Duration) -> Result<(), WriteError> {
         self.core.write_timeout(n, timeout)
     }
@@ -199,7 +204,8 @@ impl EventCounter {
     /// edge-triggered one gets an edge whenever there is more room.
     ///
     /// # Errors
-    /// The errors of [`write`](Self::write).
+    /// - `WouldBlock` if there is no room;
+    /// - `Zero`, `TooLarge` and `Corrupt` as for [`write`](Self::write).
     #[inline]
     pub fn try_write(&self, n: u32) -> Result<(), WriteError> {
         self.core.try_write(n)
@@ -209,7 +215,8 @@ impl EventCounter {
     /// counter is non-blocking.
     ///
     /// # Errors
-    /// `Corrupt`. `WouldBlock` if the counter is non-blocking.
+    /// - `WouldBlock` if the count is zero and the counter is non-blocking;
+    /// - `Corrupt` if the page is corrupt.
     #[inline]
     pub fn read(&self) -> Result<u32, ReadError> {
         self.core.read()
@@ -221,7 +228,8 @@ impl EventCounter {
     /// A timeout of zero does not wait. A timeout beyond the clock's range means no timeout.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read), with `TimedOut` in place of `WouldBlock`.
+    /// - `TimedOut` if the count is still zero at the timeout;
+    /// - `Corrupt` if the page is corrupt.
     pub fn read_timeout(&self, timeout: Duration) -> Result<u32, ReadError> {
         self.core.read_timeout(timeout)
     }
@@ -232,7 +240,8 @@ impl EventCounter {
     /// `WouldBlock`.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read).
+    /// - `WouldBlock` if the count is zero;
+    /// - `Corrupt` if the page is corrupt.
     #[inline]
     pub fn try_read(&self) -> Result<u32, ReadError> {
         self.core.try_read()
@@ -242,7 +251,7 @@ impl EventCounter {
     /// already at the maximum, and adds nothing then.
     ///
     /// # Errors
-    /// If the page is corrupt.
+    /// [`Corrupt`] if the page is corrupt.
     #[doc(alias = "eventfd_signal")]
     #[inline]
     pub fn signal(&self) -> Result<bool, Corrupt> {
@@ -256,7 +265,7 @@ impl EventCounter {
     /// after a wake-up.
     ///
     /// # Errors
-    /// If the page is corrupt.
+    /// [`Corrupt`] if the page is corrupt.
     #[doc(alias = "EPOLLERR")]
     pub fn is_overflowed(&self) -> Result<bool, Corrupt> {
         self.core.word().map(|word| word.is_overflowed())
@@ -266,7 +275,8 @@ impl EventCounter {
     /// that can no longer fit fail.
     ///
     /// # Errors
-    /// `NotAboveCount` if the maximum is not above the count. `Corrupt`.
+    /// - `NotAboveCount` if the maximum is not above the count;
+    /// - `Corrupt` if the page is corrupt.
     #[doc(alias = "EFD_IOC_SET_MAXIMUM")]
     pub fn set_maximum(&self, maximum: u32) -> Result<(), SetMaximumError> {
         self.core.set_maximum(maximum)
@@ -275,7 +285,7 @@ impl EventCounter {
     /// The maximum.
     ///
     /// # Errors
-    /// If the page is corrupt.
+    /// [`Corrupt`] if the page is corrupt.
     #[doc(alias = "EFD_IOC_GET_MAXIMUM")]
     pub fn maximum(&self) -> Result<u32, Corrupt> {
         self.core.word().map(|word| word.maximum())
@@ -284,7 +294,7 @@ impl EventCounter {
     /// The current count.
     ///
     /// # Errors
-    /// If the page is corrupt.
+    /// [`Corrupt`] if the page is corrupt.
     pub fn count(&self) -> Result<u32, Corrupt> {
         self.core.word().map(|word| word.count())
     }

@@ -17,6 +17,20 @@ use crate::{Errno, sys::Scope};
 
 /// The descriptors of a shared counter. Another process can receive them over a Unix socket
 /// (`SCM_RIGHTS`) or inherit them.
+///
+/// ```
+/// use windlass_flow::EventCounter;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let counter = EventCounter::builder().maximum(10).shared(true).build()?;
+/// let parts = counter.clone().into_parts()?;
+/// // Another process does this with the descriptors that it has received:
+/// let peer = EventCounter::from_parts(parts)?;
+/// peer.write(3)?;
+/// assert_eq!(counter.read()?, 3);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct CounterParts {
     /// The page with the state: a memfd that is sealed against shrinking.
@@ -34,8 +48,9 @@ impl EventCounter {
     /// If another clone exists, the descriptors are duplicated.
     ///
     /// # Errors
-    /// `NotShared`, or the kernel's error if no more descriptors are available. The error returns
-    /// the counter.
+    /// The error returns the counter. Its reason is:
+    /// - `NotShared` if the counter was not built as [shared](super::CounterBuilder::shared);
+    /// - `Os`, the error of fcntl(2), if the descriptors cannot be duplicated.
     pub fn into_parts(self) -> Result<CounterParts, PartsError<Self>> {
         let core = match Arc::try_unwrap(self.core) {
             Ok(core) => core,
@@ -79,21 +94,26 @@ impl EventCounter {
     /// they are faster with `ioctl`.
     ///
     /// # Errors
-    /// See [`PartsReason`]. The error returns the parts.
+    /// The error returns the parts. Its reason is:
+    /// - `NotATimerFd` if one of the sides is not a timerfd;
+    /// - `NotSealed` if the page is not a memfd, or is not sealed against shrinking;
+    /// - `TooSmall`, `WrongMagic`, `WrongVersion` or `Corrupt` if the page is not that of a
+    ///   counter, or not of this version;
+    /// - `Os`, the error of fcntl(2), fstat(2) or mmap(2).
     pub fn from_parts(parts: CounterParts) -> Result<Self, PartsError<CounterParts>> {
         let CounterParts { page, reader, writer } = parts;
-        let refused = |errno: Errno, page, reader, writer| {
+        let rejected = |errno: Errno, page, reader, writer| {
             let reason =
                 if errno == Errno::INVAL { PartsReason::NotATimerFd } else { errno.into() };
             Err(PartsError { reason, given: CounterParts { page, reader, writer } })
         };
         let reader = match Flag::from_fd(reader) {
             Ok(reader) => reader,
-            Err((errno, reader)) => return refused(errno, page, reader, writer),
+            Err((errno, reader)) => return rejected(errno, page, reader, writer),
         };
         let writer = match Flag::from_fd(writer) {
             Ok(writer) => writer,
-            Err((errno, writer)) => return refused(errno, page, reader.into(), writer),
+            Err((errno, writer)) => return rejected(errno, page, reader.into(), writer),
         };
         match Mapping::open(page) {
             Ok((mapping, semaphore)) => {

@@ -15,14 +15,14 @@ pub(super) const READER: u32 = 1;
 /// The writer's side is exposed and may be polled.
 pub(super) const WRITER: u32 = 2;
 /// A writer was rejected and may wait for an edge of its side (rule 9).
-pub(super) const STARVED: u32 = 4;
+pub(super) const REJECTED: u32 = 4;
 
 /// Makes an empty eventfd unwritable for poll(2): the kernel's maximum.
 const FULL: u64 = u64::MAX - 1;
 
 /// Makes the next read of an eventfd an edge for writable pollers. The eventfd stays writable until
 /// then.
-const NUDGE: u64 = 1;
+const EDGE: u64 = 1;
 
 /// After this many rounds, a shared side is left at "ready" (rule 12). A round shows one side, or
 /// moves from one side to the other.
@@ -41,9 +41,9 @@ pub(super) enum SideFd {
 impl SideFd {
     /// Makes the next call an edge, or causes an edge itself. Meanwhile the descriptor shows only
     /// "ready".
-    fn nudge(&self) {
+    fn trigger_edge(&self) {
         match self {
-            Self::Event(fd) => _ = fd.write(NUDGE),
+            Self::Event(fd) => _ = fd.write(EDGE),
             #[cfg(not(loom))]
             Self::Flag(flag) => flag.set(),
         }
@@ -102,8 +102,8 @@ impl Side {
         match (self, ready) {
             (Self::Reader, true) => _ = fd.write(1),
             (Self::Reader, false) | (Self::Writer, true) => _ = fd.read(),
-            // The write fails if the descriptor already shows "not writable", or holds a nudge
-            // (rule 9).
+            // The write fails if the descriptor already shows "not writable", or holds the one that
+            // `trigger_edge` has added (rule 9).
             (Self::Writer, false) => {
                 if !fd.write(FULL) && fd.is_writable() {
                     fd.read();
@@ -212,13 +212,13 @@ impl Core {
     }
 
     /// Rule 9, the writer's part. True if its side may be polled, so that it must try once more.
-    pub(super) fn starve(&self) -> bool {
+    pub(super) fn mark_rejected(&self) -> bool {
         let exposed = self.page.live.exposed.load(Ordering::Acquire);
         if exposed & WRITER == 0 {
             return false;
         }
-        if exposed & STARVED == 0 {
-            self.page.live.exposed.fetch_or(STARVED, Ordering::AcqRel);
+        if exposed & REJECTED == 0 {
+            self.page.live.exposed.fetch_or(REJECTED, Ordering::AcqRel);
         }
         self.page.look_again();
         true
@@ -227,13 +227,13 @@ impl Core {
     /// Rule 9: gives the writer's side an edge, unless another thread is about to, and reconciles
     /// it.
     #[cold]
-    pub(super) fn feed_writers(&self) {
-        let exposed = self.page.live.exposed.fetch_and(!STARVED, Ordering::AcqRel);
+    pub(super) fn notify_rejected(&self) {
+        let exposed = self.page.live.exposed.fetch_and(!REJECTED, Ordering::AcqRel);
         let Some(fd) = self.fd(Side::Writer) else {
             return;
         };
-        if exposed & STARVED != 0 {
-            fd.nudge();
+        if exposed & REJECTED != 0 {
+            fd.trigger_edge();
         }
         self.settle(Side::Writer);
     }

@@ -59,7 +59,7 @@ fn a_polled_side_costs_a_call_when_its_level_changes() {
     assert_eq!(calls_of(|| counter.write(1)), 1);
     assert_eq!(calls_of(|| counter.write(1)), 0);
     assert_eq!(calls_of(|| counter.write(1)), 1);
-    assert_eq!(calls_of(|| counter.try_write(1)), 0, "a refusal is no step");
+    assert_eq!(calls_of(|| counter.try_write(1)), 0, "a rejection is no step");
 }
 
 #[test]
@@ -135,9 +135,9 @@ fn a_signal_at_the_maximum_tells_what_a_dead_one_did_not() {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
-fn a_writer_that_is_refused_tells_what_a_dead_writer_did_not() {
+fn a_writer_that_is_rejected_tells_what_a_dead_writer_did_not() {
     for times_out in [false, true] {
-        let refused = |counter: &EventCounter| match times_out {
+        let rejected = |counter: &EventCounter| match times_out {
             false => counter.try_write(1),
             true => counter.write_timeout(1, Duration::ZERO),
         };
@@ -146,16 +146,16 @@ fn a_writer_that_is_refused_tells_what_a_dead_writer_did_not() {
         // The dead process's own side still shows "ready", so a writer wakes up. It finds no room,
         // and its call notifies the reader.
         assert_eq!(levels(&counter), (false, true));
-        assert!(refused(&counter).is_err());
+        assert!(rejected(&counter).is_err());
         assert_eq!(levels(&counter), (true, false));
     }
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
-fn a_reader_that_is_refused_tells_what_a_dead_reader_did_not() {
+fn a_reader_that_is_rejected_tells_what_a_dead_reader_did_not() {
     for times_out in [false, true] {
-        let refused = |counter: &EventCounter| match times_out {
+        let rejected = |counter: &EventCounter| match times_out {
             false => counter.try_read(),
             true => counter.read_timeout(Duration::ZERO),
         };
@@ -163,7 +163,7 @@ fn a_reader_that_is_refused_tells_what_a_dead_reader_did_not() {
         counter.write(3).unwrap();
         die_reading(&counter);
         assert_eq!(levels(&counter), (true, false));
-        assert!(refused(&counter).is_err());
+        assert!(rejected(&counter).is_err());
         assert_eq!(levels(&counter), (false, true));
     }
 }
@@ -200,13 +200,13 @@ fn a_process_that_dies_while_it_tells_leaves_its_own_side_ready() {
     assert_eq!(
         order(&|| assert_eq!(counter.read(), Ok(1))),
         "wwrw",
-        "an edge for the one that was refused"
+        "an edge for the one that was rejected"
     );
     counter.write(1).unwrap();
     assert_eq!(
         order(&|| assert_eq!(counter.read(), Ok(1))),
         "wwrw",
-        "nobody was refused since; it is asked, and set"
+        "nobody was rejected since; it is asked, and set"
     );
     assert_eq!(order(&|| assert!(counter.try_read().is_err())), "wrw");
 }

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_survives_packing_and_impossible_ones_are_refused() {
+    fn a_word_survives_packing_and_impossible_ones_are_rejected() {
         for (maximum, count) in [(1, 0), (1, 1), (10, 9), (MAX, 0), (MAX, MAX)] {
             let packed = word(maximum, count).pack();
             assert_eq!(packed, (u64::from(maximum) << 32) + u64::from(count));

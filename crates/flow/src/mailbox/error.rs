@@ -4,6 +4,26 @@ use core::fmt;
 use std::io;
 
 /// Why an item was rejected.
+///
+/// ```
+/// use std::{io, sync::Arc, time::Duration};
+/// use windlass_flow::{Bounds, Latch, PushReason, weighed_mailbox};
+///
+/// # fn main() -> io::Result<()> {
+/// let latch = Arc::new(Latch::new()?);
+/// let bounds = Bounds::items(9).bytes(8);
+/// let (sender, inbox) = weighed_mailbox(bounds, latch, |text: &&str| text.len());
+/// let reason = |outcome: Result<(), windlass_flow::PushError<&str>>| outcome.unwrap_err().reason;
+/// assert_eq!(reason(sender.push("far too long")), PushReason::TooLarge);
+/// sender.push("12345")?;
+/// assert_eq!(reason(sender.try_push("12345")), PushReason::Full);
+/// assert_eq!(reason(sender.push_timeout("12345", Duration::ZERO)), PushReason::TimedOut);
+/// inbox.close();
+/// assert_eq!(reason(sender.push("1")), PushReason::Closed);
+/// assert_eq!(io::Error::from(PushReason::Closed).kind(), io::ErrorKind::BrokenPipe);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PushReason {
@@ -44,6 +64,20 @@ impl From<PushReason> for io::Error {
 }
 
 /// A rejected item, and the reason.
+///
+/// ```
+/// use std::sync::Arc;
+/// use windlass_flow::{Bounds, Latch, PushReason, mailbox};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (sender, inbox) = mailbox(Bounds::items(9), Arc::new(Latch::new()?));
+/// drop(inbox);
+/// let error = sender.push("a letter").unwrap_err();
+/// assert_eq!(error.reason, PushReason::Closed);
+/// assert_eq!(error.item, "a letter");
+/// # Ok(())
+/// # }
+/// ```
 pub struct PushError<T> {
     /// The reason.
     pub reason: PushReason,

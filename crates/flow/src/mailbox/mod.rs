@@ -40,6 +40,13 @@ use crate::{
 };
 
 /// The bounds of a mailbox. They include items that the receiver has taken and not finished.
+///
+/// ```
+/// use windlass_flow::Bounds;
+///
+/// let bounds = Bounds::items(1000).bytes(1 << 20);
+/// assert_eq!(bounds, Bounds { items_max: 1000, bytes_max: 1 << 20 });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The most items.
@@ -73,8 +80,8 @@ impl Bounds {
 /// let (sender, mut inbox) = mailbox(Bounds::items(2), Arc::new(Latch::new()?));
 /// sender.push("one")?;
 /// sender.push("two")?;
-/// let refused = sender.try_push("three").unwrap_err();
-/// assert_eq!((refused.reason, refused.item), (PushReason::Full, "three"));
+/// let rejected = sender.try_push("three").unwrap_err();
+/// assert_eq!((rejected.reason, rejected.item), (PushReason::Full, "three"));
 /// assert!(inbox.latch().is_woken());
 /// assert!(inbox.drain(64).eq(["one", "two"]));
 /// # Ok(())
@@ -86,6 +93,21 @@ pub fn mailbox<T>(bounds: Bounds, latch: Arc<Latch>) -> (Sender<T>, Mailbox<T>) 
 }
 
 /// Creates a mailbox that calls `weigh` once for each pushed item to get its weight.
+///
+/// ```
+/// use std::sync::Arc;
+/// use windlass_flow::{Bounds, Latch, weighed_mailbox};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let bounds = Bounds::items(100).bytes(10);
+/// let (sender, mut inbox) = weighed_mailbox(bounds, Arc::new(Latch::new()?), Vec::len);
+/// sender.push(vec![0_u8; 6])?;
+/// assert!(sender.try_push(vec![0; 6]).is_err(), "12 bytes are more than 10");
+/// inbox.drain(1).for_each(drop);
+/// assert!(sender.try_push(vec![0; 6]).is_ok());
+/// # Ok(())
+/// # }
+/// ```
 #[must_use]
 pub fn weighed_mailbox<T>(
     bounds: Bounds,
@@ -102,8 +124,13 @@ pub fn weighed_mailbox<T>(
         tasks: Vec::new(),
         next_ticket: 0,
     };
-    let shared =
-        Arc::new(Shared { inner: Mutex::new(inner), room: Condvar::new(), bounds, latch, weigh });
+    let shared = Arc::new(MailboxCore {
+        inner: Mutex::new(inner),
+        room: Condvar::new(),
+        bounds,
+        latch,
+        weigh,
+    });
     (Sender::new(&shared), Mailbox::new(shared))
 }
 
@@ -113,7 +140,7 @@ struct Weighed<T> {
     bytes: usize,
 }
 
-struct Shared<T> {
+struct MailboxCore<T> {
     inner: Mutex<Inner<T>>,
     /// Threads wait here for room.
     room: Condvar,
@@ -172,7 +199,7 @@ impl<T> Inner<T> {
     }
 }
 
-impl<T> Shared<T> {
+impl<T> MailboxCore<T> {
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
         // No code panics under the lock (protocol 5), so a poisoned lock guards consistent data.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -253,12 +280,34 @@ impl<T> Shared<T> {
 ///
 /// Items that one thread pushes come out in the order of the pushes, through any clones. Free room
 /// goes to the first sender that asks for it. Waiting senders have no priority over new ones.
+///
+/// ```
+/// use std::sync::Arc;
+/// use windlass_flow::{Bounds, Latch, mailbox};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (sender, mut inbox) = mailbox(Bounds::items(10), Arc::new(Latch::new()?));
+/// let other = sender.clone();
+/// std::thread::scope(|scope| {
+///     scope.spawn(move || (0..100).try_for_each(|n| sender.push(n)));
+///     scope.spawn(move || (100..200).try_for_each(|n| other.push(n)));
+///     let mut numbers = Vec::new();
+///     while !(inbox.is_closed() && inbox.is_empty()) {
+///         inbox.latch().wait(None);
+///         numbers.extend(inbox.drain(64));
+///     }
+///     numbers.sort_unstable();
+///     assert!(numbers.into_iter().eq(0..200));
+/// });
+/// # Ok(())
+/// # }
+/// ```
 pub struct Sender<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<MailboxCore<T>>,
 }
 
 impl<T> Sender<T> {
-    fn new(shared: &Arc<Shared<T>>) -> Self {
+    fn new(shared: &Arc<MailboxCore<T>>) -> Self {
         shared.lock().senders += 1;
         Self { shared: Arc::clone(shared) }
     }
@@ -270,9 +319,12 @@ impl<T> Sender<T> {
     /// Pushes an item if there is room at present.
     ///
     /// # Errors
-    /// [`PushReason::Full`], `TooLarge` or `Closed`. The error returns the item.
+    /// The error returns the item. Its reason is:
+    /// - `Full` if there is no room;
+    /// - `TooLarge` if the item would not fit into an empty mailbox;
+    /// - `Closed` if the mailbox was closed or dropped.
     pub fn try_push(&self, item: T) -> Result<(), PushError<T>> {
-        self.shared.offer(self.weigh(item)).map_err(refused)
+        self.shared.offer(self.weigh(item)).map_err(rejected)
     }
 
     /// Pushes an item. Waits for room if necessary.
@@ -280,27 +332,31 @@ impl<T> Sender<T> {
     /// The receiver's own thread must not wait here, because only the receiver makes room.
     ///
     /// # Errors
-    /// [`PushReason::TooLarge`] or `Closed`, also if the mailbox is closed during the wait. The
-    /// error returns the item.
+    /// The error returns the item. Its reason is:
+    /// - `TooLarge` if the item would not fit into an empty mailbox;
+    /// - `Closed` if the mailbox was closed or dropped, also during the wait.
     pub fn push(&self, item: T) -> Result<(), PushError<T>> {
-        self.shared.wait_for_room(self.weigh(item), None).map_err(refused)
+        self.shared.wait_for_room(self.weigh(item), None).map_err(rejected)
     }
 
     /// Pushes an item. Waits for room for at most `timeout`.
     ///
     /// # Errors
-    /// [`PushReason::TimedOut`], `TooLarge` or `Closed`. The error returns the item.
+    /// The error returns the item. Its reason is:
+    /// - `TimedOut` if there is still no room at the timeout;
+    /// - `TooLarge` if the item would not fit into an empty mailbox;
+    /// - `Closed` if the mailbox was closed or dropped, also during the wait.
     pub fn push_timeout(&self, item: T, timeout: Duration) -> Result<(), PushError<T>> {
         // A deadline beyond the clock's range means no deadline.
         let deadline = Instant::now().checked_add(timeout);
-        self.shared.wait_for_room(self.weigh(item), deadline).map_err(refused)
+        self.shared.wait_for_room(self.weigh(item), deadline).map_err(rejected)
     }
 
     /// Pushes an item as a future, which waits for room. It works with any executor, and does
     /// nothing before it is polled.
     ///
     /// Dropping the future drops the item, unless the mailbox has taken it. [`Push::into_item`]
-    /// returns the item instead.
+    /// returns the item instead. The future's errors are those of [`push`](Self::push).
     pub fn push_async(&self, item: T) -> Push<T> {
         Push::new(self.clone(), self.weigh(item))
     }
@@ -318,7 +374,7 @@ impl<T> Sender<T> {
     }
 }
 
-fn refused<T>((reason, weighed): (PushReason, Weighed<T>)) -> PushError<T> {
+fn rejected<T>((reason, weighed): (PushReason, Weighed<T>)) -> PushError<T> {
     PushError { reason, item: weighed.item }
 }
 

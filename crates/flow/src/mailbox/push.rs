@@ -7,11 +7,28 @@ use core::{
     task::{Context, Poll, Waker},
 };
 
-use super::{PushError, PushReason, Sender, Weighed, refused};
+use super::{PushError, PushReason, Sender, Weighed, rejected};
 use crate::panics::Panics;
 
 /// The future of [`Sender::push_async`]. It is ready when the mailbox has taken or rejected the
 /// item.
+///
+/// ```
+/// use std::{future::Future as _, pin::pin, sync::Arc, task::{Context, Poll, Waker}};
+/// use windlass_flow::{Bounds, Latch, mailbox};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (sender, mut inbox) = mailbox(Bounds::items(1), Arc::new(Latch::new()?));
+/// sender.push("one")?;
+/// let mut push = pin!(sender.push_async("two"));
+/// // An executor does this:
+/// let mut context = Context::from_waker(Waker::noop());
+/// assert!(push.as_mut().poll(&mut context).is_pending(), "there is no room");
+/// assert!(inbox.drain(1).eq(["one"]));
+/// assert!(matches!(push.as_mut().poll(&mut context), Poll::Ready(Ok(()))));
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is pushed before the future is polled"]
 pub struct Push<T> {
     sender: Sender<T>,
@@ -72,7 +89,7 @@ impl<T> Push<T> {
                 self.weighed = Some(weighed);
                 drop(waker);
                 let weighed = self.weighed.take().expect("it was put there a moment ago");
-                Poll::Ready(Err(refused((reason, weighed))))
+                Poll::Ready(Err(rejected((reason, weighed))))
             }
             Ok(()) => {
                 let wakes = inner.take_in(weighed);
@@ -107,7 +124,7 @@ impl<T> Future for Push<T> {
                 let weighed = this.weighed.take().expect("it was put there a moment ago");
                 this.offer_or_wait(weighed, waker)
             }
-            Err(refusal) => Poll::Ready(Err(refused(refusal))),
+            Err(rejection) => Poll::Ready(Err(rejected(rejection))),
         }
     }
 }

@@ -5,15 +5,34 @@ use core::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::{collections::VecDeque, sync::Arc};
 
-use super::{Sender, Shared, Weighed};
+use super::{MailboxCore, Sender, Weighed};
 use crate::{Latch, panics::Panics};
 
 /// The receiving end of a mailbox. It has one owner, who drains it when the [`Latch`] wakes the
 /// owner.
 ///
 /// Dropping it closes the mailbox and drops the items in it.
+///
+/// ```
+/// use std::sync::Arc;
+/// use windlass_flow::{Bounds, Latch, Mailbox, mailbox};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (sender, mut inbox): (_, Mailbox<&str>) =
+///     mailbox(Bounds::items(10), Arc::new(Latch::new()?));
+/// let sending = std::thread::spawn(move || ["a", "b"].map(|item| sender.push(item)));
+/// let mut received = Vec::new();
+/// while received.len() < 2 {
+///     inbox.latch().wait(None);
+///     received.extend(inbox.drain(64));
+/// }
+/// assert_eq!(received, ["a", "b"]);
+/// # drop(sending.join());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Mailbox<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<MailboxCore<T>>,
     /// Items swapped out of the senders' half. They still count towards the bounds (protocol 2).
     front: VecDeque<Weighed<T>>,
     /// Items that have left since room was last given back.
@@ -22,7 +41,7 @@ pub struct Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    pub(super) fn new(shared: Arc<Shared<T>>) -> Self {
+    pub(super) fn new(shared: Arc<MailboxCore<T>>) -> Self {
         Self { shared, front: VecDeque::new(), out_items: 0, out_bytes: 0 }
     }
 
@@ -150,6 +169,24 @@ impl<T> fmt::Debug for Mailbox<T> {
 
 /// The items of one [`Mailbox::drain`]. Items that it has not returned when it is dropped stay in
 /// the mailbox.
+///
+/// ```
+/// use std::sync::Arc;
+/// use windlass_flow::{Bounds, Latch, mailbox};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (sender, mut inbox) = mailbox(Bounds::items(2), Arc::new(Latch::new()?));
+/// sender.push(1)?;
+/// sender.push(2)?;
+/// let mut drain = inbox.drain(64);
+/// assert_eq!(drain.next(), Some(1));
+/// assert!(sender.try_push(3).is_err(), "the room comes back when the drain ends");
+/// drop(drain);
+/// assert!(sender.try_push(3).is_ok());
+/// assert!(inbox.drain(64).eq([2, 3]));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Drain<'m, T> {
     mailbox: &'m mut Mailbox<T>,

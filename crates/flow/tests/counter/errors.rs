@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use windlass_flow::{BuildError, EventCounter, ReadError, SetMaximumError, WriteError};
+use windlass_flow::{CounterBuildError, EventCounter, ReadError, SetMaximumError, WriteError};
 
 use crate::bed::{KINDS, counters};
 
@@ -10,12 +10,12 @@ use crate::bed::{KINDS, counters};
 fn a_counter_needs_a_maximum_above_its_count() {
     let build =
         |maximum, initial| EventCounter::builder().maximum(maximum).initial(initial).build().err();
-    assert_eq!(EventCounter::new(0).err(), Some(BuildError::ZeroMaximum));
-    assert_eq!(build(0, 7), Some(BuildError::ZeroMaximum));
-    assert_eq!(build(7, 7), Some(BuildError::InitialTooLarge));
-    assert_eq!(build(7, 8), Some(BuildError::InitialTooLarge));
+    assert_eq!(EventCounter::new(0).err(), Some(CounterBuildError::ZeroMaximum));
+    assert_eq!(build(0, 7), Some(CounterBuildError::ZeroMaximum));
+    assert_eq!(build(7, 7), Some(CounterBuildError::InitialTooLarge));
+    assert_eq!(build(7, 8), Some(CounterBuildError::InitialTooLarge));
     assert_eq!(build(7, 6), None);
-    assert_eq!(io::Error::from(BuildError::ZeroMaximum).kind(), io::ErrorKind::InvalidInput);
+    assert_eq!(io::Error::from(CounterBuildError::ZeroMaximum).kind(), io::ErrorKind::InvalidInput);
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn the_default_maximum_is_the_largest_there_is() {
 }
 
 #[test]
-fn writes_that_cannot_be_are_refused_at_once_and_change_nothing() {
+fn writes_that_cannot_be_are_rejected_at_once_and_change_nothing() {
     for kind in KINDS {
         let (counter, _again) = counters(kind, 4, 1, false);
         let ways: [&dyn Fn(u32) -> Result<(), WriteError>; 3] =

@@ -1,4 +1,4 @@
-//! Bad parts: each is refused with its reason and given back, or does no worse than to stall.
+//! Bad parts: each is rejected with its reason and given back, or does no worse than to stall.
 
 use std::{
     io,
@@ -29,8 +29,8 @@ fn parts() -> CounterParts {
     shared(10).into_parts().unwrap()
 }
 
-/// Why the parts are refused. All of them come back.
-fn refusal(parts: CounterParts) -> PartsReason {
+/// Why the parts are rejected. All of them come back.
+fn rejection(parts: CounterParts) -> PartsReason {
     let error = EventCounter::from_parts(parts).unwrap_err();
     for fd in [&error.given.page, &error.given.reader, &error.given.writer] {
         assert!(rustix::io::fcntl_getfd(fd).is_ok(), "it is open");
@@ -51,14 +51,14 @@ fn page(len: usize, seals: SealFlags) -> OwnedFd {
 }
 
 fn with_page(page: OwnedFd) -> PartsReason {
-    refusal(CounterParts { page, ..parts() })
+    rejection(CounterParts { page, ..parts() })
 }
 
-/// The refusal of a good page with this written into it.
+/// The rejection of a good page with this written into it.
 fn scribbled(at: u64, bytes: &[u8]) -> PartsReason {
     let parts = parts();
     assert_eq!(rustix::io::pwrite(&parts.page, bytes, at), Ok(bytes.len()));
-    refusal(parts)
+    rejection(parts)
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_short_page_is_refused() {
 }
 
 #[test]
-fn a_page_that_may_not_be_written_is_refused_by_the_kernel() {
+fn a_page_that_may_not_be_written_is_rejected_by_the_kernel() {
     assert!(matches!(
         with_page(page(PAGE_LEN, SealFlags::SHRINK | SealFlags::WRITE)),
         PartsReason::Os(_)
@@ -239,16 +239,16 @@ fn io_socketpair() -> (OwnedFd, OwnedFd) {
 }
 
 #[test]
-fn what_is_no_timerfd_is_refused_as_a_side() {
+fn what_is_no_timerfd_is_rejected_as_a_side() {
     for (name, fd) in strangers() {
         let again = fd.try_clone().unwrap();
         assert_eq!(
-            refusal(CounterParts { reader: fd, ..parts() }),
+            rejection(CounterParts { reader: fd, ..parts() }),
             PartsReason::NotATimerFd,
             "{name}"
         );
         assert_eq!(
-            refusal(CounterParts { writer: again, ..parts() }),
+            rejection(CounterParts { writer: again, ..parts() }),
             PartsReason::NotATimerFd,
             "{name}"
         );
@@ -256,7 +256,7 @@ fn what_is_no_timerfd_is_refused_as_a_side() {
 }
 
 #[test]
-fn what_is_refused_as_a_side_is_not_read() {
+fn what_is_rejected_as_a_side_is_not_read() {
     let (socket, peer) = io_socketpair();
     assert_eq!(rustix::io::write(&peer, b"x"), Ok(1));
     let error = EventCounter::from_parts(CounterParts { reader: socket, ..parts() }).unwrap_err();

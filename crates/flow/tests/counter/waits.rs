@@ -115,7 +115,7 @@ impl Edges {
 }
 
 #[test]
-fn a_refused_writer_gets_an_edge_whenever_there_is_more_room() {
+fn a_rejected_writer_gets_an_edge_whenever_there_is_more_room() {
     for kind in KINDS {
         let (counter, again) = counters(kind, 8, 6, true);
         let writer = counter.writer().unwrap();
@@ -128,7 +128,7 @@ fn a_refused_writer_gets_an_edge_whenever_there_is_more_room() {
         // There is room for one, so the level never changes; but three do not fit.
         for _ in 0..2 {
             assert_eq!(writer.try_write(3), Err(WriteError::WouldBlock));
-            assert!(!edges.has_one(), "its own refusal is none");
+            assert!(!edges.has_one(), "its own rejection is none");
             again.read().unwrap();
             assert!(edges.has_one());
         }
@@ -141,7 +141,7 @@ fn a_refused_writer_gets_an_edge_whenever_there_is_more_room() {
 }
 
 #[test]
-fn a_refused_reader_gets_an_edge_with_the_next_unit() {
+fn a_rejected_reader_gets_an_edge_with_the_next_unit() {
     for kind in KINDS {
         let (counter, again) = counters(kind, 8, 0, false);
         let reader = counter.reader().unwrap();

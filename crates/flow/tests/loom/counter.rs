@@ -279,7 +279,7 @@ fn at_rest_the_levels_are_those_of_the_last_maximum() {
 }
 
 #[test]
-fn a_refused_writer_gets_an_edge() {
+fn a_rejected_writer_gets_an_edge() {
     // The level may never have been shown as "not writable" when the reader makes it writable
     // again.
     model(2, || {
@@ -298,7 +298,7 @@ fn a_refused_writer_gets_an_edge() {
 }
 
 #[test]
-fn a_refused_writer_of_several_gets_an_edge_although_the_level_stays() {
+fn a_rejected_writer_of_several_gets_an_edge_although_the_level_stays() {
     model(3, || {
         let counter = counter(4, 2, false);
         let sides = Sides::of(&counter);
@@ -313,7 +313,7 @@ fn a_refused_writer_of_several_gets_an_edge_although_the_level_stays() {
 }
 
 #[test]
-fn two_refused_writers_of_several_get_their_edges() {
+fn two_rejected_writers_of_several_get_their_edges() {
     model(2, || {
         let counter = counter(4, 2, true);
         let sides = Sides::of(&counter);
@@ -330,7 +330,7 @@ fn two_refused_writers_of_several_get_their_edges() {
 }
 
 #[test]
-fn a_refused_reader_gets_an_edge() {
+fn a_rejected_reader_gets_an_edge() {
     model(3, || {
         let counter = counter(3, 0, false);
         let sides = Sides::of(&counter);

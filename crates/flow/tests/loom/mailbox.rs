@@ -41,7 +41,7 @@ fn pusher(sender: Sender<usize>, numbers: &'static [usize]) -> JoinHandle<()> {
     thread::spawn(move || numbers.iter().for_each(|number| sender.push(*number).unwrap()))
 }
 
-fn refusal(outcome: Result<(), PushError<usize>>) -> (PushReason, usize) {
+fn rejection(outcome: Result<(), PushError<usize>>) -> (PushReason, usize) {
     let PushError { reason, item, .. } = outcome.unwrap_err();
     (reason, item)
 }
@@ -248,7 +248,7 @@ fn a_thread_that_waits_hears_that_the_mailbox_is_closed() {
             let (sender, mut inbox) = inbox(1, 9);
             sender.try_push(0).unwrap();
             let thread = thread::spawn(move || {
-                assert_eq!(refusal(sender.push(10)), (PushReason::Closed, 10));
+                assert_eq!(rejection(sender.push(10)), (PushReason::Closed, 10));
             });
             if is_dropped {
                 drop(inbox);
@@ -268,11 +268,11 @@ fn a_thread_and_a_task_that_wait_hear_that_a_sender_closes() {
         sender.try_push(0).unwrap();
         let task = thread::spawn({
             let sender = sender.clone();
-            move || assert_eq!(refusal(block_on(sender.push_async(10))), (PushReason::Closed, 10))
+            move || assert_eq!(rejection(block_on(sender.push_async(10))), (PushReason::Closed, 10))
         });
         let thread = thread::spawn({
             let sender = sender.clone();
-            move || assert_eq!(refusal(sender.push(20)), (PushReason::Closed, 20))
+            move || assert_eq!(rejection(sender.push(20)), (PushReason::Closed, 20))
         });
         sender.close();
         task.join().unwrap();

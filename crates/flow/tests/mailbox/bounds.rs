@@ -13,7 +13,7 @@ use std::{
 
 use windlass_flow::{Bounds, Latch, Mailbox, Push, PushReason, Sender, weighed_mailbox};
 
-use crate::support::{inbox, poll, refusal, scales};
+use crate::support::{inbox, poll, rejection, scales};
 
 #[test]
 fn as_many_items_go_in_as_the_bound_says_and_the_next_comes_back() {
@@ -21,7 +21,7 @@ fn as_many_items_go_in_as_the_bound_says_and_the_next_comes_back() {
     for item in ["a", "b", "c"] {
         sender.try_push(item.to_owned()).unwrap();
     }
-    assert_eq!(refusal(sender.try_push("d".to_owned())), (PushReason::Full, "d".to_owned()));
+    assert_eq!(rejection(sender.try_push("d".to_owned())), (PushReason::Full, "d".to_owned()));
     assert_eq!(inbox.len(), 3);
     assert!(inbox.drain(9).eq(["a", "b", "c"]));
     sender.try_push("d".to_owned()).unwrap();
@@ -32,11 +32,11 @@ fn as_many_items_go_in_as_the_bound_says_and_the_next_comes_back() {
 fn bytes_fill_to_the_last_one() {
     let (sender, mut inbox) = scales(Bounds::items(100).bytes(10));
     sender.try_push(6).unwrap();
-    assert_eq!(refusal(sender.try_push(5)), (PushReason::Full, 5));
+    assert_eq!(rejection(sender.try_push(5)), (PushReason::Full, 5));
     sender.try_push(4).unwrap();
-    assert_eq!(refusal(sender.try_push(1)), (PushReason::Full, 1));
+    assert_eq!(rejection(sender.try_push(1)), (PushReason::Full, 1));
     assert!(inbox.drain(1).eq([6]));
-    assert_eq!(refusal(sender.try_push(7)), (PushReason::Full, 7));
+    assert_eq!(rejection(sender.try_push(7)), (PushReason::Full, 7));
     sender.try_push(6).unwrap();
     assert!(inbox.drain(9).eq([4, 6]));
     sender.try_push(10).unwrap();
@@ -48,22 +48,22 @@ fn what_weighs_nothing_goes_into_a_mailbox_full_of_bytes() {
     sender.try_push(5).unwrap();
     sender.try_push(0).unwrap();
     sender.try_push(0).unwrap();
-    assert_eq!(refusal(sender.try_push(0)), (PushReason::Full, 0), "the count is a bound still");
+    assert_eq!(rejection(sender.try_push(0)), (PushReason::Full, 0), "the count is a bound still");
     assert_eq!(inbox.len(), 3);
 }
 
 #[test]
-fn what_would_never_fit_is_refused_at_once_by_every_push() {
+fn what_would_never_fit_is_rejected_at_once_by_every_push() {
     let (sender, _inbox) = scales(Bounds::items(3).bytes(5));
     for _ in 0..2 {
         let want = (PushReason::TooLarge, 6);
-        assert_eq!(refusal(sender.try_push(6)), want);
-        assert_eq!(refusal(sender.push(6)), want);
-        assert_eq!(refusal(sender.push_timeout(6, Duration::MAX)), want);
+        assert_eq!(rejection(sender.try_push(6)), want);
+        assert_eq!(rejection(sender.push(6)), want);
+        assert_eq!(rejection(sender.push_timeout(6, Duration::MAX)), want);
         let Poll::Ready(outcome) = poll(&mut sender.push_async(6), Waker::noop()) else {
             panic!("it waits")
         };
-        assert_eq!(refusal(outcome), want);
+        assert_eq!(rejection(outcome), want);
         // And once more with a full mailbox.
         let _ = sender.try_push(5);
     }
@@ -72,9 +72,9 @@ fn what_would_never_fit_is_refused_at_once_by_every_push() {
 #[test]
 fn a_mailbox_for_no_items_or_no_bytes_is_an_error_and_no_wait() {
     let (sender, _inbox) = inbox(0);
-    assert_eq!(refusal(sender.push('x')), (PushReason::TooLarge, 'x'));
+    assert_eq!(rejection(sender.push('x')), (PushReason::TooLarge, 'x'));
     let (sender, mut inbox) = scales(Bounds::items(2).bytes(0));
-    assert_eq!(refusal(sender.push(1)), (PushReason::TooLarge, 1));
+    assert_eq!(rejection(sender.push(1)), (PushReason::TooLarge, 1));
     sender.try_push(0).unwrap();
     assert!(inbox.drain(9).eq([0]));
 }
@@ -83,8 +83,8 @@ fn a_mailbox_for_no_items_or_no_bytes_is_an_error_and_no_wait() {
 fn the_largest_weight_there_is_does_not_overflow() {
     let (sender, mut inbox) = scales(Bounds::items(usize::MAX));
     sender.try_push(usize::MAX - 1).unwrap();
-    assert_eq!(refusal(sender.try_push(2)), (PushReason::Full, 2));
-    assert_eq!(refusal(sender.try_push(usize::MAX)), (PushReason::Full, usize::MAX));
+    assert_eq!(rejection(sender.try_push(2)), (PushReason::Full, 2));
+    assert_eq!(rejection(sender.try_push(usize::MAX)), (PushReason::Full, usize::MAX));
     sender.try_push(1).unwrap();
     sender.try_push(0).unwrap();
     assert_eq!(inbox.drain(9).count(), 3);
@@ -139,9 +139,9 @@ fn a_closed_mailbox_is_closed_whatever_else_is_wrong() {
     let (sender, inbox) = scales(Bounds::items(1).bytes(5));
     sender.try_push(5).unwrap();
     inbox.close();
-    assert_eq!(refusal(sender.try_push(9)), (PushReason::Closed, 9));
-    assert_eq!(refusal(sender.push(1)), (PushReason::Closed, 1));
-    assert_eq!(refusal(sender.push_timeout(1, Duration::ZERO)), (PushReason::Closed, 1));
+    assert_eq!(rejection(sender.try_push(9)), (PushReason::Closed, 9));
+    assert_eq!(rejection(sender.push(1)), (PushReason::Closed, 1));
+    assert_eq!(rejection(sender.push_timeout(1, Duration::ZERO)), (PushReason::Closed, 1));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
 
 use windlass_flow::{Mailbox, PushReason, Sender};
 
-use crate::support::{Count, inbox, kept, poll, refusal, spawn_asleep, wait, woken};
+use crate::support::{Count, inbox, kept, poll, rejection, spawn_asleep, wait, woken};
 
 #[test]
 fn what_is_in_a_closed_mailbox_can_be_drained_and_nothing_more_goes_in() {
@@ -26,12 +26,12 @@ fn what_is_in_a_closed_mailbox_can_be_drained_and_nothing_more_goes_in() {
         }
         assert!(woken(&inbox), "the receiver hears of it");
         assert!(sender.is_closed() && inbox.is_closed() && sender.clone().is_closed());
-        assert_eq!(refusal(sender.try_push(3)), (PushReason::Closed, 3));
+        assert_eq!(rejection(sender.try_push(3)), (PushReason::Closed, 3));
         assert!(inbox.drain(1).eq([1]));
         sender.close();
         inbox.close();
         assert!(inbox.drain(9).eq([2]));
-        assert_eq!(refusal(sender.try_push(3)), (PushReason::Closed, 3), "room opens nothing");
+        assert_eq!(rejection(sender.try_push(3)), (PushReason::Closed, 3), "room opens nothing");
     }
 }
 
@@ -95,8 +95,8 @@ fn all_who_wait_hear_of(
     }
     let still_there = thread::scope(|scope| {
         let threads = [
-            spawn_asleep(scope, || refusal(sender.push(item.clone()))),
-            spawn_asleep(scope, || refusal(sender.push_timeout(item.clone(), Duration::MAX))),
+            spawn_asleep(scope, || rejection(sender.push(item.clone()))),
+            spawn_asleep(scope, || rejection(sender.push_timeout(item.clone(), Duration::MAX))),
         ];
         let still_there = end(&sender, inbox);
         for thread in threads {
@@ -110,7 +110,7 @@ fn all_who_wait_hear_of(
         let Poll::Ready(outcome) = poll(&mut task, &waker) else {
             panic!("it waits for a closed mailbox")
         };
-        assert_eq!(refusal(outcome), (PushReason::Closed, Arc::new(0)));
+        assert_eq!(rejection(outcome), (PushReason::Closed, Arc::new(0)));
     }
     if let Some(mut inbox) = still_there {
         assert_eq!(inbox.drain(9).count(), 1);
@@ -156,7 +156,7 @@ fn a_dropped_mailbox_drops_what_is_in_it() {
     drop(inbox);
     assert_eq!(Arc::strong_count(&item), 1);
     assert!(sender.is_closed());
-    assert_eq!(refusal(sender.push(item)).0, PushReason::Closed);
+    assert_eq!(rejection(sender.push(item)).0, PushReason::Closed);
 }
 
 #[test]
@@ -169,5 +169,5 @@ fn items_may_hold_senders_of_their_own_mailbox() {
     let mut push = sender.push_async(Item(sender.clone()));
     assert!(poll(&mut push, Waker::noop()).is_ready());
     drop(inbox);
-    assert_eq!(refusal(sender.try_push(Item(sender.clone()))).0, PushReason::Closed);
+    assert_eq!(rejection(sender.try_push(Item(sender.clone()))).0, PushReason::Closed);
 }

@@ -2,7 +2,7 @@
 
 use windlass_flow::{Bounds, PushReason};
 
-use crate::support::{inbox, refusal, scales, woken};
+use crate::support::{inbox, rejection, scales, woken};
 
 #[test]
 fn items_come_out_in_the_order_in_which_they_went_in() {
@@ -13,7 +13,7 @@ fn items_come_out_in_the_order_in_which_they_went_in() {
         while (if next_in % 2 == 0 { &sender } else { &other }).try_push(next_in).is_ok() {
             next_in += 1;
         }
-        // A refused item is tried again in the next round.
+        // A rejected item is tried again in the next round.
         for item in inbox.drain(round % 9) {
             assert_eq!(item, next_out);
             next_out += 1;
@@ -76,7 +76,7 @@ fn only_a_push_to_an_empty_queue_wakes() {
     inbox.drain(9).for_each(drop);
     assert!(inbox.drain(9).eq([]));
     assert!(!woken(&inbox), "there was nothing to leave behind");
-    let _ = refusal(scales(Bounds::items(0)).0.try_push(1));
+    let _ = rejection(scales(Bounds::items(0)).0.try_push(1));
 }
 
 #[test]
@@ -87,15 +87,19 @@ fn what_the_receiver_has_in_his_hands_keeps_its_room_until_the_drain_ends() {
     }
     let mut drain = inbox.drain(2);
     assert_eq!(drain.next(), Some(5));
-    assert_eq!(refusal(sender.try_push(0)), (PushReason::Full, 0));
+    assert_eq!(rejection(sender.try_push(0)), (PushReason::Full, 0));
     assert_eq!(drain.next(), Some(1));
     assert_eq!(drain.next(), None);
-    assert_eq!(refusal(sender.try_push(0)), (PushReason::Full, 0));
+    assert_eq!(rejection(sender.try_push(0)), (PushReason::Full, 0));
     drop(drain);
-    assert_eq!(refusal(sender.try_push(7)), (PushReason::Full, 7), "4 are in, and 10 is the most");
+    assert_eq!(
+        rejection(sender.try_push(7)),
+        (PushReason::Full, 7),
+        "4 are in, and 10 is the most"
+    );
     sender.try_push(6).unwrap();
     sender.try_push(0).unwrap();
-    assert_eq!(refusal(sender.try_push(0)), (PushReason::Full, 0));
+    assert_eq!(rejection(sender.try_push(0)), (PushReason::Full, 0));
     assert_eq!(inbox.len(), 3);
 }
 
@@ -140,7 +144,11 @@ fn a_forgotten_drain_gives_its_room_back_at_the_next_one() {
         assert!(drain.next().is_some());
         std::mem::forget(drain);
         assert_eq!(inbox.len(), left);
-        assert_eq!(refusal(sender.try_push(0)), (PushReason::Full, 0), "its room is not free yet");
+        assert_eq!(
+            rejection(sender.try_push(0)),
+            (PushReason::Full, 0),
+            "its room is not free yet"
+        );
     }
     assert!(inbox.drain(9).eq([3]), "what it has not taken is still there");
     sender.try_push(6).unwrap();

@@ -13,7 +13,7 @@ use windlass_flow::{Bounds, Push, PushReason};
 
 use crate::{
     hooks::Hooks,
-    support::{Count, block_on, inbox, kept, poll, refusal, scales, spawn_asleep, wait, woken},
+    support::{Count, block_on, inbox, kept, poll, rejection, scales, spawn_asleep, wait, woken},
 };
 
 /// Polls a future that is expected to be ready.
@@ -125,7 +125,7 @@ fn the_item_can_be_taken_back_until_it_is_gone() {
     assert_eq!(push.into_item(), None, "it has been pushed");
     inbox.close();
     let mut push = sender.push_async(3);
-    assert_eq!(refusal(ready(&mut push)), (PushReason::Closed, 3));
+    assert_eq!(rejection(ready(&mut push)), (PushReason::Closed, 3));
     assert_eq!(push.into_item(), None, "the error had it");
 }
 
@@ -159,7 +159,7 @@ fn a_poll_after_success_panics() {
 fn a_poll_after_an_error_panics() {
     let (sender, _inbox) = inbox(0);
     let mut push = sender.push_async(1);
-    refusal(ready(&mut push));
+    rejection(ready(&mut push));
     let _ = ready(&mut push);
 }
 
@@ -197,7 +197,7 @@ fn a_mailbox_closed_while_the_waker_is_cloned_is_closed() {
     let Poll::Ready(outcome) = poll(&mut sender.push_async(1), &hooks.waker()) else {
         panic!("it waits")
     };
-    assert_eq!(refusal(outcome), (PushReason::Closed, 1));
+    assert_eq!(rejection(outcome), (PushReason::Closed, 1));
     assert_eq!(Arc::strong_count(&hooks), 1);
 }
 

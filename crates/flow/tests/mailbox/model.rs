@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc, task::Poll};
 use proptest::prelude::*;
 use windlass_flow::{Bounds, Mailbox, Push, PushReason, Sender, weighed_mailbox};
 
-use crate::support::{Count, kept, poll, refusal};
+use crate::support::{Count, kept, poll, rejection};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Item {
@@ -138,7 +138,7 @@ impl Pair {
                 let outcome = self.sender.try_push(item);
                 match self.outcome(item) {
                     Ok(()) => outcome.unwrap(),
-                    Err(want) => assert_eq!(refusal(outcome), want),
+                    Err(want) => assert_eq!(rejection(outcome), want),
                 }
             }
             Op::PushAsync(bytes) => {

@@ -14,13 +14,13 @@ use windlass_flow::{Bounds, Latch, PushReason, weighed_mailbox};
 
 use crate::{
     hooks::Hooks,
-    support::{Count, inbox, kept, poll, refusal, spawn_asleep, woken},
+    support::{Count, inbox, kept, poll, rejection, spawn_asleep, woken},
 };
 
 /// The words of the panic that `run` ends with.
 fn panic_of<R>(run: impl FnOnce() -> R) -> String {
-    let Err(load) = catch_unwind(AssertUnwindSafe(run)) else { panic!("it did not panic") };
-    (*load.downcast::<&str>().expect("a plain message")).to_owned()
+    let Err(payload) = catch_unwind(AssertUnwindSafe(run)) else { panic!("it did not panic") };
+    (*payload.downcast::<&str>().expect("a plain message")).to_owned()
 }
 
 fn panicking(message: &'static str) -> Box<dyn Fn() + Send + Sync> {
@@ -92,7 +92,7 @@ fn a_waker_that_panics_when_it_is_woken_keeps_no_other_from_it() {
     assert!(inbox.drain(9).eq([1, 2]));
     sender.try_push(3).unwrap();
     sender.try_push(4).unwrap();
-    assert_eq!(refusal(sender.try_push(5)), (PushReason::Full, 5));
+    assert_eq!(rejection(sender.try_push(5)), (PushReason::Full, 5));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_dropped_mailbox_drops_every_item_although_they_panic() {
     assert_eq!(bomb.dropped.load(Ordering::SeqCst), 4);
     bomb.is_armed.store(false, Ordering::SeqCst);
     drop(in_hands);
-    assert_eq!(refusal(sender.try_push(bomb)).0, PushReason::Closed);
+    assert_eq!(rejection(sender.try_push(bomb)).0, PushReason::Closed);
 }
 
 #[test]

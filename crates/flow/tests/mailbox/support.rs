@@ -23,8 +23,8 @@ pub(crate) fn scales(bounds: Bounds) -> (Sender<usize>, Mailbox<usize>) {
     weighed_mailbox(bounds, Arc::new(Latch::new().unwrap()), |number| *number)
 }
 
-/// Why an item was refused, and the item.
-pub(crate) fn refusal<T>(outcome: Result<(), PushError<T>>) -> (PushReason, T) {
+/// Why an item was rejected, and the item.
+pub(crate) fn rejection<T>(outcome: Result<(), PushError<T>>) -> (PushReason, T) {
     let PushError { reason, item, .. } = outcome.expect_err("the item was taken");
     (reason, item)
 }

@@ -8,7 +8,7 @@ use std::{
 
 use windlass_flow::{Bounds, Mailbox, PushReason};
 
-use crate::support::{inbox, refusal, scales, spawn_asleep, wait};
+use crate::support::{inbox, rejection, scales, spawn_asleep, wait};
 
 /// Drains up to `max` items a time until `count` have come.
 fn receive<T>(inbox: &mut Mailbox<T>, count: usize, max: usize) -> Vec<T> {
@@ -78,7 +78,7 @@ fn a_push_with_an_end_gives_up_in_time_and_the_item_comes_back() {
     for timeout in [Duration::ZERO, Duration::from_millis(20)] {
         let start = Instant::now();
         assert_eq!(
-            refusal(sender.push_timeout("out".to_owned(), timeout)),
+            rejection(sender.push_timeout("out".to_owned(), timeout)),
             (PushReason::TimedOut, "out".to_owned())
         );
         let took = start.elapsed();
@@ -99,7 +99,7 @@ fn who_gave_up_takes_no_wake_from_who_still_waits() {
         let hasty = [1, 2, 3].map(|ms| {
             scope.spawn({
                 let sender = &sender;
-                move || refusal(sender.push_timeout(9, Duration::from_millis(ms))).0
+                move || rejection(sender.push_timeout(9, Duration::from_millis(ms))).0
             })
         });
         for thread in hasty {
