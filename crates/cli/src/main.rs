@@ -29,16 +29,16 @@ struct Cli {
     command: Option<Command>,
     /// What `serve` takes, for the case that no subcommand is named.
     #[command(flatten)]
-    serve: Box<serve::Args>,
+    serve: Box<serve::ServeArgs>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Listen: chat rooms, an echo, and a page for browsers (the default)
-    Serve(Box<serve::Args>),
+    Serve(Box<serve::ServeArgs>),
     /// Send messages to an echo server, check every byte that comes back, and measure how long it
     /// takes
-    Load(Box<load::Args>),
+    Load(Box<load::LoadArgs>),
 }
 
 /// Returns 0 after a clean stop, 1 after a failure, and 2 for invalid arguments (clap's
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     let inherited = unsafe { inherited_sockets() };
     let cli = match parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
-        Err(refused) => return refused.report(),
+        Err(error) => return error.report(),
     };
     let ended = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(args) => {
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
 
 /// Why the program does not start.
 #[derive(Debug)]
-enum Refused {
+enum StartError {
     /// Invalid arguments, or a request for help, which is not a failure.
     Arguments(clap::Error),
     /// A file of options that cannot be read.
@@ -78,7 +78,7 @@ enum Refused {
     Options(PathBuf, clap::Error),
 }
 
-impl Refused {
+impl StartError {
     fn report(self) -> ExitCode {
         match self {
             Self::Arguments(error) => error.exit(),
@@ -90,24 +90,25 @@ impl Refused {
 }
 
 /// Parses the arguments, together with the options of the file that they name, if any.
-fn parse(mut arguments: Vec<OsString>) -> Result<Cli, Refused> {
+fn parse(mut arguments: Vec<OsString>) -> Result<Cli, StartError> {
     let mut command = Cli::command();
     command.build();
-    let matches = command.clone().try_get_matches_from(&arguments).map_err(Refused::Arguments)?;
+    let matches =
+        command.clone().try_get_matches_from(&arguments).map_err(StartError::Arguments)?;
     let (of, given) = match matches.subcommand() {
         Some((name, given)) => (command.find_subcommand(name).unwrap_or(&command), given),
         None => (&command, &matches),
     };
     let path = given.try_get_one::<PathBuf>(serve::CONFIG).ok().flatten().cloned();
-    let refused = |error| match &path {
-        Some(path) => Refused::Options(path.clone(), error),
-        None => Refused::Arguments(error),
+    let start_error = |error| match &path {
+        Some(path) => StartError::Options(path.clone(), error),
+        None => StartError::Arguments(error),
     };
     if let Some(path) = path.as_deref().map(Path::new) {
-        arguments.extend(serve::file_arguments(path, of, given).map_err(Refused::File)?);
+        arguments.extend(serve::file_arguments(path, of, given).map_err(StartError::File)?);
     }
-    let matches = command.clone().try_get_matches_from(arguments).map_err(refused)?;
-    Cli::from_arg_matches(&matches).map_err(Refused::Arguments)
+    let matches = command.clone().try_get_matches_from(arguments).map_err(start_error)?;
+    Cli::from_arg_matches(&matches).map_err(StartError::Arguments)
 }
 
 #[cfg(test)]
@@ -115,11 +116,11 @@ mod tests {
     use super::*;
     use clap::error::ErrorKind;
 
-    fn parsed(arguments: &[&str]) -> Result<Cli, Refused> {
+    fn parsed(arguments: &[&str]) -> Result<Cli, StartError> {
         parse([&["windlass"], arguments].concat().into_iter().map(OsString::from).collect())
     }
 
-    fn serve_args(arguments: &[&str]) -> Box<serve::Args> {
+    fn serve_args(arguments: &[&str]) -> Box<serve::ServeArgs> {
         let cli = parsed(arguments).unwrap();
         match cli.command.unwrap_or(Command::Serve(cli.serve)) {
             Command::Serve(args) => args,
@@ -169,7 +170,9 @@ mod tests {
             &["--listen", "127.0.0.1:0", "serve"],
             &["swerve"],
         ] {
-            let Err(Refused::Arguments(error)) = parsed(nonsense) else { panic!("{nonsense:?}") };
+            let Err(StartError::Arguments(error)) = parsed(nonsense) else {
+                panic!("{nonsense:?}")
+            };
             assert_ne!(error.kind(), ErrorKind::DisplayHelp, "{nonsense:?}");
             assert_eq!(error.exit_code(), 2, "{nonsense:?}");
         }
@@ -229,16 +232,16 @@ mod tests {
         ] {
             let file = File::new("nonsense", text);
             let message = match parsed(&["--config", file.path()]).unwrap_err() {
-                Refused::File(error) => format!("{error:#}"),
-                Refused::Options(path, error) => format!("{}: {error}", path.display()),
-                Refused::Arguments(error) => panic!("{text}: {error}"),
+                StartError::File(error) => format!("{error:#}"),
+                StartError::Options(path, error) => format!("{}: {error}", path.display()),
+                StartError::Arguments(error) => panic!("{text}: {error}"),
             };
             assert!(
                 message.contains(expected) && message.contains("nonsense"),
                 "{text}: {message}"
             );
         }
-        let Err(Refused::File(error)) = parsed(&["--config", "/no/such/file.toml"]) else {
+        let Err(StartError::File(error)) = parsed(&["--config", "/no/such/file.toml"]) else {
             panic!()
         };
         assert!(format!("{error:#}").contains("No such file"), "{error:#}");

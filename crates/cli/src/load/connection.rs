@@ -1,7 +1,7 @@
 //! One connection: its reaction to received bytes, to room for output, and to the end.
 //!
-//! Its phases are `Idle`, `Connecting`, `Upgrading` (WebSocket only), `Open`, `Closing`, `Parted`
-//! (WebSocket only), `Over`. The first [`Fault`] ends it.
+//! Its phases are `Idle`, `Connecting`, `Upgrading` (WebSocket only), `Open`, `Closing`,
+//! `AwaitingTcpClose` (WebSocket only), `Over`. The first [`Fault`] ends it.
 
 use windlass::{
     Key,
@@ -10,32 +10,32 @@ use windlass::{
 use windlass_ws::{Engine, Scratch};
 
 use super::{
-    control::Clock,
-    course::{Nanos, Session},
-    dialogue::{Dialogue, Talk},
-    fault::{self, Fault, Kind},
-    websocket::{self, Speech, Upgrade},
+    exchange::{Exchange, ExchangeState},
+    fault::{self, Fault, FaultKind},
+    run_state::Clock,
+    schedule::{MessageSequence, Nanos},
+    websocket::{self, Upgrade, WebSocketSetup},
 };
 
-/// Maximum time to wait for an orderly end that the server is not obliged to make.
-const PARTING: Nanos = 1_000_000_000;
+/// Maximum time to wait for the server to close TCP, which it should do first but need not.
+const TCP_CLOSE_MAX: Nanos = 1_000_000_000;
 
 /// State that the connections of a worker share.
-pub(crate) struct Kit {
+pub(crate) struct WorkerContext {
     pub(crate) clock: Clock,
-    pub(crate) talk: Talk,
+    pub(crate) exchange: ExchangeState,
     pub(crate) scratch: Scratch,
     /// WebSocket state, if the protocol is WebSocket.
-    pub(crate) speech: Option<Speech>,
+    pub(crate) websocket: Option<WebSocketSetup>,
     /// Maximum time to wait for anything that the server must do.
     pub(crate) timeout: Nanos,
 }
 
 /// One connection.
-pub(crate) struct Connection {
-    pub(crate) session: Session,
-    phase: Phase,
-    wire: Wire,
+pub(crate) struct LoadConnection {
+    pub(crate) sequence: MessageSequence,
+    phase: ConnPhase,
+    protocol: ProtocolState,
     /// The key of its stream, while there is one.
     key: Option<Key>,
     /// Time of the last progress, from which timeouts count.
@@ -44,7 +44,7 @@ pub(crate) struct Connection {
 
 /// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ConnPhase {
     Idle,
     Connecting,
     Upgrading,
@@ -53,57 +53,63 @@ enum Phase {
     Closing,
     /// Both sides have sent a Close frame. The server closes TCP first, so that the client's port
     /// is free immediately (RFC 6455 section 7.1.1).
-    Parted,
+    AwaitingTcpClose,
     /// All further input is ignored.
     Over,
 }
 
 /// The protocol state.
-enum Wire {
+enum ProtocolState {
     /// A byte stream; the number of bytes of the expected answer received so far.
     Raw(usize),
     Upgrading(Box<Upgrade>),
     WebSocket(Box<Engine>),
 }
 
-impl Connection {
-    pub(crate) fn new(session: Session) -> Self {
-        Self { session, phase: Phase::Idle, wire: Wire::Raw(0), key: None, since: 0 }
+impl LoadConnection {
+    pub(crate) fn new(sequence: MessageSequence) -> Self {
+        Self {
+            sequence,
+            phase: ConnPhase::Idle,
+            protocol: ProtocolState::Raw(0),
+            key: None,
+            since: 0,
+        }
     }
 
     /// Returns the key of its stream, while there is one.
     pub(crate) fn key(&self) -> Option<Key> {
-        self.key.filter(|_| !matches!(self.phase, Phase::Idle | Phase::Over))
+        self.key.filter(|_| !matches!(self.phase, ConnPhase::Idle | ConnPhase::Over))
     }
 
     /// Returns whether it is being opened.
     pub(crate) fn is_opening(&self) -> bool {
-        matches!(self.phase, Phase::Connecting | Phase::Upgrading)
+        matches!(self.phase, ConnPhase::Connecting | ConnPhase::Upgrading)
     }
 
     /// Notes that it has begun to connect.
     pub(crate) fn connecting(&mut self, key: Key, now: Nanos) {
-        (self.key, self.phase, self.since) = (Some(key), Phase::Connecting, now);
+        (self.key, self.phase, self.since) = (Some(key), ConnPhase::Connecting, now);
     }
 
     /// Resets a connection that failed to connect, so that it can be tried again.
-    pub(crate) fn again(&mut self) {
-        (self.key, self.phase) = (None, Phase::Idle);
+    pub(crate) fn reset(&mut self) {
+        (self.key, self.phase) = (None, ConnPhase::Idle);
     }
 
     /// Handles a connected socket.
     pub(crate) fn connected(
         &mut self,
-        kit: &mut Kit,
+        context: &mut WorkerContext,
         stream: &mut Stream<'_>,
     ) -> Result<(), Fault> {
-        self.since = kit.clock.now();
-        match &kit.speech {
-            None => self.open(kit),
-            Some(speech) => {
-                let (upgrade, request) = Upgrade::begin(speech);
-                self.phase = Phase::Upgrading;
-                self.wire = Wire::Upgrading(Box::new(upgrade));
+        self.since = context.clock.now();
+        match &context.websocket {
+            None => self.open(context),
+            Some(setup) => {
+                let (upgrade, request) = Upgrade::begin(setup);
+                self.phase = ConnPhase::Upgrading;
+                self.protocol = ProtocolState::Upgrading(Box::new(upgrade));
                 // There is room, because nothing was sent before.
                 let _ = stream.send(&request);
             }
@@ -111,55 +117,61 @@ impl Connection {
         Ok(())
     }
 
-    fn open(&mut self, kit: &mut Kit) {
-        self.phase = Phase::Open;
-        kit.talk.tally.opened += 1;
+    fn open(&mut self, context: &mut WorkerContext) {
+        self.phase = ConnPhase::Open;
+        context.exchange.results.opened += 1;
     }
 
     /// Handles received bytes.
     #[inline]
     pub(crate) fn data(
         &mut self,
-        kit: &mut Kit,
+        context: &mut WorkerContext,
         stream: &mut Stream<'_>,
         mut input: Input<'_>,
     ) -> Result<(), Fault> {
-        let now = kit.clock.now();
-        match &mut self.wire {
-            Wire::WebSocket(_) => self.frames(kit, stream, &mut input, now)?,
-            Wire::Raw(offset) => {
-                let before = self.session.answered();
-                Dialogue::new(&mut self.session, &mut kit.talk, now).bytes(&input, offset)?;
-                if self.session.answered() > before {
+        let now = context.clock.now();
+        match &mut self.protocol {
+            ProtocolState::WebSocket(_) => self.frames(context, stream, &mut input, now)?,
+            ProtocolState::Raw(offset) => {
+                let before = self.sequence.answered();
+                Exchange::new(&mut self.sequence, &mut context.exchange, now)
+                    .bytes(&input, offset)?;
+                if self.sequence.answered() > before {
                     self.since = now;
                 }
             }
-            Wire::Upgrading(_) => self.answer(kit, stream, &input, now)?,
+            ProtocolState::Upgrading(_) => self.answer(context, stream, &input, now)?,
         }
-        self.go_on(kit, stream, now);
+        self.send_due(context, stream, now);
         Ok(())
     }
 
     /// Sends the messages that are due, or begins to close if there are no more.
     #[inline]
-    pub(crate) fn go_on(&mut self, kit: &mut Kit, stream: &mut Stream<'_>, now: Nanos) {
-        if self.phase != Phase::Open {
+    pub(crate) fn send_due(
+        &mut self,
+        context: &mut WorkerContext,
+        stream: &mut Stream<'_>,
+        now: Nanos,
+    ) {
+        if self.phase != ConnPhase::Open {
             return;
         }
-        let was_idle = self.session.outstanding() == 0;
-        let mut dialogue = Dialogue::new(&mut self.session, &mut kit.talk, now);
-        while let Some(message) = dialogue.next() {
+        let was_idle = self.sequence.outstanding() == 0;
+        let mut exchange = Exchange::new(&mut self.sequence, &mut context.exchange, now);
+        while let Some(message) = exchange.next() {
             // There is always room: `depth` messages fit.
-            let _ = match &mut self.wire {
-                Wire::WebSocket(engine) => {
-                    engine.send(message, &mut kit.scratch).map(|frame| stream.send(frame))
+            let _ = match &mut self.protocol {
+                ProtocolState::WebSocket(engine) => {
+                    engine.send(message, &mut context.scratch).map(|frame| stream.send(frame))
                 }
                 _ => Ok(stream.send(message.as_bytes())),
             };
         }
-        if self.session.outstanding() == 0 {
-            if self.session.is_over(&kit.talk.course, now) {
-                self.goodbye(kit, stream, now);
+        if self.sequence.outstanding() == 0 {
+            if self.sequence.is_over(&context.exchange.schedule, now) {
+                self.begin_close(context, stream, now);
             }
         } else if was_idle {
             self.since = now;
@@ -169,44 +181,46 @@ impl Connection {
     /// Handles the response to the upgrade, and any frames after it.
     fn answer(
         &mut self,
-        kit: &mut Kit,
+        context: &mut WorkerContext,
         stream: &mut Stream<'_>,
         input: &[u8],
         now: Nanos,
     ) -> Result<(), Fault> {
-        let (Wire::Upgrading(upgrade), Some(speech)) = (&mut self.wire, &kit.speech) else {
+        let (ProtocolState::Upgrading(upgrade), Some(setup)) =
+            (&mut self.protocol, &context.websocket)
+        else {
             return Ok(());
         };
-        let Some((engine, mut frames)) = upgrade.read(input, speech)? else { return Ok(()) };
-        self.wire = Wire::WebSocket(Box::new(engine));
+        let Some((engine, mut frames)) = upgrade.read(input, setup)? else { return Ok(()) };
+        self.protocol = ProtocolState::WebSocket(Box::new(engine));
         self.since = now;
-        self.open(kit);
-        if frames.is_empty() { Ok(()) } else { self.frames(kit, stream, &mut frames, now) }
+        self.open(context);
+        if frames.is_empty() { Ok(()) } else { self.frames(context, stream, &mut frames, now) }
     }
 
     /// Handles frames, or parts of them.
     fn frames(
         &mut self,
-        kit: &mut Kit,
+        context: &mut WorkerContext,
         stream: &mut Stream<'_>,
         input: &mut [u8],
         now: Nanos,
     ) -> Result<(), Fault> {
-        let Wire::WebSocket(engine) = &mut self.wire else { return Ok(()) };
-        let (answered, was_idle) = (self.session.answered(), self.session.outstanding() == 0);
-        let mut dialogue = Dialogue::new(&mut self.session, &mut kit.talk, now);
-        let heard = websocket::hear(engine, &mut kit.scratch, input, &mut dialogue)?;
-        for piece in kit.scratch.output(&heard.outcome, input) {
+        let ProtocolState::WebSocket(engine) = &mut self.protocol else { return Ok(()) };
+        let (answered, was_idle) = (self.sequence.answered(), self.sequence.outstanding() == 0);
+        let mut exchange = Exchange::new(&mut self.sequence, &mut context.exchange, now);
+        let processed = websocket::process(engine, &mut context.scratch, input, &mut exchange)?;
+        for piece in context.scratch.output(&processed.outcome, input) {
             // A failed stream reports its end separately.
             let _ = stream.send(piece);
         }
-        if self.session.answered() > answered || (was_idle && self.session.outstanding() > 0) {
+        if self.sequence.answered() > answered || (was_idle && self.sequence.outstanding() > 0) {
             self.since = now;
         }
-        match (heard.goodbye, self.phase) {
-            (Some(goodbye), Phase::Open) => Err(Fault::new(Kind::ClosedEarly, goodbye)),
-            (Some(_), Phase::Closing) => {
-                (self.phase, self.since) = (Phase::Parted, now);
+        match (processed.close, self.phase) {
+            (Some(close), ConnPhase::Open) => Err(Fault::new(FaultKind::ClosedEarly, close)),
+            (Some(_), ConnPhase::Closing) => {
+                (self.phase, self.since) = (ConnPhase::AwaitingTcpClose, now);
                 Ok(())
             }
             _ => Ok(()),
@@ -214,11 +228,11 @@ impl Connection {
     }
 
     /// Begins to close, after everything was answered.
-    fn goodbye(&mut self, kit: &mut Kit, stream: &mut Stream<'_>, now: Nanos) {
-        (self.phase, self.since) = (Phase::Closing, now);
-        match &mut self.wire {
-            Wire::WebSocket(engine) => {
-                if let Ok(frame) = websocket::goodbye(engine, &mut kit.scratch) {
+    fn begin_close(&mut self, context: &mut WorkerContext, stream: &mut Stream<'_>, now: Nanos) {
+        (self.phase, self.since) = (ConnPhase::Closing, now);
+        match &mut self.protocol {
+            ProtocolState::WebSocket(engine) => {
+                if let Ok(frame) = websocket::close_frame(engine, &mut context.scratch) {
                     let _ = stream.send(frame);
                 }
             }
@@ -229,48 +243,57 @@ impl Connection {
 
     /// Handles the peer's end of stream.
     pub(crate) fn ended(&mut self, stream: &mut Stream<'_>) -> Result<(), Fault> {
-        match (self.phase, &self.wire) {
-            (Phase::Upgrading, _) => Err(Fault::new(
-                Kind::Handshake,
+        match (self.phase, &self.protocol) {
+            (ConnPhase::Upgrading, _) => Err(Fault::new(
+                FaultKind::Handshake,
                 "the server has hung up without an answer to the upgrade",
             )),
-            (Phase::Open, _) => {
-                let unanswered = fault::counted(self.session.outstanding() as usize, "message");
+            (ConnPhase::Open, _) => {
+                let unanswered = fault::counted(self.sequence.outstanding() as usize, "message");
                 let text = format!("the server has hung up with {unanswered} unanswered");
-                Err(Fault::new(Kind::ClosedEarly, text))
+                Err(Fault::new(FaultKind::ClosedEarly, text))
             }
-            (Phase::Closing, Wire::WebSocket(_)) => {
-                Err(Fault::new(Kind::NotClosed, "the server has hung up without a Close frame"))
-            }
+            (ConnPhase::Closing, ProtocolState::WebSocket(_)) => Err(Fault::new(
+                FaultKind::NotClosed,
+                "the server has hung up without a Close frame",
+            )),
             _ => {
-                self.phase = Phase::Over;
+                self.phase = ConnPhase::Over;
                 stream.close();
                 Ok(())
             }
         }
     }
 
-    /// Checks for timeouts. `Ok(true)`: the end has been awaited for long enough.
-    pub(crate) fn look(&mut self, kit: &Kit, now: Nanos) -> Result<bool, Fault> {
+    /// Checks for a timeout. Returns true if the connection has waited for its end long enough.
+    pub(crate) fn check_timeout(
+        &mut self,
+        context: &WorkerContext,
+        now: Nanos,
+    ) -> Result<bool, Fault> {
         let waited = now.saturating_sub(self.since);
-        let seconds = kit.timeout as f64 / 1e9;
-        match (self.phase, &self.wire) {
-            (Phase::Upgrading, _) if waited > kit.timeout => Err(Fault::new(
-                Kind::Handshake,
+        let seconds = context.timeout as f64 / 1e9;
+        match (self.phase, &self.protocol) {
+            (ConnPhase::Upgrading, _) if waited > context.timeout => Err(Fault::new(
+                FaultKind::Handshake,
                 format_args!("no answer to the upgrade within {seconds} s"),
             )),
-            (Phase::Open, _) if waited > kit.timeout && self.session.outstanding() > 0 => {
-                let due = self.session.answered() + 1;
+            (ConnPhase::Open, _) if waited > context.timeout && self.sequence.outstanding() > 0 => {
+                let due = self.sequence.answered() + 1;
                 Err(Fault::new(
-                    Kind::Lost,
+                    FaultKind::Lost,
                     format_args!("no answer to message {due} within {seconds} s"),
                 ))
             }
-            (Phase::Closing, Wire::WebSocket(_)) if waited > kit.timeout => Err(Fault::new(
-                Kind::NotClosed,
-                format_args!("no answer to the Close frame within {seconds} s"),
-            )),
-            (Phase::Closing, Wire::Raw(_)) | (Phase::Parted, _) => Ok(waited > PARTING),
+            (ConnPhase::Closing, ProtocolState::WebSocket(_)) if waited > context.timeout => {
+                Err(Fault::new(
+                    FaultKind::NotClosed,
+                    format_args!("no answer to the Close frame within {seconds} s"),
+                ))
+            }
+            (ConnPhase::Closing, ProtocolState::Raw(_)) | (ConnPhase::AwaitingTcpClose, _) => {
+                Ok(waited > TCP_CLOSE_MAX)
+            }
             _ => Ok(false),
         }
     }
@@ -278,15 +301,15 @@ impl Connection {
     /// Handles the end of the stream. Returns the fault, if the end is one.
     pub(crate) fn closed(&mut self, reason: CloseReason) -> Option<Fault> {
         let kind = match (self.phase, reason) {
-            (Phase::Over, _) => return None,
-            (_, CloseReason::Connect(_) | CloseReason::ConnectTimeout) => Kind::Connect,
-            _ => Kind::Broken,
+            (ConnPhase::Over, _) => return None,
+            (_, CloseReason::Connect(_) | CloseReason::ConnectTimeout) => FaultKind::Connect,
+            _ => FaultKind::Broken,
         };
         Some(Fault::new(kind, reason))
     }
 
     /// Ends it: all further input is ignored.
     pub(crate) fn give_up(&mut self) {
-        self.phase = Phase::Over;
+        self.phase = ConnPhase::Over;
     }
 }

@@ -6,13 +6,13 @@
 use std::fmt;
 
 use super::{
-    course::Session,
-    pool::{LIKE_BY_CHANCE, Pool},
+    payload::{LIKE_BY_CHANCE, PayloadPool},
+    schedule::MessageSequence,
 };
 
 /// The kind of a fault, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum FaultKind {
     /// The connection could not be made.
     Connect,
     /// The server did not answer the upgrade, or answered it incorrectly.
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
     NotClosed,
 }
 
-impl Kind {
+impl FaultKind {
     /// All kinds, in the order of the report.
     pub(crate) const ALL: [Self; 11] = [
         Self::Connect,
@@ -74,12 +74,12 @@ impl Kind {
 /// The fault of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FaultKind,
     pub(crate) text: String,
 }
 
 impl Fault {
-    pub(crate) fn new(kind: Kind, text: impl fmt::Display) -> Self {
+    pub(crate) fn new(kind: FaultKind, text: impl fmt::Display) -> Self {
         Self { kind, text: text.to_string() }
     }
 }
@@ -98,24 +98,28 @@ pub(crate) struct Answer<'a> {
 
 /// Determines the fault of a message that is not the expected answer.
 #[cold]
-pub(crate) fn of_message(answer: Answer<'_>, session: &Session, pool: &Pool) -> Fault {
-    let due = session.answered();
+pub(crate) fn of_message(
+    answer: Answer<'_>,
+    sequence: &MessageSequence,
+    pool: &PayloadPool,
+) -> Fault {
+    let due = sequence.answered();
     if let Some(fault) =
-        misplaced(session, |number| answer.bytes == pool.bytes(session.connection(), number))
+        misplaced(sequence, |number| answer.bytes == pool.bytes(sequence.connection(), number))
     {
         return fault;
     }
-    if let Some(fault) = of_another(answer.bytes, session, pool) {
+    if let Some(fault) = of_another(answer.bytes, sequence, pool) {
         return fault;
     }
-    if session.outstanding() == 0 {
+    if sequence.outstanding() == 0 {
         return Fault::new(
-            Kind::Additional,
+            FaultKind::Additional,
             format_args!("a message of {} came unasked", counted(answer.bytes.len(), "byte")),
         );
     }
-    let (expected, due) = (pool.bytes(session.connection(), due), due + 1);
-    let wrong = |text: fmt::Arguments<'_>| Fault::new(Kind::WrongContent, text);
+    let (expected, due) = (pool.bytes(sequence.connection(), due), due + 1);
+    let wrong = |text: fmt::Arguments<'_>| Fault::new(FaultKind::WrongContent, text);
     if answer.bytes.len() != expected.len() {
         let (came, size) = (answer.bytes.len(), expected.len());
         return wrong(format_args!(
@@ -136,73 +140,78 @@ pub(crate) fn of_message(answer: Answer<'_>, session: &Session, pool: &Pool) -> 
 /// Determines the fault in a byte stream: `bytes` are wrong, and the `offset` bytes before them
 /// match the expected answer.
 #[cold]
-pub(crate) fn of_bytes(bytes: &[u8], offset: usize, session: &Session, pool: &Pool) -> Fault {
+pub(crate) fn of_bytes(
+    bytes: &[u8],
+    offset: usize,
+    sequence: &MessageSequence,
+    pool: &PayloadPool,
+) -> Fault {
     let count = bytes.len().min(pool.size() - offset);
     // A few bytes may equal those of another message by chance.
     if count >= pool.size().min(LIKE_BY_CHANCE) {
         let is_like =
-            |number| bytes[..count] == pool.bytes(session.connection(), number)[offset..][..count];
-        if let Some(fault) = misplaced(session, is_like) {
+            |number| bytes[..count] == pool.bytes(sequence.connection(), number)[offset..][..count];
+        if let Some(fault) = misplaced(sequence, is_like) {
             return fault;
         }
     }
-    if session.outstanding() == 0 {
+    if sequence.outstanding() == 0 {
         return Fault::new(
-            Kind::Additional,
+            FaultKind::Additional,
             format_args!("{} came unasked", counted(bytes.len(), "byte")),
         );
     }
-    let expected = &pool.bytes(session.connection(), session.answered())[offset..];
-    let due = session.answered() + 1;
+    let expected = &pool.bytes(sequence.connection(), sequence.answered())[offset..];
+    let due = sequence.answered() + 1;
     match first_difference(bytes, expected) {
         Some(difference) => {
             let text = format!("the answer to message {due} has {}", difference.behind(offset));
-            Fault::new(Kind::WrongContent, text)
+            Fault::new(FaultKind::WrongContent, text)
         }
         None => Fault::new(
-            Kind::WrongContent,
+            FaultKind::WrongContent,
             format_args!("the answer to message {due} has other bytes"),
         ),
     }
 }
 
 /// Returns the fault if this is the answer to another message than the expected one.
-fn misplaced(session: &Session, is_answer_to: impl Fn(u64) -> bool) -> Option<Fault> {
-    let (due, sent) = (session.answered(), session.sent());
+fn misplaced(sequence: &MessageSequence, is_answer_to: impl Fn(u64) -> bool) -> Option<Fault> {
+    let (due, sent) = (sequence.answered(), sequence.sent());
     if let Some(ahead) = (due + 1..sent).find(|&number| is_answer_to(number)) {
         let (due, ahead) = (due + 1, ahead + 1);
         let text = format!(
             "the answer to message {ahead} came where that to {due} was due, which is lost or overtaken"
         );
-        return Some(Fault::new(Kind::OutOfOrder, text));
+        return Some(Fault::new(FaultKind::OutOfOrder, text));
     }
-    let before = due.saturating_sub(session.depth());
+    let before = due.saturating_sub(sequence.depth());
     let behind = (before..due).rev().find(|&number| is_answer_to(number))?;
     Some(Fault::new(
-        Kind::Additional,
+        FaultKind::Additional,
         format_args!("the answer to message {} came twice", behind + 1),
     ))
 }
 
 /// Returns the fault if this is a message of another connection. If nothing was received before,
 /// the server is assumed not to echo; a correct answer proves that it does.
-fn of_another(bytes: &[u8], session: &Session, pool: &Pool) -> Option<Fault> {
+fn of_another(bytes: &[u8], sequence: &MessageSequence, pool: &PayloadPool) -> Option<Fault> {
     // If the content is that of the expected message, only the type can be wrong.
-    let is_due =
-        session.outstanding() > 0 && bytes == pool.bytes(session.connection(), session.answered());
+    let is_due = sequence.outstanding() > 0
+        && bytes == pool.bytes(sequence.connection(), sequence.answered());
     if is_due || !pool.has(bytes) {
         return None;
     }
-    if session.answered() > 0 {
+    if sequence.answered() > 0 {
         let text = format!(
             "where the answer to message {} was due, a message of another connection came",
-            session.answered() + 1
+            sequence.answered() + 1
         );
-        return Some(Fault::new(Kind::WrongContent, text));
+        return Some(Fault::new(FaultKind::WrongContent, text));
     }
     let text = "the server does not echo: what one connection sends, another one gets, as in a chat room. `windlass load` \
         needs a server that sends each message back, as `windlass serve` does at /echo";
-    Some(Fault::new(Kind::NotAnEcho, text))
+    Some(Fault::new(FaultKind::NotAnEcho, text))
 }
 
 /// The first position where two pieces differ.
@@ -237,34 +246,34 @@ fn first_difference(came: &[u8], expected: &[u8]) -> Option<Difference> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::course::{Course, Nanos, Pace};
+    use crate::load::schedule::{LoadSchedule, Nanos, SendRate};
 
     const SIZE: usize = 16;
 
     /// A connection that has sent eight messages, of which two were answered.
-    fn session() -> Session {
-        let course = Course { pace: Pace::Full, window: 0..Nanos::MAX, depth: 6 };
-        let mut session = Session::new(3, 6, 8);
+    fn sequence() -> MessageSequence {
+        let schedule = LoadSchedule { rate: SendRate::FullSpeed, window: 0..Nanos::MAX, depth: 6 };
+        let mut sequence = MessageSequence::new(3, 6, 8);
         for now in 0..8 {
-            session.next(&course, now).expect("there is room");
+            sequence.next(&schedule, now).expect("there is room");
             if now < 2 {
-                session.answer(&course, now);
+                sequence.answer(&schedule, now);
             }
         }
-        session
+        sequence
     }
 
-    fn pool() -> Pool {
-        Pool::new(SIZE, None, false)
+    fn pool() -> PayloadPool {
+        PayloadPool::new(SIZE, None, false)
     }
 
-    fn message(bytes: &[u8], is_text: bool) -> (Kind, String) {
-        let fault = of_message(Answer { bytes, is_text }, &session(), &pool());
+    fn message(bytes: &[u8], is_text: bool) -> (FaultKind, String) {
+        let fault = of_message(Answer { bytes, is_text }, &sequence(), &pool());
         (fault.kind, fault.text)
     }
 
-    fn stream(bytes: &[u8], offset: usize) -> (Kind, String) {
-        let fault = of_bytes(bytes, offset, &session(), &pool());
+    fn stream(bytes: &[u8], offset: usize) -> (FaultKind, String) {
+        let fault = of_bytes(bytes, offset, &sequence(), &pool());
         (fault.kind, fault.text)
     }
 
@@ -277,11 +286,11 @@ mod tests {
             "the answer to message 3 has a wrong byte: {:#04x} instead of {:#04x} at offset 5",
             bytes[5], !bytes[5]
         );
-        assert_eq!(message(&bytes, false), (Kind::WrongContent, text.clone()));
-        assert_eq!(stream(&bytes, 0), (Kind::WrongContent, text.clone()));
+        assert_eq!(message(&bytes, false), (FaultKind::WrongContent, text.clone()));
+        assert_eq!(stream(&bytes, 0), (FaultKind::WrongContent, text.clone()));
         assert_eq!(
             stream(&bytes[2..], 2),
-            (Kind::WrongContent, text),
+            (FaultKind::WrongContent, text),
             "however the stream was cut"
         );
     }
@@ -292,39 +301,43 @@ mod tests {
         let text =
             "the answer to message 5 came where that to 3 was due, which is lost or overtaken"
                 .to_owned();
-        assert_eq!(message(pool.bytes(3, 4), false), (Kind::OutOfOrder, text.clone()));
-        assert_eq!(stream(pool.bytes(3, 4), 0), (Kind::OutOfOrder, text.clone()));
-        assert_eq!(stream(&pool.bytes(3, 4)[..9], 0), (Kind::OutOfOrder, text), "a part is enough");
+        assert_eq!(message(pool.bytes(3, 4), false), (FaultKind::OutOfOrder, text.clone()));
+        assert_eq!(stream(pool.bytes(3, 4), 0), (FaultKind::OutOfOrder, text.clone()));
+        assert_eq!(
+            stream(&pool.bytes(3, 4)[..9], 0),
+            (FaultKind::OutOfOrder, text),
+            "a part is enough"
+        );
         let text = "the answer to message 2 came twice".to_owned();
-        assert_eq!(message(pool.bytes(3, 1), false), (Kind::Additional, text.clone()));
-        assert_eq!(stream(pool.bytes(3, 1), 0), (Kind::Additional, text));
+        assert_eq!(message(pool.bytes(3, 1), false), (FaultKind::Additional, text.clone()));
+        assert_eq!(stream(pool.bytes(3, 1), 0), (FaultKind::Additional, text));
     }
 
     #[test]
     fn a_message_of_another_connection_is_wrong() {
         let text = "where the answer to message 3 was due, a message of another connection came"
             .to_owned();
-        assert_eq!(message(pool().bytes(2, 2), false), (Kind::WrongContent, text));
+        assert_eq!(message(pool().bytes(2, 2), false), (FaultKind::WrongContent, text));
     }
 
     #[test]
     fn if_the_first_message_is_another_connections_the_server_does_not_echo() {
-        let course = Course { pace: Pace::Full, window: 0..Nanos::MAX, depth: 1 };
-        let (mut session, pool) = (Session::new(3, 1, 8), pool());
-        let heard = |session: &Session, pool: &Pool, bytes: &[u8]| {
-            of_message(Answer { bytes, is_text: false }, session, pool).kind
+        let schedule = LoadSchedule { rate: SendRate::FullSpeed, window: 0..Nanos::MAX, depth: 1 };
+        let (mut sequence, pool) = (MessageSequence::new(3, 1, 8), pool());
+        let kind_of = |sequence: &MessageSequence, pool: &PayloadPool, bytes: &[u8]| {
+            of_message(Answer { bytes, is_text: false }, sequence, pool).kind
         };
         assert_eq!(
-            heard(&session, &pool, pool.bytes(2, 0)),
-            Kind::NotAnEcho,
+            kind_of(&sequence, &pool, pool.bytes(2, 0)),
+            FaultKind::NotAnEcho,
             "nothing was sent yet"
         );
-        session.next(&course, 0).expect("there is room");
-        assert_eq!(heard(&session, &pool, pool.bytes(2, 5)), Kind::NotAnEcho);
-        assert_eq!(heard(&session, &pool, b"something else!!"), Kind::WrongContent);
+        sequence.next(&schedule, 0).expect("there is room");
+        assert_eq!(kind_of(&sequence, &pool, pool.bytes(2, 5)), FaultKind::NotAnEcho);
+        assert_eq!(kind_of(&sequence, &pool, b"something else!!"), FaultKind::WrongContent);
         // A few bytes may equal those of another message by chance.
-        let small = Pool::new(2, None, false);
-        assert_eq!(heard(&session, &small, small.bytes(2, 0)), Kind::WrongContent);
+        let small = PayloadPool::new(2, None, false);
+        assert_eq!(kind_of(&sequence, &small, small.bytes(2, 0)), FaultKind::WrongContent);
     }
 
     #[test]
@@ -333,33 +346,33 @@ mod tests {
         let (kind, text) = message(&pool.bytes(3, 2)[..SIZE - 1], false);
         assert_eq!(
             (kind, &*text),
-            (Kind::WrongContent, "the answer to message 3 has 15 bytes instead of 16")
+            (FaultKind::WrongContent, "the answer to message 3 has 15 bytes instead of 16")
         );
         let (kind, text) = message(pool.bytes(3, 2), true);
         assert_eq!(
             (kind, &*text),
-            (Kind::WrongContent, "the answer to message 3 is text, but binary was sent")
+            (FaultKind::WrongContent, "the answer to message 3 is text, but binary was sent")
         );
     }
 
     #[test]
     fn what_nobody_has_asked_for_is_additional() {
-        let quiet = Session::new(3, 1, 1);
+        let quiet = MessageSequence::new(3, 1, 1);
         let fault = of_message(Answer { bytes: b"hello", is_text: true }, &quiet, &pool());
         assert_eq!(
             (fault.kind, &*fault.text),
-            (Kind::Additional, "a message of 5 bytes came unasked")
+            (FaultKind::Additional, "a message of 5 bytes came unasked")
         );
         let fault = of_bytes(b"hello", 0, &quiet, &pool());
-        assert_eq!((fault.kind, &*fault.text), (Kind::Additional, "5 bytes came unasked"));
+        assert_eq!((fault.kind, &*fault.text), (FaultKind::Additional, "5 bytes came unasked"));
     }
 
     #[test]
     fn every_kind_has_a_name_and_a_place_of_its_own() {
-        for (place, kind) in Kind::ALL.into_iter().enumerate() {
-            assert_eq!(kind as usize, place);
+        for (index, kind) in FaultKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, index);
         }
-        let names: std::collections::HashSet<_> = Kind::ALL.map(Kind::name).into();
-        assert_eq!(names.len(), Kind::ALL.len());
+        let names: std::collections::HashSet<_> = FaultKind::ALL.map(FaultKind::name).into();
+        assert_eq!(names.len(), FaultKind::ALL.len());
     }
 }

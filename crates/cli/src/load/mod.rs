@@ -4,23 +4,24 @@
 //! | file | content |
 //! |---|---|
 //! | `plan.rs`, `target.rs` | arguments and the URL |
-//! | `pool.rs`, `course.rs` | contents of messages, and the times at which they are sent |
-//! | `connection.rs`, `websocket.rs`, `dialogue.rs`, `fault.rs` | one connection and its faults |
-//! | `client.rs`, `desk.rs`, `worker.rs`, `control.rs` | connections and timers of a worker, and state that workers share |
-//! | `tally.rs`, `report.rs`, `progress.rs` | results, and how they are shown |
+//! | `payload.rs`, `schedule.rs` | contents of messages, and the times at which they are sent |
+//! | `exchange.rs`, `fault.rs` | checks of the answers of one connection, and its faults |
+//! | `websocket.rs`, `connection.rs` | one connection |
+//! | `worker.rs`, `event_loop.rs` | the connections of a worker, and the reactor that runs them |
+//! | `run_state.rs` | state that workers share |
+//! | `results.rs`, `report.rs`, `progress.rs` | results, and how they are shown |
 
-mod client;
 mod connection;
-mod control;
-mod course;
-mod desk;
-mod dialogue;
+mod event_loop;
+mod exchange;
 mod fault;
+mod payload;
 mod plan;
-mod pool;
 mod progress;
 mod report;
-mod tally;
+mod results;
+mod run_state;
+mod schedule;
 mod target;
 mod websocket;
 mod worker;
@@ -31,10 +32,11 @@ use anyhow::Context as _;
 use windlass::{Signal, SignalSet, stream::Workers};
 
 use crate::nofile;
-use control::Control;
-pub(crate) use plan::Args;
 use plan::Plan;
-use report::Report;
+use report::LoadReport;
+use run_state::RunState;
+
+pub(crate) use plan::LoadArgs;
 
 /// Exit statuses above this value mean the end by a signal, by convention.
 const SIGNALLED: u8 = 128;
@@ -46,7 +48,7 @@ const SIGNALLED: u8 = 128;
 /// # Errors
 ///
 /// If the measurement cannot start, or its results cannot be written.
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
     if let Err(error) = args.check() {
         error.exit();
     }
@@ -56,18 +58,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let workers = usize::from(args.workers);
     nofile::connections_max(Some(args.connections), workers)?;
     let plan = Arc::new(Plan { args, addresses });
-    let control = Arc::new(Control::new(workers));
-    let (planned, controlled) = (Arc::clone(&plan), Arc::clone(&control));
+    let run_state = Arc::new(RunState::new(workers));
+    let (planned, shared) = (Arc::clone(&plan), Arc::clone(&run_state));
     let running = Workers::new(workers)
         .named("load")
-        .start(move |worker| worker::set_up(worker, &planned, &controlled))
+        .start(move |worker| event_loop::set_up(worker, &planned, &shared))
         .context("cannot start the workers")?;
-    let progress = progress::show(&plan, &control);
+    let progress = progress::show(&plan, &run_state);
     running.join().context("a worker failed")?;
     drop((progress, signals));
-    let signal = control.signal();
-    let control = Arc::into_inner(control).expect("the workers and the progress bar have ended");
-    let report = Report::new(&plan, signal, control);
+    let signal = run_state.signal();
+    let run_state =
+        Arc::into_inner(run_state).expect("the workers and the progress bar have ended");
+    let report = LoadReport::new(&plan, signal, run_state);
     report.show().context("cannot write the results")?;
     Ok(match signal {
         _ if !report.is_clean() => ExitCode::FAILURE,

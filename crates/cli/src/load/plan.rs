@@ -6,8 +6,8 @@ use clap::error::ErrorKind;
 use windlass::Backend;
 
 use super::{
-    course::{Course, Nanos, Pace, Schedule},
-    pool::{PERIOD, Text},
+    payload::{Charset, PERIOD},
+    schedule::{FixedRate, LoadSchedule, Nanos, SendRate},
     target::{Address, Target},
 };
 use crate::backend;
@@ -23,7 +23,7 @@ const RATE_MAX: f64 = 1e9;
 
 /// What `windlass load` takes.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct LoadArgs {
     /// Target: ws://HOST:PORT/PATH or ws+unix:SOCKET:/PATH, or without WebSocket tcp://HOST:PORT or
     /// unix:SOCKET. The server must echo each message, as `windlass serve` does at /echo
     #[arg(value_name = "URL")]
@@ -60,7 +60,7 @@ pub(crate) struct Args {
 
     /// Send text messages [default: binary]
     #[arg(long, value_enum)]
-    pub(crate) text: Option<Text>,
+    pub(crate) text: Option<Charset>,
 
     /// Require permessage-deflate and send compressible messages
     #[arg(long)]
@@ -88,7 +88,7 @@ pub(crate) struct Args {
     pub(crate) quiet: bool,
 }
 
-impl Args {
+impl LoadArgs {
     /// Looks for what does not go together.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl Args {
         if !is_websocket && self.size == 0 {
             return refuse("--size 0 is for WebSocket: no bytes are no message");
         }
-        if self.text == Some(Text::Utf8) && !self.size.is_multiple_of(2) {
+        if self.text == Some(Charset::Utf8) && !self.size.is_multiple_of(2) {
             return refuse("--text utf8 is made of characters of two bytes: --size must be even");
         }
         if u32::from(self.workers) > self.connections {
@@ -125,24 +125,24 @@ impl Args {
 /// Everything that the workers need to know.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) args: Args,
+    pub(crate) args: LoadArgs,
     pub(crate) addresses: Vec<Address>,
 }
 
 impl Plan {
-    /// The course of a run that begins at `origin`.
-    pub(crate) fn course(&self, origin: Nanos) -> Course {
+    /// The schedule of a run that begins at `origin`.
+    pub(crate) fn schedule(&self, origin: Nanos) -> LoadSchedule {
         let start = origin.saturating_add(nanos(self.args.warm_up));
         let end = self
             .args
             .duration()
             .map_or(Nanos::MAX, |duration| start.saturating_add(nanos(duration)));
         let connections = self.args.connections.into();
-        let pace = match self.args.rate {
-            Some(rate) => Pace::Fixed(Schedule { origin, interval: 1e9 / rate, connections }),
-            None => Pace::Full,
+        let rate = match self.args.rate {
+            Some(rate) => SendRate::Fixed(FixedRate { origin, interval: 1e9 / rate, connections }),
+            None => SendRate::FullSpeed,
         };
-        Course { pace, window: start..end, depth: self.args.depth.into() }
+        LoadSchedule { rate, window: start..end, depth: self.args.depth.into() }
     }
 
     /// How many measured messages a connection may send: its part of `--messages`.
@@ -195,12 +195,12 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
-        args: Args,
+        args: LoadArgs,
     }
 
     const URL: &str = "ws://localhost:9001/";
 
-    fn args(arguments: &[&str]) -> Result<Args, clap::Error> {
+    fn args(arguments: &[&str]) -> Result<LoadArgs, clap::Error> {
         let args = Line::try_parse_from([&["load"], arguments].concat())?.args;
         args.check().map(|()| args)
     }
@@ -269,17 +269,17 @@ mod tests {
     #[test]
     fn the_measured_time_follows_the_warm_up() {
         let second = 1_000_000_000;
-        assert_eq!(plan(&[]).course(7).window, 7..7 + 10 * second);
-        let course = plan(&["--warm-up", "0.5", "--duration", "2", "--depth", "3"]).course(7);
+        assert_eq!(plan(&[]).schedule(7).window, 7..7 + 10 * second);
+        let schedule = plan(&["--warm-up", "0.5", "--duration", "2", "--depth", "3"]).schedule(7);
         assert_eq!(
-            (course.window, course.depth, course.pace),
-            (7 + second / 2..7 + second * 5 / 2, 3, Pace::Full)
+            (schedule.window, schedule.depth, schedule.rate),
+            (7 + second / 2..7 + second * 5 / 2, 3, SendRate::FullSpeed)
         );
-        let course = plan(&["--messages", "5", "--rate", "1e6"]).course(7);
-        assert_eq!(course.window, 7..Nanos::MAX);
+        let schedule = plan(&["--messages", "5", "--rate", "1e6"]).schedule(7);
+        assert_eq!(schedule.window, 7..Nanos::MAX);
         assert_eq!(
-            course.pace,
-            Pace::Fixed(Schedule { origin: 7, interval: 1000.0, connections: 10 })
+            schedule.rate,
+            SendRate::Fixed(FixedRate { origin: 7, interval: 1000.0, connections: 10 })
         );
     }
 }

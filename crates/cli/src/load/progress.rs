@@ -13,8 +13,8 @@ use std::{
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 use super::{
-    control::Control,
     plan::{Plan, nanos},
+    run_state::RunState,
 };
 
 /// Time between two updates of the bar.
@@ -30,32 +30,32 @@ pub(crate) struct Progress {
 }
 
 /// Starts to show progress, unless the plan asks for quiet.
-pub(crate) fn show(plan: &Arc<Plan>, control: &Arc<Control>) -> Option<Progress> {
+pub(crate) fn show(plan: &Arc<Plan>, run_state: &Arc<RunState>) -> Option<Progress> {
     if plan.args.quiet {
         return None;
     }
     let is_over = Arc::new(AtomicBool::new(false));
-    let (plan, control, over) = (Arc::clone(plan), Arc::clone(control), Arc::clone(&is_over));
+    let (plan, run_state, over) = (Arc::clone(plan), Arc::clone(run_state), Arc::clone(&is_over));
     let show = move || match stderr().is_terminal() {
-        true => draw(&plan, &control, &over),
-        false => write_lines(&plan, &control, &over),
+        true => draw(&plan, &run_state, &over),
+        false => write_lines(&plan, &run_state, &over),
     };
     // If the thread cannot be started, nothing is shown, which does no harm.
     let drawer = thread::Builder::new().name("progress".to_owned()).spawn(show).ok();
     Some(Progress { is_over, drawer })
 }
 
-fn draw(plan: &Plan, control: &Control, is_over: &AtomicBool) {
+fn draw(plan: &Plan, run_state: &RunState, is_over: &AtomicBool) {
     let bar = ProgressBar::new(length(plan));
     bar.set_style(style());
     while !is_over.load(Relaxed) {
-        update(&bar, plan, control);
+        update(&bar, plan, run_state);
         thread::park_timeout(INTERVAL);
     }
     bar.finish_and_clear();
 }
 
-fn write_lines(plan: &Plan, control: &Control, is_over: &AtomicBool) {
+fn write_lines(plan: &Plan, run_state: &RunState, is_over: &AtomicBool) {
     let begun = Instant::now();
     let mut next = BETWEEN_LINES;
     while !is_over.load(Relaxed) {
@@ -65,7 +65,7 @@ fn write_lines(plan: &Plan, control: &Control, is_over: &AtomicBool) {
             continue;
         }
         next = elapsed + BETWEEN_LINES;
-        let text = state(plan, control);
+        let text = state(plan, run_state);
         // Standard error may be closed.
         let _ = writeln!(stderr(), "windlass: {} s: {text}", elapsed.as_secs());
     }
@@ -85,27 +85,27 @@ fn length(plan: &Plan) -> u64 {
     plan.args.messages.unwrap_or_else(time)
 }
 
-fn update(bar: &ProgressBar, plan: &Plan, control: &Control) {
-    if let Some(origin) = control.origin() {
-        let elapsed = control.clock.now().saturating_sub(origin);
-        let answered = control.answered.load(Relaxed);
+fn update(bar: &ProgressBar, plan: &Plan, run_state: &RunState) {
+    if let Some(origin) = run_state.origin() {
+        let elapsed = run_state.clock.now().saturating_sub(origin);
+        let answered = run_state.answered.load(Relaxed);
         bar.set_position(if plan.args.messages.is_some() { answered } else { elapsed / 1_000_000 });
     }
-    bar.set_message(state(plan, control));
+    bar.set_message(state(plan, run_state));
 }
 
 /// Describes the current state in words.
-fn state(plan: &Plan, control: &Control) -> String {
-    let Some(origin) = control.origin() else {
-        let opened = HumanCount(control.opened.load(Relaxed));
+fn state(plan: &Plan, run_state: &RunState) -> String {
+    let Some(origin) = run_state.origin() else {
+        let opened = HumanCount(run_state.opened.load(Relaxed));
         return format!("connecting: {opened} of {}", HumanCount(plan.args.connections.into()));
     };
-    let elapsed = control.clock.now().saturating_sub(origin);
+    let elapsed = run_state.clock.now().saturating_sub(origin);
     let warm_up = nanos(plan.args.warm_up);
     if elapsed <= warm_up {
         return "warming up".to_owned();
     }
-    let answered = control.answered.load(Relaxed);
+    let answered = run_state.answered.load(Relaxed);
     let per_second = answered as f64 / ((elapsed - warm_up) as f64 / 1e9);
     format!("{} messages, {} a second", HumanCount(answered), HumanCount(per_second as u64))
 }

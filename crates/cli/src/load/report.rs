@@ -10,11 +10,13 @@ use std::{
 
 use serde::Serialize;
 
-use super::{control::Control, course::Nanos, fault::Kind, plan::Plan, tally::Tally};
+use super::{
+    fault::FaultKind, plan::Plan, results::LoadResults, run_state::RunState, schedule::Nanos,
+};
 
 /// All results. The fields are those of the JSON; names end in their unit.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct LoadReport {
     version: &'static str,
     url: String,
     parameters: Parameters,
@@ -108,38 +110,38 @@ struct Output {
 /// Upper bound of the first bucket; each further bound is twice as high.
 const BUCKET_FIRST: Nanos = 1_000;
 
-impl Report {
-    pub(crate) fn new(plan: &Plan, signal: Option<i32>, control: Control) -> Self {
+impl LoadReport {
+    pub(crate) fn new(plan: &Plan, signal: Option<i32>, run_state: RunState) -> Self {
         let args = &plan.args;
-        let origin = control.origin();
-        let gave_up = control.is_given_up();
-        let tally = control.into_total();
-        let start = origin.map_or(0, |origin| plan.course(origin).window.start);
-        let end = tally.last_answer.max(tally.ended);
+        let origin = run_state.origin();
+        let gave_up = run_state.is_given_up();
+        let results = run_state.into_results();
+        let start = origin.map_or(0, |origin| plan.schedule(origin).window.start);
+        let end = results.last_answer.max(results.ended);
         let elapsed_s = end.saturating_sub(start) as f64 / 1e9;
         let per_s = |count: f64| if elapsed_s > 0.0 { count / elapsed_s } else { 0.0 };
-        let messages_per_s = per_s(tally.messages as f64);
+        let messages_per_s = per_s(results.messages as f64);
         Self {
             version: env!("CARGO_PKG_VERSION"),
             url: args.target.to_string(),
             parameters: Parameters::of(plan),
-            is_clean: tally.failed() == 0,
+            is_clean: results.failed() == 0,
             signal,
             gave_up,
-            connections: Connections { opened: tally.opened, failed: tally.failed() },
+            connections: Connections { opened: results.opened, failed: results.failed() },
             messages: Messages {
-                verified: tally.messages,
-                warm_up: tally.warm_up,
-                unsent: tally.unsent,
-                unanswered: tally.unanswered,
+                verified: results.messages,
+                warm_up: results.warm_up,
+                unsent: results.unsent,
+                unanswered: results.unanswered,
             },
             elapsed_s,
             messages_per_s,
             bytes_per_s: messages_per_s * f64::from(args.size),
-            latency: Latency::of(&tally, args.rate.is_some()),
-            own_cpu_share: tally.cpu_share(),
-            errors: tally.faults().map(|(kind, count)| (kind.name(), count)).collect(),
-            error_texts: tally.texts().to_vec(),
+            latency: Latency::of(&results, args.rate.is_some()),
+            own_cpu_share: results.cpu_share(),
+            errors: results.faults().map(|(kind, count)| (kind.name(), count)).collect(),
+            error_texts: results.texts().to_vec(),
             output: Output { json: args.json.clone(), quiet: args.quiet },
         }
     }
@@ -192,7 +194,7 @@ impl Report {
                 "gave up: none of the first {failed} of {asked} connections could be opened"
             ));
         }
-        let is_lost = self.errors.len() == 1 && self.errors.contains_key(Kind::Lost.name());
+        let is_lost = self.errors.len() == 1 && self.errors.contains_key(FaultKind::Lost.name());
         (is_lost && verified + warm_up == 0).then(|| {
             "not one message came back; `windlass load` needs a server that sends each message back, as \
              `windlass serve` does at /echo"
@@ -227,8 +229,8 @@ impl Parameters {
             rate_per_s: args.rate,
             content: match args.text {
                 None => "binary",
-                Some(super::pool::Text::Ascii) => "ascii",
-                Some(super::pool::Text::Utf8) => "utf8",
+                Some(super::payload::Charset::Ascii) => "ascii",
+                Some(super::payload::Charset::Utf8) => "utf8",
             },
             deflate: args.deflate,
             workers: args.workers,
@@ -239,8 +241,8 @@ impl Parameters {
 }
 
 impl Latency {
-    fn of(tally: &Tally, is_corrected: bool) -> Self {
-        let latency = &tally.latency;
+    fn of(results: &LoadResults, is_corrected: bool) -> Self {
+        let latency = &results.latency;
         let us = |nanos: Nanos| nanos as f64 / 1e3;
         let at = |quantile| us(latency.value_at_quantile(quantile));
         let buckets = latency.iter_log(BUCKET_FIRST, 2.0);
@@ -264,7 +266,7 @@ impl Latency {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let asked = &self.parameters;
         writeln!(f, "{}", self.url)?;
@@ -396,11 +398,11 @@ mod tests {
 
     #[test]
     fn buckets_of_latencies_double_and_none_is_lost() {
-        let mut tally = Tally::new();
+        let mut results = LoadResults::new();
         for latency in [900, 1_500, 3_000, 3_500, 700_000] {
-            tally.answered(Some(latency), 1);
+            results.answered(Some(latency), 1);
         }
-        let latency = Latency::of(&tally, true);
+        let latency = Latency::of(&results, true);
         assert_eq!(latency.histogram.iter().map(|bucket| bucket.count).sum::<u64>(), 5);
         let first: Vec<u64> = latency.histogram.iter().take(3).map(|bucket| bucket.count).collect();
         assert_eq!(first, [1, 1, 2]);
@@ -409,7 +411,7 @@ mod tests {
             "{latency}"
         );
         assert_eq!(
-            Latency::of(&Tally::new(), true).to_string(),
+            Latency::of(&LoadResults::new(), true).to_string(),
             "",
             "without messages there is nothing to say"
         );

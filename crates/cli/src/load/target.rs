@@ -18,7 +18,7 @@ const PORT_DEFAULT: u16 = 80;
 pub(crate) struct Target {
     /// The original text, for the report.
     url: String,
-    place: Place,
+    endpoint: Endpoint,
     /// `None` for a raw byte stream.
     pub(crate) upgrade: Option<Resource>,
 }
@@ -32,9 +32,9 @@ pub(crate) struct Resource {
     pub(crate) path: String,
 }
 
-/// The place where a server listens.
+/// The endpoint where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum Endpoint {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
@@ -52,15 +52,15 @@ impl Target {
         self.upgrade.is_some()
     }
 
-    /// Returns the addresses of the place; a name may have several. Never empty.
+    /// Returns the addresses of the endpoint; a name may have several. Never empty.
     ///
     /// # Errors
     ///
     /// If the name cannot be resolved.
     pub(crate) fn resolve(&self) -> anyhow::Result<Vec<Address>> {
-        match &self.place {
-            Place::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
-            Place::Tcp { host, port } => {
+        match &self.endpoint {
+            Endpoint::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
+            Endpoint::Tcp { host, port } => {
                 let resolved = (host.as_str(), *port).to_socket_addrs().and_then(|found| {
                     let found: Vec<Address> = found.map(Address::Tcp).collect();
                     if found.is_empty() {
@@ -128,12 +128,12 @@ impl FromStr for Target {
     type Err = UrlError;
 
     fn from_str(url: &str) -> Result<Self, UrlError> {
-        let (place, upgrade) = parse(url)?;
-        Ok(Self { url: url.to_owned(), place, upgrade })
+        let (endpoint, upgrade) = parse(url)?;
+        Ok(Self { url: url.to_owned(), endpoint, upgrade })
     }
 }
 
-fn parse(url: &str) -> Result<(Place, Option<Resource>), UrlError> {
+fn parse(url: &str) -> Result<(Endpoint, Option<Resource>), UrlError> {
     if let Some(rest) = url.strip_prefix("ws://") {
         return websocket(rest);
     }
@@ -143,7 +143,7 @@ fn parse(url: &str) -> Result<(Place, Option<Resource>), UrlError> {
             return Err(UrlError::TcpPath);
         }
         let (host, port) = split_authority(authority)?;
-        return Ok((Place::Tcp { host, port: port.ok_or(UrlError::NoPort)? }, None));
+        return Ok((Endpoint::Tcp { host, port: port.ok_or(UrlError::NoPort)? }, None));
     }
     if let Some(rest) = url.strip_prefix("ws+unix:") {
         let (socket, path) = rest.rsplit_once(':').unwrap_or((rest, "/"));
@@ -159,12 +159,12 @@ fn parse(url: &str) -> Result<(Place, Option<Resource>), UrlError> {
     })
 }
 
-fn websocket(rest: &str) -> Result<(Place, Option<Resource>), UrlError> {
+fn websocket(rest: &str) -> Result<(Endpoint, Option<Resource>), UrlError> {
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let (host, port) = split_authority(authority)?;
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     let upgrade = resource(authority, &path)?;
-    Ok((Place::Tcp { host, port: port.unwrap_or(PORT_DEFAULT) }, Some(upgrade)))
+    Ok((Endpoint::Tcp { host, port: port.unwrap_or(PORT_DEFAULT) }, Some(upgrade)))
 }
 
 /// Checks host and path by the handshake's own rules, before any connection.
@@ -176,11 +176,11 @@ fn resource(host: &str, path: &str) -> Result<Resource, UrlError> {
     }
 }
 
-fn unix(path: &str) -> Result<Place, UrlError> {
+fn unix(path: &str) -> Result<Endpoint, UrlError> {
     if path.is_empty() {
         Err(UrlError::UnixPath)
     } else {
-        Ok(Place::Unix(Path::new(path).to_owned()))
+        Ok(Endpoint::Unix(Path::new(path).to_owned()))
     }
 }
 
@@ -219,8 +219,8 @@ fn split_authority(authority: &str) -> Result<(String, Option<u16>), UrlError> {
 mod tests {
     use super::*;
 
-    fn tcp(host: &str, port: u16) -> Place {
-        Place::Tcp { host: host.to_owned(), port }
+    fn tcp(host: &str, port: u16) -> Endpoint {
+        Endpoint::Tcp { host: host.to_owned(), port }
     }
 
     fn asks(host: &str, path: &str) -> Option<Resource> {
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        for (url, place, upgrade) in [
+        for (url, endpoint, upgrade) in [
             ("ws://127.0.0.1:9001/echo", tcp("127.0.0.1", 9001), asks("127.0.0.1:9001", "/echo")),
             ("ws://localhost", tcp("localhost", 80), asks("localhost", "/")),
             ("ws://localhost?room=1", tcp("localhost", 80), asks("localhost", "/?room=1")),
@@ -237,12 +237,12 @@ mod tests {
             ("ws://[::1]", tcp("::1", 80), asks("[::1]", "/")),
             ("tcp://[::1]:7", tcp("::1", 7), None),
             ("tcp://host:65535/", tcp("host", 65535), None),
-            ("unix:/run/a:b", Place::Unix("/run/a:b".into()), None),
-            ("ws+unix:/run/a", Place::Unix("/run/a".into()), asks("localhost", "/")),
-            ("ws+unix:a:b:/echo?c", Place::Unix("a:b".into()), asks("localhost", "/echo?c")),
+            ("unix:/run/a:b", Endpoint::Unix("/run/a:b".into()), None),
+            ("ws+unix:/run/a", Endpoint::Unix("/run/a".into()), asks("localhost", "/")),
+            ("ws+unix:a:b:/echo?c", Endpoint::Unix("a:b".into()), asks("localhost", "/echo?c")),
         ] {
             let target: Target = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));
-            assert_eq!(target, Target { url: url.to_owned(), place, upgrade }, "{url}");
+            assert_eq!(target, Target { url: url.to_owned(), endpoint, upgrade }, "{url}");
             assert_eq!(target.to_string(), url);
         }
     }

@@ -9,8 +9,8 @@ use windlass_ws::{
 };
 
 use super::{
-    dialogue::Dialogue,
-    fault::{Answer, Fault, Kind},
+    exchange::Exchange,
+    fault::{Answer, Fault, FaultKind},
     target::Resource,
 };
 
@@ -18,13 +18,13 @@ use super::{
 const FRAME_EXTRA: usize = 1024;
 
 /// WebSocket state that all connections share.
-pub(crate) struct Speech {
+pub(crate) struct WebSocketSetup {
     resource: Resource,
     config: Arc<Config>,
     deflate: Option<DeflateConfig>,
 }
 
-impl Speech {
+impl WebSocketSetup {
     /// Creates the state for messages of `size` bytes.
     pub(crate) fn new(resource: Resource, size: usize, deflate: bool) -> Self {
         let mut limits = EngineLimits::DEFAULT;
@@ -59,11 +59,11 @@ pub(crate) struct Upgrade {
 
 impl Upgrade {
     /// Starts a handshake, and returns it with the request to send.
-    pub(crate) fn begin(speech: &Speech) -> (Self, Vec<u8>) {
+    pub(crate) fn begin(setup: &WebSocketSetup) -> (Self, Vec<u8>) {
         let mut key = [0; 16];
         entropy(&mut key);
         let mut request = Vec::with_capacity(512);
-        speech.request(key).write(&mut request).expect("host and path were tried before");
+        setup.request(key).write(&mut request).expect("host and path were tried before");
         (Self { key, received: Vec::new() }, request)
     }
 
@@ -76,58 +76,61 @@ impl Upgrade {
     pub(crate) fn read(
         &mut self,
         input: &[u8],
-        speech: &Speech,
+        setup: &WebSocketSetup,
     ) -> Result<Option<(Engine, Vec<u8>)>, Fault> {
         self.received.extend_from_slice(input);
-        let request = speech.request(self.key);
+        let request = setup.request(self.key);
         let read = request.read_response(&self.received, &HeadLimits::DEFAULT);
         let (agreed, used) = match read {
             Ok(None) => return Ok(None),
             Ok(Some((upgraded, used))) => (upgraded.deflate, used),
-            Err(error) => return Err(Fault::new(Kind::Handshake, error)),
+            Err(error) => return Err(Fault::new(FaultKind::Handshake, error)),
         };
-        let engine = match (agreed, &speech.deflate) {
+        let engine = match (agreed, &setup.deflate) {
             (Some(agreement), Some(deflate)) => {
-                Engine::with_deflate(&speech.config, &agreement, deflate)
+                Engine::with_deflate(&setup.config, &agreement, deflate)
             }
             (None, Some(_)) => {
-                return Err(Fault::new(Kind::Handshake, "the server declines permessage-deflate"));
+                return Err(Fault::new(
+                    FaultKind::Handshake,
+                    "the server declines permessage-deflate",
+                ));
             }
-            _ => Engine::new(&speech.config),
+            _ => Engine::new(&setup.config),
         };
         Ok(Some((engine, self.received.split_off(used))))
     }
 }
 
 /// The outcome of a pass over received bytes.
-pub(crate) struct Heard {
+pub(crate) struct Processed {
     pub(crate) outcome: Outcome,
     /// The text of the server's Close frame, if one was received.
-    pub(crate) goodbye: Option<String>,
+    pub(crate) close: Option<String>,
 }
 
-/// Processes received bytes and passes every message to the dialogue. Appends the next messages to
+/// Processes received bytes and passes every message to the exchange. Appends the next messages to
 /// the engine's own replies.
 ///
 /// # Errors
 ///
-/// The fault that the dialogue finds, or a violation of the protocol by the server.
+/// The fault that the exchange finds, or a violation of the protocol by the server.
 #[inline]
-pub(crate) fn hear(
+pub(crate) fn process(
     engine: &mut Engine,
     scratch: &mut Scratch,
     input: &mut [u8],
-    dialogue: &mut Dialogue<'_>,
-) -> Result<Heard, Fault> {
-    let mut goodbye = None;
+    exchange: &mut Exchange<'_>,
+) -> Result<Processed, Fault> {
+    let mut close_text = None;
     let mut pass = engine.process(input, scratch);
     while let Some(event) = pass.next() {
         match event {
             EngineEvent::Binary(bytes) => {
-                dialogue.message(Answer { bytes: &bytes, is_text: false })?
+                exchange.message(Answer { bytes: &bytes, is_text: false })?
             }
             EngineEvent::Text(text) => {
-                dialogue.message(Answer { bytes: text.as_bytes(), is_text: true })?
+                exchange.message(Answer { bytes: text.as_bytes(), is_text: true })?
             }
             EngineEvent::Close(close) => {
                 let code = close.code.map_or_else(
@@ -139,22 +142,24 @@ pub(crate) fn hear(
                 } else {
                     format!(": {}", close.reason)
                 };
-                goodbye = Some(format!("the server has closed the connection {code}{reason}"));
+                close_text = Some(format!("the server has closed the connection {code}{reason}"));
             }
-            EngineEvent::Violation(violation) => return Err(Fault::new(Kind::Protocol, violation)),
+            EngineEvent::Violation(violation) => {
+                return Err(Fault::new(FaultKind::Protocol, violation));
+            }
             // The engine answers pings.
             _ => {}
         }
     }
     // All messages that may be sent now leave in one write. None may follow a Close frame.
-    while goodbye.is_none()
-        && let Some(message) = dialogue.next()
+    while close_text.is_none()
+        && let Some(message) = exchange.next()
     {
         if pass.send(message).is_err() {
             break;
         }
     }
-    Ok(Heard { outcome: pass.finish(), goodbye })
+    Ok(Processed { outcome: pass.finish(), close: close_text })
 }
 
 /// Returns the Close frame of an orderly end.
@@ -162,7 +167,7 @@ pub(crate) fn hear(
 /// # Errors
 ///
 /// [`FrameSendError::Closed`] if one was already sent.
-pub(crate) fn goodbye<'s>(
+pub(crate) fn close_frame<'s>(
     engine: &mut Engine,
     scratch: &'s mut Scratch,
 ) -> Result<&'s [u8], FrameSendError> {

@@ -1,187 +1,413 @@
-//! One worker: a reactor with its desk, and the timers around it.
-//!
-//! 1. All connections are opened, a bounded number at a time.
-//! 2. When every worker has opened its connections, all start at one moment.
-//! 3. Each connection closes when its part is done. The last worker to finish stops them all.
+//! The state of a worker's connections: which are waiting to be opened, opening or open, and the
+//! results.
 
-use std::{cell::RefCell, io, num::NonZeroU64, rc::Rc, sync::Arc, time::Duration};
-
-use rustix::thread::set_current_timer_slack;
-use windlass::{
-    Reactor, Received, Signal, SignalSet, Tick, Turn, interest,
-    stream::{Connector, StreamOptions, Worker},
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
+
+use rustix::io::Errno;
+use windlass::{
+    Key, Turn,
+    stream::{CloseReason, Input, Stream},
+};
+use windlass_ws::Scratch;
 
 use super::{
-    client::Client, control::Control, course::Nanos, desk::Desk, plan::Plan, target::Address,
+    connection::{LoadConnection, WorkerContext},
+    exchange::ExchangeState,
+    fault::{Fault, FaultKind},
+    payload::PayloadPool,
+    plan::{Plan, nanos},
+    results::LoadResults,
+    run_state::RunState,
+    schedule::{LoadSchedule, MessageSequence, Nanos, SendRate},
+    target::Address,
+    websocket::WebSocketSetup,
 };
 
-/// Interval of a worker's periodic work.
-const TICK: Duration = Duration::from_millis(10);
+/// Maximum number of connections that a worker opens at the same time: few enough for the backlog
+/// of any server.
+const OPENING_MAX: usize = 100;
 
-/// Time from when all workers are ready to the first message, if there are several workers. Each
-/// learns of the start at its next tick.
-const START_DELAY: Duration = Duration::from_millis(50);
+/// Interval of the checks for timeouts.
+const TIMEOUT_CHECK_INTERVAL: Nanos = 100_000_000;
 
-/// Subscribers other than connections: signals, timers, and some spare ones.
-const OTHER_SUBSCRIBERS: usize = 64;
-
-/// Bytes of output beside the messages: headers, handshakes, control frames.
-const OUTPUT_EXTRA: usize = 1 << 16;
-
-/// Creates the reactor of a worker, on the worker's own thread.
-pub(crate) fn set_up(
-    worker: Worker,
-    plan: &Arc<Plan>,
-    control: &Arc<Control>,
-) -> io::Result<Reactor> {
-    if plan.args.rate.is_some() {
-        // By default the kernel lets timers be late by 50 µs, which would delay each message.
-        set_current_timer_slack(NonZeroU64::new(1))?;
-    }
-    let connections = plan.connections_of(worker.index).count();
-    let mut reactor = Reactor::builder()
-        .backend(plan.args.backend)
-        .subscribers_max(connections + OTHER_SUBSCRIBERS)
-        .build()?;
-    let desk = Rc::new(RefCell::new(Desk::new(plan, control, worker.index)));
-    if worker.index == 0 {
-        end_on_signals(&desk, &mut reactor)?;
-    }
-    let first = Rc::clone(&desk);
-    reactor.defer(move |mut turn: Turn<'_, _>| open_more(&first, &mut turn))?;
-    let mut has_ended = false;
-    let tick = move |mut turn: Turn<'_, _>| {
-        desk.borrow_mut().tick(&mut turn);
-        if desk.borrow().control.is_given_up() {
-            // The work that remains would not be measured.
-            return turn.stop();
-        }
-        open_more(&desk, &mut turn);
-        begin_if_ready(&desk, &mut turn);
-        if !has_ended && desk.borrow().control.signal().is_some() {
-            has_ended = true;
-            end_early(&desk, &mut turn);
-        }
-        end_if_done(&desk, &mut turn);
-    };
-    reactor.every(TICK, tick)?;
-    Ok(reactor)
+/// The connections of one worker. A `RefCell` holds it; the borrow lasts for one callback, and
+/// never while the reactor calls another one.
+pub(crate) struct LoadWorker {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) run_state: Arc<RunState>,
+    context: WorkerContext,
+    connections: Vec<LoadConnection>,
+    /// Connections waiting to connect now, and those waiting for the next tick.
+    queue: VecDeque<usize>,
+    to_retry: Vec<usize>,
+    /// The address that each connection tries or has tried.
+    cursors: Vec<AddressCursor>,
+    /// The address that worked last, which new connections try first.
+    good_address: usize,
+    opening: usize,
+    /// Number of connections that are not over.
+    unfinished: usize,
+    phase: WorkerPhase,
+    /// Number of slots of the fixed rate, over this worker's connections, that have passed.
+    slots: u64,
+    last_check: Nanos,
+    /// The value of `LoadResults::messages` last reported to the run state.
+    reported: u64,
+    /// The measured time has ended.
+    has_ended: bool,
 }
 
-/// The first signal ends the measurement in order, the second one immediately.
-fn end_on_signals(desk: &Rc<RefCell<Desk>>, reactor: &mut Reactor) -> io::Result<()> {
-    let signals = SignalSet::new([Signal::INT, Signal::TERM])?;
-    let control = Arc::clone(&desk.borrow().control);
-    interest()
-        .read()
-        .with_fd(signals)
-        .with_handler(move |signals: &mut SignalSet, mut turn: Turn<'_, _>| {
-            for signal in signals.read().into_iter().flat_map(Received::iter) {
-                if control.interrupt(signal.as_raw()) {
-                    turn.stop();
-                }
-            }
+/// How a connection tries the addresses of a name in turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct AddressCursor {
+    /// Number of addresses that have refused.
+    refused: usize,
+    address: usize,
+    /// Time of the first try, if there was one.
+    begun: Option<Nanos>,
+}
+
+/// The phase of the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WorkerPhase {
+    Opening,
+    /// All connections are open; the worker waits for the other workers.
+    Ready,
+    Running,
+    Done,
+}
+
+impl LoadWorker {
+    pub(crate) fn new(plan: &Arc<Plan>, run_state: &Arc<RunState>, worker: usize) -> Self {
+        let args = &plan.args;
+        let size = args.size as usize;
+        let depth = u64::from(args.depth);
+        let connections: Vec<LoadConnection> = plan
+            .connections_of(worker)
+            .map(|number| {
+                LoadConnection::new(MessageSequence::new(number.into(), depth, plan.quota(number)))
+            })
+            .collect();
+        let context = WorkerContext {
+            clock: run_state.clock,
+            exchange: ExchangeState {
+                schedule: LoadSchedule::WAITING,
+                pool: PayloadPool::new(size, args.text, args.deflate),
+                results: LoadResults::new(),
+            },
+            scratch: Scratch::new(),
+            websocket: args
+                .target
+                .upgrade
+                .clone()
+                .map(|resource| WebSocketSetup::new(resource, size, args.deflate)),
+            timeout: nanos(args.timeout),
+        };
+        Self {
+            plan: Arc::clone(plan),
+            run_state: Arc::clone(run_state),
+            context,
+            queue: (0..connections.len()).collect(),
+            to_retry: Vec::new(),
+            cursors: vec![AddressCursor::default(); connections.len()],
+            good_address: 0,
+            opening: 0,
+            unfinished: connections.len(),
+            connections,
+            phase: WorkerPhase::Opening,
+            slots: 0,
+            last_check: 0,
+            reported: 0,
+            has_ended: false,
+        }
+    }
+
+    /// Returns the next connection to open, if one may be opened.
+    pub(crate) fn next_to_open(&mut self) -> Option<(usize, Address)> {
+        if self.opening >= OPENING_MAX || self.run_state.is_given_up() {
+            return None;
+        }
+        let index = self.queue.pop_front()?;
+        let cursor = &mut self.cursors[index];
+        if cursor.refused == 0 {
+            cursor.address = self.good_address;
+        }
+        self.opening += 1;
+        Some((index, self.plan.addresses[cursor.address].clone()))
+    }
+
+    /// Notes that a connection has begun to connect.
+    pub(crate) fn begun(&mut self, index: usize, key: Key) {
+        let now = self.context.clock.now();
+        self.cursors[index].begun.get_or_insert(now);
+        self.connections[index].connecting(key, now);
+    }
+
+    /// Notes that a connection could not begin to connect.
+    pub(crate) fn connect_failed(&mut self, index: usize, reason: &io::Error) {
+        self.opening -= 1;
+        self.unfinished -= 1;
+        let sequence = &self.connections[index].sequence;
+        self.context.exchange.results.fault(
+            sequence.connection(),
+            Fault::new(FaultKind::Connect, reason),
+            0,
+        );
+        self.connections[index].give_up();
+        self.run_state.open_failed();
+    }
+
+    /// Returns true once, when nothing is left to open.
+    pub(crate) fn take_ready(&mut self) -> bool {
+        let is_ready = self.phase == WorkerPhase::Opening
+            && self.opening == 0
+            && self.queue.is_empty()
+            && self.to_retry.is_empty();
+        if is_ready {
+            self.phase = WorkerPhase::Ready;
+        }
+        is_ready
+    }
+
+    /// Returns the moment of the start once, when it is known.
+    pub(crate) fn take_start(&mut self) -> Option<Nanos> {
+        let origin = self.run_state.origin().filter(|_| self.phase == WorkerPhase::Ready)?;
+        self.phase = WorkerPhase::Running;
+        Some(origin)
+    }
+
+    /// Returns true once, when there is nothing more to do.
+    pub(crate) fn take_done(&mut self) -> bool {
+        let is_done = self.phase == WorkerPhase::Running && self.unfinished == 0;
+        if is_done {
+            self.phase = WorkerPhase::Done;
+        }
+        is_done
+    }
+
+    /// Handles a connected socket. Returns whether another connection may be opened, because this
+    /// one is open or has failed.
+    pub(crate) fn connected(&mut self, index: usize, stream: &mut Stream<'_>) -> bool {
+        self.good_address = self.cursors[index].address;
+        self.with(index, stream, |connection, context, stream| {
+            connection.connected(context, stream)
         })
-        .register_into(reactor)?;
-    Ok(())
-}
+    }
 
-/// Opens connections while fewer than the maximum are being opened. When none is left, the worker
-/// is ready.
-pub(crate) fn open_more(desk: &Rc<RefCell<Desk>>, turn: &mut Turn<'_>) {
-    loop {
-        let mut at_desk = desk.borrow_mut();
-        let Some((index, address)) = at_desk.next_to_open() else { break };
-        let connector = connector(&address, &at_desk.plan);
-        match connector.connect(Client::new(desk, index), turn) {
-            Ok(key) => at_desk.begun(index, key),
-            Err(error) => at_desk.not_begun(index, &io::Error::from(error)),
+    /// Handles received bytes. Returns whether another connection may be opened, because this one
+    /// has just opened or failed to open.
+    #[inline]
+    pub(crate) fn data(&mut self, index: usize, stream: &mut Stream<'_>, input: Input<'_>) -> bool {
+        self.with(index, stream, |connection, context, stream| {
+            connection.data(context, stream, input)
+        })
+    }
+
+    /// Handles the peer's end of stream.
+    pub(crate) fn ended(&mut self, index: usize, stream: &mut Stream<'_>) {
+        self.with(index, stream, |connection, _, stream| connection.ended(stream));
+    }
+
+    /// Calls a function on a connection, and ends the connection if it returns a fault. Returns
+    /// whether the connection was opening and is not any more.
+    #[inline]
+    fn with(
+        &mut self,
+        index: usize,
+        stream: &mut Stream<'_>,
+        act: impl FnOnce(&mut LoadConnection, &mut WorkerContext, &mut Stream<'_>) -> Result<(), Fault>,
+    ) -> bool {
+        let connection = &mut self.connections[index];
+        let was_opening = connection.is_opening();
+        if let Err(fault) = act(connection, &mut self.context, stream) {
+            self.fail(index, fault);
+            stream.abort();
+        }
+        let connection = &self.connections[index];
+        let is_settled = was_opening && !connection.is_opening();
+        if is_settled {
+            self.opening -= 1;
+            self.run_state.opened.fetch_add(u64::from(connection.key().is_some()), Relaxed);
+        }
+        is_settled
+    }
+
+    fn fail(&mut self, index: usize, fault: Fault) {
+        let connection = &mut self.connections[index];
+        let sequence = &connection.sequence;
+        // A server that does not echo affects all connections, and is reported once.
+        let is_reported = fault.kind == FaultKind::NotAnEcho && self.run_state.give_up();
+        if !is_reported {
+            self.context.exchange.results.fault(
+                sequence.connection(),
+                fault,
+                sequence.outstanding(),
+            );
+        }
+        if connection.is_opening() {
+            self.run_state.open_failed();
+        }
+        connection.give_up();
+    }
+
+    /// Handles the end of a stream.
+    pub(crate) fn closed(&mut self, index: usize, reason: CloseReason) {
+        let was_opening = self.connections[index].is_opening();
+        if was_opening {
+            self.opening -= 1;
+            if self.should_retry(index, reason) {
+                self.connections[index].reset();
+                return self.to_retry.push(index);
+            }
+        }
+        self.unfinished -= 1;
+        if let Some(fault) = self.connections[index].closed(reason) {
+            self.fail(index, fault);
         }
     }
-    let mut at_desk = desk.borrow_mut();
-    if at_desk.becomes_ready() {
-        at_desk.control.ready(START_DELAY);
-        drop(at_desk);
-        begin_if_ready(desk, turn);
-    }
-}
 
-fn connector(address: &Address, plan: &Plan) -> Connector {
-    let args = &plan.args;
-    let output_max = args.depth as usize * args.size as usize + OUTPUT_EXTRA * args.depth as usize;
-    let connector = match address {
-        Address::Tcp(address) => Connector::tcp(*address),
-        Address::Unix(path) => Connector::unix(path),
-    };
-    connector.stream(StreamOptions::new().output_max(output_max)).timeout(Some(args.timeout))
-}
-
-/// Starts once the common start is known: sets the timers of the first message, of the schedule and
-/// of the end.
-fn begin_if_ready(desk: &Rc<RefCell<Desk>>, turn: &mut Turn<'_>) {
-    let Some(origin) = desk.borrow_mut().begins_at() else { return };
-    let started = Rc::clone(desk);
-    at(desk, origin, turn, move |turn| {
-        let end = started.borrow_mut().begin(origin);
-        started.borrow_mut().go_on(turn);
-        keep_pace(&started, origin, turn);
-        if let Some(end) = end {
-            let ending = Rc::clone(&started);
-            at(&started, end, turn, move |turn| ending.borrow_mut().end(turn));
+    /// Returns whether a connection that failed to connect may try again.
+    fn should_retry(&mut self, index: usize, reason: CloseReason) -> bool {
+        let CloseReason::Connect(errno) = reason else { return false };
+        let (cursor, addresses) = (&mut self.cursors[index], self.plan.addresses.len());
+        // Connecting to a Unix socket with a full backlog fails at once, whereas TCP waits.
+        if errno == Errno::AGAIN {
+            let now = self.context.clock.now();
+            return cursor.begun.is_none_or(|begun| now - begun < self.context.timeout);
         }
-        end_if_done(&started, turn);
-    });
-}
-
-/// Sets a timer for each moment of the schedule at which a message is due.
-fn keep_pace(desk: &Rc<RefCell<Desk>>, origin: Nanos, turn: &mut Turn<'_>) {
-    let pacing = Rc::clone(desk);
-    let clock = desk.borrow().control.clock;
-    let pace = move |tick: Tick, mut turn: Turn<'_, _>| {
-        let next = pacing.borrow_mut().keep_pace(&mut turn);
-        if let Some(next) = next.and_then(|moment| clock.instant(moment)) {
-            // The key belongs to this very timer.
-            let _ = turn.reset_at(tick.key, next);
-        }
-    };
-    if let Some(origin) = clock.instant(origin) {
-        turn.at(origin, pace).expect("timers are few");
-    }
-}
-
-/// Calls a function at a moment, or never if the moment is too far away for the clock.
-fn at(
-    desk: &Rc<RefCell<Desk>>,
-    moment: Nanos,
-    turn: &mut Turn<'_>,
-    act: impl FnOnce(&mut Turn<'_>) + 'static,
-) {
-    let Some(moment) = desk.borrow().control.clock.instant(moment) else { return };
-    let mut act = Some(act);
-    let fire = move |mut turn: Turn<'_, _>| {
-        if let Some(act) = act.take() {
-            act(&mut turn);
-        }
-    };
-    turn.at(moment, fire).expect("timers are few");
-}
-
-/// Handles a request to end early.
-fn end_early(desk: &Rc<RefCell<Desk>>, turn: &mut Turn<'_>) {
-    let is_running = desk.borrow().is_running();
-    if is_running {
-        desk.borrow_mut().end(turn);
-    } else {
-        // No measurement has begun, so no answers are outstanding.
-        turn.stop();
+        cursor.refused += 1;
+        cursor.address = (cursor.address + 1) % addresses;
+        cursor.refused < addresses
     }
 }
 
-/// Ends the program when the last worker is done.
-pub(crate) fn end_if_done(desk: &Rc<RefCell<Desk>>, turn: &mut Turn<'_>) {
-    let mut at_desk = desk.borrow_mut();
-    if at_desk.becomes_done() && at_desk.control.is_last_to_end() {
-        turn.stop();
+/// Work triggered by timers.
+impl LoadWorker {
+    /// Starts the schedule: from now on messages are sent. Returns when it ends, if that is known.
+    pub(crate) fn begin(&mut self, origin: Nanos) -> Option<Nanos> {
+        if self.has_ended {
+            return None;
+        }
+        self.context.exchange.schedule = self.plan.schedule(origin);
+        Some(self.context.exchange.schedule.window.end).filter(|&end| end < Nanos::MAX)
+    }
+
+    /// Sends all due messages on every connection, and begins to close those without further
+    /// messages.
+    pub(crate) fn send_due(&mut self, turn: &mut Turn<'_>) {
+        let now = self.context.clock.now();
+        for index in 0..self.connections.len() {
+            self.send_due_on(index, turn, now);
+        }
+    }
+
+    fn send_due_on(&mut self, index: usize, turn: &mut Turn<'_>, now: Nanos) {
+        let connection = &mut self.connections[index];
+        if let Some(mut stream) = connection.key().and_then(|key| turn.stream(key).ok()) {
+            connection.send_due(&mut self.context, &mut stream, now);
+        }
+    }
+
+    /// Sends the messages that are due by the fixed rate's schedule. Returns the moment of the next
+    /// message, if there is a schedule and a next message.
+    pub(crate) fn send_scheduled(&mut self, turn: &mut Turn<'_>) -> Option<Nanos> {
+        let SendRate::Fixed(rate) = self.context.exchange.schedule.rate else { return None };
+        let count = self.connections.len() as u64;
+        // A connection sends all of its late messages at once, so one round is enough for any
+        // delay.
+        for _ in 0..count {
+            let (index, number) = ((self.slots % count) as usize, self.slots / count);
+            let moment = rate.moment(self.connections[index].sequence.connection(), number);
+            if moment >= self.context.exchange.schedule.window.end || self.unfinished == 0 {
+                return None;
+            }
+            let now = self.context.clock.now();
+            if moment > now {
+                return Some(moment);
+            }
+            self.send_due_on(index, turn, now);
+            self.slots += 1;
+        }
+        let now = self.context.clock.now();
+        let first = self.connections[0].sequence.connection();
+        let round = rate.due_before(first, now).saturating_sub(1);
+        self.slots = self.slots.max(round * count);
+        Some(now)
+    }
+
+    /// Ends the measured time, by the clock or on request. Messages that could not be sent count
+    /// with the time that they have waited.
+    pub(crate) fn end(&mut self, turn: &mut Turn<'_>) {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return;
+        }
+        let window = &mut self.context.exchange.schedule.window;
+        window.end = window.end.min(self.context.clock.now());
+        window.start = window.start.min(window.end);
+        self.context.exchange.results.ended = window.end;
+        let now = self.context.clock.now();
+        for index in 0..self.connections.len() {
+            // This worker may itself be late, so it sends the messages that there is room for.
+            self.send_due_on(index, turn, now);
+            let connection = &mut self.connections[index];
+            let unsent = connection.sequence.stop(&self.context.exchange.schedule);
+            if let Some(unsent) = unsent.filter(|_| connection.key().is_some()) {
+                self.context.exchange.results.unsent(unsent);
+            }
+            self.send_due_on(index, turn, now);
+        }
+    }
+
+    /// Returns whether messages are being sent.
+    pub(crate) fn is_running(&self) -> bool {
+        self.phase == WorkerPhase::Running
+    }
+
+    /// Checks timeouts, reports progress, and notes the CPU time. Connections that had to wait may
+    /// try again.
+    pub(crate) fn tick(&mut self, turn: &mut Turn<'_>) {
+        let now = self.context.clock.now();
+        self.queue.extend(self.to_retry.drain(..));
+        let messages = self.context.exchange.results.messages;
+        self.run_state.answered.fetch_add(messages - self.reported, Relaxed);
+        self.reported = messages;
+        if self.context.exchange.schedule.window.contains(&now) {
+            self.context.exchange.results.sample_cpu(self.context.clock.sample());
+        }
+        if now - self.last_check >= TIMEOUT_CHECK_INTERVAL {
+            self.last_check = now;
+            self.check_timeouts(turn, now);
+        }
+    }
+
+    fn check_timeouts(&mut self, turn: &mut Turn<'_>, now: Nanos) {
+        for index in 0..self.connections.len() {
+            let connection = &mut self.connections[index];
+            let Some(key) = connection.key() else { continue };
+            let was_opening = connection.is_opening();
+            match connection.check_timeout(&self.context, now) {
+                Ok(false) => continue,
+                Ok(true) => connection.give_up(),
+                Err(fault) => self.fail(index, fault),
+            }
+            self.opening -= usize::from(was_opening);
+            if let Ok(mut stream) = turn.stream(key) {
+                stream.abort();
+            }
+        }
+    }
+}
+
+/// The results of a worker are delivered however it ends.
+impl Drop for LoadWorker {
+    fn drop(&mut self) {
+        let in_use = self.connections.iter().filter(|connection| connection.key().is_some());
+        self.context.exchange.results.unanswered +=
+            in_use.map(|connection| connection.sequence.outstanding()).sum::<u64>();
+        self.run_state.add_results(&self.context.exchange.results);
     }
 }

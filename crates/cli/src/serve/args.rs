@@ -14,7 +14,7 @@ use crate::backend;
 
 /// What `windlass serve` takes.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ServeArgs {
     /// IP address and port to listen on; port 0 picks a free port [default: 127.0.0.1:9001, unless
     /// --unix or the service manager provides a socket]
     #[arg(long, value_name = "ADDR")]
@@ -194,7 +194,7 @@ pub(crate) fn seconds(seconds: u32) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds.into()))
 }
 
-impl Args {
+impl ServeArgs {
     /// A client that only listens must be asked before it counts as gone.
     pub(crate) fn ping_interval(&self) -> u32 {
         let half = if self.idle_timeout > 0 { (self.idle_timeout / 2).max(1) } else { u32::MAX };

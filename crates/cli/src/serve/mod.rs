@@ -1,16 +1,17 @@
 //! `windlass serve`: sets the server up, runs it until a signal, and prints a summary.
 
 pub(crate) mod args;
-mod file;
+mod config_file;
+mod counts;
 mod log;
 mod raw;
-mod refusals;
-mod report;
+mod raw_counts;
+mod rejection_log;
 mod rooms;
-mod site;
 mod sockets;
 mod supervisor;
 mod trim;
+mod websocket;
 
 use std::io::{self, Write};
 
@@ -23,14 +24,14 @@ use sockets::Sockets;
 use supervisor::Supervisor;
 
 pub(crate) use {
-    args::Args,
-    file::{CONFIG, arguments as file_arguments},
+    args::ServeArgs,
+    config_file::{CONFIG, arguments as file_arguments},
 };
 
 /// Serves until SIGINT, SIGTERM or SIGHUP, including on sockets passed by the service manager.
 /// Writes the listening addresses to `out`, and a line of statistics at the end.
 pub(crate) fn run(
-    args: &Args,
+    args: &ServeArgs,
     inherited: Result<Vec<Inherited>, InheritedError>,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
@@ -42,19 +43,19 @@ pub(crate) fn run(
     let mut sockets = Sockets::open(args, inherited)?;
     let server = match args.mode {
         Mode::Raw => raw::start(args, connections_max, &mut sockets)?,
-        Mode::Chat | Mode::Echo => site::start(args, connections_max, &mut sockets)?,
+        Mode::Chat | Mode::Echo => websocket::start(args, connections_max, &mut sockets)?,
     };
     let backend = server.backend();
-    for place in &sockets.places {
-        say(out, format_args!("listening on {place}"))?;
-        tracing::info!(%place, workers = args.workers, connections_max, %backend, "listening");
+    for address in &sockets.addresses {
+        say(out, format_args!("listening on {address}"))?;
+        tracing::info!(%address, workers = args.workers, connections_max, %backend, "listening");
     }
-    let report = server.report();
+    let counts = server.counts();
     let stopped_by = supervisor.run(server, connections_max)?;
     drop(sockets);
     let stopped_by = stopped_by.map_or_else(|| "a stop".to_owned(), supervisor::name);
     tracing::info!(%stopped_by, "stopped");
-    say(out, format_args!("stopped by {stopped_by}: {}, on {backend}", report.line()))
+    say(out, format_args!("stopped by {stopped_by}: {}, on {backend}", counts.summary()))
 }
 
 /// Writes a line. A closed reader is not a failure: `windlass serve | head -1` closes its end

@@ -1,7 +1,5 @@
 //! `--mode raw`: echoes received bytes.
 
-mod counts;
-
 use std::{
     io,
     os::fd::OwnedFd,
@@ -19,24 +17,22 @@ use windlass::{
 };
 
 use super::{
-    args::Args,
-    report::Report,
+    args::ServeArgs,
+    counts::ServerCounts,
+    raw_counts::{RawCounts, add},
     sockets::Sockets,
-    supervisor::{Manner, Running},
+    supervisor::{ServerControl, ShutdownMode},
 };
-
-pub(crate) use counts::Counts;
-use counts::add;
 
 /// Subscribers beside the connections of a worker: its listeners and the reactor's own.
 const OTHER_SUBSCRIBERS: usize = 1100;
 
 /// One connection. It has no state: output that the client has not read waits in its stream.
-struct Raw {
-    counts: Arc<Counts>,
+struct RawHandler {
+    counts: Arc<RawCounts>,
 }
 
-impl StreamHandler for Raw {
+impl StreamHandler for RawHandler {
     fn on_open(&mut self, _: &mut Stream<'_>) {
         self.counts.opened();
     }
@@ -68,20 +64,20 @@ impl StreamHandler for Raw {
 /// The workers and their counts.
 struct RawServer {
     workers: RunningWorkers,
-    counts: Arc<Counts>,
+    counts: Arc<RawCounts>,
     backend: Backend,
 }
 
-impl Running for RawServer {
+impl ServerControl for RawServer {
     fn backend(&self) -> Backend {
         self.backend
     }
 
-    fn report(&self) -> Report {
-        Report::Raw(Arc::clone(&self.counts))
+    fn counts(&self) -> ServerCounts {
+        ServerCounts::Raw(Arc::clone(&self.counts))
     }
 
-    fn ender(&self) -> Box<dyn Fn(Manner)> {
+    fn shutdown_fn(&self) -> Box<dyn Fn(ShutdownMode)> {
         // The protocol has no way to notify a client of the end.
         let stops = self.workers.stops().to_vec();
         Box::new(move |_| stops.iter().for_each(windlass::Stop::stop))
@@ -94,16 +90,16 @@ impl Running for RawServer {
 
 /// Starts the workers.
 pub(crate) fn start(
-    args: &Args,
+    args: &ServeArgs,
     connections_max: usize,
     sockets: &mut Sockets,
-) -> anyhow::Result<Box<dyn Running>> {
+) -> anyhow::Result<Box<dyn ServerControl>> {
     let count = usize::from(args.workers);
     let options = ListenOptions::new().stream(args.stream_options());
     let limit = StreamLimit::new(connections_max);
-    let sockets = Mutex::new(sockets.of_each_worker().context("cannot copy the sockets")?);
-    let counts = Arc::new(Counts::default());
-    let theirs = Arc::clone(&counts);
+    let sockets = Mutex::new(sockets.take_per_worker().context("cannot copy the sockets")?);
+    let counts = Arc::new(RawCounts::default());
+    let shared = Arc::clone(&counts);
     let (backend, at_work) = (args.backend, Arc::new(OnceLock::new()));
     let chosen = Arc::clone(&at_work);
     let set_up = move |worker: Worker| {
@@ -113,7 +109,7 @@ pub(crate) fn start(
         let builder = Reactor::builder()
             .backend(backend)
             .subscribers_max(connections_max + OTHER_SUBSCRIBERS);
-        let reactor = set_up(sockets, options, builder, &limit, &theirs)?;
+        let reactor = set_up(sockets, options, builder, &limit, &shared)?;
         // All workers use the same backend, so the first one sets the value.
         let _ = chosen.set(reactor.backend());
         Ok(reactor)
@@ -129,14 +125,14 @@ fn set_up(
     options: ListenOptions,
     builder: Builder,
     limit: &StreamLimit,
-    counts: &Arc<Counts>,
+    counts: &Arc<RawCounts>,
 ) -> io::Result<Reactor> {
     let mut reactor = builder.build()?;
     let mut keys = Vec::new();
     for socket in sockets {
         let listener = options.from_fd(socket)?.limited(limit);
         let counts = Arc::clone(counts);
-        let accept = move |_: &Peer<'_>| Some(Raw { counts: Arc::clone(&counts) });
+        let accept = move |_: &Peer<'_>| Some(RawHandler { counts: Arc::clone(&counts) });
         keys.push((listener.with_handler(accept).register_into(&mut reactor)?, [0; 2]));
     }
     count_waits(keys, counts, &mut reactor)?;
@@ -147,7 +143,7 @@ fn set_up(
 /// connection limit.
 fn count_waits(
     mut listeners: Vec<(ListenerKey, [u64; 2])>,
-    counts: &Arc<Counts>,
+    counts: &Arc<RawCounts>,
     reactor: &mut Reactor,
 ) -> io::Result<()> {
     let counts = Arc::clone(counts);

@@ -8,7 +8,7 @@ use windlass_server::{
     http::{Accept, Reject, UpgradeRequest},
 };
 
-use super::refusals::Refusals;
+use super::rejection_log::RejectionLog;
 
 /// The path that echoes.
 pub(crate) const ECHO_PATH: &str = "/echo";
@@ -25,7 +25,7 @@ pub(crate) const NOT_FOUND: &str =
 pub(crate) struct Rooms {
     /// Echo on every path.
     pub(crate) echoes: bool,
-    pub(crate) refusals: Refusals,
+    pub(crate) rejection_log: RejectionLog,
 }
 
 /// The purpose of a connection.
@@ -60,7 +60,7 @@ impl Handler for Rooms {
     }
 
     fn on_rejected(&self, refused: &Rejected<'_>) {
-        self.refusals.note(refused);
+        self.rejection_log.note(refused);
     }
 
     fn on_open(&self, connection: &mut Connection<'_>, purpose: &mut Purpose) {

@@ -23,7 +23,7 @@ use windlass::{
     stream::{Inherited, ListenOptions, Listener},
 };
 
-use super::args::{Args, Mode};
+use super::args::{Mode, ServeArgs};
 
 /// Default address.
 const ADDRESS_DEFAULT: &str = "127.0.0.1:9001";
@@ -31,8 +31,8 @@ const ADDRESS_DEFAULT: &str = "127.0.0.1:9001";
 /// How long a server on io_uring retries if its address is in use. When such a server is killed,
 /// the kernel releases its ring 10 to 20 ms after the process has ended. Until then the ring keeps
 /// the listening socket open.
-const TAKEN_MAX: Duration = Duration::from_secs(1);
-const TAKEN_STEP: Duration = Duration::from_millis(10);
+const ADDRESS_RETRY_MAX: Duration = Duration::from_secs(1);
+const ADDRESS_RETRY_STEP: Duration = Duration::from_millis(10);
 
 /// The listening sockets of all workers. The server takes them out, so that they are closed when it
 /// stops listening.
@@ -42,11 +42,11 @@ pub(crate) struct Sockets {
     scheme: &'static str,
     workers: usize,
     /// How long to retry if an address is in use.
-    patience: Duration,
+    retry_max: Duration,
     /// One group for each worker, or one for all.
     groups: Vec<Vec<OwnedFd>>,
     /// The addresses, in a form for people.
-    pub(crate) places: Vec<String>,
+    pub(crate) addresses: Vec<String>,
     /// The file of the Unix socket; it is removed when the server ends.
     file: Option<SocketFile>,
 }
@@ -87,11 +87,12 @@ fn identity(path: &Path) -> io::Result<Identity> {
 impl Sockets {
     /// Opens the requested sockets. Sockets from the service manager come first. If nothing was
     /// requested, the default address is used.
-    pub(crate) fn open(args: &Args, inherited: Vec<Inherited>) -> anyhow::Result<Self> {
+    pub(crate) fn open(args: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result<Self> {
         let scheme = if args.mode == Mode::Raw { "tcp" } else { "http" };
-        let patience = if args.backend == Backend::Uring { TAKEN_MAX } else { Duration::ZERO };
+        let retry_max =
+            if args.backend == Backend::Uring { ADDRESS_RETRY_MAX } else { Duration::ZERO };
         let sockets =
-            Self { scheme, workers: usize::from(args.workers), patience, ..Self::default() };
+            Self { scheme, workers: usize::from(args.workers), retry_max, ..Self::default() };
         sockets.open_at(inherited, args.listen, args.unix.as_deref())
     }
 
@@ -124,14 +125,15 @@ impl Sockets {
 
     /// Opens a socket for each worker: the kernel distributes the connections among them.
     fn listen_on(&mut self, address: SocketAddr) -> io::Result<()> {
-        let group = self.retried(|| ListenOptions::new().tcp_group(address, self.workers))?;
+        let group =
+            self.retry_while_in_use(|| ListenOptions::new().tcp_group(address, self.workers))?;
         self.take(group)
     }
 
     /// Creates the socket file. A file left by a server that no longer listens is replaced.
     fn listen_at(&mut self, path: &Path) -> io::Result<()> {
         let options = ListenOptions::new();
-        let listener = self.retried(|| match options.unix(path) {
+        let listener = self.retry_while_in_use(|| match options.unix(path) {
             Err(error) if error.kind() == ErrorKind::AddrInUse && is_abandoned(path) => {
                 fs::remove_file(path)?;
                 options.unix(path)
@@ -142,14 +144,14 @@ impl Sockets {
         self.take(vec![listener])
     }
 
-    /// Tries to listen, and retries while the address is in use, for at most `patience`.
-    fn retried<T>(&self, mut listen: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        let end = Instant::now() + self.patience;
+    /// Tries to listen, and retries while the address is in use, for at most `retry_max`.
+    fn retry_while_in_use<T>(&self, mut listen: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let end = Instant::now() + self.retry_max;
         loop {
             match listen() {
                 Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
                     // sleep: no event tells when the kernel has released the address.
-                    thread::sleep(TAKEN_STEP);
+                    thread::sleep(ADDRESS_RETRY_STEP);
                 }
                 outcome => return outcome,
             }
@@ -158,7 +160,7 @@ impl Sockets {
 
     fn take(&mut self, group: Vec<Listener>) -> io::Result<()> {
         let address = group[0].local_addr()?;
-        self.places.push(match (address.socket_addr(), self.scheme) {
+        self.addresses.push(match (address.socket_addr(), self.scheme) {
             (Some(address), "http") => format!("http://{address}/"),
             (Some(address), scheme) => format!("{scheme}://{address}"),
             (None, _) => address.to_string(),
@@ -170,7 +172,7 @@ impl Sockets {
 
     /// Takes the sockets of each worker out. If there is one for all, the first worker to accept
     /// gets the connection.
-    pub(crate) fn of_each_worker(&mut self) -> io::Result<Vec<Vec<OwnedFd>>> {
+    pub(crate) fn take_per_worker(&mut self) -> io::Result<Vec<Vec<OwnedFd>>> {
         let groups = std::mem::take(&mut self.groups);
         let of = |worker: usize| {
             groups.iter().map(move |group| group[worker % group.len()].try_clone()).collect()
@@ -215,11 +217,12 @@ mod tests {
         let path = folder.join("socket");
         let any = "127.0.0.1:0".parse().ok();
         let mut sockets = of(3).open_at(Vec::new(), any, Some(&path)).expect("nothing is taken");
-        let of_each = sockets.of_each_worker().expect("there are descriptors");
+        let of_each = sockets.take_per_worker().expect("there are descriptors");
         assert_eq!(of_each.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2]);
-        assert_eq!(sockets.places[0], format!("unix:{}", path.display()));
+        assert_eq!(sockets.addresses[0], format!("unix:{}", path.display()));
         assert!(
-            sockets.places[1].starts_with("http://127.0.0.1:") && sockets.places[1].ends_with('/')
+            sockets.addresses[1].starts_with("http://127.0.0.1:")
+                && sockets.addresses[1].ends_with('/')
         );
         drop(sockets);
         assert!(!path.exists(), "the file goes with the server");
@@ -243,7 +246,7 @@ mod tests {
         fs::remove_dir_all(folder).expect("it can be removed");
     }
 
-    /// A draining server listens no more, and its successor takes its place. The file then belongs
+    /// A draining server listens no more, and its successor takes its address. The file then belongs
     /// to the successor.
     #[test]
     fn a_server_that_ends_leaves_its_successors_file() {
@@ -251,7 +254,7 @@ mod tests {
         let path = folder.join("socket");
         let open = || of(1).open_at(Vec::new(), None, Some(&path)).expect("nobody listens");
         let mut first = open();
-        drop(first.of_each_worker().expect("there are descriptors"));
+        drop(first.take_per_worker().expect("there are descriptors"));
         let second = open();
         drop(first);
         assert!(path.exists(), "it is the second one's");

@@ -11,19 +11,18 @@ use std::{
 use anyhow::Context as _;
 use windlass::{Backend, Reactor, Signal, SignalSet, Stop, Turn, interest};
 
-use super::{report::Report, trim::Trimmer};
+use super::{counts::ServerCounts, trim::Trimmer};
 
 /// A running server.
-pub(crate) trait Running: Send {
+pub(crate) trait ServerControl: Send {
     /// Returns its backend.
     fn backend(&self) -> Backend;
 
     /// Returns its counts.
-    fn report(&self) -> Report;
+    fn counts(&self) -> ServerCounts;
 
-    /// Returns a function that ends the server: gracefully on the first call, at once on further
-    /// ones.
-    fn ender(&self) -> Box<dyn Fn(Manner)>;
+    /// Returns a function that ends the server.
+    fn shutdown_fn(&self) -> Box<dyn Fn(ShutdownMode)>;
 
     /// Waits until the server has ended.
     fn join(self: Box<Self>) -> io::Result<()>;
@@ -31,29 +30,29 @@ pub(crate) trait Running: Send {
 
 /// How to end the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum ShutdownMode {
     /// Accept no new connections; notify the open ones, and give them some time.
     Graceful,
     /// End immediately.
-    Once,
+    Immediate,
 }
 
-impl Manner {
-    /// Returns the action for a signal, given the first signal received, if there is an action.
-    fn asked_for(first: Option<Signal>, signal: Signal) -> Option<Self> {
+impl ShutdownMode {
+    /// Returns the mode for a signal, given the signal received first. `None`: it is ignored.
+    fn for_signal(first: Option<Signal>, signal: Signal) -> Option<Self> {
         match first {
             None => Some(Self::Graceful),
             // A closing terminal causes this signal more than once: from the kernel and from the
             // shell.
             Some(_) if signal == Signal::HUP => None,
-            Some(_) => Some(Self::Once),
+            Some(_) => Some(Self::Immediate),
         }
     }
 
     const fn name(self) -> &'static str {
         match self {
             Self::Graceful => "graceful",
-            Self::Once => "immediate",
+            Self::Immediate => "immediate",
         }
     }
 }
@@ -98,15 +97,16 @@ impl Supervisor {
     /// ends it immediately. Returns the first signal.
     pub(crate) fn run(
         self,
-        server: Box<dyn Running>,
+        server: Box<dyn ServerControl>,
         connections_max: usize,
     ) -> anyhow::Result<Option<Signal>> {
         let Self { mut reactor, stop, signals } = self;
         let first = Rc::new(Cell::new(None));
-        let watched = watch(signals, server.ender(), &first, &mut reactor);
+        let watched = watch(signals, server.shutdown_fn(), &first, &mut reactor);
         watched.map_err(io::Error::from).context("cannot watch for signals")?;
-        complain(server.report(), connections_max, &mut reactor).context("cannot start a timer")?;
-        give_memory_back(server.report(), &mut reactor).context("cannot start a timer")?;
+        warn_about_limits(server.counts(), connections_max, &mut reactor)
+            .context("cannot start a timer")?;
+        trim_memory(server.counts(), &mut reactor).context("cannot start a timer")?;
         let waiter = thread::Builder::new()
             .name("windlass-waiter".to_owned())
             .spawn(move || {
@@ -124,7 +124,7 @@ impl Supervisor {
 
 fn watch(
     signals: SignalSet,
-    end: Box<dyn Fn(Manner)>,
+    end: Box<dyn Fn(ShutdownMode)>,
     first: &Rc<Cell<Option<Signal>>>,
     reactor: &mut Reactor,
 ) -> Result<(), windlass::AddError<impl Sized + use<>>> {
@@ -139,10 +139,10 @@ fn watch(
             let signal = received
                 .and_then(|received| received.iter().find(others).or(received.iter().next()));
             let signal = signal.unwrap_or(Signal::TERM);
-            let Some(manner) = Manner::asked_for(first.get(), signal) else { return };
+            let Some(mode) = ShutdownMode::for_signal(first.get(), signal) else { return };
             first.set(first.get().or(Some(signal)));
-            tracing::info!(signal = %name(signal), manner = %manner.name(), "ending");
-            end(manner);
+            tracing::info!(signal = %name(signal), shutdown = %mode.name(), "ending");
+            end(mode);
         })
         .register_into(reactor)
         .map(|_| ())
@@ -150,30 +150,34 @@ fn watch(
 
 /// Warns once about listeners that pause accepting, because too few descriptors affect every
 /// further connection. Also warns whenever the connection limit was reached, at a limited rate.
-fn complain(report: Report, connections_max: usize, reactor: &mut Reactor) -> io::Result<()> {
-    let state = RefCell::new((false, Paced::default()));
-    let look = move |_: Turn<'_>| {
-        let (is_told, limits) = &mut *state.borrow_mut();
-        if !*is_told && report.accepting_paused() > 0 {
-            *is_told = true;
+fn warn_about_limits(
+    counts: ServerCounts,
+    connections_max: usize,
+    reactor: &mut Reactor,
+) -> io::Result<()> {
+    let state = RefCell::new((false, RateLimitedCount::default()));
+    let check = move |_: Turn<'_>| {
+        let (is_reported, limits) = &mut *state.borrow_mut();
+        if !*is_reported && counts.accepting_paused() > 0 {
+            *is_reported = true;
             tracing::warn!("accepting is paused for want of descriptors or memory");
         }
-        if let Some(times) = limits.news(report.limits_reached(), Instant::now()) {
+        if let Some(times) = limits.take_growth(counts.limits_reached(), Instant::now()) {
             tracing::warn!(
                 times,
                 "connection limit {connections_max} reached: further connections wait until others end; raise --connections"
             );
         }
     };
-    reactor.every(Duration::from_secs(1), look)?;
+    reactor.every(Duration::from_secs(1), check)?;
     Ok(())
 }
 
 /// Returns memory to the kernel after a load has ended.
-fn give_memory_back(report: Report, reactor: &mut Reactor) -> io::Result<()> {
+fn trim_memory(counts: ServerCounts, reactor: &mut Reactor) -> io::Result<()> {
     let trimmer = RefCell::new(Trimmer::new());
-    let look = move |_: Turn<'_>| trimmer.borrow_mut().trim_if_due(report.load());
-    reactor.every(Duration::from_secs(1), look)?;
+    let check = move |_: Turn<'_>| trimmer.borrow_mut().trim_if_due(counts.load());
+    reactor.every(Duration::from_secs(1), check)?;
     Ok(())
 }
 
@@ -182,21 +186,21 @@ const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
 
 /// A count whose growth is reported at a limited rate.
 #[derive(Debug, Default)]
-struct Paced {
-    told: u64,
+struct RateLimitedCount {
+    reported: u64,
     last: Option<Instant>,
 }
 
-impl Paced {
+impl RateLimitedCount {
     /// Returns the growth of the count since the last report, if it should be reported now.
-    fn news(&mut self, count: u64, now: Instant) -> Option<u64> {
+    fn take_growth(&mut self, count: u64, now: Instant) -> Option<u64> {
         let may =
             self.last.is_none_or(|last| now.saturating_duration_since(last) >= BETWEEN_WARNINGS);
-        let grown = count.saturating_sub(self.told);
+        let grown = count.saturating_sub(self.reported);
         if !may || grown == 0 {
             return None;
         }
-        (self.told, self.last) = (count, Some(now));
+        (self.reported, self.last) = (count, Some(now));
         Some(grown)
     }
 }
@@ -207,8 +211,9 @@ mod tests {
 
     #[test]
     fn a_warning_comes_at_once_and_then_once_a_minute() {
-        let (mut paced, start) = (Paced::default(), Instant::now());
-        let mut at = |second, count| paced.news(count, start + Duration::from_secs(second));
+        let (mut limited, start) = (RateLimitedCount::default(), Instant::now());
+        let mut at =
+            |second, count| limited.take_growth(count, start + Duration::from_secs(second));
         assert_eq!([at(0, 0), at(1, 2), at(2, 5), at(60, 6)], [None, Some(2), None, None]);
         assert_eq!([at(61, 7), at(500, 7), at(501, 8)], [Some(5), None, Some(1)]);
     }
@@ -217,12 +222,14 @@ mod tests {
     fn the_second_signal_ends_it_at_once_unless_it_is_a_hang_up() {
         let all = [Signal::INT, Signal::TERM, Signal::HUP];
         assert!(
-            all.iter().all(|signal| Manner::asked_for(None, *signal) == Some(Manner::Graceful))
+            all.iter()
+                .all(|signal| ShutdownMode::for_signal(None, *signal)
+                    == Some(ShutdownMode::Graceful))
         );
         for first in all.map(Some) {
             assert_eq!(
-                all.map(|signal| Manner::asked_for(first, signal)),
-                [Some(Manner::Once), Some(Manner::Once), None]
+                all.map(|signal| ShutdownMode::for_signal(first, signal)),
+                [Some(ShutdownMode::Immediate), Some(ShutdownMode::Immediate), None]
             );
         }
     }

@@ -11,14 +11,14 @@
 use std::{fs::File, os::unix::fs::FileExt as _};
 
 /// Minimum number of bytes that make a call worthwhile.
-const WORTH: u64 = 8 << 20;
+const TRIM_MIN: u64 = 8 << 20;
 /// Number of consecutive checks without growth of memory that must precede a call. A check runs
 /// every second.
-const QUIET_LOOKS: u32 = 3;
+const QUIET_CHECKS: u32 = 3;
 /// Minimum number of checks between two calls.
-const LOOKS_APART: u32 = 10;
+const CHECKS_BETWEEN_TRIMS: u32 = 10;
 /// Growth below this does not count.
-const NOISE: u64 = 1 << 20;
+const GROWTH_NOISE: u64 = 1 << 20;
 
 /// Decides when to trim.
 #[derive(Debug)]
@@ -27,45 +27,48 @@ pub(crate) struct Trimmer {
     /// `None` if it does not exist.
     statm: Option<File>,
     /// The minimum of resident memory since the last call.
-    least: u64,
+    resident_min: u64,
     /// The resident memory at the last check.
-    last: u64,
+    resident_last: u64,
     /// The maximum load since the last call.
-    peak: u64,
+    load_max: u64,
     quiet: u32,
-    looks: u32,
+    checks: u32,
 }
 
 impl Trimmer {
     pub(crate) fn new() -> Self {
         Self {
             statm: File::open("/proc/self/statm").ok(),
-            least: u64::MAX,
-            last: 0,
-            peak: 0,
+            resident_min: u64::MAX,
+            resident_last: 0,
+            load_max: 0,
             quiet: 0,
-            looks: LOOKS_APART,
+            checks: CHECKS_BETWEEN_TRIMS,
         }
     }
 
     /// Records a check: the resident memory, and the load as the number of bytes that it may use.
     /// Returns true when memory should be returned.
-    fn look(&mut self, resident: u64, load: u64) -> bool {
-        self.looks = self.looks.saturating_add(1);
-        self.quiet = if resident <= self.last.saturating_add(NOISE) {
+    fn should_trim(&mut self, resident: u64, load: u64) -> bool {
+        self.checks = self.checks.saturating_add(1);
+        self.quiet = if resident <= self.resident_last.saturating_add(GROWTH_NOISE) {
             self.quiet.saturating_add(1)
         } else {
             0
         };
-        self.last = resident;
-        self.least = self.least.min(resident);
-        self.peak = self.peak.max(load);
-        let has_gone = self.peak - load > WORTH.max(self.peak / 2);
-        let has_grown = resident > self.least.saturating_add(2 * WORTH);
-        if self.quiet < QUIET_LOOKS || self.looks < LOOKS_APART || !(has_gone || has_grown) {
+        self.resident_last = resident;
+        self.resident_min = self.resident_min.min(resident);
+        self.load_max = self.load_max.max(load);
+        let has_gone = self.load_max - load > TRIM_MIN.max(self.load_max / 2);
+        let has_grown = resident > self.resident_min.saturating_add(2 * TRIM_MIN);
+        if self.quiet < QUIET_CHECKS
+            || self.checks < CHECKS_BETWEEN_TRIMS
+            || !(has_gone || has_grown)
+        {
             return false;
         }
-        (self.looks, self.peak, self.least) = (0, load, u64::MAX);
+        (self.checks, self.load_max, self.resident_min) = (0, load, u64::MAX);
         true
     }
 
@@ -80,10 +83,10 @@ impl Trimmer {
     /// Checks, and returns memory to the kernel if it is time.
     pub(crate) fn trim_if_due(&mut self, load: u64) {
         let Some(before) = self.resident() else { return };
-        if self.look(before, load) {
+        if self.should_trim(before, load) {
             malloc_trim();
-            self.last = self.resident().unwrap_or(before);
-            tracing::debug!(before, after = self.last, "gave memory back");
+            self.resident_last = self.resident().unwrap_or(before);
+            tracing::debug!(before, after = self.resident_last, "gave memory back");
         }
     }
 }
@@ -106,42 +109,42 @@ mod tests {
 
     /// Repeats a check with this resident memory and load, in mebibytes, until memory should be
     /// returned. Returns the number of checks.
-    fn looks(trimmer: &mut Trimmer, resident: u64, load: u64) -> Option<u32> {
-        (1..=60).find(|_| trimmer.look(resident * MIB, load * MIB))
+    fn checks_until_trim(trimmer: &mut Trimmer, resident: u64, load: u64) -> Option<u32> {
+        (1..=60).find(|_| trimmer.should_trim(resident * MIB, load * MIB))
     }
 
     #[test]
     fn a_load_that_has_gone_is_time_once_and_soon() {
         let mut trimmer = Trimmer::new();
-        assert_eq!(looks(&mut trimmer, 10, 0), None, "idle");
+        assert_eq!(checks_until_trim(&mut trimmer, 10, 0), None, "idle");
         for more in 0..100 {
-            assert!(!trimmer.look((10 + 5 * more) * MIB, 5 * more * MIB), "it grows");
+            assert!(!trimmer.should_trim((10 + 5 * more) * MIB, 5 * more * MIB), "it grows");
         }
-        assert_eq!(looks(&mut trimmer, 505, 0), Some(3));
-        assert_eq!(looks(&mut trimmer, 12, 0), None);
+        assert_eq!(checks_until_trim(&mut trimmer, 505, 0), Some(3));
+        assert_eq!(checks_until_trim(&mut trimmer, 12, 0), None);
     }
 
     #[test]
     fn a_load_that_stays_is_time_once() {
         let mut trimmer = Trimmer::new();
-        assert!(!trimmer.look(10 * MIB, 0));
+        assert!(!trimmer.should_trim(10 * MIB, 0));
         assert_eq!(
-            looks(&mut trimmer, 500, 400),
+            checks_until_trim(&mut trimmer, 500, 400),
             Some(4),
             "it may be that not all of it is in use"
         );
-        assert_eq!(looks(&mut trimmer, 500, 400), None, "but it was");
+        assert_eq!(checks_until_trim(&mut trimmer, 500, 400), None, "but it was");
         // A load that comes and goes within the same memory.
-        assert_eq!(looks(&mut trimmer, 500, 100), Some(1));
-        assert_eq!(looks(&mut trimmer, 100, 100), None);
+        assert_eq!(checks_until_trim(&mut trimmer, 500, 100), Some(1));
+        assert_eq!(checks_until_trim(&mut trimmer, 100, 100), None);
     }
 
     #[test]
     fn it_is_not_time_again_at_once() {
         let mut trimmer = Trimmer::new();
-        assert!(!trimmer.look(100 * MIB, 90 * MIB));
-        assert_eq!(looks(&mut trimmer, 100, 40), Some(3));
-        assert_eq!(looks(&mut trimmer, 60, 0), Some(LOOKS_APART));
+        assert!(!trimmer.should_trim(100 * MIB, 90 * MIB));
+        assert_eq!(checks_until_trim(&mut trimmer, 100, 40), Some(3));
+        assert_eq!(checks_until_trim(&mut trimmer, 60, 0), Some(CHECKS_BETWEEN_TRIMS));
     }
 
     #[test]

@@ -9,14 +9,14 @@ use tungstenite::{Message, WebSocket};
 use crate::{
     chromium::Browser,
     forwarder::Forwarder,
-    harness::{PATIENCE, Server},
+    harness::{Server, WAIT_MAX},
     page::{Page, entry},
 };
 
 /// A client that is no browser, in the room of this path.
 fn join(server: SocketAddr, path: &str) -> WebSocket<TcpStream> {
-    let stream = TcpStream::connect_timeout(&server, PATIENCE).expect("the server listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    let stream = TcpStream::connect_timeout(&server, WAIT_MAX).expect("the server listens");
+    stream.set_read_timeout(Some(WAIT_MAX)).expect("a timeout can be set");
     let (socket, _) =
         tungstenite::client(format!("ws://{server}{path}"), stream).expect("it lets us in");
     socket

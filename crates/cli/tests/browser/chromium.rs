@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     devtools::Devtools,
-    harness::{PATIENCE, Running},
+    harness::{Running, WAIT_MAX},
 };
 
 /// Programs that are Chromium, the smallest first.
@@ -109,7 +109,7 @@ fn announced(errors: impl std::io::Read + Send + 'static) -> String {
     });
     let mut said = Vec::new();
     loop {
-        match lines.recv_timeout(PATIENCE) {
+        match lines.recv_timeout(WAIT_MAX) {
             Ok(line) => match line.strip_prefix("DevTools listening on ") {
                 Some(address) => return address.trim().to_owned(),
                 None => said.push(line),

@@ -11,7 +11,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket, client::IntoClientRequest as _, protocol::WebSocketConfig};
 
-use crate::harness::PATIENCE;
+use crate::harness::WAIT_MAX;
 
 /// A connection to the browser, with a window of its own: nothing is shared with another test's
 /// tabs. It goes with all its tabs when it is dropped.
@@ -75,7 +75,7 @@ impl Devtools {
         let stream = TcpStream::connect(authority).expect("the browser listens");
         stream.set_nodelay(true).expect("it is a TCP socket");
         // What is waited for inside a page ends by itself a little earlier, and says more.
-        stream.set_read_timeout(Some(2 * PATIENCE)).expect("a timeout can be set");
+        stream.set_read_timeout(Some(2 * WAIT_MAX)).expect("a timeout can be set");
         // Screenshots come as one message.
         let limits = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
         let (socket, _) = tungstenite::client::client_with_config(request, stream, Some(limits))
@@ -210,7 +210,7 @@ impl Tab {
 
     /// Waits until an expression is true, and looks at it again whenever the page changes.
     pub(crate) fn wait(&self, condition: &str) {
-        let patience_ms = PATIENCE.as_millis();
+        let wait_max_ms = WAIT_MAX.as_millis();
         let promise = format!(
             "new Promise((resolve, reject) => {{
                 const holds = () => Boolean({condition});
@@ -218,7 +218,7 @@ impl Tab {
                 const observer = new MutationObserver(look);
                 const all = {{ subtree: true, childList: true, attributes: true, characterData: true }};
                 observer.observe(document, all);
-                const timer = setTimeout(() => reject(new Error('waited in vain')), {patience_ms});
+                const timer = setTimeout(() => reject(new Error('waited in vain')), {wait_max_ms});
                 look();
             }})"
         );

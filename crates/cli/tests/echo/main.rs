@@ -15,7 +15,7 @@ use std::{
 };
 
 use client::{Client, Heard};
-use harness::{PATIENCE, Server, number_before, pattern, windlass, with_arguments};
+use harness::{Server, WAIT_MAX, number_before, pattern, windlass, with_arguments};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use windlass_ws::{MessageRef, deflate::DeflateConfig};
 
@@ -199,7 +199,7 @@ fn socket_path(name: &str) -> PathBuf {
 
 fn connect_unix(path: &PathBuf) -> Client<UnixStream> {
     let socket = UnixStream::connect(path).expect("the server listens");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    socket.set_read_timeout(Some(WAIT_MAX)).expect("a timeout can be set");
     Client::new(socket, None)
 }
 

@@ -1,10 +1,11 @@
-//! `windlass load` as its users see it: the real program against the real server, and against
-//! servers that lie.
+//! `windlass load` as its users see it: the program against `windlass serve`, and against servers
+//! that misbehave.
 
 #[path = "../serve/harness.rs"]
 mod harness;
-mod honest;
-mod liar;
-mod lies;
+
+mod bad_server;
+mod bad_servers;
+mod good_servers;
 mod load;
-mod time;
+mod timing;

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{PATIENCE, Server, number_before};
+use harness::{Server, WAIT_MAX, number_before};
 
 const MIB: u64 = 1 << 20;
 
@@ -70,7 +70,7 @@ fn load(server: &Server, count: usize, is_enough: impl Fn(u64, usize) -> bool) -
         if is_enough(now, evicted) {
             return clients;
         }
-        assert!(start.elapsed() < PATIENCE, "{} MiB resident, {evicted} evicted", now / MIB);
+        assert!(start.elapsed() < WAIT_MAX, "{} MiB resident, {evicted} evicted", now / MIB);
         // sleep: the server works meanwhile.
         thread::sleep(Duration::from_millis(5));
     }

@@ -17,7 +17,7 @@ use rustix::{
 };
 
 /// How long anything may take before the test counts as hung.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Set to the name of a backend, by `cargo xtask ci` for each in turn: whatever does not choose one
 /// itself runs on it.
@@ -63,7 +63,7 @@ impl Running {
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let pidfd =
             pidfd_open(self.pid(), PidfdFlags::empty()).expect("the process is not waited for yet");
-        let patience = Timespec::try_from(PATIENCE).expect("seconds fit");
+        let patience = Timespec::try_from(WAIT_MAX).expect("seconds fit");
         let ended =
             poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&patience)).expect("poll works");
         assert_eq!(ended, 1, "the program does not end");
@@ -125,7 +125,7 @@ impl Server {
             Self { running: Running(child), address: ([0; 4], 0).into(), output, errors };
         let mut line = String::new();
         for _ in 0..places {
-            line = server.output.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            line = server.output.recv_timeout(WAIT_MAX).unwrap_or_else(|_| {
                 let errors: Vec<String> = server.errors.try_iter().collect();
                 panic!("the server said too little on its output; errors: {errors:?}")
             });
@@ -142,10 +142,10 @@ impl Server {
 
     /// A connected client. What it waits for in vain fails instead of hanging.
     pub(crate) fn connect(&self) -> TcpStream {
-        let client = TcpStream::connect_timeout(&self.address, PATIENCE)
+        let client = TcpStream::connect_timeout(&self.address, WAIT_MAX)
             .expect("the server takes connections");
-        client.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-        client.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        client.set_read_timeout(Some(WAIT_MAX)).expect("a timeout can be set");
+        client.set_write_timeout(Some(WAIT_MAX)).expect("a timeout can be set");
         client
     }
 
@@ -157,7 +157,7 @@ impl Server {
     /// line.
     pub(crate) fn wait_for_error(&self, words: &str) -> String {
         loop {
-            let line = self.errors.recv_timeout(PATIENCE).expect("the server complains");
+            let line = self.errors.recv_timeout(WAIT_MAX).expect("the server complains");
             if line.contains(words) {
                 return line;
             }
@@ -167,8 +167,8 @@ impl Server {
     /// Sends the signal and waits for the end: the status and the line of statistics.
     pub(crate) fn stop(mut self, signal: Signal) -> (ExitStatus, String) {
         kill_process(self.pid(), signal).expect("the server still runs");
-        let line = self.output.recv_timeout(PATIENCE).expect("a line of statistics");
-        let end = self.output.recv_timeout(PATIENCE);
+        let line = self.output.recv_timeout(WAIT_MAX).expect("a line of statistics");
+        let end = self.output.recv_timeout(WAIT_MAX);
         assert_eq!(end, Err(RecvTimeoutError::Disconnected), "nothing comes after the statistics");
         (self.running.wait(), line)
     }

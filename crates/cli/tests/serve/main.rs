@@ -276,7 +276,7 @@ fn the_log_says_things_plainly() {
         "reason=closed by the peer",
         "room=/echo",
         "reason=closed by the peer",
-        "signal=SIGHUP manner=graceful",
+        "signal=SIGHUP shutdown=graceful",
         "stopped_by=SIGHUP",
     ]) {
         assert!(line.contains(part), "{part} in {line}");

@@ -1,23 +1,23 @@
-//! The server's counts so far.
+//! The counts of a running server, WebSocket or raw.
 
 use std::sync::Arc;
 
-use windlass_server::{Stats, StatsHandle};
+use windlass_server::Stats;
 
-use super::raw::Counts;
+use super::raw_counts::RawCounts;
 
 /// The counts of a server, readable on any thread.
 #[derive(Clone, Debug)]
-pub(crate) enum Report {
-    Served(StatsHandle),
-    Raw(Arc<Counts>),
+pub(crate) enum ServerCounts {
+    WebSocket(windlass_server::StatsHandle),
+    Raw(Arc<RawCounts>),
 }
 
-impl Report {
+impl ServerCounts {
     /// Number of times that listeners paused accepting.
     pub(crate) fn accepting_paused(&self) -> u64 {
         match self {
-            Self::Served(counts) => counts.stats().accepting_paused,
+            Self::WebSocket(counts) => counts.stats().accepting_paused,
             Self::Raw(counts) => counts.accepting_paused(),
         }
     }
@@ -25,7 +25,7 @@ impl Report {
     /// Number of times that the connection limit was reached.
     pub(crate) fn limits_reached(&self) -> u64 {
         match self {
-            Self::Served(counts) => counts.stats().connection_limits_reached,
+            Self::WebSocket(counts) => counts.stats().connection_limits_reached,
             Self::Raw(counts) => counts.limits_reached(),
         }
     }
@@ -34,7 +34,7 @@ impl Report {
     /// connection.
     pub(crate) fn load(&self) -> u64 {
         let (waiting, connections) = match self {
-            Self::Served(counts) => {
+            Self::WebSocket(counts) => {
                 let stats = counts.stats();
                 (stats.memory, stats.connections)
             }
@@ -44,9 +44,9 @@ impl Report {
     }
 
     /// The final summary line.
-    pub(crate) fn line(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         match self {
-            Self::Served(counts) => line(&counts.stats()),
+            Self::WebSocket(counts) => line(&counts.stats()),
             Self::Raw(counts) => counts.to_string(),
         }
     }
@@ -57,7 +57,7 @@ fn line(stats: &Stats) -> String {
         opened,
         connections_most,
         broken_off,
-        rejected,
+        refused,
         handshake_timeouts,
         requests,
         messages_received,
@@ -74,7 +74,7 @@ fn line(stats: &Stats) -> String {
         ..
     } = *stats;
     let connection_limits_reached = stats.connection_limits_reached;
-    let refused = rejected + handshake_timeouts;
+    let refused = refused + handshake_timeouts;
     format!(
         "{opened} connections, {connections_most} at most at once, {broken_off} broken off, \
          {refused} refused, {requests} pages, {messages_received} messages, \

@@ -11,8 +11,8 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 
 use super::{
-    course::Nanos,
-    tally::{Sample, Tally},
+    results::{CpuSample, LoadResults},
+    schedule::Nanos,
 };
 
 /// Nanoseconds since the start of the program, the same for all workers.
@@ -35,10 +35,10 @@ impl Clock {
     }
 
     /// Returns the CPU time of this process, all threads together.
-    pub(crate) fn sample(self) -> Sample {
+    pub(crate) fn sample(self) -> CpuSample {
         let used =
             clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("every process has this clock");
-        Sample { at: self.now(), cpu: Duration::from(used).as_nanos() as Nanos }
+        CpuSample { at: self.now(), cpu: Duration::from(used).as_nanos() as Nanos }
     }
 }
 
@@ -47,7 +47,7 @@ const GIVE_UP_AFTER: u64 = 100;
 
 /// State that the workers exchange. No message changes it.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct RunState {
     pub(crate) clock: Clock,
     workers: usize,
     ready: AtomicUsize,
@@ -64,10 +64,10 @@ pub(crate) struct Control {
     is_given_up: AtomicBool,
     /// Measured messages answered so far, as of the last tick of each worker.
     pub(crate) answered: AtomicU64,
-    total: Mutex<Tally>,
+    total: Mutex<LoadResults>,
 }
 
-impl Control {
+impl RunState {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             clock: Clock::start(),
@@ -80,7 +80,7 @@ impl Control {
             unopened: AtomicU64::new(0),
             is_given_up: AtomicBool::new(false),
             answered: AtomicU64::new(0),
-            total: Mutex::new(Tally::new()),
+            total: Mutex::new(LoadResults::new()),
         }
     }
 
@@ -99,7 +99,7 @@ impl Control {
     }
 
     /// Notes that a worker is done. Returns whether it was the last one.
-    pub(crate) fn is_last_to_end(&self) -> bool {
+    pub(crate) fn worker_done(&self) -> bool {
         self.done.fetch_add(1, Relaxed) + 1 == self.workers
     }
 
@@ -114,7 +114,7 @@ impl Control {
     }
 
     /// Notes that a connection failed to open. If none can be opened, the run is given up.
-    pub(crate) fn unopened(&self) {
+    pub(crate) fn open_failed(&self) {
         let unopened = self.unopened.fetch_add(1, Relaxed) + 1;
         if unopened >= GIVE_UP_AFTER && self.opened.load(Relaxed) == 0 {
             self.give_up();
@@ -131,12 +131,12 @@ impl Control {
     }
 
     /// Takes over the results of a worker.
-    pub(crate) fn deliver(&self, tally: &Tally) {
-        self.total.lock().unwrap_or_else(PoisonError::into_inner).add(tally);
+    pub(crate) fn add_results(&self, results: &LoadResults) {
+        self.total.lock().unwrap_or_else(PoisonError::into_inner).add(results);
     }
 
     /// Returns the results of all workers.
-    pub(crate) fn into_total(self) -> Tally {
+    pub(crate) fn into_results(self) -> LoadResults {
         self.total.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }

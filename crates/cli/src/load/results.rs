@@ -3,8 +3,8 @@
 use hdrhistogram::Histogram;
 
 use super::{
-    course::{Nanos, Unsent},
-    fault::{Fault, Kind},
+    fault::{Fault, FaultKind},
+    schedule::{Nanos, Unsent},
 };
 
 /// Upper bound of distinguishable latencies: an hour.
@@ -18,7 +18,7 @@ const TEXTS_MAX: usize = 8;
 
 /// Counts and latencies.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct LoadResults {
     /// Connections opened, handshake included.
     pub(crate) opened: u64,
     /// Messages sent in the measured time and answered correctly.
@@ -35,19 +35,19 @@ pub(crate) struct Tally {
     pub(crate) ended: Nanos,
     /// Latencies of `messages` and `unsent`, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
-    faults: [u64; Kind::ALL.len()],
+    faults: [u64; FaultKind::ALL.len()],
     texts: Vec<String>,
-    cpu: Option<[Sample; 2]>,
+    cpu: Option<[CpuSample; 2]>,
 }
 
 /// CPU time that the process has used up to a moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
+pub(crate) struct CpuSample {
     pub(crate) at: Nanos,
     pub(crate) cpu: Nanos,
 }
 
-impl Tally {
+impl LoadResults {
     pub(crate) fn new() -> Self {
         Self {
             opened: 0,
@@ -59,7 +59,7 @@ impl Tally {
             ended: 0,
             latency: Histogram::new_with_bounds(1, LATENCY_MAX, DIGITS)
                 .expect("the bounds make sense"),
-            faults: [0; Kind::ALL.len()],
+            faults: [0; FaultKind::ALL.len()],
             texts: Vec::new(),
             cpu: None,
         }
@@ -96,7 +96,7 @@ impl Tally {
     }
 
     /// Notes the CPU time used so far, in the measured time.
-    pub(crate) fn sample_cpu(&mut self, sample: Sample) {
+    pub(crate) fn sample_cpu(&mut self, sample: CpuSample) {
         let [first, _] = self.cpu.unwrap_or([sample; 2]);
         self.cpu = Some([first, sample]);
     }
@@ -114,8 +114,8 @@ impl Tally {
     }
 
     /// The kinds of faults that occurred, with their counts.
-    pub(crate) fn faults(&self) -> impl Iterator<Item = (Kind, u64)> {
-        Kind::ALL
+    pub(crate) fn faults(&self) -> impl Iterator<Item = (FaultKind, u64)> {
+        FaultKind::ALL
             .into_iter()
             .map(|kind| (kind, self.faults[kind as usize]))
             .filter(|(_, count)| *count > 0)
@@ -149,24 +149,24 @@ mod tests {
 
     #[test]
     fn what_workers_have_measured_is_added_up() {
-        let mut one = Tally::new();
+        let mut one = LoadResults::new();
         one.opened = 2;
         one.answered(Some(1_000), 5_000);
         one.answered(None, 6_000);
-        one.sample_cpu(Sample { at: 100, cpu: 10 });
-        one.sample_cpu(Sample { at: 300, cpu: 160 });
-        let mut other = Tally::new();
+        one.sample_cpu(CpuSample { at: 100, cpu: 10 });
+        one.sample_cpu(CpuSample { at: 300, cpu: 160 });
+        let mut other = LoadResults::new();
         other.opened = 3;
         other.answered(Some(3_000), 7_000);
         other.unsent(Unsent { count: 2, longest: 9_000, shortest: 8_000 });
-        other.fault(4, Fault::new(Kind::Lost, "late"), 6);
+        other.fault(4, Fault::new(FaultKind::Lost, "late"), 6);
         one.add(&other);
         assert_eq!(
             (one.opened, one.messages, one.warm_up, one.unsent, one.unanswered),
             (5, 2, 1, 2, 6)
         );
         assert_eq!((one.last_answer, one.failed(), one.latency.len()), (7_000, 1, 4));
-        assert_eq!(one.faults().collect::<Vec<_>>(), [(Kind::Lost, 1)]);
+        assert_eq!(one.faults().collect::<Vec<_>>(), [(FaultKind::Lost, 1)]);
         assert_eq!(one.texts(), ["connection 5: late"]);
         assert_eq!(one.cpu_share(), Some(0.75));
         assert_eq!(other.cpu_share(), None);
@@ -174,20 +174,20 @@ mod tests {
 
     #[test]
     fn only_the_first_faults_are_told_and_all_are_counted() {
-        let mut tally = Tally::new();
+        let mut results = LoadResults::new();
         for connection in 0..100 {
-            tally.fault(connection, Fault::new(Kind::Connect, "refused"), 0);
+            results.fault(connection, Fault::new(FaultKind::Connect, "refused"), 0);
         }
-        let mut total = Tally::new();
-        total.add(&tally);
-        total.add(&tally);
+        let mut total = LoadResults::new();
+        total.add(&results);
+        total.add(&results);
         assert_eq!((total.failed(), total.texts().len()), (200, TEXTS_MAX));
     }
 
     #[test]
     fn a_latency_beyond_all_bounds_is_the_longest() {
-        let mut tally = Tally::new();
-        tally.answered(Some(Nanos::MAX), 1);
-        assert!(tally.latency.max() >= LATENCY_MAX);
+        let mut results = LoadResults::new();
+        results.answered(Some(Nanos::MAX), 1);
+        assert!(results.latency.max() >= LATENCY_MAX);
     }
 }

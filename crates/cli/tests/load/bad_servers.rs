@@ -1,4 +1,4 @@
-//! What is wrong is found, said and told by the exit status.
+//! Every kind of fault is found, described, and reported by the exit status.
 
 use std::{
     io::{Read as _, Write as _},
@@ -9,24 +9,24 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use windlass_ws::{CloseCode, MessageRef};
 
 use crate::{
+    bad_server::{BadServer, WebSocketPeer, raw, read_request},
     harness::Server,
-    liar::{Ears, Liar, raw, read_request},
     load::{Loaded, load},
 };
 
-/// Twenty messages, at most four of them outstanding.
+/// Sends twenty messages, at most four of them outstanding.
 fn load_at(url: &str) -> Loaded {
     load(&[url, "--connections", "1", "--messages", "20", "--depth", "4", "--timeout", "30"])
 }
 
-/// The same against something that lets it wait for ever.
-fn load_in_vain(url: &str) -> Loaded {
+/// The same, for servers that never answer.
+fn load_with_short_timeout(url: &str) -> Loaded {
     load(&[url, "--connections", "1", "--messages", "20", "--depth", "4", "--timeout", "0.2"])
 }
 
 #[test]
-fn an_honest_server_is_believed() {
-    let server = Liar::websocket(|_, message, mouth| mouth.say(message));
+fn a_good_server_has_no_faults() {
+    let server = BadServer::websocket(|_, message, responder| responder.send(message));
     let loaded = load_at(&server.ws());
     assert_eq!(loaded.expect_clean().verified(), 20);
     server.join();
@@ -38,10 +38,10 @@ fn an_honest_server_is_believed() {
 
 #[test]
 fn one_wrong_byte() {
-    let server = Liar::websocket(|number, message, mouth| {
+    let server = BadServer::websocket(|number, message, responder| {
         let mut bytes = message.as_bytes().to_vec();
         bytes[7] ^= u8::from(number == 5);
-        mouth.say(MessageRef::Binary(&bytes));
+        responder.send(MessageRef::Binary(&bytes));
     });
     let loaded = load_at(&server.ws());
     loaded
@@ -76,9 +76,9 @@ fn one_wrong_byte_in_a_stream() {
 
 #[test]
 fn one_message_lost_among_others() {
-    let server = Liar::websocket(|number, message, mouth| {
+    let server = BadServer::websocket(|number, message, responder| {
         if number != 5 {
-            mouth.say(message);
+            responder.send(message);
         }
     });
     let words = "the answer to message 6 came where that to 5 was due, which is lost or overtaken";
@@ -88,12 +88,12 @@ fn one_message_lost_among_others() {
 
 #[test]
 fn the_last_message_lost() {
-    let server = Liar::websocket(|number, message, mouth| {
+    let server = BadServer::websocket(|number, message, responder| {
         if number != 20 {
-            mouth.say(message);
+            responder.send(message);
         }
     });
-    let loaded = load_in_vain(&server.ws());
+    let loaded = load_with_short_timeout(&server.ws());
     loaded.expect_fault("lost", "no answer to message 20 within 0.2 s");
     assert_eq!((loaded.verified(), loaded.number("/messages/unanswered")), (19, 1.0));
     server.join();
@@ -102,15 +102,15 @@ fn the_last_message_lost() {
 #[test]
 fn two_messages_swapped() {
     let mut held = None;
-    let server = Liar::websocket(move |number, message, mouth| {
+    let server = BadServer::websocket(move |number, message, responder| {
         if number == 5 {
             held = Some(message.as_bytes().to_vec());
         } else {
-            mouth.say(message);
+            responder.send(message);
         }
         if number == 6 {
             let held = held.take().expect("it came before");
-            mouth.say(MessageRef::Binary(&held));
+            responder.send(MessageRef::Binary(&held));
         }
     });
     load_at(&server.ws())
@@ -136,10 +136,10 @@ fn two_messages_of_a_stream_swapped() {
 
 #[test]
 fn one_message_twice() {
-    let server = Liar::websocket(|number, message, mouth| {
-        mouth.say(message);
+    let server = BadServer::websocket(|number, message, responder| {
+        responder.send(message);
         if number == 5 {
-            mouth.say(message);
+            responder.send(message);
         }
     });
     load_at(&server.ws()).expect_fault("additional", "the answer to message 5 came twice");
@@ -148,10 +148,10 @@ fn one_message_twice() {
 
 #[test]
 fn a_message_more_after_the_last() {
-    let server = Liar::websocket(|number, message, mouth| {
-        mouth.say(message);
+    let server = BadServer::websocket(|number, message, responder| {
+        responder.send(message);
         if number == 20 {
-            mouth.say(MessageRef::Text("by the way"));
+            responder.send(MessageRef::Text("by the way"));
         }
     });
     load_at(&server.ws()).expect_fault("additional", "a message of 10 bytes came unasked");
@@ -174,10 +174,10 @@ fn a_byte_more_after_the_last() {
 
 #[test]
 fn a_greeting_that_nobody_has_asked_for() {
-    let server = Liar::start(|mut socket| {
+    let server = BadServer::start(|mut socket| {
         // An unmasked frame of text. It comes before the client can have asked for anything.
-        let mut ears = Ears::accept_and_say(&mut socket, &[0x81, 2, b'h', b'i']);
-        while ears.hear(&mut socket, |_, _| {}) {}
+        let mut peer = WebSocketPeer::accept_and_send(&mut socket, &[0x81, 2, b'h', b'i']);
+        while peer.answer(&mut socket, |_, _| {}) {}
     });
     load_at(&server.ws()).expect_fault("additional", "a message of 2 bytes came unasked");
     server.join();
@@ -185,14 +185,15 @@ fn a_greeting_that_nobody_has_asked_for() {
 
 #[test]
 fn another_length_and_another_type() {
-    let server = Liar::websocket(|_, message, mouth| {
-        mouth.say(MessageRef::Binary(&message.as_bytes()[1..]))
+    let server = BadServer::websocket(|_, message, responder| {
+        responder.send(MessageRef::Binary(&message.as_bytes()[1..]))
     });
     let words = "the answer to message 1 has 63 bytes instead of 64";
     load_at(&server.ws()).expect_fault("wrong_content", words);
     server.join();
-    let server =
-        Liar::websocket(|_, message, mouth| mouth.say(MessageRef::Binary(message.as_bytes())));
+    let server = BadServer::websocket(|_, message, responder| {
+        responder.send(MessageRef::Binary(message.as_bytes()))
+    });
     let loaded = load(&[&server.ws(), "--connections", "1", "--messages", "1", "--text", "ascii"]);
     loaded.expect_fault("wrong_content", "the answer to message 1 is binary, but text was sent");
     server.join();
@@ -200,9 +201,9 @@ fn another_length_and_another_type() {
 
 #[test]
 fn hanging_up_early_in_every_way() {
-    let server = Liar::websocket(|number, message, mouth| match number {
-        5 => mouth.hang_up(),
-        _ => mouth.say(message),
+    let server = BadServer::websocket(|number, message, responder| match number {
+        5 => responder.disconnect(),
+        _ => responder.send(message),
     });
     let loaded = load_at(&server.ws());
     assert!(loaded.verified() <= 4, "{loaded:?}");
@@ -214,17 +215,17 @@ fn hanging_up_early_in_every_way() {
     assert_eq!(loaded.status, Some(1));
     server.join();
 
-    let server = Liar::websocket(|number, message, mouth| match number {
-        5 => mouth.reset(),
-        _ => mouth.say(message),
+    let server = BadServer::websocket(|number, message, responder| match number {
+        5 => responder.reset(),
+        _ => responder.send(message),
     });
     load_at(&server.ws()).expect_fault("broken", "Connection reset by peer");
     server.join();
 
-    let server = Liar::websocket(|number, message, mouth| match number {
-        5 => mouth.say_goodbye(CloseCode::GOING_AWAY, "that is enough"),
+    let server = BadServer::websocket(|number, message, responder| match number {
+        5 => responder.send_close(CloseCode::GOING_AWAY, "that is enough"),
         6.. => {}
-        _ => mouth.say(message),
+        _ => responder.send(message),
     });
     let words = "the server has closed the connection with code 1001: that is enough";
     load_at(&server.ws()).expect_fault("closed_early", words);
@@ -246,13 +247,13 @@ fn hanging_up_a_stream_early() {
 
 #[test]
 fn hanging_up_instead_of_saying_goodbye() {
-    let server = Liar::start(|mut socket| {
-        let mut ears = Ears::accept(&mut socket);
+    let server = BadServer::start(|mut socket| {
+        let mut peer = WebSocketPeer::accept(&mut socket);
         let mut number = 0;
         while number < 20 {
-            ears.hear(&mut socket, |message, mouth| {
+            peer.answer(&mut socket, |message, responder| {
                 number += 1;
-                mouth.say(message);
+                responder.send(message);
             });
         }
         // The Close frame is read, so that the end is no reset, and not answered.
@@ -265,11 +266,11 @@ fn hanging_up_instead_of_saying_goodbye() {
 
 #[test]
 fn breaking_the_protocol() {
-    let server = Liar::websocket(|number, message, mouth| match number {
+    let server = BadServer::websocket(|number, message, responder| match number {
         // A masked frame.
-        5 => mouth.say_bytes(&[0x82, 0x80, 1, 2, 3, 4]),
+        5 => responder.send_bytes(&[0x82, 0x80, 1, 2, 3, 4]),
         6.. => {}
-        _ => mouth.say(message),
+        _ => responder.send(message),
     });
     load_at(&server.ws()).expect_fault("protocol", "connection 1: ");
     server.join();
@@ -277,7 +278,7 @@ fn breaking_the_protocol() {
 
 #[test]
 fn refusing_the_upgrade() {
-    let server = Liar::start(|mut socket| {
+    let server = BadServer::start(|mut socket| {
         read_request(&mut socket);
         let answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
         socket.write_all(answer).expect("the client waits for it");
@@ -290,7 +291,7 @@ fn refusing_the_upgrade() {
 
 #[test]
 fn declining_compression() {
-    let server = Liar::websocket(|_, message, mouth| mouth.say(message));
+    let server = BadServer::websocket(|_, message, responder| responder.send(message));
     let loaded = load(&[&server.ws(), "--connections", "1", "--messages", "1", "--deflate"]);
     loaded.expect_fault("handshake", "the server declines permessage-deflate");
     server.join();
@@ -298,13 +299,14 @@ fn declining_compression() {
 
 #[test]
 fn never_answering_the_upgrade_or_hanging_up_over_it() {
-    let server = Liar::start(|mut socket| {
+    let server = BadServer::start(|mut socket| {
         // Until the client gives up.
         while let Ok(1..) = socket.read(&mut [0; 4096]) {}
     });
-    load_in_vain(&server.ws()).expect_fault("handshake", "no answer to the upgrade within 0.2 s");
+    load_with_short_timeout(&server.ws())
+        .expect_fault("handshake", "no answer to the upgrade within 0.2 s");
     server.join();
-    let server = Liar::start(|mut socket| read_request(&mut socket));
+    let server = BadServer::start(|mut socket| read_request(&mut socket));
     let words = "the server has hung up without an answer to the upgrade";
     load_at(&server.ws()).expect_fault("handshake", words);
     server.join();
@@ -312,8 +314,8 @@ fn never_answering_the_upgrade_or_hanging_up_over_it() {
 
 #[test]
 fn never_answering_at_all() {
-    let server = Liar::websocket(|_, _, _| {});
-    let loaded = load_in_vain(&server.ws());
+    let server = BadServer::websocket(|_, _, _| {});
+    let loaded = load_with_short_timeout(&server.ws());
     loaded.expect_fault("lost", "no answer to message 1 within 0.2 s");
     assert_eq!((loaded.verified(), loaded.number("/messages/unanswered")), (0, 4.0));
     server.join();
@@ -321,7 +323,8 @@ fn never_answering_at_all() {
         piece.clear();
         true
     });
-    load_in_vain(&server.tcp()).expect_fault("lost", "no answer to message 1 within 0.2 s");
+    load_with_short_timeout(&server.tcp())
+        .expect_fault("lost", "no answer to message 1 within 0.2 s");
     server.join();
 }
 
@@ -342,7 +345,7 @@ fn nobody_listens() {
     loaded.expect_fault("connect", "No such file or directory");
 }
 
-/// What a chat room gets is no echo: that is said once, and not as wrong bytes (issue 13).
+/// A chat room does not echo. One line reports this, and not a wrong byte (issue 13).
 #[test]
 fn a_chat_room_is_not_measured() {
     let server = Server::start(&["--mode", "chat"]);
@@ -393,7 +396,7 @@ fn if_no_connection_can_be_opened_not_all_are_tried() {
     server.stop_cleanly();
 }
 
-/// Where TCP would wait, connect(2) says at once that the backlog of a Unix socket is full.
+/// connect(2) to a Unix socket with a full backlog fails at once, whereas TCP waits.
 #[test]
 fn a_full_backlog_is_waited_for_and_not_for_ever() {
     let path = std::env::temp_dir().join(format!("windlass-load-backlog-{}", std::process::id()));

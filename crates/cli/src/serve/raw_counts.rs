@@ -5,10 +5,10 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Counts that all workers share. They are updated when a connection changes, and with every
+/// RawCounts that all workers share. They are updated when a connection changes, and with every
 /// receive.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct RawCounts {
     accepted: AtomicU64,
     open: AtomicU64,
     open_max: AtomicU64,
@@ -24,7 +24,7 @@ pub(crate) fn add(count: &AtomicU64, by: u64) {
     count.fetch_add(by, Ordering::Relaxed);
 }
 
-impl Counts {
+impl RawCounts {
     pub(crate) fn opened(&self) {
         add(&self.accepted, 1);
         let open = self.open.fetch_add(1, Ordering::Relaxed) + 1;
@@ -52,7 +52,7 @@ impl Counts {
     }
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for RawCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [accepted, open_max, failed, bytes] =
             [&self.accepted, &self.open_max, &self.failed, &self.bytes].map(read);
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_most_at_once_is_kept() {
-        let counts = Counts::default();
+        let counts = RawCounts::default();
         counts.opened();
         counts.opened();
         counts.closed(true);

@@ -22,7 +22,7 @@ pub(crate) const LIKE_BY_CHANCE: usize = 8;
 
 /// The characters of text messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Text {
+pub(crate) enum Charset {
     /// Printable characters of one byte
     Ascii,
     /// Characters of two bytes
@@ -31,8 +31,8 @@ pub(crate) enum Text {
 
 /// The bytes of all messages.
 #[derive(Debug)]
-pub(crate) struct Pool {
-    content: Content,
+pub(crate) struct PayloadPool {
+    content: PoolBytes,
     /// Length of a message in bytes.
     size: usize,
     /// Length of a character in bytes.
@@ -40,26 +40,26 @@ pub(crate) struct Pool {
 }
 
 #[derive(Debug)]
-enum Content {
+enum PoolBytes {
     Binary(Vec<u8>),
     Text(String),
 }
 
-impl Pool {
+impl PayloadPool {
     /// Creates a pool for messages of `size` bytes, which must be even for two-byte text. A
     /// compressible pool is generated from a small vocabulary.
-    pub(crate) fn new(size: usize, text: Option<Text>, is_compressible: bool) -> Self {
-        let width = if text == Some(Text::Utf8) { 2 } else { 1 };
+    pub(crate) fn new(size: usize, text: Option<Charset>, is_compressible: bool) -> Self {
+        let width = if text == Some(Charset::Utf8) { 2 } else { 1 };
         debug_assert!(size.is_multiple_of(width), "half a character cannot be sent");
         let symbols = size / width + PERIOD as usize;
-        let mut source = Source::new(is_compressible);
+        let mut source = ByteGenerator::new(is_compressible);
         let content = match text {
-            None => Content::Binary((0..symbols).map(|_| source.next()).collect()),
-            Some(Text::Ascii) => {
-                Content::Text((0..symbols).map(|_| ascii(source.next())).collect())
+            None => PoolBytes::Binary((0..symbols).map(|_| source.next()).collect()),
+            Some(Charset::Ascii) => {
+                PoolBytes::Text((0..symbols).map(|_| ascii(source.next())).collect())
             }
-            Some(Text::Utf8) => {
-                Content::Text((0..symbols).map(|_| cyrillic(source.next())).collect())
+            Some(Charset::Utf8) => {
+                PoolBytes::Text((0..symbols).map(|_| cyrillic(source.next())).collect())
             }
         };
         Self { content, size, width }
@@ -70,8 +70,8 @@ impl Pool {
     pub(crate) fn bytes(&self, connection: u64, number: u64) -> &[u8] {
         let start = self.start(connection, number);
         let all = match &self.content {
-            Content::Binary(bytes) => bytes,
-            Content::Text(text) => text.as_bytes(),
+            PoolBytes::Binary(bytes) => bytes,
+            PoolBytes::Text(text) => text.as_bytes(),
         };
         &all[start..start + self.size]
     }
@@ -81,8 +81,8 @@ impl Pool {
     pub(crate) fn message(&self, connection: u64, number: u64) -> MessageRef<'_> {
         let start = self.start(connection, number);
         match &self.content {
-            Content::Binary(bytes) => MessageRef::Binary(&bytes[start..start + self.size]),
-            Content::Text(text) => MessageRef::Text(&text[start..start + self.size]),
+            PoolBytes::Binary(bytes) => MessageRef::Binary(&bytes[start..start + self.size]),
+            PoolBytes::Text(text) => MessageRef::Text(&text[start..start + self.size]),
         }
     }
 
@@ -90,8 +90,8 @@ impl Pool {
     /// chance.
     pub(crate) fn has(&self, bytes: &[u8]) -> bool {
         let all = match &self.content {
-            Content::Binary(bytes) => bytes,
-            Content::Text(text) => text.as_bytes(),
+            PoolBytes::Binary(bytes) => bytes,
+            PoolBytes::Text(text) => text.as_bytes(),
         };
         bytes.len() == self.size
             && self.size >= LIKE_BY_CHANCE
@@ -105,14 +105,14 @@ impl Pool {
 
     /// Returns whether messages are text.
     pub(crate) const fn is_text(&self) -> bool {
-        matches!(self.content, Content::Text(_))
+        matches!(self.content, PoolBytes::Text(_))
     }
 
     fn start(&self, connection: u64, number: u64) -> usize {
-        let place = number
+        let index = number
             .wrapping_mul(MESSAGE_STRIDE)
             .wrapping_add(connection.wrapping_mul(CONNECTION_STRIDE));
-        (place % PERIOD) as usize * self.width
+        (index % PERIOD) as usize * self.width
     }
 }
 
@@ -127,7 +127,7 @@ fn cyrillic(byte: u8) -> char {
 }
 
 /// Bytes generated from a seed, the same in every run.
-struct Source {
+struct ByteGenerator {
     state: u64,
     /// Words from which compressible content is generated.
     vocabulary: Vec<Vec<u8>>,
@@ -135,7 +135,7 @@ struct Source {
     word: Vec<u8>,
 }
 
-impl Source {
+impl ByteGenerator {
     fn new(is_compressible: bool) -> Self {
         let mut source =
             Self { state: 0x9e37_79b9_7f4a_7c15, vocabulary: Vec::new(), word: Vec::new() };
@@ -176,9 +176,9 @@ mod tests {
 
     #[test]
     fn messages_of_a_connection_and_of_its_neighbours_differ() {
-        for text in [None, Some(Text::Ascii), Some(Text::Utf8)] {
+        for text in [None, Some(Charset::Ascii), Some(Charset::Utf8)] {
             for (size, is_compressible) in [(16, false), (128, true)] {
-                let pool = Pool::new(size, text, is_compressible);
+                let pool = PayloadPool::new(size, text, is_compressible);
                 let mut seen = HashSet::new();
                 for number in 0..PERIOD {
                     assert!(
@@ -197,9 +197,9 @@ mod tests {
     fn every_message_has_its_size_and_is_the_text_that_was_asked_for() {
         for size in [0, 2, 64, 1000] {
             for (text, is_text) in
-                [(None, false), (Some(Text::Ascii), true), (Some(Text::Utf8), true)]
+                [(None, false), (Some(Charset::Ascii), true), (Some(Charset::Utf8), true)]
             {
-                let pool = Pool::new(size, text, false);
+                let pool = PayloadPool::new(size, text, false);
                 assert_eq!((pool.size(), pool.is_text()), (size, is_text));
                 for number in 0..PERIOD {
                     // Slicing text anywhere but between characters would panic.
@@ -207,10 +207,10 @@ mod tests {
                     assert_eq!(message.as_bytes(), pool.bytes(3, number));
                     assert_eq!(message.as_bytes().len(), size);
                     match (message, text) {
-                        (MessageRef::Text(said), Some(Text::Ascii)) => {
+                        (MessageRef::Text(said), Some(Charset::Ascii)) => {
                             assert!(said.bytes().all(|byte| matches!(byte, b' '..=b'~')));
                         }
-                        (MessageRef::Text(said), Some(Text::Utf8)) => {
+                        (MessageRef::Text(said), Some(Charset::Utf8)) => {
                             assert!(said.chars().all(|character| character.len_utf8() == 2));
                         }
                         (MessageRef::Binary(_), None) => {}
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn only_what_is_to_be_compressible_repeats_itself() {
         let pairs = |is_compressible| {
-            let pool = Pool::new(16 << 10, None, is_compressible);
+            let pool = PayloadPool::new(16 << 10, None, is_compressible);
             pool.bytes(0, 0).windows(4).map(<[u8]>::to_vec).collect::<HashSet<_>>().len()
         };
         assert!(pairs(false) > 16_000, "random bytes hardly repeat");

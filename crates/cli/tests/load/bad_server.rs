@@ -1,4 +1,4 @@
-//! Servers that do not do what an echo server should, each in a thread of the test.
+//! Servers that misbehave, each in a thread of the test.
 
 use std::{
     io::{Read, Write},
@@ -13,38 +13,38 @@ use windlass_ws::{
     handshake::{AcceptOptions, HeadLimits, HeadReader},
 };
 
-use crate::harness::PATIENCE;
+use crate::harness::WAIT_MAX;
 
-/// A server for some connections, one after the other.
-pub(crate) struct Liar {
+/// A server for one connection.
+pub(crate) struct BadServer {
     address: SocketAddr,
     thread: JoinHandle<()>,
 }
 
-impl Liar {
+impl BadServer {
     /// Serves one connection.
     pub(crate) fn start(serve: impl FnOnce(TcpStream) + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let address = listener.local_addr().expect("it has an address");
         let thread = thread::spawn(move || {
-            let (socket, _) = listener.accept().expect("somebody comes");
+            let (socket, _) = listener.accept().expect("the client connects");
             socket.set_nodelay(true).expect("it can be set");
-            socket.set_read_timeout(Some(PATIENCE)).expect("it can be set");
+            socket.set_read_timeout(Some(WAIT_MAX)).expect("it can be set");
             serve(socket);
         });
         Self { address, thread }
     }
 
-    /// A WebSocket server that echoes, but asks `lie` what to send for each message.
+    /// Starts a WebSocket server that calls `respond` for each message instead of echoing it.
     pub(crate) fn websocket(
-        mut lie: impl FnMut(u64, MessageRef<'_>, &mut Mouth<'_>) + Send + 'static,
+        mut respond: impl FnMut(u64, MessageRef<'_>, &mut Responder<'_>) + Send + 'static,
     ) -> Self {
         Self::start(move |mut socket| {
-            let mut ears = Ears::accept(&mut socket);
+            let mut peer = WebSocketPeer::accept(&mut socket);
             let mut number = 0;
-            while ears.hear(&mut socket, |message, mouth| {
+            while peer.answer(&mut socket, |message, responder| {
                 number += 1;
-                lie(number, message, mouth);
+                respond(number, message, responder);
             }) {}
         })
     }
@@ -57,45 +57,45 @@ impl Liar {
         format!("tcp://{}", self.address)
     }
 
-    /// Waits for its end, and fails if it did.
+    /// Waits for its end. Panics if the server panicked.
     pub(crate) fn join(self) {
-        self.thread.join().expect("the server is content");
+        self.thread.join().expect("the server does not panic");
     }
 }
 
-/// What a lying server says.
-pub(crate) struct Mouth<'a> {
+/// Sends the responses of a server.
+pub(crate) struct Responder<'a> {
     engine: &'a mut Engine,
     socket: &'a mut TcpStream,
     scratch: &'a mut Scratch,
     is_over: &'a mut bool,
 }
 
-impl Mouth<'_> {
+impl Responder<'_> {
     /// Sends a message at once.
-    pub(crate) fn say(&mut self, message: MessageRef<'_>) {
+    pub(crate) fn send(&mut self, message: MessageRef<'_>) {
         let frame = self.engine.send(message, self.scratch).expect("it is open");
-        // Who has noticed a lie hangs up.
+        // A client that has found the fault disconnects.
         let _ = self.socket.write_all(frame);
     }
 
     /// Sends bytes that need not be frames.
-    pub(crate) fn say_bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
         let _ = self.socket.write_all(bytes);
     }
 
     /// Sends a Close frame.
-    pub(crate) fn say_goodbye(&mut self, code: CloseCode, reason: &str) {
+    pub(crate) fn send_close(&mut self, code: CloseCode, reason: &str) {
         let frame = self.engine.close(code, reason, self.scratch).expect("it is open");
         let _ = self.socket.write_all(frame);
     }
 
-    /// Hangs up.
-    pub(crate) fn hang_up(&mut self) {
+    /// Disconnects.
+    pub(crate) fn disconnect(&mut self) {
         *self.is_over = true;
     }
 
-    /// Hangs up with a RST.
+    /// Disconnects with a RST.
     pub(crate) fn reset(&mut self) {
         sockopt::set_socket_linger(&*self.socket, Some(std::time::Duration::ZERO))
             .expect("it can be set");
@@ -103,21 +103,21 @@ impl Mouth<'_> {
     }
 }
 
-/// What a server hears.
-pub(crate) struct Ears {
+/// The WebSocket side of a server: reads messages, and calls a function to answer them.
+pub(crate) struct WebSocketPeer {
     engine: Engine,
     scratch: Scratch,
     buffer: Vec<u8>,
 }
 
-impl Ears {
-    /// Does the handshake, without extensions.
+impl WebSocketPeer {
+    /// Accepts the handshake, without extensions.
     pub(crate) fn accept(socket: &mut TcpStream) -> Self {
-        Self::accept_and_say(socket, &[])
+        Self::accept_and_send(socket, &[])
     }
 
-    /// The same, with bytes behind the answer, in one write.
-    pub(crate) fn accept_and_say(socket: &mut TcpStream, more: &[u8]) -> Self {
+    /// The same, with more bytes after the response, in one write.
+    pub(crate) fn accept_and_send(socket: &mut TcpStream, more: &[u8]) -> Self {
         let (mut head, mut answer) = (HeadReader::new(HeadLimits::DEFAULT), Vec::new());
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -137,23 +137,23 @@ impl Ears {
         Self { engine: Engine::new(&Arc::new(Config::server())), scratch: Scratch::new(), buffer }
     }
 
-    /// Reads once and gives each message to `answer`. Whether the connection goes on.
-    pub(crate) fn hear(
+    /// Reads once and calls `respond` for each message. Returns whether the connection is still open.
+    pub(crate) fn answer(
         &mut self,
         socket: &mut TcpStream,
-        mut answer: impl FnMut(MessageRef<'_>, &mut Mouth<'_>),
+        mut respond: impl FnMut(MessageRef<'_>, &mut Responder<'_>),
     ) -> bool {
-        // A client that is content says goodbye before it hangs up, one that is not resets the
-        // connection.
+        // A client without a fault sends a Close frame before it disconnects. A client with one resets
+        // the connection.
         let Ok(count @ 1..) = socket.read(&mut self.buffer) else { return false };
         let mut messages = Vec::new();
         let mut pass = self.engine.process(&mut self.buffer[..count], &mut self.scratch);
-        let mut is_goodbye = false;
+        let mut is_closing = false;
         while let Some(event) = pass.next() {
             match event {
                 EngineEvent::Text(text) => messages.push((true, text.as_bytes().to_vec())),
                 EngineEvent::Binary(bytes) => messages.push((false, bytes.to_vec())),
-                EngineEvent::Close(_) => is_goodbye = true,
+                EngineEvent::Close(_) => is_closing = true,
                 EngineEvent::Violation(violation) => {
                     panic!("the client breaks the protocol: {violation}")
                 }
@@ -172,25 +172,25 @@ impl Ears {
                 false => MessageRef::Binary(&bytes),
             };
             let (engine, scratch) = (&mut self.engine, &mut self.scratch);
-            answer(message, &mut Mouth { engine, socket, scratch, is_over: &mut is_over });
+            respond(message, &mut Responder { engine, socket, scratch, is_over: &mut is_over });
             if is_over {
                 return false;
             }
         }
         let _ = socket.write_all(&output);
-        !is_goodbye
+        !is_closing
     }
 }
 
-/// A byte stream server that gives each piece that comes to `lie` before it sends it back. It hangs
-/// up when `lie` says so or the client does.
-pub(crate) fn raw(mut lie: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> Liar {
-    Liar::start(move |mut socket| {
+/// Starts a byte stream server that passes each received piece to `change` before it echoes it. It
+/// disconnects if `change` returns false, or if the client disconnects.
+pub(crate) fn raw(mut change: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> BadServer {
+    BadServer::start(move |mut socket| {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(count @ 1..) = socket.read(&mut buffer) {
             let mut piece = buffer[..count].to_vec();
-            let goes_on = lie(&mut piece);
-            // Who has noticed a lie hangs up.
+            let goes_on = change(&mut piece);
+            // A client that has found the fault disconnects.
             let _ = socket.write_all(&piece);
             if !goes_on {
                 return;
@@ -199,7 +199,7 @@ pub(crate) fn raw(mut lie: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) ->
     })
 }
 
-/// Reads a request, whatever it asks for.
+/// Reads a request and ignores its contents.
 pub(crate) fn read_request(socket: &mut TcpStream) {
     let (mut request, mut byte) = (Vec::new(), [0]);
     while !request.ends_with(b"\r\n\r\n") {

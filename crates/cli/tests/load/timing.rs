@@ -5,8 +5,8 @@ use std::{io::Read as _, process::Stdio, sync::mpsc, thread, time::Duration};
 use rustix::process::{Signal, kill_process};
 
 use crate::{
-    harness::{PATIENCE, Running, Server, lines_of, windlass},
-    liar::Liar,
+    bad_server::BadServer,
+    harness::{Running, Server, WAIT_MAX, lines_of, windlass},
     load::{Load, Loaded, load},
 };
 
@@ -16,13 +16,13 @@ const STALL: Duration = Duration::from_millis(400);
 /// The messages of a run, at one in a millisecond: the stall is two fifths of it.
 const MESSAGES: u64 = 1000;
 
-fn stalling() -> Liar {
-    Liar::websocket(|number, message, mouth| {
+fn stalling() -> BadServer {
+    BadServer::websocket(|number, message, responder| {
         if number == MESSAGES / 5 {
             // sleep: the stall is what is measured, nothing waits for it.
             thread::sleep(STALL);
         }
-        mouth.say(message);
+        responder.send(message);
     })
 }
 
@@ -64,7 +64,7 @@ fn a_stall_is_seen_by_everybody_who_would_have_come_in_it() {
 /// waited. None of these numbers is a measurement.
 #[test]
 fn what_could_not_be_sent_counts() {
-    let server = Liar::websocket(|_, _, _| {});
+    let server = BadServer::websocket(|_, _, _| {});
     let loaded = load(&[
         &server.ws(),
         "--connections",
@@ -95,12 +95,12 @@ fn what_could_not_be_sent_counts() {
 /// once.
 #[test]
 fn every_message_that_was_due_counts_once() {
-    let server = Liar::websocket(|number, message, mouth| {
+    let server = BadServer::websocket(|number, message, responder| {
         if number == 1 {
             // sleep: the stall is what is measured, nothing waits for it.
             thread::sleep(Duration::from_millis(800));
         }
-        mouth.say(message);
+        responder.send(message);
     });
     let loaded = load(&[&server.ws(), "--connections", "1", "--rate", "100", "--duration", "0.5"]);
     loaded.expect_clean();
@@ -139,8 +139,8 @@ fn a_rate_is_kept_by_all_connections_together() {
 #[test]
 fn a_duration_ends_and_warming_up_is_not_counted() {
     let (seen, numbers) = mpsc::channel();
-    let server = Liar::websocket(move |number, message, mouth| {
-        mouth.say(message);
+    let server = BadServer::websocket(move |number, message, responder| {
+        responder.send(message);
         seen.send(number).expect("the test listens");
     });
     let loaded =
@@ -158,9 +158,9 @@ fn a_duration_ends_and_warming_up_is_not_counted() {
 /// once it has seen one more.
 fn interrupted(signals: &[Signal], answers: u64) -> Loaded {
     let (seen, numbers) = mpsc::channel();
-    let server = Liar::websocket(move |number, message, mouth| {
+    let server = BadServer::websocket(move |number, message, responder| {
         if number <= answers {
-            mouth.say(message);
+            responder.send(message);
         }
         // Nobody listens after the first ones.
         let _ = seen.send(number);
@@ -170,7 +170,7 @@ fn interrupted(signals: &[Signal], answers: u64) -> Loaded {
         &[&[&*server.ws(), "--connections", "1", "--json", "-", "--quiet"], &hour[..]].concat(),
     );
     let wanted = if answers == u64::MAX { 10 } else { answers + 1 };
-    while numbers.recv_timeout(PATIENCE).expect("messages come") < wanted {}
+    while numbers.recv_timeout(WAIT_MAX).expect("messages come") < wanted {}
     for signal in signals {
         kill_process(load.running().pid(), *signal).expect("it runs");
     }
@@ -204,7 +204,7 @@ fn a_second_signal_ends_it_at_once() {
 #[test]
 fn a_signal_ends_it_while_it_connects() {
     let (seen, connected) = mpsc::channel();
-    let server = Liar::start(move |mut socket| {
+    let server = BadServer::start(move |mut socket| {
         seen.send(()).expect("the test listens");
         // The upgrade is never answered: until the client hangs up.
         while let Ok(1..) = socket.read(&mut [0; 4096]) {}
@@ -219,7 +219,7 @@ fn a_signal_ends_it_while_it_connects() {
         "--timeout",
         "3600",
     ]);
-    connected.recv_timeout(PATIENCE).expect("it connects");
+    connected.recv_timeout(WAIT_MAX).expect("it connects");
     kill_process(load.running().pid(), Signal::INT).expect("it runs");
     let loaded = load.wait();
     assert_eq!((loaded.status, loaded.verified()), (Some(130), 0), "{loaded:?}");
@@ -235,7 +235,7 @@ fn without_a_terminal_lines_say_how_far_it_is() {
     let mut running =
         Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it starts"));
     let line = lines_of(running.0.stderr.take().expect("piped"))
-        .recv_timeout(PATIENCE)
+        .recv_timeout(WAIT_MAX)
         .expect("a line comes");
     assert!(
         line.starts_with("windlass: ") && line.contains(" s: ") && line.ends_with(" a second"),

@@ -14,7 +14,7 @@ pub(crate) type Nanos = u64;
 
 /// Moments at a fixed rate, assigned to the connections in turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Schedule {
+pub(crate) struct FixedRate {
     /// The moment of the first message.
     pub(crate) origin: Nanos,
     /// Nanoseconds between consecutive moments, over all connections.
@@ -23,11 +23,11 @@ pub(crate) struct Schedule {
     pub(crate) connections: u64,
 }
 
-impl Schedule {
+impl FixedRate {
     /// Returns when a connection's message of this number is due.
     pub(crate) fn moment(&self, connection: u64, number: u64) -> Nanos {
-        let place = number as f64 * self.connections as f64 + connection as f64;
-        self.origin.saturating_add((place * self.interval) as Nanos)
+        let index = number as f64 * self.connections as f64 + connection as f64;
+        self.origin.saturating_add((index * self.interval) as Nanos)
     }
 
     /// Returns the number of messages of a connection that are due before this moment.
@@ -45,17 +45,17 @@ impl Schedule {
 
 /// Determines when a connection sends its next message.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Pace {
+pub(crate) enum SendRate {
     /// As soon as there is room.
-    Full,
+    FullSpeed,
     /// When it is due, or as soon after that as there is room.
-    Fixed(Schedule),
+    Fixed(FixedRate),
 }
 
 /// The plan that all connections follow.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Course {
-    pub(crate) pace: Pace,
+pub(crate) struct LoadSchedule {
+    pub(crate) rate: SendRate,
     /// Messages due in this time are measured. Earlier ones are warm-up, and none are sent after
     /// it.
     pub(crate) window: Range<Nanos>,
@@ -63,15 +63,15 @@ pub(crate) struct Course {
     pub(crate) depth: u64,
 }
 
-impl Course {
+impl LoadSchedule {
     /// Before the start: no messages are sent.
     pub(crate) const WAITING: Self =
-        Self { pace: Pace::Full, window: Nanos::MAX..Nanos::MAX, depth: 0 };
+        Self { rate: SendRate::FullSpeed, window: Nanos::MAX..Nanos::MAX, depth: 0 };
 }
 
 /// The sent and answered messages of one connection, by number.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct MessageSequence {
     connection: u64,
     sent: u64,
     answered: u64,
@@ -82,8 +82,8 @@ pub(crate) struct Session {
     moments: Box<[Nanos]>,
 }
 
-impl Session {
-    /// Creates the session of the connection with this number, which sends at most `quota` measured
+impl MessageSequence {
+    /// Creates the sequence of the connection with this number, which sends at most `quota` measured
     /// messages.
     pub(crate) fn new(connection: u64, depth: u64, quota: u64) -> Self {
         Self {
@@ -123,15 +123,15 @@ impl Session {
 
     /// Returns the number of a message to send now, if there is one, and counts it as sent.
     #[inline]
-    pub(crate) fn next(&mut self, course: &Course, now: Nanos) -> Option<u64> {
-        if self.outstanding() >= course.depth {
+    pub(crate) fn next(&mut self, schedule: &LoadSchedule, now: Nanos) -> Option<u64> {
+        if self.outstanding() >= schedule.depth {
             return None;
         }
-        let moment = self.moment(course, now);
-        if moment > now || moment >= course.window.end || self.has_sent_all(course, moment) {
+        let moment = self.moment(schedule, now);
+        if moment > now || moment >= schedule.window.end || self.has_sent_all(schedule, moment) {
             return None;
         }
-        if course.window.contains(&moment) {
+        if schedule.window.contains(&moment) {
             self.left -= 1;
         }
         let number = self.sent;
@@ -144,28 +144,28 @@ impl Session {
     ///
     /// Call this only while a message is unanswered.
     #[inline]
-    pub(crate) fn answer(&mut self, course: &Course, now: Nanos) -> Option<Nanos> {
+    pub(crate) fn answer(&mut self, schedule: &LoadSchedule, now: Nanos) -> Option<Nanos> {
         debug_assert!(self.outstanding() > 0, "nothing was asked");
         let moment = self.moments[(self.answered % self.depth()) as usize];
         self.answered += 1;
-        (moment >= course.window.start).then(|| now.saturating_sub(moment))
+        (moment >= schedule.window.start).then(|| now.saturating_sub(moment))
     }
 
     /// Returns whether nothing more will be sent. A connection stays open until the end of the
     /// window, even if idle.
-    pub(crate) fn is_over(&self, course: &Course, now: Nanos) -> bool {
-        now >= course.window.end || self.has_sent_all(course, self.moment(course, now))
+    pub(crate) fn is_over(&self, schedule: &LoadSchedule, now: Nanos) -> bool {
+        now >= schedule.window.end || self.has_sent_all(schedule, self.moment(schedule, now))
     }
 
-    /// Stops sending, whatever the course says. Returns the messages that were due in the window
+    /// Stops sending, whatever the schedule says. Returns the messages that were due in the window
     /// and are still waiting, if there are any.
-    pub(crate) fn stop(&mut self, course: &Course) -> Option<Unsent> {
+    pub(crate) fn stop(&mut self, schedule: &LoadSchedule) -> Option<Unsent> {
         self.is_stopped = true;
-        let Pace::Fixed(schedule) = &course.pace else { return None };
-        let end = course.window.end;
-        let first = self.sent.max(schedule.due_before(self.connection, course.window.start));
-        let count = schedule.due_before(self.connection, end).saturating_sub(first).min(self.left);
-        let wait = |number| end - schedule.moment(self.connection, number);
+        let SendRate::Fixed(rate) = &schedule.rate else { return None };
+        let end = schedule.window.end;
+        let first = self.sent.max(rate.due_before(self.connection, schedule.window.start));
+        let count = rate.due_before(self.connection, end).saturating_sub(first).min(self.left);
+        let wait = |number| end - rate.moment(self.connection, number);
         (count > 0).then(|| Unsent {
             count,
             longest: wait(first),
@@ -174,17 +174,17 @@ impl Session {
     }
 
     /// Returns when the next message is due.
-    fn moment(&self, course: &Course, now: Nanos) -> Nanos {
-        match &course.pace {
-            Pace::Full => now,
-            Pace::Fixed(schedule) => schedule.moment(self.connection, self.sent),
+    fn moment(&self, schedule: &LoadSchedule, now: Nanos) -> Nanos {
+        match &schedule.rate {
+            SendRate::FullSpeed => now,
+            SendRate::Fixed(rate) => rate.moment(self.connection, self.sent),
         }
     }
 
     /// Returns whether all its messages are sent, apart from the time: the next one would be too
     /// many.
-    fn has_sent_all(&self, course: &Course, moment: Nanos) -> bool {
-        self.is_stopped || (self.left == 0 && moment >= course.window.start)
+    fn has_sent_all(&self, schedule: &LoadSchedule, moment: Nanos) -> bool {
+        self.is_stopped || (self.left == 0 && moment >= schedule.window.start)
     }
 }
 
@@ -219,20 +219,20 @@ mod tests {
     use super::*;
 
     /// Three connections, with a message every 10 ns, starting at 100.
-    const SCHEDULE: Schedule = Schedule { origin: 100, interval: 10.0, connections: 3 };
+    const RATE: FixedRate = FixedRate { origin: 100, interval: 10.0, connections: 3 };
 
-    fn fixed(window: Range<Nanos>, depth: u64) -> Course {
-        Course { pace: Pace::Fixed(SCHEDULE), window, depth }
+    fn fixed(window: Range<Nanos>, depth: u64) -> LoadSchedule {
+        LoadSchedule { rate: SendRate::Fixed(RATE), window, depth }
     }
 
-    fn full(window: Range<Nanos>, depth: u64) -> Course {
-        Course { pace: Pace::Full, window, depth }
+    fn full(window: Range<Nanos>, depth: u64) -> LoadSchedule {
+        LoadSchedule { rate: SendRate::FullSpeed, window, depth }
     }
 
     #[test]
     fn moments_are_dealt_in_turns() {
         let moments: Vec<Nanos> = (0..2)
-            .flat_map(|number| (0..3).map(move |connection| SCHEDULE.moment(connection, number)))
+            .flat_map(|number| (0..3).map(move |connection| RATE.moment(connection, number)))
             .collect();
         assert_eq!(moments, [100, 110, 120, 130, 140, 150]);
     }
@@ -240,122 +240,123 @@ mod tests {
     #[test]
     fn what_is_due_agrees_with_the_moments_whatever_the_rate() {
         for interval in [0.3, 1.0, 10.0, 333.333_333, 1e9 / 7.0, 1e10] {
-            let schedule = Schedule { interval, ..SCHEDULE };
+            let rate = FixedRate { interval, ..RATE };
             for connection in 0..3 {
                 for number in [0, 1, 2, 10, 999_999, 123_456_789] {
-                    let moment = schedule.moment(connection, number);
+                    let moment = rate.moment(connection, number);
+                    assert!(rate.due_before(connection, moment) <= number, "{interval} {number}");
                     assert!(
-                        schedule.due_before(connection, moment) <= number,
-                        "{interval} {number}"
-                    );
-                    assert!(
-                        schedule.due_before(connection, moment + 1) > number,
+                        rate.due_before(connection, moment + 1) > number,
                         "{interval} {number}"
                     );
                 }
-                assert_eq!(schedule.due_before(connection, 0), 0);
-                assert_eq!(schedule.due_before(connection, 100), 0);
+                assert_eq!(rate.due_before(connection, 0), 0);
+                assert_eq!(rate.due_before(connection, 100), 0);
             }
         }
     }
 
     #[test]
     fn at_full_pace_there_are_as_many_outstanding_as_may_be() {
-        let course = full(1000..2000, 2);
-        let mut session = Session::new(0, 2, u64::MAX);
+        let schedule = full(1000..2000, 2);
+        let mut sequence = MessageSequence::new(0, 2, u64::MAX);
         assert_eq!(
-            [1000, 1000, 1000].map(|now| session.next(&course, now)),
+            [1000, 1000, 1000].map(|now| sequence.next(&schedule, now)),
             [Some(0), Some(1), None]
         );
-        assert_eq!(session.answer(&course, 1500), Some(500));
-        assert_eq!(session.next(&course, 1500), Some(2));
-        assert_eq!((session.outstanding(), session.answered(), session.sent()), (2, 1, 3));
+        assert_eq!(sequence.answer(&schedule, 1500), Some(500));
+        assert_eq!(sequence.next(&schedule, 1500), Some(2));
+        assert_eq!((sequence.outstanding(), sequence.answered(), sequence.sent()), (2, 1, 3));
         assert_eq!(
-            session.answer(&course, 2500),
+            sequence.answer(&schedule, 2500),
             Some(1500),
             "what was sent in time counts, however late the answer"
         );
-        assert_eq!(session.answer(&course, 2500), Some(1000));
-        assert!(session.is_over(&course, 2500) && !session.is_over(&course, 1999));
-        assert_eq!(session.next(&course, 2500), None);
-        assert_eq!(session.stop(&course), None, "nobody has asked for more");
+        assert_eq!(sequence.answer(&schedule, 2500), Some(1000));
+        assert!(sequence.is_over(&schedule, 2500) && !sequence.is_over(&schedule, 1999));
+        assert_eq!(sequence.next(&schedule, 2500), None);
+        assert_eq!(sequence.stop(&schedule), None, "nobody has asked for more");
     }
 
     #[test]
     fn warming_up_is_neither_measured_nor_counted() {
-        let course = full(1000..Nanos::MAX, 1);
-        let mut session = Session::new(0, 1, 1);
-        assert_eq!(session.next(&course, 10), Some(0));
-        assert_eq!(session.answer(&course, 1200), None);
-        assert!(!session.is_over(&course, 1200), "the one that is measured is yet to come");
-        assert_eq!(session.next(&course, 1200), Some(1));
-        assert_eq!(session.answer(&course, 1300), Some(100));
-        assert!(session.is_over(&course, 1300));
-        assert_eq!(session.next(&course, 1300), None);
+        let schedule = full(1000..Nanos::MAX, 1);
+        let mut sequence = MessageSequence::new(0, 1, 1);
+        assert_eq!(sequence.next(&schedule, 10), Some(0));
+        assert_eq!(sequence.answer(&schedule, 1200), None);
+        assert!(!sequence.is_over(&schedule, 1200), "the one that is measured is yet to come");
+        assert_eq!(sequence.next(&schedule, 1200), Some(1));
+        assert_eq!(sequence.answer(&schedule, 1300), Some(100));
+        assert!(sequence.is_over(&schedule, 1300));
+        assert_eq!(sequence.next(&schedule, 1300), None);
     }
 
     #[test]
     fn a_connection_without_a_part_in_the_messages_sends_none() {
-        let session = Session::new(0, 1, 0);
-        assert!(session.is_over(&full(1000..Nanos::MAX, 1), 1000));
-        assert!(session.is_over(&fixed(100..Nanos::MAX, 1), 100));
-        assert!(!session.is_over(&full(1000..Nanos::MAX, 1), 999), "but it warms up");
+        let sequence = MessageSequence::new(0, 1, 0);
+        assert!(sequence.is_over(&full(1000..Nanos::MAX, 1), 1000));
+        assert!(sequence.is_over(&fixed(100..Nanos::MAX, 1), 100));
+        assert!(!sequence.is_over(&full(1000..Nanos::MAX, 1), 999), "but it warms up");
     }
 
     #[test]
     fn before_the_start_nothing_is_sent_and_nothing_is_over() {
-        let mut session = Session::new(0, 1, 5);
-        assert_eq!(session.next(&Course::WAITING, 1), None);
-        assert!(!session.is_over(&Course::WAITING, 1));
+        let mut sequence = MessageSequence::new(0, 1, 5);
+        assert_eq!(sequence.next(&LoadSchedule::WAITING, 1), None);
+        assert!(!sequence.is_over(&LoadSchedule::WAITING, 1));
     }
 
     #[test]
     fn at_a_fixed_rate_latency_counts_from_the_intended_moment() {
-        let course = fixed(100..1000, 1);
-        let mut session = Session::new(1, 1, u64::MAX);
-        assert_eq!(session.next(&course, 109), None, "its moment is 110");
-        assert_eq!(session.next(&course, 115), Some(0));
+        let schedule = fixed(100..1000, 1);
+        let mut sequence = MessageSequence::new(1, 1, u64::MAX);
+        assert_eq!(sequence.next(&schedule, 109), None, "its moment is 110");
+        assert_eq!(sequence.next(&schedule, 115), Some(0));
         // The server stalls until 200. The messages of 140 and 170 have to wait, and so count from
         // the moments when they were due.
-        assert_eq!(session.next(&course, 170), None, "there is no room");
-        assert_eq!(session.answer(&course, 200), Some(90));
-        assert_eq!(session.next(&course, 200), Some(1));
-        assert_eq!(session.answer(&course, 205), Some(65));
-        assert_eq!(session.next(&course, 205), Some(2));
-        assert_eq!(session.answer(&course, 207), Some(37));
-        assert_eq!(session.next(&course, 207), Some(3), "it was due at 200");
-        assert_eq!(session.answer(&course, 208), Some(8));
+        assert_eq!(sequence.next(&schedule, 170), None, "there is no room");
+        assert_eq!(sequence.answer(&schedule, 200), Some(90));
+        assert_eq!(sequence.next(&schedule, 200), Some(1));
+        assert_eq!(sequence.answer(&schedule, 205), Some(65));
+        assert_eq!(sequence.next(&schedule, 205), Some(2));
+        assert_eq!(sequence.answer(&schedule, 207), Some(37));
+        assert_eq!(sequence.next(&schedule, 207), Some(3), "it was due at 200");
+        assert_eq!(sequence.answer(&schedule, 208), Some(8));
         assert_eq!(
-            session.next(&course, 208),
+            sequence.next(&schedule, 208),
             None,
             "the backlog is done: the next one is due at 230"
         );
-        assert_eq!(session.next(&course, 990), Some(4));
+        assert_eq!(sequence.next(&schedule, 990), Some(4));
         assert!(
-            !session.is_over(&course, 999),
+            !sequence.is_over(&schedule, 999),
             "the next one would come too late, but the window is open"
         );
-        assert!(session.is_over(&course, 1000));
+        assert!(sequence.is_over(&schedule, 1000));
     }
 
     #[test]
     fn what_could_not_be_sent_counts_with_what_it_has_waited() {
-        let course = fixed(100..200, 1);
-        let mut session = Session::new(0, 1, u64::MAX);
-        assert_eq!(session.next(&course, 100), Some(0));
+        let schedule = fixed(100..200, 1);
+        let mut sequence = MessageSequence::new(0, 1, u64::MAX);
+        assert_eq!(sequence.next(&schedule, 100), Some(0));
         // The messages of 130, 160 and 190 were not sent.
-        let unsent = session.stop(&course).expect("the server did not answer");
+        let unsent = sequence.stop(&schedule).expect("the server did not answer");
         assert_eq!(unsent, Unsent { count: 3, longest: 70, shortest: 10 });
         assert_eq!(unsent.waits().collect::<Vec<_>>(), [(70, 1), (40, 1), (10, 1)]);
-        assert_eq!(session.answer(&course, 300), Some(200));
-        assert_eq!(session.next(&course, 300), None, "they were counted, so they must not be sent");
-        assert!(session.is_over(&course, 300));
+        assert_eq!(sequence.answer(&schedule, 300), Some(200));
         assert_eq!(
-            Session::new(0, 1, 2).stop(&course).map(|unsent| unsent.count),
+            sequence.next(&schedule, 300),
+            None,
+            "they were counted, so they must not be sent"
+        );
+        assert!(sequence.is_over(&schedule, 300));
+        assert_eq!(
+            MessageSequence::new(0, 1, 2).stop(&schedule).map(|unsent| unsent.count),
             Some(2),
             "no more were asked for"
         );
-        let measured = Session::new(0, 1, u64::MAX).stop(&fixed(150..200, 1));
+        let measured = MessageSequence::new(0, 1, u64::MAX).stop(&fixed(150..200, 1));
         assert_eq!(measured.map(|unsent| unsent.count), Some(2), "100 and 130 were to warm up");
     }
 

@@ -1,4 +1,4 @@
-//! Assembles the server: its pages, rooms and limits.
+//! `--mode chat` and `--mode echo`: sets the WebSocket server up, with its pages, rooms and limits.
 
 use std::{io, time::Duration};
 
@@ -10,36 +10,36 @@ use windlass_server::{
 };
 
 use super::{
-    args::{self, Args, Mode, seconds},
-    refusals::Refusals,
-    report::Report,
+    args::{self, Mode, ServeArgs, seconds},
+    counts::ServerCounts,
+    rejection_log::RejectionLog,
     rooms::{ECHO_PATH, NOT_FOUND, ROOMS, Rooms},
     sockets::Sockets,
-    supervisor::{Manner, Running},
+    supervisor::{ServerControl, ShutdownMode},
 };
 use crate::page;
 
 /// The server, and the time allowed for its shutdown.
-struct Site {
+struct WebSocketServer {
     server: RunningServer,
     drain_timeout: Duration,
 }
 
-impl Running for Site {
+impl ServerControl for WebSocketServer {
     fn backend(&self) -> Backend {
         self.server.backend()
     }
 
-    fn report(&self) -> Report {
-        Report::Served(self.server.stats_handle())
+    fn counts(&self) -> ServerCounts {
+        ServerCounts::WebSocket(self.server.stats_handle())
     }
 
-    fn ender(&self) -> Box<dyn Fn(Manner)> {
+    fn shutdown_fn(&self) -> Box<dyn Fn(ShutdownMode)> {
         let (drainer, drain_timeout) = (self.server.drainer(), self.drain_timeout);
         let stops = self.server.stops().to_vec();
-        Box::new(move |manner| match manner {
-            Manner::Graceful => drainer.drain(drain_timeout),
-            Manner::Once => stops.iter().for_each(windlass::Stop::stop),
+        Box::new(move |mode| match mode {
+            ShutdownMode::Graceful => drainer.drain(drain_timeout),
+            ShutdownMode::Immediate => stops.iter().for_each(windlass::Stop::stop),
         })
     }
 
@@ -50,25 +50,28 @@ impl Running for Site {
 
 /// Starts the workers.
 pub(crate) fn start(
-    args: &Args,
+    args: &ServeArgs,
     connections_max: usize,
     sockets: &mut Sockets,
-) -> anyhow::Result<Box<dyn Running>> {
+) -> anyhow::Result<Box<dyn ServerControl>> {
     let echoes = args.mode == Mode::Echo;
     let server = Server::new(args.options(connections_max)?, move |_| Rooms {
         echoes,
-        refusals: Refusals::default(),
+        rejection_log: RejectionLog::default(),
     })
     .workers(usize::from(args.workers))
     .pinned(args.pin)
     .backend(args.backend)
-    .listen_on_each(sockets.of_each_worker().context("cannot copy the sockets")?)
+    .listen_on_each(sockets.take_per_worker().context("cannot copy the sockets")?)
     .start()
     .context("cannot start the workers")?;
-    Ok(Box::new(Site { server, drain_timeout: Duration::from_secs(args.drain_timeout.into()) }))
+    Ok(Box::new(WebSocketServer {
+        server,
+        drain_timeout: Duration::from_secs(args.drain_timeout.into()),
+    }))
 }
 
-impl Args {
+impl ServeArgs {
     /// The library makes the same check, but names its own settings in the error.
     fn check_buffer(&self, options: &Options) -> anyhow::Result<()> {
         if let Err(error) = options.check() {
