@@ -8,28 +8,12 @@ use std::time::Duration;
 
 use windlass_bench_driver::protocol::{Outcome, Reply, Request};
 
-use crate::cli::Pin;
+use crate::error::MeasureError;
+use crate::pin::Pin;
 
 /// Longest time that a program may take to answer. Setting up a million timers takes some seconds
 /// in the slowest of them; a lost event would make it wait for ever.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-
-/// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// The implementation has no such thing.
-    Unsupported(String),
-    /// It failed: wrong handlers, an error, a crash or silence.
-    Failed(String),
-    /// It failed and cost minutes: it did not answer or end in time, and was killed.
-    TimedOut(String),
-}
-
-impl Refusal {
-    fn failed(reason: impl Into<String>) -> Self {
-        Self::Failed(reason.into())
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Child {
@@ -43,20 +27,21 @@ pub(crate) struct Child {
 
 impl Child {
     /// Starts a program and pins it.
-    pub(crate) fn start(path: &Path, pin: Pin) -> Result<Self, Refusal> {
+    pub(crate) fn start(path: &Path, pin: Pin) -> Result<Self, MeasureError> {
         Self::start_as(path, pin, false)
     }
 
     /// Starts a program, pins it, and has it come before others that share its processor if it is
     /// to be the `first`.
-    pub(crate) fn start_as(path: &Path, pin: Pin, first: bool) -> Result<Self, Refusal> {
-        let mut process = Command::new(path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| Refusal::failed(format!("does not start: {error}")))?;
+    pub(crate) fn start_as(path: &Path, pin: Pin, first: bool) -> Result<Self, MeasureError> {
+        let mut process =
+            Command::new(path)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .map_err(|error| MeasureError::failed(format!("does not start: {error}")))?;
         let (Some(requests), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err(Refusal::failed("has no standard streams"));
+            return Err(MeasureError::failed("has no standard streams"));
         };
         let (sender, replies) = channel();
         std::thread::spawn(move || {
@@ -80,42 +65,42 @@ impl Child {
                 child.version = version;
                 Ok(child)
             }
-            reply => Err(Refusal::failed(format!("no greeting but {reply:?}"))),
+            reply => Err(MeasureError::failed(format!("no greeting but {reply:?}"))),
         }
     }
 
     /// Has rounds of the prepared case run.
-    pub(crate) fn slice(&mut self, rounds: u64) -> Result<Outcome, Refusal> {
+    pub(crate) fn slice(&mut self, rounds: u64) -> Result<Outcome, MeasureError> {
         match self.ask(&Request::Slice { rounds })? {
             Reply::Slice(outcome) => Ok(outcome),
-            reply => Err(Refusal::failed(format!("no outcome but {reply:?}"))),
+            reply => Err(MeasureError::failed(format!("no outcome but {reply:?}"))),
         }
     }
 
     /// Sends a request and waits for its answer.
-    pub(crate) fn ask(&mut self, request: &Request) -> Result<Reply, Refusal> {
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<Reply, MeasureError> {
         let line = serde_json::to_string(request).expect("requests are plain data");
         let Some(requests) = &mut self.requests else {
-            return Err(Refusal::failed("has ended"));
+            return Err(MeasureError::failed("has ended"));
         };
-        writeln!(requests, "{line}").map_err(|_| Refusal::failed("has ended"))?;
+        writeln!(requests, "{line}").map_err(|_| MeasureError::failed("has ended"))?;
         let line = self.replies.recv_timeout(ANSWER_MAX).map_err(|error| match error {
             RecvTimeoutError::Timeout => {
-                Refusal::TimedOut(format!("no answer within {} s", ANSWER_MAX.as_secs()))
+                MeasureError::TimedOut(format!("no answer within {} s", ANSWER_MAX.as_secs()))
             }
-            RecvTimeoutError::Disconnected => Refusal::failed("has ended without an answer"),
+            RecvTimeoutError::Disconnected => MeasureError::failed("has ended without an answer"),
         })?;
         parse(&line)
     }
 }
 
 /// An answer, with those that mean no taken out.
-pub(crate) fn parse(line: &str) -> Result<Reply, Refusal> {
+pub(crate) fn parse(line: &str) -> Result<Reply, MeasureError> {
     match serde_json::from_str(line) {
-        Ok(Reply::Unsupported { reason }) => Err(Refusal::Unsupported(reason)),
-        Ok(Reply::Failed { reason }) => Err(Refusal::Failed(reason)),
+        Ok(Reply::Unsupported { reason }) => Err(MeasureError::Unsupported(reason)),
+        Ok(Reply::Failed { reason }) => Err(MeasureError::Failed(reason)),
         Ok(reply) => Ok(reply),
-        Err(error) => Err(Refusal::failed(format!("says what is no reply: {error}"))),
+        Err(error) => Err(MeasureError::failed(format!("says what is no reply: {error}"))),
     }
 }
 
@@ -136,10 +121,10 @@ mod tests {
     #[test]
     fn a_no_is_told_from_a_failure() {
         let line = r#"{"reply":"unsupported","reason":"x"}"#;
-        assert_eq!(parse(line).unwrap_err(), Refusal::Unsupported("x".into()));
+        assert_eq!(parse(line).unwrap_err(), MeasureError::Unsupported("x".into()));
         let line = r#"{"reply":"failed","reason":"y"}"#;
-        assert_eq!(parse(line).unwrap_err(), Refusal::Failed("y".into()));
-        assert!(matches!(parse("nonsense"), Err(Refusal::Failed(_))));
+        assert_eq!(parse(line).unwrap_err(), MeasureError::Failed("y".into()));
+        assert!(matches!(parse("nonsense"), Err(MeasureError::Failed(_))));
         assert!(matches!(parse(r#"{"reply":"ready"}"#), Ok(Reply::Ready)));
     }
 
@@ -147,7 +132,7 @@ mod tests {
     fn a_program_that_says_nothing_is_a_failure() {
         assert!(matches!(
             Child::start(Path::new("/bin/true"), Pin::Nowhere),
-            Err(Refusal::Failed(_))
+            Err(MeasureError::Failed(_))
         ));
     }
 }

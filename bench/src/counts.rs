@@ -5,45 +5,46 @@ use std::collections::BTreeMap;
 
 use windlass_bench_driver::protocol::Case;
 
-use crate::child::Refusal;
-use crate::instructions::{Counted, Tool};
-use crate::plan::{self, counted, is_counted_with_lto, size};
-use crate::program::WINDLASS;
+use crate::cases::{self, counted, is_counted_with_lto, size};
+use crate::error::MeasureError;
+use crate::programs::WINDLASS;
+use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
-use crate::stats::Spread;
-use crate::timing::{Contender, taking_part};
+use crate::timing::{Implementation, participating};
+use crate::tools::instructions::{CountedCase, Tool};
 
 /// Instructions of a round of each case, in the order of [`counted`].
-struct Counts<'a> {
-    contender: &'a Contender,
+struct SuiteCounts<'a> {
+    implementation: &'a Implementation,
     version: String,
     rounds: Vec<f64>,
 }
 
-/// Counts what these contenders, built with this profile, need for the counted cases of a suite.
+/// Counts what these implementations, built with this profile, need for the counted cases of a suite.
 pub(crate) fn count(suite: &str, quick: bool, tool: Tool, build: &Build<'_>, report: &mut Report) {
     let mut cases = counted(suite, quick);
     cases.retain(|case| build.is_timed || is_counted_with_lto(case));
-    let all: Vec<Counted> = cases.iter().map(rounds).collect();
+    let all: Vec<CountedCase> = cases.iter().map(rounds).collect();
     let mut counts = Vec::new();
     // A round of what only copies is the workload's own, which is taken off.
-    let mut takes_part = taking_part(suite);
-    for contender in build.contenders.iter().filter(|c| takes_part(c) && c.program.name != "memcpy")
+    let mut takes_part = participating(suite);
+    for implementation in
+        build.implementations.iter().filter(|c| takes_part(c) && c.program.name != "memcpy")
     {
         eprintln!(
             "{suite}/instructions {} ({}, {})",
-            contender.program.name,
+            implementation.program.name,
             build.profile,
             tool.name()
         );
-        let version = build.timed.iter().find(|c| c.program.name == contender.program.name);
+        let version = build.timed.iter().find(|c| c.program.name == implementation.program.name);
         let version = version.map(|c| c.version.clone()).unwrap_or_default();
-        match tool.count(&contender.path, contender.backend, &all) {
-            Ok(rounds) => counts.push(Counts { contender, version, rounds }),
-            Err(refusal) => report.refuse(suite, "instructions", contender.program.name, refusal),
+        match tool.count(&implementation.path, implementation.backend, &all) {
+            Ok(rounds) => counts.push(SuiteCounts { implementation, version, rounds }),
+            Err(error) => report.skip(suite, "instructions", implementation.program.name, error),
         }
     }
-    let windlass = counts.iter().find(|counts| counts.contender.program.name == WINDLASS);
+    let windlass = counts.iter().find(|counts| counts.implementation.program.name == WINDLASS);
     for (number, case) in cases.iter().enumerate() {
         let further =
             one_message(case).and_then(|one| cases.iter().position(|other| *other == one));
@@ -54,7 +55,9 @@ pub(crate) fn count(suite: &str, quick: bool, tool: Tool, build: &Build<'_>, rep
                     (counts.rounds[number] - counts.rounds[one]) / (size(case).0 - 1) as f64;
                 metrics.push(("user_instructions_per_further_message".to_owned(), further));
             }
-            if let Some(windlass) = windlass.filter(|_| counts.contender.program.name != WINDLASS) {
+            if let Some(windlass) =
+                windlass.filter(|_| counts.implementation.program.name != WINDLASS)
+            {
                 let ratio = windlass.rounds[number] / counts.rounds[number];
                 metrics.push(("windlass_instructions_over_this_ratio".to_owned(), ratio));
             }
@@ -67,9 +70,9 @@ pub(crate) fn count(suite: &str, quick: bool, tool: Tool, build: &Build<'_>, rep
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Build<'a> {
     pub(crate) profile: &'static str,
-    pub(crate) contenders: &'a [Contender],
+    pub(crate) implementations: &'a [Implementation],
     /// Those that were timed, which have said their versions.
-    pub(crate) timed: &'a [Contender],
+    pub(crate) timed: &'a [Implementation],
     /// True if this is the build that was timed.
     pub(crate) is_timed: bool,
 }
@@ -86,7 +89,7 @@ impl Build<'_> {
         match tool {
             Ok(tool) => count(suite, quick, *tool, self, report),
             Err(reason) => {
-                report.refuse(suite, "instructions", "*", Refusal::Unsupported(reason.clone()))
+                report.skip(suite, "instructions", "*", MeasureError::Unsupported(reason.clone()))
             }
         }
     }
@@ -94,18 +97,18 @@ impl Build<'_> {
 
 /// Rounds enough for what happens once in some messages (a buffer is renewed), and few of those
 /// that are long: a step takes microseconds.
-fn rounds(case: &Case) -> Counted {
+fn rounds(case: &Case) -> CountedCase {
     if matches!(case, Case::EmptyTurn { .. }) {
-        return Counted { case: case.clone(), few: 10, many: 20 };
+        return CountedCase { case: case.clone(), few: 10, many: 20 };
     }
     if !matches!(case, Case::Echo { .. }) {
-        return Counted { case: case.clone(), few: 1, many: 2 };
+        return CountedCase { case: case.clone(), few: 1, many: 2 };
     }
     let (messages, bytes) = size(case);
     let (messages, bytes) = (messages as u64, bytes.max(1) as u64);
     let few = (1024 / bytes).clamp(1, 16 / messages.min(16));
     let many = few + (4 * 1024 / bytes).clamp(1, 64 / messages.min(16));
-    Counted { case: case.clone(), few, many }
+    CountedCase { case: case.clone(), few, many }
 }
 
 /// The same case with one message a round, for one with several.
@@ -121,7 +124,7 @@ fn one_message(case: &Case) -> Option<Case> {
 fn metrics(case: &Case, round: f64) -> Vec<(String, f64)> {
     let (units, bytes) = size(case);
     let mut metrics =
-        vec![(format!("user_instructions_per_{}", plan::unit(case)), round / units as f64)];
+        vec![(format!("user_instructions_per_{}", cases::unit(case)), round / units as f64)];
     if matches!(case, Case::Unmask { .. }) {
         metrics.push(("user_instructions_per_32_bytes".to_owned(), round * 32.0 / bytes as f64));
     }
@@ -130,12 +133,12 @@ fn metrics(case: &Case, round: f64) -> Vec<(String, f64)> {
 
 fn entry(
     case: &Case,
-    counts: &Counts<'_>,
+    counts: &SuiteCounts<'_>,
     profile: &str,
     tool: Tool,
     metrics: Vec<(String, f64)>,
 ) -> Entry {
-    let (name, mut params) = plan::describe(case);
+    let (name, mut params) = cases::describe(case);
     params.insert("profile".to_owned(), profile.into());
     params.insert("tool".to_owned(), tool.name().into());
     let metrics: BTreeMap<_, _> =
@@ -144,8 +147,8 @@ fn entry(
         suite: case.suite().to_owned(),
         case: name,
         params,
-        implementation: counts.contender.program.name.to_owned(),
-        backend: plan::backend(case.suite(), counts.contender.backend),
+        implementation: counts.implementation.program.name.to_owned(),
+        backend: cases::backend(case.suite(), counts.implementation.backend),
         version: counts.version.clone(),
         metrics,
     }

@@ -7,21 +7,18 @@
 
 #![deny(unsafe_code)]
 
+mod cases;
 mod child;
-mod cli;
 mod counts;
-mod html;
-mod instructions;
-mod meta;
-mod plan;
-mod program;
+mod error;
+mod options;
+mod pin;
+mod programs;
 mod report;
 mod run;
 mod servers;
-mod singlestep;
-mod stats;
-mod syscalls;
 mod timing;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -29,9 +26,9 @@ use anyhow::Context;
 use clap::Parser;
 
 fn main() -> anyhow::Result<ExitCode> {
-    let options = cli::Options::parse();
+    let options = options::Options::parse();
     if options.list {
-        print!("{}", cli::list());
+        print!("{}", options::list());
         return Ok(ExitCode::SUCCESS);
     }
     let report = run::run(&options)?;
@@ -41,7 +38,7 @@ fn main() -> anyhow::Result<ExitCode> {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     if let Some(path) = &options.html {
-        std::fs::write(path, html::page(&report))
+        std::fs::write(path, report::html::page(&report))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(if report.failures().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

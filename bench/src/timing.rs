@@ -5,16 +5,17 @@ use std::path::PathBuf;
 
 use windlass_bench_driver::protocol::{Case, Outcome, Reply, Request};
 
-use crate::child::{Child, Refusal};
-use crate::cli::Pin;
-use crate::plan::{self, Length, Shape};
-use crate::program::{EVENTFD, Program, RAW, WINDLASS};
+use crate::cases::{self, Length, Shape};
+use crate::child::Child;
+use crate::error::MeasureError;
+use crate::pin::Pin;
+use crate::programs::{EVENTFD, Program, RAW, WINDLASS};
+use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
-use crate::stats::Spread;
 
 /// An implementation that takes part in a run, on one backend.
 #[derive(Debug)]
-pub(crate) struct Contender {
+pub(crate) struct Implementation {
     pub(crate) program: &'static Program,
     pub(crate) backend: &'static str,
     pub(crate) path: PathBuf,
@@ -23,7 +24,7 @@ pub(crate) struct Contender {
     child: Option<Child>,
 }
 
-impl Contender {
+impl Implementation {
     pub(crate) fn new(program: &'static Program, backend: &'static str, path: PathBuf) -> Self {
         Self { program, backend, path, version: String::new(), child: None }
     }
@@ -39,7 +40,7 @@ impl Contender {
     }
 
     /// Sets the case up, and finds how many rounds last as long as a slice should.
-    fn prepare(&mut self, case: &Case, length: Length, pin: Pin) -> Result<u64, Refusal> {
+    fn prepare(&mut self, case: &Case, length: Length, pin: Pin) -> Result<u64, MeasureError> {
         let child = match &mut self.child {
             Some(child) => child,
             none => none.insert(Child::start(&self.path, pin)?),
@@ -51,46 +52,47 @@ impl Contender {
                 Length::Ns(ns) => calibrate(child, ns),
                 Length::Rounds(rounds) => Ok(rounds),
             },
-            reply => Err(Refusal::Failed(format!("not ready but {reply:?}"))),
+            reply => Err(MeasureError::Failed(format!("not ready but {reply:?}"))),
         }
     }
 
-    fn slice(&mut self, rounds: u64) -> Result<Outcome, Refusal> {
+    fn slice(&mut self, rounds: u64) -> Result<Outcome, MeasureError> {
         match &mut self.child {
             Some(child) => child.slice(rounds),
-            None => Err(Refusal::Failed("has ended".into())),
+            None => Err(MeasureError::Failed("has ended".into())),
         }
     }
 
-    /// Notes a refusal; after a failure nothing that the program says can be relied on.
-    fn refused(&mut self, case: &Case, refusal: Refusal, report: &mut Report) {
-        if !matches!(refusal, Refusal::Unsupported(_)) {
+    /// Notes a error; after a failure nothing that the program says can be relied on.
+    fn failed(&mut self, case: &Case, error: MeasureError, report: &mut Report) {
+        if !matches!(error, MeasureError::Unsupported(_)) {
             self.child = None;
         }
-        report.refuse(case.suite(), &plan::describe(case).0, self.program.name, refusal);
+        report.skip(case.suite(), &cases::describe(case).0, self.program.name, error);
     }
 }
 
-/// Says of contenders, one after the other, whether they take part: those whose program has the
+/// Says of implementations, one after the other, whether they take part: those whose program has the
 /// part of a suite. Where the backend is of no account, a program that has several takes part once;
-/// its contenders follow each other.
-pub(crate) fn taking_part(part: &str) -> impl FnMut(&Contender) -> bool {
+/// its implementations follow each other.
+pub(crate) fn participating(part: &str) -> impl FnMut(&Implementation) -> bool {
     let mut before = None;
-    move |contender| {
-        let again = before.replace(contender.program.name) == Some(contender.program.name);
-        contender.program.has(part) && !(again && plan::works_in_memory(part))
+    move |implementation| {
+        let again =
+            before.replace(implementation.program.name) == Some(implementation.program.name);
+        implementation.program.has(part) && !(again && cases::works_in_memory(part))
     }
 }
 
-/// An implementation in a case. Every entrant of a measurement is a program of its own.
+/// An implementation in a case. Every run of a measurement is a program of its own.
 #[derive(Debug)]
-pub(crate) struct Entrant<'a> {
-    pub(crate) contender: &'a mut Contender,
+pub(crate) struct CaseRun<'a> {
+    pub(crate) implementation: &'a mut Implementation,
     pub(crate) case: &'a Case,
 }
 
 /// Doubles and more until a slice is long enough to judge by, which also warms everything up.
-pub(crate) fn calibrate(child: &mut Child, slice_ns: u64) -> Result<u64, Refusal> {
+pub(crate) fn calibrate(child: &mut Child, slice_ns: u64) -> Result<u64, MeasureError> {
     // Not judged by: it also does what setting up has left to do. A ring arms ten thousand polls in
     // its first wait.
     child.slice(1)?;
@@ -105,9 +107,9 @@ pub(crate) fn calibrate(child: &mut Child, slice_ns: u64) -> Result<u64, Refusal
     }
 }
 
-/// The samples of one entrant, in the order of the repetitions.
+/// The samples of one run, in the order of the repetitions.
 struct Samples {
-    entrant: usize,
+    run: usize,
     rounds: u64,
     outcomes: Vec<Outcome>,
 }
@@ -124,71 +126,71 @@ impl Samples {
     }
 }
 
-/// Runs all entrants interleaved and adds what came out to the report.
-pub(crate) fn time(entrants: &mut [Entrant<'_>], shape: Shape, pin: Pin, report: &mut Report) {
+/// Runs all runs interleaved and adds what came out to the report.
+pub(crate) fn time(runs: &mut [CaseRun<'_>], shape: Shape, pin: Pin, report: &mut Report) {
     let mut samples = Vec::new();
-    for (number, Entrant { contender, case }) in entrants.iter_mut().enumerate() {
-        match contender.prepare(case, shape.length, pin) {
+    for (number, CaseRun { implementation, case }) in runs.iter_mut().enumerate() {
+        match implementation.prepare(case, shape.length, pin) {
             Ok(rounds) => {
-                samples.push(Samples { entrant: number, rounds, outcomes: Vec::new() });
+                samples.push(Samples { run: number, rounds, outcomes: Vec::new() });
             }
-            Err(refusal) => contender.refused(case, refusal, report),
+            Err(error) => implementation.failed(case, error, report),
         }
     }
     let mut shuffle = Shuffle(shape.slices as u64);
     for _ in 0..shape.slices {
         shuffle.apply(&mut samples);
         samples.retain_mut(|sample| {
-            let Entrant { contender, case } = &mut entrants[sample.entrant];
-            match contender.slice(sample.rounds) {
+            let CaseRun { implementation, case } = &mut runs[sample.run];
+            match implementation.slice(sample.rounds) {
                 Ok(outcome) => {
                     sample.outcomes.push(outcome);
                     true
                 }
-                Err(refusal) => {
-                    contender.refused(case, refusal, report);
+                Err(error) => {
+                    implementation.failed(case, error, report);
                     false
                 }
             }
         });
     }
-    samples.sort_by_key(|sample| sample.entrant);
-    let entries = samples.iter().map(|sample| entry(sample, &samples, entrants));
+    samples.sort_by_key(|sample| sample.run);
+    let entries = samples.iter().map(|sample| entry(sample, &samples, runs));
     report.results.extend(entries);
 }
 
-/// What is reported of one entrant, with its ratios to others.
-fn entry(sample: &Samples, samples: &[Samples], entrants: &[Entrant<'_>]) -> Entry {
-    let Entrant { contender, case } = &entrants[sample.entrant];
-    let (name, mut params) = plan::describe(case);
-    if plan::is_timed(case) {
+/// What is reported of one run, with its ratios to others.
+fn entry(sample: &Samples, samples: &[Samples], runs: &[CaseRun<'_>]) -> Entry {
+    let CaseRun { implementation, case } = &runs[sample.run];
+    let (name, mut params) = cases::describe(case);
+    if cases::is_timed(case) {
         params.insert("profile".to_owned(), "release".into());
     }
     let mut metrics = BTreeMap::new();
     let mut put = |name: String, spread: Option<Spread>| {
         metrics.extend(spread.map(|spread| (name, spread)));
     };
-    let unit = plan::unit(case);
-    if plan::is_timed(case) {
+    let unit = cases::unit(case);
+    if cases::is_timed(case) {
         put(format!("ns_per_{unit}"), Spread::of(sample.ns_per_unit()));
     }
-    if plan::has_one_thread(case) {
+    if cases::has_one_thread(case) {
         let allocations = sample.outcomes.iter().map(|o| o.allocations as f64 / o.units as f64);
         put(format!("allocations_per_{unit}"), Spread::of(allocations));
     }
     for name in sample.outcomes.first().into_iter().flat_map(|outcome| outcome.gauges.keys()) {
         put(name.clone(), gauge_spread(name, sample.gauge(name)));
     }
-    for (name, spread) in ratios(sample, samples, entrants) {
+    for (name, spread) in ratios(sample, samples, runs) {
         put(name.to_owned(), spread);
     }
     Entry {
         suite: case.suite().to_owned(),
         case: name,
         params,
-        implementation: contender.program.name.to_owned(),
-        backend: plan::backend(case.suite(), contender.backend),
-        version: contender.version.clone(),
+        implementation: implementation.program.name.to_owned(),
+        backend: cases::backend(case.suite(), implementation.backend),
+        version: implementation.version.clone(),
         metrics,
     }
 }
@@ -206,35 +208,34 @@ fn gauge_spread(name: &str, values: impl Iterator<Item = f64>) -> Option<Spread>
 fn ratios(
     sample: &Samples,
     samples: &[Samples],
-    entrants: &[Entrant<'_>],
+    runs: &[CaseRun<'_>],
 ) -> Vec<(&'static str, Option<Spread>)> {
-    let (case, this) =
-        (entrants[sample.entrant].case, entrants[sample.entrant].contender.program.name);
-    let find = |wanted: &dyn Fn(&Entrant<'_>) -> bool| {
-        samples.iter().find(|s| wanted(&entrants[s.entrant]))
-    };
+    let (case, this) = (runs[sample.run].case, runs[sample.run].implementation.program.name);
+    let find =
+        |wanted: &dyn Fn(&CaseRun<'_>) -> bool| samples.iter().find(|s| wanted(&runs[s.run]));
     let in_this_case =
-        |name: &str| find(&|other| other.contender.program.name == name && other.case == case);
+        |name: &str| find(&|other| other.implementation.program.name == name && other.case == case);
     let mut ratios = Vec::new();
-    if let Some(raw) = in_this_case(RAW).filter(|_| this != RAW && plan::is_timed(case)) {
+    if let Some(raw) = in_this_case(RAW).filter(|_| this != RAW && cases::is_timed(case)) {
         ratios.push(("ns_over_raw_ratio", ratio(sample.ns_per_unit(), raw.ns_per_unit())));
     }
     if let Some(windlass) = in_this_case(WINDLASS).filter(|_| this != WINDLASS && this != RAW) {
-        if plan::is_timed(case) {
+        if cases::is_timed(case) {
             ratios.push((
                 "windlass_ns_over_this_ratio",
                 ratio(windlass.ns_per_unit(), sample.ns_per_unit()),
             ));
         }
-        if let Some(compared) = plan::over_peer(case) {
+        if let Some(compared) = cases::over_peer(case) {
             let both = ratio(windlass.gauge(compared.gauge), sample.gauge(compared.gauge));
             ratios.push((compared.ratio, both));
         }
     }
-    let unlimited =
-        find(&|other| other.contender.program.name == EVENTFD && plan::is_unlimited(other.case));
-    let unlimited = unlimited.filter(|unlimited| unlimited.entrant != sample.entrant);
-    if let Some((compared, unlimited)) = plan::over_unlimited(case).zip(unlimited) {
+    let unlimited = find(&|other| {
+        other.implementation.program.name == EVENTFD && cases::is_unlimited(other.case)
+    });
+    let unlimited = unlimited.filter(|unlimited| unlimited.run != sample.run);
+    if let Some((compared, unlimited)) = cases::over_unlimited(case).zip(unlimited) {
         ratios.push((
             compared.ratio,
             ratio(sample.gauge(compared.gauge), unlimited.gauge(compared.gauge)),
@@ -243,7 +244,7 @@ fn ratios(
     ratios
 }
 
-/// Ratio of two entrants, taken within each repetition: what slows the machine slows both.
+/// Ratio of two runs, taken within each repetition: what slows the machine slows both.
 pub(crate) fn ratio(
     one: impl Iterator<Item = f64>,
     other: impl Iterator<Item = f64>,
@@ -251,7 +252,7 @@ pub(crate) fn ratio(
     Spread::of(one.zip(other).map(|(one, other)| one / other))
 }
 
-/// Orders the contenders anew in each repetition, so that none always runs after the same one.
+/// Orders the implementations anew in each repetition, so that none always runs after the same one.
 pub(crate) struct Shuffle(pub(crate) u64);
 
 impl Shuffle {
@@ -270,7 +271,7 @@ mod tests {
 
     fn samples(ns: &[u64]) -> Samples {
         let outcome = |&ns| Outcome { ns, units: 10, ..Outcome::default() };
-        Samples { entrant: 0, rounds: 1, outcomes: ns.iter().map(outcome).collect() }
+        Samples { run: 0, rounds: 1, outcomes: ns.iter().map(outcome).collect() }
     }
 
     #[test]

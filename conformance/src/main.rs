@@ -5,13 +5,11 @@
 
 mod autobahn;
 mod clients;
+mod output;
 mod process;
 mod server;
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -27,10 +25,10 @@ struct Cli {
 enum Suite {
     /// The Autobahn TestSuite for WebSocket: 517 cases against the server, or with --client against
     /// the client
-    Autobahn(autobahn::Args),
+    Autobahn(autobahn::AutobahnArgs),
     /// Other people's WebSocket clients against the server: Python websockets, npm ws, Go
     /// gorilla/websocket
-    Clients(clients::Args),
+    Clients(clients::ClientsArgs),
 }
 
 /// 0 when every case passed or the suite cannot be had here, 1 otherwise, 2 for arguments that make
@@ -48,13 +46,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Where a suite's reports and logs go: beside what cargo builds.
-fn output_folder(root: &Path, suite: &str) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| root.join("target"), |path| root.join(path));
-    target.join("conformance").join(suite)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a program may take to stop when it is asked to.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// A running program. It is killed when this is dropped.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Process {
     /// Asks the program to stop, by SIGTERM, and waits for it.
     pub(crate) fn stop(self) -> Result<ExitStatus> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;
-        self.wait_end(PATIENCE)
+        self.wait_end(WAIT_MAX)
     }
 
     /// Whether it still runs.

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::process::Process;
 
 /// How long the server may take to listen; it is built before.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The server under test.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Server {
         let mut command = cargo(&["run"]);
         command.args(["--", "serve", "--listen", "127.0.0.1:0"]).args(options);
         let process = Process::start(command, log)?;
-        let address = process.wait_for(PATIENCE, address_in).with_context(|| {
+        let address = process.wait_for(WAIT_MAX, address_in).with_context(|| {
             format!("the server named no address; its output is in {}", log.display())
         })?;
         Ok(Self { address, process: Some(process) })

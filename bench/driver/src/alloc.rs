@@ -4,14 +4,14 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// Counts what it forwards to the system's allocator, as [`Counted`] says.
+/// Counts what it forwards to the system's allocator, as [`CountMode`] says.
 #[derive(Debug)]
-struct Counting;
+struct CountingAllocator;
 
 /// How allocations are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Counted {
+pub(crate) enum CountMode {
     /// By a plain load and store rather than by an atomic addition, which is right while one thread
     /// works: an addition with a lock prefix would weigh on the peers that allocate per event.
     OneThread,
@@ -22,16 +22,16 @@ pub(crate) enum Counted {
     Not,
 }
 
-static COUNTED: AtomicU8 = AtomicU8::new(Counted::OneThread as u8);
+static MODE: AtomicU8 = AtomicU8::new(CountMode::OneThread as u8);
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// What has been allocated so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tally {
+pub struct AllocCounts {
     /// Calls that may have taken new memory: allocations and reallocations.
     pub allocations: u64,
     /// Bytes asked for and not yet given back (without the allocator's own overhead).
@@ -39,8 +39,8 @@ pub struct Tally {
 }
 
 /// The state of the counters now.
-pub fn tally() -> Tally {
-    Tally { allocations: ALLOCATIONS.load(Relaxed), live_bytes: LIVE_BYTES.load(Relaxed) }
+pub fn counts() -> AllocCounts {
+    AllocCounts { allocations: ALLOCATIONS.load(Relaxed), live_bytes: LIVE_BYTES.load(Relaxed) }
 }
 
 /// Where the number of allocations is in memory, for another process to read.
@@ -55,16 +55,16 @@ pub fn count_one() {
 
 /// Counts in another way until the returned value is dropped.
 #[must_use]
-pub(crate) fn counting(how: Counted) -> OtherWay {
-    OtherWay(COUNTED.swap(how as u8, Relaxed))
+pub(crate) fn counting(mode: CountMode) -> CountModeGuard {
+    CountModeGuard(MODE.swap(mode as u8, Relaxed))
 }
 
 fn note(bytes: i64, allocations: u64) {
-    let how = COUNTED.load(Relaxed);
-    if how == Counted::OneThread as u8 {
+    let mode = MODE.load(Relaxed);
+    if mode == CountMode::OneThread as u8 {
         LIVE_BYTES.store(LIVE_BYTES.load(Relaxed) + bytes, Relaxed);
         ALLOCATIONS.store(ALLOCATIONS.load(Relaxed) + allocations, Relaxed);
-    } else if how == Counted::AnyThread as u8 {
+    } else if mode == CountMode::AnyThread as u8 {
         LIVE_BYTES.fetch_add(bytes, Relaxed);
         ALLOCATIONS.fetch_add(allocations, Relaxed);
     }
@@ -72,17 +72,17 @@ fn note(bytes: i64, allocations: u64) {
 
 /// Restores the way of counting that was before.
 #[derive(Debug)]
-pub(crate) struct OtherWay(u8);
+pub(crate) struct CountModeGuard(u8);
 
-impl Drop for OtherWay {
+impl Drop for CountModeGuard {
     fn drop(&mut self) {
-        COUNTED.store(self.0, Relaxed);
+        MODE.store(self.0, Relaxed);
     }
 }
 
 // SAFETY: every method forwards to `System` with the arguments it was given and returns what
 // `System` returned, so the contract of `GlobalAlloc` holds as far as `System` keeps it.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size() as i64, 1);
         // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is `System`'s too.
@@ -114,9 +114,9 @@ mod tests {
     #[test]
     fn a_box_is_one_allocation_of_its_size() {
         // Other tests allocate on their own threads, so this asks only for lower bounds.
-        let before = super::tally();
+        let before = super::counts();
         let kept = std::hint::black_box(Box::new([0_u8; 4096]));
-        assert!(super::tally().allocations > before.allocations);
+        assert!(super::counts().allocations > before.allocations);
         drop(kept);
     }
 }

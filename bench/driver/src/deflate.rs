@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use zlib_rs::{Deflate, DeflateFlush, Inflate, InflateFlush};
 
+use crate::measured::{Error, Measured};
 use crate::protocol::{Case, Compressor, Outcome};
-use crate::serve::Measured;
-use crate::{Error, alloc, payload};
+use crate::{alloc, payload};
 
 /// What was agreed, and how it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub trait DeflateSubject: Sized + 'static {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::Unsupported) if it has no such setting.
+    /// [`Unsupported`](crate::measured::Unsupported) if it has no such setting.
     fn new(setting: &Setting) -> Result<Self, Error>;
 
     /// The compressed message without the four bytes at its end (RFC 7692 section 7.2.1).
@@ -126,14 +126,14 @@ const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
 impl<S: DeflateSubject> Measured for Compress<S> {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-        let before = alloc::tally();
+        let before = alloc::counts();
         let started = Instant::now();
         for _ in 0..rounds {
             black_box(self.subject.compress(&self.messages[self.next])?);
             self.next = (self.next + 1) % MESSAGES;
         }
         let ns = started.elapsed().as_nanos() as u64;
-        let allocations = alloc::tally().allocations - before.allocations;
+        let allocations = alloc::counts().allocations - before.allocations;
         let compressed_bytes = self.check()?;
         let bytes = self.messages[0].len();
         let ratio = compressed_bytes as f64 / (bytes * MESSAGES) as f64;
@@ -199,13 +199,13 @@ fn compressed(messages: &[Vec<u8>], setting: &Setting) -> Result<Vec<Vec<u8>>, E
 
 impl<S: DeflateSubject> Measured for Inflating<S> {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-        let before = alloc::tally();
+        let before = alloc::counts();
         let started = Instant::now();
         for _ in 0..rounds {
             black_box(self.inflate_next()?);
         }
         let ns = started.elapsed().as_nanos() as u64;
-        let allocations = alloc::tally().allocations - before.allocations;
+        let allocations = alloc::counts().allocations - before.allocations;
         for _ in 0..MESSAGES {
             let expected = self.messages[self.next].clone();
             if self.inflate_next()? != expected {

@@ -3,7 +3,7 @@
 //! `windlass-bench` starts one small program per implementation and talks to it in lines of JSON
 //! ([`protocol`]). The workload itself is here, once, generic over the implementation: a program
 //! only says how its library registers, deletes and takes one turn ([`dispatch::Subject`],
-//! [`poll0::AskingSubject`]), how it keeps timers ([`timers::TimerSubject`]), counts
+//! [`poll0::PollSubject`]), how it keeps timers ([`timers::TimerSubject`]), counts
 //! ([`flow::CounterSubject`]), is woken ([`wakeup`]), echoes messages
 //! ([`websocket::EngineSubject`]) and does the parts of that ([`unmask`], [`utf8`], [`deflate`]).
 //! So the work is the same by construction, and every slice ends with a check that exactly the
@@ -11,18 +11,19 @@
 
 #![deny(unsafe_code)]
 
+mod affinity;
 pub mod alloc;
 mod clock;
 pub mod deflate;
 pub mod dispatch;
 pub mod flow;
+mod measured;
 pub mod payload;
-mod place;
 mod poll;
 pub mod poll0;
+mod program;
 pub mod protocol;
 mod random;
-mod serve;
 pub mod server;
 pub mod source;
 mod threads;
@@ -32,11 +33,6 @@ pub mod utf8;
 pub mod wakeup;
 pub mod websocket;
 
-pub use place::{FIRST, first, pin};
-pub use serve::{Measured, Program, STEPPED, Suite, Unsupported, locked_version};
-
-/// Any failure of a measured program; its text is sent to `windlass-bench` and reported there.
-pub type Error = Box<dyn std::error::Error>;
-
-/// Most events that one turn takes from the kernel, in every implementation that lets us choose.
-pub const EVENTS_PER_TURN: usize = 1024;
+pub use affinity::{PRIORITIES, pin, raise_priority};
+pub use measured::{EVENTS_PER_TURN, Error, Measured, STEPPED, Unsupported};
+pub use program::{Program, Suite, locked_version};

@@ -3,14 +3,14 @@
 use std::io;
 use std::time::Instant;
 
+use crate::alloc;
 use crate::dispatch::{Idle, Subject};
+use crate::measured::{Error, Measured, counted};
 use crate::protocol::{Case, Outcome, Trigger};
-use crate::serve::{Measured, counted};
-use crate::source::{DrainCount, Hits, Pool, Source};
-use crate::{Error, alloc};
+use crate::source::{DrainCount, Hits, Source, SourcePool};
 
 /// A reactor that can take a turn without waiting.
-pub trait AskingSubject: Subject {
+pub trait PollSubject: Subject {
     /// A turn as [`Subject::turn`], but for what is ready now: it does not wait.
     /// `#[inline(always)]` for the same reason.
     ///
@@ -20,7 +20,7 @@ pub trait AskingSubject: Subject {
     fn turn_at_once(&mut self) -> io::Result<()>;
 }
 
-impl AskingSubject for Idle {
+impl PollSubject for Idle {
     #[inline(always)]
     fn turn_at_once(&mut self) -> io::Result<()> {
         Ok(())
@@ -36,11 +36,11 @@ struct Asking<S> {
     fired: u64,
     /// It is the workload alone: nothing is found, and nobody looks whether it is.
     idle: bool,
-    _pool: Pool,
+    _pool: SourcePool,
 }
 
 /// Sets a case of this suite up.
-pub(crate) fn prepare<S: AskingSubject>(
+pub(crate) fn prepare<S: PollSubject>(
     case: &Case,
     backend: &str,
     idle: bool,
@@ -52,12 +52,12 @@ pub(crate) fn prepare<S: AskingSubject>(
     })
 }
 
-impl<S: AskingSubject> Asking<S> {
+impl<S: PollSubject> Asking<S> {
     fn new(case: &Case, backend: &str, idle: bool) -> Result<Self, Error> {
         let Case::EmptyTurn { registered } = *case else {
             return Err("no case of the suite `poll0`".into());
         };
-        let pool = Pool::new(registered)?;
+        let pool = SourcePool::new(registered)?;
         let sources = pool.sources();
         let hits: Vec<Hits> = sources.iter().map(|_| Hits::default()).collect();
         let mut subject = S::new(backend)?;
@@ -88,14 +88,14 @@ impl<S: AskingSubject> Asking<S> {
     }
 }
 
-impl<S: AskingSubject> Measured for Asking<S> {
+impl<S: PollSubject> Measured for Asking<S> {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-        let before = alloc::tally();
+        let before = alloc::counts();
         let started = Instant::now();
         let mut result = Ok(());
         counted(&mut || result = run(&mut self.subject, rounds));
         let ns = started.elapsed().as_nanos() as u64;
-        let allocations = alloc::tally().allocations - before.allocations;
+        let allocations = alloc::counts().allocations - before.allocations;
         result?;
         if !self.idle {
             self.check()?;
@@ -105,7 +105,7 @@ impl<S: AskingSubject> Measured for Asking<S> {
 }
 
 #[inline(never)]
-fn run<S: AskingSubject>(subject: &mut S, rounds: u64) -> io::Result<()> {
+fn run<S: PollSubject>(subject: &mut S, rounds: u64) -> io::Result<()> {
     for _ in 0..rounds {
         // The subject may be somebody else's for all that the compiler knows: nothing is moved out
         // of the loop.
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    impl AskingSubject for Wrong {
+    impl PollSubject for Wrong {
         fn turn_at_once(&mut self) -> io::Result<()> {
             self.handlers.iter_mut().filter(|(_, runs)| *runs).for_each(|(handler, _)| handler());
             Ok(())

@@ -9,8 +9,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use crate::measured::Error;
 use crate::protocol::Server;
-use crate::{Error, alloc, place};
+use crate::{affinity, alloc};
 
 /// The path of connections that publish. Those on other paths receive.
 pub const PUBLISHER: &str = "/pub";
@@ -57,10 +58,10 @@ impl Settings {
         let settings = Self::read(std::env::args().skip(1))?;
         end_with_parent();
         raise_open_files();
-        if settings.cpu.is_some_and(|cpu| !place::pin(cpu)) {
+        if settings.cpu.is_some_and(|cpu| !affinity::pin(cpu)) {
             return Err("not allowed to pin".into());
         }
-        if settings.first && !place::first() {
+        if settings.first && !affinity::raise_priority() {
             return Err("not allowed to come first".into());
         }
         Ok(settings)

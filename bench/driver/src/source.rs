@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 /// A watched eventfd, lent by number.
 ///
-/// The `Pool` owns every descriptor and outlives the implementation that watches them, so that an
+/// The `SourcePool` owns every descriptor and outlives the implementation that watches them, so that an
 /// implementation neither closes nor duplicates one: with 10 000 sources and a limit of 20 000 open
 /// files there is no room for a writing duplicate per source. Firing writes to the same number that
 /// is watched.
@@ -43,16 +43,16 @@ impl AsRawFd for Source {
 impl AsFd for Source {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the pool that made this source keeps the descriptor open until the implementation
-        // under test, which holds the sources, has been dropped (see `Pool`).
+        // under test, which holds the sources, has been dropped (see `SourcePool`).
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
 
 /// Owns the eventfds of one case. Whoever holds one drops it after every holder of its sources.
 #[derive(Debug)]
-pub(crate) struct Pool(Vec<OwnedFd>);
+pub(crate) struct SourcePool(Vec<OwnedFd>);
 
-impl Pool {
+impl SourcePool {
     /// Opens `count` eventfds, non-blocking, at zero.
     pub(crate) fn new(count: usize) -> io::Result<Self> {
         (0..count).map(|_| eventfd()).collect::<io::Result<_>>().map(Self)
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_fired_source_drains_once() {
-        let pool = Pool::new(2).unwrap();
+        let pool = SourcePool::new(2).unwrap();
         let sources = pool.sources();
         sources[1].fire();
         sources[1].fire();
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_note_is_remembered_with_its_count() {
         let hits = Hits::default();
-        let source = Pool::new(1).unwrap().sources()[0];
+        let source = SourcePool::new(1).unwrap().sources()[0];
         KindCount::<5>(hits.clone()).handle(source);
         assert_eq!((hits.count(), hits.note()), (1, 5));
     }

@@ -6,7 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::{Error, Unsupported, place};
+use crate::affinity;
+use crate::measured::{Error, Unsupported};
 
 /// Longest wait for another thread. None takes a hundredth of it, but on a machine that is stopped
 /// for a while.
@@ -15,7 +16,11 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 /// Refuses where two threads would have to share a processor: one that spins would keep the other
 /// from running.
 pub(crate) fn check_processors() -> Result<(), Error> {
-    if place::has_two() { Ok(()) } else { Err(Unsupported("needs two processors").into()) }
+    if affinity::has_two_processors() {
+        Ok(())
+    } else {
+        Err(Unsupported("needs two processors").into())
+    }
 }
 
 /// A thread on the other processor, always the same one. Its errors come as text, for they cannot
@@ -24,7 +29,7 @@ pub(crate) fn opposite<T: Send + 'static>(
     body: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> JoinHandle<Result<T, String>> {
     std::thread::spawn(move || {
-        place::opposite();
+        affinity::pin_opposite();
         body().map_err(|error| error.to_string())
     })
 }
@@ -104,7 +109,7 @@ mod tests {
         let (told, number_of) = channel();
         let (end, ended) = channel::<()>();
         let thread = std::thread::spawn(move || {
-            told.send(place::thread_number()).unwrap();
+            told.send(affinity::thread_number()).unwrap();
             assert!(ended.recv().is_err());
         });
         let watched = Watched::new(number_of.recv().unwrap()).unwrap();

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use crate::alloc;
+use crate::measured::{Error, Measured, counted};
 use crate::protocol::{Case, Outcome};
 use crate::random::Random;
-use crate::serve::{Measured, counted};
 use crate::source::Hits;
-use crate::{Error, alloc};
 
 /// Something that keeps timers.
 pub trait TimerSubject: Sized + 'static {
@@ -27,7 +27,7 @@ pub trait TimerSubject: Sized + 'static {
     /// If it cannot be started.
     fn insert(&mut self, deadline: Instant, fired: Hits) -> Result<Self::Key, Error>;
 
-    /// Starts a timer that adds one to `fired` in every period; [`Unsupported`](crate::Unsupported)
+    /// Starts a timer that adds one to `fired` in every period; [`Unsupported`](crate::measured::Unsupported)
     /// if the library's own resolution is coarser than the period.
     ///
     /// # Errors
@@ -118,11 +118,11 @@ impl<T: TimerSubject> Alive<T> {
         let fired = Hits::default();
         let mut far = Far::new();
         let mut keys = Vec::with_capacity(alive);
-        let before = alloc::tally().live_bytes;
+        let before = alloc::counts().live_bytes;
         for _ in 0..alive {
             keys.push(subject.insert(far.next(), fired.clone())?);
         }
-        let bytes = alloc::tally().live_bytes - before;
+        let bytes = alloc::counts().live_bytes - before;
         let bytes_per_timer = bytes as f64 / alive.max(1) as f64;
         Ok(Self { subject, keys, fired, far, step, bytes_per_timer })
     }
@@ -149,12 +149,12 @@ impl<T: TimerSubject> Measured for Alive<T> {
                 (self.far.next(), target)
             })
             .collect();
-        let before = alloc::tally();
+        let before = alloc::counts();
         let started = Instant::now();
         let mut result = Ok(());
         counted(&mut || result = self.run(rounds, &drawn));
         let ns = started.elapsed().as_nanos() as u64;
-        let allocations = alloc::tally().allocations - before.allocations;
+        let allocations = alloc::counts().allocations - before.allocations;
         result?;
         self.subject.turn()?;
         if self.fired.count() != 0 {
@@ -187,7 +187,7 @@ impl<T: TimerSubject> Measured for Insert<T> {
             let mut far = Far::new();
             let deadlines: Vec<Instant> = (0..self.count).map(|_| far.next()).collect();
             let mut keys = Vec::with_capacity(self.count);
-            let before = alloc::tally();
+            let before = alloc::counts();
             let started = Instant::now();
             let mut result = Ok(());
             counted(&mut || {
@@ -202,7 +202,7 @@ impl<T: TimerSubject> Measured for Insert<T> {
                 }
             });
             outcome.ns += started.elapsed().as_nanos() as u64;
-            outcome.allocations += alloc::tally().allocations - before.allocations;
+            outcome.allocations += alloc::counts().allocations - before.allocations;
             result?;
             outcome.units += self.count as u64;
             for key in keys {
@@ -252,7 +252,7 @@ impl<T: TimerSubject> Measured for Fire<T> {
             if fired.count() != 0 {
                 return Err("a timer fired outside a turn".into());
             }
-            let before = alloc::tally();
+            let before = alloc::counts();
             let started = Instant::now();
             let expected = self.count as u64;
             let mut result = Ok(());
@@ -264,7 +264,7 @@ impl<T: TimerSubject> Measured for Fire<T> {
                 }
             });
             outcome.ns += started.elapsed().as_nanos() as u64;
-            outcome.allocations += alloc::tally().allocations - before.allocations;
+            outcome.allocations += alloc::counts().allocations - before.allocations;
             result?;
             subject.turn()?;
             if fired.count() != expected {
@@ -295,7 +295,7 @@ impl<T: TimerSubject> Every<T> {
 impl<T: TimerSubject> Measured for Every<T> {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
         let from = self.fired.count();
-        let before = alloc::tally();
+        let before = alloc::counts();
         let started = Instant::now();
         let mut result = Ok(());
         let mut turns = 0;
@@ -306,7 +306,7 @@ impl<T: TimerSubject> Measured for Every<T> {
             }
         });
         let ns = started.elapsed().as_nanos() as u64;
-        let allocations = alloc::tally().allocations - before.allocations;
+        let allocations = alloc::counts().allocations - before.allocations;
         result?;
         let units = self.fired.count() - from;
         Ok(Outcome { ns, units, turns, allocations, ..Outcome::default() })

@@ -4,10 +4,10 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::time::Instant;
 
+use crate::measured::{Error, Measured, counted};
+use crate::payload;
 use crate::protocol::{Case, Outcome};
 use crate::random::Random;
-use crate::serve::{Measured, counted};
-use crate::{Error, payload};
 
 /// Something that unmasks.
 pub trait UnmaskSubject: Sized + 'static {
@@ -15,7 +15,7 @@ pub trait UnmaskSubject: Sized + 'static {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::Unsupported) if it cannot be called on its own.
+    /// [`Unsupported`](crate::measured::Unsupported) if it cannot be called on its own.
     fn new(bytes: usize) -> Result<Self, Error>;
 
     /// Unmasks `buffer[payload]` and says where its first byte is now. The 64 bytes in front of the

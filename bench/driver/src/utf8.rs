@@ -3,9 +3,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use crate::measured::{Error, Measured, counted};
 use crate::protocol::{Case, Outcome};
-use crate::serve::{Measured, counted};
-use crate::{Error, alloc, payload};
+use crate::{alloc, payload};
 
 /// Something that validates.
 pub trait Utf8Subject: 'static {
@@ -17,7 +17,7 @@ pub trait Utf8Subject: 'static {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::Unsupported) if it does not.
+    /// [`Unsupported`](crate::measured::Unsupported) if it does not.
     fn check_pieces(_pieces: usize) -> Result<(), Error> {
         Ok(())
     }
@@ -78,7 +78,7 @@ impl Validate {
 
 impl Measured for Validate {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-        let before = alloc::tally();
+        let before = alloc::counts();
         let started = Instant::now();
         let mut valid = 0;
         counted(&mut || {
@@ -87,7 +87,7 @@ impl Measured for Validate {
             }
         });
         let ns = started.elapsed().as_nanos() as u64;
-        let allocations = alloc::tally().allocations - before.allocations;
+        let allocations = alloc::counts().allocations - before.allocations;
         if valid != rounds {
             return Err(format!("valid text was accepted {valid} times of {rounds}").into());
         }

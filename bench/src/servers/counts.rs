@@ -13,26 +13,27 @@ use std::process::Command;
 
 use windlass_bench_driver::protocol::{Case, Reply, Request};
 
-use super::plan::counted;
+use super::built::{BuiltServer, Processors};
 use super::process::Process;
-use super::{Built, Places};
-use crate::child::{Child, Refusal};
-use crate::cli::{Options, Pin};
-use crate::instructions::{self, Scratch};
+use crate::cases::servers::counted;
+use crate::child::Child;
+use crate::error::MeasureError;
+use crate::options::Options;
+use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
-use crate::singlestep::{Attached, TUNABLES};
-use crate::stats::Spread;
-use crate::syscalls;
+use crate::tools::instructions::{self, ScratchFile};
+use crate::tools::singlestep::{Attached, TUNABLES};
+use crate::tools::strace;
 
 /// What counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tool {
+enum ServerTool {
     Callgrind,
     Singlestep,
     Strace,
 }
 
-impl Tool {
+impl ServerTool {
     fn name(self) -> &'static str {
         match self {
             Self::Callgrind => "callgrind",
@@ -69,7 +70,7 @@ impl Tool {
             Self::Singlestep => {
                 (!instructions::can_step()).then(|| "ptrace(2) is not allowed".to_owned())
             }
-            Self::Strace => syscalls::unavailable(),
+            Self::Strace => strace::unavailable(),
         }
     }
 
@@ -112,7 +113,7 @@ impl Tool {
                 report.lines().find_map(|line| line.strip_prefix("totals:"))?.trim().parse().ok()
             }
             Self::Singlestep => None,
-            Self::Strace => syscalls::calls(report),
+            Self::Strace => strace::calls(report),
         }
     }
 }
@@ -120,33 +121,33 @@ impl Tool {
 /// A server that is counted, and the client for it.
 #[derive(Clone, Copy)]
 struct Setup<'a> {
-    built: &'a Built,
+    built: &'a BuiltServer,
     client: &'a Path,
-    places: Places,
+    processors: Processors,
 }
 
 /// Counts the instructions and system calls of a suite. A server that times out under a tool is
 /// killed, and its further cases are not counted with that tool.
 pub(super) fn count(
     suite: &str,
-    servers: &[Built],
+    servers: &[BuiltServer],
     client: &Path,
     options: &Options,
-    places: Places,
+    processors: Processors,
     report: &mut Report,
 ) {
     let cases = counted(suite, options.quick);
-    for tool in [Tool::Callgrind, Tool::Strace] {
+    for tool in [ServerTool::Callgrind, ServerTool::Strace] {
         if cases.is_empty() || !options.wants_case(tool.case()) {
             continue;
         }
         // The same program twice has the same counts.
         let once = servers.iter().filter(|built| built.name() != "floor-again");
-        let mut setups: Vec<_> = once.map(|built| Setup { built, client, places }).collect();
+        let mut setups: Vec<_> = once.map(|built| Setup { built, client, processors }).collect();
         for (case, rounds) in &cases {
             let tool = tool.fit_for(case);
             if let Some(reason) = tool.unavailable() {
-                report.refuse(suite, tool.case(), "*", Refusal::Unsupported(reason));
+                report.skip(suite, tool.case(), "*", MeasureError::Unsupported(reason));
                 break;
             }
             setups.retain(|setup| {
@@ -158,8 +159,14 @@ pub(super) fn count(
 }
 
 /// Counts a case and reports the result. Returns false if the server timed out.
-fn count_case(tool: Tool, case: &Case, rounds: u64, setup: Setup<'_>, report: &mut Report) -> bool {
-    let (name, mut params) = crate::plan::describe(case);
+fn count_case(
+    tool: ServerTool,
+    case: &Case,
+    rounds: u64,
+    setup: Setup<'_>,
+    report: &mut Report,
+) -> bool {
+    let (name, mut params) = crate::cases::describe(case);
     params.insert("tool".to_owned(), tool.name().into());
     let built = setup.built;
     eprintln!("{}/{name} {} ({})", case.suite(), built.name(), tool.name());
@@ -171,18 +178,18 @@ fn count_case(tool: Tool, case: &Case, rounds: u64, setup: Setup<'_>, report: &m
             implementation: built.name().to_owned(),
             backend: built.backend.to_owned(),
             version,
-            metrics: [(tool.metric(crate::plan::unit(case)), Spread::exact(per_round))].into(),
+            metrics: [(tool.metric(crate::cases::unit(case)), Spread::exact(per_round))].into(),
         }),
-        Err(Refusal::TimedOut(reason)) => {
+        Err(MeasureError::TimedOut(reason)) => {
             let title = format!("{} on {}", built.name(), built.backend);
             let reason = format!(
                 "{reason}; it ran under {}, and its further cases are not counted with that tool",
                 tool.name()
             );
-            report.refuse(case.suite(), &name, &title, Refusal::TimedOut(reason));
+            report.skip(case.suite(), &name, &title, MeasureError::TimedOut(reason));
             return false;
         }
-        Err(refusal) => report.refuse(case.suite(), &name, built.name(), refusal),
+        Err(error) => report.skip(case.suite(), &name, built.name(), error),
     }
     true
 }
@@ -196,12 +203,12 @@ const UNSTEPPED_ROUNDS: u64 = 200;
 
 /// The count of a round, and the server's version.
 fn per_round(
-    tool: Tool,
+    tool: ServerTool,
     setup: Setup<'_>,
     case: &Case,
     rounds: u64,
-) -> Result<(f64, String), Refusal> {
-    if tool == Tool::Singlestep {
+) -> Result<(f64, String), MeasureError> {
+    if tool == ServerTool::Singlestep {
         return stepped(setup, case);
     }
     let few = total(tool, setup, case, 1)?;
@@ -217,11 +224,17 @@ struct Total {
     version: String,
 }
 
-fn total(tool: Tool, setup: Setup<'_>, case: &Case, rounds: u64) -> Result<Total, Refusal> {
+fn total(
+    tool: ServerTool,
+    setup: Setup<'_>,
+    case: &Case,
+    rounds: u64,
+) -> Result<Total, MeasureError> {
     let built = setup.built;
-    let file = Scratch::new("counts").map_err(|error| Refusal::Failed(error.to_string()))?;
+    let file =
+        ScratchFile::new("counts").map_err(|error| MeasureError::Failed(error.to_string()))?;
     let program = match built.server.counted {
-        Some(counted) if tool == Tool::Callgrind => built.path().with_file_name(counted),
+        Some(counted) if tool == ServerTool::Callgrind => built.path().with_file_name(counted),
         _ => built.path().to_owned(),
     };
     let (process, mut client) = connected(tool.command(&program, &file.0), setup, case)?;
@@ -232,19 +245,21 @@ fn total(tool: Tool, setup: Setup<'_>, case: &Case, rounds: u64) -> Result<Total
     let text = std::fs::read_to_string(&file.0).unwrap_or_default();
     let count = tool
         .total(&text)
-        .ok_or_else(|| Refusal::Failed(format!("{} has no total", tool.name())))?;
+        .ok_or_else(|| MeasureError::Failed(format!("{} has no total", tool.name())))?;
     Ok(Total { count, rounds: outcome.turns, version })
 }
 
 /// The count of a round where the server is stepped: all that it executes in a slice, once another
 /// one has warmed it. What the client begins, the server has brought to its end when it sleeps
 /// again.
-fn stepped(setup: Setup<'_>, case: &Case) -> Result<(f64, String), Refusal> {
-    let failed = |error: std::io::Error| Refusal::Failed(format!("cannot be stepped: {error}"));
-    let command = Tool::Singlestep.command(setup.built.path(), Path::new(""));
+fn stepped(setup: Setup<'_>, case: &Case) -> Result<(f64, String), MeasureError> {
+    let failed =
+        |error: std::io::Error| MeasureError::Failed(format!("cannot be stepped: {error}"));
+    let command = ServerTool::Singlestep.command(setup.built.path(), Path::new(""));
     let (process, mut client) = connected(command, setup, case)?;
     client.slice(UNSTEPPED_ROUNDS)?;
-    let attached = Attached::begin(process.server.process, setup.places.server).map_err(failed)?;
+    let attached =
+        Attached::begin(process.server.process, setup.processors.server).map_err(failed)?;
     let outcome = client.slice(STEPPED_ROUNDS);
     let count = attached.end().map_err(failed)?;
     let version = process.server.version.clone();
@@ -255,26 +270,29 @@ fn stepped(setup: Setup<'_>, case: &Case) -> Result<(f64, String), Refusal> {
 /// A server, perhaps under a tool, and a client that has connected to it.
 fn connected(
     mut command: Command,
-    Setup { built, client, places }: Setup<'_>,
+    Setup { built, client, processors }: Setup<'_>,
     case: &Case,
-) -> Result<(Process, Child), Refusal> {
-    command.args(built.arguments(case, places.server, false));
+) -> Result<(Process, Child), MeasureError> {
+    command.args(built.arguments(case, processors.server, false));
     let process = Process::start(command)?;
-    let mut client = Child::start(client, places.client.map_or(Pin::Nowhere, Pin::To))?;
+    let mut client = Child::start(client, processors.client_pin())?;
     match client.ask(&Request::Connect { case: case.clone(), server: process.server.clone() })? {
         Reply::Ready => Ok((process, client)),
-        reply => Err(Refusal::Failed(format!("not ready but {reply:?}"))),
+        reply => Err(MeasureError::Failed(format!("not ready but {reply:?}"))),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Tool;
+    use super::ServerTool;
 
     #[test]
     fn the_total_is_found_in_each_tools_report() {
-        assert_eq!(Tool::Callgrind.total("events: Ir\nfn=(1) x\ntotals: 123456\n"), Some(123_456));
-        assert_eq!(Tool::Strace.total("100.00  0.0  0  29  1 total\n"), Some(29));
-        assert_eq!(Tool::Callgrind.total("events: Ir\n"), None);
+        assert_eq!(
+            ServerTool::Callgrind.total("events: Ir\nfn=(1) x\ntotals: 123456\n"),
+            Some(123_456)
+        );
+        assert_eq!(ServerTool::Strace.total("100.00  0.0  0  29  1 total\n"), Some(29));
+        assert_eq!(ServerTool::Callgrind.total("events: Ir\n"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! A server that runs.
+//! A running server.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use windlass_bench_driver::protocol::{Case, Server};
 
-use crate::child::Refusal;
+use crate::error::MeasureError;
 
-/// Longest time until a server listens; under a tool that counts it takes seconds.
+/// Maximum time until a server listens; under a tool this takes seconds.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// Longest time for a server, and for the tool that it runs under, to end after SIGTERM. The tool
+/// Maximum time for a server, and the tool that it runs under, to end after SIGTERM. The tool
 /// writes its report in that time.
 const END_MAX: Duration = Duration::from_secs(30);
 
-/// A server, perhaps under a tool that counts.
+/// A server, perhaps under a tool.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
     pub(crate) server: Server,
 }
 
-/// The arguments of a server for a case.
+/// Returns the arguments of a server for a case.
 pub(crate) fn arguments(case: &Case, cpu: Option<usize>, first: bool) -> Vec<String> {
     let mode = if matches!(case, Case::Publish { .. }) { "broadcast" } else { "echo" };
     let mut arguments = vec![mode.to_owned()];
@@ -43,8 +43,8 @@ pub(crate) fn arguments(case: &Case, cpu: Option<usize>, first: bool) -> Vec<Str
 
 impl Process {
     /// Starts a server and waits until it listens.
-    pub(crate) fn start(mut command: Command) -> Result<Self, Refusal> {
-        let failed = |what: String| Refusal::Failed(what);
+    pub(crate) fn start(mut command: Command) -> Result<Self, MeasureError> {
+        let failed = |what: String| MeasureError::Failed(what);
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.map_err(|error| failed(format!("does not start: {error}")))?;
         let output = child.stdout.take();
@@ -52,7 +52,7 @@ impl Process {
         std::thread::spawn(move || {
             let mut line = String::new();
             if output.is_some_and(|output| BufReader::new(output).read_line(&mut line).is_ok()) {
-                // Nobody waits any more if it took too long.
+                // The receiver is gone if this took too long.
                 let _ = sender.send(line);
             }
         });
@@ -62,14 +62,14 @@ impl Process {
         });
         match server {
             Ok(server) => Ok(Self { child, server }),
-            Err(refusal) => {
+            Err(error) => {
                 end(&mut child);
-                Err(refusal)
+                Err(error)
             }
         }
     }
 
-    /// Allocations so far, as its memory has them.
+    /// Returns the number of allocations so far, from the server's memory.
     pub(crate) fn allocations(&self) -> Option<u64> {
         let memory = std::fs::File::open(format!("/proc/{}/mem", self.server.process)).ok()?;
         let mut bytes = [0; 8];
@@ -77,17 +77,17 @@ impl Process {
         Some(u64::from_ne_bytes(bytes))
     }
 
-    /// Asks the server, and with it the tool that it runs under, to end, and waits until the tool
-    /// has written its report. Kills a server that does not end in time.
-    pub(crate) fn finish(self) -> Result<(), Refusal> {
+    /// Sends SIGTERM to the server, and waits until it and its tool have ended. The tool writes its
+    /// report at its end. Kills a server that does not end in time.
+    pub(crate) fn finish(self) -> Result<(), MeasureError> {
         self.finish_within(END_MAX)
     }
 
-    fn finish_within(mut self, limit: Duration) -> Result<(), Refusal> {
+    fn finish_within(mut self, limit: Duration) -> Result<(), MeasureError> {
         let process = self.server.process.to_string();
         let asked = Command::new("kill").args([OsStr::new("-TERM"), OsStr::new(&process)]).status();
         if !asked.is_ok_and(|status| status.success()) {
-            return Err(Refusal::Failed("the server has ended".into()));
+            return Err(MeasureError::Failed("the server has ended".into()));
         }
         let begun = std::time::Instant::now();
         while begun.elapsed() < limit {
@@ -100,7 +100,7 @@ impl Process {
         let seconds = limit.as_secs_f64();
         let reason =
             format!("the server did not end within {seconds} s of SIGTERM, and was killed");
-        Err(Refusal::TimedOut(reason))
+        Err(MeasureError::TimedOut(reason))
     }
 }
 
@@ -110,7 +110,7 @@ impl Drop for Process {
     }
 }
 
-/// Both calls fail only when it has ended already.
+/// Both calls fail only if it has already ended.
 fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn a_program_that_says_nothing_is_a_failure() {
-        let refusal = Process::start(Command::new("/bin/true")).unwrap_err();
-        assert!(matches!(refusal, Refusal::Failed(_)));
+        let error = Process::start(Command::new("/bin/true")).unwrap_err();
+        assert!(matches!(error, MeasureError::Failed(_)));
     }
 
     #[test]
@@ -136,9 +136,9 @@ mod tests {
         let process = Process::start(command).unwrap();
         let proc = format!("/proc/{}", process.server.process);
         assert!(Path::new(&proc).exists());
-        let refusal = process.finish_within(Duration::from_millis(50)).unwrap_err();
+        let error = process.finish_within(Duration::from_millis(50)).unwrap_err();
         let reason = "the server did not end within 0.05 s of SIGTERM, and was killed";
-        assert_eq!(refusal, Refusal::TimedOut(reason.into()));
+        assert_eq!(error, MeasureError::TimedOut(reason.into()));
         assert!(!Path::new(&proc).exists());
     }
 

@@ -16,13 +16,12 @@ use windlass_ws::{
     handshake::{ClientRequest, HeadLimits, HeadReader},
 };
 
-use super::MESSAGE_MAX;
-use super::suite::{AGENT, Job, SILENCE};
+use super::suite::{AGENT, Job, MESSAGE_MAX, SILENCE_MAX};
 use super::verdict::Outcomes;
 use crate::process::Process;
 
 /// How long the suite may take to listen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// How often it is tried to connect until then.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
@@ -73,7 +72,7 @@ fn start(job: &Job<'_>) -> Result<(Process, SocketAddr)> {
 /// Waits until somebody listens there; false if the process ended first.
 fn listens(process: &mut Process, address: SocketAddr) -> Result<bool> {
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < WAIT_MAX {
         if !process.is_running()? {
             return Ok(false);
         }
@@ -85,7 +84,7 @@ fn listens(process: &mut Process, address: SocketAddr) -> Result<bool> {
         // sleep: nothing announces that another program listens.
         thread::sleep(RETRY_AFTER);
     }
-    bail!("the suite's server does not listen after {PATIENCE:?}")
+    bail!("the suite's server does not listen after {WAIT_MAX:?}")
 }
 
 /// The text that the suite sends on `path` before it closes.
@@ -128,7 +127,7 @@ fn session(
 ) -> Result<()> {
     let mut socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(SILENCE))?;
+    socket.set_read_timeout(Some(SILENCE_MAX))?;
     let mut buffer = vec![0; 64 << 10];
     let mut scratch = Scratch::new();
     let (mut engine, first) = shake_hands(&mut socket, address, path, &mut buffer)?;

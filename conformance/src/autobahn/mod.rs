@@ -28,15 +28,12 @@ use crate::server::Server;
 /// the end by a part at most.
 const PARTS_PER_SHARD: usize = 4;
 
-/// The longest message of the suite, in bytes: cases 9.1.6 and 9.2.6.
-const MESSAGE_MAX: usize = 16 << 20;
-
 /// The suite's messages are up to 16 MiB long, and come back.
 const SERVER_OPTIONS: [&str; 4] = ["--message-max", "16777216", "--buffer", "33554432"];
 
 /// What `conformance autobahn` takes.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct AutobahnArgs {
     /// Only what takes seconds, and a fixed sample of the rest
     #[arg(long)]
     quick: bool,
@@ -68,7 +65,7 @@ pub(crate) struct Args {
 
 /// Runs the suite; true when everything passed and is as in the table, or when the suite cannot be
 /// had.
-pub(crate) fn run(args: &Args) -> Result<bool> {
+pub(crate) fn run(args: &AutobahnArgs) -> Result<bool> {
     let root =
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate is in the workspace")?;
     let cases = match (&args.case[..], args.quick) {
@@ -92,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     };
     let start = Instant::now();
     let run = if args.client { role.to_owned() } else { format!("{role}-{}", args.backend) };
-    let folder = crate::output_folder(root, "autobahn").join(run);
+    let folder = crate::output::folder(root, "autobahn").join(run);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let shards = args.shards.map_or_else(default_shards, usize::from);
     let (outcomes, faults) = if args.client {
@@ -115,7 +112,7 @@ fn default_shards() -> usize {
 
 /// Runs the cases against the server; what went wrong beside them is the second part.
 fn test_server(
-    args: &Args,
+    args: &AutobahnArgs,
     root: &Path,
     wstest: &Path,
     cases: &[CaseId],

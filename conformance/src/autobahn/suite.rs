@@ -18,12 +18,15 @@ use crate::process::Process;
 /// The name under which the suite reports us.
 pub(super) const AGENT: &str = "windlass";
 
+/// The longest message of the suite, in bytes: cases 9.1.6 and 9.2.6.
+pub(super) const MESSAGE_MAX: usize = 16 << 20;
+
 /// The status with which `install` says that this machine cannot have the suite.
 const CANNOT: i32 = 3;
 
 /// How long a process of the suite may be silent. It announces each case, and gives the longest 480
 /// seconds.
-pub(super) const SILENCE: Duration = Duration::from_secs(500);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(500);
 
 /// What `install` came to.
 #[derive(Debug)]
@@ -88,7 +91,7 @@ impl Job<'_> {
         let servers = json!([{"agent": AGENT, "url": format!("ws://{server}/")}]);
         let process = self.start("fuzzingclient", json!({"servers": servers}))?;
         // Its status says nothing: it is 0 whatever happened.
-        process.wait_end(SILENCE)?;
+        process.wait_end(SILENCE_MAX)?;
         self.read_index()
     }
 

@@ -50,11 +50,11 @@ const SERVER_OPTIONS: [&str; 6] =
     ["--message-max", "2097152", "--buffer", "16777216", "--inflate-ratio-max", "0"];
 
 /// How long a client may say nothing. Each gives a test a minute.
-const SILENCE: Duration = Duration::from_secs(90);
+const SILENCE_MAX: Duration = Duration::from_secs(90);
 
 /// What `conformance clients` takes.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ClientsArgs {
     /// What the server runs on; `windlass serve` says which there are
     #[arg(long, value_name = "NAME", default_value = "auto", conflicts_with = "server")]
     backend: String,
@@ -72,9 +72,9 @@ struct Client {
 
 /// What was found out, test by test.
 #[derive(Default)]
-struct Findings(Vec<(String, Verdict)>);
+struct Results(Vec<(String, Verdict)>);
 
-impl Findings {
+impl Results {
     /// Adds what a client has said of these tests.
     fn take(&mut self, client: &str, said: Result<Vec<String>>, expected: &[&str]) {
         let verdicts = match said {
@@ -102,21 +102,21 @@ impl Findings {
 }
 
 /// Runs the clients; true when no test failed.
-pub(crate) fn run(args: &Args) -> Result<bool> {
+pub(crate) fn run(args: &ClientsArgs) -> Result<bool> {
     let root =
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate is in the workspace")?;
-    let output = crate::output_folder(root, "clients");
+    let output = crate::output::folder(root, "clients");
     let folder = output.join(&args.backend);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     // The shape of these lines is that of `cargo test`, by which `cargo xtask ci` counts the tests.
     println!("     Running clients (conformance/conformance-clients)");
     let start = Instant::now();
-    let mut findings = Findings::default();
+    let mut results = Results::default();
     let mut clients = Vec::new();
     for name in CLIENTS {
         match install::install(name, root, &output)? {
             Ok(program) => clients.push(Client { name, program }),
-            Err(reason) => findings.ignore(
+            Err(reason) => results.ignore(
                 name,
                 &[&ALONE[..], &[RELAY, GOODBYE, WORKERS_RELAY]].concat(),
                 &reason,
@@ -126,18 +126,18 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     let fault = if clients.is_empty() {
         None
     } else {
-        test(args, root, folder.clone(), &clients, &mut findings)?
+        test(args, root, folder.clone(), &clients, &mut results)?
     };
-    for (test, verdict) in &findings.0 {
+    for (test, verdict) in &results.0 {
         println!("test {test} ... {verdict}");
     }
     if let Some(fault) = &fault {
         println!("{fault}");
     }
-    let passed = findings.count(|verdict| *verdict == Verdict::Passed);
-    let failed = findings.count(|verdict| matches!(verdict, Verdict::Failed(_)))
+    let passed = results.count(|verdict| *verdict == Verdict::Passed);
+    let failed = results.count(|verdict| matches!(verdict, Verdict::Failed(_)))
         + usize::from(fault.is_some());
-    let ignored = findings.count(|verdict| matches!(verdict, Verdict::Ignored(_)));
+    let ignored = results.count(|verdict| matches!(verdict, Verdict::Ignored(_)));
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!("test result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored");
     println!("took {:.0} s; logs are in {}", start.elapsed().as_secs_f64(), folder.display());
@@ -147,48 +147,44 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
 
 /// Tests a server with these clients; what is wrong with the server itself is the answer.
 fn test(
-    args: &Args,
+    args: &ClientsArgs,
     root: &Path,
     folder: PathBuf,
     clients: &[Client],
-    findings: &mut Findings,
+    results: &mut Results,
 ) -> Result<Option<String>> {
     let options = [&SERVER_OPTIONS[..], &["--backend", &args.backend]].concat();
     let server = match args.server {
         Some(address) => Server::at(address),
         None => Server::start(root, &folder.join("server.log"), &options)?,
     };
-    let site = Site { url: format!("ws://{}", server.address), folder };
+    let run = TestRun { url: format!("ws://{}", server.address), folder };
     for client in clients {
-        findings.take(client.name, site.start(client, "alone", &[]).and_then(lines), &ALONE);
+        results.take(client.name, run.start(client, "alone", &[]).and_then(lines), &ALONE);
     }
-    relay(&site, clients, "", findings);
+    relay(&run, clients, "", results);
     if args.server.is_some() {
         for client in clients {
-            findings.ignore(
-                client.name,
-                &[GOODBYE, WORKERS_RELAY],
-                "the server is somebody else's",
-            );
+            results.ignore(client.name, &[GOODBYE, WORKERS_RELAY], "the server is somebody else's");
         }
         return Ok(None);
     }
-    let fault = goodbye(&site, clients, server, findings);
-    let log = site.folder.join("server-workers.log");
+    let fault = stop_with_clients(&run, clients, server, results);
+    let log = run.folder.join("server-workers.log");
     let server = Server::start(root, &log, &[&options[..], &["--workers", "2"]].concat())?;
-    let site = Site { url: format!("ws://{}", server.address), ..site };
-    relay(&site, clients, "two_workers::", findings);
+    let run = TestRun { url: format!("ws://{}", server.address), ..run };
+    relay(&run, clients, "two_workers::", results);
     let stopped = server.stop().err().map(|error| format!("with two workers: {error:#}"));
     Ok(fault.or(stopped))
 }
 
 /// Where the server is, and where logs go.
-struct Site {
+struct TestRun {
     url: String,
     folder: PathBuf,
 }
 
-impl Site {
+impl TestRun {
     fn start(&self, client: &Client, what: &str, names: &[&str]) -> Result<Process> {
         let command = client.program.command(&[&[what, &*self.url], names].concat());
         Process::start(command, &self.folder.join(format!("{}-{what}.log", client.name)))
@@ -197,26 +193,26 @@ impl Site {
 
 /// What a client says to its end, which must be a clean one.
 fn lines(process: Process) -> Result<Vec<String>> {
-    let (lines, status) = process.lines_to_end(SILENCE)?;
+    let (lines, status) = process.lines_to_end(SILENCE_MAX)?;
     ensure!(status.success(), "the client left with {status}");
     Ok(lines)
 }
 
 /// All clients in one room: each hears what the others say. The name of the test is given this
 /// beginning.
-fn relay(site: &Site, clients: &[Client], prefix: &str, findings: &mut Findings) {
+fn relay(run: &TestRun, clients: &[Client], prefix: &str, results: &mut Results) {
     if let [only] = clients {
-        return findings.ignore(only.name, &[&format!("{prefix}{RELAY}")], "there is nobody else");
+        return results.ignore(only.name, &[&format!("{prefix}{RELAY}")], "there is nobody else");
     }
     let start = |client: &Client| {
         let peers = clients.iter().map(|peer| peer.name).filter(|peer| *peer != client.name);
         let names: Vec<&str> = std::iter::once(client.name).chain(peers).collect();
-        site.start(client, "relay", &names)
+        run.start(client, "relay", &names)
     };
     let started: Vec<Result<Process>> = clients.iter().map(start).collect();
     for (client, process) in clients.iter().zip(started) {
         let said = process.and_then(lines).map(|lines| prefixed(lines, prefix));
-        findings.take(client.name, said, &[&format!("{prefix}{RELAY}")]);
+        results.take(client.name, said, &[&format!("{prefix}{RELAY}")]);
     }
 }
 
@@ -230,21 +226,21 @@ fn prefixed(lines: Vec<String>, prefix: &str) -> Vec<String> {
 }
 
 /// All clients are there when the server is asked to stop.
-fn goodbye(
-    site: &Site,
+fn stop_with_clients(
+    run: &TestRun,
     clients: &[Client],
     server: Server,
-    findings: &mut Findings,
+    results: &mut Results,
 ) -> Option<String> {
     let start = |client: &Client| {
-        let process = site.start(client, "goodbye", &[])?;
-        process.wait_for(SILENCE, |line| (line == "ready").then_some(()))?;
+        let process = run.start(client, "goodbye", &[])?;
+        process.wait_for(SILENCE_MAX, |line| (line == "ready").then_some(()))?;
         Ok(process)
     };
     let started: Vec<Result<Process>> = clients.iter().map(start).collect();
     let stopped = server.stop();
     for (client, process) in clients.iter().zip(started) {
-        findings.take(client.name, process.and_then(lines), &[GOODBYE]);
+        results.take(client.name, process.and_then(lines), &[GOODBYE]);
     }
     stopped.err().map(|error| format!("{error:#}"))
 }

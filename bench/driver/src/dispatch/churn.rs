@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use super::Subject;
+use super::subject::Subject;
+use crate::alloc;
+use crate::measured::{Error, Measured, counted};
 use crate::protocol::{Outcome, Trigger};
-use crate::serve::{Measured, counted};
-use crate::source::{Count, Hits, Pool, Source};
-use crate::{Error, alloc};
+use crate::source::{Count, Hits, Source, SourcePool};
 
 /// Sources that are registered and deleted again in one round.
 const CHURN: usize = 64;
@@ -18,12 +18,12 @@ pub(super) struct RegisterDelete<S: Subject> {
     keys: Vec<S::Key>,
     /// A source that stays, to see that a turn still reaches it.
     witness: (Source, Hits),
-    _pool: Pool,
+    _pool: SourcePool,
 }
 
 impl<S: Subject> RegisterDelete<S> {
     pub(super) fn new(registered: usize, backend: &str) -> Result<Self, Error> {
-        let pool = Pool::new(registered.max(1) + CHURN)?;
+        let pool = SourcePool::new(registered.max(1) + CHURN)?;
         let sources = pool.sources();
         let (churn, stay) = sources.split_at(CHURN);
         let mut subject = S::new(backend)?;
@@ -84,12 +84,12 @@ impl<S: Subject> RegisterDelete<S> {
 
 impl<S: Subject> Measured for RegisterDelete<S> {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-        let before = alloc::tally();
+        let before = alloc::counts();
         let started = Instant::now();
         let mut result = Ok(());
         counted(&mut || result = self.run(rounds));
         let ns = started.elapsed().as_nanos() as u64;
-        let allocations = alloc::tally().allocations - before.allocations;
+        let allocations = alloc::counts().allocations - before.allocations;
         result?;
         self.check()?;
         let units = rounds * CHURN as u64;

@@ -1,16 +1,16 @@
 //! What a registration costs in memory.
 
-use super::Subject;
+use super::subject::Subject;
+use crate::alloc;
+use crate::measured::{Error, Measured};
 use crate::protocol::{Outcome, Trigger};
-use crate::serve::Measured;
-use crate::source::{Count, Hits, Pool, Source};
-use crate::{Error, alloc};
+use crate::source::{Count, Hits, Source, SourcePool};
 
 pub(super) struct Memory<S> {
     registered: usize,
     backend: String,
     /// Kept until the next slice, so that a reading of the process from outside sees it.
-    subject: Option<(S, Pool)>,
+    subject: Option<(S, SourcePool)>,
 }
 
 impl<S: Subject> Memory<S> {
@@ -22,22 +22,22 @@ impl<S: Subject> Memory<S> {
 impl<S: Subject> Measured for Memory<S> {
     fn slice(&mut self, _rounds: u64) -> Result<Outcome, Error> {
         self.subject = None;
-        let pool = Pool::new(self.registered)?;
+        let pool = SourcePool::new(self.registered)?;
         let sources = pool.sources();
         let hits = Hits::default();
         let mut keys = Vec::with_capacity(sources.len());
         let mut subject = S::new(&self.backend)?;
-        let before = alloc::tally();
+        let before = alloc::counts();
         for &source in &sources {
             keys.push(subject.add(source, Trigger::Edge, Count(hits.clone()))?);
         }
-        let after = alloc::tally();
+        let after = alloc::counts();
         let bytes = (after.live_bytes - before.live_bytes) as f64 / self.registered as f64;
         // The value is what the user gave: the descriptor and the handler that holds its counter.
         let value = size_of::<(Source, Count)>() as f64;
-        sources.iter().take(crate::EVENTS_PER_TURN).for_each(|source| source.fire());
+        sources.iter().take(crate::measured::EVENTS_PER_TURN).for_each(|source| source.fire());
         subject.turn()?;
-        let expected = self.registered.min(crate::EVENTS_PER_TURN) as u64;
+        let expected = self.registered.min(crate::measured::EVENTS_PER_TURN) as u64;
         if hits.count() != expected {
             return Err(format!("{} handlers ran, not {expected}", hits.count()).into());
         }

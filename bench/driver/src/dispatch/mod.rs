@@ -4,98 +4,16 @@
 mod churn;
 mod memory;
 mod rounds;
+mod subject;
 
-use std::io;
-
-use crate::Error;
-use crate::protocol::{Case, Trigger};
-use crate::serve::Measured;
-use crate::source::{Device, Handler, Source};
+use crate::measured::{Error, Measured};
+use crate::protocol::Case;
 use churn::RegisterDelete;
 use memory::Memory;
 use rounds::{Plan, Rounds};
 
-/// A reactor under test.
-pub trait Subject: Sized + 'static {
-    /// What deletes a registration.
-    type Key;
-
-    /// Makes one on the named backend.
-    ///
-    /// # Errors
-    ///
-    /// If it has no such backend, or the kernel refuses.
-    fn new(backend: &str) -> Result<Self, Error>;
-
-    /// Watches `source` for reading and has `handler` called for each of its events.
-    ///
-    /// # Errors
-    ///
-    /// If the registration fails.
-    fn add<H: Handler>(
-        &mut self,
-        source: Source,
-        trigger: Trigger,
-        handler: H,
-    ) -> Result<Self::Key, Error>;
-
-    /// Watches four sources on behalf of one state, in the way that is natural to the library.
-    ///
-    /// # Errors
-    ///
-    /// If the registration fails.
-    fn add_device(
-        &mut self,
-        sources: [Source; 4],
-        trigger: Trigger,
-        device: Device,
-    ) -> Result<(), Error>;
-
-    /// Ends a registration.
-    ///
-    /// # Errors
-    ///
-    /// If there is none.
-    fn delete(&mut self, key: Self::Key) -> Result<(), Error>;
-
-    /// Waits without a time limit, then has the handlers called of up to
-    /// [`EVENTS_PER_TURN`](crate::EVENTS_PER_TURN) events. Every implementation marks it
-    /// `#[inline(always)]`: it stands for the call in its user's own loop, and is no layer of its
-    /// own.
-    ///
-    /// # Errors
-    ///
-    /// If the wait fails.
-    fn turn(&mut self) -> io::Result<()>;
-}
-
-/// Takes no turns: what the workload itself costs.
-pub(crate) struct Idle;
-
-impl Subject for Idle {
-    type Key = ();
-
-    fn new(_: &str) -> Result<Self, Error> {
-        Ok(Self)
-    }
-
-    fn add<H: Handler>(&mut self, _: Source, _: Trigger, _: H) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn add_device(&mut self, _: [Source; 4], _: Trigger, _: Device) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn delete(&mut self, (): ()) -> Result<(), Error> {
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn turn(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+pub(crate) use subject::Idle;
+pub use subject::Subject;
 
 /// Sets a case of this suite up.
 pub(crate) fn prepare<S: Subject>(

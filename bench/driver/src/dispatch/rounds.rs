@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use super::Subject;
+use super::subject::Subject;
+use crate::alloc;
+use crate::measured::{Error, Measured, counted};
 use crate::protocol::{Case, Outcome, Trigger};
 use crate::random::Random;
-use crate::serve::{Measured, counted};
-use crate::source::{Count, Device, DrainCount, Hits, KindCount, Pool, Source};
-use crate::{Error, alloc};
+use crate::source::{Count, Device, DrainCount, Hits, KindCount, Source, SourcePool};
 
 /// Which handler stands behind each source.
 #[derive(Clone, Copy, PartialEq)]
@@ -59,12 +59,12 @@ pub(super) struct Rounds<S> {
     position: usize,
     expected: Vec<u64>,
     idle: bool,
-    _pool: Pool,
+    _pool: SourcePool,
 }
 
 impl<S: Subject> Rounds<S> {
     pub(super) fn new(plan: Plan, backend: &str, idle: bool) -> Result<Self, Error> {
-        let pool = Pool::new(plan.sources)?;
+        let pool = SourcePool::new(plan.sources)?;
         let sources = pool.sources();
         let hits: Vec<Hits> = sources.iter().map(|_| Hits::default()).collect();
         let mut subject = S::new(backend)?;
@@ -194,7 +194,7 @@ fn targets(plan: &Plan) -> Vec<usize> {
 impl<S: Subject> Measured for Rounds<S> {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
         let from = self.position;
-        let before = alloc::tally();
+        let before = alloc::counts();
         let started = Instant::now();
         let mut result = Ok(());
         counted(&mut || {
@@ -202,7 +202,7 @@ impl<S: Subject> Measured for Rounds<S> {
                 run(&mut self.subject, &self.sequence, self.plan.ready, &mut self.position, rounds);
         });
         let ns = started.elapsed().as_nanos() as u64;
-        let allocations = alloc::tally().allocations - before.allocations;
+        let allocations = alloc::counts().allocations - before.allocations;
         result?;
         self.check(from, rounds)?;
         Ok(Outcome {
@@ -241,7 +241,7 @@ fn run<S: Subject>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Idle;
+    use super::super::subject::Idle;
     use super::*;
 
     #[test]

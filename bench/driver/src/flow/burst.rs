@@ -7,11 +7,11 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{CounterSubject, Setup, Taken, Written, setup_for};
+use super::subject::{CounterSubject, Setup, Taken, Written, setup_for};
+use crate::measured::{Error, Measured};
 use crate::poll::{Side, poll};
 use crate::protocol::{Outcome, Writer};
-use crate::serve::Measured;
-use crate::{Error, clock, place};
+use crate::{affinity, clock};
 
 /// Longest wait of the reader for something to read.
 const READER_WAIT: Duration = Duration::from_millis(5);
@@ -90,11 +90,11 @@ impl<C: CounterSubject> Measured for Burst<C> {
         let mut elapsed = Duration::ZERO;
         let (written, mut taken) = std::thread::scope(|scope| -> Result<_, Error> {
             let writer = scope.spawn(move || {
-                place::opposite();
+                affinity::pin_opposite();
                 run.write(mode).map_err(|error| error.to_string())
             });
             let reader = scope.spawn(move || {
-                place::with_main();
+                affinity::pin_with_main();
                 run.read().map_err(|error| error.to_string())
             });
             run.start.wait();

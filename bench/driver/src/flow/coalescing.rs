@@ -3,10 +3,10 @@
 use std::marker::PhantomData;
 use std::sync::{Arc, Barrier};
 
-use super::{CounterSubject, READER_WORK, Setup, Taken};
+use super::subject::{CounterSubject, READER_WORK, Setup, Taken};
+use crate::measured::{Error, Measured};
 use crate::protocol::Outcome;
-use crate::serve::Measured;
-use crate::{Error, clock, threads};
+use crate::{clock, threads};
 
 pub(super) struct Coalescing<C> {
     setup: Setup,

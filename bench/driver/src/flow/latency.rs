@@ -4,11 +4,11 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use super::{CounterSubject, READER_WORK, Setup, check_below};
+use super::subject::{CounterSubject, READER_WORK, Setup, check_below};
+use crate::measured::{Error, Measured};
 use crate::poll::{Side, poll};
 use crate::protocol::Outcome;
-use crate::serve::Measured;
-use crate::{Error, clock, threads};
+use crate::{clock, threads};
 
 /// Time between two writes: 10 000 a second.
 const WRITE_PERIOD_NS: u64 = 100_000;

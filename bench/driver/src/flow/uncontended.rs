@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::{CounterSubject, Setup};
+use super::subject::{CounterSubject, Setup};
+use crate::alloc;
+use crate::measured::{Error, Measured};
 use crate::protocol::Outcome;
-use crate::serve::Measured;
-use crate::{Error, alloc};
 
 /// The maximum here, for those that have one; it is never reached.
 const MAXIMUM: u32 = 1000;
@@ -29,7 +29,7 @@ impl<C: CounterSubject> Uncontended<C> {
 
 impl<C: CounterSubject> Measured for Uncontended<C> {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-        let before = alloc::tally();
+        let before = alloc::counts();
         let started = Instant::now();
         let mut items = 0;
         for _ in 0..rounds {
@@ -37,7 +37,7 @@ impl<C: CounterSubject> Measured for Uncontended<C> {
             items += self.0.read()?;
         }
         let ns = started.elapsed().as_nanos() as u64;
-        let allocations = alloc::tally().allocations - before.allocations;
+        let allocations = alloc::counts().allocations - before.allocations;
         if items != rounds {
             return Err(format!("{items} were read of {rounds} written").into());
         }

@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use crate::alloc::{self, Counted, counting};
+use crate::alloc::{self, CountMode, counting};
+use crate::measured::{Error, Measured};
 use crate::protocol::Outcome;
-use crate::serve::Measured;
-use crate::{Error, threads};
+use crate::threads;
 
 /// Calls whose allocations are counted when the case is set up.
 const COUNTED_CALLS: u64 = 1000;
@@ -23,7 +23,7 @@ pub trait CallSubject: Sized + 'static {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::Unsupported) if it cannot spin; or what the kernel says.
+    /// [`Unsupported`](crate::measured::Unsupported) if it cannot spin; or what the kernel says.
     fn new(backend: &str, bound: usize, spin: Duration) -> Result<Self, Error>;
 
     /// One more handle that calls.
@@ -80,7 +80,7 @@ impl<C: CallSubject> Call<C> {
             allocations_per_call: 0.0,
             subject: PhantomData,
         };
-        let _counting = counting(Counted::AnyThread);
+        let _counting = counting(CountMode::AnyThread);
         let (_, allocations) = case.run(COUNTED_CALLS)?;
         case.allocations_per_call = allocations as f64 / COUNTED_CALLS as f64;
         Ok(case)
@@ -104,13 +104,13 @@ impl<C: CallSubject> Call<C> {
         };
         // Once to warm up.
         check(caller.call(0)?, 0)?;
-        let before = alloc::tally();
+        let before = alloc::counts();
         let started = Instant::now();
         for argument in 0..calls {
             check(caller.call(argument)?, argument)?;
         }
         let ns = started.elapsed().as_nanos() as u64;
-        let allocations = alloc::tally().allocations - before.allocations;
+        let allocations = alloc::counts().allocations - before.allocations;
         caller.stop();
         threads::join(thread)?;
         Ok((ns, allocations))
@@ -126,7 +126,7 @@ fn check(answered: u64, argument: u64) -> Result<(), Error> {
 
 impl<C: CallSubject> Measured for Call<C> {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-        let _counting = counting(Counted::Not);
+        let _counting = counting(CountMode::Not);
         let (ns, _) = self.run(rounds)?;
         let gauges = [("allocations_per_call".to_owned(), self.allocations_per_call)].into();
         Ok(Outcome { ns, units: rounds, gauges, ..Outcome::default() })

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
-use crate::alloc::{self, Counted, counting};
+use crate::alloc::{self, CountMode, counting};
+use crate::measured::{Error, Measured};
 use crate::protocol::Outcome;
-use crate::serve::Measured;
 use crate::threads::{self, Padded, wait_until};
-use crate::{Error, clock, place};
+use crate::{affinity, clock};
 
 /// Most threads that send.
 const SENDERS_MAX: usize = 8;
@@ -140,7 +140,7 @@ impl Sink {
             if wait_until("full queue", || self.queued(taken) + 1 >= fill).is_err() {
                 self.starved.store(true, Ordering::Relaxed);
             }
-            self.full_bytes.store(alloc::tally().live_bytes, Ordering::Relaxed);
+            self.full_bytes.store(alloc::counts().live_bytes, Ordering::Relaxed);
         }
         self.queued_max.fetch_max(self.queued(taken), Ordering::Relaxed);
     }
@@ -178,14 +178,14 @@ impl<Q: QueueSubject> Post<Q> {
         let (backend, subject) = (backend.into(), PhantomData);
         let mut case =
             Self { senders, bound, backend, allocations_per_item: 0.0, full_bytes: 0.0, subject };
-        let _counting = counting(Counted::AnyThread);
-        let before = alloc::tally();
+        let _counting = counting(CountMode::AnyThread);
+        let before = alloc::counts();
         // The queue is filled once, then passed through ten times.
         let (items, _) = case.run(10 * bound as u64, bound as u64)?;
         // Both may be off by what came or went while nothing was counted, and by the same.
         case.full_bytes = (SINK.full_bytes.load(Ordering::Relaxed) - before.live_bytes) as f64;
         case.allocations_per_item =
-            (alloc::tally().allocations - before.allocations) as f64 / items as f64;
+            (alloc::counts().allocations - before.allocations) as f64 / items as f64;
         Ok(case)
     }
 
@@ -201,7 +201,7 @@ impl<Q: QueueSubject> Post<Q> {
                 let (end, start, count) =
                     (subject.sender(), Arc::clone(&start), items / self.senders as u64);
                 std::thread::spawn(move || {
-                    place::elsewhere();
+                    affinity::pin_away();
                     start.wait();
                     send(end, sender, count as u32).map_err(|error| error.to_string())
                 })
@@ -229,7 +229,7 @@ fn send(mut end: impl QueueSender, sender: u32, count: u32) -> Result<(), Error>
 impl<Q: QueueSubject> Measured for Post<Q> {
     /// A round is an item.
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-        let _counting = counting(Counted::Not);
+        let _counting = counting(CountMode::Not);
         let (items, ns) = self.run(rounds, 0)?;
         let gauges = [
             ("allocations_per_item", self.allocations_per_item),

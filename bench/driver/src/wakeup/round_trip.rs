@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::{LoopSubject, Waker};
+use super::subject::{LoopSubject, Waker};
+use crate::measured::{Error, Measured};
 use crate::protocol::Outcome;
-use crate::serve::Measured;
-use crate::{Error, threads};
+use crate::threads;
 
 /// Round trips before the clock starts.
 const WARM_ROUNDS: u64 = 16;

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
-use super::{LoopSubject, Waker};
-use crate::Error;
+use super::subject::{LoopSubject, Waker};
+use crate::measured::{Error, Measured};
 use crate::protocol::{Awake, Outcome};
-use crate::serve::Measured;
 use crate::threads::{self, Padded, wait_until};
 
 /// Turns that a turning loop takes before it is measured.

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use super::{LoopSubject, Waker};
+use super::subject::{LoopSubject, Waker};
+use crate::measured::{Error, Measured};
 use crate::protocol::Outcome;
-use crate::serve::Measured;
 use crate::threads::{self, Padded, Watched, wait_until};
-use crate::{Error, clock, place};
+use crate::{affinity, clock};
 
 pub(super) struct WakeSleeping<L> {
     backend: String,
@@ -38,7 +38,7 @@ fn run<L: LoopSubject>(
     hello: &Sender<(L::Waker, u32)>,
 ) -> Result<(), Error> {
     let mut subject = L::new(backend, Duration::ZERO)?;
-    hello.send((subject.waker(), place::thread_number()))?;
+    hello.send((subject.waker(), affinity::thread_number()))?;
     subject.run(&mut || {
         shared.calls.fetch_add(1, Ordering::Relaxed);
         shared.called_ns.0.store(clock::now_ns(), Ordering::Release);

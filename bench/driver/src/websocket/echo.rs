@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use super::frames::{Message, decode, encode};
-use super::{EngineSubject, Wire};
+use super::subject::EngineSubject;
+use super::wire::Wire;
+use crate::measured::{Error, Measured, counted};
 use crate::protocol::{Case, Content, Outcome};
 use crate::random::Random;
-use crate::serve::{Measured, counted};
-use crate::{Error, alloc, payload};
+use crate::{alloc, payload};
 
 pub(super) struct Echo<S: EngineSubject> {
     thread: S::Thread,
@@ -61,12 +62,12 @@ impl<S: EngineSubject> Echo<S> {
 impl<S: EngineSubject> Measured for Echo<S> {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
         self.wire.take_sent();
-        let before = alloc::tally();
+        let before = alloc::counts();
         let started = Instant::now();
         let mut result = Ok(());
         counted(&mut || result = run(&mut self.subject, &mut self.thread, &self.wire, rounds));
         let ns = started.elapsed().as_nanos() as u64;
-        let allocations = alloc::tally().allocations - before.allocations;
+        let allocations = alloc::counts().allocations - before.allocations;
         result?;
         let sent = self.wire.take_sent();
         if sent.bytes != rounds * self.bytes_per_round {
@@ -101,7 +102,7 @@ fn run<S: EngineSubject>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Copying;
+    use super::super::subject::Copying;
     use super::*;
 
     const CASE: Case = Case::Echo {

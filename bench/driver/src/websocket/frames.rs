@@ -1,7 +1,7 @@
 //! Frames as a client writes them and as it reads the server's, byte by byte: the plainest code
 //! there is, for it checks the others.
 
-use crate::Error;
+use crate::measured::Error;
 use crate::payload::{cuts, pieces};
 use crate::random::Random;
 

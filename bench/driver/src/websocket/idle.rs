@@ -3,11 +3,12 @@
 use std::marker::PhantomData;
 
 use super::echo::Echo;
-use super::{EngineSubject, READ_MAX, Wire};
+use super::subject::{EngineSubject, READ_MAX};
+use super::wire::Wire;
+use crate::measured::{Error, Measured};
 use crate::protocol::{Case, Content, Outcome};
 use crate::random::Random;
-use crate::serve::Measured;
-use crate::{Error, alloc, payload};
+use crate::{alloc, payload};
 
 /// Connections that have echoed a message, in fragments and cut by reads, and wait.
 pub(super) struct IdleEngines<S> {
@@ -32,14 +33,14 @@ impl<S: EngineSubject> Measured for IdleEngines<S> {
         let mut subjects = Vec::with_capacity(wires.len());
         let mut bytes = 0;
         for (number, wire) in wires.into_iter().enumerate() {
-            let before = alloc::tally().live_bytes;
+            let before = alloc::counts().live_bytes;
             let mut subject = S::new(wire.clone(), &mut thread)?;
             wire.rewind();
             subject.round(&mut thread)?;
             subjects.push(subject);
             // The first one also fills what all of them share.
             if number > 0 {
-                bytes += alloc::tally().live_bytes - before;
+                bytes += alloc::counts().live_bytes - before;
             }
         }
         let gauges = [

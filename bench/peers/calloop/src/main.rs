@@ -9,7 +9,7 @@ use calloop::generic::Generic;
 use calloop::timer::{TimeoutAction, Timer};
 use calloop::{Dispatcher, EventLoop, Interest, Mode, PostAction, RegistrationToken};
 use windlass_bench_driver::dispatch::Subject;
-use windlass_bench_driver::poll0::AskingSubject;
+use windlass_bench_driver::poll0::PollSubject;
 use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Hits, Source};
 use windlass_bench_driver::timers::TimerSubject;
@@ -97,7 +97,7 @@ impl Subject for Calloop {
     }
 }
 
-impl AskingSubject for Calloop {
+impl PollSubject for Calloop {
     #[inline(always)]
     fn turn_at_once(&mut self) -> std::io::Result<()> {
         self.events.dispatch(Duration::ZERO, &mut ()).map_err(std::io::Error::other)

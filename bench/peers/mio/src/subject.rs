@@ -8,7 +8,7 @@ use std::time::Duration;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use windlass_bench_driver::dispatch::Subject;
-use windlass_bench_driver::poll0::AskingSubject;
+use windlass_bench_driver::poll0::PollSubject;
 use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Source};
 use windlass_bench_driver::{EVENTS_PER_TURN, Error};
@@ -85,7 +85,7 @@ impl<T: Table> Subject for MioWith<T> {
     }
 }
 
-impl<T: Table> AskingSubject for MioWith<T> {
+impl<T: Table> PollSubject for MioWith<T> {
     #[inline(always)]
     fn turn_at_once(&mut self) -> std::io::Result<()> {
         self.turn_within(Some(Duration::ZERO))

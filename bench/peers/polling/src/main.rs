@@ -10,7 +10,7 @@ use std::time::Duration;
 use polling::{Event, Events, PollMode, Poller};
 use slab::Slab;
 use windlass_bench_driver::dispatch::Subject;
-use windlass_bench_driver::poll0::AskingSubject;
+use windlass_bench_driver::poll0::PollSubject;
 use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Source};
 use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite, locked_version};
@@ -96,7 +96,7 @@ impl Subject for Polling {
     }
 }
 
-impl AskingSubject for Polling {
+impl PollSubject for Polling {
     #[inline(always)]
     fn turn_at_once(&mut self) -> std::io::Result<()> {
         self.turn_within(Some(Duration::ZERO))

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use rustix::event::epoll;
 use windlass_bench_driver::dispatch::Subject;
-use windlass_bench_driver::poll0::AskingSubject;
+use windlass_bench_driver::poll0::PollSubject;
 use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Source};
 use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite};
@@ -219,7 +219,7 @@ impl<const PWAIT2: bool> Subject for Raw<PWAIT2> {
     }
 }
 
-impl<const PWAIT2: bool> AskingSubject for Raw<PWAIT2> {
+impl<const PWAIT2: bool> PollSubject for Raw<PWAIT2> {
     #[inline(always)]
     fn turn_at_once(&mut self) -> std::io::Result<()> {
         self.wait(false)?;

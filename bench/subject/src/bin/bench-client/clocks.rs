@@ -5,7 +5,7 @@ use std::io;
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
-use windlass_bench_driver::FIRST;
+use windlass_bench_driver::PRIORITIES;
 use windlass_bench_driver::protocol::Outcome;
 
 /// The processor time of another process.
@@ -37,7 +37,7 @@ impl ServerClock {
         // SAFETY: it takes a number.
         let policy = unsafe { libc::sched_getscheduler(self.process) };
         let both = match policy {
-            libc::SCHED_FIFO => FIRST.map(|priority| (policy, priority)),
+            libc::SCHED_FIFO => PRIORITIES.map(|priority| (policy, priority)),
             _ => [(libc::SCHED_BATCH, 0), (libc::SCHED_OTHER, 0)],
         };
         for (policy, priority) in both {

@@ -5,15 +5,15 @@ use std::net::{SocketAddr, TcpStream};
 use windlass_bench_driver::protocol::{Content, Outcome, Server};
 use windlass_bench_driver::{Error, Measured};
 
-use crate::exchange::ask;
-use crate::lap::Kind;
+use crate::echo::ask;
+use crate::frame_cycle::MessageSpec;
 use crate::socket;
 
 /// Connections that are there before: what a server sets up with its first ones is no part of what
 /// another one costs.
 const BEFORE: usize = 20;
 
-const KIND: Kind = Kind { content: Content::Binary, bytes: 64, deflate: false };
+const SPEC: MessageSpec = MessageSpec { content: Content::Binary, bytes: 64, deflate: false };
 
 #[derive(Debug)]
 pub(crate) struct Idle {
@@ -38,11 +38,11 @@ impl Idle {
 
     /// Opens connections, each of which has a message echoed.
     fn more(&mut self, count: usize) -> Result<(), Error> {
-        let payload = &KIND.payloads()[0];
-        let request = KIND.request(payload, [9, 8, 7, 6])?;
+        let payload = &SPEC.payloads()[0];
+        let request = SPEC.request(payload, [9, 8, 7, 6])?;
         for _ in 0..count {
             let socket = socket::open(self.address, "/", false)?;
-            if ask(&socket, &request)? != KIND.reply(payload) {
+            if ask(&socket, &request)? != SPEC.reply(payload) {
                 return Err("an answer is not the message".into());
             }
             self.open.push(socket);
@@ -50,7 +50,7 @@ impl Idle {
         Ok(())
     }
 
-    /// What the server has resident: by the kind of count that is exact, which walks its page
+    /// What the server has resident: by the spec of count that is exact, which walks its page
     /// tables.
     fn resident(&self) -> Result<Resident, Error> {
         let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.process))?;

@@ -9,9 +9,9 @@
 #![deny(unsafe_code)]
 
 mod clocks;
-mod exchange;
+mod echo;
+mod frame_cycle;
 mod idle;
-mod lap;
 mod publish;
 mod socket;
 mod upgrade;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 fn answer(request: Request, connected: &mut Option<Box<dyn Measured>>) -> Result<Reply, Error> {
     match request {
         Request::Hello { cpu, first } => {
-            if first && !windlass_bench_driver::first() {
+            if first && !windlass_bench_driver::raise_priority() {
                 return Err("not allowed to come first".into());
             }
             Ok(Reply::Hello {
@@ -69,8 +69,8 @@ fn answer(request: Request, connected: &mut Option<Box<dyn Measured>>) -> Result
 fn connect(case: &Case, server: &Server) -> Result<Box<dyn Measured>, Error> {
     Ok(match *case {
         Case::Messages { content, bytes, connections, depth, deflate } => {
-            let kind = lap::Kind { content, bytes, deflate };
-            Box::new(exchange::Exchange::connect(server, kind, connections, depth)?)
+            let spec = frame_cycle::MessageSpec { content, bytes, deflate };
+            Box::new(echo::Echo::connect(server, spec, connections, depth)?)
         }
         Case::Publish { receivers, bytes, outstanding } => {
             Box::new(publish::Publish::connect(server, receivers, bytes, outstanding)?)

@@ -9,7 +9,7 @@ use windlass_bench_driver::server::PUBLISHER;
 use windlass_bench_driver::{Error, Measured};
 
 use crate::clocks::{ServerClock, Window};
-use crate::lap::{Kind, Lap, Place};
+use crate::frame_cycle::{CyclePosition, FrameCycle, MessageSpec};
 use crate::socket::{self, Poll, RECEIVE_BYTES, Taken, Writes};
 
 /// Messages, in runs of those that are under way, that warm a slice.
@@ -20,8 +20,8 @@ pub(crate) struct Publish {
     poll: Poll,
     publisher: TcpStream,
     receivers: Vec<Receiver>,
-    requests: Lap,
-    replies: Lap,
+    requests: FrameCycle,
+    replies: FrameCycle,
     next: usize,
     flight: Flight,
     outstanding: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Publish {
 #[derive(Debug)]
 struct Receiver {
     socket: TcpStream,
-    place: Place,
+    position: CyclePosition,
     /// Messages that it has.
     received: u64,
 }
@@ -74,11 +74,11 @@ impl Publish {
         bytes: usize,
         outstanding: usize,
     ) -> Result<Self, Error> {
-        let kind = Kind { content: Content::Binary, bytes, deflate: false };
-        let payloads = kind.payloads();
+        let spec = MessageSpec { content: Content::Binary, bytes, deflate: false };
+        let payloads = spec.payloads();
         let requests: Result<Vec<_>, _> =
-            payloads.iter().map(|p| kind.request(p, [1, 2, 3, 4])).collect();
-        let replies: Vec<_> = payloads.iter().map(|payload| kind.reply(payload)).collect();
+            payloads.iter().map(|p| spec.request(p, [1, 2, 3, 4])).collect();
+        let replies: Vec<_> = payloads.iter().map(|payload| spec.reply(payload)).collect();
         if outstanding * replies[0].len() >= RECEIVE_BYTES {
             return Err("so much cannot be under way".into());
         }
@@ -87,14 +87,14 @@ impl Publish {
         for number in 0..receivers {
             let socket = socket::open(server.address, "/", false)?;
             poll.add(&socket, number, Writes::Always)?;
-            open.push(Receiver { socket, place: Place::default(), received: 0 });
+            open.push(Receiver { socket, position: CyclePosition::default(), received: 0 });
         }
         let mut publish = Self {
             poll,
             publisher: socket::open(server.address, PUBLISHER, false)?,
             receivers: open,
-            requests: Lap::new(&requests?, outstanding),
-            replies: Lap::new(&replies, 1),
+            requests: FrameCycle::new(&requests?, outstanding),
+            replies: FrameCycle::new(&replies, 1),
             next: 0,
             flight: Flight::default(),
             outstanding,
@@ -120,7 +120,7 @@ impl Publish {
                 else {
                     continue;
                 };
-                let got = receiver.place.advance(&self.replies, &self.buffer[..count]);
+                let got = receiver.position.advance(&self.replies, &self.buffer[..count]);
                 let got = got.ok_or_else(|| format!("wrong bytes for receiver {number}"))?;
                 let numbers = receiver.received..receiver.received + got;
                 receiver.received = numbers.end;

@@ -3,6 +3,7 @@
 
 #![deny(unsafe_code)]
 
+mod backend;
 mod counter;
 mod remote;
 mod websocket;
@@ -10,13 +11,13 @@ mod websocket;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use windlass::{Backend, Group, Interest, Key, Reactor, interest};
+use windlass::{Group, Interest, Key, Reactor, interest};
 use windlass_bench_driver::dispatch::Subject;
-use windlass_bench_driver::poll0::AskingSubject;
+use windlass_bench_driver::poll0::PollSubject;
 use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Hits, Source};
 use windlass_bench_driver::timers::TimerSubject;
-use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite, Unsupported};
+use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite};
 
 fn main() -> ExitCode {
     let suites = vec![
@@ -41,16 +42,11 @@ impl Windlass {
     fn make(backend: &str) -> Result<Self, Error> {
         Ok(Self(
             Reactor::builder()
-                .backend(backend_of(backend)?)
+                .backend(backend::parse(backend)?)
                 .events_per_turn(EVENTS_PER_TURN)
                 .build()?,
         ))
     }
-}
-
-/// The backend of this name.
-fn backend_of(name: &str) -> Result<Backend, Error> {
-    name.parse().map_err(|_| Unsupported("windlass has no such backend").into())
 }
 
 fn watched(trigger: Trigger) -> Interest {
@@ -112,7 +108,7 @@ impl Subject for Windlass {
     }
 }
 
-impl AskingSubject for Windlass {
+impl PollSubject for Windlass {
     #[inline(always)]
     fn turn_at_once(&mut self) -> std::io::Result<()> {
         self.0.run_once(Duration::ZERO)?;

@@ -8,7 +8,7 @@ use windlass_bench_driver::wakeup::{
     CallSubject, Caller, Item, LoopSubject, QueueSender, QueueSubject, Sink, Waker, answer,
 };
 
-use crate::backend_of;
+use crate::backend;
 
 /// The reactor, which nobody gives anything else to do.
 pub(crate) struct Woken {
@@ -21,7 +21,7 @@ impl LoopSubject for Woken {
 
     fn new(backend: &str, spin: Duration) -> Result<Self, Error> {
         let mut reactor =
-            Reactor::builder().backend(backend_of(backend)?).busy_poll(spin).build()?;
+            Reactor::builder().backend(backend::parse(backend)?).busy_poll(spin).build()?;
         let remote = reactor.remote();
         Ok(Self { reactor, remote })
     }
@@ -53,7 +53,7 @@ impl Waker for RemoteEnd {
 /// A reactor with room for so many calls and posts.
 fn with_room(backend: &str, bound: usize, spin: Duration) -> Result<(Reactor, Remote), Error> {
     let mut reactor = Reactor::builder()
-        .backend(backend_of(backend)?)
+        .backend(backend::parse(backend)?)
         .remote_max(bound)
         .busy_poll(spin)
         .build()?;

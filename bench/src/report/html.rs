@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::report::{Report, metric_names, number};
+use super::{Report, metric_names, number};
 
 const STYLE: &str = "\
 body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;\

@@ -1,6 +1,6 @@
 //! The servers that are measured.
 
-use crate::program::{BACKENDS, EPOLL, Program, Workspace};
+use super::{BACKENDS, EPOLL, Program, Workspace};
 
 /// The do-nothing server, which everything is read against.
 pub(crate) const FLOOR: &str = "floor";
@@ -53,7 +53,7 @@ pub(crate) const SERVERS: &[Server] = &[
     own(FLOOR, PLAIN, "bench-server-floor"),
     own("floor-again", PLAIN, "bench-server-floor"),
     on_a_ring(own("floor-ring", &["echo", "broadcast"], "bench-server-floor-ring")),
-    on_each_backend(own(crate::program::WINDLASS, ALL, "bench-server-windlass")),
+    on_each_backend(own(crate::programs::WINDLASS, ALL, "bench-server-windlass")),
     Server {
         counted: Some("windlass-bench-server-uwebsockets-counted"),
         ..server(
@@ -70,7 +70,7 @@ pub(crate) const SERVERS: &[Server] = &[
 ];
 
 /// What would be expected of a server and is not there: part of a suite, server, reason.
-pub(crate) const LACKS: &[(&str, &str, &str)] = &[
+pub(crate) const UNSUPPORTED: &[(&str, &str, &str)] = &[
     ("echo/deflate", "fastwebsockets", "it has no permessage-deflate"),
     ("echo/deflate", "tungstenite", "it has no permessage-deflate"),
     ("echo/deflate", "tokio-websockets", "it has no permessage-deflate"),
@@ -98,13 +98,16 @@ mod tests {
         assert_eq!(names.len(), SERVERS.len());
         for part in ALL {
             let suite = part.split('/').next().unwrap();
-            assert!(super::super::cases(suite).iter().any(|case| case.part() == *part), "{part}");
+            assert!(
+                crate::cases::servers::cases(suite).iter().any(|case| case.part() == *part),
+                "{part}"
+            );
         }
     }
 
     #[test]
     fn a_lack_is_of_a_server_that_has_no_such_part() {
-        for (part, name, _) in LACKS {
+        for (part, name, _) in UNSUPPORTED {
             let server = SERVERS.iter().find(|server| server.program.name == *name).unwrap();
             assert!(!server.program.has(part));
         }

@@ -1,24 +1,18 @@
 //! The suites and their cases.
 
-mod websocket;
+mod in_memory;
+pub(crate) mod servers;
 
 use std::collections::BTreeMap;
 
-use clap::builder::PossibleValuesParser;
 use serde_json::Value;
 use windlass_bench_driver::protocol::{Awake, Case, Trigger, Writer};
 
-use crate::servers;
-
-pub(crate) use websocket::{is_counted_with_lto, size};
+pub(crate) use in_memory::{is_counted_with_lto, size};
 
 /// All suites, in the order in which they run.
 pub(crate) const SUITES: &[&str] =
     &["dispatch", "poll0", "timers", "flow", "wakeup", "engine", "unmask", "utf8", "deflate"];
-
-pub(crate) fn suite_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(SUITES.iter().chain(servers::SUITES))
-}
 
 /// The timed cases of a suite, in groups whose slices are interleaved: those of one case that are
 /// read against each other.
@@ -30,7 +24,7 @@ pub(crate) fn groups(suite: &str, quick: bool) -> Vec<Vec<Case>> {
         "timers" => each_alone(timers(quick)),
         "flow" => flow(),
         "wakeup" => each_alone(wakeup()),
-        _ => each_alone(websocket::cases(suite, quick)),
+        _ => each_alone(in_memory::cases(suite, quick)),
     }
 }
 
@@ -56,7 +50,7 @@ fn poll0() -> Vec<Case> {
 
 /// The cases of a suite whose instructions are counted by rounds.
 pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
-    if suite == "poll0" { poll0() } else { websocket::counted(suite, quick) }
+    if suite == "poll0" { poll0() } else { in_memory::counted(suite, quick) }
 }
 
 fn timers(quick: bool) -> Vec<Case> {

@@ -1,19 +1,24 @@
 //! The command line.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Parser;
+use clap::builder::PossibleValuesParser;
 
-use crate::instructions::Tool;
-use crate::{plan, program, servers};
+use crate::cases;
+use crate::pin::Pin;
+use crate::programs::servers::SERVERS;
+use crate::programs::{PROGRAMS, WINDLASS, Workspace};
+use crate::tools::instructions::Tool;
 
 /// Measures windlass and its peers in one interleaved run and reports ratios.
 #[derive(Debug, Parser)]
 #[command(name = "windlass-bench", version)]
 pub(crate) struct Options {
     /// Suites to run; all of them where none is named.
-    #[arg(value_parser = plan::suite_names())]
+    #[arg(value_parser = suite_names())]
     pub(crate) suites: Vec<String>,
 
     /// Lists suites, cases and implementations, and does nothing else.
@@ -25,12 +30,12 @@ pub(crate) struct Options {
     pub(crate) quick: bool,
 
     /// Measures only these peers beside windlass and what is hand-written. Repeatable.
-    #[arg(long = "peer", value_name = "NAME", value_parser = program::peer_names())]
+    #[arg(long = "peer", value_name = "NAME", value_parser = peer_names())]
     pub(crate) peers: Vec<String>,
 
     /// Measures windlass on these backends, in one run: `--backend epoll,uring`. Repeatable. epoll
     /// and uring if none is named.
-    #[arg(long = "backend", value_name = "NAME", value_delimiter = ',', value_parser = program::backend_names())]
+    #[arg(long = "backend", value_name = "NAME", value_delimiter = ',', value_parser = backend_names())]
     pub(crate) backends: Vec<String>,
 
     /// Runs only the cases whose name contains this. `instructions` is the fit of instruction
@@ -61,21 +66,25 @@ pub(crate) struct Options {
     pub(crate) no_counts: bool,
 }
 
-/// Where the measured programs run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pin {
-    /// Wherever the scheduler puts them.
-    Nowhere,
-    /// On this processor.
-    To(usize),
+/// The suites that the command line can name.
+fn suite_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(cases::SUITES.iter().chain(cases::servers::SUITES))
 }
 
-impl std::str::FromStr for Pin {
-    type Err = std::num::ParseIntError;
+/// The peers that `--peer` can name.
+fn peer_names() -> PossibleValuesParser {
+    let servers = SERVERS.iter().map(|server| &server.program);
+    let peers =
+        PROGRAMS.iter().chain(servers).filter(|program| program.workspace != Workspace::Root);
+    // Some peers have a program for each kind of suite.
+    let names: BTreeSet<_> = peers.map(|program| program.name).collect();
+    PossibleValuesParser::new(names)
+}
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "none" { Ok(Self::Nowhere) } else { text.parse().map(Self::To) }
-    }
+/// The backends that `--backend` can name.
+fn backend_names() -> PossibleValuesParser {
+    let windlass = PROGRAMS.iter().find(|program| program.name == WINDLASS);
+    PossibleValuesParser::new(windlass.map_or(&[][..], |program| program.backends))
 }
 
 impl Options {
@@ -98,26 +107,24 @@ impl Options {
 /// What `--list` prints.
 pub(crate) fn list() -> String {
     let mut text = String::new();
-    for suite in plan::SUITES {
+    for suite in cases::SUITES {
         writeln!(text, "{suite}").expect("writing to a string");
-        for case in plan::groups(suite, false).into_iter().flatten() {
-            let (name, params) = plan::describe(&case);
+        for case in cases::groups(suite, false).into_iter().flatten() {
+            let (name, params) = cases::describe(&case);
             let params: Vec<String> = params.iter().map(|(k, v)| format!("{k}={v}")).collect();
             writeln!(text, "    {name} {}", params.join(" ")).expect("writing to a string");
         }
     }
-    for suite in servers::SUITES {
+    for suite in cases::servers::SUITES {
         writeln!(text, "{suite}").expect("writing to a string");
-        for case in servers::cases(suite) {
-            let (name, params) = plan::describe(&case);
+        for case in cases::servers::cases(suite) {
+            let (name, params) = cases::describe(&case);
             let params: Vec<String> = params.iter().map(|(k, v)| format!("{k}={v}")).collect();
             writeln!(text, "    {name} {}", params.join(" ")).expect("writing to a string");
         }
     }
     writeln!(text, "implementations").expect("writing to a string");
-    for program in
-        program::PROGRAMS.iter().chain(servers::SERVERS.iter().map(|server| &server.program))
-    {
+    for program in PROGRAMS.iter().chain(SERVERS.iter().map(|server| &server.program)) {
         let (parts, backends) = (program.parts.join(", "), program.backends.join(", "));
         writeln!(text, "    {:<17} {parts} on {backends}", program.name)
             .expect("writing to a string");
@@ -138,14 +145,7 @@ mod tests {
     #[test]
     fn the_list_names_every_suite_and_program() {
         let text = list();
-        assert!(plan::SUITES.iter().all(|suite| text.contains(suite)));
-        assert!(program::PROGRAMS.iter().all(|program| text.contains(program.name)));
-    }
-
-    #[test]
-    fn a_processor_is_a_number_or_none() {
-        assert_eq!("none".parse(), Ok(Pin::Nowhere));
-        assert_eq!("3".parse(), Ok(Pin::To(3)));
-        assert!("x".parse::<Pin>().is_err());
+        assert!(cases::SUITES.iter().all(|suite| text.contains(suite)));
+        assert!(PROGRAMS.iter().all(|program| text.contains(program.name)));
     }
 }

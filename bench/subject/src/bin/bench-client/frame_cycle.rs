@@ -8,23 +8,23 @@ use zlib_rs::{Deflate, DeflateFlush, Inflate, InflateFlush};
 
 /// What the messages of a case are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct MessageSpec {
     pub(crate) content: Content,
     pub(crate) bytes: usize,
     pub(crate) deflate: bool,
 }
 
-/// Bytes of the messages of a lap, so that they stay in the nearest caches, as a server's only
+/// Bytes of the messages of a cycle, so that they stay in the nearest caches, as a server's only
 /// buffer does.
-const LAP_BYTES: usize = 32 * 1024;
+const CYCLE_BYTES: usize = 32 * 1024;
 
-/// Different messages of a lap: enough to notice one that is lost or out of order.
+/// Different messages of a cycle: enough to notice one that is lost or out of order.
 const VARIANTS: std::ops::RangeInclusive<usize> = 3..=8;
 
-impl Kind {
+impl MessageSpec {
     /// The messages, unmasked and plain.
     pub(crate) fn payloads(self) -> Vec<Vec<u8>> {
-        let variants = (LAP_BYTES / self.bytes.max(1)).clamp(*VARIANTS.start(), *VARIANTS.end());
+        let variants = (CYCLE_BYTES / self.bytes.max(1)).clamp(*VARIANTS.start(), *VARIANTS.end());
         (1..=variants as u64).map(|seed| payload::variant(self.content, self.bytes, seed)).collect()
     }
 
@@ -121,14 +121,14 @@ fn inflated(compressed: &[u8], length: usize) -> Result<Vec<u8>, Error> {
 /// Frames that follow each other round and round, with some of the first again at the end, so that
 /// several lie in one piece.
 #[derive(Debug)]
-pub(crate) struct Lap {
+pub(crate) struct FrameCycle {
     bytes: Vec<u8>,
     /// Where each frame begins, and where the last ends.
     starts: Vec<usize>,
     frames: usize,
 }
 
-impl Lap {
+impl FrameCycle {
     /// Of these frames, any `run` of which shall lie in one piece.
     pub(crate) fn new(frames: &[Vec<u8>], run: usize) -> Self {
         let (mut bytes, mut starts) = (Vec::new(), vec![0]);
@@ -155,26 +155,26 @@ impl Lap {
     }
 }
 
-/// How far a stream of bytes has come round a lap.
+/// How far a stream of bytes has come round a cycle.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct CyclePosition {
     /// The frame that comes next or is under way.
     pub(crate) frame: usize,
     /// Bytes of it that have come.
     offset: usize,
 }
 
-impl Place {
+impl CyclePosition {
     /// Compares what came with what must come, and says how many frames it ends; `None` if a byte
     /// is wrong.
-    pub(crate) fn advance(&mut self, lap: &Lap, mut received: &[u8]) -> Option<u64> {
+    pub(crate) fn advance(&mut self, cycle: &FrameCycle, mut received: &[u8]) -> Option<u64> {
         let mut ended = 0;
         loop {
-            let length = lap.starts[self.frame + 1] - lap.starts[self.frame];
+            let length = cycle.starts[self.frame + 1] - cycle.starts[self.frame];
             let count = (length - self.offset).min(received.len());
             let (now, rest) = received.split_at(count);
-            let start = lap.starts[self.frame] + self.offset;
-            if lap.bytes[start..start + count] != *now {
+            let start = cycle.starts[self.frame] + self.offset;
+            if cycle.bytes[start..start + count] != *now {
                 return None;
             }
             self.offset += count;
@@ -182,7 +182,7 @@ impl Place {
                 return Some(ended);
             }
             ended += 1;
-            *self = Self { frame: lap.after(self.frame, 1), offset: 0 };
+            *self = Self { frame: cycle.after(self.frame, 1), offset: 0 };
             received = rest;
         }
     }
@@ -194,28 +194,28 @@ mod tests {
 
     #[test]
     fn a_compressed_message_is_known_again() {
-        let kind = Kind { content: Content::Json, bytes: 128, deflate: true };
+        let spec = MessageSpec { content: Content::Json, bytes: 128, deflate: true };
         let [payload, other] = [1, 2].map(|seed| payload::variant(Content::Json, 128, seed));
-        let request = kind.request(&payload, [0; 4]).unwrap();
+        let request = spec.request(&payload, [0; 4]).unwrap();
         assert_eq!(request[0], 0xc1);
         // With a mask of zeros it is what a server would send, but for the mask.
         let mut reply = vec![0xc1, request[1] & 0x7f];
         reply.extend_from_slice(&request[6..]);
-        assert!(kind.is_reply(&reply, &payload).unwrap());
-        assert!(!kind.is_reply(&reply, &other).unwrap());
-        assert!(kind.is_reply(&kind.reply(&payload), &payload).unwrap());
+        assert!(spec.is_reply(&reply, &payload).unwrap());
+        assert!(!spec.is_reply(&reply, &other).unwrap());
+        assert!(spec.is_reply(&spec.reply(&payload), &payload).unwrap());
     }
 
     #[test]
     fn frames_are_counted_however_they_are_cut() {
         let frames = [b"one".to_vec(), b"three".to_vec()];
-        let lap = Lap::new(&frames, 3);
-        assert_eq!(lap.bytes(lap.run(1, 3)), b"threeonethree");
-        let mut place = Place::default();
+        let cycle = FrameCycle::new(&frames, 3);
+        assert_eq!(cycle.bytes(cycle.run(1, 3)), b"threeonethree");
+        let mut position = CyclePosition::default();
         let counts = [&b"on"[..], b"e", b"threeo", b"nethreeone", b""]
-            .map(|bytes| place.advance(&lap, bytes));
+            .map(|bytes| position.advance(&cycle, bytes));
         assert_eq!(counts, [Some(0), Some(1), Some(1), Some(3), Some(0)]);
-        assert_eq!(place.frame, 1);
-        assert_eq!(place.advance(&lap, b"thr?e"), None);
+        assert_eq!(position.frame, 1);
+        assert_eq!(position.advance(&cycle, b"thr?e"), None);
     }
 }

@@ -1,14 +1,18 @@
 //! What a run found, as JSON and as text.
 
+pub(crate) mod html;
+pub(crate) mod meta;
+pub(crate) mod stats;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::child::Refusal;
-use crate::meta::Meta;
-use crate::stats::Spread;
+use crate::error::MeasureError;
+use meta::Meta;
+use stats::Spread;
 
 /// One implementation in one case.
 #[derive(Clone, Debug, Serialize)]
@@ -33,7 +37,7 @@ impl Entry {
 
 /// What was not measured, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Skip {
+pub(crate) struct Skipped {
     pub(crate) suite: String,
     pub(crate) case: String,
     #[serde(rename = "impl")]
@@ -45,8 +49,8 @@ pub(crate) struct Skip {
 pub(crate) struct Report {
     pub(crate) meta: Meta,
     pub(crate) results: Vec<Entry>,
-    pub(crate) skipped: Vec<Skip>,
-    failures: Vec<Skip>,
+    pub(crate) skipped: Vec<Skipped>,
+    failures: Vec<Skipped>,
 }
 
 /// The object that is written: the same for every suite.
@@ -54,7 +58,7 @@ pub(crate) struct Report {
 pub(crate) struct Json<'a> {
     meta: &'a Meta,
     results: &'a [Entry],
-    skipped: &'a [Skip],
+    skipped: &'a [Skipped],
 }
 
 impl Report {
@@ -63,14 +67,14 @@ impl Report {
     }
 
     /// Notes what was not measured; a failure is skipped too, and makes the whole run fail.
-    pub(crate) fn refuse(&mut self, suite: &str, case: &str, name: &str, refusal: Refusal) {
-        let (reason, failed) = match refusal {
-            Refusal::Unsupported(reason) => (reason, false),
-            Refusal::Failed(reason) | Refusal::TimedOut(reason) => {
+    pub(crate) fn skip(&mut self, suite: &str, case: &str, name: &str, error: MeasureError) {
+        let (reason, failed) = match error {
+            MeasureError::Unsupported(reason) => (reason, false),
+            MeasureError::Failed(reason) | MeasureError::TimedOut(reason) => {
                 (format!("failed: {reason}"), true)
             }
         };
-        let skip = Skip {
+        let skip = Skipped {
             suite: suite.to_owned(),
             case: case.to_owned(),
             implementation: name.to_owned(),
@@ -87,7 +91,7 @@ impl Report {
     }
 
     /// What went wrong, as opposed to what an implementation cannot do or a machine does not have.
-    pub(crate) fn failures(&self) -> &[Skip] {
+    pub(crate) fn failures(&self) -> &[Skipped] {
         &self.failures
     }
 
@@ -125,7 +129,7 @@ impl Report {
             table(&mut text, &title, &entries);
         }
         for skip in &self.skipped {
-            let Skip { suite, case, implementation, reason } = skip;
+            let Skipped { suite, case, implementation, reason } = skip;
             writeln!(text, "skipped: {suite}/{case} {implementation}: {reason}")
                 .expect("writing to a string");
         }
@@ -223,7 +227,7 @@ pub(crate) mod tests {
             metrics: [("ns_per_event".to_owned(), spread)].into(),
         });
         report.results.push(Entry { backend: "uring".into(), ..report.results[0].clone() });
-        report.refuse("dispatch", "one_ready", "mio", Refusal::Unsupported("no".into()));
+        report.skip("dispatch", "one_ready", "mio", MeasureError::Unsupported("no".into()));
         report
     }
 
@@ -241,7 +245,7 @@ pub(crate) mod tests {
     fn only_failures_fail_the_run() {
         let mut report = sample();
         assert!(report.failures().is_empty());
-        report.refuse("dispatch", "one_ready", "mio", Refusal::Failed("wrong handler".into()));
+        report.skip("dispatch", "one_ready", "mio", MeasureError::Failed("wrong handler".into()));
         assert_eq!(report.failures().len(), 1);
         assert_eq!(report.skipped.len(), 2);
     }

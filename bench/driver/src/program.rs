@@ -1,32 +1,20 @@
 //! The main loop of a measured program.
-#![allow(unsafe_code, reason = "an exported name that callgrind can find, and raise")]
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
-use std::sync::OnceLock;
 
-use crate::Error;
+use crate::affinity;
 use crate::deflate::{self, DeflateSubject};
 use crate::dispatch::{self, Subject};
 use crate::flow::{self, CounterSubject};
-use crate::place;
-use crate::poll0::{self, AskingSubject};
-use crate::protocol::{Case, Outcome, Reply, Request};
+use crate::measured::{Error, Measured, Unsupported};
+use crate::poll0::{self, PollSubject};
+use crate::protocol::{Case, Reply, Request};
 use crate::timers::{self, TimerSubject};
 use crate::unmask::{self, UnmaskSubject};
 use crate::utf8::{self, Utf8Subject};
 use crate::wakeup::{self, CallSubject, LoopSubject, QueueSubject};
 use crate::websocket::{self, EngineSubject};
-
-/// A prepared case.
-pub trait Measured {
-    /// Runs `rounds` rounds and checks that exactly the expected handlers ran.
-    ///
-    /// # Errors
-    ///
-    /// If a call failed, or other handlers ran.
-    fn slice(&mut self, rounds: u64) -> Result<Outcome, Error>;
-}
 
 /// What a program measures: a suite or a part of one (see [`Case::part`]), and how to set up its
 /// cases.
@@ -50,7 +38,7 @@ impl Suite {
     }
 
     /// The suite `poll0` over a reactor.
-    pub fn poll0<S: AskingSubject>() -> Self {
+    pub fn poll0<S: PollSubject>() -> Self {
         Self { part: "poll0", prepare: poll0::prepare::<S> }
     }
 
@@ -138,9 +126,10 @@ impl Program {
 
     fn answer(&self, request: Request, prepared: &mut Option<Box<dyn Measured>>) -> Reply {
         match request {
-            Request::Hello { cpu, .. } => {
-                Reply::Hello { version: self.version.clone(), pinned: cpu.is_some_and(place::take) }
-            }
+            Request::Hello { cpu, .. } => Reply::Hello {
+                version: self.version.clone(),
+                pinned: cpu.is_some_and(affinity::pin_main),
+            },
             Request::Prepare { case, backend, idle } => {
                 *prepared = None;
                 let Some(suite) = self.suites.iter().find(|suite| suite.part == case.part()) else {
@@ -152,14 +141,14 @@ impl Program {
                         *prepared = Some(measured);
                         Reply::Ready
                     }
-                    Err(error) => refusal(error),
+                    Err(error) => failed(error),
                 }
             }
             Request::Connect { .. } => Reply::Failed { reason: "this is no client".into() },
             Request::Slice { rounds } => match prepared {
                 Some(measured) => match measured.slice(rounds) {
                     Ok(outcome) => Reply::Slice(outcome),
-                    Err(error) => refusal(error),
+                    Err(error) => failed(error),
                 },
                 None => Reply::Failed { reason: "nothing is prepared".into() },
             },
@@ -167,48 +156,9 @@ impl Program {
     }
 }
 
-/// The implementation has no such thing, as an error.
-#[derive(Debug)]
-pub struct Unsupported(pub &'static str);
-
-impl std::fmt::Display for Unsupported {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for Unsupported {}
-
-fn refusal(error: Error) -> Reply {
+fn failed(error: Error) -> Reply {
     let reason = error.to_string();
     if error.is::<Unsupported>() { Reply::Unsupported { reason } } else { Reply::Failed { reason } }
-}
-
-/// Set in the environment of a program whose instructions are counted step by step: the measured
-/// part is then enclosed by two signals, `SIGUSR1`, that tell the tracer where to begin and to end.
-pub const STEPPED: &str = "WINDLASS_BENCH_STEPPED";
-
-/// Runs the measured part of a slice.
-pub(crate) fn counted(part: &mut dyn FnMut()) {
-    mark();
-    enclosed(part);
-    mark();
-}
-
-/// Under callgrind the counters are set to zero when this function is entered and dumped when it is
-/// left, which is why it has a plain exported name and is never inlined.
-#[unsafe(export_name = "windlass_bench_counted")]
-#[inline(never)]
-fn enclosed(part: &mut dyn FnMut()) {
-    part();
-}
-
-fn mark() {
-    static IS_STEPPED: OnceLock<bool> = OnceLock::new();
-    if *IS_STEPPED.get_or_init(|| std::env::var_os(STEPPED).is_some()) {
-        // SAFETY: raise(3) takes a number; the tracer keeps the signal from being delivered.
-        unsafe { libc::raise(libc::SIGUSR1) };
-    }
 }
 
 /// Version of the package `name` according to the text of a Cargo.lock, or `unknown`.

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use windlass_bench_driver::protocol::Request;
 
-use crate::child::Refusal;
-use crate::instructions::{Counted, Scratch, run_script};
+use super::instructions::{CountedCase, ScratchFile, run_script};
+use crate::error::MeasureError;
 
 /// Says why strace cannot be used here, if it cannot: it may be missing, or tracing forbidden.
 pub(crate) fn unavailable() -> Option<String> {
@@ -19,20 +19,30 @@ pub(crate) fn unavailable() -> Option<String> {
 }
 
 /// System calls per round of a case.
-pub(crate) fn per_round(program: &Path, backend: &str, counted: &Counted) -> Result<f64, Refusal> {
+pub(crate) fn per_round(
+    program: &Path,
+    backend: &str,
+    counted: &CountedCase,
+) -> Result<f64, MeasureError> {
     let few = total(program, backend, counted, counted.few)?;
     let many = total(program, backend, counted, counted.many)?;
     Ok(counted.per_round(few, many))
 }
 
-fn total(program: &Path, backend: &str, counted: &Counted, rounds: u64) -> Result<u64, Refusal> {
-    let file = Scratch::new("strace").map_err(|error| Refusal::Failed(error.to_string()))?;
+fn total(
+    program: &Path,
+    backend: &str,
+    counted: &CountedCase,
+    rounds: u64,
+) -> Result<u64, MeasureError> {
+    let file =
+        ScratchFile::new("strace").map_err(|error| MeasureError::Failed(error.to_string()))?;
     let mut command = Command::new("strace");
     // By pread64(2) a workload looks whether a loop sleeps; nothing that is measured makes it.
     command.args(["-f", "-c", "-e", "trace=!pread64", "-o"]).arg(&file.0).arg(program);
     run_script(&mut command, &[counted.prepare(backend, false), Request::Slice { rounds }])?;
     let text = std::fs::read_to_string(&file.0).unwrap_or_default();
-    calls(&text).ok_or_else(|| Refusal::Failed("strace's summary has no total".into()))
+    calls(&text).ok_or_else(|| MeasureError::Failed("strace's summary has no total".into()))
 }
 
 /// The fourth column of the last line of `strace -c`.

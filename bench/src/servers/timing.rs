@@ -6,19 +6,19 @@ use std::process::Command;
 
 use windlass_bench_driver::protocol::{Case, Outcome, Reply, Request};
 
-use super::plan::{Shape, shape};
+use super::built::{BuiltServer, Processors};
 use super::process::Process;
-use super::programs::{FLOOR, UWEBSOCKETS};
-use super::{Built, Places};
-use crate::child::{Child, Refusal};
-use crate::cli::Pin;
-use crate::program::WINDLASS;
+use crate::cases::servers::{ServerShape, shape};
+use crate::child::Child;
+use crate::error::MeasureError;
+use crate::programs::WINDLASS;
+use crate::programs::servers::{FLOOR, UWEBSOCKETS};
+use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
-use crate::stats::Spread;
 use crate::timing::{Shuffle, calibrate, ratio};
 
 /// A server in a case.
-struct Contestant {
+struct MeasuredServer {
     name: &'static str,
     backend: &'static str,
     process: Process,
@@ -48,24 +48,23 @@ impl Sample {
     }
 }
 
-impl Contestant {
+impl MeasuredServer {
     fn start(
-        built: &Built,
+        built: &BuiltServer,
         client: &Path,
         case: &Case,
-        places: Places,
-        shape: Shape,
-    ) -> Result<Self, Refusal> {
+        processors: Processors,
+        shape: ServerShape,
+    ) -> Result<Self, MeasureError> {
         let mut command = Command::new(built.path());
-        command.args(built.arguments(case, places.server, places.first));
+        command.args(built.arguments(case, processors.server, processors.first));
         let process = Process::start(command)?;
-        let mut client =
-            Child::start_as(client, places.client.map_or(Pin::Nowhere, Pin::To), places.first)?;
+        let mut client = Child::start_as(client, processors.client_pin(), processors.first)?;
         match client
             .ask(&Request::Connect { case: case.clone(), server: process.server.clone() })?
         {
             Reply::Ready => {}
-            reply => return Err(Refusal::Failed(format!("not ready but {reply:?}"))),
+            reply => return Err(MeasureError::Failed(format!("not ready but {reply:?}"))),
         }
         let rounds = if shape.slice_ns == 0 { 1 } else { calibrate(&mut client, shape.slice_ns)? };
         Ok(Self {
@@ -78,7 +77,7 @@ impl Contestant {
         })
     }
 
-    fn slice(&mut self) -> Result<(), Refusal> {
+    fn slice(&mut self) -> Result<(), MeasureError> {
         let before = self.process.allocations();
         let outcome = self.client.slice(self.rounds)?;
         let allocations =
@@ -90,60 +89,56 @@ impl Contestant {
 }
 
 /// All servers in a case.
-pub(super) struct Contest<'a> {
+pub(super) struct ServerTiming<'a> {
     case: &'a Case,
-    contestants: Vec<Contestant>,
+    servers: Vec<MeasuredServer>,
 }
 
-impl<'a> Contest<'a> {
+impl<'a> ServerTiming<'a> {
     /// Measures all servers and adds what came out to the report.
-    pub(super) fn hold<'b>(
+    pub(super) fn run<'b>(
         case: &'a Case,
-        servers: impl Iterator<Item = &'b Built>,
+        servers: impl Iterator<Item = &'b BuiltServer>,
         client: &Path,
-        places: Places,
+        processors: Processors,
         quick: bool,
         report: &mut Report,
     ) {
         let shape = shape(case, quick);
-        let name = crate::plan::describe(case).0;
-        let mut contest = Self { case, contestants: Vec::new() };
+        let name = crate::cases::describe(case).0;
+        let mut timing = Self { case, servers: Vec::new() };
         for built in servers {
-            match Contestant::start(built, client, case, places, shape) {
-                Ok(contestant) => contest.contestants.push(contestant),
-                Err(refusal) => report.refuse(case.suite(), &name, built.name(), refusal),
+            match MeasuredServer::start(built, client, case, processors, shape) {
+                Ok(server) => timing.servers.push(server),
+                Err(error) => report.skip(case.suite(), &name, built.name(), error),
             }
         }
         // The order of the report, for the slices have a new one each time.
-        let who = |contestant: &Contestant| (contestant.name, contestant.backend);
-        let order: Vec<_> = contest.contestants.iter().map(who).collect();
+        let who = |server: &MeasuredServer| (server.name, server.backend);
+        let order: Vec<_> = timing.servers.iter().map(who).collect();
         let mut shuffle = Shuffle(shape.slices as u64);
         for _ in 0..shape.slices {
-            shuffle.apply(&mut contest.contestants);
-            contest.contestants.retain_mut(|contestant| {
-                let sliced = contestant.slice();
+            shuffle.apply(&mut timing.servers);
+            timing.servers.retain_mut(|server| {
+                let sliced = server.slice();
                 sliced
-                    .inspect_err(|refusal| {
-                        report.refuse(case.suite(), &name, contestant.name, refusal.clone())
+                    .inspect_err(|error| {
+                        report.skip(case.suite(), &name, server.name, error.clone())
                     })
                     .is_ok()
             });
         }
-        contest
-            .contestants
-            .sort_by_key(|contestant| order.iter().position(|name| *name == who(contestant)));
-        report
-            .results
-            .extend(contest.contestants.iter().map(|contestant| contest.entry(contestant)));
+        timing.servers.sort_by_key(|server| order.iter().position(|name| *name == who(server)));
+        report.results.extend(timing.servers.iter().map(|server| timing.entry(server)));
     }
 
-    fn entry(&self, contestant: &Contestant) -> Entry {
-        let (name, params) = crate::plan::describe(self.case);
+    fn entry(&self, server: &MeasuredServer) -> Entry {
+        let (name, params) = crate::cases::describe(self.case);
         let mut metrics = BTreeMap::new();
         let mut put = |name: &str, spread: Option<Spread>| {
             metrics.extend(spread.map(|spread| (name.to_owned(), spread)));
         };
-        let samples = || contestant.samples.iter();
+        let samples = || server.samples.iter();
         for gauge in [
             "client_cpu_share",
             "server_cpu_share",
@@ -153,7 +148,7 @@ impl<'a> Contest<'a> {
             put(gauge, Spread::of(samples().filter_map(|sample| sample.gauge(gauge))));
         }
         if !matches!(self.case, Case::IdleConnection { .. }) {
-            let unit = crate::plan::unit(self.case);
+            let unit = crate::cases::unit(self.case);
             put(&units_per_s(unit), Spread::of(samples().map(Sample::per_s)));
             put(
                 &format!("server_cpu_us_per_{unit}"),
@@ -163,7 +158,7 @@ impl<'a> Contest<'a> {
                 &format!("allocations_per_{unit}"),
                 Spread::of(samples().filter_map(|sample| sample.allocations)),
             );
-            for (name, spread) in self.ratios(contestant, unit) {
+            for (name, spread) in self.ratios(server, unit) {
                 put(&name, spread);
             }
         }
@@ -171,24 +166,25 @@ impl<'a> Contest<'a> {
             suite: self.case.suite().to_owned(),
             case: name,
             params,
-            implementation: contestant.name.to_owned(),
-            backend: contestant.backend.to_owned(),
-            version: contestant.process.server.version.clone(),
+            implementation: server.name.to_owned(),
+            backend: server.backend.to_owned(),
+            version: server.process.server.version.clone(),
             metrics,
         }
     }
 
     /// What this server does over what the others do, in the same repetition.
-    fn ratios(&self, this: &Contestant, unit: &str) -> Vec<(String, Option<Spread>)> {
-        let per_s =
-            |of: &Contestant| of.samples.iter().map(Sample::per_s).collect::<Vec<_>>().into_iter();
-        let cpu = |of: &Contestant| {
+    fn ratios(&self, this: &MeasuredServer, unit: &str) -> Vec<(String, Option<Spread>)> {
+        let per_s = |of: &MeasuredServer| {
+            of.samples.iter().map(Sample::per_s).collect::<Vec<_>>().into_iter()
+        };
+        let cpu = |of: &MeasuredServer| {
             of.samples.iter().map(Sample::server_cpu_us).collect::<Vec<_>>().into_iter()
         };
         let mut ratios = Vec::new();
         let is_this =
-            |other: &&Contestant| (other.name, other.backend) == (this.name, this.backend);
-        for other in self.contestants.iter().filter(|other| !is_this(other)) {
+            |other: &&MeasuredServer| (other.name, other.backend) == (this.name, this.backend);
+        for other in self.servers.iter().filter(|other| !is_this(other)) {
             if (other.name, other.backend) == (this.name, "epoll") {
                 let both = ratio(per_s(this), per_s(other));
                 ratios.push((format!("{}_over_epoll_ratio", units_per_s(unit)), both));

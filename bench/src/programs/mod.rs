@@ -1,13 +1,11 @@
 //! The measured programs, and how they come to be.
 
-use std::collections::BTreeSet;
+pub(crate) mod servers;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use clap::builder::PossibleValuesParser;
 use serde_json::Value;
-
-use crate::servers::SERVERS;
 
 /// The raw loop, which everything is read against.
 pub(crate) const RAW: &str = "raw";
@@ -157,29 +155,13 @@ pub(crate) const PROGRAMS: &[Program] = &[
 ];
 
 /// What would be expected of a peer and is not there: suite, peer, reason.
-pub(crate) const LACKS: &[(&str, &str, &str)] = &[
+pub(crate) const UNSUPPORTED: &[(&str, &str, &str)] = &[
     ("unmask", "tungstenite", "its masking is private; that of fastwebsockets is the same code"),
     ("utf8", "tungstenite", "it validates with the standard library"),
     ("utf8", "fastwebsockets", "it validates with simdutf8, and fragments with the crate utf-8"),
     ("deflate", "tungstenite", "it has no permessage-deflate"),
     ("deflate", "fastwebsockets", "it has no permessage-deflate"),
 ];
-
-/// Those that `--peer` can name.
-pub(crate) fn peer_names() -> PossibleValuesParser {
-    let servers = SERVERS.iter().map(|server| &server.program);
-    let peers =
-        PROGRAMS.iter().chain(servers).filter(|program| program.workspace != Workspace::Root);
-    // Some are measured in both ways.
-    let names: BTreeSet<_> = peers.map(|program| program.name).collect();
-    PossibleValuesParser::new(names)
-}
-
-/// Those that `--backend` can name.
-pub(crate) fn backend_names() -> PossibleValuesParser {
-    let windlass = PROGRAMS.iter().find(|program| program.name == WINDLASS);
-    PossibleValuesParser::new(windlass.map_or(&[][..], |program| program.backends))
-}
 
 impl Program {
     /// Those of its backends that are measured, if `chosen` were named. `--backend` chooses among
@@ -267,7 +249,7 @@ mod tests {
     fn every_part_belongs_to_a_suite_that_exists() {
         for program in PROGRAMS {
             assert!(
-                program.suites().iter().all(|suite| crate::plan::SUITES.contains(suite)),
+                program.suites().iter().all(|suite| crate::cases::SUITES.contains(suite)),
                 "{}",
                 program.name
             );

@@ -11,39 +11,41 @@
 use std::sync::OnceLock;
 
 /// What is known once the main thread has its processor.
-struct Places {
+struct Processors {
     main: usize,
     /// The allowed ones but that of the main thread.
     others: Vec<usize>,
 }
 
-static PLACES: OnceLock<Places> = OnceLock::new();
+static PROCESSORS: OnceLock<Processors> = OnceLock::new();
 
 /// Pins the main thread and notes what is left for the others; false if that is not allowed.
-pub(crate) fn take(cpu: usize) -> bool {
+pub(crate) fn pin_main(cpu: usize) -> bool {
     // Before the set shrinks to one.
     let others = allowed().into_iter().filter(|&other| other != cpu).collect();
-    pin(cpu) && PLACES.set(Places { main: cpu, others }).is_ok()
+    pin(cpu) && PROCESSORS.set(Processors { main: cpu, others }).is_ok()
 }
 
 /// Whether two threads can be pinned apart, or are not pinned at all.
-pub(crate) fn has_two() -> bool {
-    PLACES.get().is_none_or(|places| !places.others.is_empty())
+pub(crate) fn has_two_processors() -> bool {
+    PROCESSORS.get().is_none_or(|processors| !processors.others.is_empty())
 }
 
 /// Pins the calling thread to the main thread's processor.
-pub(crate) fn with_main() {
-    PLACES.get().inspect(|places| _ = pin(places.main));
+pub(crate) fn pin_with_main() {
+    PROCESSORS.get().inspect(|processors| _ = pin(processors.main));
 }
 
 /// Pins the calling thread to one other processor, always the same.
-pub(crate) fn opposite() {
-    PLACES.get().inspect(|places| _ = pin_to(&places.others[..1.min(places.others.len())]));
+pub(crate) fn pin_opposite() {
+    PROCESSORS
+        .get()
+        .inspect(|processors| _ = pin_to(&processors.others[..1.min(processors.others.len())]));
 }
 
 /// Keeps the calling thread off the main thread's processor.
-pub(crate) fn elsewhere() {
-    PLACES.get().inspect(|places| _ = pin_to(&places.others));
+pub(crate) fn pin_away() {
+    PROCESSORS.get().inspect(|processors| _ = pin_to(&processors.others));
 }
 
 /// Number of the calling thread, as the kernel counts.
@@ -86,12 +88,12 @@ fn pin_to(cpus: &[usize]) -> bool {
 
 /// Priorities, of those from 1 to 99, of a process that comes before all that share its processor.
 /// It is given both in turn to have its clock brought up to date; nobody else has either.
-pub const FIRST: [i32; 2] = [11, 10];
+pub const PRIORITIES: [i32; 2] = [11, 10];
 
 /// Puts the calling process before all others that share its processor (SCHED_FIFO in sched(7));
 /// false if that is not allowed.
-pub fn first() -> bool {
-    let parameters = libc::sched_param { sched_priority: FIRST[1] };
+pub fn raise_priority() -> bool {
+    let parameters = libc::sched_param { sched_priority: PRIORITIES[1] };
     // SAFETY: the parameters are readable for the length of the call, and 0 means the calling
     // thread.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) == 0 }

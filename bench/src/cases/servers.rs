@@ -71,18 +71,18 @@ fn broadcast() -> Vec<Case> {
 
 /// How a case is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct ServerShape {
     /// Length of the measured part of a slice.
     pub(crate) slice_ns: u64,
     /// How many slices of each server.
     pub(crate) slices: usize,
 }
 
-pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
+pub(crate) fn shape(case: &Case, quick: bool) -> ServerShape {
     let (slice_ms, slices) = if quick { (20, 7) } else { (60, 25) };
     match case {
-        Case::IdleConnection { .. } => Shape { slice_ns: 0, slices: 1 },
-        _ => Shape { slice_ns: slice_ms * 1_000_000, slices },
+        Case::IdleConnection { .. } => ServerShape { slice_ns: 0, slices: 1 },
+        _ => ServerShape { slice_ns: slice_ms * 1_000_000, slices },
     }
 }
 

@@ -6,7 +6,7 @@ use windlass_bench_driver::protocol::{Outcome, Server};
 use windlass_bench_driver::{Error, Measured};
 
 use crate::clocks::{ServerClock, Window};
-use crate::lap::{Kind, Lap, Place, split};
+use crate::frame_cycle::{CyclePosition, FrameCycle, MessageSpec, split};
 use crate::socket::{self, Poll, RECEIVE_BYTES, Taken, Writes};
 
 /// Messages of each connection, in runs of its depth, that warm a slice. After an idle gap TCP
@@ -14,7 +14,7 @@ use crate::socket::{self, Poll, RECEIVE_BYTES, Taken, Writes};
 const WARM_RUNS: u64 = 24;
 
 /// All connections of a case.
-pub(crate) struct Exchange {
+pub(crate) struct Echo {
     poll: Poll,
     connections: Vec<Connection>,
     shared: Shared,
@@ -24,8 +24,8 @@ pub(crate) struct Exchange {
 /// What the connections share.
 #[derive(Debug)]
 struct Shared {
-    requests: Lap,
-    replies: Lap,
+    requests: FrameCycle,
+    replies: FrameCycle,
     depth: usize,
     buffer: Vec<u8>,
 }
@@ -39,42 +39,42 @@ struct Connection {
     unsent: std::ops::Range<usize>,
     /// Requests to be sent after that.
     owed: usize,
-    place: Place,
+    position: CyclePosition,
 }
 
-impl Exchange {
+impl Echo {
     pub(crate) fn connect(
         server: &Server,
-        kind: Kind,
+        spec: MessageSpec,
         connections: usize,
         depth: usize,
     ) -> Result<Self, Error> {
-        let payloads = kind.payloads();
+        let payloads = spec.payloads();
         let keys = (1_u32..).map(|number| (number * 0x1234_5679).to_be_bytes());
         let requests: Result<Vec<_>, _> =
-            payloads.iter().zip(keys).map(|(p, key)| kind.request(p, key)).collect();
+            payloads.iter().zip(keys).map(|(p, key)| spec.request(p, key)).collect();
         let requests = requests?;
         let poll = Poll::new()?;
         let mut open = Vec::with_capacity(connections);
         for number in 0..connections {
-            let socket = socket::open(server.address, "/", kind.deflate)?;
+            let socket = socket::open(server.address, "/", spec.deflate)?;
             poll.add(&socket, number, Writes::WhereThereIsRoom)?;
             open.push(Connection {
                 socket,
                 next: 0,
                 unsent: 0..0,
                 owed: 0,
-                place: Place::default(),
+                position: CyclePosition::default(),
             });
         }
-        let replies = if kind.deflate {
-            learn(&open[0].socket, kind, &payloads, &requests)?
+        let replies = if spec.deflate {
+            learn(&open[0].socket, spec, &payloads, &requests)?
         } else {
-            payloads.iter().map(|payload| kind.reply(payload)).collect()
+            payloads.iter().map(|payload| spec.reply(payload)).collect()
         };
         let shared = Shared {
-            requests: Lap::new(&requests, depth),
-            replies: Lap::new(&replies, 1),
+            requests: FrameCycle::new(&requests, depth),
+            replies: FrameCycle::new(&replies, 1),
             depth,
             buffer: vec![0; RECEIVE_BYTES],
         };
@@ -110,7 +110,7 @@ impl Exchange {
     }
 }
 
-impl Measured for Exchange {
+impl Measured for Echo {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
         let warm = WARM_RUNS * (self.connections.len() * self.shared.depth) as u64;
         let mut window = Window::new(self.clock, warm, rounds);
@@ -127,9 +127,9 @@ impl Connection {
             let Taken::Bytes(count) = socket::receive(&self.socket, &mut shared.buffer)? else {
                 return Ok(answered);
             };
-            let ended = self.place.advance(&shared.replies, &shared.buffer[..count]);
+            let ended = self.position.advance(&shared.replies, &shared.buffer[..count]);
             answered += ended.ok_or_else(|| {
-                format!("wrong bytes in the answer to message {}", self.place.frame)
+                format!("wrong bytes in the answer to message {}", self.position.frame)
             })?;
             if count < shared.buffer.len() {
                 return Ok(answered);
@@ -161,14 +161,14 @@ impl Connection {
 /// each time.
 fn learn(
     socket: &TcpStream,
-    kind: Kind,
+    spec: MessageSpec,
     payloads: &[Vec<u8>],
     requests: &[Vec<u8>],
 ) -> Result<Vec<Vec<u8>>, Error> {
     let mut replies = Vec::new();
     for (payload, request) in payloads.iter().zip(requests) {
         let frame = ask(socket, request)?;
-        if !kind.is_reply(&frame, payload)? {
+        if !spec.is_reply(&frame, payload)? {
             return Err("an answer is not the message".into());
         }
         replies.push(frame);

@@ -18,8 +18,9 @@ use std::process::{Command, Stdio};
 
 use windlass_bench_driver::protocol::{Case, Reply, Request};
 
-use crate::child::{Refusal, parse};
-use crate::singlestep;
+use super::singlestep;
+use crate::child::parse;
+use crate::error::MeasureError;
 
 /// What counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -61,8 +62,8 @@ impl Tool {
         self,
         program: &Path,
         backend: &str,
-        cases: &[Counted],
-    ) -> Result<Vec<f64>, Refusal> {
+        cases: &[CountedCase],
+    ) -> Result<Vec<f64>, MeasureError> {
         let count_slices = match self {
             Self::Perf => {
                 let both = cases.iter().map(|counted| {
@@ -77,7 +78,7 @@ impl Tool {
         let counts = count_slices(program, &slices_of(backend, cases))?;
         if counts.len() != cases.len() * SLICES {
             let expected = cases.len() * SLICES;
-            return Err(Refusal::Failed(format!(
+            return Err(MeasureError::Failed(format!(
                 "{} slices were counted, not {expected}",
                 counts.len()
             )));
@@ -93,7 +94,7 @@ impl Tool {
 const SLICES: usize = 6;
 
 /// What a program is asked for, so that each case is counted in [`SLICES`] slices.
-fn slices_of(backend: &str, cases: &[Counted]) -> Vec<Request> {
+fn slices_of(backend: &str, cases: &[CountedCase]) -> Vec<Request> {
     let mut requests = Vec::new();
     for counted in cases {
         for idle in [true, false] {
@@ -109,13 +110,13 @@ fn slices_of(backend: &str, cases: &[Counted]) -> Vec<Request> {
 
 /// A case to count, and its numbers of rounds.
 #[derive(Clone, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct CountedCase {
     pub(crate) case: Case,
     pub(crate) few: u64,
     pub(crate) many: u64,
 }
 
-impl Counted {
+impl CountedCase {
     /// Enough rounds for some dozen events: counts do not vary, but for those of hash maps, and
     /// steps are slow.
     pub(crate) fn new(case: Case, ready: u64) -> Self {
@@ -133,12 +134,15 @@ impl Counted {
 }
 
 /// Runs a command that gives these requests to a program; returns how many slices it ran.
-pub(crate) fn run_script(command: &mut Command, requests: &[Request]) -> Result<usize, Refusal> {
+pub(crate) fn run_script(
+    command: &mut Command,
+    requests: &[Request],
+) -> Result<usize, MeasureError> {
     slices(&run(command, &script(requests))?)
 }
 
 /// How many slices a program's replies tell of; an error if one tells of a failure.
-fn slices(replies: &str) -> Result<usize, Refusal> {
+fn slices(replies: &str) -> Result<usize, MeasureError> {
     let mut slices = 0;
     for line in replies.lines() {
         slices += usize::from(matches!(parse(line)?, Reply::Slice(_)));
@@ -157,11 +161,11 @@ fn script(requests: &[Request]) -> String {
 }
 
 /// Runs a command to its end with the script as its input.
-fn run(command: &mut Command, input: &str) -> Result<String, Refusal> {
-    let failed = |what: String| Refusal::Failed(what);
+fn run(command: &mut Command, input: &str) -> Result<String, MeasureError> {
+    let failed = |what: String| MeasureError::Failed(what);
     // A file, for a pipe would have to be written while the output is read.
     let file =
-        Scratch::new("script").map_err(|error| failed(format!("no scratch file: {error}")))?;
+        ScratchFile::new("script").map_err(|error| failed(format!("no scratch file: {error}")))?;
     std::fs::write(&file.0, input).map_err(|error| failed(format!("no script: {error}")))?;
     let input = File::open(&file.0).map_err(|error| failed(error.to_string()))?;
     let output =
@@ -175,9 +179,9 @@ fn run(command: &mut Command, input: &str) -> Result<String, Refusal> {
 }
 
 /// A file name of our own that is gone when this is dropped, with the dumps that stand beside it.
-pub(crate) struct Scratch(pub(crate) PathBuf);
+pub(crate) struct ScratchFile(pub(crate) PathBuf);
 
-impl Scratch {
+impl ScratchFile {
     pub(crate) fn new(what: &str) -> std::io::Result<Self> {
         use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -189,7 +193,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFile {
     fn drop(&mut self) {
         if let Some(directory) = self.0.parent() {
             // Nothing depends on it being gone, so an error is no reason to fail a measurement.
@@ -201,9 +205,9 @@ impl Drop for Scratch {
 fn perf_difference(
     program: &Path,
     backend: &str,
-    counted: &Counted,
+    counted: &CountedCase,
     idle: bool,
-) -> Result<f64, Refusal> {
+) -> Result<f64, MeasureError> {
     let total = |rounds| {
         let requests = [counted.prepare(backend, idle), Request::Slice { rounds }];
         perf(program, &requests)
@@ -213,13 +217,13 @@ fn perf_difference(
     Ok((total(many)? as f64 - total(few)? as f64) / (many - few) as f64)
 }
 
-fn perf(program: &Path, requests: &[Request]) -> Result<u64, Refusal> {
-    let file = Scratch::new("perf").map_err(|error| Refusal::Failed(error.to_string()))?;
+fn perf(program: &Path, requests: &[Request]) -> Result<u64, MeasureError> {
+    let file = ScratchFile::new("perf").map_err(|error| MeasureError::Failed(error.to_string()))?;
     let mut command = Command::new("perf");
     command.args(["stat", "-x", ",", "-e", "instructions:u", "-o"]).arg(&file.0);
     run_script(command.arg("--").arg(program), requests)?;
     let text = std::fs::read_to_string(&file.0).unwrap_or_default();
-    perf_count(&text).ok_or_else(|| Refusal::Failed("perf counts no instructions here".into()))
+    perf_count(&text).ok_or_else(|| MeasureError::Failed("perf counts no instructions here".into()))
 }
 
 /// Finds the count in `perf stat -x,`: the first field of the line that names the event.
@@ -236,10 +240,11 @@ pub(crate) fn can_step() -> bool {
     stepped(Path::new("true"), &[]).is_ok()
 }
 
-fn stepped(program: &Path, requests: &[Request]) -> Result<Vec<u64>, Refusal> {
-    let failed = |error: std::io::Error| Refusal::Failed(format!("cannot be stepped: {error}"));
+fn stepped(program: &Path, requests: &[Request]) -> Result<Vec<u64>, MeasureError> {
+    let failed =
+        |error: std::io::Error| MeasureError::Failed(format!("cannot be stepped: {error}"));
     let (input, output) =
-        (Scratch::new("script").map_err(failed)?, Scratch::new("replies").map_err(failed)?);
+        (ScratchFile::new("script").map_err(failed)?, ScratchFile::new("replies").map_err(failed)?);
     std::fs::write(&input.0, script(requests)).map_err(failed)?;
     let replies = File::create(&output.0).map_err(failed)?;
     let counts =
@@ -248,8 +253,8 @@ fn stepped(program: &Path, requests: &[Request]) -> Result<Vec<u64>, Refusal> {
     Ok(counts)
 }
 
-fn callgrind(program: &Path, requests: &[Request]) -> Result<Vec<u64>, Refusal> {
-    let file = Scratch::new("dump").map_err(|error| Refusal::Failed(error.to_string()))?;
+fn callgrind(program: &Path, requests: &[Request]) -> Result<Vec<u64>, MeasureError> {
+    let file = ScratchFile::new("dump").map_err(|error| MeasureError::Failed(error.to_string()))?;
     let mut out = std::ffi::OsString::from("--callgrind-out-file=");
     out.push(&file.0);
     let mut command = Command::new("valgrind");
@@ -263,13 +268,13 @@ fn callgrind(program: &Path, requests: &[Request]) -> Result<Vec<u64>, Refusal> 
 }
 
 /// The total of dump `number`: callgrind appends it to the name it was given.
-fn dumped(file: &Path, number: usize) -> Result<u64, Refusal> {
+fn dumped(file: &Path, number: usize) -> Result<u64, MeasureError> {
     let path = file.with_extension(number.to_string());
     let text = std::fs::read_to_string(&path)
-        .map_err(|error| Refusal::Failed(format!("callgrind dumped nothing: {error}")))?;
+        .map_err(|error| MeasureError::Failed(format!("callgrind dumped nothing: {error}")))?;
     let total = text.lines().find_map(|line| line.strip_prefix("summary:"));
     let total = total.and_then(|total| total.trim().parse().ok());
-    total.ok_or_else(|| Refusal::Failed("callgrind's dump has no summary".into()))
+    total.ok_or_else(|| MeasureError::Failed("callgrind's dump has no summary".into()))
 }
 
 #[cfg(test)]
@@ -280,7 +285,7 @@ mod tests {
     #[test]
     fn a_round_costs_the_difference() {
         let case = Case::AllReady { registered: 16, trigger: Trigger::Edge };
-        let counted = Counted::new(case, 16);
+        let counted = CountedCase::new(case, 16);
         assert_eq!((counted.few, counted.many), (2, 6));
         assert_eq!(counted.per_round(1_000 + 2 * 87, 1_000 + 6 * 87), 87.0);
     }
@@ -294,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_scratch_file_is_gone_afterwards() {
-        let scratch = Scratch::new("x").unwrap();
+        let scratch = ScratchFile::new("x").unwrap();
         let directory = scratch.0.parent().unwrap().to_owned();
         std::fs::write(&scratch.0, "x").unwrap();
         drop(scratch);
