@@ -57,7 +57,7 @@ fn line(stats: &Stats) -> String {
         opened,
         connections_most,
         broken_off,
-        refused,
+        rejected,
         handshake_timeouts,
         requests,
         messages_received,
@@ -74,7 +74,7 @@ fn line(stats: &Stats) -> String {
         ..
     } = *stats;
     let connection_limits_reached = stats.connection_limits_reached;
-    let refused = refused + handshake_timeouts;
+    let refused = rejected + handshake_timeouts;
     format!(
         "{opened} connections, {connections_most} at most at once, {broken_off} broken off, \
          {refused} refused, {requests} pages, {messages_received} messages, \
