@@ -1,4 +1,4 @@
-//! A measured program that is running.
+//! A running program that is measured.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,16 +11,16 @@ use windlass_bench_driver::protocol::{Outcome, Reply, Request};
 use crate::error::MeasureError;
 use crate::pin::Pin;
 
-/// Longest time that a program may take to answer. Setting up a million timers takes some seconds
-/// in the slowest of them; a lost event would make it wait for ever.
+/// Maximum time for an answer. The slowest program takes some seconds to set a million timers. A
+/// program that has lost an event would never answer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Child {
     process: std::process::Child,
-    /// `None` once it has been closed, which is what ends the program.
+    /// `None` after it was closed, which ends the program.
     requests: Option<ChildStdin>,
-    /// Lines from a thread that reads them, so that waiting for one can have an end.
+    /// The lines of its output. A thread reads them, so that a wait for one has a time limit.
     replies: Receiver<String>,
     pub(crate) version: String,
 }
@@ -31,8 +31,7 @@ impl Child {
         Self::start_as(path, pin, false)
     }
 
-    /// Starts a program, pins it, and has it come before others that share its processor if it is
-    /// to be the `first`.
+    /// Starts a program and pins it. With `first` it gets a real-time priority.
     pub(crate) fn start_as(path: &Path, pin: Pin, first: bool) -> Result<Self, MeasureError> {
         let mut process =
             Command::new(path)
@@ -65,15 +64,15 @@ impl Child {
                 child.version = version;
                 Ok(child)
             }
-            reply => Err(MeasureError::failed(format!("no greeting but {reply:?}"))),
+            reply => Err(MeasureError::failed(format!("answered the greeting with {reply:?}"))),
         }
     }
 
-    /// Has rounds of the prepared case run.
+    /// Runs rounds of the prepared case.
     pub(crate) fn slice(&mut self, rounds: u64) -> Result<Outcome, MeasureError> {
         match self.ask(&Request::Slice { rounds })? {
             Reply::Slice(outcome) => Ok(outcome),
-            reply => Err(MeasureError::failed(format!("no outcome but {reply:?}"))),
+            reply => Err(MeasureError::failed(format!("answered a slice with {reply:?}"))),
         }
     }
 
@@ -94,21 +93,23 @@ impl Child {
     }
 }
 
-/// An answer, with those that mean no taken out.
+/// Parses an answer. An answer that reports an error becomes an error.
 pub(crate) fn parse(line: &str) -> Result<Reply, MeasureError> {
     match serde_json::from_str(line) {
         Ok(Reply::Unsupported { reason }) => Err(MeasureError::Unsupported(reason)),
         Ok(Reply::Failed { reason }) => Err(MeasureError::Failed(reason)),
         Ok(reply) => Ok(reply),
-        Err(error) => Err(MeasureError::failed(format!("says what is no reply: {error}"))),
+        Err(error) => {
+            Err(MeasureError::failed(format!("sent a line that is not a reply: {error}")))
+        }
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
         self.requests = None;
-        // A program that hangs would not see the end of its input. Both calls fail only when it has
-        // ended already.
+        // A program that hangs would not read the end of its input. Both calls fail only if it has
+        // already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

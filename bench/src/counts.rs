@@ -1,5 +1,5 @@
-//! Counts the user-space instructions of suites by the round: of those that work in memory, and of
-//! empty turns.
+//! Counts the user-space instructions per round: of the suites that run in memory, and of empty
+//! turns.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use crate::report::{Entry, Report};
 use crate::timing::{Implementation, participating};
 use crate::tools::instructions::{CountedCase, Tool};
 
-/// Instructions of a round of each case, in the order of [`counted`].
+/// The instructions of a round of each case, in the order of [`counted`].
 struct SuiteCounts<'a> {
     implementation: &'a Implementation,
     version: String,
     rounds: Vec<f64>,
 }
 
-/// Counts what these implementations, built with this profile, need for the counted cases of a suite.
+/// Counts the instructions of these implementations, built with this profile, for a suite.
 pub(crate) fn count(suite: &str, quick: bool, tool: Tool, build: &Build<'_>, report: &mut Report) {
     let mut cases = counted(suite, quick);
     cases.retain(|case| build.is_timed || is_counted_with_lto(case));
     let all: Vec<CountedCase> = cases.iter().map(rounds).collect();
     let mut counts = Vec::new();
-    // A round of what only copies is the workload's own, which is taken off.
+    // The rounds of a program that only copies are the workload's own cost, which is subtracted.
     let mut takes_part = participating(suite);
     for implementation in
         build.implementations.iter().filter(|c| takes_part(c) && c.program.name != "memcpy")
@@ -71,14 +71,14 @@ pub(crate) fn count(suite: &str, quick: bool, tool: Tool, build: &Build<'_>, rep
 pub(crate) struct Build<'a> {
     pub(crate) profile: &'static str,
     pub(crate) implementations: &'a [Implementation],
-    /// Those that were timed, which have said their versions.
+    /// The implementations that were timed, whose versions are known.
     pub(crate) timed: &'a [Implementation],
-    /// True if this is the build that was timed.
+    /// This is the build that was timed.
     pub(crate) is_timed: bool,
 }
 
 impl Build<'_> {
-    /// Counts a suite, if a tool is there.
+    /// Counts a suite, if there is a tool.
     pub(crate) fn count(
         &self,
         suite: &str,
@@ -95,8 +95,8 @@ impl Build<'_> {
     }
 }
 
-/// Rounds enough for what happens once in some messages (a buffer is renewed), and few of those
-/// that are long: a step takes microseconds.
+/// Chooses the numbers of rounds: enough for events that occur once in some messages, such as a new
+/// buffer, but few rounds of long messages, because a step takes microseconds.
 fn rounds(case: &Case) -> CountedCase {
     if matches!(case, Case::EmptyTurn { .. }) {
         return CountedCase { case: case.clone(), few: 10, many: 20 };
@@ -111,7 +111,7 @@ fn rounds(case: &Case) -> CountedCase {
     CountedCase { case: case.clone(), few, many }
 }
 
-/// The same case with one message a round, for one with several.
+/// Returns the same case with one message per round, if it has several.
 fn one_message(case: &Case) -> Option<Case> {
     match *case {
         Case::Echo { content, bytes, messages, fragments, read_bytes } if messages > 1 => {

@@ -1,9 +1,8 @@
-//! Windlass beside its peers: runs suites by name and reports ratios.
+//! Benchmarks of windlass and its peers: runs suites by name, and reports figures and ratios.
 //!
-//! Nothing is measured in this process. Each implementation is a small program that shares the
-//! driver (`bench/driver`); this one builds them, runs their slices interleaved, counts
-//! instructions and system calls with the tools that are there, and writes the report. See
-//! `bench/README.md`.
+//! Each implementation is a small program of its own, which shares the driver (`bench/driver`). This
+//! program builds them, runs their slices interleaved, counts instructions and system calls with the
+//! available tools, and writes the report. See `bench/README.md`.
 
 #![deny(unsafe_code)]
 

@@ -13,55 +13,56 @@ use crate::programs::servers::SERVERS;
 use crate::programs::{PROGRAMS, WINDLASS, Workspace};
 use crate::tools::instructions::Tool;
 
-/// Measures windlass and its peers in one interleaved run and reports ratios.
+/// Measures windlass and its peers in one interleaved run, and reports figures and ratios.
 #[derive(Debug, Parser)]
 #[command(name = "windlass-bench", version)]
 pub(crate) struct Options {
-    /// Suites to run; all of them where none is named.
+    /// Suites to run [default: all]
     #[arg(value_parser = suite_names())]
     pub(crate) suites: Vec<String>,
 
-    /// Lists suites, cases and implementations, and does nothing else.
+    /// List suites, cases and implementations, and exit
     #[arg(long)]
     pub(crate) list: bool,
 
-    /// Fewer cases and shorter slices: under a minute once everything is built.
+    /// Run fewer cases with shorter slices: some minutes for all suites, after the build
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Measures only these peers beside windlass and what is hand-written. Repeatable.
+    /// Peers to measure beside windlass and the hand-written programs; may be repeated [default:
+    /// all]
     #[arg(long = "peer", value_name = "NAME", value_parser = peer_names())]
     pub(crate) peers: Vec<String>,
 
-    /// Measures windlass on these backends, in one run: `--backend epoll,uring`. Repeatable. epoll
-    /// and uring if none is named.
-    #[arg(long = "backend", value_name = "NAME", value_delimiter = ',', value_parser = backend_names())]
+    /// Backends on which windlass is measured, separated by commas; may be repeated [default:
+    /// epoll,uring]
+    #[arg(long = "backend", value_name = "NAME", value_delimiter = ',')]
+    #[arg(value_parser = backend_names())]
     pub(crate) backends: Vec<String>,
 
-    /// Runs only the cases whose name contains this. `instructions` is the fit of instruction
-    /// counts.
+    /// Run only cases whose name contains this text; `instructions` and `system_calls` are the
+    /// counts
     #[arg(long, value_name = "TEXT")]
     pub(crate) case: Option<String>,
 
-    /// Writes the results as JSON.
+    /// Write the results as JSON to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Writes the results as a page that needs nothing else.
+    /// Write the results as one HTML page to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
-    /// Processor to pin the measured programs to: a number, or `none`. The last allowed one by
-    /// default.
+    /// Processor for the measured programs: its number, or `none` for no pinning [default: the last
+    /// allowed one]
     #[arg(long, value_name = "CPU")]
     pub(crate) cpu: Option<Pin>,
 
-    /// What counts instructions: the first of these that works here, where none is named.
+    /// Tool that counts instructions [default: the first of these that works here]
     #[arg(long, value_enum)]
     pub(crate) tool: Option<Tool>,
 
-    /// Leaves out the counting of instructions and system calls, which needs valgrind, perf or
-    /// strace.
+    /// Do not count instructions and system calls, which needs valgrind, perf or strace
     #[arg(long)]
     pub(crate) no_counts: bool,
 }
@@ -88,23 +89,23 @@ fn backend_names() -> PossibleValuesParser {
 }
 
 impl Options {
-    /// True if cases of this name are asked for.
+    /// Returns whether cases with this name are to be run.
     pub(crate) fn wants_case(&self, name: &str) -> bool {
         self.case.as_deref().is_none_or(|text| name.contains(text))
     }
 
-    /// True if this peer is asked for.
+    /// Returns whether this peer is to be measured.
     pub(crate) fn wants_peer(&self, name: &str) -> bool {
         self.peers.is_empty() || self.peers.iter().any(|peer| peer == name)
     }
 
-    /// True if this suite is asked for.
+    /// Returns whether this suite is to be run.
     pub(crate) fn wants_suite(&self, name: &str) -> bool {
         self.suites.is_empty() || self.suites.iter().any(|suite| suite == name)
     }
 }
 
-/// What `--list` prints.
+/// Returns the output of `--list`.
 pub(crate) fn list() -> String {
     let mut text = String::new();
     for suite in cases::SUITES {

@@ -1,4 +1,4 @@
-//! A whole run: builds, times, counts.
+//! A whole run: builds the programs, times them and counts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,10 +20,10 @@ use crate::timing::{CaseRun, Implementation, participating, time};
 use crate::tools::instructions::{CountedCase, Tool};
 use crate::tools::strace;
 
-/// Builds of which instructions are counted; the first one is also timed.
+/// Builds whose instructions are counted. The first one is also timed.
 const PROFILES: [&str; 2] = ["release", "lto"];
 
-/// Runs what the command line asks for.
+/// Runs the requested suites.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
     let mut report = Report::new(Meta::now(options.quick));
     let pin = options.cpu.unwrap_or_else(Pin::default_cpu);
@@ -107,7 +107,7 @@ fn time_suite(
             time(&mut runs, shape, pin, report);
             continue;
         }
-        // A program has one case prepared at a time, so each case of a group has its own.
+        // A program has one prepared case at a time, so each case of a group has its own program.
         let participating: Vec<&Implementation> =
             participating.map(|implementation| &*implementation).collect();
         let all = group.iter().flat_map(|case| {
@@ -121,7 +121,7 @@ fn time_suite(
     implementations.iter_mut().for_each(Implementation::rest);
 }
 
-/// The name of a group's case, and the parameters of each.
+/// Returns the name of a group's case, and the parameters of each.
 fn title(group: &[Case]) -> String {
     let params = group.iter().map(|case| {
         let (_, params) = cases::describe(case);
@@ -132,7 +132,7 @@ fn title(group: &[Case]) -> String {
     format!("{} {}", cases::describe(&group[0]).0, params.join(", ")).trim_end().to_owned()
 }
 
-/// Counts instructions of a suite by the round, in both builds where that tells something.
+/// Counts the instructions of a suite per round, in both builds where they differ much.
 fn count_in_memory(suite: &str, options: &Options, timed: &[Implementation], report: &mut Report) {
     let tool = options.tool.map_or_else(Tool::find, Ok);
     for profile in PROFILES {
@@ -157,12 +157,12 @@ fn count_in_memory(suite: &str, options: &Options, timed: &[Implementation], rep
     }
 }
 
-/// Numbers of ready sources through which the line is laid.
+/// Returns the numbers of ready sources that determine the line.
 fn ready_counts(quick: bool) -> &'static [u64] {
     if quick { &[1, 16, 64] } else { &[1, 4, 16, 64, 256] }
 }
 
-/// Cases whose instructions per event are counted beside the line.
+/// Returns the cases whose instructions per event are counted in addition to the line.
 fn counted_cases() -> Vec<(CountedCase, u64)> {
     let trigger = Trigger::Edge;
     let one = |case| (CountedCase::new(case, 1), 1);
@@ -173,7 +173,7 @@ fn counted_cases() -> Vec<(CountedCase, u64)> {
     ]
 }
 
-/// Counts instructions in both builds.
+/// Counts the instructions of the suite `dispatch` in both builds.
 fn instructions(options: &Options, timed: &[Implementation], report: &mut Report) {
     let tool = match options.tool.map_or_else(Tool::find, Ok) {
         Ok(tool) => tool,
@@ -220,7 +220,7 @@ fn instructions(options: &Options, timed: &[Implementation], report: &mut Report
 #[derive(Clone)]
 struct DispatchCounts {
     line: Line,
-    /// Instructions per event, beside the case.
+    /// Instructions per event of each further case.
     cases: Vec<(Case, f64)>,
 }
 
@@ -301,7 +301,7 @@ impl DispatchCounts {
 struct TracedCase {
     counted: CountedCase,
     metric: &'static str,
-    /// Calls of a round that are the workload's own.
+    /// Calls per round that belong to the workload.
     own: f64,
 }
 
@@ -313,7 +313,7 @@ fn traced(suite: &str) -> Vec<TracedCase> {
     };
     let trigger = Trigger::Edge;
     match suite {
-        // The write that fires the source.
+        // The write that fires the source is the workload's.
         "dispatch" => {
             vec![case(Case::OneReady { registered: 100, trigger }, "syscalls_per_event", 1.0)]
         }
@@ -322,7 +322,8 @@ fn traced(suite: &str) -> Vec<TracedCase> {
         "flow" => [false, true]
             .map(|polled| case(Case::Uncontended { polled }, "syscalls_per_item", 0.0))
             .into(),
-        // Threads that start and end make a call more or less, so there are many wakes.
+        // The number of calls to start and end threads varies by one or two, so there are many
+        // wakes.
         "wakeup" => vec![
             TracedCase {
                 counted: CountedCase {

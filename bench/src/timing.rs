@@ -1,4 +1,4 @@
-//! Times cases on all implementations, slice by slice in turn.
+//! Times cases on all implementations, whose slices take turns.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,14 +13,14 @@ use crate::programs::{EVENTFD, Program, RAW, WINDLASS};
 use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
 
-/// An implementation that takes part in a run, on one backend.
+/// An implementation on one backend.
 #[derive(Debug)]
 pub(crate) struct Implementation {
     pub(crate) program: &'static Program,
     pub(crate) backend: &'static str,
     pub(crate) path: PathBuf,
     pub(crate) version: String,
-    /// `None` before its first case and after it has failed: the next case starts it afresh.
+    /// `None` before its first case and after a failure. The next case starts it.
     child: Option<Child>,
 }
 
@@ -29,17 +29,17 @@ impl Implementation {
         Self { program, backend, path, version: String::new(), child: None }
     }
 
-    /// Ends the program until it is needed again.
+    /// Ends the program. The next case starts it again.
     pub(crate) fn rest(&mut self) {
         self.child = None;
     }
 
-    /// The same program once more, on its own.
+    /// Returns the same implementation with a process of its own.
     pub(crate) fn another(&self) -> Self {
         Self::new(self.program, self.backend, self.path.clone())
     }
 
-    /// Sets the case up, and finds how many rounds last as long as a slice should.
+    /// Sets the case up. Returns the number of rounds of a slice.
     fn prepare(&mut self, case: &Case, length: Length, pin: Pin) -> Result<u64, MeasureError> {
         let child = match &mut self.child {
             Some(child) => child,
@@ -63,7 +63,7 @@ impl Implementation {
         }
     }
 
-    /// Notes a error; after a failure nothing that the program says can be relied on.
+    /// Reports an error. After a failure the program is started again, because its state is unknown.
     fn failed(&mut self, case: &Case, error: MeasureError, report: &mut Report) {
         if !matches!(error, MeasureError::Unsupported(_)) {
             self.child = None;
@@ -72,9 +72,9 @@ impl Implementation {
     }
 }
 
-/// Says of implementations, one after the other, whether they take part: those whose program has the
-/// part of a suite. Where the backend is of no account, a program that has several takes part once;
-/// its implementations follow each other.
+/// Returns a filter for the implementations that take part in this part of a suite. A suite without
+/// a backend takes the first implementation of each program, so the implementations of one program
+/// must be adjacent.
 pub(crate) fn participating(part: &str) -> impl FnMut(&Implementation) -> bool {
     let mut before = None;
     move |implementation| {
@@ -84,17 +84,18 @@ pub(crate) fn participating(part: &str) -> impl FnMut(&Implementation) -> bool {
     }
 }
 
-/// An implementation in a case. Every run of a measurement is a program of its own.
+/// An implementation in a case.
 #[derive(Debug)]
 pub(crate) struct CaseRun<'a> {
     pub(crate) implementation: &'a mut Implementation,
     pub(crate) case: &'a Case,
 }
 
-/// Doubles and more until a slice is long enough to judge by, which also warms everything up.
+/// Increases the number of rounds until a slice is long enough to measure, which also warms up the
+/// program. Returns the number of rounds that takes `slice_ns`.
 pub(crate) fn calibrate(child: &mut Child, slice_ns: u64) -> Result<u64, MeasureError> {
-    // Not judged by: it also does what setting up has left to do. A ring arms ten thousand polls in
-    // its first wait.
+    // The first slice is not used, because it does delayed set-up work: a ring arms ten thousand
+    // polls in its first wait.
     child.slice(1)?;
     let mut rounds = 1;
     loop {
@@ -107,7 +108,7 @@ pub(crate) fn calibrate(child: &mut Child, slice_ns: u64) -> Result<u64, Measure
     }
 }
 
-/// The samples of one run, in the order of the repetitions.
+/// The samples of one case run, in the order of the repetitions.
 struct Samples {
     run: usize,
     rounds: u64,
@@ -126,7 +127,7 @@ impl Samples {
     }
 }
 
-/// Runs all runs interleaved and adds what came out to the report.
+/// Runs all case runs interleaved, and adds the results to the report.
 pub(crate) fn time(runs: &mut [CaseRun<'_>], shape: Shape, pin: Pin, report: &mut Report) {
     let mut samples = Vec::new();
     for (number, CaseRun { implementation, case }) in runs.iter_mut().enumerate() {
@@ -159,7 +160,7 @@ pub(crate) fn time(runs: &mut [CaseRun<'_>], shape: Shape, pin: Pin, report: &mu
     report.results.extend(entries);
 }
 
-/// What is reported of one run, with its ratios to others.
+/// Returns the report entry of one case run, with its ratios to others.
 fn entry(sample: &Samples, samples: &[Samples], runs: &[CaseRun<'_>]) -> Entry {
     let CaseRun { implementation, case } = &runs[sample.run];
     let (name, mut params) = cases::describe(case);
@@ -195,8 +196,7 @@ fn entry(sample: &Samples, samples: &[Samples], runs: &[CaseRun<'_>]) -> Entry {
     }
 }
 
-/// Of what a slice found to be the largest, the largest of all slices counts: a bound holds always
-/// or it does not hold.
+/// Returns the spread of a gauge. The result of a maximum is the maximum of all slices.
 fn gauge_spread(name: &str, values: impl Iterator<Item = f64>) -> Option<Spread> {
     if name.ends_with("_max") {
         values.reduce(f64::max).map(Spread::exact)
@@ -244,7 +244,8 @@ fn ratios(
     ratios
 }
 
-/// Ratio of two runs, taken within each repetition: what slows the machine slows both.
+/// Returns the ratio of two case runs, taken within each repetition, because a disturbance of the
+/// machine slows both.
 pub(crate) fn ratio(
     one: impl Iterator<Item = f64>,
     other: impl Iterator<Item = f64>,
@@ -252,7 +253,7 @@ pub(crate) fn ratio(
     Spread::of(one.zip(other).map(|(one, other)| one / other))
 }
 
-/// Orders the implementations anew in each repetition, so that none always runs after the same one.
+/// Shuffles the order in each repetition, so that none always runs after the same one.
 pub(crate) struct Shuffle(pub(crate) u64);
 
 impl Shuffle {

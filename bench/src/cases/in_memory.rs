@@ -4,10 +4,10 @@ use windlass_bench_driver::protocol::{Case, Compressor, Content, Script};
 
 const KIB: usize = 1024;
 
-/// What a reactor's receive buffer holds.
+/// The size of a reactor's receive buffer.
 const READ_BYTES: usize = 64 * KIB;
 
-/// The timed cases of one of these suites.
+/// Returns the timed cases of one of these suites.
 pub(super) fn cases(suite: &str, quick: bool) -> Vec<Case> {
     match suite {
         "engine" => engine(quick),
@@ -45,7 +45,7 @@ fn engine(quick: bool) -> Vec<Case> {
             cases.extend([20, KIB, 16 * KIB, 70 * KIB].map(|bytes| echo(content, bytes, messages)));
         }
         cases.extend([fragmented(content, KIB, 4), fragmented(content, 16 * KIB, 4)]);
-        // In one read, as larger buffers give it; in those above it comes in two.
+        // Received in one read, by a larger buffer. The buffer of the cases above needs two reads.
         cases.push(Case::Echo {
             content,
             bytes: 70 * KIB,
@@ -53,7 +53,7 @@ fn engine(quick: bool) -> Vec<Case> {
             fragments: 1,
             read_bytes: 2 * READ_BYTES,
         });
-        // A message in twelve reads, as a slow sender gives it.
+        // A message of a slow sender, received in twelve reads.
         cases.push(Case::Echo {
             content,
             bytes: 16 * KIB,
@@ -68,7 +68,7 @@ fn engine(quick: bool) -> Vec<Case> {
 fn unmask(quick: bool) -> Vec<Case> {
     let all = [20, 64, 256, KIB, 16 * KIB, 64 * KIB, 1024 * KIB];
     let sizes: &[usize] = if quick { &[20, KIB, 16 * KIB] } else { &all };
-    // The header of a frame up to 125 bytes, up to 65 535, and above: 6, 8 and 14 bytes.
+    // The length of a frame header for payloads up to 125 bytes, up to 65 535, and above.
     let offset = |bytes| match bytes {
         ..126 => 6,
         126..65_536 => 8,
@@ -148,18 +148,18 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
     cases(suite, quick).into_iter().filter(is_counted).collect()
 }
 
-/// The large messages of text that are counted.
+/// Returns whether the case is one of the counted cases with large text messages.
 fn is_large_text(case: &Case) -> bool {
     [Content::Ascii, Content::TwoByte].iter().any(|&content| *case == echo(content, 16 * KIB, 1))
 }
 
-/// True if instructions of the case are counted in the build with fat LTO as well: where calls
-/// weigh.
+/// Returns whether instructions of the case are also counted in the build with fat LTO. These are the
+/// cases in which calls are a large part.
 pub(crate) fn is_counted_with_lto(case: &Case) -> bool {
     matches!(case, Case::Echo { .. }) && size(case).1 <= KIB
 }
 
-/// Messages and bytes of a round.
+/// Returns the number of messages and of bytes of a round.
 pub(crate) fn size(case: &Case) -> (usize, usize) {
     match *case {
         Case::Echo { bytes, messages, .. } => (messages, bytes * messages),

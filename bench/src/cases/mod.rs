@@ -14,8 +14,8 @@ pub(crate) use in_memory::{is_counted_with_lto, size};
 pub(crate) const SUITES: &[&str] =
     &["dispatch", "poll0", "timers", "flow", "wakeup", "engine", "unmask", "utf8", "deflate"];
 
-/// The timed cases of a suite, in groups whose slices are interleaved: those of one case that are
-/// read against each other.
+/// Returns the timed cases of a suite, in groups. The slices of a group are interleaved, because
+/// its cases are compared with each other.
 pub(crate) fn groups(suite: &str, quick: bool) -> Vec<Vec<Case>> {
     let each_alone = |cases: Vec<Case>| cases.into_iter().map(|case| vec![case]).collect();
     match suite {
@@ -48,7 +48,7 @@ fn poll0() -> Vec<Case> {
     [1, 1_000].map(|registered| Case::EmptyTurn { registered }).into()
 }
 
-/// The cases of a suite whose instructions are counted by rounds.
+/// Returns the cases of a suite whose instructions are counted per round.
 pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
     if suite == "poll0" { poll0() } else { in_memory::counted(suite, quick) }
 }
@@ -93,54 +93,54 @@ fn wakeup() -> Vec<Case> {
     ]
 }
 
-/// How long a slice is.
+/// The length of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
-    /// As many rounds as last about as long.
+    /// As many rounds as take about this many nanoseconds.
     Ns(u64),
-    /// So many rounds.
+    /// This number of rounds.
     Rounds(u64),
 }
 
-/// How a case is measured.
+/// The number and length of the slices of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) length: Length,
-    /// How many slices of each implementation.
+    /// Number of slices of each implementation.
     pub(crate) slices: usize,
 }
 
-/// The shape of a case's slices.
+/// Returns the number and length of a case's slices.
 pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
     let (slice, slices) = if quick { (2_000_000, 8_usize) } else { (10_000_000, 31) };
     let fixed = |rounds, slices| Shape { length: Length::Rounds(rounds), slices };
     match case {
         Case::RegistrationMemory { .. } | Case::IdleEngine { .. } => fixed(1, 1),
-        // A round of these is a million timers that have to be made, and waited for, each time.
+        // A round of these creates a million timers and waits for them.
         Case::Insert { .. } | Case::Fire { .. } => {
             Shape { length: Length::Ns(slice), slices: slices.div_ceil(4) }
         }
-        // Milliseconds: the reader alone sleeps for one at a time.
+        // The unit is a millisecond, because the reader sleeps for one at a time.
         Case::Burst { .. } => fixed(if quick { 200 } else { 1_000 }, if quick { 3 } else { 7 }),
-        // Events, of which a backlog without a maximum needs as many as the patch has. Half a
-        // second.
+        // The unit is an event. A backlog without a maximum needs as many events as the benchmarks of
+        // the kernel patch have, which takes half a second.
         Case::Latency { .. } => fixed(if quick { 2_000 } else { 5_000 }, if quick { 2 } else { 7 }),
         Case::Coalescing { .. } => fixed(10_000, if quick { 2 } else { 7 }),
         _ => Shape { length: Length::Ns(slice), slices },
     }
 }
 
-/// What is compared of a case, beside its time.
+/// A gauge of a case that is compared in addition to its time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Compared {
-    /// The figure, as the driver names it.
+    /// The name of the gauge in the driver.
     pub(crate) gauge: &'static str,
-    /// The metric that is its ratio.
+    /// The name of the metric for the ratio.
     pub(crate) ratio: &'static str,
 }
 
-/// A figure that is put in relation to that of the plain eventfd without a maximum, in the same
-/// group.
+/// Returns the gauge that is divided by that of the plain eventfd without a maximum, which is in the
+/// same group.
 pub(crate) fn over_unlimited(case: &Case) -> Option<Compared> {
     match case {
         Case::Burst { .. } => Some(Compared {
@@ -154,13 +154,13 @@ pub(crate) fn over_unlimited(case: &Case) -> Option<Compared> {
     }
 }
 
-/// A figure of windlass that is put in relation to that of each peer.
+/// Returns the gauge of windlass that is divided by that of each peer.
 pub(crate) fn over_peer(case: &Case) -> Option<Compared> {
     let waker = Compared { gauge: "waker_ns_per_wake", ratio: "windlass_waker_ns_over_this_ratio" };
     matches!(case, Case::WakeSleeping).then_some(waker)
 }
 
-/// True for a case whose counter has no maximum.
+/// Returns whether the counter of the case has no maximum.
 pub(crate) fn is_unlimited(case: &Case) -> bool {
     matches!(
         case,
@@ -170,7 +170,7 @@ pub(crate) fn is_unlimited(case: &Case) -> bool {
     )
 }
 
-/// Name and parameters of a case, as the report has them.
+/// Returns the name and the parameters of a case for the report.
 pub(crate) fn describe(case: &Case) -> (String, BTreeMap<String, Value>) {
     let Ok(Value::Object(fields)) = serde_json::to_value(case) else {
         unreachable!("a case is an object in JSON");
@@ -183,7 +183,7 @@ pub(crate) fn describe(case: &Case) -> (String, BTreeMap<String, Value>) {
     (name.unwrap_or_default(), params)
 }
 
-/// What one unit of a case is, as the last word of its metrics' names.
+/// Returns the unit of a case, which is the last word of its metrics' names.
 pub(crate) fn unit(case: &Case) -> &'static str {
     match case {
         Case::OneReady { .. }
@@ -212,8 +212,8 @@ pub(crate) fn unit(case: &Case) -> &'static str {
     }
 }
 
-/// True if the time of the case means something: memory cases only count, and some workloads set
-/// their own pace.
+/// Returns whether the time of the case is a result. Memory cases have none, and some workloads run
+/// at a fixed rate.
 pub(crate) fn is_timed(case: &Case) -> bool {
     !matches!(
         case,
@@ -225,22 +225,22 @@ pub(crate) fn is_timed(case: &Case) -> bool {
     )
 }
 
-/// True if one thread does all the work, so that the allocator's plain counters are right.
+/// Returns whether one thread does all the work, so that the allocator's plain counters are exact.
 pub(crate) fn has_one_thread(case: &Case) -> bool {
     match case {
         Case::Uncontended { .. } => true,
-        // It counts what stays, not what is made.
+        // It counts live bytes, not allocations.
         Case::IdleEngine { .. } => false,
         _ => !matches!(case.suite(), "flow" | "wakeup"),
     }
 }
 
-/// True if a suite needs nothing of the kernel, and so has nothing to do with a backend.
+/// Returns whether a suite runs in memory, without the kernel, and so without a backend.
 pub(crate) fn works_in_memory(suite: &str) -> bool {
     matches!(suite, "engine" | "unmask" | "utf8" | "deflate")
 }
 
-/// What a suite runs on, for the report.
+/// Returns the name of the backend for the report.
 pub(crate) fn backend(suite: &str, chosen: &str) -> String {
     if works_in_memory(suite) { "memory" } else { chosen }.to_owned()
 }

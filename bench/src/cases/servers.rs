@@ -7,7 +7,7 @@ pub(crate) const SUITES: &[&str] = &["echo", "broadcast", "handshake", "memory"]
 
 const KIB: usize = 1024;
 
-/// The cases of one of them. A quick run has the same, in shorter slices.
+/// Returns the cases of a suite. A quick run has the same cases with shorter slices.
 pub(crate) fn cases(suite: &str) -> Vec<Case> {
     match suite {
         "echo" => echo(),
@@ -69,12 +69,12 @@ fn broadcast() -> Vec<Case> {
     cases
 }
 
-/// How a case is measured.
+/// The number and length of the slices of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServerShape {
-    /// Length of the measured part of a slice.
+    /// Length of the measured part of a slice in nanoseconds.
     pub(crate) slice_ns: u64,
-    /// How many slices of each server.
+    /// Number of slices of each server.
     pub(crate) slices: usize,
 }
 
@@ -86,8 +86,8 @@ pub(crate) fn shape(case: &Case, quick: bool) -> ServerShape {
     }
 }
 
-/// The cases whose instructions and system calls are counted, with how many rounds one count has
-/// more than the other.
+/// Returns the cases whose instructions and system calls are counted, with the number of rounds of
+/// the longer count.
 pub(crate) fn counted(suite: &str, quick: bool) -> Vec<(Case, u64)> {
     let is_counted = |case: &Case| match *case {
         Case::Messages { connections, .. } => connections <= 100,
@@ -95,7 +95,7 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<(Case, u64)> {
         Case::Upgrade { .. } => true,
         _ => false,
     };
-    // Those whose counts say something that the others do not.
+    // The cases whose counts do not follow from those of other cases.
     let is_quick = |case: &Case| match *case {
         Case::Messages { deflate: true, .. } => false,
         Case::Messages { connections, bytes, depth, .. } => {

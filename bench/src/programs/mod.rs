@@ -1,4 +1,4 @@
-//! The measured programs, and how they come to be.
+//! The measured programs, and how they are built.
 
 pub(crate) mod servers;
 
@@ -7,17 +7,17 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// The raw loop, which everything is read against.
+/// The hand-written epoll loop, the reference of the suite `dispatch`.
 pub(crate) const RAW: &str = "raw";
-/// What this is all about.
+/// Windlass.
 pub(crate) const WINDLASS: &str = "windlass";
-/// The plain eventfd(2), which counters with a maximum are read against.
+/// The plain eventfd(2), the reference of counters with a maximum.
 pub(crate) const EVENTFD: &str = "eventfd";
 
-/// Which workspace a program belongs to.
+/// The workspace of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workspace {
-    /// The repository's own.
+    /// The workspace of the repository.
     Root,
     /// `bench/peers`.
     Peers,
@@ -28,9 +28,9 @@ pub(crate) enum Workspace {
 /// One implementation.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// `impl` in the report.
+    /// Its name, which is `impl` in the report.
     pub(crate) name: &'static str,
-    /// The parts of suites that it has, as `Case::part` names them.
+    /// The parts of suites in which it takes part (see `Case::part`).
     pub(crate) parts: &'static [&'static str],
     pub(crate) backends: &'static [&'static str],
     pub(crate) workspace: Workspace,
@@ -38,10 +38,10 @@ pub(crate) struct Program {
     pub(crate) binary: &'static str,
 }
 
-/// What peers run on, and what is hand-written.
+/// The backend of peers and of the hand-written programs.
 pub(crate) const EPOLL: &[&str] = &["epoll"];
 
-/// What windlass can run on. The first two are measured unless `--backend` says otherwise.
+/// The backends of windlass. The first two are measured by default.
 pub(crate) const BACKENDS: &[&str] = &["epoll", "uring", "poll", "auto"];
 
 const fn own(name: &'static str, parts: &'static [&'static str], binary: &'static str) -> Program {
@@ -58,7 +58,7 @@ const fn peer(
     Program { name, parts, backends: EPOLL, workspace: Workspace::Peers, package, binary }
 }
 
-/// All of them. The order is that of the report; the order of the slices is random.
+/// All programs, in the order of the report. The order of the slices is random.
 pub(crate) const PROGRAMS: &[Program] = &[
     own(RAW, &["dispatch", "poll0"], "bench-raw"),
     Program {
@@ -154,7 +154,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ),
 ];
 
-/// What would be expected of a peer and is not there: suite, peer, reason.
+/// The suites that a peer does not support: suite, peer, reason.
 pub(crate) const UNSUPPORTED: &[(&str, &str, &str)] = &[
     ("unmask", "tungstenite", "its masking is private; that of fastwebsockets is the same code"),
     ("utf8", "tungstenite", "it validates with the standard library"),
@@ -164,20 +164,19 @@ pub(crate) const UNSUPPORTED: &[(&str, &str, &str)] = &[
 ];
 
 impl Program {
-    /// Those of its backends that are measured, if `chosen` were named. `--backend` chooses among
-    /// windlass's; what the peers run on is what they have.
+    /// Returns the backends to measure. `chosen` is the value of `--backend`, which applies to
+    /// programs with several backends.
     pub(crate) fn backends(&self, chosen: &[String]) -> Vec<&'static str> {
         let is_wanted = |backend: &&str| match chosen {
             _ if self.backends.len() == 1 => true,
-            // The third is for sandboxes and comparison, and costs what is registered; the last is
-            // one of the first two.
+            // `poll` is for sandboxes and has a cost per registration; `auto` is one of the others.
             [] => matches!(*backend, "epoll" | "uring"),
             chosen => chosen.iter().any(|name| name == backend),
         };
         self.backends.iter().copied().filter(is_wanted).collect()
     }
 
-    /// The suites of which it has a part, each once.
+    /// Returns the suites in which it takes part, each once.
     pub(crate) fn suites(&self) -> Vec<&'static str> {
         let mut suites: Vec<_> =
             self.parts.iter().map(|part| part.split('/').next().unwrap_or(part)).collect();
@@ -185,19 +184,19 @@ impl Program {
         suites
     }
 
-    /// True if it has this part of a suite.
+    /// Returns whether it takes part in this part of a suite.
     pub(crate) fn has(&self, part: &str) -> bool {
         self.parts.contains(&part)
     }
 
-    /// True if the command line lets it take part; what is in this workspace always does.
+    /// Returns whether it is to be measured. The programs of this workspace always are.
     pub(crate) fn is_wanted(&self, peers: &[String]) -> bool {
         self.workspace == Workspace::Root
             || peers.is_empty()
             || peers.iter().any(|peer| peer == self.name)
     }
 
-    /// Builds it with a profile and says where the executable is, or why there is none.
+    /// Builds it with a profile. Returns the path of the executable, or the reason of the failure.
     pub(crate) fn build(&self, profile: &str) -> Result<PathBuf, String> {
         let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
         let directory = match self.workspace {
@@ -223,7 +222,7 @@ impl Program {
     }
 }
 
-/// Finds the executable in cargo's messages, one JSON object a line.
+/// Finds the executable in cargo's messages, which are one JSON object per line.
 fn executable(messages: &str, binary: &str) -> Option<PathBuf> {
     messages.lines().find_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;

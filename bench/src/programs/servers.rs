@@ -2,21 +2,21 @@
 
 use super::{BACKENDS, EPOLL, Program, Workspace};
 
-/// The do-nothing server, which everything is read against.
+/// The hand-written server, the reference of all suites that measure servers.
 pub(crate) const FLOOR: &str = "floor";
-/// The server that there is to reach.
+/// The fastest known server, to which windlass is compared.
 pub(crate) const UWEBSOCKETS: &str = "uwebsockets";
 
-/// A program that serves.
+/// A server.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) program: Program,
-    /// What is counted in its place by callgrind, which cannot execute what is compiled for every
-    /// processor.
+    /// The program that callgrind runs instead, for a server compiled with instructions that
+    /// callgrind does not support.
     pub(crate) counted: Option<&'static str>,
 }
 
-/// What a server can take part in without permessage-deflate.
+/// The parts for servers without permessage-deflate.
 const PLAIN: &[&str] = &["echo", "broadcast", "handshake", "memory"];
 const ALL: &[&str] = &["echo", "echo/deflate", "broadcast", "handshake", "memory"];
 
@@ -47,8 +47,8 @@ const fn peer(name: &'static str, package: &'static str) -> Server {
     server(name, PLAIN, Workspace::Peers, package, package)
 }
 
-/// All of them, in the order of the report. `floor-again` is the same program as `floor`: how far
-/// the two are apart is the noise.
+/// All servers, in the order of the report. `floor-again` is the same program as `floor`; their
+/// difference shows the noise.
 pub(crate) const SERVERS: &[Server] = &[
     own(FLOOR, PLAIN, "bench-server-floor"),
     own("floor-again", PLAIN, "bench-server-floor"),
@@ -69,14 +69,14 @@ pub(crate) const SERVERS: &[Server] = &[
     peer("tokio-websockets", "windlass-bench-server-tokio-websockets"),
 ];
 
-/// What would be expected of a server and is not there: part of a suite, server, reason.
+/// The parts of suites that a server does not support: part, server, reason.
 pub(crate) const UNSUPPORTED: &[(&str, &str, &str)] = &[
     ("echo/deflate", "fastwebsockets", "it has no permessage-deflate"),
     ("echo/deflate", "tungstenite", "it has no permessage-deflate"),
     ("echo/deflate", "tokio-websockets", "it has no permessage-deflate"),
 ];
 
-/// The one client.
+/// The client for all servers.
 pub(crate) const CLIENT: Program = Program {
     name: "client",
     parts: &[],

@@ -1,4 +1,4 @@
-//! The report as a page that needs nothing else.
+//! The report as one HTML page without external resources.
 
 use std::fmt::Write;
 
@@ -13,12 +13,12 @@ th:first-child,td:first-child{text-align:left}small{color:#57606a}\
 @media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}\
 th,td{border-color:#30363d}small{color:#8b949e}}";
 
-/// Escapes what would otherwise be read as markup.
+/// Escapes the characters of HTML markup.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The whole page.
+/// Returns the whole page.
 pub(crate) fn page(report: &Report) -> String {
     let meta = &report.meta;
     let mut page = format!(

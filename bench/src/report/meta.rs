@@ -1,4 +1,4 @@
-//! Where and when a run was made.
+//! The circumstances of a run: version, machine and date.
 
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,12 +10,12 @@ use serde::Serialize;
 pub(crate) struct Meta {
     /// Version of windlass.
     pub(crate) version: String,
-    /// Commit, with `-dirty` where the work tree differs; `unknown` outside a repository.
+    /// The commit, with `-dirty` if the work tree differs, or `unknown` outside a repository.
     pub(crate) git: String,
     pub(crate) kernel: String,
     pub(crate) cpu: String,
     pub(crate) cores: usize,
-    /// Time of the run's end in UTC, as RFC 3339 has it.
+    /// Time of the run's end in UTC, as RFC 3339.
     pub(crate) date: String,
     pub(crate) quick: bool,
 }
@@ -55,8 +55,9 @@ fn cpu_model(cpuinfo: &str) -> String {
     model.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-/// Seconds since 1970 as a date, by the civil-from-days algorithm (Hinnant, "chrono-compatible
-/// low-level date algorithms"): years begin in March, so that the leap day is the last of its year.
+/// Converts seconds since 1970 to a date by the civil-from-days algorithm (Hinnant,
+/// "chrono-compatible low-level date algorithms"). Its years begin in March, so the leap day is the
+/// last of a year.
 fn rfc3339(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day_of_era) = (days / 146_097, days % 146_097);

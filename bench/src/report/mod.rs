@@ -1,4 +1,4 @@
-//! What a run found, as JSON and as text.
+//! The results of a run, as JSON and as text.
 
 pub(crate) mod html;
 pub(crate) mod meta;
@@ -14,7 +14,7 @@ use crate::error::MeasureError;
 use meta::Meta;
 use stats::Spread;
 
-/// One implementation in one case.
+/// The result of one implementation in one case.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Entry {
     pub(crate) suite: String,
@@ -28,14 +28,14 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// What its row is called in a table: who is not on epoll says so.
+    /// Returns the title of its row in a table, which names backends other than epoll.
     pub(crate) fn title(&self) -> String {
         let name = format!("{} {}", self.implementation, self.version);
         if self.backend == "epoll" { name } else { format!("{name} on {}", self.backend) }
     }
 }
 
-/// What was not measured, and why.
+/// A measurement that was skipped, and the reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Skipped {
     pub(crate) suite: String,
@@ -53,7 +53,7 @@ pub(crate) struct Report {
     failures: Vec<Skipped>,
 }
 
-/// The object that is written: the same for every suite.
+/// The JSON, which has the same form for all suites.
 #[derive(Debug, Serialize)]
 pub(crate) struct Json<'a> {
     meta: &'a Meta,
@@ -66,7 +66,7 @@ impl Report {
         Self { meta, results: Vec::new(), skipped: Vec::new(), failures: Vec::new() }
     }
 
-    /// Notes what was not measured; a failure is skipped too, and makes the whole run fail.
+    /// Notes a measurement that was skipped. A failure also makes the run fail.
     pub(crate) fn skip(&mut self, suite: &str, case: &str, name: &str, error: MeasureError) {
         let (reason, failed) = match error {
             MeasureError::Unsupported(reason) => (reason, false),
@@ -90,7 +90,8 @@ impl Report {
         self.skipped.push(skip);
     }
 
-    /// What went wrong, as opposed to what an implementation cannot do or a machine does not have.
+    /// Returns the failures, without the cases that an implementation or the machine does not
+    /// support.
     pub(crate) fn failures(&self) -> &[Skipped] {
         &self.failures
     }
@@ -99,7 +100,7 @@ impl Report {
         Json { meta: &self.meta, results: &self.results, skipped: &self.skipped }
     }
 
-    /// Entries of the same case with the same parameters, in the order in which they were measured.
+    /// Returns groups of entries with the same case and parameters, in the order of measurement.
     pub(crate) fn groups(&self) -> Vec<(String, Vec<&Entry>)> {
         let mut groups: Vec<(String, Vec<&Entry>)> = Vec::new();
         for entry in &self.results {
@@ -112,7 +113,7 @@ impl Report {
         groups
     }
 
-    /// Tables for people.
+    /// Returns the tables as text.
     pub(crate) fn text(&self) -> String {
         let meta = &self.meta;
         let mut text = format!(
@@ -137,7 +138,7 @@ impl Report {
     }
 }
 
-/// Suite, case and parameters in one line.
+/// Returns suite, case and parameters in one line.
 fn title(entry: &Entry) -> String {
     let mut title = format!("{}/{}", entry.suite, entry.case);
     for (name, value) in &entry.params {
@@ -150,7 +151,7 @@ fn title(entry: &Entry) -> String {
     title
 }
 
-/// Names of all metrics of some entries, in order.
+/// Returns the names of all metrics of these entries, sorted.
 pub(crate) fn metric_names<'a>(entries: &[&'a Entry]) -> Vec<&'a str> {
     let mut names: Vec<&str> =
         entries.iter().flat_map(|entry| entry.metrics.keys().map(String::as_str)).collect();
@@ -159,7 +160,7 @@ pub(crate) fn metric_names<'a>(entries: &[&'a Entry]) -> Vec<&'a str> {
     names
 }
 
-/// A figure with as many digits as mean something.
+/// Formats a figure with its significant digits.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1_000.0 => format!("{value:.0}"),

@@ -1,8 +1,8 @@
-//! Medians, and a line through points.
+//! Medians, and the fit of a line.
 
 use serde::{Deserialize, Serialize};
 
-/// A figure with its spread: the median, the tenth and the ninetieth percentile of the slices.
+/// A figure with its spread: the median, and the tenth and ninetieth percentile of the slices.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -11,12 +11,12 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of a figure that is counted, not sampled.
+    /// Returns the spread of a counted figure.
     pub(crate) fn exact(value: f64) -> Self {
         Self { median: value, low: value, high: value }
     }
 
-    /// Of samples in any order; `None` where there is none.
+    /// Returns the spread of samples in any order; `None` if there are none.
     pub(crate) fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut samples: Vec<f64> = samples.into_iter().collect();
         if samples.is_empty() {
@@ -32,17 +32,17 @@ impl Spread {
     }
 }
 
-/// `y = base + slope · x`, by least squares.
+/// The line `y = base + slope · x`, fitted by least squares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Line {
     pub(crate) base: f64,
     pub(crate) slope: f64,
-    /// Largest distance of a point from the line.
+    /// The largest distance of a point from the line.
     pub(crate) residual_max: f64,
 }
 
 impl Line {
-    /// Through at least two points with different `x`.
+    /// Fits a line through at least two points with different `x`.
     pub(crate) fn fit(points: &[(f64, f64)]) -> Option<Self> {
         let count = points.len() as f64;
         let mean_x = points.iter().map(|p| p.0).sum::<f64>() / count;

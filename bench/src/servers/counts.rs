@@ -1,12 +1,12 @@
 //! Instructions and system calls of servers.
 //!
-//! A server runs under a tool twice, for two numbers of messages; what it takes to start, to accept
-//! and to warm up is in both, so the difference is that of the messages. Callgrind counts the
-//! instructions, strace the system calls.
+//! A server runs under a tool twice, with two numbers of messages. Start, accepting and warm-up are
+//! in both counts, so the difference belongs to the messages. Callgrind counts the instructions,
+//! strace the system calls.
 //!
-//! The instructions of handshakes are counted in steps (ptrace(2)) where that is allowed: valgrind
+//! The instructions of handshakes are counted in steps (ptrace(2)) if that is allowed. valgrind
 //! hides the processor's instructions for SHA-1, and without them the hash is a fifth of a
-//! handshake. A server is stepped from when it has been warmed until it has nothing more to do.
+//! handshake. A server is stepped from the end of its warm-up until it sleeps.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,7 +25,7 @@ use crate::tools::instructions::{self, ScratchFile};
 use crate::tools::singlestep::{Attached, TUNABLES};
 use crate::tools::strace;
 
-/// What counts.
+/// The tools that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServerTool {
     Callgrind,
@@ -42,7 +42,7 @@ impl ServerTool {
         }
     }
 
-    /// What `--case` calls its counts.
+    /// Returns the name of its counts for `--case`.
     fn case(self) -> &'static str {
         match self {
             Self::Callgrind | Self::Singlestep => "instructions",
@@ -57,7 +57,7 @@ impl ServerTool {
         }
     }
 
-    /// Says why it cannot be used here, if it cannot.
+    /// Returns why it cannot be used here; `None` if it can.
     fn unavailable(self) -> Option<String> {
         match self {
             Self::Callgrind => {
@@ -74,7 +74,7 @@ impl ServerTool {
         }
     }
 
-    /// What counts this case in its place, where it can.
+    /// Returns the tool for this case: another one, if that fits better and works here.
     fn fit_for(self, case: &Case) -> Self {
         let is_stepped = self == Self::Callgrind && matches!(case, Case::Upgrade { .. });
         if is_stepped && Self::Singlestep.unavailable().is_none() { Self::Singlestep } else { self }
@@ -106,7 +106,7 @@ impl ServerTool {
         }
     }
 
-    /// The count in a report.
+    /// Returns the count in a report.
     fn total(self, report: &str) -> Option<u64> {
         match self {
             Self::Callgrind => {
@@ -194,14 +194,14 @@ fn count_case(
     true
 }
 
-/// Measured rounds of a slice that is stepped, which has about twice as many more: those that warm
-/// it, and those under way at its end. A step takes some ten microseconds.
+/// Measured rounds of a stepped slice. It has about twice as many more: the warm-up, and the rounds
+/// in flight at its end. A step takes some ten microseconds.
 const STEPPED_ROUNDS: u64 = 32;
 
-/// Rounds before, which are not counted: everything that happens once has happened then.
+/// Rounds before the stepped slice, for everything that happens only once.
 const UNSTEPPED_ROUNDS: u64 = 200;
 
-/// The count of a round, and the server's version.
+/// Returns the count of a round, and the server's version.
 fn per_round(
     tool: ServerTool,
     setup: Setup<'_>,
@@ -217,7 +217,7 @@ fn per_round(
     Ok(((many.count as f64 - few.count as f64) / rounds as f64, many.version))
 }
 
-/// What a run came to.
+/// The result of one run.
 struct Total {
     count: u64,
     rounds: u64,
@@ -249,9 +249,9 @@ fn total(
     Ok(Total { count, rounds: outcome.turns, version })
 }
 
-/// The count of a round where the server is stepped: all that it executes in a slice, once another
-/// one has warmed it. What the client begins, the server has brought to its end when it sleeps
-/// again.
+/// Returns the count of a round of a stepped server: all instructions in a slice, after another
+/// slice has warmed it up. When the server sleeps again, it has finished everything that the client
+/// began.
 fn stepped(setup: Setup<'_>, case: &Case) -> Result<(f64, String), MeasureError> {
     let failed =
         |error: std::io::Error| MeasureError::Failed(format!("cannot be stepped: {error}"));
@@ -267,7 +267,7 @@ fn stepped(setup: Setup<'_>, case: &Case) -> Result<(f64, String), MeasureError>
     Ok((count as f64 / outcome?.turns as f64, version))
 }
 
-/// A server, perhaps under a tool, and a client that has connected to it.
+/// Starts a server, perhaps under a tool, and a client that is connected to it.
 fn connected(
     mut command: Command,
     Setup { built, client, processors }: Setup<'_>,

@@ -1,7 +1,8 @@
-//! The suites that measure servers: programs that listen on a port, and one client for all of them.
+//! The suites that measure servers, programs that listen on a port, with one client for all of
+//! them.
 //!
-//! A case is set up on every server at once, each with a client of its own; then their slices take
-//! turns, as everywhere. The server has one processor, the client another.
+//! A case is set up on all servers at once, each with a client of its own. Then their slices take
+//! turns. The server and the client have a processor each.
 
 mod built;
 mod counts;
@@ -20,7 +21,7 @@ use crate::report::Report;
 use built::{BuiltServer, Processors, build};
 use timing::ServerTiming;
 
-/// Runs those of the suites that are asked for.
+/// Runs the requested suites.
 pub(crate) fn run(options: &Options, pin: Pin, report: &mut Report) {
     for suite in SUITES.iter().filter(|suite| options.wants_suite(suite)) {
         if let Err(error) = run_suite(suite, options, pin, report) {

@@ -1,4 +1,4 @@
-//! One case on all servers, slice by slice in turn.
+//! Times one case on all servers, whose slices take turns.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,10 +27,10 @@ struct MeasuredServer {
     samples: Vec<Sample>,
 }
 
-/// What one slice came to.
+/// The result of one slice.
 struct Sample {
     outcome: Outcome,
-    /// Allocations of the server per round, those that warm it included.
+    /// Allocations of the server per round, including those of the warm-up.
     allocations: Option<f64>,
 }
 
@@ -88,14 +88,14 @@ impl MeasuredServer {
     }
 }
 
-/// All servers in a case.
+/// All servers of a case.
 pub(super) struct ServerTiming<'a> {
     case: &'a Case,
     servers: Vec<MeasuredServer>,
 }
 
 impl<'a> ServerTiming<'a> {
-    /// Measures all servers and adds what came out to the report.
+    /// Measures all servers, and adds the results to the report.
     pub(super) fn run<'b>(
         case: &'a Case,
         servers: impl Iterator<Item = &'b BuiltServer>,
@@ -113,7 +113,7 @@ impl<'a> ServerTiming<'a> {
                 Err(error) => report.skip(case.suite(), &name, built.name(), error),
             }
         }
-        // The order of the report, for the slices have a new one each time.
+        // The order of the report. Each repetition shuffles the slices.
         let who = |server: &MeasuredServer| (server.name, server.backend);
         let order: Vec<_> = timing.servers.iter().map(who).collect();
         let mut shuffle = Shuffle(shape.slices as u64);
@@ -173,7 +173,7 @@ impl<'a> ServerTiming<'a> {
         }
     }
 
-    /// What this server does over what the others do, in the same repetition.
+    /// Returns the ratios of this server to others, taken within each repetition.
     fn ratios(&self, this: &MeasuredServer, unit: &str) -> Vec<(String, Option<Spread>)> {
         let per_s = |of: &MeasuredServer| {
             of.samples.iter().map(Sample::per_s).collect::<Vec<_>>().into_iter()
@@ -201,7 +201,7 @@ impl<'a> ServerTiming<'a> {
                 ));
             }
             if other.name == WINDLASS && ![FLOOR, WINDLASS].contains(&this.name) {
-                // What is known by this name is on epoll.
+                // The name without a backend means epoll.
                 let on = if other.backend == "epoll" {
                     String::new()
                 } else {
@@ -215,7 +215,7 @@ impl<'a> ServerTiming<'a> {
     }
 }
 
-/// `messages_per_s` of a message.
+/// Returns the name of a rate: `messages_per_s` for `message`.
 fn units_per_s(unit: &str) -> String {
     match unit.strip_suffix('y') {
         Some(stem) => format!("{stem}ies_per_s"),

@@ -1,15 +1,14 @@
-//! User-space instructions, exactly counted.
+//! Exact counts of user-space instructions.
 //!
-//! A program runs the same case for two different numbers of rounds; the difference between the
-//! counts, divided by the difference between the rounds, is what one round costs. What the workload
-//! itself costs (the writes that fire the sources) is counted in the same program with the turns
-//! left out, and taken off. Rounds with different numbers of ready sources then give a line:
-//! instructions per turn, and per event.
+//! A program runs the same case for two numbers of rounds. The difference of the counts, divided by
+//! the difference of the rounds, is the cost of a round. The workload's own cost (the writes that
+//! fire the sources) is counted in the same program without the turns, and subtracted. Rounds with
+//! different numbers of ready sources give a line: instructions per turn and per event.
 //!
-//! `perf stat` counts where the processor's counters can be had. Where they cannot (most virtual
-//! machines), the program is single-stepped ([`singlestep`]). Where tracing is forbidden, callgrind
-//! counts: it sets its counter to zero when the measured part is entered and dumps it when it is
-//! left. Both answer for all cases in one run of a program.
+//! `perf stat` counts if the processor's counters are available. Otherwise, as on most virtual
+//! machines, the program is single-stepped ([`singlestep`]). If tracing is forbidden, callgrind
+//! counts. It sets its counter to zero at the entry of the measured part, and dumps it at the exit.
+//! Stepping and callgrind count all cases in one run of a program.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -22,7 +21,7 @@ use super::singlestep;
 use crate::child::parse;
 use crate::error::MeasureError;
 
-/// What counts.
+/// The tools that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Tool {
     /// `perf stat -e instructions:u`.
@@ -34,7 +33,7 @@ pub(crate) enum Tool {
 }
 
 impl Tool {
-    /// The best of the tools that work here, or why there is none.
+    /// Returns the first tool that works here, or the reason why there is none.
     pub(crate) fn find() -> Result<Self, String> {
         let works = |tool: &Self| match tool {
             Self::Perf => perf(Path::new("true"), &[]).is_ok(),
@@ -57,7 +56,7 @@ impl Tool {
         }
     }
 
-    /// Instructions per round of each case, the workload's own taken off.
+    /// Returns the instructions per round of each case, without those of the workload.
     pub(crate) fn count(
         self,
         program: &Path,
@@ -90,16 +89,16 @@ impl Tool {
     }
 }
 
-/// Slices that are counted of a case: three without turns, three with.
+/// Number of counted slices of a case: three without turns, three with them.
 const SLICES: usize = 6;
 
-/// What a program is asked for, so that each case is counted in [`SLICES`] slices.
+/// Returns the requests that count each case in [`SLICES`] slices.
 fn slices_of(backend: &str, cases: &[CountedCase]) -> Vec<Request> {
     let mut requests = Vec::new();
     for counted in cases {
         for idle in [true, false] {
             requests.push(counted.prepare(backend, idle));
-            // Once to warm up: what is done the first time only is not part of a round.
+            // The first slice is a warm-up, for everything that happens only once.
             requests.extend(
                 [counted.few, counted.few, counted.many].map(|rounds| Request::Slice { rounds }),
             );
@@ -117,8 +116,8 @@ pub(crate) struct CountedCase {
 }
 
 impl CountedCase {
-    /// Enough rounds for some dozen events: counts do not vary, but for those of hash maps, and
-    /// steps are slow.
+    /// Chooses enough rounds for some dozen events. More are not needed, because counts hardly
+    /// vary, and steps are slow.
     pub(crate) fn new(case: Case, ready: u64) -> Self {
         let few = (8 / ready).max(2);
         Self { case, few, many: few * 3 }
@@ -133,7 +132,7 @@ impl CountedCase {
     }
 }
 
-/// Runs a command that gives these requests to a program; returns how many slices it ran.
+/// Runs a command that passes these requests to a program. Returns the number of slices.
 pub(crate) fn run_script(
     command: &mut Command,
     requests: &[Request],
@@ -141,7 +140,7 @@ pub(crate) fn run_script(
     slices(&run(command, &script(requests))?)
 }
 
-/// How many slices a program's replies tell of; an error if one tells of a failure.
+/// Returns the number of slices in a program's replies, or the error that one reports.
 fn slices(replies: &str) -> Result<usize, MeasureError> {
     let mut slices = 0;
     for line in replies.lines() {
@@ -150,7 +149,7 @@ fn slices(replies: &str) -> Result<usize, MeasureError> {
     Ok(slices)
 }
 
-/// Requests as a program reads them.
+/// Returns the requests as the input of a program.
 fn script(requests: &[Request]) -> String {
     let mut script = String::new();
     for request in requests {
@@ -160,10 +159,10 @@ fn script(requests: &[Request]) -> String {
     script
 }
 
-/// Runs a command to its end with the script as its input.
+/// Runs a command to its end with this input.
 fn run(command: &mut Command, input: &str) -> Result<String, MeasureError> {
     let failed = |what: String| MeasureError::Failed(what);
-    // A file, for a pipe would have to be written while the output is read.
+    // The input is a file, because a pipe would have to be written while the output is read.
     let file =
         ScratchFile::new("script").map_err(|error| failed(format!("no scratch file: {error}")))?;
     std::fs::write(&file.0, input).map_err(|error| failed(format!("no script: {error}")))?;
@@ -178,7 +177,7 @@ fn run(command: &mut Command, input: &str) -> Result<String, MeasureError> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A file name of our own that is gone when this is dropped, with the dumps that stand beside it.
+/// The name of a temporary file. Dropping it removes the file, and callgrind's dumps beside it.
 pub(crate) struct ScratchFile(pub(crate) PathBuf);
 
 impl ScratchFile {
@@ -196,7 +195,7 @@ impl ScratchFile {
 impl Drop for ScratchFile {
     fn drop(&mut self) {
         if let Some(directory) = self.0.parent() {
-            // Nothing depends on it being gone, so an error is no reason to fail a measurement.
+            // A file that remains does no harm.
             let _ = std::fs::remove_dir_all(directory);
         }
     }
@@ -212,7 +211,7 @@ fn perf_difference(
         let requests = [counted.prepare(backend, idle), Request::Slice { rounds }];
         perf(program, &requests)
     };
-    // Starting up varies by some thousand instructions from run to run, so the slices are long.
+    // The start-up varies by some thousand instructions between runs, so the slices are long.
     let (few, many) = (counted.few, counted.few + (counted.many - counted.few) * 100);
     Ok((total(many)? as f64 - total(few)? as f64) / (many - few) as f64)
 }
@@ -226,7 +225,7 @@ fn perf(program: &Path, requests: &[Request]) -> Result<u64, MeasureError> {
     perf_count(&text).ok_or_else(|| MeasureError::Failed("perf counts no instructions here".into()))
 }
 
-/// Finds the count in `perf stat -x,`: the first field of the line that names the event.
+/// Finds the count in the output of `perf stat -x,`: the first field of the line with the event.
 fn perf_count(text: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let mut fields = line.split(',');
@@ -235,7 +234,7 @@ fn perf_count(text: &str) -> Option<u64> {
     })
 }
 
-/// Whether programs may be traced here.
+/// Returns whether programs may be traced here.
 pub(crate) fn can_step() -> bool {
     stepped(Path::new("true"), &[]).is_ok()
 }
@@ -267,7 +266,7 @@ fn callgrind(program: &Path, requests: &[Request]) -> Result<Vec<u64>, MeasureEr
     (1..=slices).map(|number| dumped(&file.0, number)).collect()
 }
 
-/// The total of dump `number`: callgrind appends it to the name it was given.
+/// Returns the total of dump `number`, which callgrind appends to the file's name.
 fn dumped(file: &Path, number: usize) -> Result<u64, MeasureError> {
     let path = file.with_extension(number.to_string());
     let text = std::fs::read_to_string(&path)

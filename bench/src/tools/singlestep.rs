@@ -1,11 +1,11 @@
 //! Counts instructions by running a program one step at a time (ptrace(2)).
 //!
-//! Exact, like callgrind, and the program makes its real system calls: valgrind 3.19 does not know
-//! epoll_pwait2(2), so a program that prefers it takes its fall-back path there. A repeated string
-//! instruction counts once per repetition, which hardware counters see as one.
+//! The counts are exact, as with callgrind, and the program makes its real system calls. valgrind
+//! 3.19 does not support epoll_pwait2(2), so programs that use it take their fallback path there. A
+//! repeated string instruction counts once per repetition, whereas hardware counters count it once.
 //!
-//! [`run`] counts the measured parts of a program that says where they begin and end; [`Attached`]
-//! counts all that a process does between two moments, for servers, which say nothing.
+//! [`run`] counts the measured parts of a program, which marks their begin and end. [`Attached`]
+//! counts all instructions of a process between two moments, for servers, which have no marks.
 #![allow(unsafe_code, reason = "ptrace(2) and waitpid(2) have no safe form")]
 
 use std::fs::File;
@@ -16,8 +16,8 @@ use std::process::{Child, Command, Stdio};
 
 use windlass_bench_driver::{STEPPED, pin};
 
-/// Has the C library copy and fill long ranges with vector instructions, of which each is one,
-/// rather than with a repeated string instruction, of which every byte would be one.
+/// Makes the C library copy and fill long ranges with vector instructions. A repeated string
+/// instruction would count once per byte.
 pub(crate) const TUNABLES: (&str, &str) = (
     "GLIBC_TUNABLES",
     "glibc.cpu.x86_rep_movsb_threshold=1073741824:glibc.cpu.x86_rep_stosb_threshold=1073741824",
@@ -26,34 +26,34 @@ pub(crate) const TUNABLES: (&str, &str) = (
 /// Ends the program with its tracer.
 const OPTIONS: libc::c_int = libc::PTRACE_O_EXITKILL;
 
-/// Longest time until a stepped process has done what there is to do.
+/// Maximum time until a stepped process sleeps.
 const SLEEPS_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// How a traced program has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// By this signal, which it has not received yet.
+    /// Before the delivery of this signal.
     Signal(libc::c_int),
-    /// It has ended, well or not.
+    /// It has ended; true if it succeeded.
     Ended(bool),
 }
 
 /// Runs a program whose input and output are files, and counts the instructions of each of its
 /// measured parts.
 ///
-/// The tracer is a thread of its own on the same processor as the program: they take turns at every
+/// The tracer is a separate thread on the same processor as the program. They take turns at every
 /// step, and waking another processor takes several times as long.
 ///
 /// # Errors
 ///
-/// If it cannot be traced, or ends badly.
+/// If it cannot be traced, or fails.
 pub(crate) fn run(program: &Path, input: File, output: File) -> io::Result<Vec<u64>> {
     let tracer = std::thread::scope(|scope| {
         let tracer = scope.spawn(|| {
             // SAFETY: sched_getcpu(3) takes nothing and fails only where the kernel is older than
             // ours.
             let cpu = unsafe { libc::sched_getcpu() };
-            // Where pinning is forbidden it only takes longer.
+            // If pinning is forbidden, counting takes longer.
             let _ = usize::try_from(cpu).is_ok_and(pin);
             run_here(program, input, output)
         });
@@ -62,7 +62,7 @@ pub(crate) fn run(program: &Path, input: File, output: File) -> io::Result<Vec<u
     tracer.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// [`run`], traced by the calling thread: a program belongs to the thread that started it.
+/// [`run`] with the calling thread as the tracer: the thread that started a program traces it.
 fn run_here(program: &Path, input: File, output: File) -> io::Result<Vec<u64>> {
     let mut command = Command::new(program);
     command
@@ -84,7 +84,7 @@ fn run_here(program: &Path, input: File, output: File) -> io::Result<Vec<u64>> {
     counts
 }
 
-/// A process of ours that is stepped while it goes on with what it does. Only its first thread is.
+/// A running process that is stepped. Only its first thread is.
 #[derive(Debug)]
 pub(crate) struct Attached {
     process: libc::pid_t,
@@ -92,15 +92,15 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Begins to step a process that runs, from a thread on processor `cpu`, which is best the
-    /// process's own. Counting has begun when this returns.
+    /// Begins to step a running process, from a thread on processor `cpu`, ideally the process's
+    /// own. Counting has begun when this returns.
     ///
-    /// A call in which the process waits is broken off, as by a signal, so it may go round its loop
-    /// once for nothing.
+    /// This interrupts a call in which the process waits, as a signal does. So its loop may run
+    /// once without an event.
     ///
     /// # Errors
     ///
-    /// If it cannot be traced, or has several threads: some would go uncounted.
+    /// If it cannot be traced, or has several threads, because only one would be counted.
     pub(crate) fn begin(process: u32, cpu: Option<usize>) -> io::Result<Self> {
         if std::fs::read_dir(format!("/proc/{process}/task"))?.count() != 1 {
             return Err(io::Error::other("it has several threads"));
@@ -108,30 +108,30 @@ impl Attached {
         let process = libc::pid_t::try_from(process).map_err(io::Error::other)?;
         let (sender, begun) = std::sync::mpsc::channel();
         let tracer = std::thread::spawn(move || {
-            // Where pinning is forbidden it only takes longer.
+            // If pinning is forbidden, counting takes longer.
             let _ = cpu.is_some_and(pin);
             let seized = trace(libc::PTRACE_SEIZE, process, OPTIONS)
                 .and_then(|()| trace(libc::PTRACE_INTERRUPT, process, 0))
                 .and_then(|()| wait(process));
-            // Who began this waits for it.
+            // The receiver waits in `begin`.
             let _ = sender.send(());
             step_until_asked_to_end(process, seized?)
         });
-        // It also ends, with an error, if the tracer has ended.
+        // This fails if the tracer has ended, and `end` reports that.
         let _ = begun.recv();
         Ok(Self { process, tracer })
     }
 
-    /// Waits until the process waits for something, asks it to end, and says how many instructions
-    /// it has executed until then.
+    /// Waits until the process sleeps, and sends SIGTERM to it. Returns the number of instructions
+    /// that it has executed until then.
     ///
     /// # Errors
     ///
-    /// If tracing has failed, or the process has ended before.
+    /// If tracing has failed, or the process has already ended.
     pub(crate) fn end(self) -> io::Result<u64> {
         let begun = std::time::Instant::now();
         while begun.elapsed() < SLEEPS_WITHIN && !self.tracer.is_finished() && !self.is_asleep()? {
-            // sleep: nothing tells of another process that falls asleep.
+            // sleep: no event tells that another process has fallen asleep.
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         // SAFETY: it takes numbers (kill(2)). It fails only where the process has ended, and then
@@ -140,15 +140,15 @@ impl Attached {
         self.tracer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// While it is stepped it runs or is stopped by its tracer; it sleeps only in a call that waits
-    /// (proc(5), `/proc/pid/stat`).
+    /// Returns whether the process sleeps, which it does only in a call that waits (proc(5),
+    /// `/proc/pid/stat`). Otherwise it runs, or its tracer has stopped it.
     fn is_asleep(&self) -> io::Result<bool> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process))?;
         Ok(stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S')))
     }
 }
 
-/// Steps a stopped process until a SIGTERM comes, which it gets.
+/// Steps a stopped process until SIGTERM arrives, and then delivers the signal.
 fn step_until_asked_to_end(pid: libc::pid_t, mut stop: Stop) -> io::Result<u64> {
     let mut count = 0;
     loop {
@@ -167,7 +167,7 @@ fn step_until_asked_to_end(pid: libc::pid_t, mut stop: Stop) -> io::Result<u64> 
     }
 }
 
-/// From the stop at exec to the end.
+/// Traces a program from the stop at exec(2) to its end.
 fn step_through(child: &Child) -> io::Result<Vec<u64>> {
     let pid = pid(child);
     let mut stop = wait(pid)?;
@@ -185,7 +185,7 @@ fn step_through(child: &Child) -> io::Result<Vec<u64>> {
                 }
                 0
             }
-            // A step done, or the stop at exec.
+            // The end of a step, or the stop at exec(2).
             Stop::Signal(libc::SIGTRAP) => 0,
             Stop::Signal(signal) => signal,
         };
@@ -230,7 +230,7 @@ fn wait(pid: libc::pid_t) -> io::Result<Stop> {
 }
 
 fn end(mut child: Child) {
-    // Both fail only if it has ended already.
+    // Both calls fail only if it has already ended.
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -244,7 +244,7 @@ mod tests {
         let null = || File::options().read(true).write(true).open("/dev/null").unwrap();
         match run(Path::new("/bin/true"), null(), null()) {
             Ok(counts) => assert!(counts.is_empty()),
-            // A sandbox may forbid to trace; that must be said, not hidden.
+            // A sandbox may forbid tracing. Then this must be the error.
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
         }
         let failed = run(Path::new("/bin/false"), null(), null());

@@ -1,4 +1,4 @@
-//! System calls, counted by strace as the difference between two numbers of rounds.
+//! System calls, counted by strace as the difference of two numbers of rounds.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use windlass_bench_driver::protocol::Request;
 use super::instructions::{CountedCase, ScratchFile, run_script};
 use crate::error::MeasureError;
 
-/// Says why strace cannot be used here, if it cannot: it may be missing, or tracing forbidden.
+/// Returns why strace cannot be used here: it is missing, or tracing is forbidden.
 pub(crate) fn unavailable() -> Option<String> {
     let output = Command::new("strace").args(["-c", "true"]).output();
     match output {
@@ -18,7 +18,7 @@ pub(crate) fn unavailable() -> Option<String> {
     }
 }
 
-/// System calls per round of a case.
+/// Returns the system calls per round of a case.
 pub(crate) fn per_round(
     program: &Path,
     backend: &str,
@@ -38,14 +38,14 @@ fn total(
     let file =
         ScratchFile::new("strace").map_err(|error| MeasureError::Failed(error.to_string()))?;
     let mut command = Command::new("strace");
-    // By pread64(2) a workload looks whether a loop sleeps; nothing that is measured makes it.
+    // Workloads call pread64(2) to see whether a loop sleeps. No measured code calls it.
     command.args(["-f", "-c", "-e", "trace=!pread64", "-o"]).arg(&file.0).arg(program);
     run_script(&mut command, &[counted.prepare(backend, false), Request::Slice { rounds }])?;
     let text = std::fs::read_to_string(&file.0).unwrap_or_default();
     calls(&text).ok_or_else(|| MeasureError::Failed("strace's summary has no total".into()))
 }
 
-/// The fourth column of the last line of `strace -c`.
+/// Returns the fourth column of the last line of `strace -c`.
 pub(crate) fn calls(text: &str) -> Option<u64> {
     let line = text.lines().rfind(|line| line.trim_end().ends_with("total"))?;
     line.split_whitespace().nth(3)?.parse().ok()
