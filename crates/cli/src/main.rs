@@ -27,17 +27,16 @@ use windlass::stream::inherited_sockets;
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// What `serve` takes, for the case that no subcommand is named.
+    /// The options of `serve`, the default subcommand.
     #[command(flatten)]
     serve: Box<serve::ServeArgs>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Listen: chat rooms, an echo, and a page for browsers (the default)
+    /// Run a WebSocket server with chat rooms, an echo and a page for browsers (the default)
     Serve(Box<serve::ServeArgs>),
-    /// Send messages to an echo server, check every byte that comes back, and measure how long it
-    /// takes
+    /// Send messages to an echo server, verify every byte of the answers, and measure latencies
     Load(Box<load::LoadArgs>),
 }
 
@@ -202,7 +201,8 @@ mod tests {
 
     #[test]
     fn a_file_has_options_and_the_command_line_goes_before_it() {
-        let text = "mode = 'echo'\nworkers = 3\npin = true\norigin = ['https://a.example', 'any']\nconnections = 7\n";
+        let text = "mode = 'echo'\nworkers = 3\npin = true\n\
+                    origin = ['https://a.example', 'any']\nconnections = 7\n";
         let file = File::new("options", text);
         for serve in [&[][..], &["serve"]] {
             let args = serve_args(&[serve, &["--config", file.path()]].concat());

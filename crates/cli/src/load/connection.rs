@@ -246,16 +246,16 @@ impl LoadConnection {
         match (self.phase, &self.protocol) {
             (ConnPhase::Upgrading, _) => Err(Fault::new(
                 FaultKind::Handshake,
-                "the server has hung up without an answer to the upgrade",
+                "the server has disconnected without an answer to the upgrade",
             )),
             (ConnPhase::Open, _) => {
                 let unanswered = fault::counted(self.sequence.outstanding() as usize, "message");
-                let text = format!("the server has hung up with {unanswered} unanswered");
+                let text = format!("the server has disconnected with {unanswered} unanswered");
                 Err(Fault::new(FaultKind::ClosedEarly, text))
             }
             (ConnPhase::Closing, ProtocolState::WebSocket(_)) => Err(Fault::new(
                 FaultKind::NotClosed,
-                "the server has hung up without a Close frame",
+                "the server has disconnected without a Close frame",
             )),
             _ => {
                 self.phase = ConnPhase::Over;

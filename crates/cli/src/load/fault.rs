@@ -115,7 +115,10 @@ pub(crate) fn of_message(
     if sequence.outstanding() == 0 {
         return Fault::new(
             FaultKind::Additional,
-            format_args!("a message of {} came unasked", counted(answer.bytes.len(), "byte")),
+            format_args!(
+                "a message of {} came although none was due",
+                counted(answer.bytes.len(), "byte")
+            ),
         );
     }
     let (expected, due) = (pool.bytes(sequence.connection(), due), due + 1);
@@ -158,7 +161,7 @@ pub(crate) fn of_bytes(
     if sequence.outstanding() == 0 {
         return Fault::new(
             FaultKind::Additional,
-            format_args!("{} came unasked", counted(bytes.len(), "byte")),
+            format_args!("{} came although none was due", counted(bytes.len(), "byte")),
         );
     }
     let expected = &pool.bytes(sequence.connection(), sequence.answered())[offset..];
@@ -181,7 +184,8 @@ fn misplaced(sequence: &MessageSequence, is_answer_to: impl Fn(u64) -> bool) -> 
     if let Some(ahead) = (due + 1..sent).find(|&number| is_answer_to(number)) {
         let (due, ahead) = (due + 1, ahead + 1);
         let text = format!(
-            "the answer to message {ahead} came where that to {due} was due, which is lost or overtaken"
+            "the answer to message {ahead} came instead of that to {due}, which is lost or \
+             overtaken"
         );
         return Some(Fault::new(FaultKind::OutOfOrder, text));
     }
@@ -204,13 +208,14 @@ fn of_another(bytes: &[u8], sequence: &MessageSequence, pool: &PayloadPool) -> O
     }
     if sequence.answered() > 0 {
         let text = format!(
-            "where the answer to message {} was due, a message of another connection came",
+            "a message of another connection came instead of the answer to message {}",
             sequence.answered() + 1
         );
         return Some(Fault::new(FaultKind::WrongContent, text));
     }
-    let text = "the server does not echo: what one connection sends, another one gets, as in a chat room. `windlass load` \
-        needs a server that sends each message back, as `windlass serve` does at /echo";
+    let text = "the server does not echo: a connection received the message of another one, as in \
+                a chat room. `windlass load` needs a server that sends each message back, such as \
+                `windlass serve` at /echo";
     Some(Fault::new(FaultKind::NotAnEcho, text))
 }
 
@@ -298,9 +303,8 @@ mod tests {
     #[test]
     fn another_message_than_the_one_that_is_due_is_recognised() {
         let pool = pool();
-        let text =
-            "the answer to message 5 came where that to 3 was due, which is lost or overtaken"
-                .to_owned();
+        let text = "the answer to message 5 came instead of that to 3, which is lost or overtaken"
+            .to_owned();
         assert_eq!(message(pool.bytes(3, 4), false), (FaultKind::OutOfOrder, text.clone()));
         assert_eq!(stream(pool.bytes(3, 4), 0), (FaultKind::OutOfOrder, text.clone()));
         assert_eq!(
@@ -315,8 +319,8 @@ mod tests {
 
     #[test]
     fn a_message_of_another_connection_is_wrong() {
-        let text = "where the answer to message 3 was due, a message of another connection came"
-            .to_owned();
+        let text =
+            "a message of another connection came instead of the answer to message 3".to_owned();
         assert_eq!(message(pool().bytes(2, 2), false), (FaultKind::WrongContent, text));
     }
 
@@ -361,10 +365,13 @@ mod tests {
         let fault = of_message(Answer { bytes: b"hello", is_text: true }, &quiet, &pool());
         assert_eq!(
             (fault.kind, &*fault.text),
-            (FaultKind::Additional, "a message of 5 bytes came unasked")
+            (FaultKind::Additional, "a message of 5 bytes came although none was due")
         );
         let fault = of_bytes(b"hello", 0, &quiet, &pool());
-        assert_eq!((fault.kind, &*fault.text), (FaultKind::Additional, "5 bytes came unasked"));
+        assert_eq!(
+            (fault.kind, &*fault.text),
+            (FaultKind::Additional, "5 bytes came although none was due")
+        );
     }
 
     #[test]

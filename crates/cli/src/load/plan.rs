@@ -1,4 +1,4 @@
-//! What `windlass load` takes, and what is made of it.
+//! The options of `windlass load`, and the plan that follows from them.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,16 +12,16 @@ use super::{
 };
 use crate::backend;
 
-/// How long to send if nobody says.
+/// Default duration of the measurement.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 
-/// The longest that may be asked for: four weeks.
+/// Maximum duration: four weeks.
 const SECONDS_MAX: f64 = 28.0 * 86_400.0;
 
-/// The most messages a second that may be asked for.
+/// Maximum rate in messages per second.
 const RATE_MAX: f64 = 1e9;
 
-/// What `windlass load` takes.
+/// The options of `windlass load`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LoadArgs {
     /// Target: ws://HOST:PORT/PATH or ws+unix:SOCKET:/PATH, or without WebSocket tcp://HOST:PORT or
@@ -30,23 +30,28 @@ pub(crate) struct LoadArgs {
     pub(crate) target: Target,
 
     /// Number of connections, all open at the same time
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
 
     /// Backend of the event loops: epoll, io_uring or poll(2); `auto` is epoll
-    #[arg(long, value_name = "NAME", default_value_t = Backend::Auto, value_parser = backend::parser())]
+    #[arg(long, value_name = "NAME", default_value_t = Backend::Auto)]
+    #[arg(value_parser = backend::parser())]
     pub(crate) backend: Backend,
 
     /// Payload length of each message in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=64 << 20))]
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=64 << 20))]
     pub(crate) size: u32,
 
     /// Messages in flight per connection
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=PERIOD as i64 / 2))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=PERIOD as i64 / 2))]
     pub(crate) depth: u32,
 
     /// Duration of the measurement in seconds [default: 10]
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds, conflicts_with = "messages")]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "messages")]
+    #[arg(value_parser = positive_seconds)]
     duration: Option<Duration>,
 
     /// Number of messages to send over all connections, instead of a duration
@@ -67,7 +72,8 @@ pub(crate) struct LoadArgs {
     pub(crate) deflate: bool,
 
     /// Worker threads; each runs an event loop with a share of the connections
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,
 
     /// Warm-up in seconds before the measurement
@@ -89,31 +95,36 @@ pub(crate) struct LoadArgs {
 }
 
 impl LoadArgs {
-    /// Looks for what does not go together.
+    /// Checks combinations of options.
     ///
     /// # Errors
     ///
-    /// In clap's own form.
+    /// An error in clap's format, if options conflict.
     pub(crate) fn check(&self) -> Result<(), clap::Error> {
         let refuse =
             |text: &str| Err(clap::Error::raw(ErrorKind::ArgumentConflict, format!("{text}\n")));
         let is_websocket = self.target.is_websocket();
         if !is_websocket && (self.text.is_some() || self.deflate) {
-            return refuse("--text and --deflate are for WebSocket: ws:// or ws+unix:");
+            return refuse("--text and --deflate need a WebSocket target: ws:// or ws+unix:");
         }
         if !is_websocket && self.size == 0 {
-            return refuse("--size 0 is for WebSocket: no bytes are no message");
+            return refuse(
+                "--size 0 needs a WebSocket target (ws:// or ws+unix:): a byte stream has no empty \
+                 messages",
+            );
         }
         if self.text == Some(Charset::Utf8) && !self.size.is_multiple_of(2) {
-            return refuse("--text utf8 is made of characters of two bytes: --size must be even");
+            return refuse("--text utf8 sends characters of two bytes: --size must be even");
         }
         if u32::from(self.workers) > self.connections {
-            return refuse("each of the --workers needs one of the --connections at least");
+            return refuse(
+                "--workers exceeds --connections: each worker needs at least one connection",
+            );
         }
         Ok(())
     }
 
-    /// How long is sent, unless it is a number of messages.
+    /// Returns the duration of the measurement; `None` if --messages limits it.
     pub(crate) fn duration(&self) -> Option<Duration> {
         match (self.duration, self.messages) {
             (None, Some(_)) => None,
@@ -122,7 +133,7 @@ impl LoadArgs {
     }
 }
 
-/// Everything that the workers need to know.
+/// The plan of a run, which all workers follow.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) args: LoadArgs,
@@ -130,7 +141,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The schedule of a run that begins at `origin`.
+    /// Returns the schedule of a run that begins at `origin`.
     pub(crate) fn schedule(&self, origin: Nanos) -> LoadSchedule {
         let start = origin.saturating_add(nanos(self.args.warm_up));
         let end = self
@@ -145,20 +156,20 @@ impl Plan {
         LoadSchedule { rate, window: start..end, depth: self.args.depth.into() }
     }
 
-    /// How many measured messages a connection may send: its part of `--messages`.
+    /// Returns the number of measured messages that a connection may send: its share of --messages.
     pub(crate) fn quota(&self, connection: u32) -> u64 {
         let Some(messages) = self.args.messages else { return u64::MAX };
         let connections = u64::from(self.args.connections);
         messages / connections + u64::from(u64::from(connection) < messages % connections)
     }
 
-    /// The connections of a worker.
+    /// Returns the connections of a worker.
     pub(crate) fn connections_of(&self, worker: usize) -> impl Iterator<Item = u32> {
         (worker as u32..self.args.connections).step_by(self.args.workers.into())
     }
 }
 
-/// A duration on the clock of the workers.
+/// Converts a duration to nanoseconds.
 pub(crate) const fn nanos(duration: Duration) -> Nanos {
     duration.as_nanos() as Nanos
 }
@@ -168,13 +179,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
     if (0.0..=SECONDS_MAX).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))
     } else {
-        Err(format!("not between 0 and {SECONDS_MAX} seconds"))
+        Err(format!("must be between 0 and {SECONDS_MAX} seconds"))
     }
 }
 
 fn positive_seconds(text: &str) -> Result<Duration, String> {
     seconds(text)
-        .and_then(|time| if time.is_zero() { Err("no time at all".to_owned()) } else { Ok(time) })
+        .and_then(|time| if time.is_zero() { Err("must be above 0".to_owned()) } else { Ok(time) })
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -183,7 +194,7 @@ fn rate(text: &str) -> Result<f64, String> {
     if rate > 0.0 && rate <= RATE_MAX && 1e9 / rate < SECONDS_MAX * 1e9 {
         Ok(rate)
     } else {
-        Err(format!("not between one in four weeks and {RATE_MAX} a second"))
+        Err(format!("must be between one in four weeks and {RATE_MAX} per second"))
     }
 }
 

@@ -107,7 +107,7 @@ fn state(plan: &Plan, run_state: &RunState) -> String {
     }
     let answered = run_state.answered.load(Relaxed);
     let per_second = answered as f64 / ((elapsed - warm_up) as f64 / 1e9);
-    format!("{} messages, {} a second", HumanCount(answered), HumanCount(per_second as u64))
+    format!("{} messages, {} per second", HumanCount(answered), HumanCount(per_second as u64))
 }
 
 impl Drop for Progress {

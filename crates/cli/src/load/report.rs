@@ -196,8 +196,8 @@ impl LoadReport {
         }
         let is_lost = self.errors.len() == 1 && self.errors.contains_key(FaultKind::Lost.name());
         (is_lost && verified + warm_up == 0).then(|| {
-            "not one message came back; `windlass load` needs a server that sends each message back, as \
-             `windlass serve` does at /echo"
+            "no message came back; `windlass load` needs a server that sends each message back, \
+             such as `windlass serve` at /echo"
                 .to_owned()
         })
     }
@@ -282,7 +282,7 @@ impl fmt::Display for LoadReport {
             asked.depth
         )?;
         match asked.rate_per_s {
-            Some(rate) => writeln!(f, ", {} messages a second", Grouped(rate.round() as u64))?,
+            Some(rate) => writeln!(f, ", {} messages per second", Grouped(rate.round() as u64))?,
             None => writeln!(f)?,
         }
         let (verified, per_s) =
@@ -290,7 +290,7 @@ impl fmt::Display for LoadReport {
         let megabytes = self.bytes_per_s / 1e6;
         writeln!(f)?;
         writeln!(f, "  messages    {verified} in {:.3} s", self.elapsed_s)?;
-        writeln!(f, "  throughput  {per_s} messages/s, {megabytes:.2} MB/s each way")?;
+        writeln!(f, "  throughput  {per_s} messages/s, {megabytes:.2} MB/s in each direction")?;
         self.latency.fmt(f)?;
         if let Some(share) = self.own_cpu_share {
             writeln!(f, "  own CPU     {:.0} % of a processor", share * 100.0)?;
@@ -299,7 +299,7 @@ impl fmt::Display for LoadReport {
             let unsent = Grouped(self.messages.unsent);
             writeln!(
                 f,
-                "  not sent    {unsent}: the rate was not kept; their waits are in the latencies"
+                "  not sent    {unsent}: the rate was not reached; their waits count as latencies"
             )?;
         }
         if self.messages.unanswered > 0 {
@@ -328,10 +328,8 @@ impl fmt::Display for Latency {
                 .map(Micros);
         let from =
             if self.corrected_for_coordinated_omission { ", from the intended moment" } else { "" };
-        writeln!(
-            f,
-            "  latency     mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p99_9}, max {max}{from}"
-        )?;
+        write!(f, "  latency     mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}, ")?;
+        writeln!(f, "p99.9 {p99_9}, max {max}{from}")?;
         let most = self.histogram.iter().map(|bucket| bucket.count).max().unwrap_or(1);
         for bucket in &self.histogram {
             let width = (bucket.count as f64 / most as f64 * 40.0).ceil() as usize;

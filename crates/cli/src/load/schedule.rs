@@ -83,8 +83,8 @@ pub(crate) struct MessageSequence {
 }
 
 impl MessageSequence {
-    /// Creates the sequence of the connection with this number, which sends at most `quota` measured
-    /// messages.
+    /// Creates the sequence of the connection with this number, which sends at most `quota`
+    /// measured messages.
     pub(crate) fn new(connection: u64, depth: u64, quota: u64) -> Self {
         Self {
             connection,

@@ -108,15 +108,15 @@ pub(crate) enum UrlError {
 impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Scheme => "the URL begins with ws://, tcp://, ws+unix: or unix:",
-            Self::Secure => "TLS is not spoken here: say ws://",
-            Self::Http => "a WebSocket's URL begins with ws://",
-            Self::UserInfo => "a user's name does not belong in the URL",
+            Self::Scheme => "the URL must begin with ws://, tcp://, ws+unix: or unix:",
+            Self::Secure => "TLS is not supported: use ws://",
+            Self::Http => "the URL of a WebSocket begins with ws://",
+            Self::UserInfo => "a user name in the URL is not supported",
             Self::Host => "the host is malformed",
-            Self::Port => "the port is no number from 1 to 65535",
+            Self::Port => "the port must be a number from 1 to 65535",
             Self::NoPort => "a port is missing: tcp://HOST:PORT",
             Self::Path => "the path is malformed",
-            Self::TcpPath => "a path makes no sense without WebSocket: tcp://HOST:PORT",
+            Self::TcpPath => "a URL with tcp:// has no path: tcp://HOST:PORT",
             Self::UnixPath => "the path of the socket is missing",
         })
     }

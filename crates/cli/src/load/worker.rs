@@ -81,6 +81,9 @@ enum WorkerPhase {
     Done,
 }
 
+/// The result of handling an event of a connection.
+type Handled = Result<(), Fault>;
+
 impl LoadWorker {
     pub(crate) fn new(plan: &Arc<Plan>, run_state: &Arc<RunState>, worker: usize) -> Self {
         let args = &plan.args;
@@ -219,7 +222,7 @@ impl LoadWorker {
         &mut self,
         index: usize,
         stream: &mut Stream<'_>,
-        act: impl FnOnce(&mut LoadConnection, &mut WorkerContext, &mut Stream<'_>) -> Result<(), Fault>,
+        act: impl FnOnce(&mut LoadConnection, &mut WorkerContext, &mut Stream<'_>) -> Handled,
     ) -> bool {
         let connection = &mut self.connections[index];
         let was_opening = connection.is_opening();

@@ -1,4 +1,4 @@
-//! What `windlass serve` takes, on the command line or in a file.
+//! The options of `windlass serve`, on the command line or in a file.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -12,7 +12,7 @@ use windlass_ws::{
 use super::log;
 use crate::backend;
 
-/// What `windlass serve` takes.
+/// The options of `windlass serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
     /// IP address and port to listen on; port 0 picks a free port [default: 127.0.0.1:9001, unless
@@ -24,7 +24,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) unix: Option<PathBuf>,
 
-    /// What the server does with messages
+    /// What the server does with messages from clients
     #[arg(long, value_enum, default_value_t = Mode::Chat)]
     pub(crate) mode: Mode,
 
@@ -33,11 +33,13 @@ pub(crate) struct ServeArgs {
     pub(crate) config: Option<PathBuf>,
 
     /// Worker threads; each runs an event loop and serves a share of the connections
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,
 
     /// Backend of the event loops: epoll, io_uring or poll(2); `auto` is epoll
-    #[arg(long, value_name = "NAME", default_value_t = Backend::Auto, value_parser = backend::parser())]
+    #[arg(long, value_name = "NAME", default_value_t = Backend::Auto)]
+    #[arg(value_parser = backend::parser())]
     pub(crate) backend: Backend,
 
     /// Pin each worker to a processor
@@ -68,23 +70,24 @@ pub(crate) struct ServeArgs {
     /// Maximum output buffered for one client, in bytes; --slow decides what happens to a message
     /// that does not fit. Must hold the longest message (--message-max) and a header of 10 bytes,
     /// except in mode raw
-    #[arg(long, value_name = "BYTES", default_value_t = 2 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    #[arg(long, value_name = "BYTES", default_value_t = 2 << 20)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(crate) buffer: u32,
 
-    /// Memory budget over all clients, in bytes: buffered output and partial messages. Above 80 %
-    /// the clients that hold the most are not read from; at 100 % they are closed and new requests
-    /// get
-    /// 503. Not in mode raw [default: a quarter of the cgroup's memory limit or of the machine's
-    /// memory]
+    /// Memory budget over all clients in bytes, for buffered output and partial messages. Above
+    /// 80 % the server stops reading from the clients that hold the most; at 100 % it closes them
+    /// and answers new requests with 503. Not in mode raw [default: a quarter of the cgroup's
+    /// memory limit or of the machine's memory]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) memory: Option<u64>,
 
-    /// What happens to messages for a client that reads too slowly
+    /// Policy for messages to a client that reads too slowly
     #[arg(long, value_enum, default_value_t = SlowConsumerPolicy::DropNewest)]
     pub(crate) slow: SlowConsumerPolicy,
 
     /// Maximum length of a message in bytes, compressed and decompressed
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(crate) message_max: u32,
 
     /// Maximum compression ratio of a message that decompresses to more than 256 KiB (0 =
@@ -92,23 +95,25 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) inflate_ratio_max: u32,
 
-    /// Bytes that a worker decompresses per turn of its event loop; further messages wait for the
-    /// next turn
-    #[arg(long, value_name = "BYTES", default_value_t = 2 << 20, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Maximum number of bytes that a worker decompresses per turn of its event loop; further
+    /// messages wait for the next turn
+    #[arg(long, value_name = "BYTES", default_value_t = 2 << 20)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) inflate_per_turn: u32,
 
-    /// Bytes that a worker compresses per turn of its event loop; further messages wait for the
-    /// next turn
-    #[arg(long, value_name = "BYTES", default_value_t = 256 << 10, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Maximum number of bytes that a worker compresses per turn of its event loop; further
+    /// messages wait for the next turn
+    #[arg(long, value_name = "BYTES", default_value_t = 256 << 10)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) deflate_per_turn: u32,
 
-    /// Message compression (permessage-deflate): one compressor per worker (shared) or per
-    /// connection (dedicated)
+    /// Message compression (permessage-deflate)
     #[arg(long, value_enum, default_value_t = Deflate::Shared)]
     pub(crate) deflate: Deflate,
 
     /// Time limit of a handshake in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(crate) handshake_timeout: u32,
 
     /// Ping a client after so many seconds without a byte from it (0 = never) [default: 30, or half
@@ -130,7 +135,8 @@ pub(crate) struct ServeArgs {
     pub(crate) write_timeout: u32,
 
     /// Time limit of a graceful shutdown in seconds, after SIGINT, SIGTERM or SIGHUP
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub(crate) drain_timeout: u32,
 
     /// Format of the log on standard error
@@ -142,7 +148,7 @@ pub(crate) struct ServeArgs {
     pub(crate) log_level: log::Level,
 }
 
-/// What the server does.
+/// What the server does with messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// Chat rooms at /room/NAME: a message goes to everyone else in the room. /echo echoes.
@@ -154,22 +160,26 @@ pub(crate) enum Mode {
     Raw,
 }
 
-/// What becomes of messages for a client that does not read.
+/// The policy for a client that does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SlowConsumerPolicy {
-    /// Drop new messages until it has read
+    /// Drop new messages until the client has read
     DropNewest,
     /// Drop the oldest buffered messages
     DropOldest,
-    /// Close its connection
+    /// Close the connection of the client
     Evict,
 }
 
 /// Whether and how messages are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Deflate {
+    /// No compression
     Off,
+    /// One compressor per worker: each message is compressed alone
     Shared,
+    /// One compressor per connection: messages are compressed with the previous ones, which takes
+    /// more memory
     Dedicated,
 }
 
@@ -186,27 +196,28 @@ impl Deflate {
     }
 }
 
-/// How long a client may be silent before it is asked whether it is there, if nobody says.
+/// Default time without a byte from a client before the server pings it, in seconds.
 const PING_INTERVAL_DEFAULT: u32 = 30;
 
-/// 0 stands for never.
+/// Converts a number of seconds to a duration. 0 means never.
 pub(crate) fn seconds(seconds: u32) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds.into()))
 }
 
 impl ServeArgs {
-    /// A client that only listens must be asked before it counts as gone.
+    /// Returns the ping interval in seconds. A client that only listens must be pinged before the
+    /// idle timeout.
     pub(crate) fn ping_interval(&self) -> u32 {
         let half = if self.idle_timeout > 0 { (self.idle_timeout / 2).max(1) } else { u32::MAX };
         self.ping_interval.unwrap_or(PING_INTERVAL_DEFAULT.min(half))
     }
 
-    /// What `--mode raw` sets its streams to.
+    /// Returns the stream options of `--mode raw`.
     pub(crate) fn stream_options(&self) -> StreamOptions {
         let high = self.buffer as usize;
         StreamOptions::new()
             .watermarks(high / 4, high)
-            // One receive's echo more than the high watermark: it is the last that is read.
+            // Reading pauses above the high watermark, after the echo of one more receive.
             .output_max(high + (1 << 20))
             .idle_timeout(seconds(self.idle_timeout))
             .write_stall_timeout(seconds(self.write_timeout))

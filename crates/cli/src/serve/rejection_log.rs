@@ -12,8 +12,8 @@ use windlass_server::Rejected;
 /// disk.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
 
-/// Logs a worker's rejected connections: each one at the level of single connections, and one a second at the
-/// level of the server.
+/// Logs a worker's rejected connections: each one at the level of single connections, and one a
+/// second at the level of the server.
 #[derive(Debug, Default)]
 pub(crate) struct RejectionLog {
     rate_limit: RefCell<RateLimit>,

@@ -246,8 +246,8 @@ mod tests {
         fs::remove_dir_all(folder).expect("it can be removed");
     }
 
-    /// A draining server listens no more, and its successor takes its address. The file then belongs
-    /// to the successor.
+    /// A draining server listens no more, and its successor takes its address. The file then
+    /// belongs to the successor.
     #[test]
     fn a_server_that_ends_leaves_its_successors_file() {
         let folder = folder("successor");

@@ -160,12 +160,16 @@ fn warn_about_limits(
         let (is_reported, limits) = &mut *state.borrow_mut();
         if !*is_reported && counts.accepting_paused() > 0 {
             *is_reported = true;
-            tracing::warn!("accepting is paused for want of descriptors or memory");
+            tracing::warn!(
+                "accepting is paused: out of file descriptors or memory; raise the limit of open \
+                 files"
+            );
         }
         if let Some(times) = limits.take_growth(counts.limits_reached(), Instant::now()) {
             tracing::warn!(
                 times,
-                "connection limit {connections_max} reached: further connections wait until others end; raise --connections"
+                "connection limit {connections_max} reached: further connections wait until others \
+                 end; raise --connections"
             );
         }
     };

@@ -77,7 +77,8 @@ impl ServeArgs {
         if let Err(error) = options.check() {
             ensure!(
                 !matches!(error, OptionsError::BufferTooSmall { .. }),
-                "--buffer {} cannot hold the longest message: --message-max {} and its header of up to 10 bytes; raise --buffer or lower --message-max",
+                "--buffer {} cannot hold the longest message: --message-max {} and its header of \
+                 up to 10 bytes; raise --buffer or lower --message-max",
                 self.buffer,
                 self.message_max
             );
@@ -98,8 +99,8 @@ impl ServeArgs {
             }
             _ => Routes::everywhere(),
         };
-        options.hosts = Hosts::parse(&self.host).context("cannot use what --host says")?;
-        options.origins = Origins::parse(&self.origin).context("cannot use what --origin says")?;
+        options.hosts = Hosts::parse(&self.host).context("invalid --host")?;
+        options.origins = Origins::parse(&self.origin).context("invalid --origin")?;
         options.limits = self.limits();
         options.deflate = self.deflate.config();
         options.inflate_bytes_per_turn = self.inflate_per_turn as usize;

@@ -214,9 +214,14 @@ impl Tab {
         let promise = format!(
             "new Promise((resolve, reject) => {{
                 const holds = () => Boolean({condition});
-                const look = () => {{ if (holds()) {{ observer.disconnect(); clearTimeout(timer); resolve(); }} }};
+                const look = () => {{
+                    if (!holds()) return;
+                    observer.disconnect(); clearTimeout(timer); resolve();
+                }};
                 const observer = new MutationObserver(look);
-                const all = {{ subtree: true, childList: true, attributes: true, characterData: true }};
+                const all = {{
+                    subtree: true, childList: true, attributes: true, characterData: true
+                }};
                 observer.observe(document, all);
                 const timer = setTimeout(() => reject(new Error('waited in vain')), {wait_max_ms});
                 look();

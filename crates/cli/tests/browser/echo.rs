@@ -135,7 +135,8 @@ fn serve(mut stream: TcpStream, answers: fn(usize, Vec<u8>) -> Vec<Vec<u8>>) {
     if !String::from_utf8_lossy(&head[..length]).contains("Upgrade: websocket") {
         let length = PAGE.len();
         let head = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n\r\n"
         );
         // The request is read, or closing would reset the connection.
         let _ = std::io::Read::read(&mut stream, &mut [0; 4096]);

@@ -37,13 +37,16 @@ const PALE_TEXTS: &str = "(() => {
         const color = getComputedStyle(element).backgroundColor;
         return isClear(color) && element.parentElement ? ground(element.parentElement) : color;
     };
-    const hasText = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-    const shown = (element) => element.checkVisibility() && (hasText(element) || element.matches('input'));
+    const isText = (node) => node.nodeType === 3 && node.data.trim();
+    const hasText = (element) => [...element.childNodes].some(isText);
+    const shown = (element) =>
+        element.checkVisibility() && (hasText(element) || element.matches('input'));
     return [...document.body.querySelectorAll('*')].filter(shown).flatMap((element) => {
         const [text, behind] = [getComputedStyle(element).color, ground(element)];
         const [dark, light] = [luminance(text), luminance(behind)].sort((a, b) => a - b);
         const ratio = (light + 0.05) / (dark + 0.05);
-        return ratio >= 4.5 ? [] : [`${element.tagName} ${element.id} ${text} on ${behind}: ${ratio}`];
+        if (ratio >= 4.5) return [];
+        return [`${element.tagName} ${element.id} ${text} on ${behind}: ${ratio}`];
     });
 })()";
 
@@ -80,7 +83,7 @@ pub(crate) fn it_fits_wide_and_narrow_in_light_and_dark(browser: &Browser) {
 }
 
 fn converse(ada: &Page, grace: &Page) {
-    let address = "https://example.org/a/long/address/that/offers/no/place/to/break/because/there/is/no/space/in/it";
+    let address = "https://example.org/a/long/address/without/spaces/offers/no/place/to/break/it";
     let lines = [
         (ada, grace, "Good morning! Is the new build up?"),
         (grace, ada, "Since nine. The long run has just ended, without a single failure."),
@@ -97,11 +100,14 @@ pub(crate) fn nothing_moves_while_it_is_used(browser: &Browser) {
     const MOVED: &str = "new Promise((resolve) => {
         const moved = [];
         const observer = new PerformanceObserver((list) => take(list.getEntries()));
-        const take = (entries) => entries.forEach((entry) =>
-            moved.push(`${entry.value}: ${entry.sources.map((source) => source.node?.parentElement?.outerHTML.slice(0, 200))}`));
+        const take = (entries) => entries.forEach((entry) => {
+            const html = (source) => source.node?.parentElement?.outerHTML.slice(0, 200);
+            moved.push(`${entry.value}: ${entry.sources.map(html)}`);
+        });
         observer.observe({ type: 'layout-shift', buffered: true });
         // Two frames later what has been is told.
-        requestAnimationFrame(() => requestAnimationFrame(() => { take(observer.takeRecords()); resolve(moved); }));
+        const done = () => { take(observer.takeRecords()); resolve(moved); };
+        requestAnimationFrame(() => requestAnimationFrame(done));
     })";
     let server = Server::start(&[]);
     let devtools = browser.connect();

@@ -50,8 +50,10 @@ impl Page {
     /// Waits until somebody's message is there.
     pub(crate) fn wait_for_message(&self, text: &str) {
         let text = json!(text);
-        self.0
-            .wait(&format!("[...document.querySelectorAll('#log .what')].some((what) => what.textContent === {text})"));
+        self.0.wait(&format!(
+            "[...document.querySelectorAll('#log .what')]\
+                 .some((what) => what.textContent === {text})"
+        ));
     }
 
     /// The whole chat but for the notes about the connection.

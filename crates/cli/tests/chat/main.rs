@@ -251,7 +251,8 @@ impl Drop for File {
 fn a_file_configures_it_and_the_command_line_goes_before_it() {
     let file =
         File(std::env::temp_dir().join(format!("windlass-serve-{}.toml", std::process::id())));
-    let options = "listen = '127.0.0.1:0'\nmode = 'echo'\nbackend = 'poll'\nmessage-max = 10\nlog = 'json'\nlog-level = 'debug'\n";
+    let options = "listen = '127.0.0.1:0'\nmode = 'echo'\nbackend = 'poll'\nmessage-max = 10\n\
+                   log = 'json'\nlog-level = 'debug'\n";
     fs::write(&file.0, options).expect("a file for temporary use");
     let path = file.0.to_str().expect("it is text");
     let server = Server::of(windlass(&[

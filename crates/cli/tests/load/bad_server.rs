@@ -137,14 +137,15 @@ impl WebSocketPeer {
         Self { engine: Engine::new(&Arc::new(Config::server())), scratch: Scratch::new(), buffer }
     }
 
-    /// Reads once and calls `respond` for each message. Returns whether the connection is still open.
+    /// Reads once and calls `respond` for each message. Returns whether the connection is still
+    /// open.
     pub(crate) fn answer(
         &mut self,
         socket: &mut TcpStream,
         mut respond: impl FnMut(MessageRef<'_>, &mut Responder<'_>),
     ) -> bool {
-        // A client without a fault sends a Close frame before it disconnects. A client with one resets
-        // the connection.
+        // A client without a fault sends a Close frame before it disconnects. A client with one
+        // resets the connection.
         let Ok(count @ 1..) = socket.read(&mut self.buffer) else { return false };
         let mut messages = Vec::new();
         let mut pass = self.engine.process(&mut self.buffer[..count], &mut self.scratch);

@@ -81,7 +81,7 @@ fn one_message_lost_among_others() {
             responder.send(message);
         }
     });
-    let words = "the answer to message 6 came where that to 5 was due, which is lost or overtaken";
+    let words = "the answer to message 6 came instead of that to 5, which is lost or overtaken";
     load_at(&server.ws()).expect_fault("out_of_order", words);
     server.join();
 }
@@ -114,7 +114,7 @@ fn two_messages_swapped() {
         }
     });
     load_at(&server.ws())
-        .expect_fault("out_of_order", "the answer to message 6 came where that to 5 was due");
+        .expect_fault("out_of_order", "the answer to message 6 came instead of that to 5");
     server.join();
 }
 
@@ -130,7 +130,7 @@ fn two_messages_of_a_stream_swapped() {
         true
     });
     load_at(&server.tcp())
-        .expect_fault("out_of_order", "the answer to message 2 came where that to 1 was due");
+        .expect_fault("out_of_order", "the answer to message 2 came instead of that to 1");
     server.join();
 }
 
@@ -154,7 +154,8 @@ fn a_message_more_after_the_last() {
             responder.send(MessageRef::Text("by the way"));
         }
     });
-    load_at(&server.ws()).expect_fault("additional", "a message of 10 bytes came unasked");
+    load_at(&server.ws())
+        .expect_fault("additional", "a message of 10 bytes came although none was due");
     server.join();
 }
 
@@ -168,7 +169,7 @@ fn a_byte_more_after_the_last() {
         }
         true
     });
-    load_at(&server.tcp()).expect_fault("additional", "1 byte came unasked");
+    load_at(&server.tcp()).expect_fault("additional", "1 byte came although none was due");
     server.join();
 }
 
@@ -179,7 +180,8 @@ fn a_greeting_that_nobody_has_asked_for() {
         let mut peer = WebSocketPeer::accept_and_send(&mut socket, &[0x81, 2, b'h', b'i']);
         while peer.answer(&mut socket, |_, _| {}) {}
     });
-    load_at(&server.ws()).expect_fault("additional", "a message of 2 bytes came unasked");
+    load_at(&server.ws())
+        .expect_fault("additional", "a message of 2 bytes came although none was due");
     server.join();
 }
 
@@ -260,7 +262,7 @@ fn hanging_up_instead_of_saying_goodbye() {
         let _ = socket.read(&mut [0; 64]);
     });
     load_at(&server.ws())
-        .expect_fault("not_closed", "the server has hung up without a Close frame");
+        .expect_fault("not_closed", "the server has disconnected without a Close frame");
     server.join();
 }
 
@@ -307,7 +309,7 @@ fn never_answering_the_upgrade_or_hanging_up_over_it() {
         .expect_fault("handshake", "no answer to the upgrade within 0.2 s");
     server.join();
     let server = BadServer::start(|mut socket| read_request(&mut socket));
-    let words = "the server has hung up without an answer to the upgrade";
+    let words = "the server has disconnected without an answer to the upgrade";
     load_at(&server.ws()).expect_fault("handshake", words);
     server.join();
 }
@@ -361,7 +363,7 @@ fn a_chat_room_is_not_measured() {
     }
     // Alone in the room nobody hears anything.
     let loaded = load(&[&url, "--connections", "1", "--messages", "5", "--timeout", "0.2"]);
-    loaded.expect_fault("lost", "windlass: not one message came back; ");
+    loaded.expect_fault("lost", "windlass: no message came back; ");
     server.stop_cleanly();
 }
 

@@ -202,10 +202,10 @@ fn what_cannot_be_written_or_found_is_an_error() {
 #[test]
 fn arguments_that_make_no_sense_are_refused_with_status_2() {
     for (arguments, words) in [
-        (&["wss://localhost/"][..], "TLS is not spoken here"),
+        (&["wss://localhost/"][..], "TLS is not supported"),
         (&["ws://localhost/", "--size", "3", "--text", "utf8"], "--size must be even"),
-        (&["tcp://localhost:1", "--deflate"], "--text and --deflate are for WebSocket"),
-        (&["ws://localhost/", "--rate", "0"], "not between"),
+        (&["tcp://localhost:1", "--deflate"], "--text and --deflate need a WebSocket target"),
+        (&["ws://localhost/", "--rate", "0"], "must be between"),
         (&[], "<URL>"),
     ] {
         let loaded = Load::start(arguments).wait();

@@ -238,7 +238,7 @@ fn without_a_terminal_lines_say_how_far_it_is() {
         .recv_timeout(WAIT_MAX)
         .expect("a line comes");
     assert!(
-        line.starts_with("windlass: ") && line.contains(" s: ") && line.ends_with(" a second"),
+        line.starts_with("windlass: ") && line.contains(" s: ") && line.ends_with(" per second"),
         "{line}"
     );
     kill_process(running.pid(), Signal::INT).expect("it runs");

@@ -40,7 +40,8 @@ struct Stalled {
 impl Stalled {
     fn new(server: &Server) -> Self {
         let mut socket = server.connect();
-        let request = "GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        let request = "GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
+                   Connection: Upgrade\r\n\
             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
         socket.write_all(request.as_bytes()).expect("the server reads");
         socket.set_nonblocking(true).expect("it can be set");

@@ -158,7 +158,7 @@ fn without_descriptors_accepting_pauses_until_a_connection_closes() {
         &["serve", "--mode", "raw", "--listen", "127.0.0.1:0", "--connections", "1000"],
     ));
     let clients: Vec<TcpStream> = (0..60).map(|_| server.connect()).collect();
-    server.wait_for_error("accepting is paused for want of descriptors");
+    server.wait_for_error("accepting is paused: out of file descriptors");
     for mut client in clients {
         ping(&mut client);
     }
@@ -176,7 +176,7 @@ fn without_descriptors_accepting_resumes_by_itself_when_there_are_some_again() {
     let before =
         prlimit(Some(server.pid()), Resource::Nofile, few).expect("a soft limit can be lowered");
     let mut clients: Vec<TcpStream> = (0..60).map(|_| server.connect()).collect();
-    server.wait_for_error("accepting is paused for want of descriptors");
+    server.wait_for_error("accepting is paused: out of file descriptors");
     prlimit(Some(server.pid()), Resource::Nofile, before)
         .expect("the soft limit can be raised again");
     // None of them closes: only time can make the server try again.
@@ -259,7 +259,8 @@ fn the_log_says_things_plainly() {
     for path in ["/room/lobby", "/echo"] {
         let mut client = server.connect();
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
+             Connection: Upgrade\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
         );
         client.write_all(request.as_bytes()).expect("the server reads");
@@ -467,7 +468,8 @@ fn it_stops_cleanly_though_nobody_reads_its_output() {
 
 #[test]
 fn refusals_and_peers_are_in_the_log() {
-    const UPGRADE: &str = "Host: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+    const UPGRADE: &str = "Host: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                       Sec-WebSocket-Version: 13\r\n\
         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     let server = Server::start(&["--mode", "echo", "--log-level", "debug", "--log", "json"]);
     let ask = |more: &str| {
